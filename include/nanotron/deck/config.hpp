@@ -1,0 +1,150 @@
+#pragma once
+// The deck as const structs, one per namelist group, members named exactly as the deck's keys.
+// The initialisers below are the defaults; parameters.cpp adds range, unit and sentence to each.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nanotron/base/types.hpp"
+
+namespace nanotron::deck {
+
+enum class TpMode { all_reduce, reduce_scatter };
+enum class Backend { automatic, mpi, nccl };
+enum class Recompute { none, selective, full };
+enum class OptimizerName { adamw };
+enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
+enum class DecayShape { linear, one_minus_sqrt, cosine };
+enum class Shuffle { none, global };
+enum class Reproducible { run, layout };
+enum class Console { progress, quiet };
+
+struct RunConfig {
+  std::string title;
+  std::int64_t seed = 1234;
+  std::int64_t steps = 1000;
+  std::string output_dir = "run";
+  std::int64_t log_every = 10;
+  double wall_time_limit = 0.0;
+  double wall_time_margin = 60.0;
+  std::int64_t max_nonfinite_steps = 0;
+};
+
+struct ModelConfig {
+  std::int64_t hidden_size = 512;
+  std::int64_t num_hidden_layers = 8;
+  std::int64_t num_attention_heads = 8;
+  std::int64_t num_key_value_heads = 0;  // resolve(): num_attention_heads
+  std::int64_t head_dim = 0;             // resolve(): hidden_size / num_attention_heads
+  std::int64_t intermediate_size = 1408;
+  std::int64_t vocab_size = 0;  // filled from the token file by the program
+  double rms_norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  double initializer_range = 0.02;
+};
+
+struct ParallelConfig {
+  std::int64_t dp = 0;  // at most one of dp, tp, pp, cp may be 0; resolve() fills it
+  std::int64_t tp = 1;
+  std::int64_t pp = 1;
+  std::int64_t cp = 1;
+  std::int64_t ep = 1;
+  std::string order = "tp-cp-pp-dp";
+  TpMode tp_mode = TpMode::all_reduce;
+  std::int64_t zero_stage = 0;
+  Backend backend = Backend::automatic;
+  double bucket_mb = 25.0;
+  bool overlap = true;
+  Recompute recompute = Recompute::none;
+};
+
+struct OptimizerConfig {
+  OptimizerName name = OptimizerName::adamw;
+  double learning_rate = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip_grad_norm = 1.0;
+};
+
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::constant;
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;
+  double min_lr_ratio = 0.1;
+  DecayShape decay_shape = DecayShape::linear;
+};
+
+struct DataConfig {
+  std::string path = "tokens.h5";
+  std::int64_t sequence_length = 512;
+  std::int64_t global_batch_size = 8;
+  std::int64_t micro_batch_size = 1;
+  Shuffle shuffle = Shuffle::global;
+  std::string validation_path;
+  double validation_fraction = 0.0;
+  std::int64_t validation_every = 0;
+  std::int64_t validation_batches = 8;
+};
+
+struct PrecisionConfig {
+  ScalarType compute = ScalarType::fp32;
+  Reproducible reproducible = Reproducible::run;
+};
+
+struct CheckpointConfig {
+  std::string directory;  // resolve(): <output_dir>/checkpoints
+  std::int64_t every_steps = 0;
+  std::int64_t keep_last = 2;
+  std::string resume = "auto";  // 'auto', 'none' or the path of a checkpoint
+  bool at_end = true;
+};
+
+struct OutputConfig {
+  Console console = Console::progress;
+  std::int64_t metrics_every = 1;
+  bool timers = false;
+};
+
+struct Config {
+  RunConfig run;
+  ModelConfig model;
+  ParallelConfig parallel;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  DataConfig data;
+  PrecisionConfig precision;
+  CheckpointConfig checkpoint;
+  OutputConfig output;
+};
+
+
+/// Reads, checks and cross-checks a deck. `overrides` are "group.name=value", applied in order after
+/// the file. Throws Error(deck_error) whose message holds every mistake, as a compiler prints them.
+/// Not collective: rank 0 reads the file and broadcasts text, all ranks call read_deck_text.
+Config read_deck(const std::string& path, const std::vector<std::string>& overrides = {});
+Config read_deck_text(const std::string& text, const std::string& file_name,
+                      const std::vector<std::string>& overrides = {});
+
+/// The deck's bytes. Throws Error(deck_error) when it is missing, unreadable or over 1 MiB.
+std::string read_deck_file(const std::string& path);
+
+/// Fills what follows from other keys and from the number of ranks: the degree given as 0,
+/// num_key_value_heads, head_dim, checkpoint.directory, decay_steps. Throws Error(deck_error) when
+/// the grid is not world_size ranks (naming both and the nearest grids that fit) or the batch does
+/// not divide over it. Call once on every rank, before canonical_deck.
+void resolve(Config& config, std::int64_t world_size);
+
+/// The whole configuration as a deck (deck.nml): every key, non-defaults marked by a comment, reals
+/// with the digits that give the same bits back. gfortran and read_deck read the same from it.
+std::string canonical_deck(const Config& config);
+
+/// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp). 0 if one is still 0.
+std::int64_t grid_size(const ParallelConfig& parallel);
+
+}  // namespace nanotron::deck
