@@ -1,0 +1,62 @@
+#pragma once
+
+// All memory of a run, taken once.
+//
+// A component is constructed twice from the same code: first with a planning arena, which hands out null
+// views and only adds up bytes, then with the real one, which was sized by that plan. So the plan printed
+// before a job is queued and the memory the job takes cannot differ.
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron {
+
+enum class MemoryKind { parameters, gradients, optimizer, activations, workspace };
+inline constexpr std::size_t memory_kinds = 5;
+const char* name_of(MemoryKind kind);
+
+// Bytes per kind.
+struct MemoryPlan {
+  std::array<std::size_t, memory_kinds> bytes{};
+  std::size_t total() const;
+  std::string table() const;  // one line a kind, in MiB
+};
+
+class Arena {
+ public:
+  static Arena planning();                  // owns nothing; every view it hands out is null
+  explicit Arena(const MemoryPlan& plan);   // allocates plan.total() bytes on the device, zeroed
+  ~Arena();
+  Arena(Arena&&) noexcept;
+  Arena& operator=(Arena&&) = delete;
+
+  bool is_planning() const { return planning_; }
+  const MemoryPlan& plan() const { return plan_; }
+
+  // Zero-initialised memory for the life of the arena, 64-byte aligned (256 on a GPU).
+  // Error (system_error) when more is taken than was planned.
+  template <class T>
+  Vector<T> take(MemoryKind kind, index_t n) {
+    return Vector<T>(static_cast<T*>(take_bytes(kind, static_cast<std::size_t>(n) * sizeof(T))), n);
+  }
+  template <class T>
+  Matrix<T> take(MemoryKind kind, index_t rows, index_t columns) {
+    return Matrix<T>(
+        static_cast<T*>(take_bytes(kind, static_cast<std::size_t>(rows * columns) * sizeof(T))), rows,
+        columns);
+  }
+
+ private:
+  Arena() = default;
+  void* take_bytes(MemoryKind kind, std::size_t bytes);
+
+  bool planning_ = true;
+  MemoryPlan plan_;       // what was planned (real) or has been added up so far (planning)
+  std::size_t used_ = 0;  // bytes handed out by a real arena
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace nanotron

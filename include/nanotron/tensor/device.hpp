@@ -1,0 +1,51 @@
+#pragma once
+
+// Where the work of one rank is done: an execution space instance (a stream on a GPU), the handles of the
+// product libraries bound to it, and the timers its regions report to. Passed explicitly, never implied:
+// two Devices are two streams, and their work overlaps.
+
+#include <memory>
+
+#include "nanotron/base/timer.hpp"
+#include "nanotron/comm/group.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron {
+
+struct ProductHandles;  // cuBLASLt handle, descriptors and workspace; oneDNN engine, stream, primitives
+
+#ifdef NANOTRON_WITH_CUDA
+inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(exec.cuda_stream()); }
+#else
+inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
+#endif
+
+class Device {
+ public:
+  explicit Device(Timers& timers) : stream_(stream_of(exec_)), timers_(timers) {}
+  ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const ExecutionSpace& exec() const { return exec_; }
+  // The same queue, as collectives want it.
+  const comm::Stream& stream() const { return stream_; }
+  Timers& timers() const { return timers_; }
+  // Made, laid out and used by kernels/gemm alone; it lives as long as the device.
+  std::shared_ptr<ProductHandles>& products() const { return products_; }
+  // Memory the products may scribble on (packed operands); taken from the arena once, see
+  // kernels::gemm_workspace_bytes.
+  const Vector<std::byte>& product_workspace() const { return product_workspace_; }
+  void set_product_workspace(const Vector<std::byte>& bytes) { product_workspace_ = bytes; }
+  // Waits until everything queued so far is done.
+  void fence() const { exec_.fence(); }
+
+ private:
+  ExecutionSpace exec_;
+  comm::Stream stream_;
+  Timers& timers_;
+  mutable std::shared_ptr<ProductHandles> products_;
+  Vector<std::byte> product_workspace_;
+};
+
+}  // namespace nanotron

@@ -1,0 +1,29 @@
+#pragma once
+
+// How one logical extent is cut over the ranks of a group.
+
+#include <algorithm>
+
+#include "nanotron/base/types.hpp"
+
+namespace nanotron {
+
+// The half-open interval [begin, end) of a logical extent.
+struct Range {
+  index_t begin = 0;
+  index_t end = 0;
+  constexpr index_t size() const { return end - begin; }
+  constexpr bool contains(index_t i) const { return i >= begin && i < end; }
+  friend constexpr bool operator==(const Range&, const Range&) = default;
+};
+
+// Balanced contiguous cut: the first (extent mod parts) pieces hold one element more.
+// The pieces are disjoint and cover [0, extent) in order; a piece may be empty when extent < parts.
+constexpr Range shard_range(index_t extent, int parts, int index) {
+  const index_t base = extent / parts;
+  const index_t extra = extent % parts;
+  const index_t begin = index * base + std::min<index_t>(index, extra);
+  return {begin, begin + base + (index < extra ? 1 : 0)};
+}
+
+}  // namespace nanotron

@@ -1,0 +1,60 @@
+#pragma once
+
+// Views of memory that the arena owns. Everything is row-major; the last extent is contiguous.
+//
+//   Vector<T>  (n)              Matrix<T>  (rows, columns)
+//   MatrixRef<T>                a matrix with a leading dimension of its own: a block of columns of a
+//                               wider matrix, without a copy. This is what products take.
+//
+// A view is two words and a pointer: pass it by value. None of them owns, none of them allocates.
+
+#include <Kokkos_Core.hpp>
+
+#include "nanotron/base/types.hpp"
+
+namespace nanotron {
+
+using ExecutionSpace = Kokkos::DefaultExecutionSpace;
+using MemorySpace = ExecutionSpace::memory_space;
+
+template <class T>
+using Vector = Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryUnmanaged>;
+
+template <class T>
+using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryUnmanaged>;
+
+template <class T>
+struct MatrixRef {
+  T* data = nullptr;
+  index_t rows = 0;
+  index_t columns = 0;
+  index_t leading = 0;  // elements from one row to the next, >= columns
+
+  MatrixRef() = default;
+  NANOTRON_FUNCTION MatrixRef(T* data_, index_t rows_, index_t columns_, index_t leading_)
+      : data(data_), rows(rows_), columns(columns_), leading(leading_) {}
+  NANOTRON_FUNCTION MatrixRef(T* data_, index_t rows_, index_t columns_)
+      : MatrixRef(data_, rows_, columns_, columns_) {}
+  MatrixRef(const Matrix<T>& m)  // NOLINT: a Matrix is a MatrixRef
+      : MatrixRef(m.data(), static_cast<index_t>(m.extent(0)), static_cast<index_t>(m.extent(1))) {}
+  template <class U>
+    requires std::is_same_v<T, const U>
+  NANOTRON_FUNCTION MatrixRef(const MatrixRef<U>& m)  // NOLINT: mutable to const
+      : MatrixRef(m.data, m.rows, m.columns, m.leading) {}
+  template <class U>
+    requires std::is_same_v<T, const U>
+  MatrixRef(const Matrix<U>& m)  // NOLINT
+      : MatrixRef(m.data(), static_cast<index_t>(m.extent(0)), static_cast<index_t>(m.extent(1))) {}
+
+  NANOTRON_FUNCTION T& operator()(index_t row, index_t column) const {
+    return data[row * leading + column];
+  }
+  NANOTRON_FUNCTION MatrixRef row_block(index_t first, index_t count) const {
+    return {data + first * leading, count, columns, leading};
+  }
+  NANOTRON_FUNCTION MatrixRef column_block(index_t first, index_t count) const {
+    return {data + first, rows, count, leading};
+  }
+};
+
+}  // namespace nanotron
