@@ -1,0 +1,43 @@
+# nanotron::cblas: <cblas.h> and its library, of any vendor; NANOTRON_BLAS_NAME for reports.
+# BLA_VENDOR chooses the vendor as in CMake's FindBLAS; MKL's header is presented as cblas.h.
+if(NOT BLA_VENDOR AND NOT DEFINED ENV{BLA_VENDOR})
+  # OpenBLAS first: the reference BLAS, which FindBLAS may otherwise take, is many times slower.
+  set(BLA_VENDOR OpenBLAS)
+  find_package(BLAS QUIET)
+  unset(BLA_VENDOR)
+endif()
+if(NOT BLAS_FOUND)
+  find_package(BLAS REQUIRED)
+endif()
+add_library(nanotron_cblas INTERFACE)
+add_library(nanotron::cblas ALIAS nanotron_cblas)
+target_link_libraries(nanotron_cblas INTERFACE ${BLAS_LINKER_FLAGS} ${BLAS_LIBRARIES}
+  Threads::Threads)
+
+if("${BLAS_LIBRARIES}" MATCHES "mkl")
+  find_path(NANOTRON_CBLAS_INCLUDE_DIR mkl_cblas.h HINTS "$ENV{MKLROOT}/include" PATH_SUFFIXES mkl)
+  file(WRITE "${PROJECT_BINARY_DIR}/mkl/cblas.h" "#include <mkl_cblas.h>\n")
+  target_include_directories(nanotron_cblas SYSTEM INTERFACE "${PROJECT_BINARY_DIR}/mkl")
+else()
+  find_path(NANOTRON_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas cblas atlas flexiblas)
+endif()
+if(NOT NANOTRON_CBLAS_INCLUDE_DIR)
+  message(FATAL_ERROR "cblas.h was not found beside ${BLAS_LIBRARIES} (Debian: libopenblas-dev). "
+    "Set NANOTRON_CBLAS_INCLUDE_DIR to its folder.")
+endif()
+target_include_directories(nanotron_cblas SYSTEM INTERFACE "${NANOTRON_CBLAS_INCLUDE_DIR}")
+
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES ${BLAS_LINKER_FLAGS} ${BLAS_LIBRARIES} Threads::Threads)
+set(_test "extern \"C\" double cblas_ddot(int, const double*, int, const double*, int);
+int main() { double x = 1; return cblas_ddot(1, &x, 1, &x, 1) != 1; }")
+check_cxx_source_compiles("${_test}" NANOTRON_BLAS_HAS_CBLAS)
+if(NOT NANOTRON_BLAS_HAS_CBLAS)
+  find_library(NANOTRON_CBLAS_LIBRARY cblas REQUIRED)
+  target_link_libraries(nanotron_cblas INTERFACE "${NANOTRON_CBLAS_LIBRARY}")
+endif()
+unset(CMAKE_REQUIRED_LIBRARIES)
+list(GET BLAS_LIBRARIES 0 _first)
+get_filename_component(NANOTRON_BLAS_NAME "${_first}" NAME_WE)
+message(STATUS "CBLAS: ${BLAS_LIBRARIES}")
+set(NanotronCblas_FOUND TRUE)

@@ -1,0 +1,32 @@
+# nanotron::dnnl: oneDNN, by its CMake config or by header and library; NANOTRON_DNNL_VERSION.
+# Debian's config asks for OpenCL, of which nothing is used here: its library is taken directly.
+add_library(nanotron_dnnl INTERFACE)
+add_library(nanotron::dnnl ALIAS nanotron_dnnl)
+find_path(NANOTRON_DNNL_INCLUDE_DIR dnnl.hpp HINTS "${dnnl_ROOT}" "$ENV{dnnl_ROOT}"
+  "$ENV{DNNLROOT}" PATH_SUFFIXES include)
+find_library(NANOTRON_DNNL_LIBRARY dnnl HINTS "${dnnl_ROOT}" "$ENV{dnnl_ROOT}" "$ENV{DNNLROOT}"
+  PATH_SUFFIXES lib lib64)
+set(NANOTRON_DNNL_VERSION "unknown")
+if(NANOTRON_DNNL_INCLUDE_DIR AND NANOTRON_DNNL_LIBRARY)
+  target_include_directories(nanotron_dnnl SYSTEM INTERFACE "${NANOTRON_DNNL_INCLUDE_DIR}")
+  target_link_libraries(nanotron_dnnl INTERFACE "${NANOTRON_DNNL_LIBRARY}")
+  foreach(_file IN ITEMS oneapi/dnnl/dnnl_version.h dnnl_version.h)
+    if(EXISTS "${NANOTRON_DNNL_INCLUDE_DIR}/${_file}" AND NANOTRON_DNNL_VERSION STREQUAL "unknown")
+      file(STRINGS "${NANOTRON_DNNL_INCLUDE_DIR}/${_file}" _lines REGEX "VERSION_(MAJOR|MINOR|PATCH)")
+      string(REGEX MATCH "MAJOR ([0-9]+)[^0-9]*MINOR ([0-9]+)[^0-9]*PATCH ([0-9]+)" _ "${_lines}")
+      if(_)
+        set(NANOTRON_DNNL_VERSION "${CMAKE_MATCH_1}.${CMAKE_MATCH_2}.${CMAKE_MATCH_3}")
+      endif()
+    endif()
+  endforeach()
+else()
+  find_package(dnnl CONFIG QUIET)
+  if(NOT dnnl_FOUND)
+    message(FATAL_ERROR "oneDNN was not found (Debian: libdnnl-dev; Spack: onednn). "
+      "Set dnnl_ROOT to its folder.")
+  endif()
+  target_link_libraries(nanotron_dnnl INTERFACE DNNL::dnnl)
+  set(NANOTRON_DNNL_VERSION "${dnnl_VERSION}")
+endif()
+message(STATUS "oneDNN: ${NANOTRON_DNNL_VERSION}")
+set(NanotronDnnl_FOUND TRUE)

@@ -1,0 +1,21 @@
+# CUDA toolkit, compiler and flags. Loaded only with NANOTRON_ENABLE_CUDA.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures; 90 is Hopper")
+endif()
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+find_package(CUDAToolkit REQUIRED)
+
+# The same floating-point rules as on the host.
+function(nanotron_cuda_options target)
+  set(host_options ${NANOTRON_CXX_OPTIONS})
+  list(TRANSFORM host_options PREPEND "-Xcompiler=")
+  target_compile_options(${target} INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;${host_options}>")
+  target_link_libraries(${target} INTERFACE CUDA::cudart)
+endfunction()

@@ -1,0 +1,47 @@
+# Every library this project uses, found on the machine (nothing is downloaded) and given one
+# name: nanotron::<what>. Look here to see what is used, and how it is told where to be.
+find_package(Threads REQUIRED)
+
+# nanotron::mpi ------------------------------------------------------------------------------------
+# MPI_CXX_COMPILER and MPIEXEC_EXECUTABLE choose among several (preset mpich).
+set(MPI_CXX_SKIP_MPICXX ON)
+find_package(MPI REQUIRED COMPONENTS CXX)
+add_library(nanotron_mpi INTERFACE)
+add_library(nanotron::mpi ALIAS nanotron_mpi)
+target_link_libraries(nanotron_mpi INTERFACE MPI::MPI_CXX)
+target_compile_definitions(nanotron_mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+include(NanotronMpiFlavour)
+
+find_package(NanotronHdf5 REQUIRED)    # nanotron::hdf5
+find_package(NanotronKokkos REQUIRED)  # nanotron::kokkos
+find_package(NanotronCblas REQUIRED)   # nanotron::cblas
+find_package(NanotronDnnl REQUIRED)    # nanotron::dnnl
+
+# Small helpers ------------------------------------------------------------------------------------
+find_package(fmt REQUIRED)
+add_library(nanotron::fmt ALIAS fmt::fmt)
+find_package(nlohmann_json REQUIRED)
+add_library(nanotron::json ALIAS nlohmann_json::nlohmann_json)
+find_package(CLI11 REQUIRED)
+add_library(nanotron::cli11 ALIAS CLI11::CLI11)
+
+find_path(XXHASH_INCLUDE_DIR xxhash.h)
+find_library(XXHASH_LIBRARY xxhash)
+if(NOT XXHASH_INCLUDE_DIR OR NOT XXHASH_LIBRARY)
+  message(FATAL_ERROR "xxHash was not found (Debian: libxxhash-dev, Spack: xxhash). "
+    "Set XXHASH_INCLUDE_DIR and XXHASH_LIBRARY if it is in an unusual place.")
+endif()
+add_library(nanotron::xxhash UNKNOWN IMPORTED)
+set_target_properties(nanotron::xxhash PROPERTIES IMPORTED_LOCATION "${XXHASH_LIBRARY}"
+  INTERFACE_INCLUDE_DIRECTORIES "${XXHASH_INCLUDE_DIR}")
+
+# GPU libraries: empty targets without CUDA --------------------------------------------------------
+add_library(nanotron_cublas INTERFACE)
+add_library(nanotron::cublas ALIAS nanotron_cublas)
+add_library(nanotron_nccl INTERFACE)
+add_library(nanotron::nccl ALIAS nanotron_nccl)
+if(NANOTRON_ENABLE_CUDA)
+  target_link_libraries(nanotron_cublas INTERFACE CUDA::cublas CUDA::cublasLt CUDA::cudart)
+  find_package(NanotronNccl REQUIRED)
+  target_link_libraries(nanotron_nccl INTERFACE NCCL::nccl CUDA::cudart)
+endif()

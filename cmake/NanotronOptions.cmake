@@ -1,0 +1,45 @@
+# nanotron::options: the compile flags of every target of this project, stated once.
+add_library(nanotron_options INTERFACE)
+add_library(nanotron::options ALIAS nanotron_options)
+target_compile_features(nanotron_options INTERFACE cxx_std_20)
+
+# -ffast-math is never used: the numbers must be those that were written. What is given up is
+# errno and trapping, which nothing here reads; contraction to fused multiply-add is stated, since
+# its default differs between -std=c++20 and -std=gnu++20.
+set(NANOTRON_CXX_OPTIONS -Wall -Wextra -fno-math-errno -fno-trapping-math -ffp-contract=fast)
+if(NANOTRON_ARCH)
+  list(APPEND NANOTRON_CXX_OPTIONS "-march=${NANOTRON_ARCH}")
+endif()
+if(NANOTRON_WARNINGS_AS_ERRORS)
+  list(APPEND NANOTRON_CXX_OPTIONS -Werror)
+endif()
+if(NANOTRON_SANITIZE)
+  list(APPEND NANOTRON_CXX_OPTIONS -fsanitize=address,undefined -fno-sanitize-recover=undefined
+    -fno-omit-frame-pointer)
+  target_link_options(nanotron_options INTERFACE -fsanitize=address,undefined)
+  target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_SANITIZERS)
+endif()
+target_compile_options(nanotron_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${NANOTRON_CXX_OPTIONS}>")
+
+target_include_directories(nanotron_options INTERFACE
+  "${PROJECT_SOURCE_DIR}/include" "${PROJECT_BINARY_DIR}/include")
+if(NANOTRON_ENABLE_CUDA)
+  target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_CUDA)
+  nanotron_cuda_options(nanotron_options)
+endif()
+
+# One precompiled header, shared by all targets: Kokkos alone costs seconds in each source.
+add_library(nanotron_precompiled OBJECT "${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp")
+target_link_libraries(nanotron_precompiled PRIVATE nanotron::options nanotron::mpi nanotron::kokkos
+  nanotron::fmt)
+if(NANOTRON_PRECOMPILE AND NOT NANOTRON_ENABLE_CUDA)
+  target_precompile_headers(nanotron_precompiled PRIVATE <Kokkos_Core.hpp> <fmt/format.h> <mpi.h>
+    <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
+    <optional> <span> <stdexcept> <string> <string_view> <type_traits> <utility> <variant> <vector>)
+endif()
+function(nanotron_precompile target)
+  if(NANOTRON_PRECOMPILE AND NOT NANOTRON_ENABLE_CUDA)
+    target_precompile_headers(${target} REUSE_FROM nanotron_precompiled)
+  endif()
+endfunction()

@@ -1,0 +1,66 @@
+// main() of every test program: MPI and Kokkos around GoogleTest, one voice for all ranks.
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <Kokkos_Core.hpp>
+#include <cstdio>
+
+#include "support/world.hpp"
+
+namespace nanotron::test {
+namespace {
+
+MPI_Comm world_communicator = MPI_COMM_NULL;
+
+/// Prints the failures of a rank that otherwise stays silent.
+class FailurePrinter : public ::testing::EmptyTestEventListener {
+ public:
+  explicit FailurePrinter(int rank) : rank_(rank) {}
+
+ private:
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    std::fprintf(stderr, "rank %d: %s:%d: failure\n%s\n", rank_,
+                 result.file_name() ? result.file_name() : "?", result.line_number(),
+                 result.summary());
+    std::fflush(stderr);
+  }
+
+  int rank_;
+};
+
+int run_all_tests(int argc, char** argv) {
+  int rank = 0;
+  MPI_Comm_rank(world_communicator, &rank);
+  ::testing::InitGoogleTest(&argc, argv);
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  if (rank != 0) {
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter(rank));
+  }
+  int failed = 0;
+  {
+    Kokkos::ScopeGuard kokkos(argc, argv);
+    failed = RUN_ALL_TESTS() != 0 ? 1 : 0;
+  }
+  int any_failed = 0;
+  MPI_Allreduce(&failed, &any_failed, 1, MPI_INT, MPI_MAX, world_communicator);
+  return any_failed;
+}
+
+}  // namespace
+
+MPI_Comm world() { return world_communicator; }
+
+}  // namespace nanotron::test
+
+int main(int argc, char** argv) {
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  MPI_Comm_dup(MPI_COMM_WORLD, &nanotron::test::world_communicator);
+  MPI_Comm_set_errhandler(nanotron::test::world_communicator, MPI_ERRORS_RETURN);
+  const int status = nanotron::test::run_all_tests(argc, argv);
+  MPI_Comm_free(&nanotron::test::world_communicator);
+  MPI_Finalize();
+  return status;
+}
