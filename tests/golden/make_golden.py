@@ -1,0 +1,404 @@
+#!/usr/bin/env python3
+"""Makes the golden values of this folder with PyTorch: the same weights and tokens, 20 AdamW steps.
+
+    python3 tests/golden/make_golden.py [--check-transformers] [case ...]
+
+Needs torch, numpy, h5py (only to make the values; the tests that read them need none of it).
+For each case it writes
+    <case>/tokens.h5                       token file
+    <case>/step_00000000/                  checkpoint with the initial weights (exact in float32)
+    <case>/input.deck                      deck of the run; paths are relative to the repository root
+    <case>/golden.json                     hyperparameters and results, in float64 and in float32
+    <case>/generate.json                   greedy continuation by the initial weights (llama only)
+
+The model below is written out plainly in the convention of Hugging Face's Llama, Qwen2 and Qwen3;
+--check-transformers compares its logits, loss and gradients with the package `transformers`.
+Version 5.23.0 agrees to 1.5e-7 in the logits, 1.2e-9 in the loss and 7e-7 in the gradients, which is
+what its float32 norms and rotary tables leave in a float64 model.
+Conventions of golden.json:
+    losses[t]       mean cross-entropy over the global batch of step t, before the update of step t
+    grad_norms[t]   global L2 norm of the gradient before clipping
+    clipping        g *= min(1, max_norm / (norm + 1e-6))      (torch.nn.utils.clip_grad_norm_)
+    learning_rates  t < warmup: lr (t+1)/warmup; then min + (lr-min)(1 + cos(pi p))/2 with
+                    p = (t - warmup)/(steps - warmup), min = min_lr_ratio lr
+    parameters      sum and L2 norm of every stacked tensor after the last step
+"""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tools"))
+import nanotron_files as nf  # noqa: E402
+
+STEPS, WARMUP, GLOBAL_BATCH, SEQUENCE = 20, 4, 8, 16
+LEARNING_RATE, MIN_LR_RATIO = 1e-2, 0.1
+BETA1, BETA2, EPS, WEIGHT_DECAY, CLIP = 0.9, 0.95, 1e-8, 0.1, 1.0
+PROMPT, NEW_TOKENS = 8, 20
+
+CASES = {
+    "llama": nf.ModelSizes(32, 2, 4, 2, 8, 88, 131, False, False, False, 1e-5, 10000.0),
+    "qwen2": nf.ModelSizes(32, 2, 4, 2, 8, 88, 131, True, True, False, 1e-6, 1000000.0),
+    "qwen3": nf.ModelSizes(32, 3, 4, 2, 12, 88, 131, False, False, True, 1e-6, 1000000.0),
+}
+SEEDS = {"llama": 11, "qwen2": 22, "qwen3": 33}
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+def rotate(x, cos, sin):
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+
+
+class Attention(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.m = m
+        rows, kv_rows = m.num_attention_heads * m.head_dim, m.num_key_value_heads * m.head_dim
+        self.q_proj = nn.Linear(m.hidden_size, rows, bias=m.qkv_bias)
+        self.k_proj = nn.Linear(m.hidden_size, kv_rows, bias=m.qkv_bias)
+        self.v_proj = nn.Linear(m.hidden_size, kv_rows, bias=m.qkv_bias)
+        self.o_proj = nn.Linear(rows, m.hidden_size, bias=False)
+        if m.qk_norm:
+            self.q_norm = RMSNorm(m.head_dim, m.rms_norm_eps)
+            self.k_norm = RMSNorm(m.head_dim, m.rms_norm_eps)
+
+    def forward(self, x):
+        m, (batch, length, _) = self.m, x.shape
+        q = self.q_proj(x).view(batch, length, m.num_attention_heads, m.head_dim)
+        k = self.k_proj(x).view(batch, length, m.num_key_value_heads, m.head_dim)
+        v = self.v_proj(x).view(batch, length, m.num_key_value_heads, m.head_dim)
+        if m.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        exponent = torch.arange(0, m.head_dim, 2, dtype=torch.float64) / m.head_dim
+        angle = torch.outer(torch.arange(length, dtype=torch.float64), m.rope_theta**-exponent)
+        angle = torch.cat((angle, angle), dim=-1)
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        group = m.num_attention_heads // m.num_key_value_heads
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        score = q @ k.transpose(2, 3) / math.sqrt(m.head_dim)
+        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        weight = torch.softmax(score.masked_fill(future, float("-inf")), dim=-1)
+        return self.o_proj((weight @ v).transpose(1, 2).reshape(batch, length, -1))
+
+
+class MLP(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.gate_proj = nn.Linear(m.hidden_size, m.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(m.hidden_size, m.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(m.intermediate_size, m.hidden_size, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.self_attn, self.mlp = Attention(m), MLP(m)
+        self.input_layernorm = RMSNorm(m.hidden_size, m.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(m.hidden_size, m.rms_norm_eps)
+
+    def forward(self, x):
+        x = x + self.self_attn(self.input_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Backbone(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(m.vocab_size, m.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(m) for _ in range(m.num_hidden_layers))
+        self.norm = RMSNorm(m.hidden_size, m.rms_norm_eps)
+
+    def forward(self, tokens):
+        x = self.embed_tokens(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
+
+
+class CausalLM(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.model = Backbone(m)
+        self.lm_head = nn.Linear(m.hidden_size, m.vocab_size, bias=False)
+        if m.tie_word_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, tokens):
+        return self.lm_head(self.model(tokens))
+
+
+def initial_weights(sizes, seed):
+    """Stacked name -> float32 array. Wider than in practice, so that every term is felt."""
+    generator = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in sizes.parameter_shapes().items():
+        draw = generator.standard_normal(shape)
+        if name.endswith("norm/weight"):
+            value = 1.0 + 0.1 * draw
+        elif name.endswith("bias"):
+            value = 0.1 * draw
+        else:
+            value = 0.08 * draw
+        weights[name] = value.astype(np.float32)
+    return weights
+
+
+def make_tokens(vocab_size, seed):
+    """A noisy Markov chain: something to learn, every token reachable."""
+    generator = np.random.default_rng(1000 + seed)
+    successor = generator.integers(0, vocab_size, size=(vocab_size, 2))
+    count = STEPS * GLOBAL_BATCH * SEQUENCE + 1
+    tokens = np.zeros(count, dtype=np.int64)
+    for i in range(1, count):
+        if generator.random() < 0.2:
+            tokens[i] = generator.integers(0, vocab_size)
+        else:
+            tokens[i] = successor[tokens[i - 1], generator.integers(0, 2)]
+    return tokens
+
+
+def build(sizes, weights, dtype):
+    model = CausalLM(sizes).to(dtype)
+    state = {}
+    for name, value in weights.items():
+        names = nf.hugging_face_names(name, sizes.num_hidden_layers)
+        for layer, full in enumerate(names):
+            piece = value[layer] if name.startswith("model/layers/") else value
+            state[full] = torch.from_numpy(piece.copy()).to(dtype)
+    if sizes.tie_word_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model.load_state_dict(state)
+    return model
+
+
+def stacked(sizes, named):
+    """Stacked name -> float64 array of a dict of Hugging Face names."""
+    result = {}
+    for name in sizes.parameter_shapes():
+        pieces = [named[full].detach().double().numpy()
+                  for full in nf.hugging_face_names(name, sizes.num_hidden_layers)]
+        result[name] = np.stack(pieces) if name.startswith("model/layers/") else pieces[0]
+    return result
+
+
+def summary(arrays):
+    return {name: {"sum": float(a.sum()), "l2": float(np.sqrt((a * a).sum()))}
+            for name, a in arrays.items()}
+
+
+def learning_rate(step):
+    if step < WARMUP:
+        return LEARNING_RATE * (step + 1) / WARMUP
+    low = MIN_LR_RATIO * LEARNING_RATE
+    progress = (step - WARMUP) / (STEPS - WARMUP)
+    return low + (LEARNING_RATE - low) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def batch(tokens, step):
+    start = step * GLOBAL_BATCH * SEQUENCE
+    count = GLOBAL_BATCH * SEQUENCE
+    window = torch.from_numpy(tokens[start:start + count + 1])
+    return window[:-1].view(GLOBAL_BATCH, SEQUENCE), window[1:].view(GLOBAL_BATCH, SEQUENCE)
+
+
+def loss_of(logits, targets):
+    return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def train(sizes, weights, tokens, dtype):
+    model = build(sizes, weights, dtype)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(
+        [{"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
+         {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0}],
+        lr=LEARNING_RATE, betas=(BETA1, BETA2), eps=EPS, foreach=False, fused=False)
+    losses, norms, first = [], [], None
+    for step in range(STEPS):
+        inputs, targets = batch(tokens, step)
+        optimizer.zero_grad()
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        if first is None:
+            grads = {name: p.grad for name, p in model.named_parameters()}
+            first = summary(stacked(sizes, grads))
+        norm = nn.utils.clip_grad_norm_(parameters, CLIP, foreach=False)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        norms.append(float(norm))
+    named = dict(model.named_parameters())
+    moments = {}
+    for kind in ("exp_avg", "exp_avg_sq"):
+        moments[kind] = summary(stacked(
+            sizes, {name: optimizer.state[p][kind] for name, p in named.items()}))
+    return {"losses": losses, "grad_norms": norms, "first_gradients": first,
+            "parameters": summary(stacked(sizes, named)), **moments}
+
+
+def write_inputs(folder, case, sizes, weights, tokens):
+    entropy = nf.unigram_entropy(np.bincount(tokens, minlength=sizes.vocab_size))
+    with nf.h5py.File(folder / "tokens.h5", "w", libver=("earliest", "v110")) as file:
+        file.create_dataset("tokens", data=tokens, dtype=nf.token_dtype(sizes.vocab_size))
+        file.create_dataset("documents", data=[0], dtype="<u8")
+        nf.write_token_attributes(file, vocab_size=sizes.vocab_size, eos_token_id=None,
+                                  tokenizer="none", entropy=entropy,
+                                  provenance={"program": "tests/golden/make_golden.py"})
+    with nf.CheckpointWriter(folder / "step_00000000", sizes, seed=SEEDS[case],
+                             provenance={"program": "tests/golden/make_golden.py"}) as writer:
+        for name, value in weights.items():
+            writer.dataset(name)[...] = value
+        writer.commit()
+    (folder / "input.deck").write_text(deck(case, sizes), encoding="utf-8")
+
+
+def deck(case, sizes):
+    return f"""! Golden run '{case}': tests/golden/{case}/golden.json has PyTorch's numbers for it.
+! Paths are relative to the repository root. Made by tests/golden/make_golden.py.
+&run
+  title      = 'golden {case}'
+  steps      = {STEPS}
+  output_dir = 'run-golden-{case}'
+  log_every  = 1
+/
+{sizes.deck_group()}&parallel
+  dp = 0
+  tp = 1
+/
+&optimizer
+  name           = 'adamw'
+  learning_rate  = {LEARNING_RATE}
+  beta1          = {BETA1}
+  beta2          = {BETA2}
+  eps            = {EPS}
+  weight_decay   = {WEIGHT_DECAY}
+  clip_grad_norm = {CLIP}
+/
+&schedule
+  kind         = 'cosine'
+  warmup_steps = {WARMUP}
+  min_lr_ratio = {MIN_LR_RATIO}
+/
+&data
+  path              = 'tests/golden/{case}/tokens.h5'
+  sequence_length   = {SEQUENCE}
+  global_batch_size = {GLOBAL_BATCH}
+  micro_batch_size  = 1
+  shuffle           = 'none'
+/
+&precision
+  compute = 'fp64'
+/
+&checkpoint
+  resume = 'tests/golden/{case}/step_00000000'
+/
+"""
+
+
+def generate(sizes, weights, tokens):
+    """Greedy continuation in float64, without a cache."""
+    model = build(sizes, weights, torch.float64)
+    sequence, margins, first_logits = tokens[:PROMPT].tolist(), [], None
+    with torch.no_grad():
+        for _ in range(NEW_TOKENS):
+            logits = model(torch.tensor([sequence]))[0, -1]
+            first_logits = logits.tolist() if first_logits is None else first_logits
+            top = torch.topk(logits, 2)
+            margins.append(float(top.values[0] - top.values[1]))
+            sequence.append(int(top.indices[0]))
+    return {"prompt": sequence[:PROMPT], "tokens": sequence[PROMPT:], "top2_margins": margins,
+            "first_logits": first_logits}
+
+
+def check_transformers(case, sizes, weights, tokens):
+    """Largest relative difference of logits, loss and gradients from the package's model."""
+    import transformers
+
+    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[case]
+    config = getattr(transformers, kind + "Config")(
+        hidden_size=sizes.hidden_size, num_hidden_layers=sizes.num_hidden_layers,
+        num_attention_heads=sizes.num_attention_heads, head_dim=sizes.head_dim,
+        num_key_value_heads=sizes.num_key_value_heads, vocab_size=sizes.vocab_size,
+        intermediate_size=sizes.intermediate_size, rms_norm_eps=sizes.rms_norm_eps,
+        rope_theta=sizes.rope_theta, tie_word_embeddings=sizes.tie_word_embeddings,
+        attn_implementation="eager", pad_token_id=None, bos_token_id=None, eos_token_id=None)
+    theirs = getattr(transformers, kind + "ForCausalLM")(config).double()
+    ours = build(sizes, weights, torch.float64)
+    theirs.load_state_dict(ours.state_dict())
+    inputs, targets = batch(tokens, 0)
+    results = []
+    for model in (ours, theirs):
+        logits = model(inputs)
+        logits = getattr(logits, "logits", logits)
+        loss = loss_of(logits, targets)
+        loss.backward()
+        results.append((logits.detach(), loss.detach(), {n: p.grad for n, p in model.named_parameters()}))
+    (a, loss_a, grads_a), (b, loss_b, grads_b) = results
+    worst = max(float((grads_a[n] - grads_b[n]).norm() / grads_a[n].norm()) for n in grads_a)
+    print(f"{case}: transformers {transformers.__version__}: logits "
+          f"{float((a - b).norm() / a.norm()):.1e}, loss {float(abs(loss_a - loss_b) / loss_a):.1e}, "
+          f"gradients {worst:.1e} (relative)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", default=list(CASES))
+    parser.add_argument("--check-transformers", action="store_true",
+                        help="compare with the package instead of writing anything")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for case in options.cases or list(CASES):
+        sizes = CASES[case]
+        weights, tokens = initial_weights(sizes, SEEDS[case]), make_tokens(sizes.vocab_size, SEEDS[case])
+        if options.check_transformers:
+            check_transformers(case, sizes, weights, tokens)
+            continue
+        folder = HERE / case
+        folder.mkdir(exist_ok=True)
+        write_inputs(folder, case, sizes, weights, tokens)
+        golden = {
+            "case": case,
+            "torch": torch.__version__,
+            "model": nf.asdict(sizes),
+            "steps": STEPS, "sequence_length": SEQUENCE, "global_batch_size": GLOBAL_BATCH,
+            "optimizer": {"learning_rate": LEARNING_RATE, "beta1": BETA1, "beta2": BETA2,
+                          "eps": EPS, "weight_decay": WEIGHT_DECAY, "clip_grad_norm": CLIP},
+            "schedule": {"kind": "cosine", "warmup_steps": WARMUP, "min_lr_ratio": MIN_LR_RATIO},
+            "learning_rates": [learning_rate(step) for step in range(STEPS)],
+            "fp64": train(sizes, weights, tokens, torch.float64),
+            "fp32": train(sizes, weights, tokens, torch.float32),
+        }
+        (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
+        if case == "llama":
+            (folder / "generate.json").write_text(
+                json.dumps(generate(sizes, weights, tokens), indent=1) + "\n")
+        a, b = np.array(golden["fp64"]["losses"]), np.array(golden["fp32"]["losses"])
+        print(f"{case}: loss {a[0]:.4f} -> {a[-1]:.4f}, grad norm "
+              f"{min(golden['fp64']['grad_norms']):.2f}..{max(golden['fp64']['grad_norms']):.2f}, "
+              f"float32 off by {np.max(np.abs(a - b) / a):.1e}")
+
+
+if __name__ == "__main__":
+    main()
