@@ -1,0 +1,32 @@
+#pragma once
+
+// AdamW (Loshchilov and Hutter, 2019) in the order of operations of PyTorch:
+//
+//   g' = gradient_scale g
+//   p *= 1 - learning_rate weight_decay
+//   m = beta1 m + (1 - beta1) g'           v = beta2 v + (1 - beta2) g'^2
+//   p -= learning_rate / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
+
+#include <cstdint>
+
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::kernels {
+
+struct AdamwStep {
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  std::int64_t step = 1;      // of this update, from 1
+  double gradient_scale = 1;  // from clipping
+};
+
+// p, m, v (n) are updated, g (n) is read. M is double or float; scalars are formed in fp64.
+template <class M>
+void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v,
+           const AdamwStep& step);
+
+}  // namespace nanotron::kernels

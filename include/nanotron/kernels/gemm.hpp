@@ -1,0 +1,54 @@
+#pragma once
+
+// Dense products, given to the vendor's library: BLAS (fp64, fp32) and oneDNN (bf16, on AMX or AVX-512) on
+// the host, cuBLASLt on a GPU. Matrices are row-major with any leading dimension.
+//
+//   C = alpha op(A) op(B) + beta C       op(A) is (m, k), op(B) is (k, n), C is (m, n)
+//
+// The three forms of a linear layer y = x W^T, W (out, in):
+//   forward            y  = x  W^T        gemm(none, transpose)
+//   input gradient     dx = dy W          gemm(none, none)
+//   weight gradient    dW += dy^T x       gemm(transpose, none), beta = 1, C of master type
+//
+// Sums run in fp32 for bf16 operands (TF32 is never used); beta = 0 does not read C.
+
+#include <cstddef>
+
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::kernels {
+
+enum class Op { none, transpose };
+
+// (T, C) is (double, double), (float, float), (bf16, bf16) or (bf16, float); call it with both named.
+// Shapes that do not fit are an internal error (system_error). Any extent may be 0; with k = 0, C = beta C.
+// Memory for packed operands is device.product_workspace(): where that is too small the product is done
+// unpacked, slower and right.
+template <class T, class C>
+void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b,
+          double beta, MatrixRef<C> c);
+
+// Bytes of product workspace that the product of this size profits from, whatever the operations are.
+// The workspace of a device is the largest of its products.
+template <class T>
+std::size_t gemm_workspace_bytes(index_t m, index_t n, index_t k);
+
+// Many small products of one shape, where the pointers lie in MemorySpace:
+//   C_i = alpha op(A_i) op(B_i) + beta C_i      i < count
+struct BatchedShape {
+  Op op_a = Op::none, op_b = Op::none;
+  index_t m = 0, n = 0, k = 0;
+  index_t leading_a = 0, leading_b = 0, leading_c = 0;
+  double alpha = 1, beta = 0;
+};
+
+template <class T, class C>
+void gemm_batched(Device& device, const BatchedShape& shape, Vector<const T*> a, Vector<const T*> b,
+                  Vector<C*> c, index_t count);
+
+// What multiplies here, for provenance and benchmarks: "oneDNN AMX", "oneDNN AVX512_BF16", "OpenBLAS ...".
+template <class T>
+const char* gemm_library();
+
+}  // namespace nanotron::kernels

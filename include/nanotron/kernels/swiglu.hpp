@@ -1,0 +1,20 @@
+#pragma once
+
+// Gated linear unit with SiLU (Shazeer, 2020): h = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
+
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::kernels {
+
+// gate_up (tokens, 2 F): the gate's F columns, then the up projection's; h (tokens, F) is overwritten.
+template <class T>
+void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h);
+
+// With s = 1 / (1 + exp(-gate)):
+//   dgate = dh up s (1 + gate (1 - s))      dup = dh gate s
+// dgate_up (tokens, 2 F) is overwritten and may alias gate_up.
+template <class T>
+void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh, Matrix<T> dgate_up);
+
+}  // namespace nanotron::kernels
