@@ -1,0 +1,55 @@
+#pragma once
+
+// What a run tells: the same lines to the console and to run.log, from one rank.
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace nanotron {
+
+/// info and warn print on the speaking rank alone; error prints on any rank, to stderr, with the rank
+/// in front. Every line is flushed. Not thread-safe.
+class Log {
+ public:
+  explicit Log(bool speaks, int rank = 0) : speaks_(speaks), rank_(rank) {}
+
+  /// From here on lines are appended to this file as well. Only the speaking rank opens it.
+  /// Throws Error(system_error) when it cannot be opened.
+  void open(const std::filesystem::path& file);
+
+  /// With quiet, info goes to the file alone; warnings and errors still reach the console.
+  void set_quiet(bool quiet) { quiet_ = quiet; }
+  bool speaks() const { return speaks_; }
+
+  template <class... A>
+  void info(fmt::format_string<A...> text, A&&... values) {
+    if (speaks_) write(Level::info, fmt::format(text, std::forward<A>(values)...));
+  }
+  template <class... A>
+  void warn(fmt::format_string<A...> text, A&&... values) {
+    if (speaks_) write(Level::warning, fmt::format(text, std::forward<A>(values)...));
+  }
+  template <class... A>
+  void error(fmt::format_string<A...> text, A&&... values) {
+    write(Level::error, fmt::format(text, std::forward<A>(values)...));
+  }
+
+ private:
+  enum class Level { info, warning, error };
+  void write(Level level, std::string_view text);
+
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  bool speaks_;
+  int rank_;
+  bool quiet_ = false;
+  std::unique_ptr<std::FILE, Close> file_;  // null until open()
+};
+
+}  // namespace nanotron

@@ -1,0 +1,27 @@
+#pragma once
+
+// What every output says about where it came from.
+
+#include <mpi.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nanotron {
+
+using Provenance = std::vector<std::pair<std::string, std::string>>;
+
+/// The program: version, git hash and whether the tree was dirty, build type, flags, compiler, and the
+/// versions of the libraries it was built with.
+Provenance build_provenance();
+
+/// The run: start time (UTC), command line, user, working directory, number of ranks, host and GPU of each rank
+/// (runs of equal hosts folded), scheduler ids (Slurm, PBS) when there are any. Collective over `world`;
+/// every rank gets the same answer.
+Provenance run_provenance(MPI_Comm world);
+
+/// "key: value" lines.
+std::string to_text(const Provenance& provenance);
+
+}  // namespace nanotron

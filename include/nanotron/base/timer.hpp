@@ -1,0 +1,69 @@
+#pragma once
+
+// Where the time of a run goes: named, nested regions of host time. The same names reach Kokkos Tools and,
+// in CUDA builds, NVTX.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nanotron {
+
+/// Seconds of a monotonic clock.
+double wall_seconds();
+
+struct TimerRow {
+  const char* name = nullptr;
+  std::uint64_t calls = 0;
+  double inclusive = 0.0;  // seconds in the region; a region inside itself is counted once
+  double exclusive = 0.0;  // the same without the regions inside it
+};
+
+/// Accumulates per region name. Names are string literals (kept by pointer, merged by text in rows()).
+/// Nothing is allocated after the first visit of a name. One thread.
+class Timers {
+ public:
+  Timers();
+
+  /// start and stop nest like brackets; use Region rather than these.
+  void start(const char* name);
+  void stop();
+
+  /// In the order of first visit. Regions still open are not counted.
+  std::vector<TimerRow> rows() const;
+  /// rows() as text, the largest exclusive time first, with the share of `total` seconds.
+  std::string table(double total) const;
+  /// Zeroes seconds and calls; names stay. Call with no region open.
+  void reset();
+
+ private:
+  struct Entry {
+    TimerRow row;
+    int open = 0;  // how many times this name is on the stack
+  };
+  struct Frame {
+    std::uint32_t entry;
+    std::int64_t begin;   // ns
+    std::int64_t inside;  // ns spent in regions within this one
+  };
+  std::uint32_t find(const char* name);
+  void rehash(std::size_t slots);
+
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> slots_;  // open addressing on the pointer: entry + 1, 0 is free
+  std::vector<Frame> stack_;
+};
+
+/// A region from here to the end of the scope.
+class Region {
+ public:
+  Region(Timers& timers, const char* name) : timers_(timers) { timers_.start(name); }
+  ~Region() { timers_.stop(); }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+ private:
+  Timers& timers_;
+};
+
+}  // namespace nanotron

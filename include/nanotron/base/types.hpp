@@ -1,0 +1,87 @@
+#pragma once
+
+// The scalar types of the program. Free of Kokkos and MPI, so that every layer can include it.
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#if defined(__CUDACC__)
+#define NANOTRON_FUNCTION __host__ __device__
+#else
+#define NANOTRON_FUNCTION
+#endif
+
+namespace nanotron {
+
+/// Extents and element offsets.
+using index_t = std::int64_t;
+
+/// The 16-bit brain float: a storage type of two bytes everywhere. Arithmetic is done in float.
+/// float -> bf16 rounds to nearest, ties to even; a NaN stays a (quiet) NaN, overflow gives infinity.
+struct bf16 {
+  std::uint16_t bits;
+
+  bf16() = default;
+  NANOTRON_FUNCTION explicit bf16(float value) : bits(round_from(value)) {}
+  NANOTRON_FUNCTION operator float() const {  // NOLINT(google-explicit-constructor): exact
+    const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &wide, sizeof value);
+    return value;
+  }
+  NANOTRON_FUNCTION static bf16 from_bits(std::uint16_t raw) {
+    bf16 value;
+    value.bits = raw;
+    return value;
+  }
+
+ private:
+  // Without a branch, so that loops of conversions vectorise.
+  NANOTRON_FUNCTION static std::uint16_t round_from(float value) {
+    std::uint32_t u;
+    std::memcpy(&u, &value, sizeof u);
+    const std::uint32_t nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    const std::uint32_t quiet_nan = (u >> 16) | 0x40u;
+    const bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
+    return static_cast<std::uint16_t>(is_nan ? quiet_nan : nearest);
+  }
+};
+static_assert(sizeof(bf16) == 2 && std::is_trivial_v<bf16>);
+
+/// The types a model can be computed in.
+enum class ScalarType { fp64, fp32, bf16 };
+
+template <class T>
+inline constexpr ScalarType scalar_type_of = [] {
+  static_assert(std::is_same_v<T, double> || std::is_same_v<T, float> || std::is_same_v<T, bf16>);
+  if constexpr (std::is_same_v<T, double>) return ScalarType::fp64;
+  if constexpr (std::is_same_v<T, float>) return ScalarType::fp32;
+  return ScalarType::bf16;
+}();
+
+constexpr std::size_t size_of(ScalarType type) {
+  return type == ScalarType::fp64 ? 8 : type == ScalarType::fp32 ? 4 : 2;
+}
+
+/// The name used in decks and files: "fp64", "fp32", "bf16".
+constexpr const char* name_of(ScalarType type) {
+  return type == ScalarType::fp64 ? "fp64" : type == ScalarType::fp32 ? "fp32" : "bf16";
+}
+
+/// The type of master weights, gradients and moments of a model computed in T.
+template <class T>
+using master_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Calls f(std::type_identity<T>{}) with the T that `type` names: where a template meets the deck.
+template <class F>
+decltype(auto) with_scalar_type(ScalarType type, F&& f) {
+  switch (type) {
+    case ScalarType::fp64: return std::forward<F>(f)(std::type_identity<double>{});
+    case ScalarType::fp32: return std::forward<F>(f)(std::type_identity<float>{});
+    default: return std::forward<F>(f)(std::type_identity<bf16>{});
+  }
+}
+
+}  // namespace nanotron

@@ -1,0 +1,75 @@
+#pragma once
+
+// Collective operations on the memory of a group's transport: host memory for mpi, GPU memory for nccl and
+// staged_mpi. T is double, float, bf16, std::int64_t or std::uint64_t; n counts elements and may exceed
+// 2^31. Every rank of the group calls, in the same order, with the same n. With one rank nothing is done
+// (all_gather and reduce_scatter copy, unless send and recv are the same).
+//
+// On a GPU each is ordered after what is queued on `stream`, and work queued there afterwards sees the
+// result; on the host the result is there on return. bf16 sums are accumulated in float and rounded once
+// per transfer path (once in all on a node). Errors of the libraries throw Error(system_error).
+
+#include <cstddef>
+#include <cstdint>
+
+#include "nanotron/comm/group.hpp"
+
+namespace nanotron::comm {
+
+/// A running operation of a Group; the group must outlive it. Move-only; the destructor waits, except
+/// while an exception passes. All ranks wait for their requests in the order in which they were started.
+class Request {
+ public:
+  Request() = default;  // complete
+  ~Request();
+  Request(Request&& other) noexcept;
+  Request& operator=(Request&& other) noexcept;
+
+  /// Moves the operation forward without waiting; true when it is complete. On the host this is what
+  /// makes communication run behind computation: call it between kernels. Cheap (< 1 us) if nothing can move.
+  bool test();
+  /// On the host: returns when the result is there. On a GPU: work queued afterwards on the stream the
+  /// operation was started with sees the result; the host does not wait.
+  void wait();
+
+ private:
+  friend class RequestAccess;
+  Group* group_ = nullptr;
+  std::uint64_t ticket_ = 0;
+};
+
+/// data <- op over ranks of data, in place. On a node the sum runs in rank order: the same bits on every rank and run.
+template <class T>
+void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream = {});
+
+/// The same, running behind what follows. data belongs to the operation until wait() or test() is true.
+template <class T>
+[[nodiscard]] Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op,
+                                       const Stream& stream = {});
+
+/// recv[r*n .. r*n+n) <- send[0 .. n) of rank r. send may be recv + rank*n.
+template <class T>
+void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream = {});
+
+/// recv[0 .. n) <- op over ranks of their send[rank*n .. rank*n+n). send holds size*n elements and may
+/// be overwritten by the operation; recv may be send + rank*n.
+template <class T>
+void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
+                    const Stream& stream = {});
+
+/// data of rank root to all ranks.
+template <class T>
+void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& stream = {});
+
+/// Returns when every rank has called it. Does not wait for GPU work.
+void barrier(Group& group);
+
+/// Of host values, by MPI whatever the transport. Sums run in rank order, the same bits on every rank.
+double sum(Group& group, double value);
+double max(Group& group, double value);
+double min(Group& group, double value);
+std::int64_t sum(Group& group, std::int64_t value);
+std::int64_t max(Group& group, std::int64_t value);
+std::int64_t min(Group& group, std::int64_t value);
+
+}  // namespace nanotron::comm

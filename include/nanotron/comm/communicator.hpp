@@ -1,0 +1,37 @@
+#pragma once
+
+#include <mpi.h>
+
+namespace nanotron::comm {
+
+/// Owns one MPI communicator and frees it. Move-only; default-constructed it holds MPI_COMM_NULL.
+/// Freeing is collective, so objects are destroyed in the same order on all ranks; while an exception
+/// passes nothing is freed.
+class Communicator {
+ public:
+  Communicator() = default;
+  /// Collective over `other`.
+  static Communicator duplicate(MPI_Comm other);
+  ~Communicator();
+  Communicator(Communicator&& other) noexcept;
+  Communicator& operator=(Communicator&& other) noexcept;
+
+  /// Ranks with the same color, ordered by key. Collective over this communicator.
+  Communicator split(int color, int key) const;
+  /// Ranks that share memory (one node), in the order of this communicator. Collective.
+  Communicator split_by_node() const;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  MPI_Comm get() const { return handle_; }
+
+ private:
+  explicit Communicator(MPI_Comm owned);
+  void release() noexcept;
+
+  MPI_Comm handle_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 0;
+};
+
+}  // namespace nanotron::comm

@@ -1,0 +1,89 @@
+#pragma once
+
+// A group of ranks and the way they exchange data.
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron/deck/config.hpp"
+
+struct CUstream_st;
+
+namespace nanotron::comm {
+
+/// A queue of GPU work that a collective is ordered with; not owned. Empty on the host.
+class Stream {
+ public:
+  Stream() = default;
+  explicit Stream(CUstream_st* handle) : handle_(handle) {}
+  CUstream_st* get() const { return handle_; }
+
+ private:
+  CUstream_st* handle_ = nullptr;
+};
+
+enum class ReduceOp { sum, max, min };
+
+enum class Transport {
+  mpi,         // host memory: shared memory where all ranks share a node, MPI otherwise
+  nccl,        // GPU memory, one GPU per rank
+  staged_mpi,  // GPU memory, copied through pinned host buffers: ranks that share a GPU
+};
+const char* name_of(Transport transport);
+
+/// The transport for parallel%backend. On the host always mpi. In a CUDA build: 'auto' is nccl when no two ranks
+/// use the same GPU, staged_mpi otherwise; 'mpi' is staged_mpi. Error(deck_error) for 'nccl' without
+/// CUDA, or with two ranks on one GPU. Collective; in a CUDA build call it after the GPU is selected.
+Transport choose_transport(deck::Backend backend, const Communicator& world);
+
+/// The GPU for this rank: its rank within its node modulo the GPUs it sees; -1 when there is none.
+/// Collective over world. Give it to Kokkos (device id) before anything touches a GPU.
+int gpu_of_rank(const Communicator& world);
+
+/// What went through a group: payload of this rank and host seconds spent inside the calls (queueing
+/// alone for nccl). Asynchronous operations count once.
+struct Traffic {
+  std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;
+  double seconds = 0.0;
+};
+
+class Channel;  // src/comm/channel.hpp: one implementation per transport
+
+/// Owns a communicator and what its transport needs (NCCL communicator, staging memory: taken at the first
+/// collective and kept). Every rank calls the same collectives in the same order. Move-only.
+class Group {
+ public:
+  Group(Communicator communicator, Transport transport);
+  ~Group();
+  Group(Group&&) noexcept;
+  Group& operator=(Group&&) noexcept;
+
+  int rank() const { return communicator_.rank(); }
+  int size() const { return communicator_.size(); }
+  const Communicator& communicator() const { return communicator_; }
+  /// For host data outside the collectives of this layer.
+  MPI_Comm mpi() const { return communicator_.get(); }
+  Transport transport() const { return transport_; }
+  Traffic& traffic() { return traffic_; }
+  /// How bulk data moves: "shared memory", "MPI", "NCCL", "MPI through host memory", "none" for 1 rank.
+  std::string path() const;
+  /// Bytes this group keeps for staging, whether taken yet or not.
+  std::size_t staging_bytes() const;
+
+  /// For collectives.cpp; null for a group of one rank.
+  Channel* channel() { return channel_.get(); }
+
+ private:
+  Communicator communicator_;
+  Transport transport_;
+  Traffic traffic_;
+  std::unique_ptr<Channel> channel_;
+};
+
+}  // namespace nanotron::comm

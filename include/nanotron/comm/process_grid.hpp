@@ -1,0 +1,65 @@
+#pragma once
+
+// World -> data x pipeline x context x tensor parallel. The order of ranks is written in this file alone.
+
+#include <string>
+#include <vector>
+
+#include "nanotron/comm/group.hpp"
+
+namespace nanotron::comm {
+
+struct GridShape {
+  int dp = 1, pp = 1, cp = 1, tp = 1;
+  std::string order = "tp-cp-pp-dp";  // innermost first: neighbours in the first axis are neighbouring ranks
+
+  int size() const { return dp * pp * cp * tp; }
+};
+
+struct GridCoordinate {
+  int dp = 0, pp = 0, cp = 0, tp = 0;
+  friend bool operator==(const GridCoordinate&, const GridCoordinate&) = default;
+};
+
+/// Pure functions, each the inverse of the other:
+///   rank = c[a0] + n[a0] * (c[a1] + n[a1] * (c[a2] + n[a2] * c[a3])),  order = "a0-a1-a2-a3".
+/// Error(deck_error) when order is not a permutation of tp, cp, pp, dp.
+int rank_of(const GridShape& shape, const GridCoordinate& coordinate);
+GridCoordinate coordinate_of(const GridShape& shape, int rank);
+
+/// The placement as text: the grid, the ranks of each host, and for each axis whether its groups stay
+/// inside a host or cross hosts (how many do, and over how many hosts at most). host_of_rank has one name a rank.
+std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank);
+
+/// The communicators of this rank. All of them are made and freed collectively over world.
+class ProcessGrid {
+ public:
+  /// Error(deck_error) when shape.size() is not world.size().
+  ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport);
+
+  const GridShape& shape() const { return shape_; }
+  const GridCoordinate& coordinate() const { return coordinate_; }
+  int dp_rank() const { return coordinate_.dp; }
+  int pp_rank() const { return coordinate_.pp; }
+  int cp_rank() const { return coordinate_.cp; }
+  int tp_rank() const { return coordinate_.tp; }
+
+  Group& world() { return world_; }
+  Group& dp() { return dp_; }        // same (pp, cp, tp): replicas, gradients are summed here
+  Group& tp() { return tp_; }        // same (dp, pp, cp): shards of one layer
+  Group& model() { return model_; }  // same dp: one whole model, pp x cp x tp ranks
+  const Communicator& pp() const { return pp_; }
+  const Communicator& cp() const { return cp_; }
+
+  /// placement_report of the hosts MPI names. The same text on every rank, made in the constructor.
+  const std::string& placement() const { return placement_; }
+
+ private:
+  GridShape shape_;
+  GridCoordinate coordinate_;
+  Group world_, dp_, tp_, model_;
+  Communicator pp_, cp_;
+  std::string placement_;
+};
+
+}  // namespace nanotron::comm
