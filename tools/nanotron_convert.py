@@ -1,0 +1,411 @@
+#!/usr/bin/env python3
+"""Converts between Hugging Face Llama/Qwen2/Qwen3 folders and nanotron_hpc checkpoints.
+
+    nanotron_convert.py from-hf  meta-llama/  run/checkpoints      -> run/checkpoints/step_00000000
+    nanotron_convert.py to-hf    run/  exported/  --dtype bf16
+
+from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json),
+writes step_00000000 with its manifest, prints the &model group of a deck for the model and leaves
+it beside the step folder as model.nml. bf16 and fp16 weights are widened to fp32 without loss.
+There is no optimizer state in the result: a run from it starts with zero moments.
+
+to-hf takes a step folder, or the newest valid one of a run or checkpoints folder, and writes
+config.json and safetensors. --dtype fp32 is exact for a run in fp32 or bf16 (master weights);
+bf16 rounds to nearest even. The tokenizer's own files are not part of a checkpoint.
+
+Everything moves in pieces of 64 MiB, so the size of the model does not matter.
+Needs numpy and h5py; the safetensors format is read and written here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import nanotron_files as nf
+
+PIECE_BYTES = 64 << 20
+MAX_HEADER_BYTES = 100 << 20  # the limit of the safetensors library
+BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
+TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
+                 "Qwen3ForCausalLM": "qwen3"}
+
+
+def bf16_to_fp32(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def fp32_to_bf16(values: np.ndarray) -> np.ndarray:
+    """Bits of the nearest bf16, ties to even; NaN stays NaN."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF).astype(np.uint32)) >> 16
+    nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    return np.where(nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+# ---------------------------------------------------------------------------------------------
+# safetensors: 8 bytes of header length, a JSON header, the data
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def pieces(self):
+        """(first row, float array) in blocks of whole rows; one block for a scalar or vector."""
+        row = max(1, math.prod(self.shape[1:]))
+        step = max(1, PIECE_BYTES // (row * BYTES_OF[self.dtype]))
+        data = np.memmap(self.path, STORED[self.dtype], "r", self.offset, self.shape)
+        for start in range(0, self.shape[0], step):
+            block = np.array(data[start:start + step])
+            if self.dtype == "BF16":
+                block = bf16_to_fp32(block)
+            elif self.dtype == "F16":
+                block = block.astype(np.float32)
+            yield start, block
+
+
+def read_header(path: Path) -> dict[str, StoredTensor]:
+    """Tensors of one safetensors file, each checked against the size of the file."""
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > min(MAX_HEADER_BYTES, size - 8):
+                raise ValueError(f"header of {length} bytes")
+            header = json.loads(file.read(length))
+        tensors = {}
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+            if dtype not in BYTES_OF:
+                raise nf.ToolError(f"{path}: {name}: type {dtype} is not supported "
+                                   f"(supported: {', '.join(BYTES_OF)})")
+            if any(not isinstance(extent, int) or extent < 1 for extent in shape) or \
+                    end - start != math.prod(shape) * BYTES_OF[dtype] or \
+                    not 0 <= start <= end <= size - 8 - length:
+                raise ValueError(f"{name}: shape {shape} does not fit its bytes {start}..{end}")
+            tensors[name] = StoredTensor(path, dtype, shape, 8 + length + start)
+        return tensors
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise nf.ToolError(f"{path}: not a safetensors file ({error})") from None
+
+
+def read_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """All tensors of a Hugging Face folder, in one file or in shards."""
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return read_header(single)
+    if not index.is_file():
+        raise nf.ToolError(f"{folder}: neither {single.name} nor {index.name} here")
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise nf.ToolError(f"{index}: no 'weight_map'")
+    tensors = {}
+    for shard in sorted(set(weight_map.values())):
+        if Path(shard).name != shard:
+            raise nf.ToolError(f"{index}: shard '{shard}' lies outside the folder")
+        tensors |= read_header(folder / shard)
+    missing = weight_map.keys() - tensors.keys()
+    if missing:
+        raise nf.ToolError(f"{index}: {sorted(missing)[0]} is in none of the shards")
+    return tensors
+
+
+class SafetensorsWriter:
+    """Writes tensors whose names, types and shapes are known beforehand, in that order."""
+
+    def __init__(self, path: Path, entries: list[tuple[str, str, tuple[int, ...]]]):
+        self.path, self.temporary = path, path.with_name(path.name + ".tmp")
+        header, offset = {"__metadata__": {"format": "pt"}}, 0
+        for name, dtype, shape in entries:
+            size = math.prod(shape) * BYTES_OF[dtype]
+            header[name] = {"dtype": dtype, "shape": list(shape),
+                            "data_offsets": [offset, offset + size]}
+            offset += size
+        text = json.dumps(header, separators=(",", ":")).encode("utf-8")
+        text += b" " * (-len(text) % 8)
+        self.file = open(self.temporary, "wb")
+        self.file.write(struct.pack("<Q", len(text)) + text)
+        self.expected = 8 + len(text) + offset
+
+    def write(self, values: np.ndarray, dtype: str) -> None:
+        data = fp32_to_bf16(values) if dtype == "BF16" else values.astype(STORED[dtype])
+        self.file.write(np.ascontiguousarray(data).data)
+
+    def commit(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        written = self.file.tell()
+        self.file.close()
+        if written != self.expected:
+            raise nf.ToolError(f"{self.path}: wrote {written} bytes of {self.expected}", 71)
+        os.replace(self.temporary, self.path)
+
+
+def read_json(path: Path) -> dict:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise nf.ToolError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise nf.ToolError(f"{path}: not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise nf.ToolError(f"{path}: expected a JSON object")
+    return content
+
+
+# ---------------------------------------------------------------------------------------------
+# config.json
+
+
+def refusals(config: dict) -> list[str]:
+    """What config.json asks for and nanotron_hpc does not have."""
+    found = []
+
+    def refuse(condition, text):
+        if condition:
+            found.append(text)
+
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+    refuse(kind not in (None, "default"), f"rope scaling of type '{kind}'")
+    partial = [part.get("partial_rotary_factor") for part in (config, rope)
+               if isinstance(part, dict)]
+    refuse(any(factor not in (None, 1.0) for factor in partial),
+           "rotary embedding on a part of a head (partial_rotary_factor)")
+    refuse(config.get("use_sliding_window"), "sliding-window attention (use_sliding_window)")
+    refuse("sliding_attention" in (config.get("layer_types") or []),
+           "sliding-window attention (layer_types)")
+    refuse(config.get("attention_bias"), "attention_bias (a bias on o_proj)")
+    refuse(config.get("mlp_bias"), "mlp_bias")
+    act = config.get("hidden_act", "silu")
+    refuse(act not in ("silu", "swish"), f"hidden_act '{act}' (only SwiGLU, 'silu')")
+    refuse(config.get("quantization_config"), "quantized weights (quantization_config)")
+    refuse(config.get("num_experts") or config.get("num_local_experts"), "mixture of experts")
+    return found
+
+
+def sizes_from_config(config: dict, where: Path) -> nf.ModelSizes:
+    """Model sizes of a config.json; ToolError for whatever cannot be represented."""
+    names = config.get("architectures") or []
+    kind = next((ARCHITECTURES[name] for name in names if name in ARCHITECTURES), None)
+    if kind is None or len(names) != 1:
+        raise nf.ToolError(f"{where}: architecture {names or config.get('model_type')} is not "
+                           f"supported (supported: {', '.join(ARCHITECTURES)})")
+    if problems := refusals(config):
+        raise nf.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
+                           + "; ".join(problems))
+    try:
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        default_kv = heads if kind == "llama" else 32
+        default_dim = 128 if kind == "qwen3" else hidden // heads
+        rope = config.get("rope_parameters") or {}
+        sizes = nf.ModelSizes(
+            hidden_size=hidden,
+            num_hidden_layers=int(config["num_hidden_layers"]),
+            num_attention_heads=heads,
+            num_key_value_heads=int(config.get("num_key_value_heads") or default_kv),
+            head_dim=int(config.get("head_dim") or default_dim),
+            intermediate_size=int(config["intermediate_size"]),
+            vocab_size=int(config["vocab_size"]),
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            qkv_bias=kind == "qwen2",
+            qk_norm=kind == "qwen3",
+            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+            rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise nf.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
+    if sizes.num_attention_heads % sizes.num_key_value_heads:
+        raise nf.ToolError(f"{where}: {sizes.num_attention_heads} attention heads are no multiple "
+                           f"of {sizes.num_key_value_heads} key/value heads")
+    return sizes
+
+
+def config_from_sizes(sizes: nf.ModelSizes, dtype: str, max_positions: int, where) -> dict:
+    if sizes.qkv_bias and sizes.qk_norm:
+        raise nf.ToolError(f"{where}: no Hugging Face architecture of this family has both "
+                           "qkv_bias and qk_norm")
+    kind = "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "llama"
+    architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
+    config = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
+    for key, value in nf.asdict(sizes).items():
+        if key not in ("qkv_bias", "qk_norm"):
+            config[key] = value
+    if kind == "llama":
+        config |= {"attention_bias": False, "mlp_bias": False}
+    elif kind == "qwen3":
+        config["attention_bias"] = False
+    return config | {"max_position_embeddings": max_positions, "rope_scaling": None,
+                     "initializer_range": 0.02, "use_cache": True, "bos_token_id": None,
+                     "eos_token_id": None, "torch_dtype": TORCH_NAMES[dtype]}
+
+
+# ---------------------------------------------------------------------------------------------
+# The two directions
+
+
+def same_tensor(a: StoredTensor, b: StoredTensor) -> bool:
+    return a.shape == b.shape and all(
+        np.array_equal(x, y, equal_nan=True)
+        for (_, x), (_, y) in zip(a.pieces(), b.pieces(), strict=True))
+
+
+def expected_tensors(sizes: nf.ModelSizes) -> dict[str, tuple[str, int | None, tuple[int, ...]]]:
+    """Hugging Face name -> (dataset, layer or None, shape), in file order."""
+    result = {}
+    for name, shape in sizes.parameter_shapes().items():
+        names = nf.hugging_face_names(name, sizes.num_hidden_layers)
+        stacked = name.startswith("model/layers/")
+        for layer, full in enumerate(names):
+            result[full] = (name, layer, shape[1:]) if stacked else (name, None, shape)
+    return result
+
+
+def match_tensors(tensors, sizes, where):
+    """Checks names and shapes; returns name -> (dataset, layer, shape)."""
+    expected = expected_tensors(sizes)
+    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
+    if sizes.tie_word_embeddings and head in tensors and embedding in tensors and \
+            not same_tensor(tensors[head], tensors[embedding]):
+        raise nf.ToolError(f"{where}: tie_word_embeddings is set, yet {head} differs from "
+                           f"{embedding}")
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in tensors:
+            raise nf.ToolError(f"{where}: {name} is missing")
+        if name not in expected:
+            if name.endswith("rotary_emb.inv_freq") or name == head:
+                continue
+            raise nf.ToolError(f"{where}: {name} {tensors[name].shape} has no place in this model")
+        if tensors[name].shape != expected[name][2]:
+            raise nf.ToolError(f"{where}: {name}: expected shape {expected[name][2]}, found "
+                               f"{tensors[name].shape}")
+    return expected
+
+
+def from_hugging_face(options) -> int:
+    source = Path(options.source)
+    config_path = source / "config.json"
+    sizes = sizes_from_config(read_json(config_path), config_path)
+    tensors = read_tensors(source)
+    expected = match_tensors(tensors, sizes, source)
+    folder = Path(options.target) / "step_00000000"
+    if (folder / nf.MANIFEST_FILE).exists() and not options.overwrite:
+        raise nf.ToolError(f"{folder}: holds a checkpoint already; --overwrite replaces it")
+    wide = any(tensors[name].dtype == "F64" for name in expected)
+    with nf.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
+                             provenance=nf.tool_provenance("nanotron_convert")
+                             | {"source": str(source)}) as writer:
+        for name, (dataset, layer, _) in expected.items():
+            target = writer.dataset(dataset)
+            for start, block in tensors[name].pieces():
+                rows = slice(start, start + block.shape[0])
+                target[rows if layer is None else (layer, rows)] = block
+        writer.commit()
+    group = sizes.deck_group()
+    nf.write_atomically(folder.parent / "model.nml", group)
+    parameters = sum(math.prod(shape) for shape in sizes.parameter_shapes().values())
+    print(f"! {folder}: {parameters:,} parameters as fp{64 if wide else 32}")
+    print(group, end="")
+    return 0
+
+
+def shards_of(entries, shard_bytes: int):
+    """Splits the tensors, in order, into files of at most shard_bytes (or one tensor)."""
+    shards, used = [[]], 0
+    for entry in entries:
+        size = math.prod(entry[2]) * BYTES_OF[entry[1]]
+        if shards[-1] and used + size > shard_bytes:
+            shards.append([])
+            used = 0
+        shards[-1].append(entry)
+        used += size
+    return shards
+
+
+def write_tensor(writer, dataset, layer, shape, dtype) -> None:
+    row = max(1, math.prod(shape[1:])) * dataset.dtype.itemsize
+    step = max(1, PIECE_BYTES // row)
+    for start in range(0, shape[0], step):
+        rows = slice(start, min(start + step, shape[0]))
+        writer.write(dataset[rows if layer is None else (layer, rows)], dtype)
+
+
+def to_hugging_face(options) -> int:
+    folder, target = nf.resolve_checkpoint(options.source), Path(options.target)
+    dtype = DTYPES[options.dtype]
+    if (target / "config.json").exists() and not options.overwrite:
+        raise nf.ToolError(f"{target}: holds a model already; --overwrite replaces it")
+    with nf.open_checkpoint(folder) as file:
+        if "parameters" not in file:
+            raise nf.ToolError(f"{folder}: no /parameters in the checkpoint")
+        sizes = nf.ModelSizes.from_attributes(file["parameters"])
+        nf.check_parameters(file, sizes)
+        config = config_from_sizes(sizes, dtype, options.max_positions, folder)
+        expected = expected_tensors(sizes)
+        shards = shards_of([(name, dtype, entry[2]) for name, entry in expected.items()],
+                           int(options.shard_gb * 1e9))
+        target.mkdir(parents=True, exist_ok=True)
+        for stale in [*target.glob("model*.safetensors"), target / "model.safetensors.index.json"]:
+            stale.unlink(missing_ok=True)
+        weight_map, total = {}, 0
+        for number, entries in enumerate(shards, 1):
+            name = "model.safetensors" if len(shards) == 1 else \
+                f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+            writer = SafetensorsWriter(target / name, entries)
+            for tensor, _, shape in entries:
+                dataset, layer, _ = expected[tensor]
+                write_tensor(writer, file["parameters/" + dataset], layer, shape, dtype)
+                weight_map[tensor] = name
+                total += math.prod(shape) * BYTES_OF[dtype]
+            writer.commit()
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        nf.write_atomically(target / "model.safetensors.index.json", json.dumps(index, indent=1))
+    nf.write_atomically(target / "config.json", json.dumps(config, indent=1) + "\n")
+    print(f"{target}: {config['architectures'][0]}, {len(weight_map)} tensors, "
+          f"{total:,} bytes as {options.dtype}, from {folder}")
+    return 0
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    read = commands.add_parser("from-hf", help="Hugging Face folder -> checkpoint")
+    read.add_argument("source", help="folder with config.json and safetensors")
+    read.add_argument("target", help="folder that gets step_00000000 and model.nml")
+    read.add_argument("--seed", type=int, default=1234, help="seed noted in the checkpoint")
+    read.set_defaults(run=from_hugging_face)
+    write = commands.add_parser("to-hf", help="checkpoint -> Hugging Face folder")
+    write.add_argument("source", help="step folder, checkpoints folder or run folder")
+    write.add_argument("target", help="folder that gets config.json and safetensors")
+    write.add_argument("--dtype", choices=list(DTYPES), default="fp32")
+    write.add_argument("--shard-gb", type=float, default=5.0, metavar="GB")
+    write.add_argument("--max-positions", type=int, default=4096, metavar="N",
+                       help="max_position_embeddings in config.json")
+    write.set_defaults(run=to_hugging_face)
+    for command in (read, write):
+        command.add_argument("--overwrite", action="store_true")
+    options = parser.parse_args(argv)
+    return options.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(nf.run_main(main))

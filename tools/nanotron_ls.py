@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Lists what is in a checkpoint, a run directory or a token file.
+
+    nanotron_ls.py run/checkpoints/step_00000100     tensors, state, provenance; hashes verified
+    nanotron_ls.py run/                              every checkpoint, valid or damaged; metrics
+    nanotron_ls.py tokens.h5 --text 400              sizes, vocabulary, the first 400 tokens as text
+
+Exit code 0, or 65 when something named is damaged or cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import nanotron_files as nf
+
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def human(count: float) -> str:
+    for unit in UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} {UNITS[-1]}"
+
+
+def table(rows: list[tuple], indent: str = "  ") -> None:
+    """Aligned columns; numbers to the right."""
+    if not rows:
+        return
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(texts[0]))]
+    for row, cells in zip(rows, texts):
+        line = [cell.rjust(width) if isinstance(value, (int, float)) else cell.ljust(width)
+                for value, cell, width in zip(row, cells, widths)]
+        print((indent + "  ".join(line)).rstrip())
+
+
+def attribute_rows(item) -> list[tuple[str, str]]:
+    return [(key, nf.as_text(value)) for key, value in item.attrs.items()]
+
+
+def datasets_below(group) -> list:
+    found = []
+    group.visititems(lambda name, item: found.append((name, item))
+                     if isinstance(item, nf.h5py.Dataset) else None)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def list_checkpoint(folder: Path, options) -> int:
+    """Prints one step folder; damage found by the manifest ends the listing."""
+    print(f"checkpoint {folder}")
+    manifest = nf.read_manifest(folder) if options.no_verify else nf.verify_checkpoint(folder)
+    state = "not verified (--no-verify)" if options.no_verify else \
+        f"verified, {len(manifest['blocks'])} XXH3 blocks"
+    print(f"  {human(manifest['bytes'])} in {manifest['file']}; manifest {state}")
+    with nf.open_checkpoint(folder, verify=False) as file:
+        for title in ("state", "parameters", "provenance"):
+            if title in file and len(file[title].attrs):
+                print({"state": "state", "parameters": "model",
+                       "provenance": "provenance"}[title])
+                table(attribute_rows(file[title]))
+        for title in ("parameters", "optimizer/exp_avg", "optimizer/exp_avg_sq"):
+            if title in file:
+                list_tensors(title, datasets_below(file[title]), options.values)
+        if "optimizer" not in file:
+            print("optimizer\n  none: a run from here starts with zero moments")
+        if options.deck and "deck" in file:
+            print("deck")
+            print(nf.as_text(file["deck"][()]) or "  (empty)")
+    return 0
+
+
+def list_tensors(title: str, items, values: bool) -> None:
+    count = sum(math.prod(item.shape) for _, item in items)
+    size = sum(math.prod(item.shape) * item.dtype.itemsize for _, item in items)
+    print(f"{title}: {len(items)} tensors, {count:,} numbers, {human(size)}")
+    rows = []
+    for name, item in items:
+        row = (name, str(item.dtype), " x ".join(map(str, item.shape)))
+        if values:
+            row += moments_of(item)
+        rows.append(row)
+    table(rows)
+
+
+def moments_of(item) -> tuple[str, ...]:
+    """Mean, standard deviation and largest magnitude, read slice by slice."""
+    total, square, largest = 0.0, 0.0, 0.0
+    for index in range(item.shape[0]):
+        block = item[index].astype(np.float64)
+        total, square = total + block.sum(), square + (block * block).sum()
+        largest = max(largest, float(np.abs(block).max()))
+    count = math.prod(item.shape)
+    mean = total / count
+    deviation = math.sqrt(max(0.0, square / count - mean * mean))
+    return (f"mean {mean:+.3e}", f"std {deviation:.3e}", f"max {largest:.3e}")
+
+
+def list_run(folder: Path, options) -> int:
+    """Prints all checkpoints of a run and the end of its metrics; 65 when one is damaged."""
+    print(f"run {folder}")
+    rows, damaged, newest = [], 0, None
+    for step in nf.list_checkpoints(folder):
+        path = step / nf.CHECKPOINT_FILE
+        size = human(path.stat().st_size) if path.is_file() else "-"
+        try:
+            nf.read_manifest(step) if options.no_verify else nf.verify_checkpoint(step)
+            rows.append((step.name, size, "not verified" if options.no_verify else "valid"))
+            newest = step
+        except nf.ToolError as error:
+            damaged += 1
+            rows.append((step.name, size, f"DAMAGED: {error}"))
+    print(f"checkpoints: {len(rows)}, {damaged} damaged" if rows else "checkpoints: none")
+    table(rows)
+    if newest is not None:
+        print(f"resume='auto' takes {newest.name}")
+    metrics = folder / "metrics.h5"
+    if metrics.is_file():
+        list_metrics(metrics)
+    return nf.EXIT_DATA if damaged else 0
+
+
+def list_metrics(path: Path) -> None:
+    try:
+        with nf.h5py.File(path, "r") as file:
+            names = [name for name, item in file.items()
+                     if isinstance(item, nf.h5py.Dataset) and item.ndim == 1]
+            print(f"metrics {path}")
+            table([(name, int(file[name].shape[0]),
+                    f"last {file[name][-1]:.6g}" if file[name].shape[0] else "")
+                   for name in names])
+    except OSError as error:
+        print(f"metrics {path}: cannot be read now ({error})")
+
+
+def list_tokens(path: Path, options) -> int:
+    with nf.h5py.File(path, "r") as file:
+        tokens = file["tokens"]
+        print(f"token file {path}")
+        rows = [("tokens", f"{tokens.shape[0]:,} as {tokens.dtype}, {human(path.stat().st_size)}")]
+        if "documents" in file:
+            rows.append(("documents", f"{file['documents'].shape[0]:,}"))
+        table(rows + [row for row in attribute_rows(file) if row[0] != "vocabulary_layout"])
+        if "provenance" in file:
+            print("provenance")
+            table(attribute_rows(file["provenance"]))
+        if options.text:
+            print_text(file, options.text)
+    return 0
+
+
+def print_text(file, count: int) -> None:
+    vocabulary = nf.read_vocabulary(file)
+    if vocabulary is None:
+        raise nf.ToolError(f"{file.filename}: no /vocabulary, so tokens have no text")
+    ids = file["tokens"][:count]
+    print("text")
+    print(b"".join(vocabulary[index] for index in ids).decode("utf-8", "replace"))
+
+
+def list_path(path: Path, options) -> int:
+    if path.name == nf.CHECKPOINT_FILE:
+        path = path.parent
+    if path.is_dir():
+        if nf.STEP_FOLDER.match(path.name) or (path / nf.CHECKPOINT_FILE).exists():
+            return list_checkpoint(path, options)
+        if nf.list_checkpoints(path) or (path / "metrics.h5").is_file():
+            return list_run(path, options)
+        raise nf.ToolError(f"{path}: neither a checkpoint nor a run directory")
+    if not path.is_file():
+        raise nf.ToolError(f"{path}: no such file or folder")
+    try:
+        with nf.h5py.File(path, "r") as file:
+            kind = "tokens" if "tokens" in file else "metrics" if "step" in file else ""
+    except OSError as error:
+        raise nf.ToolError(f"{path}: not a readable HDF5 file ({error})") from None
+    if kind == "tokens":
+        return list_tokens(path, options)
+    if kind == "metrics":
+        list_metrics(path)
+        return 0
+    raise nf.ToolError(f"{path}: neither a token file nor metrics")
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--deck", action="store_true", help="print the checkpoint's deck")
+    parser.add_argument("--values", action="store_true", help="mean, deviation, maximum of tensors")
+    parser.add_argument("--text", type=int, default=0, metavar="N", help="N tokens as text")
+    parser.add_argument("--no-verify", action="store_true", help="do not read data to hash it")
+    options = parser.parse_args(argv)
+    worst = 0
+    for path in options.paths:
+        try:
+            worst = max(worst, list_path(path, options))
+        except nf.ToolError as error:
+            print(f"{parser.prog}: error: {error}", file=sys.stderr)
+            worst = max(worst, error.exit_code)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(nf.run_main(main))
