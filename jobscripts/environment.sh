@@ -1,0 +1,26 @@
+# Sourced by the scripts of this project: sets what the build and the programs need on a plain
+# machine. A variable that is already set is left alone; a job script of a site needs none of it.
+
+_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+# Debian's Python and its packages; the environment in build/venv adds tokenizers and safetensors.
+if [ -z "${NANOTRON_PYTHON:-}" ]; then
+  NANOTRON_PYTHON="$(command -v /usr/bin/python3 || command -v python3 || true)"
+  if [ -x "$_root/build/venv/bin/python" ]; then NANOTRON_PYTHON="$_root/build/venv/bin/python"; fi
+fi
+export NANOTRON_PYTHON
+
+# One MPI rank per core, one thread per rank; another choice is the user's.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-$OMP_NUM_THREADS}"
+
+# Open MPI: start as root (containers), and more ranks than cores.
+if [ "$(id -u)" = 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
+
+# Ninja when it is there (a build folder keeps the generator it was made with), all cores.
+if [ -z "${CMAKE_GENERATOR:-}" ] && command -v ninja > /dev/null; then export CMAKE_GENERATOR=Ninja; fi
+export CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+unset _root

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Installs what the build needs on Debian or Ubuntu, or says exactly what an administrator should
+# install. Quick when everything is there.
+#
+#   jobscripts/install_dependencies.sh [--mpi openmpi|mpich|both] [--tests]
+#
+#   --mpi     which MPI, with its parallel HDF5 (openmpi)
+#   --tests   also what the test suite needs
+#
+# Exit code 71 when something is missing and may not be installed here.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+mpi=openmpi
+tests=0
+
+say() { printf '%s\n' "install_dependencies: $*"; }
+
+usage_error() {
+  say "$1" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  exit 64
+}
+
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --mpi) mpi="${2:-}"; shift ;;
+    --tests) tests=1 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) usage_error "unknown option '$1'" ;;
+  esac
+  shift
+done
+
+packages=(git ca-certificates cmake g++ make ninja-build pkg-config libopenblas-dev libdnnl-dev
+  libcli11-dev libfmt-dev nlohmann-json3-dev libxxhash-dev
+  python3 python3-venv python3-numpy python3-h5py python3-matplotlib python3-xxhash)
+case "$mpi" in
+  openmpi) packages+=(libopenmpi-dev openmpi-bin libhdf5-openmpi-dev) ;;
+  mpich) packages+=(libmpich-dev mpich libhdf5-mpich-dev) ;;
+  both) packages+=(libopenmpi-dev openmpi-bin libhdf5-openmpi-dev
+    libmpich-dev mpich libhdf5-mpich-dev) ;;
+  *) usage_error "--mpi is openmpi, mpich or both, not '$mpi'" ;;
+esac
+if [ "$tests" = 1 ]; then packages+=(libgtest-dev gfortran python3-pytest); fi
+
+is_installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]
+}
+
+# Kokkos is libkokkos-dev where the distribution has it, part of Trilinos in the older ones.
+kokkos_package() {
+  if is_installed libkokkos-dev || apt-cache show libkokkos-dev > /dev/null 2>&1; then
+    echo libkokkos-dev
+  else
+    echo libtrilinos-kokkos-dev
+  fi
+}
+
+find_missing() {
+  missing=()
+  local package
+  for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
+  if ! is_installed libtrilinos-kokkos-dev && ! is_installed libkokkos-dev; then
+    missing+=("$(kokkos_package)")
+  fi
+}
+
+# True when CMake finds every library elsewhere (modules, Spack, a private installation).
+configures_without_packages() {
+  command -v cmake > /dev/null || return 1
+  local probe="$root/build/dependency_probe" status=0
+  mkdir -p "$probe"
+  cmake -S "$root" -B "$probe" -DNANOTRON_BUILD_TESTS=$([ "$tests" = 1 ] && echo ON || echo OFF) \
+    > "$probe/log" 2>&1 || status=1
+  if [ "$status" = 0 ]; then rm -rf "$probe"; fi
+  return "$status"
+}
+
+install_packages() {
+  find_missing
+  if [ ${#missing[@]} -eq 0 ]; then return; fi
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    if command -v sudo > /dev/null && sudo -n true 2> /dev/null; then as_root=(sudo -n); else
+      if configures_without_packages; then
+        say "not installed as packages, but CMake finds all libraries: ${missing[*]}"
+        return
+      fi
+      say "these packages are missing and cannot be installed without root: ${missing[*]}" >&2
+      say "ask an administrator to run:" >&2
+      printf '\n    apt-get update && apt-get install --no-install-recommends %s\n\n' \
+        "${missing[*]}" >&2
+      say "or provide the libraries by modules or Spack (doc/install.md, spack.yaml)" >&2
+      exit 71
+    fi
+  fi
+  say "installing ${missing[*]}"
+  "${as_root[@]}" apt-get -qq update || say "apt-get update failed; trying with the lists at hand"
+  find_missing
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y \
+    --no-install-recommends "${missing[@]}" > /dev/null || {
+    say "apt-get could not install: ${missing[*]}" >&2
+    exit 71
+  }
+}
+
+# tokenizers and safetensors are not packaged by Debian; only the Hugging Face tools use them.
+install_python_packages() {
+  local venv="$root/build/venv" base=/usr/bin/python3
+  [ -x "$base" ] || base="$(command -v python3)"
+  if [ -x "$venv/bin/python" ] &&
+    "$venv/bin/python" -c 'import numpy, h5py, tokenizers, safetensors' 2> /dev/null; then
+    return
+  fi
+  say "making the Python environment build/venv (tokenizers, safetensors)"
+  mkdir -p "$root/build"
+  if ! { "$base" -m venv --system-site-packages "$venv" &&
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 \
+      --timeout 15 tokenizers safetensors; }
+  then
+    say "tokenizers and safetensors could not be installed by pip; training does not need them," \
+      "the tools for Hugging Face tokenizers and weights do" >&2
+  fi
+}
+
+if command -v dpkg-query > /dev/null && command -v apt-get > /dev/null; then
+  install_packages
+else
+  say "not a Debian or Ubuntu machine: CMake will say what is missing (doc/install.md, spack.yaml)"
+fi
+install_python_packages
+say "everything is there (MPI: $mpi)"

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# timeout: 60
+"""Fails on an include against the order of the layers, and on MPI_COMM_WORLD where it is not allowed.
+
+    test_layers.py [<folder of the programs>] [--root <source tree>]
+
+The order is that of the nanotron_add_layer calls in CMakeLists.txt; the programs come last. The
+test first plants each violation in a scratch tree and insists on finding it.
+"""
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+ADD_LAYER = re.compile(r"^nanotron_add_layer\((\w+)", re.MULTILINE)
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+COMMENT = re.compile(r"//.*|/\*.*?\*/")
+MAY_NAME_THE_WORLD = {"base", "comm", "apps"}
+
+
+def layer_order(root):
+    return ADD_LAYER.findall((root / "CMakeLists.txt").read_text()) + ["apps"]
+
+
+def layer_files(root, layer):
+    for folder in (root / "include/nanotron" / layer, root / "src" / layer):
+        for suffix in ("hpp", "cpp", "cuh", "cu"):
+            yield from sorted(folder.rglob(f"*.{suffix}"))
+
+
+def check_include(path, number, kind, target, layer, order, root):
+    where = f"{path.relative_to(root)}:{number}"
+    if target.startswith("nanotron/"):
+        used = target.split("/")[1]
+        if used not in order:
+            return f"{where}: includes {target}, and '{used}' is not a layer"
+        if order.index(used) > order.index(layer):
+            return f"{where}: layer '{layer}' includes the later layer '{used}' ({target})"
+        if kind == "<":
+            return f"{where}: write the project's own header in quotes: {target}"
+    elif kind == '"' and "include" in path.relative_to(root).parts[:1]:
+        return f'{where}: write the full path "nanotron/<layer>/<name>.hpp", not "{target}"'
+    return None
+
+
+def check_file(path, layer, order, root):
+    problems = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        match = INCLUDE.match(line)
+        if match:
+            problems.append(check_include(path, number, *match.groups(), layer, order, root))
+        elif "MPI_COMM_WORLD" in COMMENT.sub("", line) and layer not in MAY_NAME_THE_WORLD:
+            problems.append(f"{path.relative_to(root)}:{number}: names MPI_COMM_WORLD; take a "
+                            "communicator as an argument")
+    return [problem for problem in problems if problem]
+
+
+def check_tree(root):
+    order = layer_order(root)
+    problems = []
+    for folder in sorted(p for p in (root / "include/nanotron").iterdir() if p.is_dir()):
+        if folder.name not in order:
+            problems.append(f"include/nanotron/{folder.name}: not a layer of CMakeLists.txt")
+    for layer in order:
+        for path in layer_files(root, layer):
+            problems += check_file(path, layer, order, root)
+    return problems
+
+
+def write(root, name, text):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def self_test():
+    """Each planted violation must be the one problem found."""
+    clean = {
+        "CMakeLists.txt": "nanotron_add_layer(base)\nnanotron_add_layer(nn DEPENDS base)\n",
+        "include/nanotron/base/types.hpp": "#pragma once\n// not MPI_COMM_WORLD\n",
+        "include/nanotron/nn/linear.hpp": '#include "nanotron/base/types.hpp"\n',
+        "src/apps/main.cpp": '#include "nanotron/nn/linear.hpp"\nint c = MPI_COMM_WORLD;\n',
+    }
+    planted = {
+        "upward include": ("src/base/types.cpp", '#include "nanotron/nn/linear.hpp"\n'),
+        "upward include with blanks": ("src/base/a.cpp", ' # include "nanotron/nn/linear.hpp"\n'),
+        "unknown layer": ("src/nn/linear.cpp", '#include "nanotron/magic/wand.hpp"\n'),
+        "short path": ("include/nanotron/nn/mlp.hpp", '#include "linear.hpp"\n'),
+        "folder that is no layer": ("include/nanotron/magic/wand.hpp", "#pragma once\n"),
+        "world communicator": ("src/nn/linear.cpp", "auto c = MPI_COMM_WORLD;\n"),
+    }
+    failures = []
+    for title, violation in [("nothing planted", None), *planted.items()]:
+        with tempfile.TemporaryDirectory() as scratch:
+            root = Path(scratch)
+            for name, text in clean.items():
+                write(root, name, text)
+            if violation:
+                write(root, *violation)
+            found = check_tree(root)
+            if len(found) != (1 if violation else 0):
+                failures.append(f"self-test '{title}': found {found}")
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("programs", nargs="?")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    arguments = parser.parse_args()
+    problems = self_test() + check_tree(arguments.root)
+    print("\n".join(problems) if problems else "layers: the includes follow the order")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
