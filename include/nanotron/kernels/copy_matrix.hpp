@@ -1,0 +1,12 @@
+#pragma once
+
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::kernels {
+
+// to = from, element by element; the same rows and columns, each with its own leading dimension. No aliasing.
+template <class T>
+void copy_matrix(Device& device, MatrixRef<const T> from, MatrixRef<T> to);
+
+}  // namespace nanotron::kernels

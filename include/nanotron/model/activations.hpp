@@ -1,0 +1,83 @@
+#pragma once
+
+// The memory of a micro-batch on its way through the model: what each layer keeps for backward, what all
+// layers share, and what recomputation trades.
+//
+//   recompute      kept per layer, in elements of T                            computed again in backward
+//   none           x, qkv, a, x_mid, n1, n2, gate_up, h                        scores only
+//   selective      x, qkv, a, x_mid, gate_up                                   + norms, silu(gate) up
+//   full           x                                                           + the whole layer
+//
+// (Korthikanti et al. 2022. Scores are never kept: attention recomputes them from lse in every mode.)
+
+#include <vector>
+
+#include "nanotron/deck/config.hpp"
+#include "nanotron/model/parameter_table.hpp"
+#include "nanotron/nn/attention.hpp"
+#include "nanotron/nn/mlp.hpp"
+#include "nanotron/nn/vocab_loss.hpp"
+
+namespace nanotron::model {
+
+// Inference takes neither gradients nor backward's workspace.
+enum class Purpose { training, inference };
+
+// The sizes that memory depends on, local to this rank.
+struct LocalSizes {
+  index_t tokens = 0;     // of a micro-batch
+  index_t hidden = 0;
+  index_t query = 0;      // columns of the local query heads
+  index_t key = 0;        // columns of the local key heads
+  index_t query_heads = 0;
+  index_t key_heads = 0;
+  index_t intermediate = 0;
+  index_t vocabulary = 0;
+  index_t layers = 0;
+  bool qk_norm = false;
+};
+LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens);
+
+template <class T>
+struct LayerActivations {
+  using M = master_t<T>;
+  Matrix<T> input_norm;  // n1 (tokens, hidden)
+  Vector<M> input_rstd;
+  nn::AttentionActivations<T> attention;
+  Matrix<T> middle;      // x_mid (tokens, hidden): the residual stream behind attention
+  Matrix<T> middle_norm; // n2 (tokens, hidden)
+  Vector<M> middle_rstd;
+  nn::MlpActivations<T> mlp;
+};
+
+// The same memory as if the micro-batch had only this many tokens.
+template <class T>
+LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens);
+
+// Overwritten by every layer.
+template <class T>
+struct Workspace {
+  using M = master_t<T>;
+  Matrix<T> dx;       // gradient of the residual stream; (tokens, hidden)
+  Matrix<T> dn;       // gradient of a norm's output; (tokens, hidden)
+  Matrix<T> dhidden;  // (tokens, local intermediate)
+  Vector<M> sums;     // for fixed-order sums over tokens
+  nn::AttentionWorkspace<T> attention;
+};
+
+template <class T>
+struct Activations {
+  using M = master_t<T>;
+
+  Activations(Arena& arena, const LocalSizes& sizes, deck::Recompute recompute, Purpose purpose,
+              std::size_t attention_bytes);
+
+  std::vector<Matrix<T>> residual;          // x of layer l, and behind the last layer; (tokens, hidden)
+  std::vector<LayerActivations<T>> layers;  // views may coincide between layers
+  Matrix<T> final_norm;
+  Vector<M> final_rstd;
+  nn::LossWorkspace<T> loss;
+  Workspace<T> work;
+};
+
+}  // namespace nanotron::model

@@ -1,0 +1,54 @@
+#pragma once
+
+// One decoder layer of Llama (pre-norm, Touvron et al. 2023):
+//
+//   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
+
+#include "nanotron/model/activations.hpp"
+
+namespace nanotron::model {
+
+template <class T>
+struct NormWeights {
+  using M = master_t<T>;
+  Vector<const M> weight;
+  Vector<M> gradient;
+};
+
+template <class T>
+class DecoderLayer {
+ public:
+  using M = master_t<T>;
+
+  DecoderLayer(const NormWeights<T>& input_norm, const nn::Attention<T>& attention,
+               const NormWeights<T>& middle_norm, const nn::Mlp<T>& mlp, double norm_eps)
+      : input_norm_(input_norm), attention_(attention), middle_norm_(middle_norm), mlp_(mlp), eps_(norm_eps) {}
+
+  // x -> x_out, both (tokens, hidden); fills act. Collective over the tensor-parallel group, as are all.
+  void forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+               const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
+
+  // Fills again what 'selective' does not keep. No communication.
+  void recompute_cheap(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
+
+  // work.dx: gradient of x_out on entry, of x on return. Weight gradients are accumulated.
+  void backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+                const LayerActivations<T>& act, const Workspace<T>& work) const;
+
+  // Forward behind `past` cached tokens.
+  void forward_cached(Device& device, const nn::TokenBatch& batch, index_t past, Matrix<const T> x,
+                      const LayerActivations<T>& act, const Workspace<T>& work,
+                      const nn::KeyValueCache<T>& cache, Matrix<T> x_out) const;
+
+ private:
+  void feed_forward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
+                    Matrix<T> x_out) const;
+
+  NormWeights<T> input_norm_;
+  nn::Attention<T> attention_;
+  NormWeights<T> middle_norm_;
+  nn::Mlp<T> mlp_;
+  double eps_;
+};
+
+}  // namespace nanotron::model

@@ -1,0 +1,115 @@
+#pragma once
+
+// Causal self-attention with grouped queries (Ainslie et al. 2023), rotary positions and, where the model
+// has it, a norm over each query and key head (Henry et al. 2020; Qwen3). Heads are cut over the
+// tensor-parallel group, see nn/heads.hpp.
+//
+//   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
+//   y = a Wo^T, summed over the group
+
+#include "nanotron/kernels/attention.hpp"
+#include "nanotron/kernels/rotary.hpp"
+#include "nanotron/nn/heads.hpp"
+#include "nanotron/nn/linear.hpp"
+
+namespace nanotron::nn {
+
+// What every layer shares: sizes, rotary tables and the positions of a micro-batch's tokens.
+template <class T>
+struct AttentionGeometry {
+  using M = master_t<T>;
+  HeadShard heads{};
+  index_t head_dim = 0;
+  double norm_eps = 0.0;
+  Matrix<const M> cosine;  // (positions, head_dim / 2)
+  Matrix<const M> sine;
+
+  index_t query_columns() const { return heads.query.size() * head_dim; }
+  index_t key_columns() const { return heads.key.size() * head_dim; }
+  index_t qkv_columns() const { return query_columns() + 2 * key_columns(); }
+  kernels::AttentionShape shape(index_t batch, index_t query_length, index_t key_length) const;
+};
+
+// Views of one layer's activations, kept from forward to backward. tokens = sequences x length.
+template <class T>
+struct AttentionActivations {
+  using M = master_t<T>;
+  Matrix<T> qkv;         // (tokens, q | k | v) after norm and rotation
+  Matrix<T> raw_qk;      // (tokens, q | k) before the head norms; empty without them
+  Matrix<M> query_rstd;  // (tokens, local query heads); empty without head norms
+  Matrix<M> key_rstd;    // (tokens, local key heads); empty without head norms
+  Matrix<T> out;         // (tokens, q)
+  Vector<M> lse;         // (sequences x local query heads x length)
+};
+
+// Shared by all layers, overwritten by each.
+template <class T>
+struct AttentionWorkspace {
+  using M = master_t<T>;
+  Matrix<T> dqkv;
+  Matrix<T> dout;
+  Vector<std::byte> tiles;
+  Vector<M> sums;  // for fixed-order sums over tokens
+};
+
+// The tokens of a call: sequences of equal length, and the position of each token.
+struct TokenBatch {
+  index_t sequences = 0;
+  index_t length = 0;
+  Vector<const std::int32_t> positions;
+  index_t tokens() const { return sequences * length; }
+};
+
+// Keys and values of the tokens so far, for generation. (sequences x capacity, local key columns)
+template <class T>
+struct KeyValueCache {
+  Matrix<T> keys;
+  Matrix<T> values;
+  index_t capacity = 0;  // tokens per sequence
+};
+
+// Weights and gradients of the head norms; empty without them.
+template <class T>
+struct HeadNorms {
+  using M = master_t<T>;
+  Vector<const M> query, key;
+  Vector<M> query_gradient, key_gradient;
+};
+
+template <class T>
+class Attention {
+ public:
+  using M = master_t<T>;
+
+  Attention(const AttentionGeometry<T>& geometry, const ColumnParallelLinear<T>& qkv,
+            const RowParallelLinear<T>& out, const HeadNorms<T>& norms);
+
+  // n (tokens, hidden) -> y (tokens, hidden), overwritten. Collective over the group.
+  void forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
+               const AttentionActivations<T>& act, const AttentionWorkspace<T>& work, Matrix<T> y) const;
+
+  // dy -> dn, overwritten. The returned request must be waited for before dn is read.
+  [[nodiscard]] comm::Request backward(Device& device, const TokenBatch& batch, Matrix<const T> n,
+                                       Matrix<const T> dy, const AttentionActivations<T>& act,
+                                       const AttentionWorkspace<T>& work, Matrix<T> dn) const;
+
+  // Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache.
+  void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
+                      const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
+                      const KeyValueCache<T>& cache, Matrix<T> y) const;
+
+ private:
+  void project(Device& device, const TokenBatch& batch, Matrix<const T> n,
+               const AttentionActivations<T>& act) const;
+  bool has_head_norms() const { return norms_.query.extent(0) > 0; }
+  MatrixRef<T> query_of(const Matrix<T>& qkv) const;
+  MatrixRef<T> key_of(const Matrix<T>& qkv) const;
+  MatrixRef<T> value_of(const Matrix<T>& qkv) const;
+
+  AttentionGeometry<T> geometry_;
+  ColumnParallelLinear<T> qkv_;
+  RowParallelLinear<T> out_;
+  HeadNorms<T> norms_;
+};
+
+}  // namespace nanotron::nn

@@ -1,0 +1,90 @@
+#pragma once
+
+// Parameters as one rank sees them: a flat buffer of its local shards, and for each name where in it the
+// local matrix lies and which part of the logical tensor that is.
+
+#include <string>
+
+#include "nanotron/tensor/arena.hpp"
+#include "nanotron/tensor/shard.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::nn {
+
+// Along which dimension of the logical matrix the tensor-parallel group cuts it.
+enum class Cut { none, rows, columns };
+
+enum class Initial { normal, ones, zeros };
+
+// One logical tensor (layers, rows, columns). A vector has columns = 1 and is_vector set; a tensor that is
+// not stacked over layers has layers = 1 and is_stacked unset.
+struct ParameterSpec {
+  std::string name;  // as in a checkpoint: model/layers/self_attn/q_proj/weight
+  index_t layers = 1;
+  index_t rows = 0;
+  index_t columns = 1;
+  bool is_stacked = false;
+  bool is_vector = false;
+
+  Cut cut = Cut::none;
+  Range local{};  // of the cut dimension: what this rank computes with
+  Range owned{};  // subset of local that this rank answers for in norms and checkpoints; the owned parts of
+                // a group cover the tensor exactly once. Cut::none: counts along rows.
+  bool gradient_is_partial = false;  // ranks that hold the same element hold partial sums of its gradient
+
+  Initial initial = Initial::normal;
+  double deviation = 0.0;  // of Initial::normal
+  bool decays = false;     // weight decay applies
+
+  index_t offset = 0;        // of layer 0 in the flat buffers, in elements
+  index_t layer_stride = 0;  // between layers in the flat buffers
+
+  index_t local_rows() const { return cut == Cut::columns ? rows : local.size(); }
+  index_t local_columns() const { return cut == Cut::columns ? local.size() : columns; }
+  index_t local_size() const { return local_rows() * local_columns(); }
+  index_t logical_size() const { return layers * rows * columns; }
+  index_t offset_of(index_t layer) const { return offset + layer * layer_stride; }
+};
+
+// The flat buffers. compute is what products read: the master weights themselves, or their copy rounded to
+// T where T is narrower. gradient is accumulated over micro-batches in the master type.
+template <class T>
+struct ParameterBuffers {
+  using M = master_t<T>;
+  Vector<M> master;
+  Vector<M> gradient;
+  Vector<T> compute;
+
+  // gradient_size is 0 for inference.
+  ParameterBuffers(Arena& arena, index_t size, index_t gradient_size)
+      : master(arena.take<M>(MemoryKind::parameters, size)),
+        gradient(arena.take<M>(MemoryKind::gradients, gradient_size)) {
+    if constexpr (std::is_same_v<T, M>) {
+      compute = master;
+    } else {
+      compute = arena.take<T>(MemoryKind::parameters, size);
+    }
+  }
+
+  // Views are null while planning: never dereferenced then.
+  Matrix<const T> weight(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
+    return Matrix<const T>(at(compute, p.offset_of(layer)), fused_rows, p.local_columns());
+  }
+  Matrix<M> weight_gradient(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
+    return Matrix<M>(at(gradient, p.offset_of(layer)), fused_rows, p.local_columns());
+  }
+  Vector<const M> vector(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
+    return Vector<const M>(at(master, p.offset_of(layer)), fused_rows);
+  }
+  Vector<M> vector_gradient(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
+    return Vector<M>(at(gradient, p.offset_of(layer)), fused_rows);
+  }
+
+ private:
+  template <class U>
+  static U* at(const Vector<U>& flat, index_t offset) {
+    return flat.extent(0) == 0 || flat.data() == nullptr ? nullptr : flat.data() + offset;
+  }
+};
+
+}  // namespace nanotron::nn

@@ -1,0 +1,136 @@
+#include "nanotron/model/activations.hpp"
+
+#include <algorithm>
+
+#include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/kernels/rms_norm.hpp"
+
+namespace nanotron::model {
+namespace {
+
+constexpr auto kept = MemoryKind::activations;
+constexpr auto shared = MemoryKind::workspace;
+
+// What 'selective' computes again.
+template <class T>
+void take_cheap(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
+  act.input_norm = arena.take<T>(kind, s.tokens, s.hidden);
+  act.middle_norm = arena.take<T>(kind, s.tokens, s.hidden);
+  act.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
+}
+
+// What only 'full' computes again.
+template <class T>
+void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
+  using M = master_t<T>;
+  act.input_rstd = arena.take<M>(kind, s.tokens);
+  act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
+  if (s.qk_norm) {
+    act.attention.raw_qk = arena.take<T>(kind, s.tokens, s.query + s.key);
+    act.attention.query_rstd = arena.take<M>(kind, s.tokens, s.query_heads);
+    act.attention.key_rstd = arena.take<M>(kind, s.tokens, s.key_heads);
+  }
+  act.attention.out = arena.take<T>(kind, s.tokens, s.query);
+  act.attention.lse = arena.take<M>(kind, s.tokens * s.query_heads);
+  act.middle = arena.take<T>(kind, s.tokens, s.hidden);
+  act.middle_rstd = arena.take<M>(kind, s.tokens);
+  act.mlp.gate_up = arena.take<T>(kind, s.tokens, 2 * s.intermediate);
+}
+
+template <class T>
+std::vector<LayerActivations<T>> take_layers(Arena& arena, const LocalSizes& s,
+                                             deck::Recompute recompute) {
+  std::vector<LayerActivations<T>> layers(static_cast<std::size_t>(s.layers));
+  LayerActivations<T> common;
+  if (recompute != deck::Recompute::none) take_cheap(arena, shared, s, common);
+  if (recompute == deck::Recompute::full) take_costly(arena, shared, s, common);
+  for (LayerActivations<T>& act : layers) {
+    act = common;
+    if (recompute == deck::Recompute::none) take_cheap(arena, kept, s, act);
+    if (recompute != deck::Recompute::full) take_costly(arena, kept, s, act);
+  }
+  return layers;
+}
+
+template <class T>
+Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, Purpose purpose,
+                            std::size_t attention_bytes) {
+  using M = master_t<T>;
+  Workspace<T> work;
+  work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(attention_bytes));
+  if (purpose == Purpose::inference) return work;
+  work.dx = arena.take<T>(shared, s.tokens, s.hidden);
+  work.dn = arena.take<T>(shared, s.tokens, s.hidden);
+  work.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
+  const index_t head_dim = s.query / s.query_heads;
+  work.sums = arena.take<M>(shared, std::max({kernels::rms_norm_workspace_size(s.hidden),
+                                              kernels::rms_norm_workspace_size(head_dim),
+                                              kernels::bias_workspace_size(s.query + 2 * s.key)}));
+  work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
+  work.attention.dout = arena.take<T>(shared, s.tokens, s.query);
+  work.attention.sums = work.sums;
+  return work;
+}
+
+}  // namespace
+
+LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens) {
+  return {.tokens = tokens,
+          .hidden = model.hidden_size,
+          .query = table.heads.query.size() * model.head_dim,
+          .key = table.heads.key.size() * model.head_dim,
+          .query_heads = table.heads.query.size(),
+          .key_heads = table.heads.key.size(),
+          .intermediate = table.intermediate.size(),
+          .vocabulary = table.vocabulary.size(),
+          .layers = model.num_hidden_layers,
+          .qk_norm = model.qk_norm};
+}
+
+template <class T>
+LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens) {
+  const auto rows = [&](const auto& m) {
+    using View = std::decay_t<decltype(m)>;
+    return m.extent(0) == 0 ? View{} : View(m.data(), tokens, m.extent(1));
+  };
+  const auto entries = [&](const auto& v) {
+    using View = std::decay_t<decltype(v)>;
+    return v.extent(0) == 0 ? View{} : View(v.data(), tokens);
+  };
+  LayerActivations<T> first = act;
+  first.input_norm = rows(act.input_norm);
+  first.input_rstd = entries(act.input_rstd);
+  first.attention.qkv = rows(act.attention.qkv);
+  first.attention.raw_qk = rows(act.attention.raw_qk);
+  first.attention.query_rstd = rows(act.attention.query_rstd);
+  first.attention.key_rstd = rows(act.attention.key_rstd);
+  first.attention.out = rows(act.attention.out);
+  first.middle = rows(act.middle);
+  first.middle_norm = rows(act.middle_norm);
+  first.middle_rstd = entries(act.middle_rstd);
+  first.mlp.gate_up = rows(act.mlp.gate_up);
+  first.mlp.hidden = rows(act.mlp.hidden);
+  return first;
+}
+
+template <class T>
+Activations<T>::Activations(Arena& arena, const LocalSizes& s, deck::Recompute recompute,
+                            Purpose purpose, std::size_t attention_bytes)
+    : layers(take_layers<T>(arena, s, recompute)),
+      final_norm(arena.take<T>(kept, s.tokens, s.hidden)),
+      final_rstd(arena.take<M>(kept, s.tokens)),
+      loss(arena, s.tokens, s.vocabulary),
+      work(take_workspace<T>(arena, s, purpose, attention_bytes)) {
+  for (index_t l = 0; l <= s.layers; ++l) {
+    residual.push_back(arena.take<T>(kept, s.tokens, s.hidden));
+  }
+}
+
+template LayerActivations<double> first_tokens(const LayerActivations<double>&, index_t);
+template LayerActivations<float> first_tokens(const LayerActivations<float>&, index_t);
+template LayerActivations<bf16> first_tokens(const LayerActivations<bf16>&, index_t);
+template struct Activations<double>;
+template struct Activations<float>;
+template struct Activations<bf16>;
+
+}  // namespace nanotron::model

@@ -1,0 +1,283 @@
+#include "nanotron/model/transformer.hpp"
+
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/cast.hpp"
+#include "nanotron/kernels/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/kernels/rms_norm.hpp"
+#include "nanotron/kernels/rotary.hpp"
+
+namespace nanotron::model {
+namespace {
+
+template <class T>
+nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const ParameterTable& table,
+                                       Device& device, Arena& arena) {
+  using M = master_t<T>;
+  const index_t half = setup.model.head_dim / 2;
+  const auto cosine = arena.take<M>(MemoryKind::workspace, setup.key_length, half);
+  const auto sine = arena.take<M>(MemoryKind::workspace, setup.key_length, half);
+  if (!arena.is_planning()) kernels::rotary_tables<M>(device, setup.model.rope_theta, cosine, sine);
+  return {.heads = table.heads,
+          .head_dim = setup.model.head_dim,
+          .norm_eps = setup.model.rms_norm_eps,
+          .cosine = cosine,
+          .sine = sine};
+}
+
+nn::TokenBatch make_batch(const TransformerSetup& setup, Device& device, Arena& arena) {
+  const index_t length = setup.length;
+  const auto positions =
+      arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * setup.length);
+  if (!arena.is_planning()) {
+    Kokkos::parallel_for(
+        "positions",
+        Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, setup.sequences * setup.length),
+        KOKKOS_LAMBDA(const index_t i) { positions(i) = static_cast<std::int32_t>(i % length); });
+  }
+  return {.sequences = setup.sequences, .length = setup.length, .positions = positions};
+}
+
+template <class T>
+std::size_t attention_bytes(const TransformerSetup& setup, const nn::AttentionGeometry<T>& geometry) {
+  return kernels::attention_workspace_bytes<T>(
+      geometry.shape(setup.sequences, setup.length, setup.key_length));
+}
+
+template <class T>
+void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
+  const auto bytes = std::max(
+      {kernels::gemm_workspace_bytes<T>(s.tokens, s.query + 2 * s.key, s.hidden),
+       kernels::gemm_workspace_bytes<T>(s.tokens, s.hidden, s.query),
+       kernels::gemm_workspace_bytes<T>(s.tokens, 2 * s.intermediate, s.hidden),
+       kernels::gemm_workspace_bytes<T>(s.tokens, s.hidden, s.intermediate),
+       kernels::gemm_workspace_bytes<T>(loss_rows, s.vocabulary, s.hidden)});
+  device.set_product_workspace(
+      arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
+}
+
+// The largest logical tensor whose elements several ranks hold.
+index_t largest_partial(const ParameterTable& table) {
+  index_t largest = 0;
+  for (const nn::ParameterSpec& spec : table.specs) {
+    if (spec.gradient_is_partial && spec.cut == nn::Cut::rows) {
+      largest = std::max(largest, spec.rows * spec.columns);
+    }
+  }
+  return largest;
+}
+
+template <class T>
+NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                            const std::string& name, index_t layer) {
+  const nn::ParameterSpec& spec = table[name];
+  return {buffers.vector(spec, layer, spec.rows), buffers.vector_gradient(spec, layer, spec.rows)};
+}
+
+// `rows` is the sum over the projections that lie one behind the other, `first` being the first of them.
+template <class T>
+nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers,
+                                    const nn::ParameterSpec& first, index_t layer, index_t rows) {
+  return {.weight = buffers.weight(first, layer, rows),
+          .gradient = buffers.weight_gradient(first, layer, rows)};
+}
+
+template <class T>
+nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                                const nn::AttentionGeometry<T>& geometry, comm::Group& tp,
+                                index_t layer) {
+  const std::string prefix = "model/layers/self_attn/";
+  const index_t rows = geometry.qkv_columns();
+  nn::LinearWeights<T> qkv = linear_weights(buffers, table[prefix + "q_proj/weight"], layer, rows);
+  if (table.contains(prefix + "q_proj/bias")) {
+    const nn::ParameterSpec& bias = table[prefix + "q_proj/bias"];
+    qkv.bias = buffers.vector(bias, layer, rows);
+    qkv.bias_gradient = buffers.vector_gradient(bias, layer, rows);
+  }
+  const nn::ParameterSpec& out = table[prefix + "o_proj/weight"];
+  nn::HeadNorms<T> norms;
+  if (table.contains(prefix + "q_norm/weight")) {
+    const auto query = norm_weights(table, buffers, prefix + "q_norm/weight", layer);
+    const auto key = norm_weights(table, buffers, prefix + "k_norm/weight", layer);
+    norms = {query.weight, key.weight, query.gradient, key.gradient};
+  }
+  return nn::Attention<T>(
+      geometry, nn::ColumnParallelLinear<T>(qkv, tp),
+      nn::RowParallelLinear<T>(linear_weights(buffers, out, layer, out.local_rows()), tp), norms);
+}
+
+template <class T>
+nn::Mlp<T> make_mlp(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                    comm::Group& tp, index_t layer) {
+  const nn::ParameterSpec& gate = table["model/layers/mlp/gate_proj/weight"];
+  const nn::ParameterSpec& down = table["model/layers/mlp/down_proj/weight"];
+  return nn::Mlp<T>(
+      nn::ColumnParallelLinear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), tp),
+      nn::RowParallelLinear<T>(linear_weights(buffers, down, layer, down.local_rows()), tp));
+}
+
+template <class T>
+std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
+                                         const nn::ParameterBuffers<T>& buffers,
+                                         const nn::AttentionGeometry<T>& geometry, comm::Group& tp) {
+  const std::string prefix = "model/layers/";
+  std::vector<DecoderLayer<T>> layers;
+  for (index_t l = 0; l < setup.model.num_hidden_layers; ++l) {
+    layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l),
+                        make_attention(table, buffers, geometry, tp, l),
+                        norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l),
+                        make_mlp(table, buffers, tp, l), setup.model.rms_norm_eps);
+  }
+  return layers;
+}
+
+template <class T>
+nn::VocabEmbedding<T> make_embedding(const ParameterTable& table,
+                                     const nn::ParameterBuffers<T>& buffers, comm::Group& tp) {
+  const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
+  return {table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
+          buffers.weight_gradient(spec, 0, spec.local_rows()), tp};
+}
+
+template <class T>
+nn::VocabLoss<T> make_head(const deck::ModelConfig& model, const ParameterTable& table,
+                           const nn::ParameterBuffers<T>& buffers, comm::Group& tp) {
+  const nn::ParameterSpec& spec =
+      table[model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
+  return {table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
+          buffers.weight_gradient(spec, 0, spec.local_rows()), tp};
+}
+
+}  // namespace
+
+template <class T>
+Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Device& device, Arena& arena)
+    : setup_(setup),
+      tp_(&tp),
+      device_(&device),
+      table_(make_parameter_table(setup.model, tp.size(), tp.rank())),
+      buffers_(arena, table_.size, setup.purpose == Purpose::training ? table_.size : 0),
+      batch_(make_batch(setup, device, arena)),
+      geometry_(make_geometry<T>(setup, table_, device, arena)),
+      act_(arena, local_sizes(setup.model, table_, batch_.tokens()), setup.recompute, setup.purpose,
+           attention_bytes(setup, geometry_)),
+      partial_(arena.take<M>(MemoryKind::workspace, largest_partial(table_))),
+      final_norm_(norm_weights(table_, buffers_, "model/norm/weight", 0)),
+      embedding_(make_embedding(table_, buffers_, tp)),
+      head_(make_head(setup.model, table_, buffers_, tp)),
+      layers_(make_layers(setup, table_, buffers_, geometry_, tp)) {
+  take_product_workspace<T>(local_sizes(setup.model, table_, batch_.tokens()), act_.loss.chunk(),
+                            device, arena);
+}
+
+template <class T>
+void Transformer<T>::refresh_compute_weights() {
+  if constexpr (!std::is_same_v<T, M>) {
+    kernels::cast<M, T>(*device_, buffers_.master, buffers_.compute);
+  }
+}
+
+template <class T>
+void Transformer<T>::forward(Vector<const std::int32_t> inputs) {
+  const Region region(device_->timers(), "forward");
+  embedding_.forward(*device_, inputs, act_.residual[0]);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    layers_[l].forward(*device_, batch_, act_.residual[l], act_.layers[l], act_.work,
+                       act_.residual[l + 1]);
+  }
+  kernels::rms_norm_forward<T>(*device_, act_.residual.back(), final_norm_.weight,
+                               setup_.model.rms_norm_eps, act_.final_norm, act_.final_rstd);
+}
+
+template <class T>
+void Transformer<T>::loss(Vector<const std::int32_t> targets, Vector<double> loss_rows) {
+  const Region region(device_->timers(), "loss");
+  head_.forward(*device_, act_.final_norm, targets, act_.loss, loss_rows);
+}
+
+template <class T>
+void Transformer<T>::loss_backward(Vector<const std::int32_t> targets, double scale,
+                                   Vector<double> loss_rows) {
+  const Region region(device_->timers(), "loss");
+  const Workspace<T>& work = act_.work;
+  comm::Request dn_sum = head_.forward_backward(*device_, act_.final_norm, targets, scale, act_.loss,
+                                                loss_rows, work.dn);
+  kernels::fill<T>(*device_, Vector<T>(work.dx.data(), work.dx.size()), 0.0);
+  dn_sum.wait();
+  kernels::rms_norm_backward<T>(*device_, work.dn, act_.residual.back(), final_norm_.weight,
+                                act_.final_rstd, work.dx, final_norm_.gradient, work.sums);
+}
+
+template <class T>
+void Transformer<T>::backward_layer(index_t layer) {
+  const Region region(device_->timers(), "backward");
+  const auto l = static_cast<std::size_t>(layer);
+  const LayerActivations<T>& act = act_.layers[l];
+  if (setup_.recompute == deck::Recompute::selective) {
+    layers_[l].recompute_cheap(*device_, act_.residual[l], act);
+  } else if (setup_.recompute == deck::Recompute::full) {
+    layers_[l].forward(*device_, batch_, act_.residual[l], act, act_.work, act_.work.dn);
+  }
+  layers_[l].backward(*device_, batch_, act_.residual[l], act, act_.work);
+}
+
+template <class T>
+void Transformer<T>::backward_embedding(Vector<const std::int32_t> inputs) {
+  const Region region(device_->timers(), "backward");
+  embedding_.backward(*device_, inputs, act_.work.dx);
+}
+
+template <class T>
+void Transformer<T>::sum_partial_gradients(index_t layer) {
+  if (tp_->size() == 1) return;
+  for (const nn::ParameterSpec& spec : table_.specs) {
+    if (!spec.gradient_is_partial) continue;
+    M* const local = buffers_.gradient.data() + spec.offset_of(layer);
+    if (spec.cut == nn::Cut::none) {
+      comm::all_reduce(*tp_, local, static_cast<std::size_t>(spec.local_size()), comm::ReduceOp::sum,
+                       device_->stream());
+      continue;
+    }
+    const MatrixRef<M> mine(local, spec.local_rows(), spec.columns);
+    const Vector<M> whole(partial_.data(), spec.rows * spec.columns);
+    const MatrixRef<M> part =
+        MatrixRef<M>(whole.data(), spec.rows, spec.columns).row_block(spec.local.begin, spec.local.size());
+    kernels::fill<M>(*device_, whole, 0.0);
+    kernels::copy_matrix<M>(*device_, mine, part);
+    comm::all_reduce(*tp_, whole.data(), whole.size(), comm::ReduceOp::sum, device_->stream());
+    kernels::copy_matrix<M>(*device_, part, mine);
+  }
+}
+
+template <class T>
+void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
+                                    Vector<const std::int32_t> inputs,
+                                    const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last) {
+  const index_t tokens = batch.tokens();
+  NANOTRON_REQUIRE(tokens <= batch_.tokens(), "{} tokens at once, set up for {}", tokens, batch_.tokens());
+  const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
+  embedding_.forward(*device_, inputs, first(act_.residual[0]));
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    layers_[l].forward_cached(*device_, batch, past, first(act_.residual[l]),
+                              first_tokens(act_.layers[l], tokens), act_.work, caches[l],
+                              first(act_.residual[l + 1]));
+  }
+  const auto columns = static_cast<index_t>(act_.final_norm.extent(1));
+  const auto vocabulary = static_cast<index_t>(last.extent(1));
+  for (index_t s = 0; s < batch.sequences; ++s) {
+    const index_t row = (s + 1) * batch.length - 1;
+    const Matrix<const T> x(act_.residual.back().data() + row * columns, 1, columns);
+    const Matrix<T> n(act_.final_norm.data(), 1, columns);
+    kernels::rms_norm_forward<T>(*device_, x, final_norm_.weight, setup_.model.rms_norm_eps, n,
+                                 Vector<M>(act_.final_rstd.data(), 1));
+    head_.logits(*device_, n, Matrix<T>(last.data() + s * vocabulary, 1, vocabulary));
+  }
+}
+
+template class Transformer<double>;
+template class Transformer<float>;
+template class Transformer<bf16>;
+
+}  // namespace nanotron::model

@@ -1,0 +1,131 @@
+#include "nanotron/nn/attention.hpp"
+
+#include "nanotron/kernels/copy_matrix.hpp"
+#include "nanotron/kernels/rms_norm.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query_length,
+                                                    index_t key_length) const {
+  return {.batch = batch,
+          .query_length = query_length,
+          .key_length = key_length,
+          .query_heads = heads.query.size(),
+          .key_heads = heads.key.size(),
+          .head_dim = head_dim,
+          .first_query_head = heads.query.begin,
+          .first_key_head = heads.key.begin,
+          .group = heads.group};
+}
+
+template <class T>
+Attention<T>::Attention(const AttentionGeometry<T>& geometry, const ColumnParallelLinear<T>& qkv,
+                        const RowParallelLinear<T>& out, const HeadNorms<T>& norms)
+    : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms) {}
+
+template <class T>
+MatrixRef<T> Attention<T>::query_of(const Matrix<T>& qkv) const {
+  return MatrixRef<T>(qkv).column_block(0, geometry_.query_columns());
+}
+
+template <class T>
+MatrixRef<T> Attention<T>::key_of(const Matrix<T>& qkv) const {
+  return MatrixRef<T>(qkv).column_block(geometry_.query_columns(), geometry_.key_columns());
+}
+
+template <class T>
+MatrixRef<T> Attention<T>::value_of(const Matrix<T>& qkv) const {
+  return MatrixRef<T>(qkv).column_block(geometry_.query_columns() + geometry_.key_columns(),
+                                        geometry_.key_columns());
+}
+
+template <class T>
+void Attention<T>::project(Device& device, const TokenBatch& batch, Matrix<const T> n,
+                           const AttentionActivations<T>& act) const {
+  qkv_.forward(device, n, act.qkv);
+  const MatrixRef<T> query = query_of(act.qkv);
+  const MatrixRef<T> key = key_of(act.qkv);
+  if (has_head_norms()) {
+    const MatrixRef<T> raw_query = query_of(act.raw_qk);
+    const MatrixRef<T> raw_key = key_of(act.raw_qk);
+    kernels::copy_matrix<T>(device, query, raw_query);
+    kernels::copy_matrix<T>(device, key, raw_key);
+    kernels::head_rms_norm_forward<T>(device, raw_query, norms_.query, geometry_.norm_eps, query,
+                                      act.query_rstd);
+    kernels::head_rms_norm_forward<T>(device, raw_key, norms_.key, geometry_.norm_eps, key,
+                                      act.key_rstd);
+  }
+  kernels::rotary_forward<T>(device, query, batch.positions, geometry_.cosine, geometry_.sine);
+  kernels::rotary_forward<T>(device, key, batch.positions, geometry_.cosine, geometry_.sine);
+}
+
+template <class T>
+void Attention<T>::forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
+                           const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
+                           Matrix<T> y) const {
+  project(device, batch, n, act);
+  kernels::attention_forward<T>(device, geometry_.shape(batch.sequences, batch.length, batch.length),
+                                query_of(act.qkv), key_of(act.qkv), value_of(act.qkv), act.out, act.lse,
+                                work.tiles);
+  out_.forward(device, act.out, y);
+}
+
+template <class T>
+comm::Request Attention<T>::backward(Device& device, const TokenBatch& batch, Matrix<const T> n,
+                                     Matrix<const T> dy, const AttentionActivations<T>& act,
+                                     const AttentionWorkspace<T>& work, Matrix<T> dn) const {
+  out_.backward_weight(device, dy, act.out);
+  out_.backward_input(device, dy, work.dout);
+
+  const MatrixRef<T> dquery = query_of(work.dqkv);
+  const MatrixRef<T> dkey = key_of(work.dqkv);
+  kernels::attention_backward<T>(device, geometry_.shape(batch.sequences, batch.length, batch.length),
+                                 query_of(act.qkv), key_of(act.qkv), value_of(act.qkv),
+                                 MatrixRef<T>(act.out), MatrixRef<T>(work.dout), act.lse, dquery, dkey,
+                                 value_of(work.dqkv), work.tiles);
+  kernels::rotary_backward<T>(device, dquery, batch.positions, geometry_.cosine, geometry_.sine);
+  kernels::rotary_backward<T>(device, dkey, batch.positions, geometry_.cosine, geometry_.sine);
+  if (has_head_norms()) {
+    kernels::head_rms_norm_backward<T>(device, dquery, query_of(act.raw_qk), norms_.query,
+                                       act.query_rstd, dquery, norms_.query_gradient, work.sums);
+    kernels::head_rms_norm_backward<T>(device, dkey, key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
+                                       norms_.key_gradient, work.sums);
+  }
+
+  comm::Request dn_sum = qkv_.start_backward_input(device, work.dqkv, dn);
+  qkv_.backward_weight(device, work.dqkv, n, work.sums);
+  return dn_sum;
+}
+
+template <class T>
+void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index_t past,
+                                  Matrix<const T> n, const AttentionActivations<T>& act,
+                                  const AttentionWorkspace<T>& work, const KeyValueCache<T>& cache,
+                                  Matrix<T> y) const {
+  project(device, batch, n, act);
+  const index_t length = batch.length;
+  const MatrixRef<T> keys(cache.keys);
+  const MatrixRef<T> values(cache.values);
+  for (index_t s = 0; s < batch.sequences; ++s) {
+    const index_t row = s * cache.capacity + past;
+    kernels::copy_matrix<T>(device, key_of(act.qkv).row_block(s * length, length),
+                             keys.row_block(row, length));
+    kernels::copy_matrix<T>(device, value_of(act.qkv).row_block(s * length, length),
+                             values.row_block(row, length));
+  }
+  kernels::AttentionShape shape = geometry_.shape(batch.sequences, length, past + length);
+  shape.key_rows = cache.capacity;
+  kernels::attention_forward<T>(device, shape, query_of(act.qkv), keys, values, act.out, act.lse,
+                                work.tiles);
+  out_.forward(device, act.out, y);
+}
+
+template struct AttentionGeometry<double>;
+template struct AttentionGeometry<float>;
+template struct AttentionGeometry<bf16>;
+template class Attention<double>;
+template class Attention<float>;
+template class Attention<bf16>;
+
+}  // namespace nanotron::nn

@@ -1,0 +1,36 @@
+#include "nanotron/nn/mlp.hpp"
+
+#include "nanotron/kernels/swiglu.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+void Mlp<T>::forward(Device& device, Matrix<const T> n, const MlpActivations<T>& act,
+                     Matrix<T> y) const {
+  gate_up_.forward(device, n, act.gate_up);
+  recompute_hidden(device, act);
+  down_.forward(device, act.hidden, y);
+}
+
+template <class T>
+void Mlp<T>::recompute_hidden(Device& device, const MlpActivations<T>& act) const {
+  kernels::swiglu_forward<T>(device, act.gate_up, act.hidden);
+}
+
+template <class T>
+comm::Request Mlp<T>::backward(Device& device, Matrix<const T> n, Matrix<const T> dy,
+                               const MlpActivations<T>& act, Matrix<T> dhidden, Matrix<T> dn) const {
+  down_.backward_weight(device, dy, act.hidden);
+  down_.backward_input(device, dy, dhidden);
+  const Matrix<T> dgate_up = act.gate_up;
+  kernels::swiglu_backward<T>(device, act.gate_up, dhidden, dgate_up);
+  comm::Request dn_sum = gate_up_.start_backward_input(device, dgate_up, dn);
+  gate_up_.backward_weight(device, dgate_up, n, {});
+  return dn_sum;
+}
+
+template class Mlp<double>;
+template class Mlp<float>;
+template class Mlp<bf16>;
+
+}  // namespace nanotron::nn
