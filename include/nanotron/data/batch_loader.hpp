@@ -1,0 +1,57 @@
+#pragma once
+
+// From (step, dp rank, micro-batch) to inputs and targets on the host.
+
+#include <cstdint>
+#include <vector>
+
+#include "nanotron/base/types.hpp"
+#include "nanotron/data/sample_order.hpp"
+#include "nanotron/data/token_file.hpp"
+#include "nanotron/deck/config.hpp"
+
+namespace nanotron::data {
+
+/// Which sequences of a file belong to training and which to validation.
+enum class Split {
+  training,    // all but the last validation_fraction of the sequences
+  validation,  // the last validation_fraction, or all of the file at validation_path
+};
+
+/// Sequence k of a file has inputs tokens[k*S .. k*S+S-1] and targets tokens[k*S+1 .. k*S+S], S =
+/// sequence_length. Step t uses samples t*GBS + i, i in [0, GBS); of these dp rank r takes the
+/// block i in [r*GBS/dp, (r+1)*GBS/dp), and micro-batch m of it the next micro_batch_size. Not
+/// collective; the ranks of one tp group each read the same. Nothing is allocated after
+/// construction.
+class BatchLoader {
+ public:
+  /// Borrows `file`, which must outlive the loader: the file at data.path, or for Split::validation
+  /// with a validation_path the file there. `global` shuffling is for training only; validation is
+  /// in file order. Throws Error(data_error) when the split holds less than one global batch,
+  /// Error(deck_error) when the batch does not divide over dp_size and micro_batch_size.
+  BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
+              int dp_rank, int dp_size);
+
+  index_t number_of_sequences() const { return order_.number_of_sequences(); }
+  /// Whole global batches in the split: those of one epoch.
+  index_t number_of_batches() const { return order_.number_of_sequences() / global_batch_size_; }
+  /// Micro-batches of this rank in each step.
+  index_t micro_batches() const { return per_rank_ / micro_batch_size_; }
+
+  /// Fills inputs and targets, each (micro_batch_size, sequence_length) row-major, with micro-batch
+  /// `micro_batch` of step `step` (both from 0). Steps past the end of the data go on into the next
+  /// epoch. Returns the sum of the token hashes of its samples; summed mod 2^64 over micro-batches
+  /// and dp ranks that is the hash of the step.
+  std::uint64_t load(index_t step, index_t micro_batch, std::int32_t* inputs,
+                     std::int32_t* targets);
+
+ private:
+  const TokenFile& file_;
+  index_t sequence_length_, global_batch_size_, micro_batch_size_;
+  index_t per_rank_ = 0, first_of_rank_ = 0;  // samples of one step
+  index_t first_sequence_ = 0;                // of the split in the file
+  SampleOrder order_;
+  std::vector<std::int32_t> tokens_;  // sequence_length + 1
+};
+
+}  // namespace nanotron::data

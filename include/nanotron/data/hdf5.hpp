@@ -1,0 +1,106 @@
+#pragma once
+
+// HDF5 handles, errors in HDF5's own words, and scalar attributes. Needed by the token file and,
+// above it, by everything in io/; the collective part is nanotron/io/hdf5.hpp.
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/types.hpp"
+
+namespace nanotron::hdf5 {
+
+/// Throws Error(code): `doing` and the innermost lines of HDF5's error stack.
+[[noreturn]] void fail(ExitCode code, const std::string& doing);
+
+/// Returns status, or fails when it is negative. `doing` names the file and the object.
+template <class T>
+T check(T status, ExitCode code, const std::string& doing) {
+  if (status < 0) [[unlikely]]
+    fail(code, doing);
+  return status;
+}
+
+/// Owns one HDF5 identifier and closes it. Move-only. HDF5 prints nothing on its own once one
+/// exists.
+template <herr_t (*close_function)(hid_t)>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(hid_t owned) : id_(owned) {}
+  ~Handle() { release(); }
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    if (this != &other) {
+      release();
+      id_ = std::exchange(other.id_, H5I_INVALID_HID);
+    }
+    return *this;
+  }
+  hid_t id() const { return id_; }
+  explicit operator bool() const { return id_ >= 0; }
+  /// Closes now and reports a failure, which the destructor cannot. For written files always call
+  /// this.
+  void close(ExitCode code, const std::string& doing) {
+    if (id_ >= 0) check(close_function(std::exchange(id_, H5I_INVALID_HID)), code, doing);
+  }
+
+ private:
+  void release() noexcept {
+    if (id_ >= 0) close_function(id_);
+    id_ = H5I_INVALID_HID;
+  }
+  hid_t id_ = H5I_INVALID_HID;
+};
+
+using File = Handle<H5Fclose>;
+using Group = Handle<H5Gclose>;
+using Dataset = Handle<H5Dclose>;
+using Dataspace = Handle<H5Sclose>;
+using Datatype = Handle<H5Tclose>;
+using Attribute = Handle<H5Aclose>;
+using PropertyList = Handle<H5Pclose>;
+
+/// Stops HDF5 from printing its error stack to stderr. Called by every open function of this
+/// project.
+void silence();
+
+/// A serial file (no MPI), without file locks, so that a reader may look at a file being written.
+File open_read_only(const std::filesystem::path& path);
+
+/// Opens parent/path, which may have several parts. Each link on the way must be a plain (hard)
+/// link: external and symbolic ones are refused. Throws Error(data_error); `file` names the file in
+/// messages.
+Dataset open_dataset(hid_t parent, const std::string& path, const std::string& file);
+Group open_group(hid_t parent, const std::string& path, const std::string& file);
+/// True when every part of path exists; never follows an external link.
+bool exists(hid_t parent, const std::string& path);
+
+/// Extents of a dataset. Also refuses what no file of ours holds: virtual and external storage,
+/// filters other than deflate, shuffle, fletcher32, szip, nbit and scale-offset. Throws
+/// Error(data_error).
+std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& name,
+                                   const std::string& file);
+
+/// Scalar attributes. A reader gets nullopt when the attribute is absent and Error(data_error) when
+/// it is not scalar or of another kind. Strings of fixed and variable length are read; fixed UTF-8
+/// is written.
+std::optional<std::int64_t> read_integer(hid_t object, const char* name, const std::string& file);
+std::optional<double> read_real(hid_t object, const char* name, const std::string& file);
+std::optional<std::string> read_string(hid_t object, const char* name, const std::string& file);
+void write_integer(hid_t object, const char* name, std::int64_t value);
+void write_real(hid_t object, const char* name, double value);
+void write_string(hid_t object, const char* name, std::string_view value);
+
+/// A fixed-length UTF-8 string type of this many bytes (at least 1), null-padded.
+Datatype string_type(std::size_t bytes);
+
+}  // namespace nanotron::hdf5

@@ -1,0 +1,77 @@
+#pragma once
+
+// A file of tokens: HDF5 with the 1-D dataset /tokens (uint16 or uint32). Optional: /documents
+// (uint64 start offsets), attributes vocab_size, eos_token_id, tokenizer, unigram_entropy (nats per
+// token), and the vocabulary as bytes: token i is /vocabulary/bytes[offsets[i] .. offsets[i+1]-1],
+// /vocabulary/offsets.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nanotron/base/types.hpp"
+#include "nanotron/data/hdf5.hpp"
+
+namespace nanotron::data {
+
+/// Opened read-only by each rank on its own; nothing here is collective. Every shape and type is
+/// checked on opening; all errors are Error(data_error) naming the file.
+class TokenFile {
+ public:
+  explicit TokenFile(const std::filesystem::path& path);
+  ~TokenFile();
+  TokenFile(TokenFile&& other) noexcept;
+  TokenFile& operator=(TokenFile&&) = delete;
+
+  const std::string& path() const { return path_; }
+  index_t size() const { return size_; }
+  /// From the attribute, else from the vocabulary; 0 when the file has neither.
+  index_t vocab_size() const { return vocab_size_; }
+  index_t number_of_documents() const { return number_of_documents_; }
+  std::optional<std::int64_t> eos_token_id() const { return eos_token_id_; }
+  std::optional<double> unigram_entropy() const { return unigram_entropy_; }
+  const std::string& tokenizer() const { return tokenizer_; }
+
+  /// From here on ids are checked against this vocabulary size, that of the model. Throws when the
+  /// file's own is larger.
+  void require_vocab_size(index_t model_vocab_size);
+
+  /// out[0 .. count-1] = tokens[first .. first+count-1]. Throws when the range leaves the file or
+  /// an id is not below the vocabulary size (naming the position). Allocates nothing when /tokens
+  /// is stored plainly (contiguous, no filter): then it is one pread, and may be called from any
+  /// thread.
+  void read(index_t first, index_t count, std::int32_t* out) const;
+
+  bool has_vocabulary() const { return !vocabulary_offsets_.empty(); }
+  /// The bytes of these tokens, one after another. Ids outside the vocabulary become "<id>".
+  std::string decode(std::span<const std::int32_t> ids) const;
+  /// The longest token that fits, from left to right: exact for byte-level vocabularies, an
+  /// approximation of the tokenizer otherwise. Throws when there is no vocabulary or a byte has no
+  /// token.
+  std::vector<std::int32_t> encode(std::string_view text) const;
+
+ private:
+  void open_tokens();
+  void open_plain(const std::filesystem::path& path);
+  void read_vocabulary();
+  void read_raw(index_t first, index_t count, std::int32_t* out) const;
+
+  std::string path_;
+  hdf5::File file_;
+  hdf5::Dataset tokens_;
+  int descriptor_ = -1;      // of the plain file, when /tokens can be read by pread
+  std::int64_t offset_ = 0;  // of /tokens in the file, bytes
+  int token_bytes_ = 0;      // 2 or 4
+  index_t size_ = 0, vocab_size_ = 0, id_limit_ = 0, number_of_documents_ = 0;
+  std::optional<std::int64_t> eos_token_id_;
+  std::optional<double> unigram_entropy_;
+  std::string tokenizer_;
+  std::vector<std::uint64_t> vocabulary_offsets_;
+  std::string vocabulary_bytes_;
+};
+
+}  // namespace nanotron::data

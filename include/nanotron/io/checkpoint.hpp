@@ -1,0 +1,71 @@
+#pragma once
+
+// What a checkpoint holds. doc/checkpoint_format.md describes the file; tools/nanotron_files.py is
+// its Python twin.
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nanotron/base/provenance.hpp"
+#include "nanotron/base/types.hpp"
+#include "nanotron/deck/config.hpp"
+
+namespace nanotron::io {
+
+inline constexpr const char* checkpoint_format = "nanotron_hpc checkpoint";
+inline constexpr std::int64_t checkpoint_version = 1;
+inline constexpr const char* checkpoint_file_name = "checkpoint.h5";
+inline constexpr const char* manifest_file_name = "manifest.json";
+
+/// One logical tensor and the part of it this rank holds in host memory. Element (i0, i1, ...) of
+/// the part is data[i0*stride[0] + i1*stride[1] + ...]. Row-major: the last stride is 1, and for
+/// three dimensions stride[0] is a multiple of stride[1] or the rows are packed (stride[1] ==
+/// extent[2]).
+struct StateTensor {
+  std::string name;  // below /parameters: "model/layers/mlp/up_proj/weight"
+  std::vector<index_t>
+      global_shape;             // (layers, rows, columns), (layers, n), (rows, columns) or (n)
+  std::vector<index_t> offset;  // of this rank's part
+  std::vector<index_t> extent;  // any 0: this rank writes or reads nothing of it
+  void* data = nullptr;         // float or double, by the `master` type of the call
+  std::vector<index_t> stride;  // elements
+};
+
+/// All counters of a run.
+struct CheckpointState {
+  std::int64_t step = 0;           // updates done
+  std::int64_t tokens_seen = 0;    // target tokens
+  std::int64_t sample_cursor = 0;  // the next global sample index
+  std::int64_t seed = 0;
+  std::int64_t adam_step =
+      0;  // updates the moments have seen: differs from step after skipped ones
+};
+
+/// Everything one checkpoint is made of, as the writer needs it. The same tensors in the same order
+/// on all ranks; replicated parts are given to one owner, the others say extent 0. The spans
+/// borrow.
+struct CheckpointContents {
+  std::span<const StateTensor> parameters, exp_avg, exp_avg_sq;
+  ScalarType master = ScalarType::fp32;  // fp32 or fp64: of memory and of the file
+  CheckpointState state;
+  deck::ModelConfig model;  // resolved
+  std::string deck;         // canonical text
+  Provenance provenance;
+};
+
+/// What the reader knows before it reads a tensor.
+struct CheckpointInfo {
+  CheckpointState state;
+  deck::ModelConfig model;  // all but initializer_range
+  ScalarType master = ScalarType::fp32;
+  bool has_optimizer = false;  // false: converted from Hugging Face, the moments start at zero
+  std::string deck;
+};
+
+/// <directory>/step_00000100
+std::filesystem::path step_folder(const std::filesystem::path& directory, std::int64_t step);
+
+}  // namespace nanotron::io

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "nanotron/base/log.hpp"
+#include "nanotron/data/hdf5.hpp"
+#include "nanotron/io/checkpoint.hpp"
+
+namespace nanotron::io {
+
+/// An open checkpoint whose every byte has been checked against its manifest. All functions are
+/// collective over the communicator it was opened with (borrowed; it may have any number of ranks),
+/// and all errors are the same on all its ranks: Error(data_error) naming file, tensor, expected
+/// and found.
+class CheckpointReader {
+ public:
+  /// The checkpoint to resume from, or nothing. resume 'none': nothing. 'auto': the newest good one
+  /// in `directory`; damaged and half-written ones are logged by name and reason and passed over;
+  /// when there are complete folders but not one is good, Error(data_error). A path: that step
+  /// folder (or its checkpoint.h5, or the newest good one of a folder of checkpoints); damage there
+  /// is an Error(data_error) naming the bytes.
+  static std::optional<CheckpointReader> find(MPI_Comm world,
+                                              const std::filesystem::path& directory,
+                                              const std::string& resume, Log& log);
+
+  /// Verifies (all ranks hash a share of the file) and opens one step folder.
+  static CheckpointReader open(MPI_Comm world, const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const CheckpointInfo& info() const { return info_; }
+
+  /// Fills the parts the tensors describe, whatever grid wrote them; ranks may read the same part.
+  /// `master` is the type in memory; the file's is converted when it differs. The moments are read
+  /// when the checkpoint has them (info().has_optimizer) and left untouched when not; give empty
+  /// spans to leave them out.
+  void read(std::span<const StateTensor> parameters, std::span<const StateTensor> exp_avg,
+            std::span<const StateTensor> exp_avg_sq, ScalarType master);
+
+ private:
+  CheckpointReader(MPI_Comm world, std::filesystem::path folder);
+  void read_group(const std::string& group, std::span<const StateTensor> tensors,
+                  ScalarType master);
+
+  MPI_Comm world_;
+  std::filesystem::path folder_;
+  std::string file_name_;
+  hdf5::File file_;
+  CheckpointInfo info_;
+};
+
+}  // namespace nanotron::io

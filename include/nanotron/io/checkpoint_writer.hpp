@@ -1,0 +1,40 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <filesystem>
+
+#include "nanotron/base/log.hpp"
+#include "nanotron/io/checkpoint.hpp"
+
+namespace nanotron::io {
+
+/// Writes checkpoints into one directory and keeps the newest. A checkpoint is written under
+/// step_XXXXXXXX.partial, synced, hashed by all ranks, given its manifest, and only then renamed:
+/// whatever happens before leaves the earlier ones as they were.
+class CheckpointWriter {
+ public:
+  /// `world` is borrowed. keep_last 0 keeps all. `log` is used by the rank that speaks.
+  CheckpointWriter(MPI_Comm world, std::filesystem::path directory, std::int64_t keep_last,
+                   Log& log);
+
+  /// Collective over world; returns when the checkpoint is on disk. One collective write per
+  /// dataset. A full disk, a missing permission and the like give Error(system_error), the same on
+  /// all ranks, and the partial folder is removed. An existing checkpoint of the same step is
+  /// replaced. Then deletes older complete checkpoints beyond keep_last, never the one just
+  /// written.
+  void write(const CheckpointContents& contents);
+
+ private:
+  void write_file(const std::filesystem::path& path, const CheckpointContents& contents);
+  void commit(const std::filesystem::path& partial, std::int64_t step);
+  void remove_old(std::int64_t step);
+
+  MPI_Comm world_;
+  int rank_ = 0;
+  std::filesystem::path directory_;
+  std::int64_t keep_last_;
+  Log& log_;
+};
+
+}  // namespace nanotron::io

@@ -1,0 +1,60 @@
+#pragma once
+
+// <output_dir>/metrics.h5: one extensible 1-D dataset per quantity.
+
+#include <cstdint>
+#include <filesystem>
+
+#include "nanotron/base/provenance.hpp"
+#include "nanotron/base/types.hpp"
+#include "nanotron/data/hdf5.hpp"
+
+namespace nanotron::io {
+
+/// One step. Datasets of the same names: int64 step and tokens, uint64 token_hash, float64 the
+/// rest.
+struct MetricsRow {
+  std::int64_t step = 0;  // updates done, this one included
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  double learning_rate = 0.0;
+  double seconds = 0.0;  // of this step
+  double tokens_per_second = 0.0;
+  double mfu = 0.0;
+  std::int64_t tokens = 0;  // seen since step 0
+  std::uint64_t token_hash = 0;
+};
+
+/// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill.
+/// Errors are Error(system_error).
+class MetricsFile {
+ public:
+  /// Goes on with the file there is: rows of steps after `resumed_step` are dropped, so that each
+  /// curve has one value per step. With resumed_step 0 an existing file is moved to
+  /// <name>.previous; so is one that cannot be opened (returned by `replaced()`), and a new file is
+  /// begun.
+  MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step,
+              const Provenance& provenance);
+  ~MetricsFile();
+
+  void append(const MetricsRow& row);
+  /// Datasets validation_step (int64) and validation_loss (float64).
+  void append_validation(std::int64_t step, double loss);
+  /// append does this at most once a second.
+  void flush();
+  /// The file that was moved aside because it could not be read, else empty.
+  const std::filesystem::path& replaced() const { return replaced_; }
+
+ private:
+  bool try_open(std::int64_t resumed_step);
+  void create(const Provenance& provenance);
+  void append_value(const char* name, hid_t type, index_t row, const void* value);
+  void flush_if_due();
+
+  std::filesystem::path path_, replaced_;
+  hdf5::File file_;
+  index_t rows_ = 0, validation_rows_ = 0;
+  double last_flush_ = 0.0;
+};
+
+}  // namespace nanotron::io
