@@ -1,0 +1,152 @@
+#include "nanotron/base/provenance.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "nanotron/base/build_info.hpp"
+#include "nanotron/base/error.hpp"
+
+#ifdef NANOTRON_WITH_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace nanotron {
+namespace {
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string version(text, static_cast<std::size_t>(length));
+  version.erase(std::find(version.begin(), version.end(), '\n'), version.end());
+  return version;
+}
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return text;
+}
+
+// "host" or "host, GPU 0000:1B:00.0 (name)".
+std::string my_place() {
+  char name[MPI_MAX_PROCESSOR_NAME] = "";
+  int length = 0;
+  MPI_Get_processor_name(name, &length);
+  std::string place(name, static_cast<std::size_t>(length));
+#ifdef NANOTRON_WITH_CUDA
+  int device = 0;
+  cudaDeviceProp properties{};
+  char bus[32] = "";
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
+      cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess) {
+    place += fmt::format(", GPU {} ({})", bus, properties.name);
+  }
+#endif
+  return place;
+}
+
+// The text of every rank, on every rank.
+std::vector<std::string> gather_text(MPI_Comm world, const std::string& mine) {
+  int size = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
+  const int length = static_cast<int>(mine.size());
+  std::vector<int> lengths(static_cast<std::size_t>(size)), offsets(lengths.size() + 1, 0);
+  NANOTRON_CHECK_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, world));
+  for (std::size_t r = 0; r < lengths.size(); ++r) offsets[r + 1] = offsets[r] + lengths[r];
+  std::string all(static_cast<std::size_t>(offsets.back()), ' ');
+  NANOTRON_CHECK_MPI(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(),
+                                    offsets.data(), MPI_CHAR, world));
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    texts.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
+  }
+  return texts;
+}
+
+// "0-3: node1; 4-7: node2".
+std::string folded(const std::vector<std::string>& places) {
+  std::string text;
+  for (std::size_t first = 0; first < places.size();) {
+    std::size_t last = first;
+    while (last + 1 < places.size() && places[last + 1] == places[first]) ++last;
+    text += fmt::format("{}{}: {}", first ? "; " : "",
+                        first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last),
+                        places[first]);
+    first = last + 1;
+  }
+  return text;
+}
+
+}  // namespace
+
+Provenance build_provenance() {
+  namespace info = build_info;
+  Provenance rows{{"program", fmt::format("nanotron_hpc {}", info::project_version)},
+                  {"git_hash", info::git_hash},
+                  {"git_dirty", info::git_dirty ? "yes" : "no"},
+                  {"build_type", info::build_type},
+                  {"compiler", info::compiler},
+                  {"compile_flags", info::compile_flags},
+                  {"mpi", mpi_library()},
+                  {"hdf5", info::hdf5_version},
+                  {"kokkos", fmt::format("{} ({})", info::kokkos_version, info::kokkos_devices)},
+                  {"blas", info::blas},
+                  {"onednn", info::dnnl_version},
+                  {"cuda", info::cuda}};
+#ifdef NANOTRON_WITH_CUDA
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess) {
+    rows.emplace_back("cuda_driver", fmt::format("{}.{}", driver / 1000, driver % 1000 / 10));
+  }
+#endif
+  return rows;
+}
+
+Provenance run_provenance(MPI_Comm world) {
+  const std::vector<std::string> places = gather_text(world, my_place());
+  Provenance rows{{"start_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+                  {"command", command_line()},
+                  {"user", std::getenv("USER") ? std::getenv("USER") : fmt::format("uid {}", getuid())},
+                  {"directory", std::filesystem::current_path().string()},
+                  {"ranks", fmt::format("{}", places.size())},
+                  {"hosts", folded(places)}};
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST",
+                           "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_JOBNAME", "PBS_QUEUE",
+                           "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
+    if (const char* value = std::getenv(name)) rows.emplace_back(name, value);
+  }
+  // One answer for all ranks: that of rank 0.
+  int rank = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  Provenance agreed;
+  std::string packed;
+  for (const auto& [key, value] : rows) packed += key + '\0' + value + '\0';
+  const std::string first = gather_text(world, rank == 0 ? packed : std::string())[0];
+  for (std::size_t at = 0; at < first.size();) {
+    const std::size_t key_end = first.find('\0', at), value_end = first.find('\0', key_end + 1);
+    agreed.emplace_back(first.substr(at, key_end - at),
+                        first.substr(key_end + 1, value_end - key_end - 1));
+    at = value_end + 1;
+  }
+  return agreed;
+}
+
+std::string to_text(const Provenance& provenance) {
+  std::string text;
+  for (const auto& [key, value] : provenance) text += fmt::format("{}: {}\n", key, value);
+  return text;
+}
+
+}  // namespace nanotron

@@ -1,0 +1,131 @@
+#include "nanotron/base/timer.hpp"
+
+#include <fmt/format.h>
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "nanotron/base/error.hpp"
+
+#ifdef NANOTRON_WITH_CUDA
+#include <nvtx3/nvToolsExt.h>
+#endif
+
+namespace nanotron {
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Kokkos takes a std::string: it is made only when a tool listens.
+void push_profiling_region(const char* name) {
+  if (Kokkos::Profiling::profileLibraryLoaded()) Kokkos::Profiling::pushRegion(name);
+#ifdef NANOTRON_WITH_CUDA
+  nvtxRangePushA(name);
+#endif
+}
+
+void pop_profiling_region() {
+#ifdef NANOTRON_WITH_CUDA
+  nvtxRangePop();
+#endif
+  if (Kokkos::Profiling::profileLibraryLoaded()) Kokkos::Profiling::popRegion();
+}
+
+std::size_t hash_of(const char* name) {
+  return (reinterpret_cast<std::uintptr_t>(name) * 0x9E3779B97F4A7C15ull) >> 32;
+}
+
+}  // namespace
+
+double wall_seconds() { return static_cast<double>(now_ns()) * 1e-9; }
+
+Timers::Timers() : slots_(256, 0) {
+  entries_.reserve(128);
+  stack_.reserve(64);
+}
+
+std::uint32_t Timers::find(const char* name) {
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t at = hash_of(name) & mask;
+  for (; slots_[at] != 0; at = (at + 1) & mask) {
+    if (entries_[slots_[at] - 1].row.name == name) return slots_[at] - 1;
+  }
+  entries_.push_back({TimerRow{name, 0, 0.0, 0.0}, 0});
+  slots_[at] = static_cast<std::uint32_t>(entries_.size());
+  if (2 * entries_.size() > slots_.size()) rehash(2 * slots_.size());
+  return static_cast<std::uint32_t>(entries_.size() - 1);
+}
+
+void Timers::rehash(std::size_t slots) {
+  slots_.assign(slots, 0);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    std::size_t at = hash_of(entries_[i].row.name) & (slots - 1);
+    while (slots_[at] != 0) at = (at + 1) & (slots - 1);
+    slots_[at] = static_cast<std::uint32_t>(i + 1);
+  }
+}
+
+void Timers::start(const char* name) {
+  const std::uint32_t entry = find(name);
+  ++entries_[entry].open;
+  push_profiling_region(name);
+  stack_.push_back({entry, now_ns(), 0});
+}
+
+void Timers::stop() {
+  const std::int64_t end = now_ns();
+  if (stack_.empty()) return;
+  const Frame frame = stack_.back();
+  stack_.pop_back();
+  pop_profiling_region();
+  const std::int64_t spent = end - frame.begin;
+  Entry& entry = entries_[frame.entry];
+  ++entry.row.calls;
+  entry.row.exclusive += static_cast<double>(spent - frame.inside) * 1e-9;
+  if (--entry.open == 0) entry.row.inclusive += static_cast<double>(spent) * 1e-9;
+  if (!stack_.empty()) stack_.back().inside += spent;
+}
+
+std::vector<TimerRow> Timers::rows() const {
+  std::vector<TimerRow> merged;
+  for (const Entry& entry : entries_) {
+    const auto same = std::find_if(merged.begin(), merged.end(), [&](const TimerRow& row) {
+      return std::strcmp(row.name, entry.row.name) == 0;
+    });
+    if (same == merged.end()) {
+      merged.push_back(entry.row);
+    } else {
+      same->calls += entry.row.calls;
+      same->inclusive += entry.row.inclusive;
+      same->exclusive += entry.row.exclusive;
+    }
+  }
+  return merged;
+}
+
+std::string Timers::table(double total) const {
+  std::vector<TimerRow> sorted = rows();
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const TimerRow& a, const TimerRow& b) { return a.exclusive > b.exclusive; });
+  std::string text = fmt::format("{:<32} {:>10} {:>12} {:>12} {:>7}\n", "region", "calls",
+                                 "inclusive s", "exclusive s", "share");
+  for (const TimerRow& row : sorted) {
+    if (row.calls == 0) continue;
+    text += fmt::format("{:<32} {:>10} {:>12.4f} {:>12.4f} {:>6.1f}%\n", row.name, row.calls,
+                        row.inclusive, row.exclusive, total > 0 ? 100 * row.exclusive / total : 0.0);
+  }
+  return text;
+}
+
+void Timers::reset() {
+  NANOTRON_REQUIRE(stack_.empty(), "timers reset inside a region");
+  for (Entry& entry : entries_) entry.row = TimerRow{entry.row.name, 0, 0.0, 0.0};
+}
+
+}  // namespace nanotron

@@ -1,0 +1,50 @@
+// ranks: 1 2
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/log.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+TEST(Log, OneRankSpeaksAndTheFileIsAppended) {
+  int rank = 0;
+  MPI_Comm_rank(test::world(), &rank);
+  const auto file = std::filesystem::temp_directory_path() / ("nanotron_log_" + std::to_string(getpid()));
+  for (int run = 0; run < 2; ++run) {
+    Log log(rank == 0, rank);
+    log.open(file);
+    log.set_quiet(true);
+    ::testing::internal::CaptureStdout();
+    log.info("step {}", run);
+    log.warn("careful");
+    const std::string console = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(console, rank == 0 ? "warning: careful\n" : "");
+  }
+  std::ifstream stream(file);
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  EXPECT_EQ(text, rank == 0 ? "step 0\nwarning: careful\nstep 1\nwarning: careful\n" : "");
+  std::filesystem::remove(file);
+}
+
+TEST(Log, ErrorsOfEveryRankReachStderr) {
+  Log log(false, 7);
+  ::testing::internal::CaptureStderr();
+  log.error("lost {}", "power");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "[rank 7] lost power\n");
+}
+
+TEST(Log, UnwritableFileIsAnError) {
+  Log log(true);
+  EXPECT_THROW(log.open("/nonexistent/folder/run.log"), Error);
+}
+
+}  // namespace
+}  // namespace nanotron
