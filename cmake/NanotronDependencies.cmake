@@ -19,7 +19,17 @@ find_package(NanotronDnnl REQUIRED)    # nanotron::dnnl
 
 # Small helpers ------------------------------------------------------------------------------------
 find_package(fmt REQUIRED)
-add_library(nanotron::fmt ALIAS fmt::fmt)
+add_library(nanotron_fmt INTERFACE)
+add_library(nanotron::fmt ALIAS nanotron_fmt)
+target_link_libraries(nanotron_fmt INTERFACE fmt::fmt)
+if(NANOTRON_ENABLE_CUDA)
+  # nvcc refuses fmt's compile-time check of format strings.
+  if(fmt_VERSION VERSION_LESS 11)
+    target_compile_definitions(nanotron_fmt INTERFACE FMT_CONSTEVAL= FMT_USE_CONSTEXPR=1)
+  else()
+    target_compile_definitions(nanotron_fmt INTERFACE FMT_USE_CONSTEVAL=0)
+  endif()
+endif()
 find_package(nlohmann_json REQUIRED)
 add_library(nanotron::json ALIAS nlohmann_json::nlohmann_json)
 find_package(CLI11 REQUIRED)
