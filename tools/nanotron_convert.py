@@ -22,152 +22,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 import nanotron_files as nf
+import nanotron_safetensors as st
 
-PIECE_BYTES = 64 << 20
-MAX_HEADER_BYTES = 100 << 20  # the limit of the safetensors library
-BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
                  "Qwen3ForCausalLM": "qwen3"}
-
-
-def bf16_to_fp32(bits: np.ndarray) -> np.ndarray:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def fp32_to_bf16(values: np.ndarray) -> np.ndarray:
-    """Bits of the nearest bf16, ties to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF).astype(np.uint32)) >> 16
-    nan = (bits & 0x7FFFFFFF) > 0x7F800000
-    return np.where(nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
-
-
-# ---------------------------------------------------------------------------------------------
-# safetensors: 8 bytes of header length, a JSON header, the data
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    path: Path
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-
-    def pieces(self):
-        """(first row, float array) in blocks of whole rows; one block for a scalar or vector."""
-        row = max(1, math.prod(self.shape[1:]))
-        step = max(1, PIECE_BYTES // (row * BYTES_OF[self.dtype]))
-        data = np.memmap(self.path, STORED[self.dtype], "r", self.offset, self.shape)
-        for start in range(0, self.shape[0], step):
-            block = np.array(data[start:start + step])
-            if self.dtype == "BF16":
-                block = bf16_to_fp32(block)
-            elif self.dtype == "F16":
-                block = block.astype(np.float32)
-            yield start, block
-
-
-def read_header(path: Path) -> dict[str, StoredTensor]:
-    """Tensors of one safetensors file, each checked against the size of the file."""
-    try:
-        size = path.stat().st_size
-        with open(path, "rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > min(MAX_HEADER_BYTES, size - 8):
-                raise ValueError(f"header of {length} bytes")
-            header = json.loads(file.read(length))
-        tensors = {}
-        for name, entry in header.items():
-            if name == "__metadata__":
-                continue
-            dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-            if dtype not in BYTES_OF:
-                raise nf.ToolError(f"{path}: {name}: type {dtype} is not supported "
-                                   f"(supported: {', '.join(BYTES_OF)})")
-            if any(not isinstance(extent, int) or extent < 1 for extent in shape) or \
-                    end - start != math.prod(shape) * BYTES_OF[dtype] or \
-                    not 0 <= start <= end <= size - 8 - length:
-                raise ValueError(f"{name}: shape {shape} does not fit its bytes {start}..{end}")
-            tensors[name] = StoredTensor(path, dtype, shape, 8 + length + start)
-        return tensors
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise nf.ToolError(f"{path}: not a safetensors file ({error})") from None
-
-
-def read_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """All tensors of a Hugging Face folder, in one file or in shards."""
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
-        return read_header(single)
-    if not index.is_file():
-        raise nf.ToolError(f"{folder}: neither {single.name} nor {index.name} here")
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict):
-        raise nf.ToolError(f"{index}: no 'weight_map'")
-    tensors = {}
-    for shard in sorted(set(weight_map.values())):
-        if Path(shard).name != shard:
-            raise nf.ToolError(f"{index}: shard '{shard}' lies outside the folder")
-        tensors |= read_header(folder / shard)
-    missing = weight_map.keys() - tensors.keys()
-    if missing:
-        raise nf.ToolError(f"{index}: {sorted(missing)[0]} is in none of the shards")
-    return tensors
-
-
-class SafetensorsWriter:
-    """Writes tensors whose names, types and shapes are known beforehand, in that order."""
-
-    def __init__(self, path: Path, entries: list[tuple[str, str, tuple[int, ...]]]):
-        self.path, self.temporary = path, path.with_name(path.name + ".tmp")
-        header, offset = {"__metadata__": {"format": "pt"}}, 0
-        for name, dtype, shape in entries:
-            size = math.prod(shape) * BYTES_OF[dtype]
-            header[name] = {"dtype": dtype, "shape": list(shape),
-                            "data_offsets": [offset, offset + size]}
-            offset += size
-        text = json.dumps(header, separators=(",", ":")).encode("utf-8")
-        text += b" " * (-len(text) % 8)
-        self.file = open(self.temporary, "wb")
-        self.file.write(struct.pack("<Q", len(text)) + text)
-        self.expected = 8 + len(text) + offset
-
-    def write(self, values: np.ndarray, dtype: str) -> None:
-        data = fp32_to_bf16(values) if dtype == "BF16" else values.astype(STORED[dtype])
-        self.file.write(np.ascontiguousarray(data).data)
-
-    def commit(self) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        written = self.file.tell()
-        self.file.close()
-        if written != self.expected:
-            raise nf.ToolError(f"{self.path}: wrote {written} bytes of {self.expected}", 71)
-        os.replace(self.temporary, self.path)
-
-
-def read_json(path: Path) -> dict:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise nf.ToolError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise nf.ToolError(f"{path}: not JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise nf.ToolError(f"{path}: expected a JSON object")
-    return content
 
 
 # ---------------------------------------------------------------------------------------------
@@ -261,7 +127,7 @@ def config_from_sizes(sizes: nf.ModelSizes, dtype: str, max_positions: int, wher
 # The two directions
 
 
-def same_tensor(a: StoredTensor, b: StoredTensor) -> bool:
+def same_tensor(a: st.StoredTensor, b: st.StoredTensor) -> bool:
     return a.shape == b.shape and all(
         np.array_equal(x, y, equal_nan=True)
         for (_, x), (_, y) in zip(a.pieces(), b.pieces(), strict=True))
@@ -302,8 +168,8 @@ def match_tensors(tensors, sizes, where):
 def from_hugging_face(options) -> int:
     source = Path(options.source)
     config_path = source / "config.json"
-    sizes = sizes_from_config(read_json(config_path), config_path)
-    tensors = read_tensors(source)
+    sizes = sizes_from_config(st.read_json(config_path), config_path)
+    tensors = st.read_tensors(source)
     expected = match_tensors(tensors, sizes, source)
     folder = Path(options.target) / "step_00000000"
     if (folder / nf.MANIFEST_FILE).exists() and not options.overwrite:
@@ -330,7 +196,7 @@ def shards_of(entries, shard_bytes: int):
     """Splits the tensors, in order, into files of at most shard_bytes (or one tensor)."""
     shards, used = [[]], 0
     for entry in entries:
-        size = math.prod(entry[2]) * BYTES_OF[entry[1]]
+        size = math.prod(entry[2]) * st.BYTES_OF[entry[1]]
         if shards[-1] and used + size > shard_bytes:
             shards.append([])
             used = 0
@@ -341,7 +207,7 @@ def shards_of(entries, shard_bytes: int):
 
 def write_tensor(writer, dataset, layer, shape, dtype) -> None:
     row = max(1, math.prod(shape[1:])) * dataset.dtype.itemsize
-    step = max(1, PIECE_BYTES // row)
+    step = max(1, st.PIECE_BYTES // row)
     for start in range(0, shape[0], step):
         rows = slice(start, min(start + step, shape[0]))
         writer.write(dataset[rows if layer is None else (layer, rows)], dtype)
@@ -368,12 +234,12 @@ def to_hugging_face(options) -> int:
         for number, entries in enumerate(shards, 1):
             name = "model.safetensors" if len(shards) == 1 else \
                 f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-            writer = SafetensorsWriter(target / name, entries)
+            writer = st.SafetensorsWriter(target / name, entries)
             for tensor, _, shape in entries:
                 dataset, layer, _ = expected[tensor]
                 write_tensor(writer, file["parameters/" + dataset], layer, shape, dtype)
                 weight_map[tensor] = name
-                total += math.prod(shape) * BYTES_OF[dtype]
+                total += math.prod(shape) * st.BYTES_OF[dtype]
             writer.commit()
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}

@@ -5,10 +5,10 @@
     nanotron_plot.py 'tp 2'=run-a/ 'tp 1, dp 2'=run-b/ -o both.png
     nanotron_plot.py resumed=run-a/+run-b/ -o one_curve.png
 
-A run is its directory or its metrics.h5; LABEL= in front names it, A+B joins the parts of a run that
-was resumed elsewhere. Where a step was recorded twice, because the run went back to a checkpoint, the
-later record counts. --token-file draws the unigram entropy of the data: what a model without any
-context reaches at best.
+A run is its directory or its metrics.h5; LABEL= in front names it, A+B joins the parts of a run
+that was resumed elsewhere. Where a step was recorded twice, because the run went back to a
+checkpoint, the later record counts. --token-file draws the unigram entropy of the data: what a
+model without any context reaches at best.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def make_figure(runs: list[Run], options):
         raise nf.ToolError("this needs the Python package `matplotlib`", 71) from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter
 
     style(plt)
     longest = max(run.series["step"].size for run in runs)
@@ -208,7 +208,7 @@ def make_figure(runs: list[Run], options):
         if name == "tokens_per_second":
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         elif name == "learning_rate":
-            axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if options.title:
         figure.suptitle(options.title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     return figure

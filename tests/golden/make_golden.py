@@ -7,14 +7,14 @@ Needs torch, numpy, h5py (only to make the values; the tests that read them need
 For each case it writes
     <case>/tokens.h5                       token file
     <case>/step_00000000/                  checkpoint with the initial weights (exact in float32)
-    <case>/input.deck                      deck of the run; paths are relative to the repository root
+    <case>/input.deck                      deck of the run; paths relative to the repository root
     <case>/golden.json                     hyperparameters and results, in float64 and in float32
     <case>/generate.json                   greedy continuation by the initial weights (llama only)
 
 The model below is written out plainly in the convention of Hugging Face's Llama, Qwen2 and Qwen3;
 --check-transformers compares its logits, loss and gradients with the package `transformers`.
-Version 5.23.0 agrees to 1.5e-7 in the logits, 1.2e-9 in the loss and 7e-7 in the gradients, which is
-what its float32 norms and rotary tables leave in a float64 model.
+Version 5.23.0 agrees to 1.5e-7 in the logits, 1.2e-9 in the loss and 7e-7 in the gradients, which
+is what its float32 norms and rotary tables leave in a float64 model.
 Conventions of golden.json:
     losses[t]       mean cross-entropy over the global batch of step t, before the update of step t
     grad_norms[t]   global L2 norm of the gradient before clipping
@@ -353,12 +353,13 @@ def check_transformers(case, sizes, weights, tokens):
         logits = getattr(logits, "logits", logits)
         loss = loss_of(logits, targets)
         loss.backward()
-        results.append((logits.detach(), loss.detach(), {n: p.grad for n, p in model.named_parameters()}))
+        grads = {name: p.grad for name, p in model.named_parameters()}
+        results.append((logits.detach(), loss.detach(), grads))
     (a, loss_a, grads_a), (b, loss_b, grads_b) = results
     worst = max(float((grads_a[n] - grads_b[n]).norm() / grads_a[n].norm()) for n in grads_a)
     print(f"{case}: transformers {transformers.__version__}: logits "
-          f"{float((a - b).norm() / a.norm()):.1e}, loss {float(abs(loss_a - loss_b) / loss_a):.1e}, "
-          f"gradients {worst:.1e} (relative)")
+          f"{float((a - b).norm() / a.norm()):.1e}, "
+          f"loss {float(abs(loss_a - loss_b) / loss_a):.1e}, gradients {worst:.1e} (relative)")
 
 
 def main():
@@ -371,7 +372,8 @@ def main():
     torch.use_deterministic_algorithms(True)
     for case in options.cases or list(CASES):
         sizes = CASES[case]
-        weights, tokens = initial_weights(sizes, SEEDS[case]), make_tokens(sizes.vocab_size, SEEDS[case])
+        weights = initial_weights(sizes, SEEDS[case])
+        tokens = make_tokens(sizes.vocab_size, SEEDS[case])
         if options.check_transformers:
             check_transformers(case, sizes, weights, tokens)
             continue

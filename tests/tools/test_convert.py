@@ -1,0 +1,248 @@
+# timeout: 300
+"""nanotron_convert: round trips bit for bit, bf16, shards, tied heads, and what is refused."""
+
+import json
+import sys
+
+import conftest  # noqa: F401, puts tools/ on the path
+import h5py
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import nanotron_convert as nc
+import nanotron_files as nf
+import nanotron_safetensors as st
+
+CASES = ("llama", "qwen2", "qwen3")
+STEP = "step_00000000"
+
+
+def parameters(folder):
+    found = {}
+    with nf.open_checkpoint(folder) as file:
+        file["parameters"].visititems(
+            lambda name, item: found.update({name: item[()]}) if hasattr(item, "shape") else None)
+    return found
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype and np.array_equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_round_trip_is_bitwise(case, golden, tmp_path, tool):
+    start = parameters(golden / case / STEP)
+    tool("convert", "to-hf", golden / case, tmp_path / "hf")
+    printed = tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back").stdout
+    assert_same(start, parameters(tmp_path / "back" / STEP))
+    group = json.loads((golden / case / "golden.json").read_text())["model"]
+    with h5py.File(tmp_path / "back" / STEP / nf.CHECKPOINT_FILE, "r") as file:
+        assert nf.asdict(nf.ModelSizes.from_attributes(file["parameters"])) == group
+        assert "optimizer" not in file
+        assert file["state"].attrs["step"] == 0
+    assert (tmp_path / "back" / "model.nml").read_text() in printed
+    assert "hidden_size          = 32\n" in printed
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_hugging_face_names_and_layout(case, golden, tmp_path, tool):
+    """The safetensors package reads our file: each layer's tensor is a slice of the stack."""
+    tool("convert", "to-hf", golden / case / STEP, tmp_path / "hf")
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    stacks = parameters(golden / case / STEP)
+    assert np.array_equal(tensors["model.layers.1.self_attn.k_proj.weight"],
+                          stacks["model/layers/self_attn/k_proj/weight"][1])
+    assert np.array_equal(tensors["model.embed_tokens.weight"], stacks["model/embed_tokens/weight"])
+    assert ("lm_head.weight" in tensors) == (case != "qwen2")
+    assert ("model.layers.0.self_attn.q_proj.bias" in tensors) == (case == "qwen2")
+    assert ("model.layers.0.self_attn.q_norm.weight" in tensors) == (case == "qwen3")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["model_type"] == case
+    assert config["head_dim"] == (12 if case == "qwen3" else 8)
+    with safe_open(tmp_path / "hf" / "model.safetensors", "np") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_bf16_there_and_back(golden, tmp_path, tool):
+    """bf16 -> checkpoint -> bf16 keeps the bits; fp32 -> bf16 is the nearest."""
+    tool("convert", "to-hf", golden / "llama", tmp_path / "hf", "--dtype", "bf16")
+    tool("convert", "from-hf", tmp_path / "hf", tmp_path / "wide")
+    tool("convert", "to-hf", tmp_path / "wide", tmp_path / "again", "--dtype", "bf16")
+    first = (tmp_path / "hf" / "model.safetensors").read_bytes()
+    assert first == (tmp_path / "again" / "model.safetensors").read_bytes()
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["torch_dtype"] == "bfloat16"
+    start, wide = parameters(golden / "llama" / STEP), parameters(tmp_path / "wide" / STEP)
+    for name in start:
+        assert wide[name].dtype == np.float32
+        assert np.abs(wide[name] - start[name]).max() <= np.abs(start[name]).max() / 256
+
+
+def test_bf16_rounding():
+    values = np.array([1.0, 1.00390625, 1.01171875, -1.00390625, 0.0, -0.0, np.inf, -np.inf,
+                       3.4e38, 1e-40], dtype=np.float32)
+    back = st.bf16_to_fp32(st.fp32_to_bf16(values))
+    assert back[:4].tolist() == [1.0, 1.0, 1.015625, -1.0]  # ties to even
+    assert np.signbit(back[5]) and back[6] == np.inf and back[7] == -np.inf and back[8] == np.inf
+    assert np.isnan(st.bf16_to_fp32(st.fp32_to_bf16(np.array([np.nan], np.float32)))).all()
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    bits = bits[~np.isnan(st.bf16_to_fp32(bits))]
+    assert np.array_equal(st.fp32_to_bf16(st.bf16_to_fp32(bits)), bits)
+
+
+def test_shards(golden, tmp_path, tool):
+    tool("convert", "to-hf", golden / "qwen3", tmp_path / "hf", "--shard-gb", "0.00005")
+    shards = sorted(p.name for p in (tmp_path / "hf").glob("*.safetensors"))
+    assert len(shards) > 2 and shards[0].startswith("model-00001-of-")
+    tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back")
+    assert_same(parameters(golden / "qwen3" / STEP), parameters(tmp_path / "back" / STEP))
+    (tmp_path / "hf" / shards[1]).unlink()
+    assert shards[1] in tool("convert", "from-hf", tmp_path / "hf", tmp_path / "x", rc=65).stderr
+    tool("convert", "to-hf", golden / "qwen3", tmp_path / "hf", "--overwrite")
+    assert [p.name for p in (tmp_path / "hf").glob("*.safetensors")] == ["model.safetensors"]
+
+
+def test_small_pieces(golden, tmp_path, monkeypatch):
+    """Tensors larger than a piece are moved in blocks of rows."""
+    monkeypatch.setattr(st, "PIECE_BYTES", 1000)
+    assert nc.main(["to-hf", str(golden / "llama"), str(tmp_path / "hf")]) == 0
+    assert nc.main(["from-hf", str(tmp_path / "hf"), str(tmp_path / "back")]) == 0
+    assert_same(parameters(golden / "llama" / STEP), parameters(tmp_path / "back" / STEP))
+
+
+@pytest.fixture
+def hf(golden, tmp_path, tool):
+    """Makes a folder of a case with changes to config.json and to its tensors."""
+
+    def make(case="llama", tensors=None, **config):
+        folder = tmp_path / "changed"
+        tool("convert", "to-hf", golden / case, folder, "--overwrite")
+        content = json.loads((folder / "config.json").read_text())
+        content.update(config)
+        (folder / "config.json").write_text(json.dumps(content))
+        if tensors:
+            path = folder / "model.safetensors"
+            data = load_file(path)
+            tensors(data)
+            save_file(data, path)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("config, word", [
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope scaling of type 'llama3'"),
+    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope scaling of type 'linear'"),
+    ({"rope_parameters": {"rope_type": "yarn"}}, "rope scaling of type 'yarn'"),
+    ({"use_sliding_window": True}, "sliding-window"),
+    ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window"),
+    ({"attention_bias": True}, "o_proj"),
+    ({"mlp_bias": True}, "mlp_bias"),
+    ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+    ({"quantization_config": {"bits": 4}}, "quantized"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+    ({"num_attention_heads": 3}, "no multiple"),
+    ({"hidden_size": "many"}, "malformed"),
+])
+def test_refuses_what_the_program_has_not(config, word, hf, tmp_path, tool):
+    error = tool("convert", "from-hf", hf(**config), tmp_path / "out", rc=65).stderr
+    assert word in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_problems_are_told_at_once(hf, tmp_path, tool):
+    folder = hf(mlp_bias=True, attention_bias=True, hidden_act="relu")
+    error = tool("convert", "from-hf", folder, tmp_path / "out", rc=65).stderr
+    assert "mlp_bias" in error and "o_proj" in error and "relu" in error
+
+
+def test_accepts_default_rope(hf, tmp_path, tool):
+    folder = hf(rope_scaling=None, rope_parameters={"rope_type": "default", "rope_theta": 5e5},
+                rope_theta=None)
+    assert "rope_theta           = 500000.0" in tool("convert", "from-hf", folder,
+                                                     tmp_path / "out").stdout
+
+
+def test_tensors_must_fit(hf, tmp_path, tool):
+    def drop(data):
+        del data["model.layers.1.mlp.up_proj.weight"]
+
+    def extra(data):
+        data["model.layers.0.self_attn.o_proj.bias"] = np.zeros(32, np.float32)
+
+    def reshape(data):
+        data["model.norm.weight"] = np.ones(33, np.float32)
+
+    for change, word in ((drop, "up_proj.weight is missing"), (extra, "has no place"),
+                         (reshape, "expected shape (32,), found (33,)")):
+        error = tool("convert", "from-hf", hf(tensors=change), tmp_path / "out", rc=65).stderr
+        assert word in error
+
+
+def test_tied_head_may_be_stored_but_not_differ(hf, tmp_path, tool):
+    def copy(data):
+        data["lm_head.weight"] = data["model.embed_tokens.weight"].copy()
+
+    def differ(data):
+        data["lm_head.weight"] = data["model.embed_tokens.weight"] + 1
+
+    out = tmp_path / "out"
+    tool("convert", "from-hf", hf("qwen2", copy), out)
+    assert "lm_head/weight" not in parameters(out / STEP)
+    error = tool("convert", "from-hf", hf("qwen2", differ), out, "--overwrite", rc=65).stderr
+    assert "tie_word_embeddings" in error
+
+
+def test_fp16_is_widened(hf, tmp_path, tool):
+    def halve(data):
+        for name in data:
+            data[name] = data[name].astype(np.float16)
+
+    folder = hf(tensors=halve)
+    tool("convert", "from-hf", folder, tmp_path / "out")
+    stored = load_file(folder / "model.safetensors")["model.norm.weight"].astype(np.float32)
+    assert np.array_equal(parameters(tmp_path / "out" / STEP)["model/norm/weight"], stored)
+
+
+def test_existing_results_are_kept(golden, hf, tmp_path, tool):
+    folder = hf()
+    tool("convert", "from-hf", folder, tmp_path / "out")
+    assert "--overwrite" in tool("convert", "from-hf", folder, tmp_path / "out", rc=65).stderr
+    assert "--overwrite" in tool("convert", "to-hf", golden / "llama", folder, rc=65).stderr
+    tool("convert", "from-hf", folder, tmp_path / "out", "--overwrite")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"\x10" + b"\0" * 7 + b"not json here!!!",
+                                     b"\x02" + b"\0" * 7 + b"[]"])
+def test_damaged_safetensors(content, hf, tmp_path, tool):
+    folder = hf()
+    (folder / "model.safetensors").write_bytes(content)
+    error = tool("convert", "from-hf", folder, tmp_path / "out", rc=65).stderr
+    assert "not a safetensors file" in error
+
+
+def test_truncated_safetensors(hf, tmp_path, tool):
+    path = hf() / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "does not fit" in tool("convert", "from-hf", path.parent, tmp_path / "o", rc=65).stderr
+
+
+def test_damaged_checkpoint_is_not_exported(golden, tmp_path, tool):
+    tool("convert", "to-hf", golden / "llama", tmp_path / "hf")
+    tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back")
+    path = tmp_path / "back" / STEP / nf.CHECKPOINT_FILE
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    error = tool("convert", "to-hf", path.parent, tmp_path / "again", rc=65).stderr
+    assert "differ from what was written" in error
+    assert "no valid checkpoint" in tool("convert", "to-hf", tmp_path / "back",
+                                         tmp_path / "again", rc=65).stderr
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

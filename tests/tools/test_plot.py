@@ -1,0 +1,119 @@
+# timeout: 180
+"""nanotron_plot: resumed runs, missing quantities, smoothing, and that a picture comes out."""
+
+import sys
+
+import conftest  # noqa: F401, puts tools/ on the path
+import h5py
+import matplotlib
+import matplotlib.image
+import numpy as np
+import pytest
+
+import nanotron_plot as plot
+
+matplotlib.use("Agg")
+
+
+def write_run(folder, steps, offset=0.0, validation=True, only=None):
+    steps = np.asarray(steps, dtype=np.int64)
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {"step": steps, "loss": 2.0 + np.exp(-steps / 30.0) + offset,
+              "grad_norm": 1.0 + 0 * steps, "learning_rate": 1e-3 + 0.0 * steps,
+              "tokens": steps * 100, "seconds": 0.1 + 0 * steps,
+              "tokens_per_second": 1000.0 + 0 * steps, "mfu": 0.5 + 0 * steps,
+              "token_hash": steps.astype(np.uint64)}
+    if validation:
+        values |= {"validation_step": steps[::10], "validation_loss": 2.5 + 0.0 * steps[::10]}
+    with h5py.File(folder / "metrics.h5", "w") as file:
+        for name, data in values.items():
+            if only is None or name in only:
+                file.create_dataset(name, data=data, maxshape=(None,), chunks=(256,))
+    return folder
+
+
+def picture(path):
+    return matplotlib.image.imread(path)
+
+
+def test_plots_several_runs(tmp_path, golden, tool):
+    a = write_run(tmp_path / "a", range(100))
+    b = write_run(tmp_path / "b", range(50), 0.5, validation=False)
+    out = tmp_path / "plots" / "p.png"
+    text = tool("plot", f"first={a}", b / "metrics.h5", "-o", out, "--token-file",
+                golden / "llama" / "tokens.h5", "--title", "Two runs", "--log").stdout
+    assert "first: 100 steps" in text and "b: 50 steps" in text
+    image = picture(out)
+    assert image.shape[0] > 600 and image.shape[1] > 1000 and image[..., :3].std() > 0.02
+
+
+def test_later_record_of_a_step_counts(tmp_path):
+    folder = write_run(tmp_path / "r", [*range(30), *range(20, 50)])
+    with h5py.File(folder / "metrics.h5", "r+") as file:
+        file["loss"][30:] = 7.0
+    run = plot.load_run(str(folder))
+    assert run.series["step"].tolist() == list(range(50))
+    assert (run.series["loss"][20:] == 7.0).all() and (run.series["loss"][:20] < 4).all()
+    assert run.resumed_at == [20]
+
+
+def test_parts_are_joined(tmp_path):
+    a = write_run(tmp_path / "a", range(30))
+    b = write_run(tmp_path / "b", range(25, 60), 1.0)
+    run = plot.load_run(f"both={a}+{b}")
+    assert run.label == "both" and run.series["step"].tolist() == list(range(60))
+    assert run.series["loss"][25] > 3 > run.series["loss"][24] and run.resumed_at == [25]
+    assert run.validation[0].tolist() == sorted(set(run.validation[0].tolist()))
+
+
+def test_missing_quantities_and_one_step(tmp_path, tool):
+    a = write_run(tmp_path / "a", [0], only=("step", "loss"))
+    tool("plot", a, "-o", tmp_path / "p.png")
+    assert picture(tmp_path / "p.png").size
+
+
+def test_record_being_written(tmp_path):
+    """A running job may have extended one dataset and not yet the next."""
+    folder = write_run(tmp_path / "r", range(30))
+    with h5py.File(folder / "metrics.h5", "r+") as file:
+        file["loss"].resize((28,))
+    assert plot.load_run(str(folder)).series["step"].size == 28
+
+
+def test_non_finite_values_do_not_stop_the_plot(tmp_path, tool):
+    folder = write_run(tmp_path / "r", range(300))
+    with h5py.File(folder / "metrics.h5", "r+") as file:
+        file["loss"][150] = np.nan
+        file["grad_norm"][150] = np.inf
+    tool("plot", folder, "-o", tmp_path / "p.png")
+
+
+def test_smoothing():
+    values = np.array([1.0, 5.0, 3.0, np.nan, 2.0])
+    assert np.array_equal(plot.smooth(values, 1), values, equal_nan=True)
+    found = plot.smooth(values, 3)
+    assert found[0] == 1.0 and found[1] == 3.0 and found[2] == 4.0 and found[3] == 2.5
+    constant = plot.smooth(np.full(40, 2.0), 7)
+    assert np.allclose(constant, 2.0, rtol=1e-12)
+
+
+def test_entropy_line(golden, tmp_path):
+    path = golden / "llama" / "tokens.h5"
+    with h5py.File(path, "r") as file, h5py.File(tmp_path / "plain.h5", "w") as plain:
+        plain["tokens"] = file["tokens"][:]
+    assert plot.entropy_of(tmp_path / "plain.h5") == pytest.approx(plot.entropy_of(path), rel=1e-12)
+
+
+def test_mistakes_are_told(tmp_path, tool):
+    out = ("-o", tmp_path / "p.png")
+    assert "no such file" in tool("plot", tmp_path / "none", *out, rc=65).stderr
+    (tmp_path / "metrics.h5").write_text("x")
+    assert "cannot be read" in tool("plot", tmp_path, *out, rc=65).stderr
+    assert "no step recorded" in tool("plot", write_run(tmp_path / "e", []), *out, rc=65).stderr
+    bad = write_run(tmp_path / "b", range(3), only=("step",))
+    assert "no dataset 'loss'" in tool("plot", bad, *out, rc=65).stderr
+    assert not (tmp_path / "p.png").exists()
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
