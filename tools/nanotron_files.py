@@ -17,8 +17,11 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import h5py
-import numpy as np
+# Files of a running job may be read, and parallel file systems often have no locks.
+os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+
+import h5py  # noqa: E402
+import numpy as np  # noqa: E402
 
 CHECKPOINT_FORMAT = "nanotron_hpc checkpoint"
 CHECKPOINT_VERSION = 1
@@ -398,6 +401,12 @@ def resolve_checkpoint(path: Path) -> Path:
         except ToolError:
             continue
     raise ToolError(f"{path}: no valid checkpoint here (looked for step_*/{MANIFEST_FILE})")
+
+
+def unfinished_checkpoints(path: Path) -> list[Path]:
+    """Folders step_XXXXXXXX.partial: being written now, or left by a job that was killed."""
+    return sorted({*Path(path).glob("checkpoints/step_*.partial"),
+                   *Path(path).glob("step_*.partial")})
 
 
 def list_checkpoints(path: Path) -> list[Path]:

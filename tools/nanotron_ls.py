@@ -120,6 +120,8 @@ def list_run(folder: Path, options) -> int:
         except nf.ToolError as error:
             damaged += 1
             rows.append((step.name, size, f"DAMAGED: {error}"))
+    rows += [(path.name, "-", "unfinished: being written, or left by a killed job")
+             for path in nf.unfinished_checkpoints(folder)]
     print(f"checkpoints: {len(rows)}, {damaged} damaged" if rows else "checkpoints: none")
     table(rows)
     if newest is not None:

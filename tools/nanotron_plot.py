@@ -46,7 +46,7 @@ def metrics_path(text: str) -> Path:
 
 def read_metrics(path: Path) -> dict[str, np.ndarray]:
     try:
-        with nf.h5py.File(path, "r", locking=False) as file:
+        with nf.h5py.File(path, "r") as file:
             data = {name: item[:] for name, item in file.items()
                     if isinstance(item, nf.h5py.Dataset) and item.ndim == 1}
     except OSError as error:

@@ -67,8 +67,10 @@ def test_lists_a_checkpoint(golden, tool):
 
 
 def test_lists_a_run(run, tool):
+    (run / "checkpoints" / "step_00000040.partial").mkdir()
     text = tool("ls", run).stdout
     assert text.count(" valid") == 3 and "resume='auto' takes step_00000030" in text
+    assert "step_00000040.partial" in text and "unfinished" in text
 
 
 @pytest.mark.parametrize("damage, word", [
