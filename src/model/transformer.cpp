@@ -157,7 +157,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
     : setup_(setup),
       tp_(&tp),
       device_(&device),
-      table_(make_parameter_table(setup.model, tp.size(), tp.rank())),
+      table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank)),
       buffers_(arena, table_.size, setup.purpose == Purpose::training ? table_.size : 0),
       batch_(make_batch(setup, device, arena)),
       geometry_(make_geometry<T>(setup, table_, device, arena)),

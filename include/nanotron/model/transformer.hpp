@@ -18,9 +18,11 @@ struct TransformerSetup {
   deck::ModelConfig model;
   deck::Recompute recompute = deck::Recompute::none;
   Purpose purpose = Purpose::training;
-  index_t sequences = 0;        // of a micro-batch
-  index_t length = 0;           // tokens of a sequence
-  index_t key_length = 0;       // most keys a query meets: length, or a cache's capacity
+  index_t sequences = 0;   // of a micro-batch
+  index_t length = 0;      // tokens of a sequence
+  index_t key_length = 0;  // most keys a query meets: length, or a cache's capacity
+  int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
+  int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
 };
 
 template <class T>

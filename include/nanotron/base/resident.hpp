@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+
+namespace nanotron {
+
+/// Resident memory of this process now, and the most it has ever been; bytes, as the kernel counts pages
+/// (/proc/self/status VmRSS and VmHWM). 0 where there is no /proc.
+std::size_t resident_bytes();
+std::size_t peak_resident_bytes();
+
+}  // namespace nanotron

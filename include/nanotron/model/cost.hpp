@@ -1,0 +1,18 @@
+#pragma once
+
+// Floating-point operations of the model, as the field counts them: products only, a multiplication and an
+// addition each; backward is twice forward; what recomputation adds is not counted.
+//
+//   per token   6 N + 6 L q (S + 1)        N: elements of all matrices but the embedding table
+//                                          q: query heads x head_dim, S: sequence length
+//
+// The second term is causal attention, 4 q operations for each of (S + 1) / 2 keys on average; counting the
+// masked half too, as Chowdhery et al. 2022 (appendix B) do, would give 12 L q S.
+
+#include "nanotron/deck/config.hpp"
+
+namespace nanotron::model {
+
+double training_flops_per_token(const deck::ModelConfig& model, std::int64_t sequence_length);
+
+}  // namespace nanotron::model

@@ -1,0 +1,49 @@
+#pragma once
+
+// What a run tells while it trains: the line on the console and in run.log, and metrics.h5.
+
+#include <memory>
+
+#include "nanotron/base/log.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/io/metrics_file.hpp"
+
+namespace nanotron::trainer {
+
+struct StepResult {
+  double loss = 0.0;       // mean over the target tokens of the global batch
+  double grad_norm = 0.0;  // before clipping
+  double learning_rate = 0.0;
+  std::uint64_t token_hash = 0;
+  bool updated = true;  // false: the numbers were not finite and the update was left out
+};
+
+// What speeds are measured against.
+struct StepCost {
+  double tokens = 0.0;        // of a global batch
+  double flops = 0.0;         // of a step, see model/cost.hpp
+  double machine_rate = 0.0;  // operations per second of all ranks' matrix products together
+};
+
+class Progress {
+ public:
+  // metrics is null on the ranks that do not speak.
+  Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
+           Log& log);
+
+  // Behind update number `step` (from 1), which took `seconds`.
+  void record(std::int64_t step, std::int64_t tokens_seen, double seconds, const StepResult& result);
+  void record_validation(std::int64_t step, double loss);
+  // Seconds of a step, averaged over the latest ones; 0 before the first.
+  double recent_seconds() const { return recent_seconds_; }
+  void flush();
+
+ private:
+  const deck::Config& config_;
+  StepCost cost_;
+  std::unique_ptr<io::MetricsFile> metrics_;
+  Log& log_;
+  double recent_seconds_ = 0.0;
+};
+
+}  // namespace nanotron::trainer

@@ -1,0 +1,78 @@
+#pragma once
+
+// The training loop.
+
+#include <optional>
+
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/data/batch_loader.hpp"
+#include "nanotron/optim/lr_schedule.hpp"
+#include "nanotron/parallel/data_parallel.hpp"
+#include "nanotron/trainer/checkpointing.hpp"
+#include "nanotron/trainer/progress.hpp"
+#include "nanotron/trainer/stop_conditions.hpp"
+
+namespace nanotron::trainer {
+
+// Where the tokens come from; validation is empty when there is none.
+struct Loaders {
+  data::BatchLoader training;
+  std::optional<data::BatchLoader> validation;
+};
+
+// Every function is collective over the world of the grid.
+template <class T>
+class Trainer {
+ public:
+  using M = master_t<T>;
+
+  // config is resolved; all references must outlive the trainer. Weights start from run%seed.
+  Trainer(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena,
+          Loaders& loaders, Log& log);
+
+  // Continues from what checkpoint%resume names, if there is something.
+  void resume();
+
+  // Steps until run%steps or a reason to stop. Validation, checkpoints and progress on the way.
+  StopReason run(StopConditions& stop, Progress& progress);
+
+  // Forward, backward, gradient sum, clipping and update of the next step.
+  StepResult train_step();
+
+  // Mean loss over data%validation_batches global batches (or all there are, if fewer).
+  double validate();
+
+  // Seconds it took.
+  double save() { return checkpointing_.save(counters_); }
+
+  std::int64_t step() const { return counters_.step; }
+  std::int64_t tokens_seen() const { return counters_.tokens_seen; }
+  TrainingState<T>& state() { return state_; }
+  double exposed_communication_seconds() const { return gradients_.exposed_seconds(); }
+
+ private:
+  std::uint64_t load(data::BatchLoader& loader, index_t first_sample, index_t micro_batch);
+  Vector<double> loss_rows_of(index_t micro_batch) const;
+  void forward_loss(index_t micro_batch);
+  void forward_backward(index_t micro_batch);
+  void forward_backward_and_sum(index_t micro_batch);
+  void update(StepResult& result);
+  double mean_loss(index_t micro_batches);
+
+  const deck::Config& config_;
+  comm::ProcessGrid& grid_;
+  Device& device_;
+  Loaders& loaders_;
+  Log& log_;
+  TrainingState<T> state_;
+  std::vector<model::FlatRange> owned_;
+  parallel::DataParallel<M> gradients_;
+  optim::LrSchedule learning_rate_;
+  Checkpointing<T> checkpointing_;
+  io::CheckpointState counters_;
+  std::int64_t skipped_in_a_row_ = 0;
+  std::vector<std::int32_t> host_inputs_, host_targets_;
+  typename Vector<double>::HostMirror host_losses_;
+};
+
+}  // namespace nanotron::trainer

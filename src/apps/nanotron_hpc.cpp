@@ -1,0 +1,36 @@
+// The program: srun nanotron_hpc input.deck
+
+#include <fmt/core.h>
+
+#include "nanotron/base/timer.hpp"
+#include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/tensor/kokkos_session.hpp"
+#include "nanotron/trainer/program.hpp"
+#include "nanotron_hpc/command_line.hpp"
+
+int main(int argc, char** argv) {
+  using namespace nanotron;
+  const double start = wall_seconds();
+  comm::MpiSession mpi(argc, argv);
+  return comm::run_guarded(mpi.world(), [&] {
+    const comm::Communicator world = comm::Communicator::duplicate(mpi.world());
+    const auto line = apps::parse_command_line(argc, argv, world.rank() == 0);
+    if (!line) return static_cast<int>(ExitCode::ok);
+
+    const bool runs = line->action == apps::Action::train;
+    const deck::Config config =
+        trainer::load_config(world.get(), line->deck, line->overrides,
+                             runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck);
+    if (line->action == apps::Action::check) {
+      if (world.rank() == 0) fmt::print("{}: the deck is good\n", line->deck);
+      return static_cast<int>(ExitCode::ok);
+    }
+    const KokkosSession kokkos(comm::gpu_of_rank(world));
+    if (line->action == apps::Action::plan) {
+      const std::string plan = trainer::describe_plan(config, world.get());
+      if (world.rank() == 0) fmt::print("{}", plan);
+      return static_cast<int>(ExitCode::ok);
+    }
+    return static_cast<int>(trainer::train(config, world.get(), start));
+  });
+}

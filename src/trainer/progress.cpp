@@ -1,0 +1,62 @@
+#include "nanotron/trainer/progress.hpp"
+
+#include <fmt/format.h>
+
+namespace nanotron::trainer {
+namespace {
+
+std::string clock_text(double seconds) {
+  const auto s = static_cast<std::int64_t>(seconds + 0.5);
+  return s >= 86400 ? fmt::format("{}d {:02}:{:02}h", s / 86400, s / 3600 % 24, s / 60 % 60)
+                    : fmt::format("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+std::string rate_text(double tokens_per_second) {
+  if (tokens_per_second >= 1e6) return fmt::format("{:.2f}M", tokens_per_second / 1e6);
+  if (tokens_per_second >= 1e4) return fmt::format("{:.1f}k", tokens_per_second / 1e3);
+  return fmt::format("{:.0f}", tokens_per_second);
+}
+
+}  // namespace
+
+Progress::Progress(const deck::Config& config, const StepCost& cost,
+                   std::unique_ptr<io::MetricsFile> metrics, Log& log)
+    : config_(config), cost_(cost), metrics_(std::move(metrics)), log_(log) {}
+
+void Progress::record(std::int64_t step, std::int64_t tokens_seen, double seconds,
+                      const StepResult& r) {
+  // The first step of a run also touches memory and builds primitives: it does not enter the estimate.
+  const bool first = recent_seconds_ == 0.0;
+  recent_seconds_ = first || step % 64 == 2 ? seconds : recent_seconds_ + 0.1 * (seconds - recent_seconds_);
+  const double tokens_per_second = cost_.tokens / seconds;
+  const double share = cost_.flops / seconds / cost_.machine_rate;
+  if (metrics_ && (step % config_.output.metrics_every == 0 || step == config_.run.steps)) {
+    metrics_->append({.step = step,
+                      .loss = r.loss,
+                      .grad_norm = r.grad_norm,
+                      .learning_rate = r.learning_rate,
+                      .seconds = seconds,
+                      .tokens_per_second = tokens_per_second,
+                      .mfu = share,
+                      .tokens = tokens_seen,
+                      .token_hash = r.token_hash});
+  }
+  if (first || step % config_.run.log_every == 0 || step == config_.run.steps) {
+    const double left = recent_seconds_ * static_cast<double>(config_.run.steps - step);
+    log_.info("step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s  {:4.1f} % of matrix rate  ETA {}",
+              step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate,
+              rate_text(cost_.tokens / recent_seconds_), 100.0 * cost_.flops / recent_seconds_ / cost_.machine_rate,
+              clock_text(left));
+  }
+}
+
+void Progress::record_validation(std::int64_t step, double loss) {
+  if (metrics_) metrics_->append_validation(step, loss);
+  log_.info("step {:>7}/{}  validation loss {:.4f}", step, config_.run.steps, loss);
+}
+
+void Progress::flush() {
+  if (metrics_) metrics_->flush();
+}
+
+}  // namespace nanotron::trainer

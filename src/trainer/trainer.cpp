@@ -1,0 +1,210 @@
+#include "nanotron/trainer/trainer.hpp"
+
+#include <cmath>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/optim/grad_clip.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+using HostTokens =
+    Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+GridPlace place_of(const comm::ProcessGrid& grid) {
+  return {.dp_size = grid.shape().dp, .tp_size = grid.shape().tp, .tp_rank = grid.tp_rank()};
+}
+
+}  // namespace
+
+template <class T>
+Trainer<T>::Trainer(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena,
+                    Loaders& loaders, Log& log)
+    : config_(config),
+      grid_(grid),
+      device_(device),
+      loaders_(loaders),
+      log_(log),
+      state_(config, place_of(grid), grid.tp(), device, arena),
+      owned_(model::owned_ranges(state_.model.table())),
+      gradients_(grid.dp(), device, state_.model.parameters().gradient,
+                 {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),
+      learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
+      checkpointing_(config, grid, state_, log),
+      counters_{.seed = config.run.seed},
+      host_inputs_(state_.inputs.size()),
+      host_targets_(state_.targets.size()),
+      host_losses_(Kokkos::create_mirror_view(state_.loss_rows)) {
+  model::initialise<M>(state_.model.table(), config.run.seed, state_.model.parameters().master);
+  state_.model.refresh_compute_weights();
+}
+
+template <class T>
+void Trainer<T>::resume() {
+  counters_ = checkpointing_.restore();
+  state_.model.refresh_compute_weights();
+}
+
+template <class T>
+std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample, index_t micro_batch) {
+  const Region region(device_.timers(), "load tokens");
+  const std::uint64_t hash =
+      loader.load(first_sample, micro_batch, host_inputs_.data(), host_targets_.data());
+  Kokkos::deep_copy(device_.exec(), state_.inputs, HostTokens(host_inputs_.data(), host_inputs_.size()));
+  Kokkos::deep_copy(device_.exec(), state_.targets,
+                    HostTokens(host_targets_.data(), host_targets_.size()));
+  device_.fence();  // the host buffers are filled again for the next micro-batch
+  return hash;
+}
+
+template <class T>
+Vector<double> Trainer<T>::loss_rows_of(index_t micro_batch) const {
+  const index_t tokens = state_.model.batch().tokens();
+  return Vector<double>(state_.loss_rows.data() + micro_batch * tokens, tokens);
+}
+
+template <class T>
+void Trainer<T>::forward_loss(index_t micro_batch) {
+  state_.model.forward(state_.inputs);
+  state_.model.loss_backward(state_.targets, 1.0 / static_cast<double>(tokens_per_step(config_)),
+                             loss_rows_of(micro_batch));
+}
+
+template <class T>
+void Trainer<T>::forward_backward(index_t micro_batch) {
+  forward_loss(micro_batch);
+  for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
+    state_.model.backward_layer(layer);
+  }
+  state_.model.backward_embedding(state_.inputs);
+}
+
+// The last micro-batch: gradients are sent off as backward completes them.
+template <class T>
+void Trainer<T>::forward_backward_and_sum(index_t micro_batch) {
+  const model::ParameterTable& table = state_.model.table();
+  forward_loss(micro_batch);
+  gradients_.ready(table.head_begin);
+  for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
+    state_.model.backward_layer(layer);
+    state_.model.sum_partial_gradients(layer);
+    gradients_.ready(table.layer_begin(layer));
+  }
+  state_.model.backward_embedding(state_.inputs);
+  gradients_.finish();
+}
+
+template <class T>
+double Trainer<T>::mean_loss(index_t micro_batches) {
+  const index_t rows = micro_batches * state_.model.batch().tokens();
+  Kokkos::deep_copy(device_.exec(), host_losses_, state_.loss_rows);
+  device_.fence();
+  double sum = 0.0;
+  for (index_t i = 0; i < rows; ++i) sum += host_losses_(i);
+  return comm::sum(grid_.dp(), sum) / static_cast<double>(rows * grid_.shape().dp);
+}
+
+template <class T>
+void Trainer<T>::update(StepResult& r) {
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  r.grad_norm = optim::global_norm<M>(device_, grid_.model(), owned_, p.gradient);
+  r.learning_rate = learning_rate_(counters_.step);
+  r.updated = std::isfinite(r.loss) && std::isfinite(r.grad_norm);
+  if (r.updated) {
+    const Region region(device_.timers(), "optimizer");
+    state_.optimizer.update(device_, p.master, p.gradient, r.learning_rate,
+                            optim::clip_factor(r.grad_norm, config_.optimizer.clip_grad_norm));
+    state_.model.refresh_compute_weights();
+    skipped_in_a_row_ = 0;
+    return;
+  }
+  if (++skipped_in_a_row_ > config_.run.max_nonfinite_steps) {
+    fail(ExitCode::numerics_error,
+         {.what = fmt::format("step {}: the numbers are not finite", counters_.step + 1),
+          .expected = "a finite loss and gradient norm",
+          .found = fmt::format("loss {}, gradient norm {}, {} in a row", r.loss, r.grad_norm, skipped_in_a_row_),
+          .where = fmt::format("global samples {} to {}", counters_.sample_cursor,
+                               counters_.sample_cursor + config_.data.global_batch_size - 1),
+          .change = "a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
+                    "run%max_nonfinite_steps > 0 to leave such updates out; the checkpoints written so far are good"});
+  }
+  log_.warn("step {}: loss {}, gradient norm {}: update left out", counters_.step + 1, r.loss, r.grad_norm);
+}
+
+template <class T>
+StepResult Trainer<T>::train_step() {
+  const Region region(device_.timers(), "step");
+  StepResult result;
+  kernels::fill<M>(device_, state_.model.parameters().gradient, 0.0);
+  const index_t micro_batches = loaders_.training.micro_batches();
+  for (index_t m = 0; m < micro_batches; ++m) {
+    result.token_hash += load(loaders_.training, counters_.sample_cursor, m);
+    if (m + 1 < micro_batches) {
+      forward_backward(m);
+    } else {
+      forward_backward_and_sum(m);
+    }
+  }
+  result.loss = mean_loss(micro_batches);
+  result.token_hash = static_cast<std::uint64_t>(
+      comm::sum(grid_.dp(), static_cast<std::int64_t>(result.token_hash)));
+  update(result);
+
+  ++counters_.step;
+  counters_.sample_cursor += config_.data.global_batch_size;
+  counters_.tokens_seen += tokens_per_step(config_);
+  return result;
+}
+
+template <class T>
+double Trainer<T>::validate() {
+  const Region region(device_.timers(), "validation");
+  data::BatchLoader& loader = *loaders_.validation;
+  const index_t batches = std::min<index_t>(config_.data.validation_batches, loader.number_of_batches());
+  double sum = 0.0;
+  for (index_t b = 0; b < batches; ++b) {
+    for (index_t m = 0; m < loader.micro_batches(); ++m) {
+      load(loader, b * config_.data.global_batch_size, m);
+      state_.model.forward(state_.inputs);
+      state_.model.loss(state_.targets, loss_rows_of(m));
+    }
+    sum += mean_loss(loader.micro_batches());
+  }
+  return sum / static_cast<double>(batches);
+}
+
+template <class T>
+StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
+  const auto due = [&](std::int64_t every) { return every > 0 && counters_.step % every == 0; };
+  std::int64_t saved_at = counters_.step;
+  double save_seconds = 0.0;
+  StopReason reason = StopReason::none;
+  while (counters_.step < config_.run.steps && reason == StopReason::none) {
+    const double begin = wall_seconds();
+    const StepResult result = train_step();
+    progress.record(counters_.step, counters_.tokens_seen, wall_seconds() - begin, result);
+
+    if (loaders_.validation && (due(config_.data.validation_every) || counters_.step == config_.run.steps)) {
+      progress.record_validation(counters_.step, validate());
+    }
+    reason = stop.check(grid_.world(), progress.recent_seconds() + save_seconds);
+    const bool leaving = reason != StopReason::none || counters_.step == config_.run.steps;
+    if (due(config_.checkpoint.every_steps) || (leaving && config_.checkpoint.at_end)) {
+      progress.flush();
+      save_seconds = save();
+      saved_at = counters_.step;
+      log_.info("step {:>7}/{}  checkpoint written in {:.1f} s", counters_.step, config_.run.steps,
+                save_seconds);
+    }
+  }
+  progress.flush();
+  if (saved_at != counters_.step) log_.warn("steps {} to {} are in no checkpoint", saved_at + 1, counters_.step);
+  return counters_.step < config_.run.steps ? reason : StopReason::none;
+}
+
+template class Trainer<double>;
+template class Trainer<float>;
+template class Trainer<bf16>;
+
+}  // namespace nanotron::trainer

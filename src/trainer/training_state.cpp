@@ -1,0 +1,44 @@
+#include "nanotron/trainer/training_state.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place) {
+  return {.model = config.model,
+          .recompute = config.parallel.recompute,
+          .purpose = model::Purpose::training,
+          .sequences = config.data.micro_batch_size,
+          .length = config.data.sequence_length,
+          .key_length = config.data.sequence_length,
+          .tp_size = place.tp_size,
+          .tp_rank = place.tp_rank};
+}
+
+}  // namespace
+
+template <class T>
+TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& place, comm::Group& tp,
+                                Device& device, Arena& arena)
+    : model(setup_of(config, place), tp, device, arena),
+      optimizer(config.optimizer, model::decay_ranges(model.table()), model.table().size, arena),
+      inputs(arena.take<std::int32_t>(MemoryKind::workspace, model.batch().tokens())),
+      targets(arena.take<std::int32_t>(MemoryKind::workspace, model.batch().tokens())),
+      loss_rows(arena.take<double>(
+          MemoryKind::workspace,
+          config.data.global_batch_size / place.dp_size * config.data.sequence_length)) {}
+
+MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
+  return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
+    Timers timers;
+    Device device(timers);
+    Arena arena = Arena::planning();
+    const TrainingState<T> state(config, place, any_group, device, arena);
+    return arena.plan();
+  });
+}
+
+template struct TrainingState<double>;
+template struct TrainingState<float>;
+template struct TrainingState<bf16>;
+
+}  // namespace nanotron::trainer
