@@ -31,11 +31,11 @@ class Error : public std::runtime_error {
 
 /// The parts of a good message; an empty part is left out.
 struct Expectation {
-  std::string what;      // one sentence: what went wrong
-  std::string expected;  // what the program needs
-  std::string found;     // what it got
-  std::string where;     // file, key, rank
-  std::string change;    // what the user can do
+  std::string what{};      // one sentence: what went wrong
+  std::string expected{};  // what the program needs
+  std::string found{};     // what it got
+  std::string where{};     // file, key, rank
+  std::string change{};    // what the user can do
 };
 
 /// "error: <what>" and one indented line for each other part.
