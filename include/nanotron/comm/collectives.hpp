@@ -16,9 +16,16 @@
 
 namespace nanotron::comm {
 
+class Request;
+
+/// all_reduce, running behind what follows. data belongs to the operation until wait() returns or test() is true.
+template <class T>
+Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op,
+                         const Stream& stream = {});
+
 /// A running operation of a Group; the group must outlive it. Move-only; the destructor waits, except
 /// while an exception passes. All ranks wait for their requests in the order in which they were started.
-class Request {
+class [[nodiscard]] Request {
  public:
   Request() = default;  // complete
   ~Request();
@@ -33,7 +40,8 @@ class Request {
   void wait();
 
  private:
-  friend class RequestAccess;
+  template <class T>
+  friend Request start_all_reduce(Group&, T*, std::size_t, ReduceOp, const Stream&);
   Group* group_ = nullptr;
   std::uint64_t ticket_ = 0;
 };
@@ -41,11 +49,6 @@ class Request {
 /// data <- op over ranks of data, in place. On a node the sum runs in rank order: the same bits on every rank and run.
 template <class T>
 void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream = {});
-
-/// The same, running behind what follows. data belongs to the operation until wait() or test() is true.
-template <class T>
-[[nodiscard]] Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op,
-                                       const Stream& stream = {});
 
 /// recv[r*n .. r*n+n) <- send[0 .. n) of rank r. send may be recv + rank*n.
 template <class T>

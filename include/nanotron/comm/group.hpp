@@ -55,14 +55,16 @@ struct Traffic {
 
 class Channel;  // src/comm/channel.hpp: one implementation per transport
 
-/// Owns a communicator and what its transport needs (NCCL communicator, staging memory: taken at the first
-/// collective and kept). Every rank calls the same collectives in the same order. Move-only.
+/// Owns a communicator and what its transport needs (NCCL communicator, staging memory), taken when the
+/// group is made. Making it is collective; every rank calls the same collectives in the same order. May be
+/// moved only while no Request is running.
 class Group {
  public:
   Group(Communicator communicator, Transport transport);
+  /// With a channel of the caller's choice for host memory: for tests and nanotron_bench.
+  Group(Communicator communicator, std::unique_ptr<Channel> channel);
   ~Group();
   Group(Group&&) noexcept;
-  Group& operator=(Group&&) noexcept;
 
   int rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
@@ -71,9 +73,9 @@ class Group {
   MPI_Comm mpi() const { return communicator_.get(); }
   Transport transport() const { return transport_; }
   Traffic& traffic() { return traffic_; }
-  /// How bulk data moves: "shared memory", "MPI", "NCCL", "MPI through host memory", "none" for 1 rank.
+  /// How bulk data moves: "shared memory", "MPI", "NCCL", "... through host buffers"; "none" for 1 rank.
   std::string path() const;
-  /// Bytes this group keeps for staging, whether taken yet or not.
+  /// Bytes of this rank that the group keeps for staging.
   std::size_t staging_bytes() const;
 
   /// For collectives.cpp; null for a group of one rank.

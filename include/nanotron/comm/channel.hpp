@@ -1,0 +1,58 @@
+#pragma once
+
+// One way of moving the data of a group: the interface behind collectives.hpp, one class per transport.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "nanotron/base/types.hpp"
+#include "nanotron/comm/group.hpp"
+
+namespace nanotron::comm {
+
+enum class DataType { fp64, fp32, bf16, int64, uint64 };
+
+constexpr std::size_t bytes_of(DataType type) {
+  return type == DataType::fp32 ? 4 : type == DataType::bf16 ? 2 : 8;
+}
+
+/// The contracts are those of collectives.hpp, for groups of two and more ranks.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  virtual void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
+                          const Stream& stream) = 0;
+  virtual void all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                          const Stream& stream) = 0;
+  virtual void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                              const Stream& stream) = 0;
+  virtual void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) = 0;
+
+  /// Returns the ticket of the operation. Each ticket is given to wait once, or to test until it is true.
+  virtual std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
+                                         const Stream& stream) = 0;
+  virtual bool test(std::uint64_t ticket) = 0;
+  virtual void wait(std::uint64_t ticket) = 0;
+
+  virtual std::string path() const = 0;
+  virtual std::size_t staging_bytes() const = 0;
+};
+
+// Each constructor function is collective over the communicator, which must outlive the channel.
+
+/// At most `max_count` elements go into one MPI call.
+std::unique_ptr<Channel> make_mpi_channel(const Communicator& communicator,
+                                          std::size_t max_count = std::size_t{1} << 30);
+/// Null on every rank when the ranks are not all on one node or there is no memory to share.
+std::unique_ptr<Channel> make_shared_memory_channel(const Communicator& communicator);
+#ifdef NANOTRON_WITH_CUDA
+std::unique_ptr<Channel> make_nccl_channel(const Communicator& communicator);
+/// `host` moves the staged data.
+std::unique_ptr<Channel> make_staged_channel(const Communicator& communicator,
+                                             std::unique_ptr<Channel> host);
+#endif
+
+}  // namespace nanotron::comm

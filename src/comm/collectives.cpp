@@ -1,0 +1,181 @@
+#include "nanotron/comm/collectives.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "nanotron/comm/channel.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/timer.hpp"
+
+#ifdef NANOTRON_WITH_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace nanotron::comm {
+namespace {
+
+template <class T>
+constexpr DataType data_type = [] {
+  if constexpr (std::is_same_v<T, double>) return DataType::fp64;
+  if constexpr (std::is_same_v<T, float>) return DataType::fp32;
+  if constexpr (std::is_same_v<T, bf16>) return DataType::bf16;
+  if constexpr (std::is_same_v<T, std::int64_t>) return DataType::int64;
+  return DataType::uint64;
+}();
+
+// Host seconds of a scope, added to a group's traffic.
+class Clock {
+ public:
+  explicit Clock(Group& group) : traffic_(group.traffic()), begin_(wall_seconds()) {}
+  Clock(Group& group, std::size_t bytes) : Clock(group) {
+    ++traffic_.calls;
+    traffic_.bytes += bytes;
+  }
+  ~Clock() { traffic_.seconds += wall_seconds() - begin_; }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+
+ private:
+  Traffic& traffic_;
+  double begin_;
+};
+
+// What a gather or a scatter is among one rank.
+void copy_alone(const Group& group, const void* from, void* to, std::size_t bytes, const Stream& stream) {
+  if (from == to || bytes == 0) return;
+#ifdef NANOTRON_WITH_CUDA
+  if (group.transport() != Transport::mpi) {
+    NANOTRON_CHECK_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()));
+    return;
+  }
+#endif
+  static_cast<void>(group);
+  static_cast<void>(stream);
+  std::memcpy(to, from, bytes);
+}
+
+template <class T, class Combine>
+T combine_in_rank_order(Group& group, T value, MPI_Datatype type, Combine combine) {
+  if (group.size() == 1) return value;
+  const Clock clock(group, sizeof(T));
+  constexpr int few = 64;
+  T kept[few];
+  std::vector<T> many(group.size() > few ? static_cast<std::size_t>(group.size()) : 0);
+  T* values = group.size() > few ? many.data() : kept;
+  NANOTRON_CHECK_MPI(MPI_Allgather(&value, 1, type, values, 1, type, group.mpi()));
+  T result = values[0];
+  for (int r = 1; r < group.size(); ++r) result = combine(result, values[r]);
+  return result;
+}
+
+constexpr auto add = [](auto a, auto b) { return a + b; };
+constexpr auto larger = [](auto a, auto b) { return std::max(a, b); };
+constexpr auto smaller = [](auto a, auto b) { return std::min(a, b); };
+
+}  // namespace
+
+Request::~Request() {
+  if (group_ != nullptr && std::uncaught_exceptions() == 0) wait();
+}
+
+Request::Request(Request&& other) noexcept
+    : group_(std::exchange(other.group_, nullptr)), ticket_(other.ticket_) {}
+
+Request& Request::operator=(Request&& other) noexcept {
+  if (this != &other) {
+    if (group_ != nullptr) wait();
+    group_ = std::exchange(other.group_, nullptr);
+    ticket_ = other.ticket_;
+  }
+  return *this;
+}
+
+bool Request::test() {
+  if (group_ == nullptr) return true;
+  const Clock clock(*group_);
+  if (!group_->channel()->test(ticket_)) return false;
+  group_ = nullptr;
+  return true;
+}
+
+void Request::wait() {
+  if (group_ == nullptr) return;
+  const Clock clock(*group_);
+  std::exchange(group_, nullptr)->channel()->wait(ticket_);
+}
+
+template <class T>
+void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
+  if (group.size() == 1 || n == 0) return;
+  const Clock clock(group, n * sizeof(T));
+  group.channel()->all_reduce(data, n, data_type<T>, op, stream);
+}
+
+template <class T>
+Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
+  Request request;
+  if (group.size() == 1 || n == 0) return request;
+  const Clock clock(group, n * sizeof(T));
+  request.ticket_ = group.channel()->start_all_reduce(data, n, data_type<T>, op, stream);
+  request.group_ = &group;
+  return request;
+}
+
+template <class T>
+void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
+  if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
+  if (n == 0) return;
+  const Clock clock(group, n * sizeof(T));
+  group.channel()->all_gather(send, n, recv, data_type<T>, stream);
+}
+
+template <class T>
+void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
+  if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
+  if (n == 0) return;
+  const Clock clock(group, n * sizeof(T) * static_cast<std::size_t>(group.size()));
+  group.channel()->reduce_scatter(send, recv, n, data_type<T>, op, stream);
+}
+
+template <class T>
+void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& stream) {
+  if (group.size() == 1 || n == 0) return;
+  const Clock clock(group, n * sizeof(T));
+  group.channel()->broadcast(data, n, data_type<T>, root, stream);
+}
+
+void barrier(Group& group) {
+  if (group.size() == 1) return;
+  const Clock clock(group, 0);
+  NANOTRON_CHECK_MPI(MPI_Barrier(group.mpi()));
+}
+
+double sum(Group& group, double value) { return combine_in_rank_order(group, value, MPI_DOUBLE, add); }
+double max(Group& group, double value) { return combine_in_rank_order(group, value, MPI_DOUBLE, larger); }
+double min(Group& group, double value) { return combine_in_rank_order(group, value, MPI_DOUBLE, smaller); }
+std::int64_t sum(Group& group, std::int64_t value) {
+  return combine_in_rank_order(group, value, MPI_INT64_T, add);
+}
+std::int64_t max(Group& group, std::int64_t value) {
+  return combine_in_rank_order(group, value, MPI_INT64_T, larger);
+}
+std::int64_t min(Group& group, std::int64_t value) {
+  return combine_in_rank_order(group, value, MPI_INT64_T, smaller);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                     \
+  template void all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);                    \
+  template Request start_all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);           \
+  template void all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                    \
+  template void reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);            \
+  template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+NANOTRON_INSTANTIATE(std::int64_t)
+NANOTRON_INSTANTIATE(std::uint64_t)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::comm

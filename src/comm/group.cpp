@@ -1,0 +1,51 @@
+#include "nanotron/comm/group.hpp"
+
+#include <utility>
+
+#include "nanotron/comm/channel.hpp"
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+std::unique_ptr<Channel> make_host_channel(const Communicator& communicator) {
+  if (auto shared = make_shared_memory_channel(communicator)) return shared;
+  return make_mpi_channel(communicator);
+}
+
+std::unique_ptr<Channel> make_channel(const Communicator& communicator, Transport transport) {
+  if (communicator.size() < 2) return nullptr;
+  if (transport == Transport::mpi) return make_host_channel(communicator);
+#ifdef NANOTRON_WITH_CUDA
+  if (transport == Transport::nccl) return make_nccl_channel(communicator);
+  return make_staged_channel(communicator, make_host_channel(communicator));
+#else
+  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
+  return nullptr;
+#endif
+}
+
+}  // namespace
+
+const char* name_of(Transport transport) {
+  switch (transport) {
+    case Transport::mpi: return "mpi";
+    case Transport::nccl: return "nccl";
+    default: return "staged_mpi";
+  }
+}
+
+Group::Group(Communicator communicator, Transport transport)
+    : communicator_(std::move(communicator)), transport_(transport),
+      channel_(make_channel(communicator_, transport)) {}
+
+Group::Group(Communicator communicator, std::unique_ptr<Channel> channel)
+    : communicator_(std::move(communicator)), transport_(Transport::mpi), channel_(std::move(channel)) {}
+
+Group::~Group() = default;
+Group::Group(Group&&) noexcept = default;
+
+std::string Group::path() const { return channel_ ? channel_->path() : "none"; }
+std::size_t Group::staging_bytes() const { return channel_ ? channel_->staging_bytes() : 0; }
+
+}  // namespace nanotron::comm

@@ -1,0 +1,188 @@
+// Host memory by the MPI library.
+
+#include <algorithm>
+#include <array>
+#include <deque>
+
+#include "nanotron/comm/channel.hpp"
+#include "nanotron/base/error.hpp"
+#include "reduction.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+template <ReduceOp op>
+void reduce_bf16(void* in, void* in_out, int* count, MPI_Datatype*) {
+  const std::array<const void*, 2> sources{in, in_out};
+  reduce_elements(DataType::bf16, op, sources, static_cast<std::size_t>(*count), in_out, nullptr);
+}
+
+// Owns the MPI types and operations of bf16, which MPI does not know.
+class Bf16Operations {
+ public:
+  Bf16Operations() {
+    NANOTRON_CHECK_MPI(MPI_Type_contiguous(2, MPI_BYTE, &type_));
+    NANOTRON_CHECK_MPI(MPI_Type_commit(&type_));
+    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_bf16<ReduceOp::sum>, 1, &ops_[0]));
+    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_bf16<ReduceOp::max>, 1, &ops_[1]));
+    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_bf16<ReduceOp::min>, 1, &ops_[2]));
+  }
+  ~Bf16Operations() {
+    for (MPI_Op& op : ops_) MPI_Op_free(&op);
+    MPI_Type_free(&type_);
+  }
+  Bf16Operations(const Bf16Operations&) = delete;
+  Bf16Operations& operator=(const Bf16Operations&) = delete;
+
+  MPI_Datatype type() const { return type_; }
+  MPI_Op op(ReduceOp op) const { return ops_[static_cast<std::size_t>(op)]; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+  std::array<MPI_Op, 3> ops_{MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL};
+};
+
+class MpiChannel final : public Channel {
+ public:
+  MpiChannel(const Communicator& communicator, std::size_t max_count)
+      : comm_(communicator.get()), rank_(communicator.rank()), size_(communicator.size()),
+        max_count_(max_count) {}
+
+  void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream&) override {
+    in_pieces(n, [&](std::size_t at, int count) {
+      NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, shifted(data, at, type), count, mpi(type),
+                                       mpi(type, op), comm_));
+    });
+  }
+
+  void all_gather(const void* send, std::size_t n, void* recv, DataType type, const Stream&) override {
+    const auto mine = static_cast<std::size_t>(rank_) * n;
+    const bool in_place = send == shifted(recv, mine, type);
+    if (n <= max_count_) {
+      const int count = static_cast<int>(n);
+      NANOTRON_CHECK_MPI(MPI_Allgather(in_place ? MPI_IN_PLACE : send, count, mpi(type), recv, count,
+                                       mpi(type), comm_));
+      return;
+    }
+    if (!in_place) {
+      std::copy_n(static_cast<const std::byte*>(send), n * bytes_of(type),
+                  static_cast<std::byte*>(shifted(recv, mine, type)));
+    }
+    for (int root = 0; root < size_; ++root) {
+      broadcast(shifted(recv, static_cast<std::size_t>(root) * n, type), n, type, root, {});
+    }
+  }
+
+  void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                      const Stream&) override {
+    void* mine = shifted(send, static_cast<std::size_t>(rank_) * n, type);
+    // In pieces, each reduced to its owner: recv may lie in send, and a piece may exceed an int.
+    for (int root = 0; root < size_; ++root) {
+      void* theirs = shifted(send, static_cast<std::size_t>(root) * n, type);
+      in_pieces(n, [&](std::size_t at, int count) {
+        const void* from = rank_ == root ? MPI_IN_PLACE : shifted(theirs, at, type);
+        void* to = rank_ == root ? shifted(mine, at, type) : nullptr;
+        NANOTRON_CHECK_MPI(MPI_Reduce(from, to, count, mpi(type), mpi(type, op), root, comm_));
+      });
+    }
+    if (recv != mine) {
+      std::copy_n(static_cast<const std::byte*>(mine), n * bytes_of(type), static_cast<std::byte*>(recv));
+    }
+  }
+
+  void broadcast(void* data, std::size_t n, DataType type, int root, const Stream&) override {
+    in_pieces(n, [&](std::size_t at, int count) {
+      NANOTRON_CHECK_MPI(MPI_Bcast(shifted(data, at, type), count, mpi(type), root, comm_));
+    });
+  }
+
+  std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
+                                 const Stream&) override {
+    std::size_t pieces = 0;
+    in_pieces(n, [&](std::size_t at, int count) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      NANOTRON_CHECK_MPI(MPI_Iallreduce(MPI_IN_PLACE, shifted(data, at, type), count, mpi(type),
+                                        mpi(type, op), comm_, &request));
+      running_.push_back({request, ++pieces * max_count_ >= n ? started_ + 1 : 0});
+    });
+    return ++started_;
+  }
+
+  // Operations complete in the order in which they were started; MPI moves all of them in any call.
+  bool test(std::uint64_t ticket) override {
+    while (complete_ < ticket) {
+      int done = 0;
+      NANOTRON_CHECK_MPI(MPI_Test(&running_.front().request, &done, MPI_STATUS_IGNORE));
+      if (!done) return false;
+      pop();
+    }
+    return true;
+  }
+
+  void wait(std::uint64_t ticket) override {
+    while (complete_ < ticket) {
+      NANOTRON_CHECK_MPI(MPI_Wait(&running_.front().request, MPI_STATUS_IGNORE));
+      pop();
+    }
+  }
+
+  std::string path() const override { return "MPI"; }
+  std::size_t staging_bytes() const override { return 0; }
+
+ private:
+  struct Running {
+    MPI_Request request;
+    std::uint64_t ends;  // the ticket that this piece ends, 0 for a piece before the last
+  };
+
+  void pop() {
+    complete_ = std::max(complete_, running_.front().ends);
+    running_.pop_front();
+  }
+
+  template <class F>
+  void in_pieces(std::size_t n, F&& call) const {
+    std::size_t at = 0;
+    do {
+      const std::size_t count = std::min(n - at, max_count_);
+      call(at, static_cast<int>(count));
+      at += count;
+    } while (at < n);
+  }
+
+  static void* shifted(void* data, std::size_t elements, DataType type) {
+    return static_cast<std::byte*>(data) + elements * bytes_of(type);
+  }
+
+  MPI_Datatype mpi(DataType type) const {
+    switch (type) {
+      case DataType::fp64: return MPI_DOUBLE;
+      case DataType::fp32: return MPI_FLOAT;
+      case DataType::int64: return MPI_INT64_T;
+      case DataType::uint64: return MPI_UINT64_T;
+      default: return bf16_.type();
+    }
+  }
+
+  MPI_Op mpi(DataType type, ReduceOp op) const {
+    if (type == DataType::bf16) return bf16_.op(op);
+    return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
+  }
+
+  MPI_Comm comm_;
+  int rank_;
+  int size_;
+  std::size_t max_count_;
+  Bf16Operations bf16_;
+  std::deque<Running> running_;
+  std::uint64_t started_ = 0;
+  std::uint64_t complete_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Channel> make_mpi_channel(const Communicator& communicator, std::size_t max_count) {
+  return std::make_unique<MpiChannel>(communicator, max_count);
+}
+
+}  // namespace nanotron::comm

@@ -1,0 +1,121 @@
+#include "nanotron/comm/mpi_session.hpp"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace nanotron::comm {
+namespace {
+
+struct Failure {
+  int code = 0;  // 0: none
+  std::string message;
+};
+
+// How long a failed rank waits for the others to fail as well. A wrong deck is found by all of them
+// before anything else is done, only at different speeds.
+double patience_seconds(int code) { return code == static_cast<int>(ExitCode::deck_error) ? 10.0 : 2.0; }
+
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return hash | 1u;
+}
+
+void print(const std::string& text) {
+  std::fflush(stdout);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fputc('\n', stderr);
+  std::fflush(stderr);
+}
+
+// Gathers the hashes of all messages; false when not every rank has come within the patience.
+bool gather_failures(MPI_Comm failures, const Failure& failure, std::vector<std::uint64_t>& hashes) {
+  static std::uint64_t mine;  // the operation may outlive this call
+  mine = hash_of(failure.message);
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Iallgather(&mine, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, failures, &request) !=
+      MPI_SUCCESS) {
+    return false;
+  }
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::duration<double>(patience_seconds(failure.code));
+  int complete = 0;
+  while (MPI_Test(&request, &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS && !complete &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return complete != 0;
+}
+
+// All ranks have failed: returns on all of them, or ends the job.
+void report(MPI_Comm failures, const Failure& failure) {
+  int rank = 0, size = 1;
+  MPI_Comm_rank(failures, &rank);
+  MPI_Comm_size(failures, &size);
+  static std::vector<std::uint64_t> hashes;
+  hashes.assign(static_cast<std::size_t>(size), 0);
+  if (size > 1 && !gather_failures(failures, failure, hashes)) {
+    print(fmt::format("[rank {}] {}", rank, failure.message));
+    MpiSession::abort(static_cast<ExitCode>(failure.code));
+  }
+  for (int before = 0; before < rank; ++before) {
+    if (hashes[static_cast<std::size_t>(before)] == hash_of(failure.message)) return;
+  }
+  print(rank == 0 ? failure.message : fmt::format("[rank {}] {}", rank, failure.message));
+}
+
+}  // namespace
+
+MpiSession::MpiSession(int& argc, char**& argv) {
+  int provided = 0;
+  if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+    fail(ExitCode::system_error, {.what = "MPI could not be started",
+                                  .expected = "",
+                                  .found = "",
+                                  .where = "MPI_Init_thread",
+                                  .change = "start the program with the mpirun or srun of its MPI"});
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+MpiSession::~MpiSession() { MPI_Finalize(); }
+
+void MpiSession::abort(ExitCode code) {
+  std::fflush(nullptr);
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+  std::_Exit(static_cast<int>(code));
+}
+
+int run_guarded(MPI_Comm world, const std::function<int()>& program) {
+  MPI_Comm failures = MPI_COMM_NULL;
+  NANOTRON_CHECK_MPI(MPI_Comm_dup(world, &failures));
+  MPI_Comm_set_errhandler(failures, MPI_ERRORS_RETURN);
+  Failure failure;
+  int code = 0;
+  try {
+    code = program();
+  } catch (const Error& error) {
+    failure = {static_cast<int>(error.exit_code()), error.what()};
+  } catch (const std::exception& error) {
+    failure = {static_cast<int>(ExitCode::system_error), fmt::format("error: {}", error.what())};
+  } catch (...) {
+    failure = {static_cast<int>(ExitCode::system_error), "error: an unknown exception"};
+  }
+  if (failure.code != 0) {
+    report(failures, failure);
+    code = failure.code;
+  }
+  MPI_Comm_free(&failures);
+  return code;
+}
+
+}  // namespace nanotron::comm

@@ -1,0 +1,138 @@
+// GPU memory by NCCL. Blocking calls are queued on the caller's stream; started ones on a stream of the
+// channel's own, between an event of the caller's stream and one that wait() puts in front of what follows.
+
+#ifdef NANOTRON_WITH_CUDA
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "nanotron/comm/channel.hpp"
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+ncclDataType_t nccl(DataType type) {
+  switch (type) {
+    case DataType::fp64: return ncclFloat64;
+    case DataType::fp32: return ncclFloat32;
+    case DataType::bf16: return ncclBfloat16;
+    case DataType::int64: return ncclInt64;
+    default: return ncclUint64;
+  }
+}
+
+ncclRedOp_t nccl(ReduceOp op) {
+  return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
+}
+
+class NcclChannel final : public Channel {
+ public:
+  explicit NcclChannel(const Communicator& communicator) {
+    // Groups that overlap (tp under dp) run at once: launches must be ordered alike on all ranks.
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    ncclUniqueId id{};
+    if (communicator.rank() == 0) NANOTRON_CHECK_NCCL(ncclGetUniqueId(&id));
+    NANOTRON_CHECK_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.get()));
+    NANOTRON_CHECK_NCCL(ncclCommInitRank(&comm_, communicator.size(), id, communicator.rank()));
+    int least = 0, greatest = 0;
+    NANOTRON_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    NANOTRON_CHECK_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
+  }
+
+  ~NcclChannel() override {
+    for (const Pending& pending : pending_) {
+      cudaEventDestroy(pending.ready);
+      cudaEventDestroy(pending.done);
+    }
+    if (std::uncaught_exceptions() > 0) {
+      ncclCommAbort(comm_);
+    } else {
+      cudaStreamSynchronize(stream_);
+      ncclCommDestroy(comm_);
+    }
+    cudaStreamDestroy(stream_);
+  }
+
+  void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream.get()));
+  }
+  void all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                  const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), comm_, stream.get()));
+  }
+  void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                      const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), comm_, stream.get()));
+  }
+  void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclBroadcast(data, data, n, nccl(type), root, comm_, stream.get()));
+  }
+
+  std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
+                                 const Stream& stream) override {
+    const std::size_t ticket = take_pending();
+    Pending& pending = pending_[ticket];
+    pending.caller = stream.get();
+    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.ready, pending.caller));
+    NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(stream_, pending.ready, 0));
+    NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream_));
+    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.done, stream_));
+    return ticket;
+  }
+
+  bool test(std::uint64_t ticket) override {
+    const cudaError_t status = cudaEventQuery(pending_[ticket].done);
+    if (status == cudaErrorNotReady) return false;
+    NANOTRON_CHECK_CUDA(status);
+    free_.push_back(ticket);
+    return true;
+  }
+
+  void wait(std::uint64_t ticket) override {
+    NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(pending_[ticket].caller, pending_[ticket].done, 0));
+    free_.push_back(ticket);
+  }
+
+  std::string path() const override { return "NCCL"; }
+  std::size_t staging_bytes() const override { return 0; }
+
+ private:
+  struct Pending {
+    cudaEvent_t ready = nullptr;  // recorded on the caller's stream: the data is there
+    cudaEvent_t done = nullptr;   // recorded on ours: the result is there
+    cudaStream_t caller = nullptr;
+  };
+
+  std::size_t take_pending() {
+    if (!free_.empty()) {
+      const std::size_t ticket = free_.back();
+      free_.pop_back();
+      return ticket;
+    }
+    Pending& made = pending_.emplace_back();
+    NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&made.ready, cudaEventDisableTiming));
+    NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&made.done, cudaEventDisableTiming));
+    free_.reserve(pending_.size());
+    return pending_.size() - 1;
+  }
+
+  ncclComm_t comm_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::vector<Pending> pending_;
+  std::vector<std::size_t> free_;
+};
+
+}  // namespace
+
+std::unique_ptr<Channel> make_nccl_channel(const Communicator& communicator) {
+  return std::make_unique<NcclChannel>(communicator);
+}
+
+}  // namespace nanotron::comm
+
+#endif  // NANOTRON_WITH_CUDA

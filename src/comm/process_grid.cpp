@@ -1,0 +1,167 @@
+#include "nanotron/comm/process_grid.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+enum Axis { dp_axis, pp_axis, cp_axis, tp_axis };
+constexpr std::array<const char*, 4> axis_names{"dp", "pp", "cp", "tp"};
+using Four = std::array<int, 4>;  // one value an Axis
+
+Four extents(const GridShape& s) { return {s.dp, s.pp, s.cp, s.tp}; }
+Four values(const GridCoordinate& c) { return {c.dp, c.pp, c.cp, c.tp}; }
+
+// The axes from the innermost to the outermost.
+Four axes_of(const std::string& order) {
+  Four axes{};
+  std::set<int> seen;
+  bool good = order.size() == 11;
+  for (std::size_t i = 0; good && i < 4; ++i) {
+    const auto name = std::find(axis_names.begin(), axis_names.end(), order.substr(3 * i, 2));
+    good = name != axis_names.end() && (i == 3 || order[3 * i + 2] == '-');
+    if (!good) break;
+    axes[i] = static_cast<int>(name - axis_names.begin());
+    good = seen.insert(axes[i]).second;
+  }
+  if (!good) {
+    fail(ExitCode::deck_error, {.what = "the order of the grid is not understood",
+                                .expected = "each of tp, cp, pp, dp once, joined by '-', innermost first",
+                                .found = "'" + order + "'",
+                                .where = "parallel%order",
+                                .change = "order = 'tp-cp-pp-dp' suits most machines"});
+  }
+  return axes;
+}
+
+std::vector<std::string> gather_hosts(const Communicator& world) {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> mine{};
+  int length = 0;
+  NANOTRON_CHECK_MPI(MPI_Get_processor_name(mine.data(), &length));
+  std::vector<char> all(mine.size() * static_cast<std::size_t>(world.size()));
+  NANOTRON_CHECK_MPI(MPI_Allgather(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, all.data(),
+                                   static_cast<int>(mine.size()), MPI_CHAR, world.get()));
+  std::vector<std::string> hosts;
+  for (int r = 0; r < world.size(); ++r) {
+    hosts.emplace_back(all.data() + static_cast<std::size_t>(r) * mine.size());
+  }
+  return hosts;
+}
+
+// The rank of this coordinate with `axis` set to 0: what the ranks of one group have in common.
+int group_of(const GridShape& shape, GridCoordinate c, Axis axis) {
+  (axis == dp_axis ? c.dp : axis == pp_axis ? c.pp : axis == cp_axis ? c.cp : c.tp) = 0;
+  return rank_of(shape, c);
+}
+
+// One line: do the groups of this axis stay on their host?
+std::string axis_line(const GridShape& shape, Axis axis, const std::vector<std::string>& host_of_rank) {
+  const auto name = axis_names[static_cast<std::size_t>(axis)];
+  const int extent = extents(shape)[static_cast<std::size_t>(axis)];
+  if (extent == 1) return fmt::format("  {} = {:<4} -\n", name, extent);
+  std::map<int, std::set<std::string>> hosts;
+  for (int r = 0; r < shape.size(); ++r) {
+    hosts[group_of(shape, coordinate_of(shape, r), axis)].insert(host_of_rank[static_cast<std::size_t>(r)]);
+  }
+  std::size_t crossing = 0, most = 1;
+  for (const auto& [group, names] : hosts) {
+    crossing += names.size() > 1;
+    most = std::max(most, names.size());
+  }
+  if (crossing == 0) return fmt::format("  {} = {:<4} every group inside one host\n", name, extent);
+  return fmt::format("  {} = {:<4} {} of {} groups cross hosts (up to {} hosts a group)\n", name, extent,
+                     crossing, hosts.size(), most);
+}
+
+// "0-3, 8" from sorted ranks.
+std::string ranges(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t j = i;
+    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
+    if (!text.empty()) text += ", ";
+    text += i == j ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[j]);
+    i = j + 1;
+  }
+  return text;
+}
+
+// The shape, once it is known to fit.
+const GridShape& checked(const GridShape& shape, const Communicator& world) {
+  if (shape.size() != world.size() || std::min({shape.dp, shape.pp, shape.cp, shape.tp}) < 1) {
+    fail(ExitCode::deck_error,
+         {.what = "the grid does not fit the number of ranks",
+          .expected = fmt::format("{} ranks (dp {} x pp {} x cp {} x tp {})", shape.size(), shape.dp,
+                                  shape.pp, shape.cp, shape.tp),
+          .found = fmt::format("{} ranks", world.size()),
+          .where = "parallel",
+          .change = "start as many ranks as the grid has, or set one of the degrees to 0"});
+  }
+  return shape;
+}
+
+}  // namespace
+
+int rank_of(const GridShape& shape, const GridCoordinate& coordinate) {
+  const Four axes = axes_of(shape.order), n = extents(shape), c = values(coordinate);
+  int rank = 0;
+  for (int i = 3; i >= 0; --i) {
+    const auto axis = static_cast<std::size_t>(axes[static_cast<std::size_t>(i)]);
+    rank = rank * n[axis] + c[axis];
+  }
+  return rank;
+}
+
+GridCoordinate coordinate_of(const GridShape& shape, int rank) {
+  const Four n = extents(shape);
+  Four c{};
+  for (const int a : axes_of(shape.order)) {
+    const auto axis = static_cast<std::size_t>(a);
+    c[axis] = rank % n[axis];
+    rank /= n[axis];
+  }
+  return {.dp = c[dp_axis], .pp = c[pp_axis], .cp = c[cp_axis], .tp = c[tp_axis]};
+}
+
+std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank) {
+  NANOTRON_REQUIRE(host_of_rank.size() == static_cast<std::size_t>(shape.size()), "{} hosts for {} ranks",
+                   host_of_rank.size(), shape.size());
+  std::vector<std::string> hosts;  // in the order of their first rank
+  std::map<std::string, std::vector<int>> ranks;
+  for (int r = 0; r < shape.size(); ++r) {
+    const std::string& host = host_of_rank[static_cast<std::size_t>(r)];
+    if (!ranks.contains(host)) hosts.push_back(host);
+    ranks[host].push_back(r);
+  }
+  std::string text = fmt::format("grid: {} ranks on {} host{}, order {} (innermost first)\n", shape.size(),
+                                 hosts.size(), hosts.size() == 1 ? "" : "s", shape.order);
+  for (const int axis : axes_of(shape.order)) {
+    text += axis_line(shape, static_cast<Axis>(axis), host_of_rank);
+  }
+  constexpr std::size_t shown = 32;
+  for (std::size_t i = 0; i < std::min(hosts.size(), shown); ++i) {
+    text += fmt::format("  {}: ranks {}\n", hosts[i], ranges(ranks[hosts[i]]));
+  }
+  if (hosts.size() > shown) text += fmt::format("  ... and {} more hosts\n", hosts.size() - shown);
+  return text;
+}
+
+ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport)
+    : shape_(checked(shape, world)),
+      coordinate_(coordinate_of(shape_, world.rank())),
+      world_(Communicator::duplicate(world.get()), transport),
+      dp_(world.split(group_of(shape_, coordinate_, dp_axis), coordinate_.dp), transport),
+      tp_(world.split(group_of(shape_, coordinate_, tp_axis), coordinate_.tp), transport),
+      model_(world.split(coordinate_.dp, world.rank()), transport),
+      pp_(world.split(group_of(shape_, coordinate_, pp_axis), coordinate_.pp)),
+      cp_(world.split(group_of(shape_, coordinate_, cp_axis), coordinate_.cp)),
+      placement_(placement_report(shape_, gather_hosts(world))) {}
+
+}  // namespace nanotron::comm
