@@ -33,6 +33,8 @@ class CheckpointReader {
 
   const std::filesystem::path& folder() const { return folder_; }
   const CheckpointInfo& info() const { return info_; }
+  /// Error(data_error) naming each size in which the checkpoint's model is not the deck's.
+  void require_model(const deck::ModelConfig& wanted) const;
 
   /// Fills the parts the tensors describe, whatever grid wrote them; ranks may read the same part.
   /// `master` is the type in memory; the file's is converted when it differs. The moments are read
@@ -43,6 +45,7 @@ class CheckpointReader {
 
  private:
   CheckpointReader(MPI_Comm world, std::filesystem::path folder);
+  void read_info();
   void read_group(const std::string& group, std::span<const StateTensor> tensors,
                   ScalarType master);
 

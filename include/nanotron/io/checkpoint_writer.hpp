@@ -27,8 +27,9 @@ class CheckpointWriter {
 
  private:
   void write_file(const std::filesystem::path& path, const CheckpointContents& contents);
-  void commit(const std::filesystem::path& partial, std::int64_t step);
-  void remove_old(std::int64_t step);
+  void write_manifest(const std::filesystem::path& folder, std::int64_t step);
+  void publish(const std::filesystem::path& partial, std::int64_t step);  // rank 0
+  void remove_old(std::int64_t just_written);                             // rank 0
 
   MPI_Comm world_;
   int rank_ = 0;

@@ -27,11 +27,16 @@ hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path);
 /// H5T_NATIVE_FLOAT or H5T_NATIVE_DOUBLE.
 hid_t native_type(ScalarType master);
 
-/// Collective: every rank writes its part of the tensor into, or reads it from, `dataset`.
-/// Contiguous storage is expected. Ranks with an empty part take part with nothing selected.
-void write_slab(const hdf5::Dataset& dataset, const StateTensor& tensor, ScalarType master,
-                const std::string& where);
-void read_slab(const hdf5::Dataset& dataset, const StateTensor& tensor, ScalarType master,
-               const std::string& where);
+/// Collective: every rank writes its part of the tensor into, or reads it from, `dataset`; ranks
+/// with an empty part take part with nothing selected. A part larger than piece_bytes goes in
+/// several transfers along its first dimension (MPI-IO counts in 32 bits). `where` names file and
+/// dataset in errors. Reading converts between float and double and accepts any storage; it is
+/// collective when contiguous.
+void write_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
+                ScalarType master, const std::string& where,
+                std::int64_t piece_bytes = std::int64_t{1} << 30);
+void read_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
+               ScalarType master, const std::string& where,
+               std::int64_t piece_bytes = std::int64_t{1} << 30);
 
 }  // namespace nanotron::io

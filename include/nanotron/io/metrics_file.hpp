@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
@@ -37,23 +39,34 @@ class MetricsFile {
               const Provenance& provenance);
   ~MetricsFile();
 
+  /// Keeps the row; the file is brought up to date at most once a second.
   void append(const MetricsRow& row);
   /// Datasets validation_step (int64) and validation_loss (float64).
   void append_validation(std::int64_t step, double loss);
-  /// append does this at most once a second.
+  /// Brings the file up to date now.
   void flush();
   /// The file that was moved aside because it could not be read, else empty.
   const std::filesystem::path& replaced() const { return replaced_; }
 
  private:
+  struct Validation {
+    std::int64_t step;
+    double loss;
+  };
   bool try_open(std::int64_t resumed_step);
-  void create(const Provenance& provenance);
-  void append_value(const char* name, hid_t type, index_t row, const void* value);
+  void create();
+  void open_columns();
+  void write_provenance(const std::string& group, const Provenance& provenance);
+  void append_values(std::size_t column, index_t first, const void* values, index_t count);
   void flush_if_due();
 
   std::filesystem::path path_, replaced_;
   hdf5::File file_;
-  index_t rows_ = 0, validation_rows_ = 0;
+  std::vector<hdf5::Dataset> columns_;
+  index_t rows_ = 0, validation_rows_ = 0;  // in the file
+  std::vector<MetricsRow> pending_;
+  std::vector<Validation> pending_validation_;
+  std::vector<std::uint64_t> gathered_;  // one column of pending_, as bits
   double last_flush_ = 0.0;
 };
 

@@ -1,0 +1,40 @@
+#pragma once
+
+// manifest.json: what makes a checkpoint folder valid. Written last, by rank 0:
+//   {"format":"nanotron_hpc checkpoint","version":1,"step":N,"file":"checkpoint.h5","bytes":<size>,
+//    "block_bytes":4194304,"hash":"xxh3_64","blocks":["16 hex digits", ...]}
+// Block i is XXH3-64 (seed 0) of the file's bytes [i*block_bytes, (i+1)*block_bytes).
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace nanotron::io {
+
+inline constexpr std::int64_t manifest_block_bytes = 4 << 20;
+
+struct Manifest {
+  std::int64_t step = 0;
+  std::int64_t bytes = 0;
+  std::int64_t block_bytes = manifest_block_bytes;
+  std::vector<std::uint64_t> blocks;
+};
+
+std::string to_json(const Manifest& manifest);
+/// Throws Error(data_error) saying which field is missing or wrong, whatever the text.
+Manifest parse_manifest(const std::string& text);
+
+/// Collective: every rank hashes a share of the blocks of a file of `bytes` bytes; all get all
+/// hashes. Errors (file missing on a node, cut short) are Error(data_error), the same on all ranks.
+std::vector<std::uint64_t> hash_blocks(MPI_Comm world, const std::filesystem::path& file,
+                                       std::int64_t bytes, std::int64_t block_bytes);
+
+/// Collective: checks a step folder against its manifest. Throws Error(data_error) that names the
+/// first damage: manifest missing or malformed, another step, size, the first bad block and its
+/// bytes.
+Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder);
+
+}  // namespace nanotron::io

@@ -1,0 +1,224 @@
+#include "nanotron/data/hdf5.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+
+namespace nanotron::hdf5 {
+namespace {
+
+herr_t collect_line(unsigned, const H5E_error2_t* entry, void* target) {
+  auto& text = *static_cast<std::string*>(target);
+  if (entry->desc && *entry->desc && text.size() < 600) {
+    if (!text.empty()) text += "; ";
+    text += entry->desc;
+  }
+  return 0;
+}
+
+// Innermost first: the cause, then who asked for it.
+std::string error_stack() {
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect_line, &text);
+  H5Eclear2(H5E_DEFAULT);
+  return text.empty() ? "no further details" : text;
+}
+
+std::vector<std::string> split_path(const std::string& path) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (begin < path.size()) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    if (end > begin) parts.push_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+enum class LinkKind { missing, plain, foreign };
+
+LinkKind link_kind(hid_t parent, const std::string& name) {
+  silence();
+  if (H5Lexists(parent, name.c_str(), H5P_DEFAULT) <= 0) return LinkKind::missing;
+  H5L_info_t info;
+  if (H5Lget_info(parent, name.c_str(), &info, H5P_DEFAULT) < 0) return LinkKind::missing;
+  return info.type == H5L_TYPE_HARD ? LinkKind::plain : LinkKind::foreign;
+}
+
+// The prefixes "a", "a/b", "a/b/c" of a path must all be plain links. (H5Lexists fails below a
+// dataset.)
+LinkKind path_kind(hid_t parent, const std::string& path) {
+  std::string prefix;
+  for (const std::string& part : split_path(path)) {
+    prefix += prefix.empty() ? part : "/" + part;
+    const LinkKind kind = link_kind(parent, prefix);
+    if (kind != LinkKind::plain) return kind;
+  }
+  return LinkKind::plain;
+}
+
+void require_plain_path(hid_t parent, const std::string& path, const std::string& file,
+                        const char* kind) {
+  switch (path_kind(parent, path)) {
+    case LinkKind::plain:
+      return;
+    case LinkKind::missing:
+      nanotron::fail(ExitCode::data_error,
+                     {fmt::format("the {} '{}' is missing", kind, path), "", "", file, ""});
+    case LinkKind::foreign:
+      nanotron::fail(ExitCode::data_error, {fmt::format("'{}' is a link to elsewhere", path),
+                                            fmt::format("a {} stored in the file", kind),
+                                            "a symbolic or external link", file, ""});
+  }
+}
+
+Attribute open_scalar_attribute(hid_t object, const char* name, H5T_class_t wanted,
+                                const std::string& file) {
+  silence();
+  if (H5Aexists(object, name) <= 0) return {};
+  Attribute attribute(check(H5Aopen(object, name, H5P_DEFAULT), ExitCode::data_error,
+                            fmt::format("{}: opening attribute '{}'", file, name)));
+  const Dataspace space(H5Aget_space(attribute.id()));
+  const Datatype type(H5Aget_type(attribute.id()));
+  if (H5Sget_simple_extent_npoints(space.id()) != 1 || H5Tget_class(type.id()) != wanted)
+    nanotron::fail(ExitCode::data_error, {fmt::format("attribute '{}' has the wrong type", name),
+                                          wanted == H5T_INTEGER ? "one integer"
+                                          : wanted == H5T_FLOAT ? "one real number"
+                                                                : "one string",
+                                          "another type or more than one value", file, ""});
+  return attribute;
+}
+
+void write_scalar(hid_t object, const char* name, hid_t type, const void* value) {
+  const Dataspace space(H5Screate(H5S_SCALAR));
+  const std::string doing = fmt::format("writing attribute '{}'", name);
+  Attribute attribute(check(H5Acreate2(object, name, type, space.id(), H5P_DEFAULT, H5P_DEFAULT),
+                            ExitCode::system_error, doing));
+  check(H5Awrite(attribute.id(), type, value), ExitCode::system_error, doing);
+}
+
+}  // namespace
+
+void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+void fail(ExitCode code, const std::string& doing) {
+  throw Error(code, fmt::format("error: {}\n  HDF5 says: {}", doing, error_stack()));
+}
+
+File open_read_only(const std::filesystem::path& path) {
+  silence();
+  const PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
+#if H5_VERSION_GE(1, 10, 7)
+  H5Pset_file_locking(access.id(), false, true);
+#endif
+  return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), ExitCode::data_error,
+                    fmt::format("opening {}", path.string())));
+}
+
+Dataset open_dataset(hid_t parent, const std::string& path, const std::string& file) {
+  require_plain_path(parent, path, file, "dataset");
+  return Dataset(check(H5Dopen2(parent, path.c_str(), H5P_DEFAULT), ExitCode::data_error,
+                       fmt::format("{}: opening dataset '{}'", file, path)));
+}
+
+Group open_group(hid_t parent, const std::string& path, const std::string& file) {
+  require_plain_path(parent, path, file, "group");
+  return Group(check(H5Gopen2(parent, path.c_str(), H5P_DEFAULT), ExitCode::data_error,
+                     fmt::format("{}: opening group '{}'", file, path)));
+}
+
+bool exists(hid_t parent, const std::string& path) {
+  return path_kind(parent, path) == LinkKind::plain;
+}
+
+std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& name,
+                                   const std::string& file) {
+  const auto refuse = [&](const std::string& found) {
+    nanotron::fail(ExitCode::data_error, {fmt::format("the dataset '{}' is refused", name),
+                                          "a simple array stored in the file", found, file, ""});
+  };
+  const PropertyList creation(check(H5Dget_create_plist(dataset.id()), ExitCode::data_error,
+                                    fmt::format("{}: reading about '{}'", file, name)));
+  const H5D_layout_t layout = H5Pget_layout(creation.id());
+  if (layout != H5D_CONTIGUOUS && layout != H5D_CHUNKED && layout != H5D_COMPACT)
+    refuse("virtual or unknown storage");
+  if (H5Pget_external_count(creation.id()) != 0) refuse("storage in external files");
+  const int filters = H5Pget_nfilters(creation.id());
+  if (filters < 0) refuse("unreadable filters");
+  for (int i = 0; i < filters; ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    const H5Z_filter_t filter = H5Pget_filter2(creation.id(), static_cast<unsigned>(i), &flags,
+                                               &values, nullptr, 0, nullptr, &config);
+    if (filter < H5Z_FILTER_DEFLATE || filter > H5Z_FILTER_SCALEOFFSET)
+      refuse(fmt::format("the unknown filter {}", filter));
+  }
+  const Dataspace space(check(H5Dget_space(dataset.id()), ExitCode::data_error,
+                              fmt::format("{}: reading the shape of '{}'", file, name)));
+  const int rank = H5Sget_simple_extent_ndims(space.id());
+  if (H5Sget_simple_extent_type(space.id()) == H5S_NULL || rank < 0) refuse("no values");
+  std::array<hsize_t, H5S_MAX_RANK> extents{};
+  H5Sget_simple_extent_dims(space.id(), extents.data(), nullptr);
+  return {extents.begin(), extents.begin() + rank};
+}
+
+std::optional<std::int64_t> read_integer(hid_t object, const char* name, const std::string& file) {
+  const Attribute attribute = open_scalar_attribute(object, name, H5T_INTEGER, file);
+  if (!attribute) return std::nullopt;
+  std::int64_t value = 0;
+  check(H5Aread(attribute.id(), H5T_NATIVE_INT64, &value), ExitCode::data_error,
+        fmt::format("{}: reading attribute '{}'", file, name));
+  return value;
+}
+
+std::optional<double> read_real(hid_t object, const char* name, const std::string& file) {
+  const Attribute attribute = open_scalar_attribute(object, name, H5T_FLOAT, file);
+  if (!attribute) return std::nullopt;
+  double value = 0.0;
+  check(H5Aread(attribute.id(), H5T_NATIVE_DOUBLE, &value), ExitCode::data_error,
+        fmt::format("{}: reading attribute '{}'", file, name));
+  return value;
+}
+
+std::optional<std::string> read_string(hid_t object, const char* name, const std::string& file) {
+  const Attribute attribute = open_scalar_attribute(object, name, H5T_STRING, file);
+  if (!attribute) return std::nullopt;
+  const std::string doing = fmt::format("{}: reading attribute '{}'", file, name);
+  const Datatype type(H5Aget_type(attribute.id()));
+  if (H5Tis_variable_str(type.id()) > 0) {
+    char* text = nullptr;
+    check(H5Aread(attribute.id(), type.id(), &text), ExitCode::data_error, doing);
+    std::string value = text ? text : "";
+    H5free_memory(text);
+    return value;
+  }
+  std::string value(H5Tget_size(type.id()), '\0');
+  check(H5Aread(attribute.id(), type.id(), value.data()), ExitCode::data_error, doing);
+  value.resize(std::strlen(value.c_str()));
+  return value;
+}
+
+void write_integer(hid_t object, const char* name, std::int64_t value) {
+  write_scalar(object, name, H5T_NATIVE_INT64, &value);
+}
+
+void write_real(hid_t object, const char* name, double value) {
+  write_scalar(object, name, H5T_NATIVE_DOUBLE, &value);
+}
+
+void write_string(hid_t object, const char* name, std::string_view value) {
+  const Datatype type = string_type(value.size());
+  const std::string bytes(value.empty() ? std::string_view("\0", 1) : value);
+  write_scalar(object, name, type.id(), bytes.data());
+}
+
+Datatype string_type(std::size_t bytes) {
+  Datatype type(check(H5Tcopy(H5T_C_S1), ExitCode::system_error, "making a string type"));
+  H5Tset_size(type.id(), std::max<std::size_t>(bytes, 1));
+  H5Tset_cset(type.id(), H5T_CSET_UTF8);
+  H5Tset_strpad(type.id(), H5T_STR_NULLPAD);
+  return type;
+}
+
+}  // namespace nanotron::hdf5

@@ -1,0 +1,273 @@
+#include "nanotron/io/checkpoint_reader.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/manifest.hpp"
+#include "step_folders.hpp"
+
+namespace nanotron::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr index_t deck_limit = 16 << 20;
+
+[[noreturn]] void damaged(const std::string& what, const std::string& expected,
+                          const std::string& found, const std::string& where,
+                          const std::string& change = "") {
+  fail(ExitCode::data_error, {what, expected, found, where, change});
+}
+
+std::int64_t required_integer(hid_t object, const char* name, std::int64_t low,
+                              const std::string& file) {
+  const auto value = hdf5::read_integer(object, name, file);
+  if (!value || *value < low)
+    damaged(fmt::format("the attribute '{}' is missing or out of range", name),
+            fmt::format("an integer of {} or more", low),
+            value ? fmt::format("{}", *value) : "nothing", file);
+  return *value;
+}
+
+double required_real(hid_t object, const char* name, const std::string& file) {
+  const auto value = hdf5::read_real(object, name, file);
+  if (!value || !(*value > 0.0))
+    damaged(fmt::format("the attribute '{}' is missing or out of range", name), "a positive number",
+            value ? fmt::format("{}", *value) : "nothing", file);
+  return *value;
+}
+
+deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
+  const auto size = [&](const char* name) { return required_integer(parameters, name, 1, file); };
+  const auto flag = [&](const char* name) {
+    return required_integer(parameters, name, 0, file) != 0;
+  };
+  deck::ModelConfig model;
+  model.hidden_size = size("hidden_size");
+  model.num_hidden_layers = size("num_hidden_layers");
+  model.num_attention_heads = size("num_attention_heads");
+  model.num_key_value_heads = size("num_key_value_heads");
+  model.head_dim = size("head_dim");
+  model.intermediate_size = size("intermediate_size");
+  model.vocab_size = size("vocab_size");
+  model.tie_word_embeddings = flag("tie_word_embeddings");
+  model.qkv_bias = flag("qkv_bias");
+  model.qk_norm = flag("qk_norm");
+  model.rms_norm_eps = required_real(parameters, "rms_norm_eps", file);
+  model.rope_theta = required_real(parameters, "rope_theta", file);
+  return model;
+}
+
+CheckpointState read_state(hid_t state, const std::string& file) {
+  CheckpointState counters;
+  counters.step = required_integer(state, "step", 0, file);
+  counters.tokens_seen = required_integer(state, "tokens_seen", 0, file);
+  counters.sample_cursor = required_integer(state, "sample_cursor", 0, file);
+  counters.seed = required_integer(state, "seed", INT64_MIN, file);
+  counters.adam_step = required_integer(state, "adam_step", 0, file);
+  return counters;
+}
+
+std::string read_deck(hid_t file, const std::string& name) {
+  if (!hdf5::exists(file, "deck")) return "";
+  const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
+  const hdf5::Datatype type(H5Dget_type(deck.id()));
+  if (!hdf5::checked_shape(deck, "/deck", name).empty() || H5Tget_class(type.id()) != H5T_STRING ||
+      H5Tis_variable_str(type.id()) > 0 ||
+      H5Tget_size(type.id()) > static_cast<std::size_t>(deck_limit))
+    damaged("/deck is refused", "one string of fixed length", "something else", name);
+  std::string text(H5Tget_size(type.id()), '\0');
+  hdf5::check(H5Dread(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()),
+              ExitCode::data_error, fmt::format("{}: reading /deck", name));
+  text.resize(text.find_last_not_of('\0') + 1);
+  return text;
+}
+
+// Bytes of a float type HDF5 can convert exactly enough; others are refused.
+std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
+                       const std::string& file) {
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  const std::size_t bytes = H5Tget_size(type.id());
+  if (H5Tget_class(type.id()) != H5T_FLOAT || (bytes != 4 && bytes != 8))
+    damaged(fmt::format("the dataset '{}' has the wrong type", name), "float32 or float64",
+            fmt::format("HDF5 type class {}, {} bytes", static_cast<int>(H5Tget_class(type.id())),
+                        bytes),
+            file);
+  return bytes;
+}
+
+// Rank 0's listing on all ranks.
+StepFolders broadcast_folders(MPI_Comm world, const fs::path& directory) {
+  int rank = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  std::string text;
+  collectively(world, [&] {
+    if (rank != 0) return;
+    const StepFolders found = list_step_folders(directory);
+    nlohmann::json steps = nlohmann::json::array(), partial = nlohmann::json::array();
+    for (const auto& [step, folder] : found.steps) steps.push_back({step, folder.string()});
+    for (const fs::path& folder : found.partial) partial.push_back(folder.string());
+    text = nlohmann::json{steps, partial}.dump();
+  });
+  int size = static_cast<int>(text.size());
+  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT, 0, world));
+  text.resize(static_cast<std::size_t>(size));
+  NANOTRON_CHECK_MPI(MPI_Bcast(text.data(), size, MPI_CHAR, 0, world));
+  const nlohmann::json parsed = nlohmann::json::parse(text);
+  StepFolders result;
+  for (const auto& entry : parsed[0])
+    result.steps.emplace_back(entry[0].get<std::int64_t>(), entry[1].get<std::string>());
+  for (const auto& entry : parsed[1]) result.partial.emplace_back(entry.get<std::string>());
+  return result;
+}
+
+std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& directory, Log& log) {
+  const StepFolders found = broadcast_folders(world, directory);
+  for (const fs::path& folder : found.partial)
+    log.warn("checkpoint {} is passed over: half-written", folder.string());
+  std::string refused;
+  for (const auto& [step, folder] : found.steps) {
+    try {
+      return CheckpointReader::open(world, folder);
+    } catch (const Error& error) {
+      if (error.exit_code() != ExitCode::data_error) throw;
+      log.warn("checkpoint {} is passed over: {}", folder.string(), error.what());
+      refused += fmt::format("\n  {}", error.what());
+    }
+  }
+  if (refused.empty()) return std::nullopt;
+  throw Error(ExitCode::data_error,
+              fmt::format("error: no checkpoint in {} is good:{}\n  change: restore one of them, "
+                          "or set checkpoint%resume = 'none' to start from the beginning",
+                          directory.string(), refused));
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(MPI_Comm world, fs::path folder)
+    : world_(world),
+      folder_(std::move(folder)),
+      file_name_((folder_ / checkpoint_file_name).string()) {}
+
+std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs::path& directory,
+                                                       const std::string& resume, Log& log) {
+  if (resume == "none") return std::nullopt;
+  if (resume == "auto") return newest_good(world, directory, log);
+  int rank = 0, is_collection = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  fs::path path(resume);
+  if (!path.has_filename()) path = path.parent_path();  // a trailing slash
+  if (path.filename() == checkpoint_file_name) path = path.parent_path();
+  if (rank == 0) {
+    std::error_code error;
+    if (fs::is_directory(path / "checkpoints", error))
+      is_collection = 2;
+    else if (!fs::exists(path / checkpoint_file_name, error) &&
+             !fs::exists(path / manifest_file_name, error) && fs::is_directory(path, error) &&
+             !list_step_folders(path).steps.empty())
+      is_collection = 1;
+  }
+  NANOTRON_CHECK_MPI(MPI_Bcast(&is_collection, 1, MPI_INT, 0, world));
+  if (is_collection == 0) return open(world, path);
+  return newest_good(world, is_collection == 2 ? path / "checkpoints" : path, log);
+}
+
+CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) {
+  CheckpointReader reader(world, folder);
+  try {
+    const Manifest manifest = verify_folder(world, folder);
+    reader.file_ = open_parallel(world, reader.file_name_);
+    collectively(world, [&] { reader.read_info(); });
+    if (reader.info_.state.step != manifest.step)
+      throw Error(ExitCode::data_error,
+                  fmt::format("the manifest is of step {}, the file of step {}", manifest.step,
+                              reader.info_.state.step));
+  } catch (const Error& error) {
+    throw Error(error.exit_code(),
+                fmt::format("error: checkpoint {} is refused: {}", folder.string(), error.what()));
+  }
+  return reader;
+}
+
+void CheckpointReader::read_info() {
+  const auto format = hdf5::read_string(file_.id(), "format", file_name_);
+  if (format != checkpoint_format)
+    damaged("this HDF5 file is no checkpoint", checkpoint_format, format.value_or("nothing"),
+            file_name_);
+  const auto version = hdf5::read_integer(file_.id(), "version", file_name_);
+  if (version != checkpoint_version)
+    damaged("the checkpoint is of another version", fmt::format("{}", checkpoint_version),
+            version ? fmt::format("{}", *version) : "nothing", file_name_);
+  const hdf5::Group parameters = hdf5::open_group(file_.id(), "parameters", file_name_);
+  info_.model = read_model(parameters.id(), file_name_);
+  const hdf5::Group state = hdf5::open_group(file_.id(), "state", file_name_);
+  info_.state = read_state(state.id(), file_name_);
+  info_.deck = read_deck(file_.id(), file_name_);
+  info_.has_optimizer = hdf5::exists(file_.id(), "optimizer");
+  const char* embedding = "parameters/model/embed_tokens/weight";
+  const hdf5::Dataset weight = hdf5::open_dataset(file_.id(), embedding, file_name_);
+  info_.master =
+      real_bytes(weight, embedding, file_name_) == 8 ? ScalarType::fp64 : ScalarType::fp32;
+}
+
+void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
+  const deck::ModelConfig& have = info_.model;
+  std::string differences;
+  const auto compare = [&](const char* name, auto want, auto found) {
+    if (want != found)
+      differences +=
+          fmt::format("\n  model%{}: the deck says {}, the checkpoint {}", name, want, found);
+  };
+  compare("hidden_size", wanted.hidden_size, have.hidden_size);
+  compare("num_hidden_layers", wanted.num_hidden_layers, have.num_hidden_layers);
+  compare("num_attention_heads", wanted.num_attention_heads, have.num_attention_heads);
+  compare("num_key_value_heads", wanted.num_key_value_heads, have.num_key_value_heads);
+  compare("head_dim", wanted.head_dim, have.head_dim);
+  compare("intermediate_size", wanted.intermediate_size, have.intermediate_size);
+  compare("vocab_size", wanted.vocab_size, have.vocab_size);
+  compare("tie_word_embeddings", wanted.tie_word_embeddings, have.tie_word_embeddings);
+  compare("qkv_bias", wanted.qkv_bias, have.qkv_bias);
+  compare("qk_norm", wanted.qk_norm, have.qk_norm);
+  compare("rms_norm_eps", wanted.rms_norm_eps, have.rms_norm_eps);
+  compare("rope_theta", wanted.rope_theta, have.rope_theta);
+  if (!differences.empty())
+    throw Error(ExitCode::data_error,
+                fmt::format("error: the checkpoint {} is of another model{}\n  change: correct "
+                            "&model, or set checkpoint%resume = 'none' or another "
+                            "checkpoint%directory",
+                            folder_.string(), differences));
+}
+
+void CheckpointReader::read(std::span<const StateTensor> parameters,
+                            std::span<const StateTensor> exp_avg,
+                            std::span<const StateTensor> exp_avg_sq, ScalarType master) {
+  read_group("parameters", parameters, master);
+  if (!info_.has_optimizer) return;
+  read_group("optimizer/exp_avg", exp_avg, master);
+  read_group("optimizer/exp_avg_sq", exp_avg_sq, master);
+}
+
+void CheckpointReader::read_group(const std::string& group, std::span<const StateTensor> tensors,
+                                  ScalarType master) {
+  for (const StateTensor& tensor : tensors) {
+    const std::string path = group + "/" + tensor.name;
+    hdf5::Dataset dataset;
+    collectively(world_, [&] {
+      dataset = hdf5::open_dataset(file_.id(), path, file_name_);
+      const std::vector<index_t> shape = hdf5::checked_shape(dataset, path, file_name_);
+      if (shape != tensor.global_shape)
+        damaged(fmt::format("the dataset '{}' has the wrong shape", path),
+                fmt::format("({})", fmt::join(tensor.global_shape, ", ")),
+                fmt::format("({})", fmt::join(shape, ", ")), file_name_,
+                "resume with the &model the checkpoint was written with");
+      real_bytes(dataset, path, file_name_);
+    });
+    read_slab(world_, dataset, tensor, master, fmt::format("{}: {}", file_name_, path));
+  }
+}
+
+}  // namespace nanotron::io

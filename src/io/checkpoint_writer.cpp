@@ -1,0 +1,287 @@
+#include "nanotron/io/checkpoint_writer.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/manifest.hpp"
+#include "step_folders.hpp"
+
+namespace nanotron::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute below 64 KiB
+
+[[noreturn]] void system_failure(const std::string& what) {
+  throw Error(ExitCode::system_error,
+              fmt::format("error: writing a checkpoint: {}: {}", what, std::strerror(errno)));
+}
+
+// Brings a file or a directory to the disk.
+void sync_to_disk(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) system_failure(path.string());
+  const int status = ::fsync(descriptor);
+  const int cause = errno;
+  ::close(descriptor);
+  errno = cause;
+  if (status != 0 && cause != EINVAL && cause != ENOTSUP) system_failure(path.string());
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) system_failure(path.string());
+  const char* from = text.data();
+  std::size_t left = text.size();
+  while (left > 0) {
+    const ssize_t put = ::write(descriptor, from, left);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) break;
+    from += put;
+    left -= static_cast<std::size_t>(put);
+  }
+  const bool good = left == 0 && ::fsync(descriptor) == 0;
+  const int cause = errno;
+  ::close(descriptor);
+  errno = cause;
+  if (!good) system_failure(path.string());
+}
+
+void rename_or_fail(const fs::path& from, const fs::path& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0)
+    system_failure(fmt::format("renaming {} to {}", from.string(), to.string()));
+}
+
+// Swaps two folders in one step where the file system can, so that a good one stands there at any
+// time.
+void replace_folder(const fs::path& with, const fs::path& old) {
+  if (::renameat2(AT_FDCWD, with.c_str(), AT_FDCWD, old.c_str(), RENAME_EXCHANGE) != 0) {
+    const fs::path aside = old.string() + ".replaced.partial";
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    rename_or_fail(old, aside);
+    rename_or_fail(with, old);
+    fs::remove_all(aside, ignored);
+    return;
+  }
+  std::error_code ignored;
+  fs::remove_all(with, ignored);
+}
+
+void write_model(hid_t parameters, const deck::ModelConfig& model) {
+  const auto integer = [&](const char* name, std::int64_t value) {
+    hdf5::write_integer(parameters, name, value);
+  };
+  integer("hidden_size", model.hidden_size);
+  integer("num_hidden_layers", model.num_hidden_layers);
+  integer("num_attention_heads", model.num_attention_heads);
+  integer("num_key_value_heads", model.num_key_value_heads);
+  integer("head_dim", model.head_dim);
+  integer("intermediate_size", model.intermediate_size);
+  integer("vocab_size", model.vocab_size);
+  integer("tie_word_embeddings", model.tie_word_embeddings);
+  integer("qkv_bias", model.qkv_bias);
+  integer("qk_norm", model.qk_norm);
+  hdf5::write_real(parameters, "rms_norm_eps", model.rms_norm_eps);
+  hdf5::write_real(parameters, "rope_theta", model.rope_theta);
+}
+
+void write_state(hid_t state, const CheckpointState& counters) {
+  hdf5::write_integer(state, "step", counters.step);
+  hdf5::write_integer(state, "tokens_seen", counters.tokens_seen);
+  hdf5::write_integer(state, "sample_cursor", counters.sample_cursor);
+  hdf5::write_integer(state, "seed", counters.seed);
+  hdf5::write_integer(state, "adam_step", counters.adam_step);
+}
+
+hdf5::Group create_group(hid_t file, const char* name) {
+  return hdf5::Group(hdf5::check(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                                 ExitCode::system_error,
+                                 fmt::format("creating the group {}", name)));
+}
+
+void write_deck(hid_t file, const std::string& text, bool writes) {
+  const hdf5::Datatype type = hdf5::string_type(text.size());
+  const hdf5::Dataspace scalar(H5Screate(H5S_SCALAR));
+  const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
+  H5Pset_obj_track_times(creation.id(), false);
+  hdf5::Dataset deck(hdf5::check(
+      H5Dcreate2(file, "deck", type.id(), scalar.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+      ExitCode::system_error, "creating /deck"));
+  if (writes && !text.empty())
+    hdf5::check(H5Dwrite(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()),
+                ExitCode::system_error, "writing /deck");
+}
+
+void write_provenance(hid_t file, const Provenance& provenance) {
+  const hdf5::Group group = create_group(file, "provenance");
+  for (const auto& [key, value] : provenance)
+    if (!key.empty() && H5Aexists(group.id(), key.c_str()) == 0)
+      hdf5::write_string(group.id(), key.c_str(),
+                         std::string_view(value).substr(0, attribute_limit));
+}
+
+hdf5::Dataset create_dataset(hid_t file, const std::string& path, const StateTensor& tensor,
+                             ScalarType master) {
+  const std::vector<hsize_t> shape(tensor.global_shape.begin(), tensor.global_shape.end());
+  const hdf5::Dataspace space(
+      H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr));
+  const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE)),
+      links(H5Pcreate(H5P_LINK_CREATE));
+  H5Pset_layout(creation.id(), H5D_CONTIGUOUS);
+  H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
+  H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
+  H5Pset_obj_track_times(creation.id(), false);
+  H5Pset_create_intermediate_group(links.id(), 1);
+  return hdf5::Dataset(hdf5::check(H5Dcreate2(file, path.c_str(), native_type(master), space.id(),
+                                              links.id(), creation.id(), H5P_DEFAULT),
+                                   ExitCode::system_error, fmt::format("creating {}", path)));
+}
+
+// Deck, provenance and counters as rank 0 has them: metadata must be the same on all ranks.
+CheckpointContents same_on_all(MPI_Comm world, int rank, const CheckpointContents& contents) {
+  CheckpointContents result = contents;
+  NANOTRON_CHECK_MPI(MPI_Bcast(&result.state, sizeof result.state, MPI_BYTE, 0, world));
+  std::string text;
+  if (rank == 0)
+    text = nlohmann::json{contents.deck, contents.provenance}.dump(
+        -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  int size = static_cast<int>(text.size());
+  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT, 0, world));
+  text.resize(static_cast<std::size_t>(size));
+  NANOTRON_CHECK_MPI(MPI_Bcast(text.data(), size, MPI_CHAR, 0, world));
+  const nlohmann::json parsed = nlohmann::json::parse(text);
+  result.deck = parsed[0].get<std::string>();
+  result.provenance = parsed[1].get<Provenance>();
+  return result;
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int64_t keep_last,
+                                   Log& log)
+    : world_(world), directory_(std::move(directory)), keep_last_(keep_last), log_(log) {
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world_, &rank_));
+}
+
+void CheckpointWriter::write(const CheckpointContents& contents) {
+  const CheckpointContents agreed = same_on_all(world_, rank_, contents);
+  const fs::path partial = step_folder(directory_, agreed.state.step).string() + partial_suffix;
+  try {
+    collectively(world_, [&] {
+      if (rank_ != 0) return;
+      fs::remove_all(partial);
+      fs::create_directories(partial);
+    });
+    write_file(partial / checkpoint_file_name, agreed);
+    write_manifest(partial, agreed.state.step);
+    collectively(world_, [&] {
+      if (rank_ == 0) publish(partial, agreed.state.step);
+    });
+  } catch (const Error& error) {
+    std::error_code ignored;
+    if (rank_ == 0) fs::remove_all(partial, ignored);
+    throw Error(
+        ExitCode::system_error,
+        fmt::format("{}\n  where: {}\n  change: free disk space or set checkpoint%directory "
+                    "to a place with room and write permission; earlier checkpoints are "
+                    "as they were",
+                    error.what(), partial.string()));
+  }
+  if (rank_ == 0) remove_old(agreed.state.step);
+}
+
+void CheckpointWriter::write_file(const fs::path& path, const CheckpointContents& contents) {
+  hdf5::File file = create_parallel(world_, path);
+  std::vector<std::pair<hdf5::Dataset, const StateTensor*>> datasets;
+  collectively(world_, [&] {
+    hdf5::write_string(file.id(), "format", checkpoint_format);
+    hdf5::write_integer(file.id(), "version", checkpoint_version);
+    const hdf5::Group parameters = create_group(file.id(), "parameters");
+    write_model(parameters.id(), contents.model);
+    const hdf5::Group state = create_group(file.id(), "state");
+    write_state(state.id(), contents.state);
+    write_deck(file.id(), contents.deck, rank_ == 0);
+    write_provenance(file.id(), contents.provenance);
+    const auto create = [&](const std::string& group, std::span<const StateTensor> tensors) {
+      for (const StateTensor& tensor : tensors)
+        datasets.emplace_back(
+            create_dataset(file.id(), group + "/" + tensor.name, tensor, contents.master), &tensor);
+    };
+    create("parameters", contents.parameters);
+    create("optimizer/exp_avg", contents.exp_avg);
+    create("optimizer/exp_avg_sq", contents.exp_avg_sq);
+  });
+  for (const auto& [dataset, tensor] : datasets)
+    write_slab(world_, dataset, *tensor, contents.master,
+               fmt::format("{}: {}", path.string(), tensor->name));
+  datasets.clear();
+  const std::string closing = fmt::format("closing {}", path.string());
+  collectively(world_, [&] {
+    hdf5::check(H5Fflush(file.id(), H5F_SCOPE_GLOBAL), ExitCode::system_error, closing);
+  });
+  collectively(world_, [&] { file.close(ExitCode::system_error, closing); });
+  collectively(world_, [&] { sync_to_disk(path); });
+}
+
+void CheckpointWriter::write_manifest(const fs::path& folder, std::int64_t step) {
+  const fs::path file = folder / checkpoint_file_name;
+  Manifest manifest;
+  manifest.step = step;
+  collectively(world_, [&] { manifest.bytes = static_cast<std::int64_t>(fs::file_size(file)); });
+  manifest.blocks = hash_blocks(world_, file, manifest.bytes, manifest.block_bytes);
+  collectively(world_, [&] {
+    if (rank_ != 0) return;
+    const fs::path temporary = folder / (std::string(manifest_file_name) + ".tmp");
+    write_text(temporary, to_json(manifest));
+    rename_or_fail(temporary, folder / manifest_file_name);
+    sync_to_disk(folder);
+  });
+}
+
+void CheckpointWriter::publish(const fs::path& partial, std::int64_t step) {
+  const fs::path final = step_folder(directory_, step);
+  if (fs::exists(final))
+    replace_folder(partial, final);
+  else
+    rename_or_fail(partial, final);
+  sync_to_disk(directory_);
+  // A convenience for people; nothing reads it.
+  std::error_code ignored;
+  const fs::path link = directory_ / "latest", temporary = directory_ / "latest.tmp";
+  fs::remove(temporary, ignored);
+  fs::create_directory_symlink(final.filename(), temporary, ignored);
+  if (!ignored) fs::rename(temporary, link, ignored);
+}
+
+void CheckpointWriter::remove_old(std::int64_t just_written) {
+  std::error_code error;
+  const StepFolders found = list_step_folders(directory_);
+  for (const fs::path& leftover : found.partial) fs::remove_all(leftover, error);
+  if (keep_last_ <= 0) return;
+  std::int64_t kept = 1;
+  for (const auto& [step, folder] : found.steps) {  // newest first
+    if (step == just_written || !fs::exists(folder / manifest_file_name, error)) continue;
+    if (kept < keep_last_) {
+      ++kept;
+      continue;
+    }
+    fs::remove(folder / manifest_file_name,
+               error);  // first, so that a half-removed one is no candidate
+    if (!error) fs::remove_all(folder, error);
+    if (error) log_.warn("{} could not be removed: {}", folder.string(), error.message());
+  }
+}
+
+}  // namespace nanotron::io

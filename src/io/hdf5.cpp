@@ -1,0 +1,203 @@
+#include "nanotron/io/hdf5.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+
+namespace nanotron::io {
+namespace {
+
+constexpr hsize_t alignment_threshold = hsize_t{64} << 10;
+constexpr hsize_t alignment = hsize_t{1} << 20;  // of a Lustre stripe, usually
+
+hdf5::PropertyList parallel_access(MPI_Comm world) {
+  hdf5::silence();
+  hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
+  hdf5::check(H5Pset_fapl_mpio(access.id(), world, MPI_INFO_NULL), ExitCode::system_error,
+              "choosing MPI-IO");
+  H5Pset_alignment(access.id(), alignment_threshold, alignment);
+  H5Pset_libver_bounds(access.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
+  return access;
+}
+
+/// The selections of one transfer.
+struct Selection {
+  hdf5::Dataspace file, memory;
+};
+
+bool packed_below_first(const StateTensor& t) {
+  const std::size_t n = t.extent.size();
+  if (t.stride[n - 1] != 1 && n > 1) return false;
+  for (std::size_t i = 1; i + 1 < n; ++i)
+    if (t.stride[i] != t.stride[i + 1] * t.extent[i + 1]) return false;
+  return true;
+}
+
+hdf5::Dataspace rectangle(const std::vector<hsize_t>& dims, const std::vector<hsize_t>& count) {
+  hdf5::Dataspace space(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr));
+  const std::vector<hsize_t> start(dims.size(), 0);
+  hdf5::check(
+      H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
+      ExitCode::system_error, "selecting memory");
+  return space;
+}
+
+/// The memory of `extent` elements as a rectangle of a larger array that has the tensor's strides.
+hdf5::Dataspace memory_space(const StateTensor& t, const std::vector<index_t>& extent) {
+  const auto u = [](index_t value) { return static_cast<hsize_t>(value); };
+  if (packed_below_first(t)) {
+    index_t inner = 1;
+    for (std::size_t i = 1; i < extent.size(); ++i) inner *= extent[i];
+    return rectangle({u(extent[0]), u(std::max(t.stride[0], inner))}, {u(extent[0]), u(inner)});
+  }
+  NANOTRON_REQUIRE(extent.size() == 3 && t.stride[2] == 1 && t.stride[1] >= extent[2] &&
+                       t.stride[0] % t.stride[1] == 0 && t.stride[0] >= t.stride[1] * extent[1],
+                   "the strides of {} are no rectangle", t.name);
+  return rectangle({u(extent[0]), u(t.stride[0] / t.stride[1]), u(t.stride[1])},
+                   {u(extent[0]), u(extent[1]), u(extent[2])});
+}
+
+/// Rows [first, last) of this rank's part; nothing when that is empty.
+Selection select(const hdf5::Dataset& dataset, const StateTensor& t, index_t first, index_t last) {
+  Selection s;
+  s.file = hdf5::Dataspace(H5Dget_space(dataset.id()));
+  std::vector<index_t> extent = t.extent;
+  extent[0] = last - first;
+  if (std::any_of(extent.begin(), extent.end(), [](index_t e) { return e <= 0; })) {
+    const hsize_t one = 1;
+    s.memory = hdf5::Dataspace(H5Screate_simple(1, &one, nullptr));
+    H5Sselect_none(s.memory.id());
+    H5Sselect_none(s.file.id());
+    return s;
+  }
+  std::vector<hsize_t> start(t.offset.begin(), t.offset.end());
+  start[0] += static_cast<hsize_t>(first);
+  const std::vector<hsize_t> count(extent.begin(), extent.end());
+  hdf5::check(H5Sselect_hyperslab(s.file.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
+                                  nullptr),
+              ExitCode::system_error, fmt::format("selecting the part of {}", t.name));
+  s.memory = memory_space(t, extent);
+  return s;
+}
+
+bool is_empty(const StateTensor& t) {
+  return std::any_of(t.extent.begin(), t.extent.end(), [](index_t e) { return e <= 0; });
+}
+
+/// How many transfers all ranks make, so that none moves more than piece_bytes in one.
+index_t number_of_pieces(MPI_Comm world, const StateTensor& t, ScalarType master,
+                         std::int64_t piece_bytes) {
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(master));
+  for (const index_t e : t.extent) bytes *= std::max<index_t>(e, 0);
+  std::int64_t pieces = std::max<std::int64_t>(1, (bytes + piece_bytes - 1) / piece_bytes);
+  std::int64_t most = 1;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(&pieces, &most, 1, MPI_INT64_T, MPI_MAX, world));
+  return most;
+}
+
+template <class Transfer>
+void in_pieces(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& t,
+               ScalarType master, std::int64_t piece_bytes, const Transfer& transfer) {
+  NANOTRON_REQUIRE(t.extent.size() == t.global_shape.size() && t.offset.size() == t.extent.size() &&
+                       t.stride.size() == t.extent.size(),
+                   "{}: shape, offset, extent and stride differ in length", t.name);
+  const index_t pieces = number_of_pieces(world, t, master, piece_bytes);
+  const index_t rows = is_empty(t) ? 0 : t.extent[0];
+  char nothing[8] = {};
+  for (index_t p = 0; p < pieces; ++p) {
+    const index_t first = rows * p / pieces, last = rows * (p + 1) / pieces;
+    collectively(world, [&] {
+      const Selection selection = select(dataset, t, first, last);
+      char* data = rows == 0 ? nothing
+                             : static_cast<char*>(t.data) +
+                                   first * t.stride[0] * static_cast<index_t>(size_of(master));
+      transfer(selection, data);
+    });
+  }
+}
+
+hdf5::PropertyList transfer_mode(H5FD_mpio_xfer_t mode) {
+  hdf5::PropertyList transfer(H5Pcreate(H5P_DATASET_XFER));
+  hdf5::check(H5Pset_dxpl_mpio(transfer.id(), mode), ExitCode::system_error,
+              "choosing collective transfers");
+  return transfer;
+}
+
+}  // namespace
+
+void collectively(MPI_Comm world, const std::function<void()>& work) {
+  int rank = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  int code = 0;
+  std::string message;
+  try {
+    work();
+  } catch (const Error& error) {
+    code = static_cast<int>(error.exit_code());
+    message = error.what();
+  } catch (const std::exception& error) {
+    code = static_cast<int>(ExitCode::system_error);
+    message = fmt::format("error: {}", error.what());
+  }
+  int mine = code == 0 ? INT_MAX : rank, lowest = INT_MAX;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, world));
+  if (lowest == INT_MAX) return;
+  std::array<int, 2> header{code, static_cast<int>(message.size())};
+  NANOTRON_CHECK_MPI(MPI_Bcast(header.data(), 2, MPI_INT, lowest, world));
+  message.resize(static_cast<std::size_t>(header[1]));
+  NANOTRON_CHECK_MPI(MPI_Bcast(message.data(), header[1], MPI_CHAR, lowest, world));
+  throw Error(static_cast<ExitCode>(header[0]), message);
+}
+
+hdf5::File create_parallel(MPI_Comm world, const std::filesystem::path& path) {
+  hdf5::File file;
+  collectively(world, [&] {
+    const hdf5::PropertyList access = parallel_access(world);
+    file =
+        hdf5::File(hdf5::check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()),
+                               ExitCode::system_error, fmt::format("creating {}", path.string())));
+  });
+  return file;
+}
+
+hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path) {
+  hdf5::File file;
+  collectively(world, [&] {
+    const hdf5::PropertyList access = parallel_access(world);
+    file = hdf5::File(hdf5::check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()),
+                                  ExitCode::data_error, fmt::format("opening {}", path.string())));
+  });
+  return file;
+}
+
+hid_t native_type(ScalarType master) {
+  NANOTRON_REQUIRE(master != ScalarType::bf16, "master weights are fp32 or fp64");
+  return master == ScalarType::fp64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+}
+
+void write_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
+                ScalarType master, const std::string& where, std::int64_t piece_bytes) {
+  const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
+  in_pieces(world, dataset, tensor, master, piece_bytes, [&](const Selection& s, const char* data) {
+    hdf5::check(H5Dwrite(dataset.id(), native_type(master), s.memory.id(), s.file.id(),
+                         transfer.id(), data),
+                ExitCode::system_error, fmt::format("writing {}", where));
+  });
+}
+
+void read_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
+               ScalarType master, const std::string& where, std::int64_t piece_bytes) {
+  const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
+  const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS;
+  const hdf5::PropertyList transfer =
+      transfer_mode(contiguous ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT);
+  in_pieces(world, dataset, tensor, master, piece_bytes, [&](const Selection& s, char* data) {
+    hdf5::check(
+        H5Dread(dataset.id(), native_type(master), s.memory.id(), s.file.id(), transfer.id(), data),
+        ExitCode::data_error, fmt::format("reading {}", where));
+  });
+}
+
+}  // namespace nanotron::io

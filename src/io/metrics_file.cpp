@@ -1,0 +1,231 @@
+#include "nanotron/io/metrics_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/timer.hpp"
+
+namespace nanotron::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Kind { integer, unsigned_integer, real };
+
+struct Column {
+  const char* name;
+  Kind kind;
+  const char* unit;
+  std::size_t offset;  // in MetricsRow
+};
+
+// The last two are those of Validation; each value is 8 bytes.
+constexpr std::array columns{
+    Column{"step", Kind::integer, "updates", offsetof(MetricsRow, step)},
+    Column{"loss", Kind::real, "nats per token", offsetof(MetricsRow, loss)},
+    Column{"grad_norm", Kind::real, "1", offsetof(MetricsRow, grad_norm)},
+    Column{"learning_rate", Kind::real, "1", offsetof(MetricsRow, learning_rate)},
+    Column{"seconds", Kind::real, "s", offsetof(MetricsRow, seconds)},
+    Column{"tokens_per_second", Kind::real, "1/s", offsetof(MetricsRow, tokens_per_second)},
+    Column{"mfu", Kind::real, "1", offsetof(MetricsRow, mfu)},
+    Column{"tokens", Kind::integer, "tokens", offsetof(MetricsRow, tokens)},
+    Column{"token_hash", Kind::unsigned_integer, "XXH3-64", offsetof(MetricsRow, token_hash)},
+    Column{"validation_step", Kind::integer, "updates", 0},
+    Column{"validation_loss", Kind::real, "nats per token", 8}};
+constexpr std::size_t row_columns = columns.size() - 2;
+constexpr std::size_t validation_step = row_columns, validation_loss = row_columns + 1;
+constexpr hsize_t chunk = 1024;
+constexpr std::size_t pending_limit = 4096;
+
+hid_t type_of(Kind kind) {
+  switch (kind) {
+    case Kind::integer:
+      return H5T_NATIVE_INT64;
+    case Kind::unsigned_integer:
+      return H5T_NATIVE_UINT64;
+    case Kind::real:
+      break;
+  }
+  return H5T_NATIVE_DOUBLE;
+}
+
+hdf5::PropertyList unlocked_access() {
+  hdf5::silence();
+  hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
+#if H5_VERSION_GE(1, 10, 7)
+  H5Pset_file_locking(access.id(), false, true);
+#endif
+  return access;
+}
+
+template <class T>
+T checked(T status, const fs::path& path) {
+  return hdf5::check(status, ExitCode::system_error, fmt::format("writing {}", path.string()));
+}
+
+index_t length_of(const hdf5::Dataset& dataset, const char* name, const std::string& file) {
+  const auto shape = hdf5::checked_shape(dataset, name, file);
+  if (shape.size() != 1) throw Error(ExitCode::data_error, "not one-dimensional");
+  return shape[0];
+}
+
+/// How many of the first values of a step column are at most `last`.
+index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last) {
+  std::vector<std::int64_t> values(
+      static_cast<std::size_t>(std::max<index_t>(rows, length_of(steps, "step", ""))));
+  hdf5::check(H5Dread(steps.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
+              ExitCode::data_error, "reading steps");
+  const auto end = values.begin() + rows;
+  return std::find_if(values.begin(), end, [last](std::int64_t s) { return s > last; }) -
+         values.begin();
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step,
+                         const Provenance& provenance)
+    : path_(path) {
+  pending_.reserve(pending_limit);
+  pending_validation_.reserve(pending_limit);
+  gathered_.reserve(pending_limit);
+  std::error_code error;
+  if (fs::exists(path_, error) && (resumed_step == 0 || !try_open(resumed_step))) {
+    columns_.clear();
+    file_ = hdf5::File();
+    const fs::path aside = path_.string() + ".previous";
+    fs::rename(path_, aside, error);
+    if (error)
+      fail(ExitCode::system_error,
+           {"the metrics file cannot be moved aside", "", error.message(), path_.string(), ""});
+    if (resumed_step != 0) replaced_ = aside;
+  }
+  if (!file_) create();
+  write_provenance(
+      resumed_step == 0 ? "provenance" : fmt::format("provenance_step_{:08}", resumed_step),
+      provenance);
+  flush();
+}
+
+MetricsFile::~MetricsFile() {
+  try {
+    flush();
+  } catch (const std::exception&) {  // reported by the last flush() of a run that ends well
+  }
+}
+
+bool MetricsFile::try_open(std::int64_t resumed_step) {
+  try {
+    const hdf5::PropertyList access = unlocked_access();
+    file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
+    open_columns();
+    index_t rows = INT64_MAX, validation_rows = INT64_MAX;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      index_t& shortest = c < row_columns ? rows : validation_rows;
+      shortest = std::min(shortest, length_of(columns_[c], columns[c].name, path_.string()));
+    }
+    rows_ = rows_until(columns_[0], rows, resumed_step);
+    validation_rows_ = rows_until(columns_[validation_step], validation_rows, resumed_step);
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const auto length = static_cast<hsize_t>(c < row_columns ? rows_ : validation_rows_);
+      checked(H5Dset_extent(columns_[c].id(), &length), path_);
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void MetricsFile::create() {
+  rows_ = validation_rows_ = 0;
+  std::error_code ignored;
+  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
+  const hdf5::PropertyList access = unlocked_access();
+  file_ =
+      hdf5::File(checked(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), path_));
+  hdf5::write_string(file_.id(), "format", "nanotron_hpc metrics");
+  hdf5::write_integer(file_.id(), "version", 1);
+  const hsize_t none = 0, unlimited = H5S_UNLIMITED;
+  const hdf5::Dataspace space(H5Screate_simple(1, &none, &unlimited));
+  const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_chunk(creation.id(), 1, &chunk);
+  for (const Column& column : columns) {
+    const hdf5::Dataset dataset(
+        checked(H5Dcreate2(file_.id(), column.name, type_of(column.kind), space.id(), H5P_DEFAULT,
+                           creation.id(), H5P_DEFAULT),
+                path_));
+    hdf5::write_string(dataset.id(), "unit", column.unit);
+  }
+  open_columns();
+}
+
+void MetricsFile::open_columns() {
+  columns_.clear();
+  for (const Column& column : columns)
+    columns_.push_back(hdf5::open_dataset(file_.id(), column.name, path_.string()));
+}
+
+void MetricsFile::write_provenance(const std::string& group, const Provenance& provenance) {
+  if (hdf5::exists(file_.id(), group))
+    checked(H5Ldelete(file_.id(), group.c_str(), H5P_DEFAULT), path_);
+  const hdf5::Group target(
+      checked(H5Gcreate2(file_.id(), group.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_));
+  for (const auto& [key, value] : provenance)
+    if (!key.empty() && H5Aexists(target.id(), key.c_str()) == 0)
+      hdf5::write_string(target.id(), key.c_str(), std::string_view(value).substr(0, 32 << 10));
+}
+
+void MetricsFile::append(const MetricsRow& row) {
+  pending_.push_back(row);
+  flush_if_due();
+}
+
+void MetricsFile::append_validation(std::int64_t step, double loss) {
+  pending_validation_.push_back({step, loss});
+  flush_if_due();
+}
+
+void MetricsFile::flush_if_due() {
+  if (wall_seconds() - last_flush_ >= 1.0 || pending_.size() >= pending_limit ||
+      pending_validation_.size() >= pending_limit)
+    flush();
+}
+
+void MetricsFile::append_values(std::size_t column, index_t first, const void* values,
+                                index_t count) {
+  const hid_t dataset = columns_[column].id();
+  const auto start = static_cast<hsize_t>(first), extent = static_cast<hsize_t>(count);
+  const hsize_t length = start + extent;
+  checked(H5Dset_extent(dataset, &length), path_);
+  const hdf5::Dataspace file_space(H5Dget_space(dataset));
+  const hdf5::Dataspace memory(H5Screate_simple(1, &extent, nullptr));
+  H5Sselect_hyperslab(file_space.id(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr);
+  checked(H5Dwrite(dataset, type_of(columns[column].kind), memory.id(), file_space.id(),
+                   H5P_DEFAULT, values),
+          path_);
+}
+
+void MetricsFile::flush() {
+  const auto write_all = [&](auto& pending, std::size_t from, std::size_t to, index_t& rows) {
+    if (pending.empty()) return;
+    const auto count = static_cast<index_t>(pending.size());
+    for (std::size_t c = from; c < to; ++c) {
+      gathered_.resize(pending.size());
+      for (std::size_t i = 0; i < pending.size(); ++i)
+        std::memcpy(&gathered_[i], reinterpret_cast<const char*>(&pending[i]) + columns[c].offset,
+                    8);
+      append_values(c, rows, gathered_.data(), count);
+    }
+    rows += count;
+    pending.clear();
+  };
+  write_all(pending_, 0, row_columns, rows_);
+  write_all(pending_validation_, validation_step, validation_loss + 1, validation_rows_);
+  checked(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), path_);
+  last_flush_ = wall_seconds();
+}
+
+}  // namespace nanotron::io
