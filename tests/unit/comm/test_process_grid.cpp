@@ -1,0 +1,115 @@
+// ranks: 1 2 3 4 6 8
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/process_grid.hpp"
+#include "support/world.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+std::vector<std::string> all_orders() {
+  std::vector<std::string> axes{"cp", "dp", "pp", "tp"}, orders;
+  do {
+    orders.push_back(axes[0] + "-" + axes[1] + "-" + axes[2] + "-" + axes[3]);
+  } while (std::next_permutation(axes.begin(), axes.end()));
+  return orders;
+}
+
+TEST(GridMapping, IsABijectionInEveryOrder) {
+  ASSERT_EQ(all_orders().size(), 24u);
+  for (const std::string& order : all_orders()) {
+    const GridShape shape{.dp = 3, .pp = 2, .cp = 5, .tp = 4, .order = order};
+    std::set<int> seen;
+    for (int r = 0; r < shape.size(); ++r) {
+      const GridCoordinate c = coordinate_of(shape, r);
+      EXPECT_TRUE(c.dp < 3 && c.pp < 2 && c.cp < 5 && c.tp < 4);
+      EXPECT_EQ(rank_of(shape, c), r);
+      seen.insert(((c.dp * 2 + c.pp) * 5 + c.cp) * 4 + c.tp);
+    }
+    EXPECT_EQ(seen.size(), 120u);
+  }
+}
+
+TEST(GridMapping, TheFirstAxisIsTheInnermost) {
+  const GridShape tp_first{.dp = 2, .pp = 1, .cp = 1, .tp = 4};
+  EXPECT_EQ(rank_of(tp_first, {.dp = 1, .tp = 3}), 7);
+  EXPECT_EQ(rank_of(tp_first, {.dp = 0, .tp = 3}), 3);
+  const GridShape dp_first{.dp = 2, .pp = 1, .cp = 1, .tp = 4, .order = "dp-tp-cp-pp"};
+  EXPECT_EQ(rank_of(dp_first, {.dp = 1, .tp = 0}), 1);
+  EXPECT_EQ(rank_of(dp_first, {.dp = 0, .tp = 3}), 6);
+}
+
+TEST(GridMapping, AWrongOrderIsRefused) {
+  for (const char* order : {"", "tp-cp-pp", "tp-tp-pp-dp", "tp-cp-pp-xx", "tp,cp,pp,dp", "tp-cp-pp-dp-tp"}) {
+    try {
+      rank_of({.dp = 1, .pp = 1, .cp = 1, .tp = 1, .order = order}, {});
+      ADD_FAILURE() << order;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::deck_error);
+    }
+  }
+}
+
+TEST(Placement, SaysWhichGroupsCrossHosts) {
+  const GridShape shape{.dp = 2, .pp = 1, .cp = 1, .tp = 4};
+  EXPECT_EQ(placement_report(shape, {"a", "a", "a", "a", "b", "b", "b", "b"}),
+            "grid: 8 ranks on 2 hosts, order tp-cp-pp-dp (innermost first)\n"
+            "  tp = 4    every group inside one host\n"
+            "  cp = 1    -\n"
+            "  pp = 1    -\n"
+            "  dp = 2    4 of 4 groups cross hosts (up to 2 hosts a group)\n"
+            "  a: ranks 0-3\n"
+            "  b: ranks 4-7\n");
+  const std::string badly = placement_report(shape, {"a", "a", "b", "b", "b", "b", "c", "a"});
+  EXPECT_NE(badly.find("tp = 4    2 of 2 groups cross hosts (up to 3 hosts a group)"), std::string::npos)
+      << badly;
+  EXPECT_NE(badly.find("a: ranks 0-1, 7"), std::string::npos) << badly;
+}
+
+TEST(ProcessGrid, GroupsHoldTheRightRanks) {
+  const Communicator world = Communicator::duplicate(test::world());
+  for (const char* order : {"tp-cp-pp-dp", "dp-pp-cp-tp"}) {
+    for (int tp = 1; tp <= world.size(); ++tp) {
+      if (world.size() % tp != 0) continue;
+      const GridShape shape{.dp = world.size() / tp, .pp = 1, .cp = 1, .tp = tp, .order = order};
+      ProcessGrid grid(world, shape, Transport::mpi);
+      EXPECT_EQ(grid.coordinate(), coordinate_of(shape, world.rank()));
+      EXPECT_EQ(grid.tp().rank(), grid.tp_rank());
+      EXPECT_EQ(grid.dp().rank(), grid.dp_rank());
+      EXPECT_EQ(grid.tp().size(), tp);
+      EXPECT_EQ(grid.dp().size(), shape.dp);
+      EXPECT_EQ(grid.model().size(), tp);
+      EXPECT_EQ(grid.pp().size() * grid.cp().size(), 1);
+      double tp_sum = 0, dp_sum = 0;
+      for (int t = 0; t < tp; ++t) tp_sum += rank_of(shape, {.dp = grid.dp_rank(), .tp = t});
+      for (int d = 0; d < shape.dp; ++d) dp_sum += rank_of(shape, {.dp = d, .tp = grid.tp_rank()});
+      EXPECT_EQ(sum(grid.tp(), static_cast<double>(world.rank())), tp_sum);
+      EXPECT_EQ(sum(grid.model(), static_cast<double>(world.rank())), tp_sum);
+      EXPECT_EQ(sum(grid.dp(), static_cast<double>(world.rank())), dp_sum);
+      EXPECT_NE(grid.placement().find("on 1 host,"), std::string::npos) << grid.placement();
+    }
+  }
+}
+
+TEST(ProcessGrid, AGridOfAnotherSizeIsRefused) {
+  const Communicator world = Communicator::duplicate(test::world());
+  const GridShape shape{.dp = world.size() + 1};
+  try {
+    ProcessGrid grid(world, shape, Transport::mpi);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::deck_error);
+    const std::string text = error.what();
+    EXPECT_NE(text.find(std::to_string(world.size()) + " ranks"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace nanotron::comm
