@@ -1,0 +1,146 @@
+// ranks: 1 2 3 4 6 8
+// timeout: 300
+// Every grid follows the serial run: TP in {1, 2, 3, 4} with DP in {1, 2, 4, 8}, for models whose heads,
+// widths and vocabulary do not divide, in every mode of recomputation and with any micro-batch and bucket.
+
+#include <gtest/gtest.h>
+
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+constexpr std::int64_t steps = 10;
+constexpr double tolerance = 1e-11;
+
+// The same run on one rank, computed by rank 0 and given to all.
+test::Numbers serial(const deck::Config& config) {
+  deck::Config alone = config;
+  alone.parallel.dp = alone.parallel.tp = 1;
+  return test::run_training(alone, MPI_COMM_SELF, steps);
+}
+
+double worst_loss_difference(const test::Numbers& ours, const test::Numbers& theirs) {
+  double worst = 0.0;
+  for (std::size_t i = 0; i < theirs.losses.size(); ++i) {
+    worst = std::max(worst, std::abs(ours.losses[i] - theirs.losses[i]) / theirs.losses[i]);
+    worst = std::max(worst, std::abs(ours.grad_norms[i] - theirs.grad_norms[i]) / theirs.grad_norms[i]);
+  }
+  return worst;
+}
+
+// Adam divides by sqrt(v): rounding in a near-zero gradient moves a parameter by up to a learning rate times
+// its relative error, so the end state is held to a looser bound than the losses.
+void expect_same_state(const test::Tensors& ours, const test::Tensors& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs) {
+    EXPECT_LT(test::relative_difference(ours.at(name), tensor), 1e-9) << name;
+  }
+}
+
+struct Grid {
+  int tp;
+  int dp;
+};
+
+std::vector<Grid> grids_of(int ranks) {
+  std::vector<Grid> grids;
+  for (const int tp : {1, 2, 3, 4}) {
+    const int dp = ranks / tp;
+    if (tp * dp == ranks && (dp == 1 || dp == 2 || dp == 4 || dp == 8)) grids.push_back({tp, dp});
+  }
+  return grids;
+}
+
+class Grids : public testing::TestWithParam<const char*> {};
+
+TEST_P(Grids, FollowTheSerialRun) {
+  int ranks = 1;
+  MPI_Comm_size(test::world(), &ranks);
+  deck::Config config = test::golden_config(GetParam());
+  const test::Numbers reference = serial(config);
+  for (const Grid& grid : grids_of(ranks)) {
+    SCOPED_TRACE(fmt::format("tp {} dp {}", grid.tp, grid.dp));
+    config.parallel.tp = grid.tp;
+    config.parallel.dp = grid.dp;
+    const test::Numbers ours = test::run_training(config, test::world(), steps);
+    const double worst = worst_loss_difference(ours, reference);
+    EXPECT_LT(worst, tolerance);
+    EXPECT_EQ(ours.hashes, reference.hashes);
+    EXPECT_EQ(ours.adam_steps, reference.adam_steps);
+    expect_same_state(ours.parameters, reference.parameters);
+    expect_same_state(ours.exp_avg, reference.exp_avg);
+    expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
+    int rank = 0;
+    MPI_Comm_rank(test::world(), &rank);
+    if (rank == 0) std::printf("%s tp %d dp %d: worst relative difference %.1e\n", GetParam(), grid.tp, grid.dp, worst);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Grids, testing::Values("llama", "qwen2", "qwen3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class Choices : public testing::Test {
+ protected:
+  void SetUp() override {
+    MPI_Comm_size(test::world(), &ranks_);
+    config_ = test::golden_config("qwen3");
+    config_.parallel.tp = ranks_ % 3 == 0 ? 3 : ranks_ % 2 == 0 ? 2 : 1;
+    config_.parallel.dp = ranks_ / config_.parallel.tp;
+  }
+  int ranks_ = 1;
+  deck::Config config_;
+};
+
+TEST_F(Choices, RecomputationChangesNoBit) {
+  const test::Numbers kept = test::run_training(config_, test::world(), 4);
+  for (const auto mode : {deck::Recompute::selective, deck::Recompute::full}) {
+    config_.parallel.recompute = mode;
+    const test::Numbers again = test::run_training(config_, test::world(), 4);
+    EXPECT_EQ(again.losses, kept.losses);
+    EXPECT_EQ(again.parameters, kept.parameters);
+  }
+}
+
+TEST_F(Choices, BucketsAndOverlapChangeNoBit) {
+  const test::Numbers one = test::run_training(config_, test::world(), 4);
+  for (const double megabytes : {0.001, 0.0137}) {
+    config_.parallel.bucket_mb = megabytes;
+    for (const bool overlap : {true, false}) {
+      config_.parallel.overlap = overlap;
+      const test::Numbers other = test::run_training(config_, test::world(), 4);
+      EXPECT_EQ(other.losses, one.losses) << megabytes << overlap;
+      EXPECT_EQ(other.parameters, one.parameters) << megabytes << overlap;
+    }
+  }
+}
+
+TEST_F(Choices, MicroBatchesFollowWithinRounding) {
+  const test::Numbers one = test::run_training(config_, test::world(), steps);
+  for (const std::int64_t size : {2, 4, 8}) {
+    if (8 / config_.parallel.dp % size != 0) continue;
+    config_.data.micro_batch_size = size;
+    const test::Numbers other = test::run_training(config_, test::world(), steps);
+    EXPECT_LT(worst_loss_difference(other, one), tolerance) << size;
+    EXPECT_EQ(other.hashes, one.hashes);
+  }
+}
+
+TEST_F(Choices, RankOrderFollowsWithinRounding) {
+  const test::Numbers one = test::run_training(config_, test::world(), 4);
+  config_.parallel.order = "dp-pp-cp-tp";
+  const test::Numbers other = test::run_training(config_, test::world(), 4);
+  EXPECT_LT(worst_loss_difference(other, one), tolerance);
+}
+
+TEST_F(Choices, ASecondRunGivesTheSameBits) {
+  const test::Numbers one = test::run_training(config_, test::world(), 4);
+  const test::Numbers two = test::run_training(config_, test::world(), 4);
+  EXPECT_EQ(one.losses, two.losses);
+  EXPECT_EQ(one.grad_norms, two.grad_norms);
+  EXPECT_EQ(one.parameters, two.parameters);
+}
+
+}  // namespace
+}  // namespace nanotron

@@ -1,0 +1,72 @@
+// ranks: 1
+// The same weights and tokens as PyTorch: 20 AdamW steps, tests/golden/make_golden.py.
+
+#include <gtest/gtest.h>
+
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+struct Case {
+  const char* name;
+  ScalarType type;
+  double loss_tolerance;   // relative
+  double state_tolerance;  // of sums and norms of the end state, relative to the norm
+};
+
+class AgainstPytorch : public testing::TestWithParam<Case> {};
+
+double l2(const std::vector<double>& v) {
+  return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0));
+}
+
+// golden: {name: {"sum": s, "l2": n}}
+void expect_state(const test::Tensors& ours, const nlohmann::json& golden, double tolerance) {
+  ASSERT_EQ(ours.size(), golden.size());
+  for (const auto& [name, tensor] : ours) {
+    const double norm = golden.at(name).at("l2");
+    const double sum = golden.at(name).at("sum");
+    const double root = std::sqrt(static_cast<double>(tensor.size()));
+    EXPECT_NEAR(l2(tensor), norm, tolerance * norm) << name;
+    EXPECT_NEAR(std::accumulate(tensor.begin(), tensor.end(), 0.0), sum, tolerance * norm * root) << name;
+  }
+}
+
+TEST_P(AgainstPytorch, TwentyStepsAgree) {
+  const Case& c = GetParam();
+  deck::Config config = test::golden_config(c.name);
+  config.precision.compute = c.type;
+  const test::Numbers ours = test::run_training(config, test::world(), 20);
+  const nlohmann::json golden = test::golden_numbers(c.name).at(name_of(c.type));
+
+  const std::vector<double> losses = golden.at("losses");
+  const std::vector<double> norms = golden.at("grad_norms");
+  ASSERT_EQ(losses.size(), 20u);
+  double worst = 0.0;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(ours.losses[i], losses[i], c.loss_tolerance * losses[i]) << "step " << i;
+    EXPECT_NEAR(ours.grad_norms[i], norms[i], 10 * c.loss_tolerance * norms[i]) << "step " << i;
+    worst = std::max(worst, std::abs(ours.losses[i] - losses[i]) / losses[i]);
+  }
+  std::printf("%s %s: worst relative difference of a loss %.2e\n", c.name, name_of(c.type), worst);
+  EXPECT_LT(losses.back(), 0.99 * losses.front()) << "a golden that learns nothing proves nothing";
+  expect_state(ours.parameters, golden.at("parameters"), c.state_tolerance);
+  expect_state(ours.exp_avg, golden.at("exp_avg"), c.state_tolerance);
+  expect_state(ours.exp_avg_sq, golden.at("exp_avg_sq"), c.state_tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AgainstPytorch,
+                         testing::Values(Case{"llama", ScalarType::fp64, 1e-10, 1e-9},
+                                         Case{"qwen2", ScalarType::fp64, 1e-10, 1e-9},
+                                         Case{"qwen3", ScalarType::fp64, 1e-10, 1e-9},
+                                         Case{"llama", ScalarType::fp32, 1e-5, 1e-3},
+                                         Case{"qwen2", ScalarType::fp32, 1e-5, 1e-3},
+                                         Case{"qwen3", ScalarType::fp32, 1e-5, 1e-3}),
+                         [](const auto& info) {
+                           return std::string(info.param.name) + "_" + name_of(info.param.type);
+                         });
+
+}  // namespace
+}  // namespace nanotron

@@ -1,0 +1,191 @@
+#pragma once
+
+// Runs the real trainer inside a test, on any grid of the test's ranks, and gives back its numbers: losses,
+// and every logical tensor of the end state gathered from its shards.
+
+#include <hdf5.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "nanotron/base/random.hpp"
+#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/trainer.hpp"
+
+namespace nanotron::test {
+
+using Tensors = std::map<std::string, std::vector<double>>;
+
+struct Numbers {
+  std::vector<double> losses, grad_norms;
+  std::vector<std::uint64_t> hashes;
+  Tensors parameters, exp_avg, exp_avg_sq;
+  std::int64_t adam_steps = 0;
+};
+
+// A grid on the first dp * tp ranks of world; the others hold MPI_COMM_NULL.
+class SubWorld {
+ public:
+  SubWorld(MPI_Comm world, int size) {
+    int rank = 0;
+    MPI_Comm_rank(world, &rank);
+    MPI_Comm_split(world, rank < size ? 0 : MPI_UNDEFINED, rank, &comm_);
+  }
+  ~SubWorld() {
+    if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+  }
+  SubWorld(const SubWorld&) = delete;
+  SubWorld& operator=(const SubWorld&) = delete;
+  bool member() const { return comm_ != MPI_COMM_NULL; }
+  MPI_Comm get() const { return comm_; }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+// A token file of pseudo-random but learnable text: each token depends on the one before it.
+inline void write_tokens(const std::filesystem::path& path, index_t count, int vocabulary) {
+  std::vector<std::uint16_t> tokens(static_cast<std::size_t>(count));
+  int last = 0;
+  for (index_t i = 0; i < count; ++i) {
+    const double u = uniform(7, stream_id("tokens"), static_cast<std::uint64_t>(i));
+    last = u < 0.8 ? (last * 5 + 3) % vocabulary : static_cast<int>(u * 1e6) % vocabulary;
+    tokens[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(last);
+  }
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const auto n = static_cast<hsize_t>(count);
+  const hid_t space = H5Screate_simple(1, &n, nullptr);
+  const hid_t set =
+      H5Dcreate2(file, "/tokens", H5T_STD_U16LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Dwrite(set, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data());
+  H5Dclose(set);
+  H5Sclose(space);
+  H5Fclose(file);
+}
+
+// A folder of its own for a test, made by rank 0 and removed with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder(MPI_Comm world, const std::string& name) : world_(world) {
+    MPI_Comm_rank(world, &rank_);
+    long id = ::getpid();
+    MPI_Bcast(&id, 1, MPI_LONG, 0, world);
+    path_ = std::filesystem::temp_directory_path() / ("nanotron_" + name + "_" + std::to_string(id));
+    if (rank_ == 0) std::filesystem::create_directories(path_);
+    MPI_Barrier(world);
+  }
+  ~TemporaryFolder() {
+    MPI_Barrier(world_);
+    std::error_code ignored;
+    if (rank_ == 0) std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MPI_Comm world_;
+  int rank_ = 0;
+  std::filesystem::path path_;
+};
+
+// The deck of a golden case, with its paths made absolute.
+inline deck::Config golden_config(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / name;
+  deck::Config config = deck::read_deck((folder / "input.deck").string());
+  config.data.path = (folder / "tokens.h5").string();
+  config.checkpoint.resume = (folder / "step_00000000").string();
+  config.checkpoint.at_end = false;
+  return config;
+}
+
+inline nlohmann::json golden_numbers(const std::string& name) {
+  std::ifstream file(std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / name / "golden.json");
+  return nlohmann::json::parse(file);
+}
+
+// The logical tensors whose owned parts the ranks of `world` hold between them.
+template <class M>
+Tensors gather(const model::ParameterTable& table, const Vector<M>& flat, bool owner, MPI_Comm world) {
+  const auto host = Kokkos::create_mirror_view(flat);
+  Kokkos::deep_copy(host, flat);
+  const trainer::Part part = owner ? trainer::Part::owned : trainer::Part::none;
+  Tensors all;
+  for (const io::StateTensor& t : trainer::state_tensors<M>(table, host.data(), part)) {
+    std::vector<index_t> shape = t.global_shape, offset = t.offset, extent = t.extent, stride = t.stride;
+    while (shape.size() < 3) {
+      shape.insert(shape.begin(), 1);
+      offset.insert(offset.begin(), 0);
+      extent.insert(extent.begin(), 1);
+      stride.insert(stride.begin(), 0);
+    }
+    std::vector<double> logical(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]), 0.0);
+    for (index_t a = 0; a < extent[0]; ++a) {
+      for (index_t b = 0; b < extent[1]; ++b) {
+        for (index_t c = 0; c < extent[2]; ++c) {
+          const index_t to = ((a + offset[0]) * shape[1] + b + offset[1]) * shape[2] + c + offset[2];
+          logical[static_cast<std::size_t>(to)] =
+              static_cast<const M*>(t.data)[a * stride[0] + b * stride[1] + c * stride[2]];
+        }
+      }
+    }
+    MPI_Allreduce(MPI_IN_PLACE, logical.data(), static_cast<int>(logical.size()), MPI_DOUBLE, MPI_SUM, world);
+    all[t.name] = std::move(logical);
+  }
+  return all;
+}
+
+// Trains from what config.checkpoint.resume says up to step `until` and, with save, writes a checkpoint
+// there. Collective over world, which has as many ranks as the grid.
+inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bool save = false) {
+  int ranks = 0;
+  MPI_Comm_size(world, &ranks);
+  deck::resolve(config, ranks);
+  return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
+    using M = master_t<T>;
+    comm::ProcessGrid grid = trainer::make_grid(world, config);
+    Log log(false, grid.world().rank());
+    Timers timers;
+    Device device(timers);
+    const data::TokenFile tokens(config.data.path);
+    trainer::Loaders loaders{
+        data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
+                          data::Split::training, grid.dp_rank(), grid.shape().dp),
+        std::nullopt};
+    Arena arena(trainer::plan_memory(config, {grid.shape().dp, grid.shape().tp, grid.tp_rank()}, grid.tp()));
+    trainer::Trainer<T> run(config, grid, device, arena, loaders, log);
+    run.resume();
+    Numbers numbers;
+    while (run.step() < until) {
+      const trainer::StepResult r = run.train_step();
+      numbers.losses.push_back(r.loss);
+      numbers.grad_norms.push_back(r.grad_norm);
+      numbers.hashes.push_back(r.token_hash);
+    }
+    if (save) run.save();
+    const model::ParameterTable& table = run.state().model.table();
+    const bool owner = grid.dp_rank() == 0;
+    numbers.parameters = gather<M>(table, run.state().model.parameters().master, owner, world);
+    numbers.exp_avg = gather<M>(table, run.state().optimizer.exp_avg(), owner, world);
+    numbers.exp_avg_sq = gather<M>(table, run.state().optimizer.exp_avg_sq(), owner, world);
+    numbers.adam_steps = run.state().optimizer.steps();
+    return numbers;
+  });
+}
+
+// max |a - b| / max |b| of a tensor.
+inline double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0.0, size = 1e-300;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference = std::max(difference, std::abs(a.at(i) - b[i]));
+    size = std::max(size, std::abs(b[i]));
+  }
+  return difference / size;
+}
+
+}  // namespace nanotron::test

@@ -1,0 +1,179 @@
+// ranks: 1 2 3
+// The gradient of the whole model in fp64 against central finite differences of its loss.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nanotron/base/random.hpp"
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/model/transformer.hpp"
+#include "support/world.hpp"
+
+namespace nanotron::model {
+namespace {
+
+struct Variant {
+  const char* name;
+  bool tied, bias, norm;
+};
+
+deck::ModelConfig tiny(const Variant& v) {
+  deck::ModelConfig m;
+  m.hidden_size = 12;
+  m.num_hidden_layers = 2;
+  m.num_attention_heads = 3;
+  m.num_key_value_heads = 1;
+  m.head_dim = 6;
+  m.intermediate_size = 17;
+  m.vocab_size = 23;
+  m.initializer_range = 0.4;
+  m.tie_word_embeddings = v.tied;
+  m.qkv_bias = v.bias;
+  m.qk_norm = v.norm;
+  return m;
+}
+
+class Gradient : public testing::TestWithParam<Variant> {
+ protected:
+  static constexpr index_t sequences = 2, length = 9, tokens = sequences * length;
+
+  Gradient()
+      : world_(comm::Communicator::duplicate(test::world())),
+        grid_(world_, {.tp = world_.size()}, comm::Transport::mpi),
+        device_(timers_),
+        setup_{.model = tiny(GetParam()),
+               .sequences = sequences,
+               .length = length,
+               .key_length = length,
+               .tp_size = grid_.tp().size(),
+               .tp_rank = grid_.tp_rank()},
+        arena_(plan()),
+        model_(setup_, grid_.tp(), device_, arena_),
+        inputs_("inputs", tokens),
+        targets_("targets", tokens),
+        losses_("losses", tokens) {
+    initialise<double>(model_.table(), 5, model_.parameters().master);
+    perturb_vectors();
+    for (index_t i = 0; i < tokens; ++i) {
+      inputs_(i) = static_cast<std::int32_t>(i * 7 % 23);
+      targets_(i) = i == 4 ? -1 : static_cast<std::int32_t>(i * 5 % 23);  // one ignored
+    }
+  }
+
+  MemoryPlan plan() {
+    Arena planning = Arena::planning();
+    const Transformer<double> model(setup_, grid_.tp(), device_, planning);
+    return planning.plan();
+  }
+
+  // Norms of one and biases of zero would hide mistakes.
+  void perturb_vectors() {
+    for (const nn::ParameterSpec& s : model_.table().specs) {
+      if (!s.is_vector) continue;
+      for (index_t l = 0; l < s.layers; ++l) {
+        for (index_t i = 0; i < s.local_size(); ++i) {
+          const auto index = static_cast<std::uint64_t>(l * s.rows + s.local.begin + i);
+          model_.parameters().master(s.offset_of(l) + i) += 0.3 * normal(9, stream_id(s.name), index);
+        }
+      }
+    }
+  }
+
+  double loss() {
+    model_.forward(Vector<const std::int32_t>(inputs_.data(), tokens));
+    model_.loss(Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
+    double sum = 0.0;
+    for (index_t i = 0; i < tokens; ++i) sum += losses_(i);
+    return sum * scale;
+  }
+
+  void backward() {
+    const Vector<const std::int32_t> inputs(inputs_.data(), tokens);
+    model_.forward(inputs);
+    model_.loss_backward(Vector<const std::int32_t>(targets_.data(), tokens), scale,
+                         Vector<double>(losses_.data(), tokens));
+    for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
+      model_.backward_layer(l);
+      model_.sum_partial_gradients(l);
+    }
+    model_.backward_embedding(inputs);
+  }
+
+  // Adds `amount` to one logical element on every rank that holds it; the rank's gradient there, or 0.
+  double shift(const nn::ParameterSpec& s, index_t layer, index_t row, index_t column, double amount) {
+    const bool by_columns = s.cut == nn::Cut::columns;
+    if (!s.local.contains(by_columns ? column : row)) return 0.0;
+    const index_t r = row - (by_columns ? 0 : s.local.begin);
+    const index_t c = column - (by_columns ? s.local.begin : 0);
+    const index_t at = s.offset_of(layer) + r * s.local_columns() + c;
+    model_.parameters().master(at) += amount;
+    const bool owner = s.owned.contains(by_columns ? column : row);
+    return owner ? model_.parameters().gradient(at) : 0.0;
+  }
+
+  static constexpr double scale = 1.0 / tokens;
+  Timers timers_;
+  comm::Communicator world_;
+  comm::ProcessGrid grid_;
+  Device device_;
+  TransformerSetup setup_;
+  Arena arena_;
+  Transformer<double> model_;
+  Kokkos::View<std::int32_t*, Kokkos::HostSpace> inputs_, targets_;
+  Kokkos::View<double*, Kokkos::HostSpace> losses_;
+};
+
+TEST_P(Gradient, MeetsFiniteDifferences) {
+  backward();
+  constexpr double h = 1e-5;
+  for (const nn::ParameterSpec& s : model_.table().specs) {
+    for (int sample = 0; sample < 6; ++sample) {
+      const auto pick = [&](index_t extent, int salt) {
+        return static_cast<index_t>(uniform(3, stream_id(s.name), static_cast<std::uint64_t>(sample * 10 + salt)) *
+                                    0.999999 * static_cast<double>(extent));
+      };
+      const index_t layer = pick(s.layers, 0), row = pick(s.rows, 1), column = pick(s.columns, 2);
+      const double gradient = comm::sum(grid_.tp(), shift(s, layer, row, column, 0.0));
+      shift(s, layer, row, column, h);
+      const double above = loss();
+      shift(s, layer, row, column, -2 * h);
+      const double below = loss();
+      shift(s, layer, row, column, h);
+      // The difference quotient is good to h^2 and to rounding / h.
+      EXPECT_NEAR(gradient, (above - below) / (2 * h), 1e-9 + 1e-6 * std::abs(gradient))
+          << s.name << " layer " << layer << " (" << row << ", " << column << ")";
+    }
+  }
+}
+
+TEST_P(Gradient, AccumulatesOverMicroBatches) {
+  backward();
+  const auto gradient = model_.parameters().gradient;
+  std::vector<double> once(gradient.data(), gradient.data() + gradient.size());
+  // sum_partial_gradients works on the accumulated sum: start again and run two micro-batches.
+  Kokkos::deep_copy(gradient, 0.0);
+  const Vector<const std::int32_t> inputs(inputs_.data(), tokens);
+  for (int m = 0; m < 2; ++m) {
+    model_.forward(inputs);
+    model_.loss_backward(Vector<const std::int32_t>(targets_.data(), tokens), scale,
+                         Vector<double>(losses_.data(), tokens));
+    for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
+      model_.backward_layer(l);
+      if (m == 1) model_.sum_partial_gradients(l);
+    }
+    model_.backward_embedding(inputs);
+  }
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    ASSERT_NEAR(gradient(static_cast<index_t>(i)), 2 * once[i], 1e-13 + 1e-12 * std::abs(once[i]));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Gradient,
+                         testing::Values(Variant{"llama", false, false, false},
+                                         Variant{"qwen2", true, true, false},
+                                         Variant{"qwen3", false, false, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace nanotron::model

@@ -1,0 +1,62 @@
+#include "nanotron/tensor/arena.hpp"
+
+#include <gtest/gtest.h>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/tensor/shard.hpp"
+
+namespace nanotron {
+namespace {
+
+void take_some(Arena& arena, std::vector<Vector<double>>& views) {
+  views.push_back(arena.take<double>(MemoryKind::parameters, 33));
+  views.push_back(arena.take<double>(MemoryKind::gradients, 1));
+  views.push_back(arena.take<double>(MemoryKind::parameters, 0));
+  views.push_back(arena.take<double>(MemoryKind::workspace, 1000));
+}
+
+TEST(Arena, GivesWhatWasPlannedZeroedAlignedAndApart) {
+  Arena planning = Arena::planning();
+  std::vector<Vector<double>> views;
+  take_some(planning, views);
+  for (const auto& v : views) EXPECT_EQ(v.data(), nullptr);
+  EXPECT_EQ(planning.plan().bytes[0], 512u);  // 33 * 8 rounded up to 256
+
+  Arena arena(planning.plan());
+  views.clear();
+  take_some(arena, views);
+  const double* last = nullptr;
+  for (const auto& v : views) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(v.data()) % 256, 0u);
+    EXPECT_GE(v.data(), last);
+    last = v.data() + v.size();
+    for (std::size_t i = 0; i < v.size(); ++i) EXPECT_EQ(v(i), 0.0);
+  }
+}
+
+TEST(Arena, RefusesMoreThanWasPlanned) {
+  Arena planning = Arena::planning();
+  planning.take<float>(MemoryKind::workspace, 10);
+  Arena arena(planning.plan());
+  arena.take<float>(MemoryKind::workspace, 10);
+  EXPECT_THROW(arena.take<float>(MemoryKind::workspace, 1), Error);
+}
+
+TEST(ShardRange, CoversInOrderAndDiffersByOne) {
+  for (index_t extent : {0, 1, 7, 64, 131}) {
+    for (int parts : {1, 2, 3, 8}) {
+      index_t next = 0;
+      for (int i = 0; i < parts; ++i) {
+        const Range r = shard_range(extent, parts, i);
+        EXPECT_EQ(r.begin, next);
+        EXPECT_GE(r.size(), extent / parts);
+        EXPECT_LE(r.size(), extent / parts + 1);
+        next = r.end;
+      }
+      EXPECT_EQ(next, extent);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nanotron
