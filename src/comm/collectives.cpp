@@ -158,6 +158,9 @@ double min(Group& group, double value) { return combine_in_rank_order(group, val
 std::int64_t sum(Group& group, std::int64_t value) {
   return combine_in_rank_order(group, value, MPI_INT64_T, add);
 }
+std::uint64_t sum(Group& group, std::uint64_t value) {
+  return combine_in_rank_order(group, value, MPI_UINT64_T, add);
+}
 std::int64_t max(Group& group, std::int64_t value) {
   return combine_in_rank_order(group, value, MPI_INT64_T, larger);
 }

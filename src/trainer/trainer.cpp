@@ -147,8 +147,7 @@ StepResult Trainer<T>::train_step() {
     }
   }
   result.loss = mean_loss(micro_batches);
-  result.token_hash = static_cast<std::uint64_t>(
-      comm::sum(grid_.dp(), static_cast<std::int64_t>(result.token_hash)));
+  result.token_hash = comm::sum(grid_.dp(), result.token_hash);
   update(result);
 
   ++counters_.step;

@@ -72,6 +72,7 @@ double sum(Group& group, double value);
 double max(Group& group, double value);
 double min(Group& group, double value);
 std::int64_t sum(Group& group, std::int64_t value);
+std::uint64_t sum(Group& group, std::uint64_t value);  // mod 2^64
 std::int64_t max(Group& group, std::int64_t value);
 std::int64_t min(Group& group, std::int64_t value);
 
