@@ -3,6 +3,7 @@
 // The initialisers below are the defaults; parameters.cpp adds range, unit and sentence to each.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,8 @@ struct OutputConfig {
   bool timers = false;
 };
 
+struct Origin;  // where each key was set
+
 struct Config {
   RunConfig run;
   ModelConfig model;
@@ -121,21 +124,26 @@ struct Config {
   PrecisionConfig precision;
   CheckpointConfig checkpoint;
   OutputConfig output;
+
+  std::shared_ptr<const Origin> origin;  // lets resolve() point into the deck; may be null
 };
 
 
 /// Reads, checks and cross-checks a deck. `overrides` are "group.name=value", applied in order after
 /// the file. Throws Error(deck_error) whose message holds every mistake, as a compiler prints them.
-/// Not collective: rank 0 reads the file and broadcasts text, all ranks call read_deck_text.
-Config read_deck(const std::string& path, const std::vector<std::string>& overrides = {});
+/// `warnings` receives what is legal but doubtful, in the same form. Not collective: rank 0 may read
+/// the file and broadcast its text, then every rank calls read_deck_text.
+Config read_deck(const std::string& path, const std::vector<std::string>& overrides = {},
+                 std::string* warnings = nullptr);
 Config read_deck_text(const std::string& text, const std::string& file_name,
-                      const std::vector<std::string>& overrides = {});
+                      const std::vector<std::string>& overrides = {},
+                      std::string* warnings = nullptr);
 
 /// The deck's bytes. Throws Error(deck_error) when it is missing, unreadable or over 1 MiB.
 std::string read_deck_file(const std::string& path);
 
 /// Fills what follows from other keys and from the number of ranks: the degree given as 0,
-/// num_key_value_heads, head_dim, checkpoint.directory, decay_steps. Throws Error(deck_error) when
+/// num_key_value_heads, head_dim, checkpoint.directory. Throws Error(deck_error) when
 /// the grid is not world_size ranks (naming both and the nearest grids that fit) or the batch does
 /// not divide over it. Call once on every rank, before canonical_deck.
 void resolve(Config& config, std::int64_t world_size);

@@ -1,0 +1,56 @@
+#pragma once
+// THE table of deck parameters. A row binds a key to a member of Config, whose initialiser is the
+// default; parsing, validation, --help, --print-defaults, deck.nml and the reference page follow.
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/namelist.hpp"
+
+namespace nanotron::deck {
+
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool least_open = false;
+  bool most_open = false;
+};
+
+struct Parameter {
+  std::string group, name;
+  ValueType type = ValueType::integer;
+  bool required = false;
+  Range range;
+  std::vector<std::string> choices;  // of a string: the only legal values, if any
+  std::string unit;                  // may be empty
+  std::string sentence;              // what it does, one sentence
+  std::function<Scalar(const Config&)> get;
+  std::function<void(Config&, const Scalar&)> set;  // the scalar has been checked
+};
+
+/// Grouped, in the order of the reference page and of deck.nml.
+const std::vector<Parameter>& parameters();
+const Parameter& parameter(const std::string& group, const std::string& name);
+
+/// The table as what the namelist reader may meet.
+const std::vector<Group>& parameter_groups();
+
+/// Legal values in words: ">= 1", "0 < x <= 1", "'fp64' | 'fp32'", ".true. | .false."; "" for any.
+std::string legal_values(const Parameter& parameter);
+
+/// The value as a deck spells it; a real has the fewest digits that give the same bits back.
+std::string spelled(const Scalar& scalar);
+
+/// --help: the keys with defaults and sentences, for a terminal of 100 columns.
+std::string parameters_help();
+
+/// --print-defaults: a deck that can be run once its required keys are looked at.
+std::string default_deck();
+
+/// doc/input_parameters.md
+std::string parameters_markdown();
+
+}  // namespace nanotron::deck

@@ -1,0 +1,223 @@
+#include "nanotron/deck/config.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "config_checks.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/deck/parameters.hpp"
+
+namespace nanotron::deck {
+namespace {
+
+constexpr std::size_t largest_deck = 1 << 20;
+
+bool in_range(const Parameter& p, const Scalar& scalar) {
+  const auto* i = std::get_if<std::int64_t>(&scalar);
+  const auto* x = std::get_if<double>(&scalar);
+  if (i == nullptr && x == nullptr) return true;
+  const double value = i != nullptr ? static_cast<double>(*i) : *x;
+  const Range& r = p.range;
+  return (r.least_open ? value > r.least : value >= r.least) &&
+         (r.most_open ? value < r.most : value <= r.most);
+}
+
+/// The value's own error, or none (empty message).
+Diagnostic check_value(const Parameter& p, const Value& value) {
+  Diagnostic d{Severity::error, value.offset, std::max<std::size_t>(value.length, 1), {}, {}, {}};
+  if (!in_range(p, value.scalar)) {
+    d.message = p.name + " = " + spelled(value.scalar) + " is out of range";
+    d.expected = legal_values(p);
+    if (!p.unit.empty()) d.expected += " (" + p.unit + ")";
+  }
+  const auto* word = std::get_if<std::string>(&value.scalar);
+  if (word == nullptr) return d;
+  const bool known = std::find(p.choices.begin(), p.choices.end(), *word) != p.choices.end();
+  if (!p.choices.empty() && !known) {
+    d.message = deck::quoted(*word) + " is no legal value of " + p.name;
+    d.expected = legal_values(p);
+    const std::string near = nearest_word(*word, p.choices);
+    if (!near.empty()) d.hint = "did you mean '" + near + "'?";
+  }
+  const auto is_control = [](char c) {
+    return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
+  };
+  if (std::any_of(word->begin(), word->end(), is_control)) {
+    d.message = "a control character in " + p.name;
+  }
+  return d;
+}
+
+/// Moves what was read from one source into the config.
+void apply(const Namelists& read, std::size_t source, Config& config, Origin& origin,
+           detail::Findings& findings) {
+  for (const Diagnostic& d : read.diagnostics) findings.add(source, d);
+  for (const auto& key : read.refused) findings.distrust(key.first + "." + key.second);
+  for (const auto& [key, assigned] : read.assigned) {
+    const std::string name = key.first + "." + key.second;
+    if (!assigned.elements[0]) continue;  // a null keeps what was there
+    const Value& value = *assigned.elements[0];
+    const Parameter& row = parameter(key.first, key.second);
+    origin.spots[name] = {source, value.offset, value.length};
+    Diagnostic wrong = check_value(row, value);
+    if (!wrong.message.empty()) {
+      findings.add(source, std::move(wrong));
+      findings.distrust(name);
+      continue;
+    }
+    row.set(config, value.scalar);
+  }
+}
+
+void require_keys(const Origin& origin, detail::Findings& findings) {
+  for (const Parameter& p : parameters()) {
+    const std::string key = p.group + "." + p.name;
+    const bool missing = p.required && origin.spots.count(key) == 0;
+    if (!missing || !findings.trusted({key})) continue;  // not trusted: its value was refused
+    findings.distrust(key);
+    findings.add(0, {Severity::error, 0, 0, "group '&" + p.group + "' needs the key '" + p.name + "'",
+                     p.name + " = " + (p.type == ValueType::string ? "'...'" : "...") + "  (" +
+                         p.sentence + ")",
+                     {}});
+  }
+}
+
+/// Saturates: a grid of that many ranks fits nowhere anyway.
+std::int64_t product(std::int64_t a, std::int64_t b) {
+  std::int64_t out = 0;
+  return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<std::int64_t>::max() : out;
+}
+
+/// "dp = 3, tp = 1": at most three grids of world_size ranks, those nearest to the wish first.
+std::string grids_that_fit(const Config& c, std::int64_t world_size) {
+  struct Grid {
+    bool batch_fits;
+    double distance;
+    std::int64_t dp, tp;
+  };
+  std::vector<Grid> grids;
+  for (std::int64_t tp = 1; tp <= std::min(world_size, c.model.num_attention_heads); ++tp) {
+    if (world_size % tp != 0) continue;
+    const std::int64_t dp = world_size / tp;
+    const double far_tp = std::fabs(std::log2(double(tp) / std::max(1.0, double(c.parallel.tp))));
+    const double far_dp = c.parallel.dp == 0 ? 0.0 : std::fabs(std::log2(double(dp) / double(c.parallel.dp)));
+    const bool fits = c.data.global_batch_size % product(dp, c.data.micro_batch_size) == 0;
+    grids.push_back({fits, far_tp + far_dp, dp, tp});
+  }
+  std::stable_sort(grids.begin(), grids.end(), [](const Grid& a, const Grid& b) {
+    return std::pair(!a.batch_fits, a.distance) < std::pair(!b.batch_fits, b.distance);
+  });
+  std::string out;
+  for (std::size_t i = 0; i < grids.size() && i < 3; ++i) {
+    if (!grids[i].batch_fits && i > 0) break;
+    out += (out.empty() ? "" : "; ") + std::string("dp = ") + std::to_string(grids[i].dp) +
+           ", tp = " + std::to_string(grids[i].tp);
+  }
+  return out;
+}
+
+void fill_grid(Config& c, std::int64_t world_size, detail::Findings& findings) {
+  const std::pair<const char*, std::int64_t*> degrees[] = {
+      {"dp", &c.parallel.dp}, {"tp", &c.parallel.tp}, {"pp", &c.parallel.pp}, {"cp", &c.parallel.cp}};
+  std::int64_t given = 1;
+  std::int64_t* open = nullptr;
+  std::string names, values;
+  std::vector<std::string> keys;
+  for (const auto& [name, degree] : degrees) {
+    if (*degree == 0) {
+      open = degree;
+      continue;
+    }
+    given = product(given, *degree);
+    names += (names.empty() ? "" : " * ") + std::string(name);
+    values += (values.empty() ? "" : " * ") + std::to_string(*degree);
+    if (*degree != 1) keys.push_back(std::string("parallel.") + name);
+  }
+  if (keys.empty()) keys.emplace_back("parallel.dp");
+  const bool fits = open != nullptr ? world_size % given == 0 : world_size == given;
+  if (!fits) {
+    const std::string ranks = std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks");
+    findings.error(keys,
+                   "the grid " + names + " = " + values + " = " + std::to_string(given) +
+                       (open != nullptr ? " does not divide the " : " is not the ") + ranks +
+                       " of this run",
+                   "a grid of " + ranks + ": " + grids_that_fit(c, world_size),
+                   "or start " + (open != nullptr ? "a multiple of " : std::string()) +
+                       std::to_string(given) + (given == 1 ? " rank" : " ranks"));
+    return;
+  }
+  if (open != nullptr) *open = world_size / given;
+}
+
+}  // namespace
+
+std::string read_deck_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  if (file) {
+    std::vector<char> bytes(largest_deck + 1);
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    text.assign(bytes.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.eof()) {
+    const bool large = text.size() > largest_deck;
+    fail(ExitCode::deck_error,
+         {large ? "the deck is too large" : "the deck cannot be read",
+          large ? "at most 1 MiB of text" : "a namelist file", {}, path,
+          large ? "is this the token file?" : "check the path and its permissions"});
+  }
+  return text;
+}
+
+Config read_deck(const std::string& path, const std::vector<std::string>& overrides,
+                 std::string* warnings) {
+  return read_deck_text(read_deck_file(path), path, overrides, warnings);
+}
+
+Config read_deck_text(const std::string& text, const std::string& file_name,
+                      const std::vector<std::string>& overrides, std::string* warnings) {
+  const auto origin = std::make_shared<Origin>();
+  origin->sources.emplace_back(file_name, text);
+  for (const std::string& o : overrides) origin->sources.emplace_back("--set", o);
+  Config config;
+  detail::Findings findings(*origin);
+  for (std::size_t i = 0; i < origin->sources.size(); ++i) {
+    const SourceText& source = origin->sources[i];
+    apply(i == 0 ? read_namelists(source, parameter_groups())
+                 : read_override(source, parameter_groups()),
+          i, config, *origin, findings);
+  }
+  require_keys(*origin, findings);
+  detail::check_config(config, findings);
+  findings.throw_errors();
+  if (warnings != nullptr) *warnings = findings.text();
+  config.origin = origin;
+  return config;
+}
+
+std::int64_t grid_size(const ParallelConfig& p) {
+  return product(product(p.dp, p.tp), product(p.pp, p.cp));
+}
+
+void resolve(Config& config, std::int64_t world_size) {
+  Origin unknown;
+  unknown.sources.emplace_back("deck", "");
+  detail::Findings findings(config.origin ? *config.origin : unknown);
+  fill_grid(config, world_size, findings);
+  findings.throw_errors();
+  detail::check_config(config, findings);
+  findings.throw_errors();
+
+  ModelConfig& m = config.model;
+  if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
+  if (m.head_dim == 0) m.head_dim = m.hidden_size / m.num_attention_heads;
+  if (config.checkpoint.directory.empty()) {
+    config.checkpoint.directory = config.run.output_dir + "/checkpoints";
+  }
+}
+
+}  // namespace nanotron::deck

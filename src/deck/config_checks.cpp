@@ -1,0 +1,219 @@
+#include "config_checks.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::deck::detail {
+namespace {
+
+std::string text(std::int64_t n) { return std::to_string(n); }
+
+/// "48 or 56": the multiples of `unit` on both sides of n.
+std::string nearest_multiples(std::int64_t n, std::int64_t unit) {
+  const std::int64_t below = n / unit * unit;
+  const std::string above = text(below + unit);
+  return below == 0 ? above : text(below) + " or " + above;
+}
+
+void check_missing_features(const Config& c, Findings& f) {
+  const auto only_one = [&](const char* name, std::int64_t degree, const char* what) {
+    const std::string key = std::string("parallel.") + name;
+    if (degree == 1 || !f.trusted({key})) return;
+    f.error({key}, std::string(what) + " parallelism does not exist in this version",
+            std::string(name) + " = 1", "dp and tp can be used");
+  };
+  only_one("pp", c.parallel.pp, "pipeline");
+  only_one("cp", c.parallel.cp, "context");
+  only_one("ep", c.parallel.ep, "expert");
+  if (c.parallel.zero_stage > 0 && f.trusted({"parallel.zero_stage"})) {
+    f.error({"parallel.zero_stage"}, "sharding over dp (ZeRO) does not exist in this version",
+            "zero_stage = 0");
+  }
+  if (c.parallel.tp_mode != TpMode::all_reduce && f.trusted({"parallel.tp_mode"})) {
+    f.error({"parallel.tp_mode"}, "tp_mode 'reduce_scatter' does not exist in this version",
+            "tp_mode = 'all_reduce'");
+  }
+  if (c.precision.reproducible != Reproducible::run && f.trusted({"precision.reproducible"})) {
+    f.error({"precision.reproducible"},
+            "runs that are the same on every grid, bit for bit, do not exist in this version",
+            "reproducible = 'run'");
+  }
+}
+
+void check_model(const Config& c, Findings& f) {
+  const ModelConfig& m = c.model;
+  const std::int64_t heads = m.num_attention_heads;
+  if (m.head_dim == 0 && f.trusted({"model.hidden_size", "model.num_attention_heads"}) &&
+      m.hidden_size % heads != 0) {
+    f.error({"model.hidden_size", "model.num_attention_heads"},
+            "hidden_size = " + text(m.hidden_size) + " does not divide into " + text(heads) +
+                " heads",
+            "a multiple of num_attention_heads: " + nearest_multiples(m.hidden_size, heads),
+            "or give head_dim");
+  }
+  const bool divides = m.head_dim > 0 || m.hidden_size % heads == 0;
+  const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.hidden_size / heads;
+  if (divides && f.trusted({"model.head_dim", "model.hidden_size", "model.num_attention_heads"}) &&
+      (head_dim % 2 != 0 || head_dim == 0)) {
+    f.error({"model.head_dim", "model.hidden_size"},
+            "head_dim = " + text(head_dim) + " is odd" +
+                (m.head_dim > 0 ? "" : " (hidden_size / num_attention_heads)"),
+            "an even width: the rotary embedding turns pairs");
+  }
+  const std::int64_t kv = m.num_key_value_heads;
+  if (kv > 0 && f.trusted({"model.num_key_value_heads", "model.num_attention_heads"}) &&
+      heads % kv != 0) {
+    std::int64_t below = std::min(kv, heads), above = kv;
+    while (heads % below != 0) --below;
+    while (above < heads && heads % above != 0) ++above;
+    const bool both = above <= heads && above > below && heads % above == 0;
+    f.error({"model.num_key_value_heads"},
+            "num_attention_heads = " + text(heads) + " is not a multiple of num_key_value_heads = " +
+                text(kv),
+            "a divisor of " + text(heads) + ": " + text(below) + (both ? " or " + text(above) : ""));
+  }
+}
+
+void check_parallel(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  const std::pair<const char*, std::int64_t> degrees[] = {
+      {"parallel.dp", p.dp}, {"parallel.tp", p.tp}, {"parallel.pp", p.pp}, {"parallel.cp", p.cp}};
+  std::vector<std::string> open;
+  for (const auto& [key, degree] : degrees) {
+    if (degree == 0) open.emplace_back(key);
+  }
+  if (open.size() > 1 && f.trusted(open)) {
+    std::string names;
+    for (const auto& key : open) names += (names.empty() ? "" : " and ") + key.substr(9);
+    std::rotate(open.begin(), open.begin() + 1, open.end());  // dp is open by default: blame the next
+    f.error(open, names + " are 0: the number of ranks gives only one of them",
+            "at most one degree of 0");
+  }
+  if (p.tp > c.model.num_attention_heads &&
+      f.trusted({"parallel.tp", "model.num_attention_heads"})) {
+    f.error({"parallel.tp", "model.num_attention_heads"},
+            "tp = " + text(p.tp) + ", but there are " + text(c.model.num_attention_heads) +
+                " attention heads; each rank of a tensor-parallel group needs one",
+            "tp <= " + text(c.model.num_attention_heads));
+  }
+  const auto too_narrow = [&](const char* key, std::int64_t width) {
+    if (width > 0 && p.tp > width && f.trusted({"parallel.tp", key})) {
+      f.error({"parallel.tp", key}, "tp = " + text(p.tp) + " is more than " + key + " = " +
+              text(width), "tp <= " + text(width));
+    }
+  };
+  too_narrow("model.intermediate_size", c.model.intermediate_size);
+  too_narrow("model.vocab_size", c.model.vocab_size);
+
+  std::string order = "-" + p.order + "-";
+  bool complete = p.order.size() == 11;
+  for (const char* axis : {"-tp-", "-cp-", "-pp-", "-dp-"}) {
+    complete = complete && order.find(axis) != std::string::npos;
+  }
+  if (!complete && f.trusted({"parallel.order"})) {
+    f.error({"parallel.order"}, deck::quoted(p.order) + " is no order of the grid's axes",
+            "tp, cp, pp and dp, each once, joined by '-', the innermost first: 'tp-cp-pp-dp'");
+  }
+}
+
+void check_run(const Config& c, Findings& f) {
+  if (f.trusted({"schedule.warmup_steps", "run.steps"}) &&
+      c.schedule.warmup_steps > c.run.steps) {
+    f.error({"schedule.warmup_steps"}, "warmup_steps = " + text(c.schedule.warmup_steps) +
+            " is more than the " + text(c.run.steps) + " steps of the run",
+            "at most " + text(c.run.steps));
+  } else if (f.trusted({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
+             c.schedule.warmup_steps + c.schedule.decay_steps > c.run.steps) {
+    f.error({"schedule.decay_steps"}, "warmup_steps + decay_steps = " +
+            text(c.schedule.warmup_steps + c.schedule.decay_steps) + " is more than the " +
+            text(c.run.steps) + " steps of the run",
+            "decay_steps <= " + text(c.run.steps - c.schedule.warmup_steps));
+  }
+  if (c.run.output_dir.empty()) {
+    f.error({"run.output_dir"}, "output_dir is empty", "a folder, for example 'run'");
+  }
+  if (f.trusted({"run.wall_time_limit", "run.wall_time_margin"}) && c.run.wall_time_limit > 0 &&
+      c.run.wall_time_margin >= c.run.wall_time_limit) {
+    f.error({"run.wall_time_margin", "run.wall_time_limit"},
+            "wall_time_margin is not less than wall_time_limit: no step could run",
+            "a margin below the limit");
+  }
+  if (c.data.path.empty() && f.trusted({"data.path"})) {
+    f.error({"data.path"}, "path is empty", "a token file");
+  }
+  const bool fraction = c.data.validation_fraction > 0;
+  if (fraction && !c.data.validation_path.empty() && f.trusted({"data.validation_fraction"})) {
+    f.error({"data.validation_fraction"},
+            "validation_path and validation_fraction exclude each other", "one of them");
+  }
+  if (c.data.validation_every > 0 && !fraction && c.data.validation_path.empty() &&
+      f.trusted({"data.validation_every", "data.validation_fraction"})) {
+    f.error({"data.validation_every"}, "there is no validation data",
+            "validation_path or validation_fraction");
+  }
+  if (c.checkpoint.resume.empty()) {
+    f.error({"checkpoint.resume"}, "resume is empty", "'auto', 'none' or the path of a checkpoint");
+  }
+}
+
+}  // namespace
+
+void Findings::add(std::size_t source, Diagnostic diagnostic) {
+  errors_ += diagnostic.severity == Severity::error ? 1 : 0;
+  found_[source].push_back(std::move(diagnostic));
+}
+
+void Findings::error(const std::vector<std::string>& keys, std::string message,
+                     std::string expected, std::string hint) {
+  Origin::Spot spot;
+  std::string name = keys.empty() ? "" : keys.front() + ": ";
+  for (const std::string& key : keys) {
+    const auto found = origin_.spots.find(key);
+    if (found == origin_.spots.end()) continue;
+    spot = found->second;
+    name.clear();
+    break;
+  }
+  add(spot.source, {Severity::error, spot.offset, spot.length, name + std::move(message),
+                    std::move(expected), std::move(hint)});
+}
+
+bool Findings::trusted(const std::vector<std::string>& keys) const {
+  return std::none_of(keys.begin(), keys.end(),
+                      [&](const std::string& key) { return distrusted_.count(key) > 0; });
+}
+
+std::string Findings::text() const {
+  std::string out;
+  for (std::size_t i = 0; i < found_.size(); ++i) out += format_all(origin_.sources[i], found_[i]);
+  return out;
+}
+
+void Findings::throw_errors() const {
+  if (errors_ == 0) return;
+  const std::string count = errors_ == 1 ? "1 error" : std::to_string(errors_) + " errors";
+  throw Error(ExitCode::deck_error, text() + count + " in the deck");
+}
+
+void check_batch(const Config& c, Findings& f) {
+  if (!f.trusted({"data.global_batch_size", "data.micro_batch_size", "parallel.dp"})) return;
+  const std::int64_t unit = c.data.micro_batch_size * std::max<std::int64_t>(c.parallel.dp, 1);
+  if (c.data.global_batch_size % unit == 0) return;
+  f.error({"data.global_batch_size"},
+          "global_batch_size = " + text(c.data.global_batch_size) +
+              " is not a multiple of micro_batch_size * dp = " + text(c.data.micro_batch_size) +
+              " * " + (c.parallel.dp > 0 ? text(c.parallel.dp) : "dp"),
+          nearest_multiples(c.data.global_batch_size, unit));
+}
+
+void check_config(const Config& config, Findings& findings) {
+  check_missing_features(config, findings);
+  check_model(config, findings);
+  check_parallel(config, findings);
+  check_run(config, findings);
+  check_batch(config, findings);
+}
+
+}  // namespace nanotron::deck::detail

@@ -1,0 +1,266 @@
+#include "nanotron/deck/parameters.hpp"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::deck {
+namespace {
+
+template <class E>
+using Spellings = std::vector<std::pair<std::string, E>>;
+
+const Spellings<TpMode>& spellings(TpMode) {
+  static const Spellings<TpMode> s = {{"all_reduce", TpMode::all_reduce},
+                                      {"reduce_scatter", TpMode::reduce_scatter}};
+  return s;
+}
+const Spellings<Backend>& spellings(Backend) {
+  static const Spellings<Backend> s = {
+      {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}};
+  return s;
+}
+const Spellings<Recompute>& spellings(Recompute) {
+  static const Spellings<Recompute> s = {{"none", Recompute::none},
+                                         {"selective", Recompute::selective},
+                                         {"full", Recompute::full}};
+  return s;
+}
+const Spellings<OptimizerName>& spellings(OptimizerName) {
+  static const Spellings<OptimizerName> s = {{"adamw", OptimizerName::adamw}};
+  return s;
+}
+const Spellings<ScheduleKind>& spellings(ScheduleKind) {
+  static const Spellings<ScheduleKind> s = {
+      {"constant", ScheduleKind::constant},     {"linear", ScheduleKind::linear},
+      {"cosine", ScheduleKind::cosine},         {"1-sqrt", ScheduleKind::one_minus_sqrt},
+      {"wsd", ScheduleKind::wsd},               {"inverse-sqrt", ScheduleKind::inverse_sqrt}};
+  return s;
+}
+const Spellings<DecayShape>& spellings(DecayShape) {
+  static const Spellings<DecayShape> s = {{"linear", DecayShape::linear},
+                                          {"1-sqrt", DecayShape::one_minus_sqrt},
+                                          {"cosine", DecayShape::cosine}};
+  return s;
+}
+const Spellings<Shuffle>& spellings(Shuffle) {
+  static const Spellings<Shuffle> s = {{"none", Shuffle::none}, {"global", Shuffle::global}};
+  return s;
+}
+const Spellings<Reproducible>& spellings(Reproducible) {
+  static const Spellings<Reproducible> s = {{"run", Reproducible::run},
+                                            {"layout", Reproducible::layout}};
+  return s;
+}
+const Spellings<Console>& spellings(Console) {
+  static const Spellings<Console> s = {{"progress", Console::progress}, {"quiet", Console::quiet}};
+  return s;
+}
+const Spellings<ScalarType>& spellings(ScalarType) {
+  static const Spellings<ScalarType> s = {{name_of(ScalarType::fp64), ScalarType::fp64},
+                                          {name_of(ScalarType::fp32), ScalarType::fp32},
+                                          {name_of(ScalarType::bf16), ScalarType::bf16}};
+  return s;
+}
+
+template <class T>
+constexpr ValueType value_type() {
+  if constexpr (std::is_same_v<T, std::int64_t>) return ValueType::integer;
+  if constexpr (std::is_same_v<T, double>) return ValueType::real;
+  if constexpr (std::is_same_v<T, bool>) return ValueType::logical;
+  return ValueType::string;
+}
+
+template <class T>
+Scalar to_scalar(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    for (const auto& [word, e] : spellings(T{})) {
+      if (e == value) return Scalar(word);
+    }
+    return Scalar(std::string());
+  } else {
+    return Scalar(value);
+  }
+}
+
+template <class T>
+T from_scalar(const Scalar& scalar) {
+  if constexpr (std::is_enum_v<T>) {
+    for (const auto& [word, e] : spellings(T{})) {
+      if (word == std::get<std::string>(scalar)) return e;
+    }
+    return T{};
+  } else {
+    return std::get<T>(scalar);
+  }
+}
+
+template <class G, class T>
+Parameter row_of(std::string group, std::string name, G Config::*in, T G::*member) {
+  Parameter p;
+  p.group = std::move(group);
+  p.name = std::move(name);
+  p.type = value_type<T>();
+  if constexpr (std::is_enum_v<T>) {
+    for (const auto& [word, e] : spellings(T{})) p.choices.push_back(word);
+  }
+  p.get = [=](const Config& c) { return to_scalar(c.*in.*member); };
+  p.set = [=](Config& c, const Scalar& s) { c.*in.*member = from_scalar<T>(s); };
+  return p;
+}
+
+/// A row being written: Row(...).at_least(1).unit("s").says("...").
+struct Row : Parameter {
+  explicit Row(Parameter p) : Parameter(std::move(p)) {}
+  Row&& needed() && { required = true; return std::move(*this); }
+  Row&& at_least(double x) && { range.least = x; return std::move(*this); }
+  Row&& at_most(double x) && { range.most = x; return std::move(*this); }
+  Row&& above(double x) && { range.least = x, range.least_open = true; return std::move(*this); }
+  Row&& below(double x) && { range.most = x, range.most_open = true; return std::move(*this); }
+  Row&& in(std::string u) && { unit = std::move(u); return std::move(*this); }
+  Parameter says(std::string s) && { sentence = std::move(s); return std::move(*this); }
+};
+
+#define KEY(group, name) \
+  Row(row_of(#group, #name, &Config::group, &decltype(Config::group)::name))
+
+// clang-format off
+std::vector<Parameter> run_rows() {
+  return {
+    KEY(run, title).says("A line of text for the logs and files of this run."),
+    KEY(run, seed).at_least(0).says("Seed of all random numbers: initial weights and data order."),
+    KEY(run, steps).needed().at_least(1).at_most(1e12).in("steps").says("Optimizer steps of the whole run; a resumed run goes on to this number."),
+    KEY(run, output_dir).says("Folder of everything that the run writes; made if it is missing."),
+    KEY(run, log_every).at_least(1).at_most(1e12).in("steps").says("Steps from one progress line to the next."),
+    KEY(run, wall_time_limit).at_least(0).in("s").says("Checkpoint and stop (exit code 75) before this much time is used; 0: no limit."),
+    KEY(run, wall_time_margin).at_least(0).in("s").says("Time kept free before wall_time_limit for the last checkpoint."),
+    KEY(run, max_nonfinite_steps).at_least(0).at_most(1e12).in("steps").says("Updates in a row that may be skipped because they are not finite, before exit code 70; 0: stop at the first."),
+  };
+}
+
+std::vector<Parameter> model_rows() {
+  return {
+    KEY(model, hidden_size).needed().at_least(1).at_most(1e8).says("Width of the residual stream."),
+    KEY(model, num_hidden_layers).needed().at_least(1).at_most(100000).says("Number of decoder layers."),
+    KEY(model, num_attention_heads).needed().at_least(1).at_most(1e6).says("Number of query heads."),
+    KEY(model, num_key_value_heads).at_least(0).at_most(1e6).says("Number of key and value heads, a divisor of num_attention_heads; 0: as many as query heads."),
+    KEY(model, head_dim).at_least(0).at_most(1e8).says("Width of one head, even; 0: hidden_size / num_attention_heads."),
+    KEY(model, intermediate_size).needed().at_least(1).at_most(1e8).says("Width of the feed-forward network."),
+    KEY(model, vocab_size).at_least(0).at_most(1e8).in("tokens").says("Size of the vocabulary; 0: as the token file says."),
+    KEY(model, rms_norm_eps).above(0).says("Added to the mean square inside RMSNorm."),
+    KEY(model, rope_theta).above(0).says("Base of the rotary embedding's wavelengths."),
+    KEY(model, tie_word_embeddings).says("Whether the output head uses the weights of the token embedding."),
+    KEY(model, qkv_bias).says("Whether query, key and value projections have a bias (Qwen2)."),
+    KEY(model, qk_norm).says("Whether queries and keys pass an RMSNorm per head (Qwen3)."),
+    KEY(model, initializer_range).above(0).says("Standard deviation of the initial weights."),
+  };
+}
+
+std::vector<Parameter> parallel_rows() {
+  return {
+    KEY(parallel, dp).at_least(0).at_most(1e6).in("ranks").says("Data-parallel degree; 0: what the number of ranks leaves."),
+    KEY(parallel, tp).at_least(0).at_most(1e6).in("ranks").says("Tensor-parallel degree, at most num_attention_heads; 0: what the number of ranks leaves."),
+    KEY(parallel, pp).at_least(0).at_most(1e6).in("ranks").says("Pipeline-parallel degree; only 1 in this version."),
+    KEY(parallel, cp).at_least(0).at_most(1e6).in("ranks").says("Context-parallel degree; only 1 in this version."),
+    KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a part of dp; only 1 in this version."),
+    KEY(parallel, order).says("Order of the grid's axes over the ranks, the innermost (on one node) first: tp, cp, pp and dp joined by '-'."),
+    KEY(parallel, tp_mode).says("How tensor-parallel partial sums are combined; only 'all_reduce' in this version."),
+    KEY(parallel, zero_stage).at_least(0).at_most(3).says("What is sharded over dp: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters; only 0 in this version."),
+    KEY(parallel, backend).says("Library of the collectives; 'auto': NCCL on GPUs of their own, MPI otherwise."),
+    KEY(parallel, bucket_mb).above(0).at_most(1e6).in("MB").says("Size of a bucket of gradients in the data-parallel all-reduce."),
+    KEY(parallel, overlap).says("Whether the data-parallel all-reduce starts while backward still runs."),
+    KEY(parallel, recompute).says("What backward computes again instead of keeping: nothing, the cheap parts of a layer, or whole layers."),
+  };
+}
+
+std::vector<Parameter> optimizer_rows() {
+  return {
+    KEY(optimizer, name).says("The optimizer."),
+    KEY(optimizer, learning_rate).at_least(0).says("Learning rate at the schedule's top."),
+    KEY(optimizer, beta1).at_least(0).below(1).says("Decay of the first moment."),
+    KEY(optimizer, beta2).at_least(0).below(1).says("Decay of the second moment."),
+    KEY(optimizer, eps).above(0).says("Added to the root of the second moment."),
+    KEY(optimizer, weight_decay).at_least(0).says("Decoupled weight decay; not applied to 1-D parameters."),
+    KEY(optimizer, clip_grad_norm).at_least(0).says("Largest global L2 norm of the gradient; 0: no clipping."),
+  };
+}
+
+std::vector<Parameter> schedule_rows() {
+  return {
+    KEY(schedule, kind).says("How the learning rate goes on after the warm-up."),
+    KEY(schedule, warmup_steps).at_least(0).at_most(1e12).in("steps").says("Steps in which the rate rises linearly from 0."),
+    KEY(schedule, decay_steps).at_least(0).at_most(1e12).in("steps").says("Steps of the decay; 0: all after the warm-up, for 'wsd' the last tenth of the run."),
+    KEY(schedule, min_lr_ratio).at_least(0).at_most(1).says("The lowest rate over the highest."),
+    KEY(schedule, decay_shape).says("Shape of the decay of 'wsd'."),
+  };
+}
+
+std::vector<Parameter> data_rows() {
+  return {
+    KEY(data, path).needed().says("Token file (HDF5) to train on."),
+    KEY(data, sequence_length).needed().at_least(1).at_most(1e9).in("tokens").says("Length of a training sequence."),
+    KEY(data, global_batch_size).needed().at_least(1).at_most(1e9).in("sequences").says("Sequences of one optimizer step over all ranks, a multiple of micro_batch_size * dp."),
+    KEY(data, micro_batch_size).at_least(1).at_most(1e9).in("sequences").says("Sequences that a rank computes at a time."),
+    KEY(data, shuffle).says("Order of the sequences: as in the file, or a permutation of the whole file anew for each epoch."),
+    KEY(data, validation_path).says("Token file of the validation data; empty: see validation_fraction."),
+    KEY(data, validation_fraction).at_least(0).below(1).says("Part at the end of the training file that is kept for validation."),
+    KEY(data, validation_every).at_least(0).at_most(1e12).in("steps").says("Steps from one validation to the next; 0: none."),
+    KEY(data, validation_batches).at_least(1).at_most(1e9).in("batches").says("Batches of global_batch_size sequences in one validation."),
+  };
+}
+
+std::vector<Parameter> other_rows() {
+  return {
+    KEY(precision, compute).says("Type of weights and activations in the computation; with 'bf16' the master weights, gradients and moments are fp32."),
+    KEY(precision, reproducible).says("Same numbers from the same deck on the same grid ('run') or on every grid ('layout'); only 'run' in this version."),
+    KEY(checkpoint, directory).says("Folder of the checkpoints; empty: <output_dir>/checkpoints."),
+    KEY(checkpoint, every_steps).at_least(0).at_most(1e12).in("steps").says("Steps from one checkpoint to the next; 0: none on the way."),
+    KEY(checkpoint, keep_last).at_least(0).at_most(1e9).says("How many checkpoints are kept; 0: all."),
+    KEY(checkpoint, resume).says("Where to start from: 'auto' the newest good checkpoint if there is one, 'none' from scratch, or the path of a checkpoint."),
+    KEY(checkpoint, at_end).says("Whether the last step writes a checkpoint."),
+    KEY(output, console).says("What the console shows: progress lines, or only warnings and the summary."),
+    KEY(output, metrics_every).at_least(1).at_most(1e12).in("steps").says("Steps from one row of metrics.h5 to the next."),
+    KEY(output, timers).says("Whether the time of each part of a step is shown at the end."),
+  };
+}
+// clang-format on
+#undef KEY
+
+std::vector<Parameter> all_rows() {
+  std::vector<Parameter> all;
+  for (auto rows : {run_rows, model_rows, parallel_rows, optimizer_rows, schedule_rows, data_rows,
+                    other_rows}) {
+    for (Parameter& p : rows()) all.push_back(std::move(p));
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Parameter>& parameters() {
+  static const std::vector<Parameter> table = all_rows();
+  return table;
+}
+
+const Parameter& parameter(const std::string& group, const std::string& name) {
+  for (const Parameter& p : parameters()) {
+    if (p.group == group && p.name == name) return p;
+  }
+  throw Error(ExitCode::system_error, "no parameter " + group + "." + name);
+}
+
+const std::vector<Group>& parameter_groups() {
+  static const std::vector<Group> groups = [] {
+    std::vector<Group> out;
+    for (const Parameter& p : parameters()) {
+      if (out.empty() || out.back().name != p.group) out.push_back({p.group, {}});
+      out.back().variables.push_back({p.name, p.type});
+    }
+    return out;
+  }();
+  return groups;
+}
+
+}  // namespace nanotron::deck

@@ -1,0 +1,171 @@
+// The parameter table as text: help, default deck, deck.nml, reference page.
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "nanotron/deck/parameters.hpp"
+
+namespace nanotron::deck {
+namespace {
+
+std::string number(double x) {
+  char buffer[32];
+  const auto result = std::to_chars(buffer, buffer + sizeof buffer, x);
+  return {buffer, result.ptr};
+}
+
+/// A bound of the table: short, and an integer where it bounds integers.
+std::string bound(const Parameter& p, double x) {
+  return p.type == ValueType::integer ? std::to_string(static_cast<std::int64_t>(x)) : number(x);
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(text.size(), width), ' ');
+  return text;
+}
+
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns) {
+  std::istringstream words(text);
+  std::string out(indent, ' ');
+  std::size_t used = indent;
+  for (std::string word; words >> word;) {
+    if (used > indent && used + 1 + word.size() > columns) {
+      out += "\n" + std::string(indent, ' ');
+      used = indent;
+    }
+    if (used > indent) out += ' ', ++used;
+    out += word;
+    used += word.size();
+  }
+  return out + "\n";
+}
+
+std::string type_word(const Parameter& p) {
+  switch (p.type) {
+    case ValueType::integer: return "integer";
+    case ValueType::real: return "real";
+    case ValueType::logical: return "logical";
+    case ValueType::string: return "string";
+  }
+  return "";
+}
+
+std::string default_word(const Parameter& p) {
+  return p.required ? "required" : spelled(p.get(Config{}));
+}
+
+std::string cell(std::string text) {  // '|' and '<' mean something in a Markdown table
+  std::string out;
+  for (char c : text) out += c == '|' ? "\\|" : c == '<' ? "&lt;" : std::string(1, c);
+  return out;
+}
+
+/// Every key, group by group, with `remark` behind the value.
+template <class Remark>
+std::string deck_text(const Config& config, Remark remark) {
+  std::string out, group;
+  for (const Parameter& p : parameters()) {
+    if (p.group != group) {
+      out += (group.empty() ? "&" : "/\n\n&") + p.group + "\n";
+      group = p.group;
+    }
+    const std::string line = "  " + padded(p.name, 19) + " = " + spelled(p.get(config));
+    const std::string comment = remark(p);
+    out += comment.empty() ? line + "\n" : padded(line, 40) + "  ! " + comment + "\n";
+  }
+  return out + "/\n";
+}
+
+}  // namespace
+
+std::string spelled(const Scalar& scalar) {
+  if (const auto* i = std::get_if<std::int64_t>(&scalar)) return std::to_string(*i);
+  if (const auto* b = std::get_if<bool>(&scalar)) return *b ? ".true." : ".false.";
+  if (const auto* x = std::get_if<double>(&scalar)) {
+    std::string text = number(*x);
+    if (text.find_first_of(".en") == std::string::npos) text += ".0";
+    return text;
+  }
+  std::string text = "'";
+  for (char c : std::get<std::string>(scalar)) text += c == '\'' ? "''" : std::string(1, c);
+  return text + "'";
+}
+
+std::string legal_values(const Parameter& p) {
+  if (!p.choices.empty()) {
+    std::string out;
+    for (const std::string& c : p.choices) out += (out.empty() ? "'" : " | '") + c + "'";
+    return out;
+  }
+  if (p.type == ValueType::logical) return ".true. | .false.";
+  if (p.type == ValueType::string) return "";
+  const bool low = p.range.least > -std::numeric_limits<double>::infinity();
+  const bool high = p.range.most < std::numeric_limits<double>::infinity();
+  if (low && high) {
+    return bound(p, p.range.least) + (p.range.least_open ? " < x" : " <= x") +
+           (p.range.most_open ? " < " : " <= ") + bound(p, p.range.most);
+  }
+  if (low) return (p.range.least_open ? "> " : ">= ") + bound(p, p.range.least);
+  if (high) return (p.range.most_open ? "< " : "<= ") + bound(p, p.range.most);
+  return "";
+}
+
+std::string parameters_help() {
+  std::string out = "The deck is a Fortran namelist file. Its groups and keys, with the defaults:\n";
+  std::string group;
+  for (const Parameter& p : parameters()) {
+    if (p.group != group) out += "\n&" + p.group + "\n";
+    group = p.group;
+    const std::string unit = p.unit.empty() ? "" : "  [" + p.unit + "]";
+    const std::string legal = legal_values(p);
+    out += "  " + padded(p.name, 20) + padded(default_word(p), 16) + " " + legal + unit + "\n";
+    out += wrapped(p.sentence, 6, 100);
+  }
+  return out;
+}
+
+std::string default_deck() {
+  const std::string head =
+      "! Every key with its default. Keys marked 'required' have none: the value shown is an example.\n";
+  return head + deck_text(Config{}, [](const Parameter& p) {
+           const std::string legal = legal_values(p);
+           std::string text = p.required ? "required" : "";
+           if (!p.unit.empty()) text += (text.empty() ? "" : "; ") + p.unit;
+           if (!legal.empty()) text += (text.empty() ? "" : "; ") + legal;
+           return text;
+         });
+}
+
+std::string canonical_deck(const Config& config) {
+  return "! The deck of this run, complete. Keys that are not at their default are marked.\n" +
+         deck_text(config, [&](const Parameter& p) -> std::string {
+           const Scalar standard = p.get(Config{});
+           if (p.required) return "set: required";
+           return p.get(config) == standard ? "" : "set: default " + spelled(standard);
+         });
+}
+
+std::string parameters_markdown() {
+  std::string out =
+      "# Input parameters\n\n"
+      "<!-- Made by `nanotron_hpc --parameters-markdown`; edit src/deck/parameters.cpp instead. -->\n\n"
+      "The deck is a Fortran namelist file: groups `&name ... /` of `key = value`, comments after `!`,\n"
+      "names in any case. A wrong deck ends the run with exit code 78 and all of its mistakes.\n"
+      "`nanotron_hpc --check deck` reads a deck and stops; `--set group.key=value` replaces a value;\n"
+      "`--print-defaults` writes a deck of all keys. How this differs from a Fortran program's `read`\n"
+      "is in [deck_differences.md](deck_differences.md).\n";
+  std::string group;
+  for (const Parameter& p : parameters()) {
+    if (p.group != group) {
+      out += "\n## &" + p.group + "\n\n| Key | Type | Default | Legal | Unit | Meaning |\n";
+      out += "|---|---|---|---|---|---|\n";
+      group = p.group;
+    }
+    const std::string standard = p.required ? "required" : "`" + spelled(p.get(Config{})) + "`";
+    out += "| `" + p.name + "` | " + type_word(p) + " | " + cell(standard) + " | " +
+           cell(legal_values(p)) + " | " + p.unit + " | " + cell(p.sentence) + " |\n";
+  }
+  return out;
+}
+
+}  // namespace nanotron::deck
