@@ -10,7 +10,7 @@ set(NANOTRON_CXX_OPTIONS -Wall -Wextra -fno-math-errno -fno-trapping-math -ffp-c
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False alarms of GCC 12 on std::string and its own AVX-512 headers (GCC bugs 105651, 105593).
   list(APPEND NANOTRON_CXX_OPTIONS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
-    -Wno-maybe-uninitialized)
+    -Wno-maybe-uninitialized -Wno-uninitialized)
 endif()
 if(NANOTRON_ARCH)
   list(APPEND NANOTRON_CXX_OPTIONS "-march=${NANOTRON_ARCH}")
