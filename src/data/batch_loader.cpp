@@ -62,15 +62,14 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const
   first_sequence_ = sequences_of(data, file, split).first;
 }
 
-std::uint64_t BatchLoader::load(index_t step, index_t micro_batch, std::int32_t* inputs,
+std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                                 std::int32_t* targets) {
-  NANOTRON_REQUIRE(step >= 0 && micro_batch >= 0 && micro_batch < micro_batches(),
-                   "step {}, micro-batch {} of {}", step, micro_batch, micro_batches());
-  const index_t first_sample =
-      step * global_batch_size_ + first_of_rank_ + micro_batch * micro_batch_size_;
+  NANOTRON_REQUIRE(first_sample >= 0 && micro_batch >= 0 && micro_batch < micro_batches(),
+                   "sample {}, micro-batch {} of {}", first_sample, micro_batch, micro_batches());
+  const index_t first_here = first_sample + first_of_rank_ + micro_batch * micro_batch_size_;
   std::uint64_t hash = 0;
   for (index_t j = 0; j < micro_batch_size_; ++j) {
-    const index_t sample = first_sample + j;
+    const index_t sample = first_here + j;
     const index_t sequence = first_sequence_ + order_.sequence_of(sample);
     file_.read(sequence * sequence_length_, sequence_length_ + 1, tokens_.data());
     hash += token_hash(sample, tokens_);

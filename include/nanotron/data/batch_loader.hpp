@@ -1,6 +1,6 @@
 #pragma once
 
-// From (step, dp rank, micro-batch) to inputs and targets on the host.
+// From (global sample, dp rank, micro-batch) to inputs and targets on the host.
 
 #include <cstdint>
 #include <vector>
@@ -19,7 +19,7 @@ enum class Split {
 };
 
 /// Sequence k of a file has inputs tokens[k*S .. k*S+S-1] and targets tokens[k*S+1 .. k*S+S], S =
-/// sequence_length. Step t uses samples t*GBS + i, i in [0, GBS); of these dp rank r takes the
+/// sequence_length. A step uses the GBS samples behind a cursor; of these dp rank r takes the
 /// block i in [r*GBS/dp, (r+1)*GBS/dp), and micro-batch m of it the next micro_batch_size. Not
 /// collective; the ranks of one tp group each read the same. Nothing is allocated after
 /// construction.
@@ -39,10 +39,10 @@ class BatchLoader {
   index_t micro_batches() const { return per_rank_ / micro_batch_size_; }
 
   /// Fills inputs and targets, each (micro_batch_size, sequence_length) row-major, with micro-batch
-  /// `micro_batch` of step `step` (both from 0). Steps past the end of the data go on into the next
-  /// epoch. Returns the sum of the token hashes of its samples; summed mod 2^64 over micro-batches
+  /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`; samples
+  /// past the end of the data go on into the next epoch. Returns the sum of the token hashes of its samples; summed mod 2^64 over micro-batches
   /// and dp ranks that is the hash of the step.
-  std::uint64_t load(index_t step, index_t micro_batch, std::int32_t* inputs,
+  std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                      std::int32_t* targets);
 
  private:

@@ -1,0 +1,174 @@
+// ranks: 1
+#include "nanotron/data/batch_loader.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <new>
+#include <set>
+
+#include "support/world.hpp"
+#include "unit/data/scratch.hpp"
+#include "unit/data/token_file_maker.hpp"
+
+namespace {
+std::atomic<long> allocations{0};
+}
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace nanotron::data {
+namespace {
+
+using test::expect_error;
+using test::Scratch;
+
+constexpr std::uint32_t vocab_size = 251;
+
+deck::DataConfig data_config(index_t sequence, index_t global_batch, index_t micro_batch,
+                             deck::Shuffle shuffle) {
+  deck::DataConfig data;
+  data.sequence_length = sequence;
+  data.global_batch_size = global_batch;
+  data.micro_batch_size = micro_batch;
+  data.shuffle = shuffle;
+  return data;
+}
+
+struct StepOutcome {
+  std::uint64_t hash = 0;
+  std::vector<std::int32_t> inputs, targets;  // in the order of the samples
+};
+
+StepOutcome run_step(const deck::DataConfig& data, const TokenFile& file, index_t step, int dp) {
+  StepOutcome result;
+  const auto size = static_cast<std::size_t>(data.micro_batch_size * data.sequence_length);
+  for (int r = 0; r < dp; ++r) {
+    BatchLoader loader(data, 77, file, Split::training, r, dp);
+    std::vector<std::int32_t> inputs(size), targets(size);
+    for (index_t m = 0; m < loader.micro_batches(); ++m) {
+      result.hash += loader.load(step * data.global_batch_size, m, inputs.data(), targets.data());
+      result.inputs.insert(result.inputs.end(), inputs.begin(), inputs.end());
+      result.targets.insert(result.targets.end(), targets.begin(), targets.end());
+    }
+  }
+  return result;
+}
+
+TEST(BatchLoader, UnshuffledFollowsTheContract) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 10 * 8 + 1, vocab_size);
+  const TokenFile file(scratch / "tokens.h5");
+  const auto tokens = test::sample_tokens(81, vocab_size);
+  const auto data = data_config(8, 4, 2, deck::Shuffle::none);
+  BatchLoader loader(data, 1, file, Split::training, 1, 2);
+  EXPECT_EQ(loader.number_of_sequences(), 10);
+  EXPECT_EQ(loader.number_of_batches(), 2);
+  EXPECT_EQ(loader.micro_batches(), 1);
+  std::vector<std::int32_t> inputs(16), targets(16);
+  for (index_t step = 0; step < 6; ++step) {
+    loader.load(step * 4, 0, inputs.data(), targets.data());
+    for (index_t j = 0; j < 2; ++j)
+      for (index_t s = 0; s < 8; ++s) {
+        const index_t sequence = (step * 4 + 2 + j) % 10;
+        ASSERT_EQ(inputs[std::size_t(j * 8 + s)], int(tokens[std::size_t(sequence * 8 + s)]));
+        ASSERT_EQ(targets[std::size_t(j * 8 + s)], int(tokens[std::size_t(sequence * 8 + s + 1)]));
+      }
+  }
+}
+
+TEST(BatchLoader, TheGridDoesNotChangeWhatAStepSees) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 16 * 101 + 5, vocab_size);
+  const TokenFile file(scratch / "tokens.h5");
+  std::set<std::uint64_t> hashes;
+  for (const index_t step : {0, 3, 8, 9, 40}) {
+    const auto serial = run_step(data_config(16, 12, 12, deck::Shuffle::global), file, step, 1);
+    hashes.insert(serial.hash);
+    for (const int dp : {1, 2, 3, 4, 6, 12})
+      for (const index_t micro : {1, 2, 3, 4, 6}) {
+        if (12 % (dp * micro) != 0) continue;
+        const auto other =
+            run_step(data_config(16, 12, micro, deck::Shuffle::global), file, step, dp);
+        EXPECT_EQ(other.hash, serial.hash);
+        EXPECT_EQ(other.inputs, serial.inputs);
+        EXPECT_EQ(other.targets, serial.targets);
+      }
+  }
+  EXPECT_EQ(hashes.size(), 5u);
+}
+
+// Even when the batch does not divide the data, each epoch has every sequence once.
+TEST(BatchLoader, NothingIsLostOrRepeatedInAnEpoch) {
+  const Scratch scratch(test::world());
+  {
+    const hdf5::File file = test::new_file(scratch / "tokens.h5");
+    std::vector<std::uint32_t> tokens(4 * 35 + 1);
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = std::uint32_t(i / 4);
+    test::put(file.id(), "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT32, tokens, {tokens.size()});
+  }
+  const TokenFile file(scratch / "tokens.h5");
+  const auto data = data_config(4, 6, 3, deck::Shuffle::global);
+  std::map<std::int32_t, int> count;
+  for (index_t step = 0; step < 35; ++step) {  // 6 epochs of 35 sequences
+    const auto outcome = run_step(data, file, step, 2);
+    for (std::size_t i = 0; i < outcome.inputs.size(); i += 4) ++count[outcome.inputs[i]];
+  }
+  EXPECT_EQ(count.size(), 35u);
+  for (const auto& [sequence, times] : count) EXPECT_EQ(times, 6) << sequence;
+}
+
+TEST(BatchLoader, ValidationIsTheEndOfTheFile) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 8 * 40 + 1, vocab_size);
+  const TokenFile file(scratch / "tokens.h5");
+  auto data = data_config(8, 4, 2, deck::Shuffle::global);
+  data.validation_fraction = 0.25;
+  const BatchLoader training(data, 1, file, Split::training, 0, 1);
+  BatchLoader validation(data, 1, file, Split::validation, 0, 1);
+  EXPECT_EQ(training.number_of_sequences(), 30);
+  EXPECT_EQ(validation.number_of_sequences(), 10);
+  EXPECT_EQ(validation.number_of_batches(), 2);
+  std::vector<std::int32_t> inputs(16), targets(16);
+  validation.load(0, 0, inputs.data(), targets.data());
+  EXPECT_EQ(inputs[0], int(test::sample_tokens(321, vocab_size)[30 * 8]));
+  data.validation_path = "another file";
+  EXPECT_EQ(BatchLoader(data, 1, file, Split::validation, 0, 1).number_of_sequences(), 40);
+  EXPECT_EQ(BatchLoader(data, 1, file, Split::training, 0, 1).number_of_sequences(), 40);
+}
+
+TEST(BatchLoader, RefusesTooLittleDataAndUnevenBatches) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 8 * 4, vocab_size);  // one token short of 4
+  const TokenFile file(scratch / "tokens.h5");
+  auto data = data_config(8, 4, 2, deck::Shuffle::none);
+  expect_error(ExitCode::data_error, "3 sequences",
+               [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
+  expect_error(ExitCode::data_error, "validation data",
+               [&] { BatchLoader(data, 1, file, Split::validation, 0, 1); });
+  data.global_batch_size = 3;
+  expect_error(ExitCode::deck_error, "divide",
+               [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
+}
+
+TEST(BatchLoader, AllocatesNothingWhenLoading) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 64 * 100 + 1, vocab_size);
+  const TokenFile file(scratch / "tokens.h5");
+  BatchLoader loader(data_config(64, 8, 4, deck::Shuffle::global), 1, file, Split::training, 0, 1);
+  std::vector<std::int32_t> inputs(256), targets(256);
+  const long before = allocations;
+  for (index_t step = 0; step < 50; ++step)
+    for (index_t m = 0; m < 2; ++m) loader.load(step * 8, m, inputs.data(), targets.data());
+  EXPECT_EQ(allocations - before, 0);
+}
+
+}  // namespace
+}  // namespace nanotron::data
