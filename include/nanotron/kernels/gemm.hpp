@@ -34,7 +34,7 @@ void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, 
 template <class T>
 std::size_t gemm_workspace_bytes(index_t m, index_t n, index_t k);
 
-// Many small products of one shape, where the pointers lie in MemorySpace:
+// Many small products of one shape, where the arrays of pointers lie in MemorySpace too:
 //   C_i = alpha op(A_i) op(B_i) + beta C_i      i < count
 struct BatchedShape {
   Op op_a = Op::none, op_b = Op::none;
@@ -44,8 +44,8 @@ struct BatchedShape {
 };
 
 template <class T, class C>
-void gemm_batched(Device& device, const BatchedShape& shape, Vector<const T*> a, Vector<const T*> b,
-                  Vector<C*> c, index_t count);
+void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b,
+                  C* const* c, index_t count);
 
 // What multiplies here, for provenance and benchmarks: "oneDNN AMX", "oneDNN AVX512_BF16", "OpenBLAS ...".
 template <class T>

@@ -1,0 +1,29 @@
+#pragma once
+
+// What attention.cpp asks of the machine: attention_host.cpp (tiles in cache) or attention_cuda.cpp (batched
+// products).
+
+#include "nanotron/kernels/attention.hpp"
+
+namespace nanotron::kernels::detail {
+
+template <class T>
+struct AttentionGradients {
+  MatrixRef<const T> q, k, v, out, dout;
+  Vector<const master_t<T>> lse;
+  MatrixRef<T> dq, dk, dv;  // overwritten
+};
+
+template <class T>
+void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
+                 MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse,
+                 Vector<std::byte> workspace);
+
+template <class T>
+void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& tensors,
+                  Vector<std::byte> workspace);
+
+template <class T>
+std::size_t workspace_bytes(const AttentionShape& shape);
+
+}  // namespace nanotron::kernels::detail

@@ -1,0 +1,191 @@
+#include "nanotron/kernels/elementwise.hpp"
+
+#include <cmath>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/loop.hpp"
+
+namespace nanotron::kernels {
+namespace {
+
+constexpr index_t pieces = on_host ? 16 : 128;  // of rows, see rms_norm.cpp
+
+template <class T>
+NANOTRON_FUNCTION T of_double(double value) {
+  if constexpr (std::is_same_v<T, bf16>) return bf16(static_cast<float>(value));
+  else return static_cast<T>(value);
+}
+
+// Reduces f(row, i) over `rows` rows into a Kokkos scalar, row by row in order on the host.
+template <class R, class F>
+R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f) {
+  R result = 0;
+  if constexpr (on_host) {
+    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
+    Kokkos::parallel_reduce(
+        label, Policy(device.exec(), 0, rows),
+        [=](const index_t i, R& sum) { sum += f(HostRow{}, i); }, result);
+  } else {
+    using Policy = Kokkos::TeamPolicy<ExecutionSpace>;
+    Kokkos::parallel_reduce(
+        label, Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
+        KOKKOS_LAMBDA(const Policy::member_type& team, R& sum) {
+          const R part = f(TeamRow{team}, team.league_rank());
+          Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
+        },
+        result);
+  }
+  return result;
+}
+
+constexpr index_t reduction_piece = 16384;  // elements summed by one row of sum_of_rows
+
+}  // namespace
+
+template <class T>
+void fill(Device& device, Vector<T> x, double value) {
+  const Region region(device.timers(), "fill");
+  T* const data = x.data();
+  const T element = of_double<T>(value);
+  for_each_element(
+      device, "fill", static_cast<index_t>(x.extent(0)),
+      KOKKOS_LAMBDA(const index_t i) { data[i] = element; });
+}
+
+template <class T>
+void add(Device& device, Vector<const T> x, Vector<T> y) {
+  const Region region(device.timers(), "add");
+  using M = master_t<T>;
+  NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "add: {} elements to {}", x.extent(0), y.extent(0));
+  const T* const from = x.data();
+  T* const to = y.data();
+  for_each_element(
+      device, "add", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        to[i] = static_cast<T>(static_cast<M>(to[i]) + static_cast<M>(from[i]));
+      });
+}
+
+template <class T>
+void accumulate(Device& device, Vector<const T> x, Vector<master_t<T>> y) {
+  const Region region(device.timers(), "accumulate");
+  using M = master_t<T>;
+  NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "accumulate: {} elements to {}", x.extent(0),
+                   y.extent(0));
+  const T* const from = x.data();
+  M* const to = y.data();
+  for_each_element(
+      device, "accumulate", static_cast<index_t>(x.extent(0)),
+      KOKKOS_LAMBDA(const index_t i) { to[i] += static_cast<M>(from[i]); });
+}
+
+template <class T>
+void scale(Device& device, Vector<T> x, double factor) {
+  const Region region(device.timers(), "scale");
+  using M = master_t<T>;
+  T* const data = x.data();
+  const M by = static_cast<M>(factor);
+  for_each_element(
+      device, "scale", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        data[i] = static_cast<T>(static_cast<M>(data[i]) * by);
+      });
+}
+
+template <class T>
+void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
+  const Region region(device.timers(), "bias_add");
+  using M = master_t<T>;
+  for_each_row(
+      device, "bias_add", y.rows, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        T* const target = y.data + i * y.leading;
+        const M* const b = bias.data();
+        row.for_each(y.columns, [=](const index_t c) {
+          target[c] = static_cast<T>(static_cast<M>(target[c]) + b[c]);
+        });
+      });
+}
+
+template <class T>
+void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
+                   Vector<master_t<T>> workspace) {
+  const Region region(device.timers(), "bias_backward");
+  using M = master_t<T>;
+  const index_t width = dy.columns;
+  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= pieces * width,
+                   "bias_backward: workspace of {}, needs {}", workspace.extent(0), pieces * width);
+  M* const partial = workspace.data();
+  const index_t count = (dy.rows + pieces - 1) / pieces;
+  for_each_row(
+      device, "bias_backward", pieces, KOKKOS_LAMBDA(const Row& row, const index_t piece) {
+        M* const sums = partial + piece * width;
+        row.for_each(width, [=](const index_t c) { sums[c] = 0; });
+        const index_t end = dy.rows < (piece + 1) * count ? dy.rows : (piece + 1) * count;
+        for (index_t i = piece * count; i < end; ++i) {
+          const T* const source = dy.data + i * dy.leading;
+          row.for_each(width, [=](const index_t c) { sums[c] += static_cast<M>(source[c]); });
+        }
+      });
+  M* const out = dbias.data();
+  for_each_element(
+      device, "bias_sums", width, KOKKOS_LAMBDA(const index_t c) {
+        M sum = 0;
+        for (index_t piece = 0; piece < pieces; ++piece) sum += partial[piece * width + c];
+        out[c] += sum;
+      });
+}
+
+index_t bias_workspace_size(index_t columns) { return pieces * columns; }
+
+template <class M>
+double sum_of_squares(Device& device, Vector<const M> x) {
+  const Region region(device.timers(), "sum_of_squares");
+  const index_t n = static_cast<index_t>(x.extent(0));
+  const M* const data = x.data();
+  return sum_of_rows<double>(
+      device, "sum_of_squares", (n + reduction_piece - 1) / reduction_piece,
+      KOKKOS_LAMBDA(const Row& row, const index_t piece) {
+        const M* const part = data + piece * reduction_piece;
+        const index_t left = n - piece * reduction_piece;
+        return row.template sum<double>(left < reduction_piece ? left : reduction_piece,
+                                        [=](const index_t i) {
+                                          const double value = static_cast<double>(part[i]);
+                                          return value * value;
+                                        });
+      });
+}
+
+template <class T>
+std::int64_t count_nonfinite(Device& device, Vector<const T> x) {
+  const Region region(device.timers(), "count_nonfinite");
+  using M = master_t<T>;
+  const index_t n = static_cast<index_t>(x.extent(0));
+  const T* const data = x.data();
+  return sum_of_rows<std::int64_t>(
+      device, "count_nonfinite", (n + reduction_piece - 1) / reduction_piece,
+      KOKKOS_LAMBDA(const Row& row, const index_t piece) {
+        const T* const part = data + piece * reduction_piece;
+        const index_t left = n - piece * reduction_piece;
+        // x - x is 0 for finite x and not a number otherwise.
+        return static_cast<std::int64_t>(row.template sum<std::int32_t>(
+            left < reduction_piece ? left : reduction_piece, [=](const index_t i) {
+              const M value = static_cast<M>(part[i]);
+              return value - value == M(0) ? 0 : 1;
+            }));
+      });
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                       \
+  template void fill<T>(Device&, Vector<T>, double);                                                  \
+  template void add<T>(Device&, Vector<const T>, Vector<T>);                                          \
+  template void accumulate<T>(Device&, Vector<const T>, Vector<master_t<T>>);                         \
+  template void scale<T>(Device&, Vector<T>, double);                                                 \
+  template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);                        \
+  template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>); \
+  template std::int64_t count_nonfinite<T>(Device&, Vector<const T>);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+template double sum_of_squares<double>(Device&, Vector<const double>);
+template double sum_of_squares<float>(Device&, Vector<const float>);
+
+}  // namespace nanotron::kernels

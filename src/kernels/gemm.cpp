@@ -1,0 +1,51 @@
+#include "nanotron/kernels/gemm.hpp"
+
+#include "gemm_backend.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/loop.hpp"
+
+namespace nanotron::kernels {
+namespace {
+
+// C = beta C, for products without a term.
+template <class C>
+void scale_only(Device& device, double beta, MatrixRef<C> c) {
+  using M = master_t<C>;
+  const M factor = static_cast<M>(beta);
+  for_each_row(
+      device, "gemm_scale", c.rows, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        C* const target = c.data + i * c.leading;
+        row.for_each(c.columns, [=](const index_t j) {
+          target[j] = factor == M(0) ? C(0.0f) : static_cast<C>(static_cast<M>(target[j]) * factor);
+        });
+      });
+}
+
+}  // namespace
+
+template <class T, class C>
+void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b,
+          double beta, MatrixRef<C> c) {
+  const Region region(device.timers(), "gemm");
+  const index_t m = op_a == Op::none ? a.rows : a.columns;
+  const index_t k = op_a == Op::none ? a.columns : a.rows;
+  const index_t n = op_b == Op::none ? b.columns : b.rows;
+  NANOTRON_REQUIRE(k == (op_b == Op::none ? b.rows : b.columns) && c.rows == m && c.columns == n,
+                   "gemm: op(A) is {} x {}, op(B) is {} x {}, C is {} x {}", m, k,
+                   op_b == Op::none ? b.rows : b.columns, n, c.rows, c.columns);
+  if (m == 0 || n == 0) return;
+  if (k == 0) return scale_only(device, beta, c);
+  const detail::Product p{op_a, op_b, m, n, k, a.leading, b.leading, c.leading, alpha, beta};
+  detail::multiply<T, C>(device, p, a.data, b.data, c.data);
+}
+
+#define NANOTRON_INSTANTIATE(T, C)                                                                \
+  template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, double, \
+                           MatrixRef<C>);
+NANOTRON_INSTANTIATE(double, double)
+NANOTRON_INSTANTIATE(float, float)
+NANOTRON_INSTANTIATE(bf16, bf16)
+NANOTRON_INSTANTIATE(bf16, float)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::kernels

@@ -1,0 +1,21 @@
+#pragma once
+
+// What gemm.cpp asks of the library in use: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp (cuBLASLt).
+
+#include "nanotron/kernels/gemm.hpp"
+
+namespace nanotron::kernels::detail {
+
+// Extents are above zero and fit the operands.
+struct Product {
+  Op op_a = Op::none, op_b = Op::none;
+  index_t m = 0, n = 0, k = 0;
+  index_t leading_a = 0, leading_b = 0, leading_c = 0;
+  double alpha = 1, beta = 0;
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+template <class T, class C>
+void multiply(Device& device, const Product& product, const T* a, const T* b, C* c);
+
+}  // namespace nanotron::kernels::detail
