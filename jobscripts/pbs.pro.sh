@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+#PBS -N nanotron
+#PBS -j oe
+#PBS -r n
+#PBS -l walltime=04:00:00
+#
+# CPU nodes: one rank per core. Give the cores of one of your nodes.
+#PBS -l select=2:ncpus=64:mpiprocs=64
+#
+# GPU nodes: one rank per GPU, instead of the line above.
+##PBS -l select=2:ncpus=64:mpiprocs=4:ngpus=4
+
+# A training job for PBS Pro or OpenPBS that goes on by itself until run%steps is reached:
+#
+#   qsub -v DECK=input.deck jobscripts/pbs.pro.sh
+#
+# The program is told the time that is left (run%wall_time_limit), stops in time for a last checkpoint
+# with exit code 75, and the job submits its successor. PBS itself gives a job only a few seconds
+# between SIGTERM and SIGKILL.
+#
+#   DECK           the deck, required; paths are relative to where qsub was called
+#   OPTIONS        options of nanotron_hpc, separated by blanks
+#   PROGRAM        the program (build/release/bin/nanotron_hpc)
+#   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh)
+#   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (50)
+set -uo pipefail
+
+cd "${PBS_O_WORKDIR:-.}" || exit 71
+if [ -z "${DECK:-}" ]; then
+  echo "usage: qsub -v DECK=input.deck jobscripts/pbs.pro.sh" >&2
+  exit 78
+fi
+program="${PROGRAM:-build/release/bin/nanotron_hpc}"
+script="${JOB_SCRIPT:-jobscripts/pbs.pro.sh}"
+restarts="${RESTARTS:-0}"
+
+# The modules the program was built with belong here:
+# module load gcc openmpi hdf5-parallel
+
+# A rank per core (or per GPU) with one thread.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OPENBLAS_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+
+# The walltime asked for, less what this job has used so far; PBS writes it as HH:MM:SS.
+left=""
+asked="$(qstat -f "$PBS_JOBID" | sed -n 's/^ *Resource_List\.walltime = //p')"
+if [[ "$asked" =~ ^([0-9]+):([0-9]+):([0-9]+)$ ]]; then
+  left=$((10#${BASH_REMATCH[1]} * 3600 + 10#${BASH_REMATCH[2]} * 60 + 10#${BASH_REMATCH[3]} - SECONDS))
+fi
+limit=()
+# run%wall_time_margin (60 s unless the deck says more) has to hold one step and one checkpoint.
+if [ -n "$left" ]; then limit=(--set "run.wall_time_limit=$left"); fi
+echo "job $PBS_JOBID, restart $restarts: ${left:-no limit of} seconds left"
+
+ranks="$(wc -l < "$PBS_NODEFILE")"
+# shellcheck disable=SC2086  # OPTIONS is a list
+mpiexec -np "$ranks" --hostfile "$PBS_NODEFILE" \
+  "$program" ${limit[@]+"${limit[@]}"} ${OPTIONS:-} "$DECK"
+status=$?
+
+case $status in
+  0) echo "finished" ;;
+  75)
+    if [ "$restarts" -ge "${MAX_RESTARTS:-50}" ]; then
+      echo "stopped early after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2
+      exit 75
+    fi
+    export RESTARTS=$((restarts + 1))
+    echo "stopped early: submitting the next job"
+    # Held until this one has ended, so that two never write into one run directory.
+    qsub -W depend=afterany:"$PBS_JOBID" -V "$script"
+    ;;
+  *) echo "failed with exit code $status: not submitted again (README.md, exit codes)" >&2 ;;
+esac
+exit "$status"

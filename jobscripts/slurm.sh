@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=nanotron
+#SBATCH --output=%x-%j.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --time=04:00:00
+#SBATCH --signal=USR1@300
+#
+# CPU nodes: one rank per core. Give the cores of one of your nodes.
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=64
+#SBATCH --cpus-per-task=1
+#SBATCH --hint=nomultithread
+#
+# GPU nodes: one rank per GPU, instead of the four lines above.
+##SBATCH --nodes=2
+##SBATCH --ntasks-per-node=4
+##SBATCH --gpus-per-node=4
+##SBATCH --cpus-per-task=16
+
+# A training job that goes on by itself until run%steps is reached:
+#
+#   sbatch jobscripts/slurm.sh input.deck [<option of nanotron_hpc>...]
+#
+# It stops in time for a last checkpoint and puts itself into the queue again. Twice secured: the
+# program is told the time that is left (run%wall_time_limit), and Slurm sends it SIGUSR1 300 s before
+# the end. Without "B:" in --signal the signal goes to the steps of srun, which is where it is wanted.
+#
+#   PROGRAM        the program (build/release/bin/nanotron_hpc)
+#   MPI_TYPE       how srun starts MPI (pmix); see srun --mpi=list
+#   MAX_RESTARTS   give up after so many requeues (50)
+set -uo pipefail
+
+if [ $# -lt 1 ]; then
+  echo "usage: sbatch jobscripts/slurm.sh input.deck [<option of nanotron_hpc>...]" >&2
+  exit 78
+fi
+# In a job, Slurm has copied this script elsewhere: the job begins where sbatch was called.
+cd "${SLURM_SUBMIT_DIR:-.}" || exit 71
+program="${PROGRAM:-build/release/bin/nanotron_hpc}"
+max_restarts="${MAX_RESTARTS:-50}"
+
+# The modules the program was built with belong here:
+# module load gcc openmpi hdf5-parallel
+
+# A rank per core: more threads would only share its core. For ranks with several cores each, give
+# --cpus-per-task and the BLAS will use them.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"
+export OPENBLAS_NUM_THREADS="$OMP_NUM_THREADS"
+if [ -n "${SLURM_GPUS_ON_NODE:-}" ]; then export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1; fi
+
+# seconds_of D-HH:MM:SS | HH:MM:SS | MM:SS | SS; nothing for UNLIMITED and the like
+seconds_of() {
+  [[ "$1" =~ ^(([0-9]+)-)?([0-9]+:){0,2}[0-9]+$ ]] || return 0
+  local days=0 clock="$1" hours=0 minutes=0 seconds=0 fields
+  if [[ "$clock" == *-* ]]; then days="${clock%%-*}" clock="${clock#*-}"; fi
+  IFS=: read -r -a fields <<< "$clock"
+  case ${#fields[@]} in
+    3) hours="${fields[0]}" minutes="${fields[1]}" seconds="${fields[2]}" ;;
+    2) minutes="${fields[0]}" seconds="${fields[1]}" ;;
+    1) seconds="${fields[0]}" ;;
+  esac
+  echo $((10#$days * 86400 + 10#$hours * 3600 + 10#$minutes * 60 + 10#$seconds))
+}
+
+limit=()
+left="$(seconds_of "$(squeue -h -j "$SLURM_JOB_ID" -o %L)")"
+# run%wall_time_margin (60 s unless the deck says more) has to hold one step and one checkpoint.
+if [ -n "$left" ]; then limit=(--set "run.wall_time_limit=$left"); fi
+echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds left"
+
+# A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1.
+srun --mpi="${MPI_TYPE:-pmix}" --kill-on-bad-exit=1 --cpu-bind=cores \
+  "$program" ${limit[@]+"${limit[@]}"} "${@:2}" "$1"
+status=$?
+
+case $status in
+  0) echo "finished" ;;
+  75)
+    if [ "${SLURM_RESTART_COUNT:-0}" -ge "$max_restarts" ]; then
+      echo "stopped early for the ${SLURM_RESTART_COUNT:-0}th time: not requeued (MAX_RESTARTS)" >&2
+      exit 75
+    fi
+    echo "stopped early: back into the queue"
+    scontrol requeue "$SLURM_JOB_ID"
+    ;;
+  *) echo "failed with exit code $status: not requeued (README.md, exit codes)" >&2 ;;
+esac
+exit "$status"
