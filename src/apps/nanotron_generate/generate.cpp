@@ -1,0 +1,150 @@
+#include "nanotron_generate/generate.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/log.hpp"
+#include "nanotron/comm/group.hpp"
+#include "nanotron/io/checkpoint_reader.hpp"
+#include "nanotron/model/generation.hpp"
+#include "nanotron/trainer/checkpointing.hpp"
+#include "nanotron_generate/prompt.hpp"
+
+namespace nanotron::apps {
+namespace {
+
+constexpr index_t most_by_default = 256;
+
+struct Work {
+  deck::ModelConfig model;
+  model::GenerationRequest request;
+  index_t samples = 1;
+  index_t capacity = 0;
+};
+
+void check_ids(const deck::ModelConfig& model, const std::vector<std::int32_t>& ids) {
+  for (const std::int32_t id : ids) {
+    if (id >= 0 && id < model.vocab_size) continue;
+    fail(ExitCode::deck_error, {.what = "the prompt has a token that the model does not know",
+                                .expected = fmt::format("ids from 0 to {}", model.vocab_size - 1),
+                                .found = fmt::format("{}", id)});
+  }
+}
+
+Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, const Prompt& prompt,
+               index_t trained_length) {
+  check_ids(model, prompt.ids);
+  const auto given = static_cast<index_t>(prompt.ids.size());
+  const index_t context = options.context > 0 ? options.context : trained_length;
+  const index_t room = context > 0 ? context - given : most_by_default;
+  const index_t wanted =
+      options.new_tokens > 0 ? options.new_tokens : std::clamp<index_t>(room, 1, most_by_default);
+  if (context > 0 && wanted > room) {
+    fail(ExitCode::deck_error,
+         {.what = "prompt and continuation do not fit into the context",
+          .expected = fmt::format("at most {} tokens{}", context,
+                                  options.context > 0 ? "" : ", the length of the sequences in training"),
+          .found = fmt::format("{} of the prompt and {} new ones", given, wanted),
+          .change = options.context > 0
+                        ? "a larger --context, a shorter prompt or a smaller --max-new-tokens"
+                        : fmt::format("a shorter prompt or a smaller --max-new-tokens; --context {} to go "
+                                      "beyond what the model has been trained for",
+                                      given + wanted)});
+  }
+  return {.model = model,
+          .request = {.prompt = prompt.ids,
+                      .new_tokens = wanted,
+                      .sampling = options.sampling,
+                      .eos = prompt.eos},
+          .samples = options.samples,
+          .capacity = given + wanted};
+}
+
+template <class T>
+void read_weights(io::CheckpointReader& reader, model::Transformer<T>& transformer) {
+  using M = master_t<T>;
+  const auto master = Kokkos::create_mirror_view(transformer.parameters().master);
+  reader.read(trainer::state_tensors<M>(transformer.table(), master.data(), trainer::Part::held), {}, {},
+              scalar_type_of<M>);
+  Kokkos::deep_copy(transformer.parameters().master, master);
+  transformer.refresh_compute_weights();
+}
+
+struct Answer {
+  std::vector<std::vector<std::int32_t>> samples;
+  double seconds = 0.0;
+};
+
+template <class T>
+Answer answer_as(const Work& work, io::CheckpointReader& reader, comm::Group& tp) {
+  Timers timers;
+  Device device(timers);
+  const model::GenerationSetup setup{.model = work.model,
+                                     .sequences = work.samples,
+                                     .capacity = work.capacity,
+                                     .tp_size = tp.size(),
+                                     .tp_rank = tp.rank()};
+  Arena planning = Arena::planning();
+  static_cast<void>(model::Generator<T>(setup, tp, device, planning));
+  Arena arena(planning.plan());
+  model::Generator<T> generator(setup, tp, device, arena);
+  read_weights(reader, generator.transformer());
+  const double begin = wall_seconds();
+  Answer answer{generator.generate(work.request)};
+  answer.seconds = wall_seconds() - begin;
+  return answer;
+}
+
+void print(const GenerateOptions& options, const Work& work, const Answer& answer, const Prompt& prompt) {
+  std::size_t tokens = 0;
+  for (std::size_t s = 0; s < answer.samples.size(); ++s) {
+    const std::vector<std::int32_t>& ids = answer.samples[s];
+    tokens += ids.size();
+    if (options.ids || !prompt.tokens) {
+      fmt::print("{}\n", fmt::join(ids, ","));
+    } else {
+      if (work.samples > 1) fmt::print("--- sample {}\n", s);
+      fmt::print("{}{}\n", prompt.text, prompt.tokens->decode(ids));
+    }
+  }
+  fmt::print(stderr, "{} tokens behind {} given ones in {:.3f} s: {:.0f} tokens/s\n", tokens,
+             work.request.prompt.size(), answer.seconds, static_cast<double>(tokens) / answer.seconds);
+}
+
+void check_ranks(const deck::ModelConfig& model, int ranks) {
+  if (ranks <= model.num_attention_heads) return;
+  fail(ExitCode::deck_error, {.what = "more ranks than attention heads",
+                              .expected = fmt::format("at most {} ranks", model.num_attention_heads),
+                              .found = fmt::format("{}", ranks),
+                              .change = "mpirun -np with fewer ranks"});
+}
+
+}  // namespace
+
+void generate(const GenerateOptions& options, const comm::Communicator& world) {
+  Log log(world.rank() == 0, world.rank());
+  log.set_quiet(true);
+  auto reader = io::CheckpointReader::find(world.get(), options.checkpoint, options.checkpoint, log);
+  if (!reader) {
+    fail(ExitCode::data_error, {.what = "there is no checkpoint",
+                                .where = options.checkpoint,
+                                .change = "--checkpoint: a step folder or the folder that holds them"});
+  }
+  const io::CheckpointInfo& info = reader->info();
+  check_ranks(info.model, world.size());
+  const TrainedWith trained = trained_with(info.deck);
+  const Prompt prompt = make_prompt(options, trained, world);
+  const Work work = plan_work(options, info.model, prompt, trained.sequence_length);
+
+  comm::Group tp(comm::Communicator::duplicate(world.get()),
+                 comm::choose_transport(deck::Backend::automatic, world));
+  const Answer answer =
+      with_scalar_type(options.compute.value_or(info.master), [&]<class T>(std::type_identity<T>) {
+        return answer_as<T>(work, *reader, tp);
+      });
+  if (world.rank() == 0) print(options, work, answer, prompt);
+}
+
+}  // namespace nanotron::apps

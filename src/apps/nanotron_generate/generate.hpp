@@ -1,0 +1,11 @@
+#pragma once
+
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron_generate/command_line.hpp"
+
+namespace nanotron::apps {
+
+// Reads, continues and prints. Collective over world.
+void generate(const GenerateOptions& options, const comm::Communicator& world);
+
+}  // namespace nanotron::apps

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron/data/token_file.hpp"
+#include "nanotron_generate/command_line.hpp"
+
+namespace nanotron::apps {
+
+// What a checkpoint's deck tells about its training; empty and 0 where it has none.
+struct TrainedWith {
+  std::string tokens_file;
+  index_t sequence_length = 0;
+};
+TrainedWith trained_with(const std::string& deck);
+
+struct Prompt {
+  std::vector<std::int32_t> ids;  // at least one
+  std::optional<std::int32_t> eos;
+  std::string text;                         // on rank 0, of ids, if there is a vocabulary
+  std::unique_ptr<data::TokenFile> tokens;  // on rank 0, if it has a vocabulary
+};
+
+// The same ids and eos on every rank: rank 0 alone opens the token file. Collective; every error is thrown
+// on every rank.
+Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
+                   const comm::Communicator& world);
+
+}  // namespace nanotron::apps
