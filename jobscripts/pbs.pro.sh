@@ -38,7 +38,8 @@ restarts="${RESTARTS:-0}"
 # module load gcc openmpi hdf5-parallel
 
 # A rank per core (or per GPU) with one thread.
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OPENBLAS_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+export OPENBLAS_NUM_THREADS="$OMP_NUM_THREADS"
 
 # The walltime asked for, less what this job has used so far; PBS writes it as HH:MM:SS.
 left=""
