@@ -13,7 +13,8 @@ void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M
   const Region region(device.timers(), "adamw");
   NANOTRON_REQUIRE(step.step >= 1 && g.extent(0) == p.extent(0) && m.extent(0) == p.extent(0) &&
                        v.extent(0) == p.extent(0),
-                   "adamw: {} parameters, {} gradients, step {}", p.extent(0), g.extent(0), step.step);
+                   "adamw: {} parameters, {} gradients, step {}", p.extent(0), g.extent(0),
+                   step.step);
   const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.step));
   const double correction2 = 1.0 - std::pow(step.beta2, static_cast<double>(step.step));
   const M keep = static_cast<M>(1.0 - step.learning_rate * step.weight_decay);
@@ -43,7 +44,7 @@ void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M
 
 template void adamw<double>(Device&, Vector<double>, Vector<const double>, Vector<double>,
                             Vector<double>, const AdamwStep&);
-template void adamw<float>(Device&, Vector<float>, Vector<const float>, Vector<float>, Vector<float>,
-                           const AdamwStep&);
+template void adamw<float>(Device&, Vector<float>, Vector<const float>, Vector<float>,
+                           Vector<float>, const AdamwStep&);
 
 }  // namespace nanotron::kernels

@@ -7,15 +7,17 @@ namespace nanotron::kernels {
 namespace {
 
 void check(const AttentionShape& s, std::size_t workspace, std::size_t needed) {
-  NANOTRON_REQUIRE(s.head_dim >= 1 && s.head_dim <= 256 && s.key_length >= s.query_length && s.group >= 1,
-                   "attention: head_dim {}, {} queries, {} keys, group {}", s.head_dim, s.query_length,
-                   s.key_length, s.group);
-  const bool heads_match =
-      s.query_heads == 0 ||
-      (s.key_head_of(0) >= 0 && s.key_head_of(s.query_heads - 1) < s.key_heads);
-  NANOTRON_REQUIRE(heads_match, "attention: query heads {} + {} of groups of {} have no key head here",
+  NANOTRON_REQUIRE(
+      s.head_dim >= 1 && s.head_dim <= 256 && s.key_length >= s.query_length && s.group >= 1,
+      "attention: head_dim {}, {} queries, {} keys, group {}", s.head_dim, s.query_length,
+      s.key_length, s.group);
+  const bool heads_match = s.query_heads == 0 || (s.key_head_of(0) >= 0 &&
+                                                  s.key_head_of(s.query_heads - 1) < s.key_heads);
+  NANOTRON_REQUIRE(heads_match,
+                   "attention: query heads {} + {} of groups of {} have no key head here",
                    s.first_query_head, s.query_heads, s.group);
-  NANOTRON_REQUIRE(workspace >= needed, "attention: workspace of {} bytes, needs {}", workspace, needed);
+  NANOTRON_REQUIRE(workspace >= needed, "attention: workspace of {} bytes, needs {}", workspace,
+                   needed);
 }
 
 }  // namespace
@@ -44,14 +46,14 @@ std::size_t attention_workspace_bytes(const AttentionShape& shape) {
   return detail::workspace_bytes<T>(shape);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                        \
-  template void attention_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,               \
-                                     MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,             \
-                                     Vector<master_t<T>>, Vector<std::byte>);                          \
-  template void attention_backward<T>(Device&, const AttentionShape&, MatrixRef<const T>,              \
-                                      MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>,      \
-                                      MatrixRef<const T>, Vector<const master_t<T>>, MatrixRef<T>,     \
-                                      MatrixRef<T>, MatrixRef<T>, Vector<std::byte>);                  \
+#define NANOTRON_INSTANTIATE(T)                                                                    \
+  template void attention_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,           \
+                                     MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,         \
+                                     Vector<master_t<T>>, Vector<std::byte>);                      \
+  template void attention_backward<T>(Device&, const AttentionShape&, MatrixRef<const T>,          \
+                                      MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>,  \
+                                      MatrixRef<const T>, Vector<const master_t<T>>, MatrixRef<T>, \
+                                      MatrixRef<T>, MatrixRef<T>, Vector<std::byte>);              \
   template std::size_t attention_workspace_bytes<T>(const AttentionShape&);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)

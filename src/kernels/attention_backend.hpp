@@ -1,7 +1,7 @@
 #pragma once
 
-// What attention.cpp asks of the machine: attention_host.cpp (tiles in cache) or attention_cuda.cpp (batched
-// products).
+// What attention.cpp asks of the machine: attention_host.cpp (tiles in cache) or attention_cuda.cpp
+// (batched products).
 
 #include "nanotron/kernels/attention.hpp"
 
@@ -15,9 +15,9 @@ struct AttentionGradients {
 };
 
 template <class T>
-void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
-                 MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse,
-                 Vector<std::byte> workspace);
+void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
+                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
+                 Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
 template <class T>
 void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& tensors,

@@ -9,9 +9,10 @@
 #include "nanotron/kernels/loop.hpp"
 #include "nanotron/kernels/scalar_math.hpp"
 
-// One worker takes one (sequence, key head) at a time: it lays the head's keys and values out once, in the
-// master type and transposed where a product wants it, and runs its query heads against them, tile by tile.
-// Workers are the threads of the execution space; each has its own slice of the workspace.
+// One worker takes one (sequence, key head) at a time: it lays the head's keys and values out once,
+// in the master type and transposed where a product wants it, and runs its query heads against
+// them, tile by tile. Workers are the threads of the execution space; each has its own slice of the
+// workspace.
 
 namespace nanotron::kernels::detail {
 namespace {
@@ -85,7 +86,8 @@ void load(MatrixRef<const T> from, M factor, index_t padded_rows, index_t width,
   for (index_t r = 0; r < from.rows; ++r) {
     const T* const source = from.data + r * from.leading;
     M* const target = to + r * width;
-    HostRow{}.for_each(from.columns, [=](index_t c) { target[c] = factor * static_cast<M>(source[c]); });
+    HostRow{}.for_each(from.columns,
+                       [=](index_t c) { target[c] = factor * static_cast<M>(source[c]); });
     for (index_t c = from.columns; c < width; ++c) target[c] = 0;
   }
   std::fill(to + from.rows * width, to + padded_rows * width, M(0));
@@ -95,7 +97,8 @@ void load(MatrixRef<const T> from, M factor, index_t padded_rows, index_t width,
 template <class T, class M>
 void load_transposed(MatrixRef<const T> from, index_t leading, M* to) {
   constexpr index_t block = 16;
-  for (index_t c = 0; c < from.columns; ++c) std::fill(to + c * leading + from.rows, to + (c + 1) * leading, M(0));
+  for (index_t c = 0; c < from.columns; ++c)
+    std::fill(to + c * leading + from.rows, to + (c + 1) * leading, M(0));
   for (index_t r0 = 0; r0 < from.rows; r0 += block) {
     const index_t count = std::min(block, from.rows - r0);
     for (index_t c = 0; c < from.columns; ++c) {
@@ -111,16 +114,19 @@ void store(const M* from, index_t width, M factor, MatrixRef<T> to) {
   for (index_t r = 0; r < to.rows; ++r) {
     const M* const source = from + r * width;
     T* const target = to.data + r * to.leading;
-    HostRow{}.for_each(to.columns, [=](index_t c) { target[c] = static_cast<T>(factor * source[c]); });
+    HostRow{}.for_each(to.columns,
+                       [=](index_t c) { target[c] = static_cast<T>(factor * source[c]); });
   }
 }
 
-// How many keys of the tile starting at `first_key` query `row` sees; its last key is number last_key.
+// How many keys of the tile starting at `first_key` query `row` sees; its last key is number
+// last_key.
 index_t visible(index_t last_key, index_t first_key, index_t keys) {
   return std::clamp<index_t>(last_key + 1 - first_key, 0, keys);
 }
 
-// One step of the running softmax on a row of scores: probabilities against the new maximum, in place.
+// One step of the running softmax on a row of scores: probabilities against the new maximum, in
+// place.
 template <class M>
 void softmax_step(M* scores, index_t seen, index_t padded, M& max, M& sum, M* out, index_t width) {
   const HostRow row;
@@ -139,9 +145,10 @@ void softmax_step(M* scores, index_t seen, index_t padded, M& max, M& sum, M* ou
 
 // One tile of queries (already loaded) against all keys they see.
 template <class M>
-void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e, index_t first,
-                  index_t queries) {
-  const index_t offset = s.key_length - s.query_length + first;  // last key of the tile's first query
+void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e,
+                  index_t first, index_t queries) {
+  const index_t offset =
+      s.key_length - s.query_length + first;  // last key of the tile's first query
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.out, w.out + rows * e.width, M(0));
   std::fill(w.max, w.max + queries, std::numeric_limits<M>::lowest());
@@ -152,11 +159,11 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Ext
     tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores,
                     key_tile, false);
     for (index_t r = 0; r < queries; ++r) {
-      softmax_step(w.scores + r * key_tile, visible(offset + r, j, keys), padded, w.max[r], w.sum[r],
-                   w.out + r * e.width, e.width);
+      softmax_step(w.scores + r * key_tile, visible(offset + r, j, keys), padded, w.max[r],
+                   w.sum[r], w.out + r * e.width, e.width);
     }
-    tile_product<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width, w.out,
-                    e.width, true);
+    tile_product<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width,
+                    w.out, e.width, true);
   }
 }
 
@@ -193,8 +200,8 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
 
 // p and ds of one tile: on entry p holds scores and ds holds dp.
 template <class M>
-void backward_softmax(const BackwardBuffers<M>& w, const M* lse, index_t queries, index_t offset, index_t j,
-                      index_t keys, index_t padded) {
+void backward_softmax(const BackwardBuffers<M>& w, const M* lse, index_t queries, index_t offset,
+                      index_t j, index_t keys, index_t padded) {
   const HostRow row;
   for (index_t r = 0; r < queries; ++r) {
     M* const p = w.p + r * key_tile;
@@ -212,8 +219,8 @@ void backward_softmax(const BackwardBuffers<M>& w, const M* lse, index_t queries
 }
 
 template <class M>
-void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const Extents<M>& e, const M* lse,
-                   index_t first, index_t queries) {
+void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const Extents<M>& e,
+                   const M* lse, index_t first, index_t queries) {
   const index_t offset = s.key_length - s.query_length + first;
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.dquery, w.dquery + rows * e.width, M(0));
@@ -221,17 +228,17 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const E
     const index_t keys = std::min(key_tile, offset + queries - j);
     const index_t key_rows = round_up(keys, tile_rows);
     const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
-    tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p, key_tile,
-                    false);
-    tile_product<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds, key_tile,
-                    false);
+    tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p,
+                    key_tile, false);
+    tile_product<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds,
+                    key_tile, false);
     backward_softmax(w, lse, queries, offset, j, keys, padded);
     tile_product<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width,
                     w.dvalue + j * e.width, e.width, true);
     tile_product<M>(key_rows, e.width, queries, {w.ds, 1, key_tile}, w.query, e.width,
                     w.dkey + j * e.width, e.width, true);
-    tile_product<M>(rows, e.width, keys, {w.ds, key_tile, 1}, w.key + j * e.width, e.width, w.dquery,
-                    e.width, true);
+    tile_product<M>(rows, e.width, keys, {w.ds, key_tile, 1}, w.key + j * e.width, e.width,
+                    w.dquery, e.width, true);
   }
 }
 
@@ -264,9 +271,11 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
       for (index_t r = 0; r < queries; ++r) {
         const M* const gradient = w.dout + r * e.width;
         const T* const value = out.data + r * out.leading;
-        w.dot[r] = HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
+        w.dot[r] =
+            HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
       }
-      const M* const lse = t.lse.data() + (sequence * s.query_heads + head) * s.query_length + first;
+      const M* const lse =
+          t.lse.data() + (sequence * s.query_heads + head) * s.query_length + first;
       backward_tile(s, w, e, lse, first, queries);
       store(w.dquery, e.width, scale, head_of(t.dq, head, row, queries));
     }
@@ -282,7 +291,8 @@ index_t worker_elements(const AttentionShape& shape) {
                   BackwardBuffers<M>(Slices<M>(nullptr), e).size);
 }
 
-// work(sequence, key_head, memory) for all of them, memory being one worker's slice of the workspace.
+// work(sequence, key_head, memory) for all of them, memory being one worker's slice of the
+// workspace.
 template <class M, class F>
 void for_each_key_head(const Device& device, const char* label, const AttentionShape& s,
                        Vector<std::byte> workspace, const F& work) {
@@ -301,9 +311,9 @@ void for_each_key_head(const Device& device, const char* label, const AttentionS
 }  // namespace
 
 template <class T>
-void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
-                 MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse,
-                 Vector<std::byte> workspace) {
+void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
+                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
+                 Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   using M = master_t<T>;
   M* const lse_data = lse.data();
   for_each_key_head<M>(device, "attention_forward", shape, workspace,
@@ -329,12 +339,12 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
          static_cast<std::size_t>(ExecutionSpace().concurrency());
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                       \
-  template void run_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,                    \
-                               MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,                  \
-                               Vector<master_t<T>>, Vector<std::byte>);                               \
-  template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&,         \
-                                Vector<std::byte>);                                                   \
+#define NANOTRON_INSTANTIATE(T)                                                               \
+  template void run_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,            \
+                               MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,          \
+                               Vector<master_t<T>>, Vector<std::byte>);                       \
+  template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&, \
+                                Vector<std::byte>);                                           \
   template std::size_t workspace_bytes<T>(const AttentionShape&);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)

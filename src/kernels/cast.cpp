@@ -37,7 +37,8 @@ NANOTRON_FUNCTION B converted(const A& x) {
 template <class A, class B>
 void cast(Device& device, Vector<const A> x, Vector<B> y) {
   const Region region(device.timers(), "cast");
-  NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "cast: {} elements into {}", x.extent(0), y.extent(0));
+  NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "cast: {} elements into {}", x.extent(0),
+                   y.extent(0));
   const A* const from = x.data();
   B* const to = y.data();
   for_each_element(
@@ -45,7 +46,7 @@ void cast(Device& device, Vector<const A> x, Vector<B> y) {
       KOKKOS_LAMBDA(const index_t i) { to[i] = converted<B>(from[i]); });
 }
 
-#define NANOTRON_INSTANTIATE(A)                                       \
+#define NANOTRON_INSTANTIATE(A)                                            \
   template void cast<A, double>(Device&, Vector<const A>, Vector<double>); \
   template void cast<A, float>(Device&, Vector<const A>, Vector<float>);   \
   template void cast<A, bf16>(Device&, Vector<const A>, Vector<bf16>);

@@ -6,9 +6,9 @@
 #include "nanotron/kernels/loop.hpp"
 #include "nanotron/kernels/scalar_math.hpp"
 
-// exp is computed twice, in the sum and in the gradient, rather than stored in the logits in between: the
-// logits stay readable, bf16 logits are rounded once instead of twice, and the vectorised exp costs less
-// than the write it saves.
+// exp is computed twice, in the sum and in the gradient, rather than stored in the logits in
+// between: the logits stay readable, bf16 logits are rounded once instead of twice, and the
+// vectorised exp costs less than the write it saves.
 
 namespace nanotron::kernels {
 
@@ -28,9 +28,10 @@ void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<mast
 }
 
 template <class T>
-void cross_entropy_local_sum(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
-                             index_t vocab_begin, Vector<const master_t<T>> max,
-                             Vector<master_t<T>> sum, Vector<master_t<T>> target_logit) {
+void cross_entropy_local_sum(Device& device, Matrix<const T> logits,
+                             Vector<const std::int32_t> targets, index_t vocab_begin,
+                             Vector<const master_t<T>> max, Vector<master_t<T>> sum,
+                             Vector<master_t<T>> target_logit) {
   const Region region(device.timers(), "cross_entropy_local_sum");
   using M = master_t<T>;
   const index_t columns = static_cast<index_t>(logits.extent(1));
@@ -82,7 +83,8 @@ void cross_entropy_gradient(Device& device, Matrix<T> logits, Vector<const std::
         const M factor = static_cast<M>(scale) / sum.data()[i];
         const index_t target = id - vocab_begin;
         const bool here = target >= 0 && target < columns;
-        // The target's value is formed first, in M, so that one rounding to T is made of the difference.
+        // The target's value is formed first, in M, so that one rounding to T is made of the
+        // difference.
         const M probability = here ? exponential(static_cast<M>(l[target]) - top) * factor : M(0);
         row.barrier();  // before another thread overwrites it
         row.for_each(columns, [=](const index_t c) {
@@ -98,13 +100,14 @@ template void cross_entropy_loss<double>(Device&, Vector<const double>, Vector<c
 template void cross_entropy_loss<float>(Device&, Vector<const float>, Vector<const float>,
                                         Vector<const float>, Vector<const std::int32_t>,
                                         Vector<double>);
-#define NANOTRON_INSTANTIATE(T)                                                                      \
-  template void cross_entropy_local_max<T>(Device&, Matrix<const T>, Vector<master_t<T>>);           \
-  template void cross_entropy_local_sum<T>(Device&, Matrix<const T>, Vector<const std::int32_t>,     \
-                                           index_t, Vector<const master_t<T>>, Vector<master_t<T>>,  \
-                                           Vector<master_t<T>>);                                     \
-  template void cross_entropy_gradient<T>(Device&, Matrix<T>, Vector<const std::int32_t>, index_t,   \
-                                          Vector<const master_t<T>>, Vector<const master_t<T>>, double);
+#define NANOTRON_INSTANTIATE(T)                                                                    \
+  template void cross_entropy_local_max<T>(Device&, Matrix<const T>, Vector<master_t<T>>);         \
+  template void cross_entropy_local_sum<T>(Device&, Matrix<const T>, Vector<const std::int32_t>,   \
+                                           index_t, Vector<const master_t<T>>,                     \
+                                           Vector<master_t<T>>, Vector<master_t<T>>);              \
+  template void cross_entropy_gradient<T>(Device&, Matrix<T>, Vector<const std::int32_t>, index_t, \
+                                          Vector<const master_t<T>>, Vector<const master_t<T>>,    \
+                                          double);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

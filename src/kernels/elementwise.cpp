@@ -12,8 +12,10 @@ constexpr index_t pieces = on_host ? 16 : 128;  // of rows, see rms_norm.cpp
 
 template <class T>
 NANOTRON_FUNCTION T of_double(double value) {
-  if constexpr (std::is_same_v<T, bf16>) return bf16(static_cast<float>(value));
-  else return static_cast<T>(value);
+  if constexpr (std::is_same_v<T, bf16>)
+    return bf16(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
 }
 
 // Reduces f(row, i) over `rows` rows into a Kokkos scalar, row by row in order on the host.
@@ -85,9 +87,8 @@ void scale(Device& device, Vector<T> x, double factor) {
   T* const data = x.data();
   const M by = static_cast<M>(factor);
   for_each_element(
-      device, "scale", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        data[i] = static_cast<T>(static_cast<M>(data[i]) * by);
-      });
+      device, "scale", static_cast<index_t>(x.extent(0)),
+      KOKKOS_LAMBDA(const index_t i) { data[i] = static_cast<T>(static_cast<M>(data[i]) * by); });
 }
 
 template <class T>
@@ -173,13 +174,14 @@ std::int64_t count_nonfinite(Device& device, Vector<const T> x) {
       });
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                       \
-  template void fill<T>(Device&, Vector<T>, double);                                                  \
-  template void add<T>(Device&, Vector<const T>, Vector<T>);                                          \
-  template void accumulate<T>(Device&, Vector<const T>, Vector<master_t<T>>);                         \
-  template void scale<T>(Device&, Vector<T>, double);                                                 \
-  template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);                        \
-  template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>); \
+#define NANOTRON_INSTANTIATE(T)                                                    \
+  template void fill<T>(Device&, Vector<T>, double);                               \
+  template void add<T>(Device&, Vector<const T>, Vector<T>);                       \
+  template void accumulate<T>(Device&, Vector<const T>, Vector<master_t<T>>);      \
+  template void scale<T>(Device&, Vector<T>, double);                              \
+  template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);     \
+  template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, \
+                                 Vector<master_t<T>>);                             \
   template std::int64_t count_nonfinite<T>(Device&, Vector<const T>);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)

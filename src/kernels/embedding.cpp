@@ -36,7 +36,8 @@ void add_in_order_on_host(Vector<const std::int32_t> tokens, Range vocabulary, M
     if (!vocabulary.contains(id)) continue;
     const T* const source = dout.data() + i * hidden;
     master_t<T>* const target = dtable.data() + (id - vocabulary.begin) * hidden;
-    HostRow{}.for_each(hidden, [=](const index_t c) { target[c] += static_cast<master_t<T>>(source[c]); });
+    HostRow{}.for_each(hidden,
+                       [=](const index_t c) { target[c] += static_cast<master_t<T>>(source[c]); });
   }
 }
 
@@ -80,11 +81,11 @@ void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range
   }
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                 \
-  template void embedding_forward<T>(Device&, Vector<const std::int32_t>, Range,                \
-                                     Matrix<const T>, Matrix<T>);                               \
-  template void embedding_backward<T>(Device&, Vector<const std::int32_t>, Range,               \
-                                      Matrix<const T>, Matrix<master_t<T>>);
+#define NANOTRON_INSTANTIATE(T)                                                                    \
+  template void embedding_forward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>,  \
+                                     Matrix<T>);                                                   \
+  template void embedding_backward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, \
+                                      Matrix<master_t<T>>);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

@@ -24,8 +24,8 @@ void scale_only(Device& device, double beta, MatrixRef<C> c) {
 }  // namespace
 
 template <class T, class C>
-void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b,
-          double beta, MatrixRef<C> c) {
+void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
+          MatrixRef<const T> b, double beta, MatrixRef<C> c) {
   const Region region(device.timers(), "gemm");
   const index_t m = op_a == Op::none ? a.rows : a.columns;
   const index_t k = op_a == Op::none ? a.columns : a.rows;
@@ -39,9 +39,9 @@ void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, 
   detail::multiply<T, C>(device, p, a.data, b.data, c.data);
 }
 
-#define NANOTRON_INSTANTIATE(T, C)                                                                \
-  template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, double, \
-                           MatrixRef<C>);
+#define NANOTRON_INSTANTIATE(T, C)                                                          \
+  template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, \
+                           double, MatrixRef<C>);
 NANOTRON_INSTANTIATE(double, double)
 NANOTRON_INSTANTIATE(float, float)
 NANOTRON_INSTANTIATE(bf16, bf16)

@@ -1,6 +1,7 @@
 #pragma once
 
-// What gemm.cpp asks of the library in use: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp (cuBLASLt).
+// What gemm.cpp asks of the library in use: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp
+// (cuBLASLt).
 
 #include "nanotron/kernels/gemm.hpp"
 

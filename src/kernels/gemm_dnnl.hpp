@@ -1,7 +1,7 @@
 #pragma once
 
-// oneDNN's matmul behind a cache: one primitive for a product and its layouts, made at its first use. Only
-// pointers change afterwards. Works with oneDNN 2.x and 3.x.
+// oneDNN's matmul behind a cache: one primitive for a product and its layouts, made at its first
+// use. Only pointers change afterwards. Works with oneDNN 2.x and 3.x.
 
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -23,7 +23,7 @@ struct ProductHandles {
     dnnl::memory::data_type result;
     bool packed_b = false;
     dnnl::matmul primitive;
-    dnnl::reorder pack_b;               // set when packed_b
+    dnnl::reorder pack_b;  // set when packed_b
     dnnl::memory a, b, plain_b, c, scratch;
     std::size_t packed_b_bytes = 0;
     std::size_t scratch_bytes = 0;

@@ -10,9 +10,12 @@
 
 // Which library multiplies what, as measured on one Sapphire Rapids core for a model of width 512:
 //   fp64  BLAS
-//   fp32  oneDNN: it knows this processor where an older OpenBLAS falls back to AVX2 kernels (115 against
-//         70 GFLOP/s). A^T B goes through its matmul, which transposes A first, the rest through its sgemm.
-//   bf16  oneDNN's matmul with B packed, where the processor has bf16 instructions; elsewhere the operands
+//   fp32  oneDNN: it knows this processor where an older OpenBLAS falls back to AVX2 kernels (115
+//   against
+//         70 GFLOP/s). A^T B goes through its matmul, which transposes A first, the rest through
+//         its sgemm.
+//   bf16  oneDNN's matmul with B packed, where the processor has bf16 instructions; elsewhere the
+//   operands
 //         are widened and multiplied in fp32.
 
 namespace nanotron::kernels {
@@ -21,7 +24,8 @@ namespace {
 
 using Type = dnnl::memory::data_type;
 
-constexpr std::size_t scratch_allowance = std::size_t{4} << 20;  // what oneDNN's matmul asks for at most
+constexpr std::size_t scratch_allowance = std::size_t{4}
+                                          << 20;  // what oneDNN's matmul asks for at most
 constexpr std::size_t alignment = 256;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
@@ -58,8 +62,8 @@ class Pieces {
   std::size_t left_;
 };
 
-void run_matmul(Device& device, const Product& p, Type operands, Type result, bool pack, const void* a,
-                const void* b, void* c) {
+void run_matmul(Device& device, const Product& p, Type operands, Type result, bool pack,
+                const void* a, const void* b, void* c) {
   ProductHandles& all = handles(device);
   Pieces pieces(device);
   ProductHandles::Matmul* matmul = &all.find(p, operands, result, pack);
@@ -82,21 +86,24 @@ void multiply<double, double>(Device& device, const Product& p, const double* a,
   device.fence();
   const auto transpose = [](Op op) { return op == Op::none ? CblasNoTrans : CblasTrans; };
   cblas_dgemm(CblasRowMajor, transpose(p.op_a), transpose(p.op_b), static_cast<int>(p.m),
-              static_cast<int>(p.n), static_cast<int>(p.k), p.alpha, a, static_cast<int>(p.leading_a), b,
-              static_cast<int>(p.leading_b), p.beta, c, static_cast<int>(p.leading_c));
+              static_cast<int>(p.n), static_cast<int>(p.k), p.alpha, a,
+              static_cast<int>(p.leading_a), b, static_cast<int>(p.leading_b), p.beta, c,
+              static_cast<int>(p.leading_c));
 }
 
 template <>
-void multiply<float, float>(Device& device, const Product& p, const float* a, const float* b, float* c) {
+void multiply<float, float>(Device& device, const Product& p, const float* a, const float* b,
+                            float* c) {
   device.fence();
   if (p.op_a == Op::transpose && p.op_b == Op::none) {
     return run_matmul(device, p, Type::f32, Type::f32, false, a, b, c);
   }
   const auto letter = [](Op op) { return op == Op::none ? 'N' : 'T'; };
-  const dnnl_status_t status = dnnl_sgemm(
-      letter(p.op_a), letter(p.op_b), p.m, p.n, p.k, static_cast<float>(p.alpha), a, p.leading_a, b,
-      p.leading_b, static_cast<float>(p.beta), c, p.leading_c);
-  NANOTRON_REQUIRE(status == dnnl_success, "oneDNN's sgemm failed: status {}", static_cast<int>(status));
+  const dnnl_status_t status =
+      dnnl_sgemm(letter(p.op_a), letter(p.op_b), p.m, p.n, p.k, static_cast<float>(p.alpha), a,
+                 p.leading_a, b, p.leading_b, static_cast<float>(p.beta), c, p.leading_c);
+  NANOTRON_REQUIRE(status == dnnl_success, "oneDNN's sgemm failed: status {}",
+                   static_cast<int>(status));
 }
 
 template <>
@@ -107,7 +114,8 @@ void multiply<bf16, bf16>(Device& device, const Product& p, const bf16* a, const
 }
 
 template <>
-void multiply<bf16, float>(Device& device, const Product& p, const bf16* a, const bf16* b, float* c) {
+void multiply<bf16, float>(Device& device, const Product& p, const bf16* a, const bf16* b,
+                           float* c) {
   device.fence();
   if (!has_bf16_instructions()) return widen_and_multiply(device, p, a, b, c);
   run_matmul(device, p, Type::bf16, Type::f32, p.m >= least_rows_to_pack, a, b, c);
@@ -182,13 +190,14 @@ void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, 
                   C* const* c, index_t count) {
   const Region region(device.timers(), "gemm_batched");
   if (shape.m == 0 || shape.n == 0) return;
-  const detail::Product p{shape.op_a,      shape.op_b,      shape.m,         shape.n,     shape.k,
-                          shape.leading_a, shape.leading_b, shape.leading_c, shape.alpha, shape.beta};
+  const detail::Product p{shape.op_a,  shape.op_b,      shape.m,         shape.n,
+                          shape.k,     shape.leading_a, shape.leading_b, shape.leading_c,
+                          shape.alpha, shape.beta};
   for (index_t i = 0; i < count; ++i) {
     detail::multiply<T, C>(device, p, a[i], b[i], c[i]);
   }
 }
-#define NANOTRON_INSTANTIATE(T, C)                                                                \
+#define NANOTRON_INSTANTIATE(T, C)                                                                 \
   template void gemm_batched<T, C>(Device&, const BatchedShape&, const T* const*, const T* const*, \
                                    C* const*, index_t);
 NANOTRON_INSTANTIATE(double, double)

@@ -1,18 +1,21 @@
 #pragma once
 
-// Products of small tiles on one host core, for attention: operands in cache, no packing, no calls into a
-// library. A library's product of tiles of this size spends most of its time outside its inner loop.
+// Products of small tiles on one host core, for attention: operands in cache, no packing, no calls
+// into a library. A library's product of tiles of this size spends most of its time outside its
+// inner loop.
 
 #include "nanotron/base/types.hpp"
 
 namespace nanotron::kernels::detail {
 
-inline constexpr index_t tile_rows = 6;       // rows of C held in registers
-inline constexpr index_t vector_bytes = 64;   // one AVX-512 register, two of AVX2, four of NEON
+inline constexpr index_t tile_rows = 6;      // rows of C held in registers
+inline constexpr index_t vector_bytes = 64;  // one AVX-512 register, two of AVX2, four of NEON
 template <class M>
 inline constexpr index_t vector_width = vector_bytes / static_cast<index_t>(sizeof(M));
 
-constexpr index_t round_up(index_t n, index_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr index_t round_up(index_t n, index_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 // An A operand with any strides, so that a transpose costs nothing: element (i, k) is
 // data[i * row_stride + k * depth_stride].
@@ -51,8 +54,8 @@ inline void tile_kernel(index_t depth, TileOperand<M> a, const M* b, index_t lea
   }
 }
 
-// C (rows, columns) = [C +] A (rows, depth) B (depth, columns). rows is a multiple of tile_rows, columns of
-// vector_width; B and C are row-major.
+// C (rows, columns) = [C +] A (rows, depth) B (depth, columns). rows is a multiple of tile_rows,
+// columns of vector_width; B and C are row-major.
 template <class M>
 void tile_product(index_t rows, index_t columns, index_t depth, TileOperand<M> a, const M* b,
                   index_t leading_b, M* c, index_t leading_c, bool accumulate) {
@@ -62,7 +65,8 @@ void tile_product(index_t rows, index_t columns, index_t depth, TileOperand<M> a
     for (; j + vectors * width <= columns; j += vectors * width) {
       for (index_t i = 0; i < rows; i += tile_rows) {
         const TileOperand<M> block{a.data + i * a.row_stride, a.row_stride, a.depth_stride};
-        tile_kernel<vectors>(depth, block, b + j, leading_b, c + i * leading_c + j, leading_c, accumulate);
+        tile_kernel<vectors>(depth, block, b + j, leading_b, c + i * leading_c + j, leading_c,
+                             accumulate);
       }
     }
   };

@@ -8,15 +8,16 @@
 namespace nanotron::kernels {
 namespace {
 
-// Rows are cut into this many pieces whose sums of dw are kept apart and then added in order. On the host
-// a piece's sums stay in the first-level cache, so there are only as many as cores may want; a GPU wants
-// one a multiprocessor.
+// Rows are cut into this many pieces whose sums of dw are kept apart and then added in order. On
+// the host a piece's sums stay in the first-level cache, so there are only as many as cores may
+// want; a GPU wants one a multiprocessor.
 constexpr index_t pieces = on_host ? 16 : 128;
 
 // y = norm(x) of `groups` groups of `width` columns in each row; rstd(row * groups + group).
 template <class T>
-void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t groups, index_t width,
-               Vector<const master_t<T>> w, double eps, MatrixRef<T> y, master_t<T>* rstd) {
+void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t groups,
+               index_t width, Vector<const master_t<T>> w, double eps, MatrixRef<T> y,
+               master_t<T>* rstd) {
   using M = master_t<T>;
   const M* const weights = w.data();
   const M small = static_cast<M>(eps);
@@ -38,12 +39,13 @@ void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t 
       });
 }
 
-// dx (accumulated or overwritten) and dw of normalise(). One piece is worked by one row of the policy.
+// dx (accumulated or overwritten) and dw of normalise(). One piece is worked by one row of the
+// policy.
 template <class T, bool accumulate_dx>
-void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy, MatrixRef<const T> x,
-                        index_t groups, index_t width, Vector<const master_t<T>> w,
-                        const master_t<T>* rstd, MatrixRef<T> dx, Vector<master_t<T>> dw,
-                        Vector<master_t<T>> workspace) {
+void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy,
+                        MatrixRef<const T> x, index_t groups, index_t width,
+                        Vector<const master_t<T>> w, const master_t<T>* rstd, MatrixRef<T> dx,
+                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace) {
   using M = master_t<T>;
   NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= pieces * width,
                    "{}: workspace of {}, needs {}", label, workspace.extent(0), pieces * width);
@@ -100,8 +102,8 @@ void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T
 }
 
 template <class T>
-void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum_out,
-                          Vector<const master_t<T>> w, double eps, Matrix<T> y,
+void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta,
+                          Matrix<T> sum_out, Vector<const master_t<T>> w, double eps, Matrix<T> y,
                           Vector<master_t<T>> rstd) {
   const Region region(device.timers(), "add_rms_norm_forward");
   using M = master_t<T>;
@@ -136,15 +138,15 @@ void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
                        Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace) {
   const Region region(device.timers(), "rms_norm_backward");
-  normalise_backward<T, true>(device, "rms_norm_backward", dy, x, 1, static_cast<index_t>(x.extent(1)),
-                              w, rstd.data(), dx, dw, workspace);
+  normalise_backward<T, true>(device, "rms_norm_backward", dy, x, 1,
+                              static_cast<index_t>(x.extent(1)), w, rstd.data(), dx, dw, workspace);
 }
 
 index_t rms_norm_workspace_size(index_t columns) { return pieces * columns; }
 
 template <class T>
-void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w, double eps,
-                           MatrixRef<T> y, Matrix<master_t<T>> rstd) {
+void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,
+                           double eps, MatrixRef<T> y, Matrix<master_t<T>> rstd) {
   const Region region(device.timers(), "head_rms_norm_forward");
   normalise<T>(device, "head_rms_norm_forward", x, static_cast<index_t>(rstd.extent(1)),
                static_cast<index_t>(w.extent(0)), w, eps, y, rstd.data());
@@ -153,26 +155,27 @@ void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const ma
 template <class T>
 void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
                             Vector<const master_t<T>> w, Matrix<const master_t<T>> rstd,
-                            MatrixRef<T> dx, Vector<master_t<T>> dw, Vector<master_t<T>> workspace) {
+                            MatrixRef<T> dx, Vector<master_t<T>> dw,
+                            Vector<master_t<T>> workspace) {
   const Region region(device.timers(), "head_rms_norm_backward");
-  normalise_backward<T, false>(device, "head_rms_norm_backward", dy, x,
-                               static_cast<index_t>(rstd.extent(1)), static_cast<index_t>(w.extent(0)),
-                               w, rstd.data(), dx, dw, workspace);
+  normalise_backward<T, false>(
+      device, "head_rms_norm_backward", dy, x, static_cast<index_t>(rstd.extent(1)),
+      static_cast<index_t>(w.extent(0)), w, rstd.data(), dx, dw, workspace);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                         \
-  template void rms_norm_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, double,        \
-                                    Matrix<T>, Vector<master_t<T>>);                                    \
-  template void add_rms_norm_forward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>,           \
-                                        Vector<const master_t<T>>, double, Matrix<T>,                   \
-                                        Vector<master_t<T>>);                                           \
-  template void rms_norm_backward<T>(Device&, Matrix<const T>, Matrix<const T>,                         \
-                                     Vector<const master_t<T>>, Vector<const master_t<T>>, Matrix<T>,   \
-                                     Vector<master_t<T>>, Vector<master_t<T>>);                         \
-  template void head_rms_norm_forward<T>(Device&, MatrixRef<const T>, Vector<const master_t<T>>,        \
-                                         double, MatrixRef<T>, Matrix<master_t<T>>);                    \
-  template void head_rms_norm_backward<T>(Device&, MatrixRef<const T>, MatrixRef<const T>,              \
-                                          Vector<const master_t<T>>, Matrix<const master_t<T>>,         \
+#define NANOTRON_INSTANTIATE(T)                                                                  \
+  template void rms_norm_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, double, \
+                                    Matrix<T>, Vector<master_t<T>>);                             \
+  template void add_rms_norm_forward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>,    \
+                                        Vector<const master_t<T>>, double, Matrix<T>,            \
+                                        Vector<master_t<T>>);                                    \
+  template void rms_norm_backward<T>(Device&, Matrix<const T>, Matrix<const T>,                  \
+                                     Vector<const master_t<T>>, Vector<const master_t<T>>,       \
+                                     Matrix<T>, Vector<master_t<T>>, Vector<master_t<T>>);       \
+  template void head_rms_norm_forward<T>(Device&, MatrixRef<const T>, Vector<const master_t<T>>, \
+                                         double, MatrixRef<T>, Matrix<master_t<T>>);             \
+  template void head_rms_norm_backward<T>(Device&, MatrixRef<const T>, MatrixRef<const T>,       \
+                                          Vector<const master_t<T>>, Matrix<const master_t<T>>,  \
                                           MatrixRef<T>, Vector<master_t<T>>, Vector<master_t<T>>);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)

@@ -71,10 +71,10 @@ void rotary_backward(Device& device, MatrixRef<T> dx, Vector<const std::int32_t>
 
 template void rotary_tables<double>(Device&, double, Matrix<double>, Matrix<double>);
 template void rotary_tables<float>(Device&, double, Matrix<float>, Matrix<float>);
-#define NANOTRON_INSTANTIATE(T)                                                                   \
-  template void rotary_forward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>,              \
-                                  Matrix<const master_t<T>>, Matrix<const master_t<T>>);          \
-  template void rotary_backward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>,             \
+#define NANOTRON_INSTANTIATE(T)                                                          \
+  template void rotary_forward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>,     \
+                                  Matrix<const master_t<T>>, Matrix<const master_t<T>>); \
+  template void rotary_backward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>,    \
                                    Matrix<const master_t<T>>, Matrix<const master_t<T>>);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)

@@ -25,7 +25,8 @@ void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h) {
 }
 
 template <class T>
-void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh, Matrix<T> dgate_up) {
+void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh,
+                     Matrix<T> dgate_up) {
   const Region region(device.timers(), "swiglu_backward");
   using M = master_t<T>;
   const index_t width = static_cast<index_t>(dh.extent(1));
@@ -48,8 +49,8 @@ void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh
       });
 }
 
-#define NANOTRON_INSTANTIATE(T)                                           \
-  template void swiglu_forward<T>(Device&, Matrix<const T>, Matrix<T>);   \
+#define NANOTRON_INSTANTIATE(T)                                         \
+  template void swiglu_forward<T>(Device&, Matrix<const T>, Matrix<T>); \
   template void swiglu_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)

@@ -1,12 +1,13 @@
 #pragma once
 
-// Causal grouped-query attention without the sequence x sequence matrix: blocks of queries meet blocks of
-// keys, the softmax is carried along by a running maximum and sum (Dao et al., 2022; Dao, 2023), and the
-// backward recomputes the probabilities from the stored log-sum-exp.
+// Causal grouped-query attention without the sequence x sequence matrix: blocks of queries meet
+// blocks of keys, the softmax is carried along by a running maximum and sum (Dao et al., 2022; Dao,
+// 2023), and the backward recomputes the probabilities from the stored log-sum-exp.
 //
 //   s_ij = q_i . k_j / sqrt(head_dim)     p_ij = exp(s_ij - lse_i)     o_i = sum_j p_ij v_j
 //   dp_ij = do_i . v_j                    ds_ij = p_ij (dp_ij - do_i . o_i)
-//   dq_i = sum_j ds_ij k_j / sqrt(head_dim), dk_j = sum_i ds_ij q_i / sqrt(head_dim), dv_j = sum_i p_ij do_i
+//   dq_i = sum_j ds_ij k_j / sqrt(head_dim), dk_j = sum_i ds_ij q_i / sqrt(head_dim), dv_j = sum_i
+//   p_ij do_i
 //
 // Sums and softmax are of master type M; p and ds are rounded to T before they are multiplied.
 
@@ -17,8 +18,9 @@
 
 namespace nanotron::kernels {
 
-// Query i of a sequence attends to its keys 0 .. key_length - query_length + i, so that query_length <
-// key_length serves a cache of earlier keys. Needs key_length >= query_length, 1 <= head_dim <= 256.
+// Query i of a sequence attends to its keys 0 .. key_length - query_length + i, so that
+// query_length < key_length serves a cache of earlier keys. Needs key_length >= query_length, 1 <=
+// head_dim <= 256.
 struct AttentionShape {
   index_t batch = 0;         // sequences
   index_t query_length = 0;  // tokens of one sequence in q, out
@@ -28,8 +30,9 @@ struct AttentionShape {
   index_t head_dim = 0;
   index_t first_query_head = 0;  // global number of the first head here
   index_t first_key_head = 0;
-  index_t group = 1;     // global query heads per key head
-  index_t key_rows = 0;  // rows from one sequence to the next in k and v; 0: key_length (a cache has more)
+  index_t group = 1;  // global query heads per key head
+  index_t key_rows =
+      0;  // rows from one sequence to the next in k and v; 0: key_length (a cache has more)
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;
@@ -37,15 +40,16 @@ struct AttentionShape {
   NANOTRON_FUNCTION index_t key_row_stride() const { return key_rows > 0 ? key_rows : key_length; }
 };
 
-// q, out (batch * query_length, query_heads * head_dim); k, v (batch * key_length, key_heads * head_dim),
-// each with its own leading dimension, so that all may be columns of one fused buffer.
+// q, out (batch * query_length, query_heads * head_dim); k, v (batch * key_length, key_heads *
+// head_dim), each with its own leading dimension, so that all may be columns of one fused buffer.
 // out and lse (batch * query_heads * query_length) are overwritten. out may alias q.
 template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
                        Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
-// dq, dk, dv are overwritten; gradients of a key head are summed over its query heads here, in order.
+// dq, dk, dv are overwritten; gradients of a key head are summed over its query heads here, in
+// order.
 template <class T>
 void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                         MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<const T> out,

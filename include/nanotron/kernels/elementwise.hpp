@@ -29,7 +29,8 @@ void scale(Device& device, Vector<T> x, double factor);
 template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias);
 
-// dbias(c) += sum over rows of dy(r, c), in a fixed order; workspace has bias_workspace_size(columns).
+// dbias(c) += sum over rows of dy(r, c), in a fixed order; workspace has
+// bias_workspace_size(columns).
 template <class T>
 void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
                    Vector<master_t<T>> workspace);
@@ -39,7 +40,8 @@ index_t bias_workspace_size(index_t columns);
 template <class M>
 double sum_of_squares(Device& device, Vector<const M> x);
 
-// How many elements are infinite or not a number, on the host when it returns. T is any scalar type.
+// How many elements are infinite or not a number, on the host when it returns. T is any scalar
+// type.
 template <class T>
 std::int64_t count_nonfinite(Device& device, Vector<const T> x);
 

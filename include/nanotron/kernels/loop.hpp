@@ -1,15 +1,17 @@
 #pragma once
 
-// How the loops of all kernels are run. A kernel is written once, as the work on one row or one element;
-// what carries it is chosen here:
+// How the loops of all kernels are run. A kernel is written once, as the work on one row or one
+// element; what carries it is chosen here:
 //
-//   host   one RangePolicy iteration a row (with an OpenMP backend a row stays on one core), and inside it
-//          plain loops that the compiler turns into vector instructions. MDRangePolicy was measured up to
-//          4x slower than this and keeps loops from vectorising.
+//   host   one RangePolicy iteration a row (with an OpenMP backend a row stays on one core), and
+//   inside it
+//          plain loops that the compiler turns into vector instructions. MDRangePolicy was measured
+//          up to 4x slower than this and keeps loops from vectorising.
 //   GPU    one team a row, its threads along the row, so that loads coalesce.
 //
-// Sums of a row run over a fixed number of lanes that are then folded in halves: the order is the same on
-// every machine and in every build, and the compiler needs no licence to reorder in order to vectorise.
+// Sums of a row run over a fixed number of lanes that are then folded in halves: the order is the
+// same on every machine and in every build, and the compiler needs no licence to reorder in order
+// to vectorise.
 
 #include <type_traits>
 
@@ -22,7 +24,8 @@ inline constexpr bool on_host = std::is_same_v<MemorySpace, Kokkos::HostSpace>;
 
 // The loops within one row, on one core.
 struct HostRow {
-  static constexpr int lanes = 32;  // two to four registers of any vector width hide the add's latency
+  static constexpr int lanes =
+      32;  // two to four registers of any vector width hide the add's latency
 
   // f(i) for i < n, where no iteration reads what another one writes.
   template <class F>

@@ -16,10 +16,11 @@ template <class T>
 void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps,
                       Matrix<T> y, Vector<master_t<T>> rstd);
 
-// sum_out = x + delta, rounded to T, and y is the norm of the rounded sum. sum_out may alias x or delta.
+// sum_out = x + delta, rounded to T, and y is the norm of the rounded sum. sum_out may alias x or
+// delta.
 template <class T>
-void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum_out,
-                          Vector<const master_t<T>> w, double eps, Matrix<T> y,
+void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta,
+                          Matrix<T> sum_out, Vector<const master_t<T>> w, double eps, Matrix<T> y,
                           Vector<master_t<T>> rstd);
 
 // With g = dy w and xh = x rstd:
@@ -33,12 +34,12 @@ void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
 // Elements of the workspace above and of head_rms_norm_backward (columns = head_dim there).
 index_t rms_norm_workspace_size(index_t columns);
 
-// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim) with leading dimensions of their
-// own, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).
+// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim) with leading dimensions of
+// their own, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).
 // heads = rstd.extent(1). y may alias x.
 template <class T>
-void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w, double eps,
-                           MatrixRef<T> y, Matrix<master_t<T>> rstd);
+void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,
+                           double eps, MatrixRef<T> y, Matrix<master_t<T>> rstd);
 
 // dx is overwritten and may alias dy; dw is accumulated. x is the input of the forward.
 template <class T>

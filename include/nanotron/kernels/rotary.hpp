@@ -1,7 +1,8 @@
 #pragma once
 
-// Rotary position embedding (Su et al., 2021) in the rotate-half convention of Llama: in a head of width d
-// the elements i and i + d/2 are one plane, turned by the angle p theta^(-2i/d) at position p.
+// Rotary position embedding (Su et al., 2021) in the rotate-half convention of Llama: in a head of
+// width d the elements i and i + d/2 are one plane, turned by the angle p theta^(-2i/d) at position
+// p.
 
 #include <cstdint>
 
@@ -10,8 +11,8 @@
 
 namespace nanotron::kernels {
 
-// cosine, sine (max_positions, head_dim / 2), overwritten; angles are computed in fp64 and rounded once.
-// M is double or float.
+// cosine, sine (max_positions, head_dim / 2), overwritten; angles are computed in fp64 and rounded
+// once. M is double or float.
 template <class M>
 void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine);
 
