@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <deque>
 
 #include "nanotron/comm/channel.hpp"
@@ -75,19 +76,16 @@ class MpiChannel final : public Channel {
 
   void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                       const Stream&) override {
-    void* mine = shifted(send, static_cast<std::size_t>(rank_) * n, type);
-    // In pieces, each reduced to its owner: recv may lie in send, and a piece may exceed an int.
-    for (int root = 0; root < size_; ++root) {
-      void* theirs = shifted(send, static_cast<std::size_t>(root) * n, type);
-      in_pieces(n, [&](std::size_t at, int count) {
-        const void* from = rank_ == root ? MPI_IN_PLACE : shifted(theirs, at, type);
-        void* to = rank_ == root ? shifted(mine, at, type) : nullptr;
-        NANOTRON_CHECK_MPI(MPI_Reduce(from, to, count, mpi(type), mpi(type, op), root, comm_));
-      });
+    const std::size_t all = n * static_cast<std::size_t>(size_);
+    const void* result = send;
+    if (all <= max_count_) {  // in place, so that recv may lie in send: the result comes to its front
+      NANOTRON_CHECK_MPI(MPI_Reduce_scatter_block(MPI_IN_PLACE, send, static_cast<int>(n), mpi(type),
+                                                  mpi(type, op), comm_));
+    } else {  // beyond an int: twice the traffic, but in pieces
+      all_reduce(send, all, type, op, {});
+      result = shifted(send, static_cast<std::size_t>(rank_) * n, type);
     }
-    if (recv != mine) {
-      std::copy_n(static_cast<const std::byte*>(mine), n * bytes_of(type), static_cast<std::byte*>(recv));
-    }
+    if (recv != result) std::memmove(recv, result, n * bytes_of(type));
   }
 
   void broadcast(void* data, std::size_t n, DataType type, int root, const Stream&) override {

@@ -65,6 +65,8 @@ void report(MPI_Comm failures, const Failure& failure) {
   hashes.assign(static_cast<std::size_t>(size), 0);
   if (size > 1 && !gather_failures(failures, failure, hashes)) {
     print(fmt::format("[rank {}] {}", rank, failure.message));
+    // The launcher reads our words from a pipe, and some drop what is in it when the job is aborted.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     MpiSession::abort(static_cast<ExitCode>(failure.code));
   }
   for (int before = 0; before < rank; ++before) {

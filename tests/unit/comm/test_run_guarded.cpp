@@ -53,7 +53,7 @@ TEST(RunGuarded, DifferentMessagesAreAllPrinted) {
   const std::string text = guarded_stderr(
       [rank]() -> int { throw std::runtime_error("trouble " + std::to_string(rank / 2)); }, 71);
   const std::string expected = "error: trouble " + std::to_string(rank / 2) + "\n";
-  EXPECT_EQ(text, rank % 2 ? "" : rank == 0 ? expected : "[rank 2] " + expected);
+  EXPECT_EQ(text, rank % 2 ? "" : rank == 0 ? expected : "[rank " + std::to_string(rank) + "] " + expected);
 }
 
 // The program that the next test starts: rank 1 fails while the others wait for it.
