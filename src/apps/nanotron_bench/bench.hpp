@@ -1,0 +1,61 @@
+#pragma once
+
+// What every part of the benchmark is given, and the memory it measures on.
+
+#include <string>
+
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/model/activations.hpp"
+#include "nanotron_bench/command_line.hpp"
+#include "nanotron_bench/repeat.hpp"
+#include "nanotron_bench/report.hpp"
+
+namespace nanotron::apps::bench {
+
+struct Bench {
+  const Options& options;
+  const deck::Config& config;
+  comm::ProcessGrid& grid;
+  Report& report;
+
+  model::ParameterTable table() const {
+    return model::make_parameter_table(config.model, grid.shape().tp, grid.tp_rank());
+  }
+  // Of a micro-batch on this rank.
+  model::LocalSizes sizes() const {
+    return model::local_sizes(config.model, table(),
+                              config.data.micro_batch_size * config.data.sequence_length);
+  }
+  // Of a step on this rank.
+  std::int64_t micro_batches() const {
+    return config.data.global_batch_size / grid.shape().dp / config.data.micro_batch_size;
+  }
+};
+
+// Small numbers of both signs.
+template <class T>
+void fill_pattern(const Kokkos::View<T*, MemorySpace>& memory) {
+  Kokkos::parallel_for(
+      "bench_fill", Kokkos::RangePolicy<ExecutionSpace>(0, memory.size()), KOKKOS_LAMBDA(const index_t i) {
+        memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f);
+      });
+  Kokkos::fence();
+}
+
+// Memory of the device, filled so.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(index_t n) : memory_("nanotron_bench", static_cast<std::size_t>(std::max<index_t>(n, 1))) {
+    fill_pattern(memory_);
+  }
+  T* data() const { return memory_.data(); }
+  Vector<T> vector(index_t n) const { return Vector<T>(memory_.data(), n); }
+  Matrix<T> matrix(index_t rows, index_t columns) const { return Matrix<T>(memory_.data(), rows, columns); }
+
+ private:
+  Kokkos::View<T*, MemorySpace> memory_;
+};
+
+}  // namespace nanotron::apps::bench

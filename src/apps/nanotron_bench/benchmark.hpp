@@ -1,0 +1,11 @@
+#pragma once
+
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron_bench/command_line.hpp"
+
+namespace nanotron::apps::bench {
+
+// Measures and tells. Collective over world.
+void run(const Options& options, const comm::Communicator& world);
+
+}  // namespace nanotron::apps::bench

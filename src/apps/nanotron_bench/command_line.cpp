@@ -1,0 +1,70 @@
+#include "nanotron_bench/command_line.hpp"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/provenance.hpp"
+
+namespace nanotron::apps::bench {
+namespace {
+
+constexpr const char* description =
+    "Measures what a deck costs on this machine, beside what the machine can do:\n"
+    "mpirun -np 2 nanotron_bench --deck input/llama_30m.deck --set parallel.tp=2\n"
+    "  gemm         the rate of matrix products: squares and the deck's own shapes\n"
+    "  kernels      every other kernel, beside a copy of as many bytes\n"
+    "  collectives  algbw and busbw (as nccl-tests define them) of the tp and dp groups\n"
+    "  step         training steps: share of the matrix rate, where the time goes, communication\n"
+    "All ranks work at once. No token file is needed: tokens are made up.";
+
+const std::map<std::string, ScalarType> scalar_types{
+    {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}};
+
+void add_options(CLI::App& app, Options& o) {
+  app.add_option("--deck", o.deck, "the deck that is measured")->capture_default_str();
+  app.add_option("--set", o.overrides, "group.name=value: overrides the deck; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--only", o.only, "gemm, kernels, collectives or step; several with commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"gemm", "kernels", "collectives", "step"}));
+  app.add_option("--types", o.types,
+                 "fp64, fp32, bf16: types to compute in, several with commas and in turn (default: the deck's)")
+      ->delimiter(',')
+      ->transform(CLI::CheckedTransformer(scalar_types));
+  app.add_option("--rounds", o.rounds, "how often matrix rate and steps are measured in turn")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--steps", o.steps, "training steps in a round")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seconds", o.seconds, "for each measurement of a kernel or collective")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--json", o.json, "write the measurements to this file too");
+}
+
+}  // namespace
+
+std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
+  Options options;
+  CLI::App app(description, "nanotron_bench");
+  add_options(app, options);
+  for (const auto& [key, value] : build_provenance()) {
+    if (key == "version") app.set_version_flag("--version", "nanotron_bench " + value);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& text) {
+    if (speaks) app.exit(text);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw Error(ExitCode::deck_error,
+                fmt::format("error: {}\n  change:   see nanotron_bench --help", error.what()));
+  }
+  return options;
+}
+
+}  // namespace nanotron::apps::bench

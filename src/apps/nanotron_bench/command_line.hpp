@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "nanotron/base/types.hpp"
+
+namespace nanotron::apps::bench {
+
+struct Options {
+  std::string deck = "input/llama_30m.deck";
+  std::vector<std::string> overrides;  // group.name=value
+  std::set<std::string> only;          // gemm, kernels, collectives, step; empty: all
+  std::vector<ScalarType> types;       // empty: the deck's
+  int rounds = 5;                      // of ceiling and steps in turn
+  int steps = 2;                       // in a round
+  double seconds = 0.2;                // for each measurement of a kernel
+  std::string json;
+
+  bool wants(const std::string& part) const { return only.empty() || only.contains(part); }
+};
+
+// Nothing when help or version has been printed; only the rank that speaks prints. Error(deck_error) for a
+// command line that makes no sense.
+std::optional<Options> parse_command_line(int argc, char** argv, bool speaks);
+
+}  // namespace nanotron::apps::bench

@@ -1,0 +1,259 @@
+#include "nanotron_bench/kernels.hpp"
+
+#include <fmt/format.h>
+
+#include "nanotron/kernels/adamw.hpp"
+#include "nanotron/kernels/attention.hpp"
+#include "nanotron/kernels/cast.hpp"
+#include "nanotron/kernels/cross_entropy.hpp"
+#include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/kernels/embedding.hpp"
+#include "nanotron/kernels/matrix_rate.hpp"
+#include "nanotron/kernels/rms_norm.hpp"
+#include "nanotron/kernels/rotary.hpp"
+#include "nanotron/kernels/swiglu.hpp"
+
+namespace nanotron::apps::bench {
+namespace {
+
+constexpr double giga = 1e9;
+
+// Ids 0 .. below in no order.
+Kokkos::View<std::int32_t*, MemorySpace> some_ids(index_t n, index_t below) {
+  const Kokkos::View<std::int32_t*, MemorySpace> ids("ids", static_cast<std::size_t>(n));
+  Kokkos::parallel_for(
+      "bench_ids", Kokkos::RangePolicy<ExecutionSpace>(0, n),
+      KOKKOS_LAMBDA(const index_t i) { ids(i) = static_cast<std::int32_t>(i * 7919 % below); });
+  Kokkos::fence();
+  return ids;
+}
+
+// A row of the table for each kernel.
+template <class T>
+class KernelBench {
+ public:
+  using M = master_t<T>;
+
+  explicit KernelBench(const Bench& bench)
+      : bench_(bench),
+        device_(timers_),
+        s_(bench.sizes()),
+        in_step_(bench.micro_batches()),
+        in_layers_(s_.layers * bench.micro_batches()),
+        parameters_(bench.table().size) {}
+
+  Table run() {
+    Timers timers;
+    Device products(timers);
+    comm::barrier(bench_.grid.world());
+    product_rate_ = kernels::matrix_rate<T>(products, 1024, bench_.options.seconds);
+    norms();
+    attention();
+    swiglu();
+    embedding();
+    cross_entropy();
+    optimizer();
+    return table_;
+  }
+
+ private:
+  static double bytes(index_t n, std::size_t size) { return static_cast<double>(n) * static_cast<double>(size); }
+
+  template <class Work>
+  Spread seconds(Work&& work) {
+    return seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 2, work);
+  }
+
+  // A kernel that moves `moved` bytes when everything is read and written once.
+  template <class Work>
+  void by_bytes(const char* name, index_t calls, double moved, Work&& work) {
+    const Spread s = seconds(work);
+    const double rate = moved / s.median / giga;
+    const double copy = copy_rate(bench_, device_, moved) / giga;
+    table_.rows.push_back({name, calls, moved / 1e6, s.median * 1e6, s.least * 1e6, s.most * 1e6, rate, copy,
+                           {}, {}, 100.0 * rate / copy, s.median * static_cast<double>(calls) * 1e3});
+  }
+  template <class Work>
+  void by_operations(const char* name, index_t calls, double operations, Work&& work) {
+    const Spread s = seconds(work);
+    const double rate = operations / s.median;
+    table_.rows.push_back({name, calls, {}, s.median * 1e6, s.least * 1e6, s.most * 1e6, {}, {}, rate / giga,
+                           product_rate_ / giga, 100.0 * rate / product_rate_,
+                           s.median * static_cast<double>(calls) * 1e3});
+  }
+
+  void norms() {
+    const index_t n = s_.tokens, h = s_.hidden;
+    const Buffer<T> x(n * h), y(n * h), z(n * h);
+    const Buffer<M> w(h), dw(h), rstd(n), work(kernels::rms_norm_workspace_size(h));
+    const double one = bytes(n * h, sizeof(T));
+    by_bytes("rms_norm_forward", in_layers_ + in_step_, 2 * one, [&] {
+      kernels::rms_norm_forward<T>(device_, x.matrix(n, h), w.vector(h), 1e-5, y.matrix(n, h), rstd.vector(n));
+    });
+    by_bytes("add_rms_norm_forward", in_layers_, 4 * one, [&] {
+      kernels::add_rms_norm_forward<T>(device_, x.matrix(n, h), z.matrix(n, h), z.matrix(n, h), w.vector(h),
+                                       1e-5, y.matrix(n, h), rstd.vector(n));
+    });
+    by_bytes("rms_norm_backward", 2 * in_layers_ + in_step_, 4 * one, [&] {
+      kernels::rms_norm_backward<T>(device_, y.matrix(n, h), x.matrix(n, h), w.vector(h), rstd.vector(n),
+                                    z.matrix(n, h), dw.vector(h),
+                                    work.vector(kernels::rms_norm_workspace_size(h)));
+    });
+    by_bytes("add", in_layers_, 3 * one,
+             [&] { kernels::add<T>(device_, x.vector(n * h), y.vector(n * h)); });
+  }
+
+  void attention() {
+    const index_t n = s_.tokens, length = bench_.config.data.sequence_length;
+    const index_t columns = s_.query + 2 * s_.key, half = bench_.config.model.head_dim / 2;
+    const model::ParameterTable table = bench_.table();
+    const kernels::AttentionShape shape{.batch = n / length,
+                                        .query_length = length,
+                                        .key_length = length,
+                                        .query_heads = s_.query_heads,
+                                        .key_heads = s_.key_heads,
+                                        .head_dim = bench_.config.model.head_dim,
+                                        .first_query_head = table.heads.query.begin,
+                                        .first_key_head = table.heads.key.begin,
+                                        .group = table.heads.group};
+    const Buffer<T> qkv(n * columns), dqkv(n * columns), out(n * s_.query), dout(n * s_.query);
+    const Buffer<M> lse(n * s_.query_heads), cosine(length * half), sine(length * half);
+    const auto workspace_bytes = static_cast<index_t>(kernels::attention_workspace_bytes<T>(shape));
+    const Kokkos::View<std::byte*, MemorySpace> memory("attention", static_cast<std::size_t>(workspace_bytes));
+    const Vector<std::byte> workspace(memory.data(), memory.size());
+    const MatrixRef<T> all = qkv.matrix(n, columns), gradient = dqkv.matrix(n, columns);
+    const auto q = all.column_block(0, s_.query), k = all.column_block(s_.query, s_.key);
+    const auto v = all.column_block(s_.query + s_.key, s_.key);
+    const auto positions = some_ids(n, length);
+    by_bytes("rotary_forward, q and k", in_layers_, 2 * bytes(n * (s_.query + s_.key), sizeof(T)), [&] {
+      kernels::rotary_forward<T>(device_, all.column_block(0, s_.query + s_.key),
+                                 Vector<const std::int32_t>(positions.data(), n), cosine.matrix(length, half),
+                                 sine.matrix(length, half));
+    });
+    // Two products of a causal half each; backward has five.
+    const double forward = 2.0 * static_cast<double>(n) * static_cast<double>(s_.query) *
+                           static_cast<double>(length + 1);
+    by_operations("attention_forward", in_layers_, forward, [&] {
+      kernels::attention_forward<T>(device_, shape, q, k, v, out.matrix(n, s_.query),
+                                    lse.vector(n * s_.query_heads), workspace);
+    });
+    by_operations("attention_backward", in_layers_, 2.5 * forward, [&] {
+      kernels::attention_backward<T>(
+          device_, shape, q, k, v, out.matrix(n, s_.query), dout.matrix(n, s_.query),
+          lse.vector(n * s_.query_heads), gradient.column_block(0, s_.query),
+          gradient.column_block(s_.query, s_.key), gradient.column_block(s_.query + s_.key, s_.key), workspace);
+    });
+  }
+
+  void swiglu() {
+    const index_t n = s_.tokens, f = s_.intermediate;
+    const Buffer<T> gate_up(2 * n * f), h(n * f), gradient(2 * n * f);
+    const double one = bytes(n * f, sizeof(T));
+    by_bytes("swiglu_forward", in_layers_, 3 * one, [&] {
+      kernels::swiglu_forward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f));
+    });
+    by_bytes("swiglu_backward", in_layers_, 5 * one, [&] {
+      kernels::swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f), gradient.matrix(n, 2 * f));
+    });
+  }
+
+  void embedding() {
+    const index_t n = s_.tokens, h = s_.hidden;
+    const Range range = bench_.table().vocabulary;
+    const Buffer<T> weight(range.size() * h), x(n * h);
+    const Buffer<M> gradient(range.size() * h);
+    const auto memory = some_ids(n, bench_.config.model.vocab_size);
+    const Vector<const std::int32_t> ids(memory.data(), n);
+    by_bytes("embedding_forward", in_step_, 2 * bytes(n * h, sizeof(T)), [&] {
+      kernels::embedding_forward<T>(device_, ids, range, weight.matrix(range.size(), h), x.matrix(n, h));
+    });
+    by_bytes("embedding_backward", in_step_, bytes(n * h, sizeof(T) + 2 * sizeof(M)), [&] {
+      kernels::embedding_backward<T>(device_, ids, range, x.matrix(n, h), gradient.matrix(range.size(), h));
+    });
+  }
+
+  void cross_entropy() {
+    Arena planning = Arena::planning();
+    const index_t rows = nn::LossWorkspace<T>(planning, s_.tokens, s_.vocabulary).chunk();
+    const index_t calls = (s_.tokens + rows - 1) / rows * in_step_;
+    const Range range = bench_.table().vocabulary;
+    const Buffer<T> logits(rows * range.size());
+    const Buffer<M> max(rows), sum(rows), target(rows);
+    const auto memory = some_ids(rows, bench_.config.model.vocab_size);
+    const Vector<const std::int32_t> ids(memory.data(), rows);
+    const double one = bytes(rows * range.size(), sizeof(T));
+    by_bytes("cross_entropy_local_max", calls, one, [&] {
+      kernels::cross_entropy_local_max<T>(device_, logits.matrix(rows, range.size()), max.vector(rows));
+    });
+    by_bytes("cross_entropy_local_sum", calls, one, [&] {
+      kernels::cross_entropy_local_sum<T>(device_, logits.matrix(rows, range.size()), ids, range.begin,
+                                          max.vector(rows), sum.vector(rows), target.vector(rows));
+    });
+    by_bytes("cross_entropy_gradient", calls, 2 * one, [&] {
+      kernels::cross_entropy_gradient<T>(device_, logits.matrix(rows, range.size()), ids, range.begin,
+                                         max.vector(rows), sum.vector(rows), 1.0);
+    });
+  }
+
+  void optimizer() {
+    const index_t n = parameters_;
+    const Buffer<M> p(n), g(n), m(n), v(n);
+    kernels::fill<M>(device_, v.vector(n), 1e-3);
+    by_bytes("fill, of the gradient", 1, bytes(n, sizeof(M)),
+             [&] { kernels::fill<M>(device_, p.vector(n), 0.0); });
+    by_bytes("sum_of_squares, of the gradient", 1, bytes(n, sizeof(M)),
+             [&] { kernels::sum_of_squares<M>(device_, g.vector(n)); });
+    by_bytes("adamw", 1, 7 * bytes(n, sizeof(M)), [&] {
+      kernels::adamw<M>(device_, p.vector(n), g.vector(n), m.vector(n), v.vector(n), {.learning_rate = 1e-4});
+    });
+    if constexpr (!std::is_same_v<T, M>) {
+      const Buffer<T> narrow(n);
+      by_bytes("cast, of the weights", 1, bytes(n, sizeof(M) + sizeof(T)),
+               [&] { kernels::cast<M, T>(device_, p.vector(n), narrow.vector(n)); });
+    }
+  }
+
+  const Bench& bench_;
+  Timers timers_;
+  Device device_;
+  model::LocalSizes s_;
+  index_t in_step_, in_layers_, parameters_;
+  double product_rate_ = 0.0;
+  Table table_{.key = fmt::format("kernels_{}", name_of(scalar_type_of<T>)),
+               .title = fmt::format("Kernels of rank 0 in {}, all ranks at once", name_of(scalar_type_of<T>)),
+               .columns = {{"kernel", "kernel"},
+                           {"calls/step", "calls"},
+                           {"MB", "megabytes"},
+                           {"us", "us"},
+                           {"least", "us_least"},
+                           {"most", "us_most"},
+                           {"GB/s", "gbs"},
+                           {"copy GB/s", "copy_gbs"},
+                           {"GFLOP/s", "gflops"},
+                           {"product", "product_gflops"},
+                           {"share %", "share"},
+                           {"ms/step", "ms_per_step", 2}},
+               .rows = {},
+               .note = "share: of a copy of as many bytes, or of the rate of products of order 1024"};
+};
+
+}  // namespace
+
+double copy_rate(const Bench& bench, Device& device, double bytes) {
+  constexpr double most = 512e6;
+  const auto half = static_cast<std::size_t>(std::clamp(bytes / 2, 64.0, most / 2));
+  const Kokkos::View<std::byte*, MemorySpace> from("from", half), to("to", half);
+  const Spread s = seconds_of(device, bench.grid.world(), bench.options.seconds / 2,
+                              [&] { Kokkos::deep_copy(device.exec(), to, from); });
+  return 2.0 * static_cast<double>(half) / s.median;
+}
+
+void measure_kernels(const Bench& bench, const std::vector<ScalarType>& types) {
+  for (const ScalarType type : types) {
+    with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
+      bench.report.add(KernelBench<T>(bench).run());
+    });
+  }
+}
+
+}  // namespace nanotron::apps::bench

@@ -1,0 +1,194 @@
+#include "nanotron_bench/products.hpp"
+
+#include <fmt/format.h>
+
+#include "nanotron/kernels/gemm.hpp"
+#include "nanotron/kernels/matrix_rate.hpp"
+
+namespace nanotron::apps::bench {
+namespace {
+
+using kernels::Op;
+
+constexpr double giga = 1e9;
+
+// C (m, n) = op(A) op(B), `calls` times in a step.
+struct Product {
+  std::string name;
+  Op op_a, op_b;
+  index_t m, n, k;
+  bool is_gradient;  // of a weight: accumulated in the master type
+  index_t calls;
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+};
+
+// The three products of y = x W^T, W (out, in).
+void add_linear(std::vector<Product>& list, const std::string& name, index_t rows, index_t in, index_t out,
+                index_t calls, index_t forward_calls) {
+  list.push_back({name + ": forward", Op::none, Op::transpose, rows, out, in, false, forward_calls});
+  list.push_back({name + ": input gradient", Op::none, Op::none, rows, in, out, false, calls});
+  list.push_back({name + ": weight gradient", Op::transpose, Op::none, out, in, rows, true, calls});
+}
+
+template <class T>
+index_t loss_chunk(const model::LocalSizes& s) {
+  Arena planning = Arena::planning();
+  return nn::LossWorkspace<T>(planning, s.tokens, s.vocabulary).chunk();
+}
+
+template <class T>
+std::vector<Product> products_of(const Bench& bench) {
+  const model::LocalSizes s = bench.sizes();
+  const index_t layers = s.layers * bench.micro_batches();
+  const index_t forward = bench.config.parallel.recompute == deck::Recompute::full ? 2 * layers : layers;
+  const index_t chunk = loss_chunk<T>(s);
+  const index_t chunks = (s.tokens + chunk - 1) / chunk * bench.micro_batches();
+  std::vector<Product> list;
+  add_linear(list, "q, k, v", s.tokens, s.hidden, s.query + 2 * s.key, layers, forward);
+  add_linear(list, "attention out", s.tokens, s.query, s.hidden, layers, forward);
+  add_linear(list, "gate, up", s.tokens, s.hidden, 2 * s.intermediate, layers, forward);
+  add_linear(list, "down", s.tokens, s.intermediate, s.hidden, layers, forward);
+  add_linear(list, "head", chunk, s.hidden, s.vocabulary, chunks, chunks);
+  return list;
+}
+
+// Seconds of one product.
+template <class T>
+class ProductBench {
+ public:
+  using M = master_t<T>;
+
+  ProductBench(const Bench& bench, const std::vector<Product>& list)
+      : bench_(bench),
+        device_(timers_),
+        a_(largest(list, [](const Product& p) { return p.m * p.k; })),
+        b_(largest(list, [](const Product& p) { return p.k * p.n; })),
+        c_(largest(list, [](const Product& p) { return p.m * p.n; })),
+        workspace_("workspace", workspace_bytes(list)) {
+    device_.set_product_workspace(Vector<std::byte>(workspace_.data(), workspace_.size()));
+  }
+
+  Spread seconds(const Product& p) {
+    const MatrixRef<const T> a =
+        p.op_a == Op::none ? a_.matrix(p.m, p.k) : a_.matrix(p.k, p.m);
+    const MatrixRef<const T> b =
+        p.op_b == Op::none ? b_.matrix(p.k, p.n) : b_.matrix(p.n, p.k);
+    return seconds_of(device_, bench_.grid.world(), bench_.options.seconds, [&] {
+      if (p.is_gradient) {
+        kernels::gemm<T, M>(device_, p.op_a, p.op_b, 1.0, a, b, 1.0, MatrixRef<M>(c_.data(), p.m, p.n));
+      } else {
+        // The room of the master type is enough for T.
+        const MatrixRef<T> c(reinterpret_cast<T*>(c_.data()), p.m, p.n);
+        kernels::gemm<T, T>(device_, p.op_a, p.op_b, 1.0, a, b, 0.0, c);
+      }
+    });
+  }
+
+ private:
+  template <class Size>
+  static index_t largest(const std::vector<Product>& list, Size size) {
+    index_t most = 0;
+    for (const Product& p : list) most = std::max(most, size(p));
+    return most;
+  }
+  static std::size_t workspace_bytes(const std::vector<Product>& list) {
+    std::size_t most = 0;
+    for (const Product& p : list) most = std::max(most, kernels::gemm_workspace_bytes<T>(p.m, p.n, p.k));
+    return most;
+  }
+
+  const Bench& bench_;
+  Timers timers_;
+  Device device_;
+  Buffer<T> a_, b_;
+  Buffer<M> c_;
+  Kokkos::View<std::byte*, MemorySpace> workspace_;
+};
+
+template <class T>
+void measure_shapes(const Bench& bench) {
+  const std::vector<Product> list = products_of<T>(bench);
+  ProductBench<T> products(bench, list);
+  Table table{.key = fmt::format("products_{}", name_of(scalar_type_of<T>)),
+              .title = fmt::format("Products of a step, {} by {}", name_of(scalar_type_of<T>),
+                                   kernels::gemm_library<T>()),
+              .columns = {{"product of a rank", "product"},
+                          {"m", "m"},
+                          {"n", "n"},
+                          {"k", "k"},
+                          {"calls/step", "calls"},
+                          {"GFLOP/s a rank", "gflops_rank"},
+                          {"least", "gflops_rank_least"},
+                          {"most", "gflops_rank_most"},
+                          {"all ranks", "gflops_all"},
+                          {"ms/step", "ms_per_step"}},
+              .rows = {}};
+  double total_seconds = 0.0, total_flops = 0.0;
+  for (const Product& p : list) {
+    const Spread s = products.seconds(p);
+    const double rate = p.flops() / s.median / giga;
+    const double in_step = s.median * static_cast<double>(p.calls);
+    total_seconds += in_step;
+    total_flops += p.flops() * static_cast<double>(p.calls);
+    table.rows.push_back({p.name, p.m, p.n, p.k, p.calls, rate, p.flops() / s.most / giga,
+                          p.flops() / s.least / giga, comm::sum(bench.grid.world(), rate), in_step * 1e3});
+  }
+  const double rate = total_flops / total_seconds / giga;
+  table.rows.push_back({"all products of a step", {}, {}, {}, {}, rate, {}, {},
+                        comm::sum(bench.grid.world(), rate), total_seconds * 1e3});
+  bench.report.add(table);
+}
+
+template <class T>
+void measure_squares(const Bench& bench, Table& table) {
+  Timers timers;
+  Device device(timers);
+  for (const index_t n : {index_t{1024}, index_t{2048}}) {
+    comm::barrier(bench.grid.world());
+    const double rate = kernels::matrix_rate<T>(device, n, 2.0 * bench.options.seconds) / giga;
+    comm::Group& world = bench.grid.world();
+    table.rows.push_back({name_of(scalar_type_of<T>), kernels::gemm_library<T>(), n, rate,
+                          comm::min(world, rate), comm::max(world, rate), comm::sum(world, rate)});
+  }
+}
+
+}  // namespace
+
+void measure_products(const Bench& bench, const std::vector<ScalarType>& types) {
+  std::vector<ScalarType> with_float = types;
+  if (std::ranges::find(types, ScalarType::fp32) == types.end()) with_float.push_back(ScalarType::fp32);
+  Table squares{.key = "squares",
+                .title = "Square products, all ranks at once, the best of several",
+                .columns = {{"type", "type"},
+                            {"library", "library"},
+                            {"order", "order"},
+                            {"GFLOP/s rank 0", "gflops_rank"},
+                            {"least rank", "gflops_least_rank"},
+                            {"most", "gflops_most_rank"},
+                            {"all ranks", "gflops_all"}},
+                .rows = {}};
+  for (const ScalarType type : with_float) {
+    with_scalar_type(type, [&]<class T>(std::type_identity<T>) { measure_squares<T>(bench, squares); });
+  }
+  bench.report.add(squares);
+  for (const ScalarType type : types) {
+    with_scalar_type(type, [&]<class T>(std::type_identity<T>) { measure_shapes<T>(bench); });
+  }
+}
+
+template <class T>
+double matrix_ceiling(const Bench& bench, Device& device) {
+  double best = 0.0;
+  for (const index_t n : {index_t{1024}, index_t{2048}}) {
+    comm::barrier(bench.grid.world());
+    best = std::max(best, comm::sum(bench.grid.world(),
+                                    kernels::matrix_rate<T>(device, n, bench.options.seconds)));
+  }
+  return best;
+}
+
+template double matrix_ceiling<double>(const Bench&, Device&);
+template double matrix_ceiling<float>(const Bench&, Device&);
+template double matrix_ceiling<bf16>(const Bench&, Device&);
+
+}  // namespace nanotron::apps::bench

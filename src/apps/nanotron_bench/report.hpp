@@ -1,0 +1,45 @@
+#pragma once
+
+// What is measured, once: printed as aligned tables and kept as JSON.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace nanotron::apps::bench {
+
+using Cell = std::variant<std::monostate, std::string, double, std::int64_t>;
+
+struct Column {
+  std::string heading;  // as printed
+  std::string key;      // in JSON
+  int digits = 1;       // behind the point
+};
+
+struct Table {
+  std::string key;
+  std::string title;
+  std::vector<Column> columns;
+  std::vector<std::vector<Cell>> rows;
+  std::string note{};  // printed below
+};
+
+// Prints and keeps on the rank that speaks alone.
+class Report {
+ public:
+  explicit Report(bool speaks) : speaks_(speaks) {}
+
+  void line(const std::string& text) const;
+  void add(const Table& table);
+  void set(const std::string& key, nlohmann::json value) { values_[key] = std::move(value); }
+  // Error(system_error) when it cannot be written.
+  void write(const std::string& path) const;
+
+ private:
+  bool speaks_;
+  nlohmann::json values_ = nlohmann::json::object();
+};
+
+}  // namespace nanotron::apps::bench

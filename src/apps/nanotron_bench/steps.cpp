@@ -1,0 +1,270 @@
+#include "nanotron_bench/steps.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "nanotron/model/cost.hpp"
+#include "nanotron/trainer/trainer.hpp"
+#include "nanotron_bench/products.hpp"
+
+namespace nanotron::apps::bench {
+namespace {
+
+constexpr double giga = 1e9;
+
+// What a group did within the measured steps.
+struct Share {
+  comm::Traffic used;
+  void add(const comm::Traffic& before, const comm::Traffic& after) {
+    used.calls += after.calls - before.calls;
+    used.bytes += after.bytes - before.bytes;
+    used.seconds += after.seconds - before.seconds;
+  }
+};
+
+struct Record {
+  ScalarType type = ScalarType::fp32;
+  std::vector<double> ceilings;     // of a round, all ranks together
+  std::vector<double> rates;        // of a step, all ranks together
+  std::vector<double> round_steps;  // seconds of a step, median of a round
+  std::vector<double> seconds;      // of a step
+  std::vector<double> shares;       // rate of a step over the ceiling of its round
+  Share tp, dp, model;
+  double exposed = 0.0;  // seconds that backward's end waited for the gradient sum
+  std::vector<TimerRow> regions;
+  std::size_t planned_bytes = 0;
+};
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  virtual void step() = 0;
+  virtual void begin() = 0;               // forget what warming up took
+  virtual void round(std::int64_t steps) = 0;  // ceiling, then steps
+  virtual const Record& finish() = 0;
+};
+
+deck::Config with_type(deck::Config config, ScalarType type) {
+  config.precision.compute = type;
+  return config;
+}
+
+template <class T>
+class RunnerOf final : public Runner {
+ public:
+  explicit RunnerOf(const Bench& bench)
+      : bench_(bench),
+        config_(with_type(bench.config, scalar_type_of<T>)),
+        log_(false),
+        device_(timers_),
+        ceiling_device_(ceiling_timers_),
+        file_(config_.data.path),
+        loaders_{data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
+                                   data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp),
+                 std::nullopt},
+        arena_(trainer::plan_memory(config_,
+                                    {.dp_size = bench.grid.shape().dp,
+                                     .tp_size = bench.grid.shape().tp,
+                                     .tp_rank = bench.grid.tp_rank()},
+                                    bench.grid.tp())),
+        trainer_(config_, bench.grid, device_, arena_, loaders_, log_) {
+    record_.type = scalar_type_of<T>;
+    record_.planned_bytes = arena_.plan().total();
+  }
+
+  void step() override {
+    trainer_.train_step();
+    device_.fence();
+  }
+  void begin() override {
+    timers_.reset();
+    exposed_before_ = trainer_.exposed_communication_seconds();
+  }
+  void round(std::int64_t steps) override;
+  const Record& finish() override {
+    record_.regions = timers_.rows();
+    record_.exposed = trainer_.exposed_communication_seconds() - exposed_before_;
+    return record_;
+  }
+
+ private:
+  const Bench& bench_;
+  deck::Config config_;
+  Log log_;
+  Timers timers_, ceiling_timers_;
+  Device device_, ceiling_device_;
+  data::TokenFile file_;
+  trainer::Loaders loaders_;
+  Arena arena_;
+  trainer::Trainer<T> trainer_;
+  Record record_;
+  double exposed_before_ = 0.0;
+};
+
+template <class T>
+void RunnerOf<T>::round(std::int64_t steps) {
+  comm::ProcessGrid& grid = bench_.grid;
+  const double flops = model::training_flops_per_token(config_.model, config_.data.sequence_length) *
+                       static_cast<double>(trainer::tokens_per_step(config_));
+  const double ceiling = matrix_ceiling<T>(bench_, ceiling_device_);
+  record_.ceilings.push_back(ceiling / giga);
+  std::vector<double> seconds;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    comm::barrier(grid.world());
+    const comm::Traffic tp = grid.tp().traffic(), dp = grid.dp().traffic(), model = grid.model().traffic();
+    const double begin = wall_seconds();
+    step();
+    const double took = wall_seconds() - begin;
+    record_.tp.add(tp, grid.tp().traffic());
+    record_.dp.add(dp, grid.dp().traffic());
+    record_.model.add(model, grid.model().traffic());
+    seconds.push_back(comm::max(grid.world(), took));
+    record_.rates.push_back(flops / seconds.back() / giga);
+    record_.shares.push_back(100.0 * flops / seconds.back() / ceiling);
+  }
+  record_.seconds.insert(record_.seconds.end(), seconds.begin(), seconds.end());
+  record_.round_steps.push_back(spread_of(seconds).median);
+}
+
+std::string ranged(const Spread& s, int digits) {
+  return fmt::format("{:.{}f} ({:.{}f} - {:.{}f})", s.median, digits, s.least, digits, s.most, digits);
+}
+
+double communication_seconds(const Record& r) {
+  return r.tp.used.seconds + r.dp.used.seconds + r.model.used.seconds;
+}
+
+Table speed_table(const Bench& bench, const std::vector<const Record*>& records) {
+  Table table{.key = "step",
+              .title = fmt::format("Training steps: median (least - most) of {} steps, in turn with the rate "
+                                   "of products",
+                                   records[0]->seconds.size()),
+              .columns = {{"type", "type"},
+                          {"ms/step", "ms_text"},
+                          {"tokens/s", "tokens_per_second", 0},
+                          {"model GFLOP/s", "gflops_text"},
+                          {"products GFLOP/s", "ceiling_text"},
+                          {"share %", "share_text"},
+                          {"communication %", "communication", 2},
+                          {"planned MiB", "planned_mib", 0}},
+              .rows = {},
+              .note = "products: all ranks at once, the better of orders 1024 and 2048; communication: host "
+                      "time inside collectives, the waiting rank's"};
+  const auto tokens = static_cast<double>(bench.config.data.global_batch_size * bench.config.data.sequence_length);
+  nlohmann::json numbers = nlohmann::json::array();
+  for (const Record* r : records) {
+    double total = 0.0;
+    for (const double s : r->seconds) total += s;
+    const double share = 100.0 * comm::max(bench.grid.world(), communication_seconds(*r)) / total;
+    std::vector<double> milliseconds;
+    for (const double s : r->seconds) milliseconds.push_back(1e3 * s);
+    table.rows.push_back({name_of(r->type), ranged(spread_of(milliseconds), 1),
+                          tokens / spread_of(r->seconds).median, ranged(spread_of(r->rates), 1),
+                          ranged(spread_of(r->ceilings), 1), ranged(spread_of(r->shares), 1), share,
+                          static_cast<double>(r->planned_bytes) / 1048576.0});
+    numbers.push_back({{"type", name_of(r->type)},
+                       {"seconds", r->seconds},
+                       {"gflops", r->rates},
+                       {"ceiling_gflops", r->ceilings},
+                       {"share", r->shares},
+                       {"communication_share", share}});
+  }
+  bench.report.set("step_samples", std::move(numbers));
+  return table;
+}
+
+Table region_table(const Record& r) {
+  double total = 0.0;
+  for (const double s : r.seconds) total += s;
+  const auto steps = static_cast<double>(r.seconds.size());
+  std::vector<TimerRow> rows = r.regions;
+  std::ranges::stable_sort(rows, [](const TimerRow& a, const TimerRow& b) { return a.exclusive > b.exclusive; });
+  Table table{.key = fmt::format("regions_{}", name_of(r.type)),
+              .title = fmt::format("Where a step's time goes, {} on rank 0", name_of(r.type)),
+              .columns = {{"region", "region"},
+                          {"calls/step", "calls"},
+                          {"ms inclusive", "ms_inclusive", 2},
+                          {"ms exclusive", "ms_exclusive", 2},
+                          {"share %", "share"}},
+              .rows = {},
+              .note = "forward, loss and backward exclusive: tensor-parallel sums and the glue between kernels"};
+  for (const TimerRow& row : rows) {
+    if (row.calls == 0) continue;
+    table.rows.push_back({row.name, static_cast<double>(row.calls) / steps, 1e3 * row.inclusive / steps,
+                          1e3 * row.exclusive / steps, 100.0 * row.exclusive / total});
+  }
+  return table;
+}
+
+Table communication_table(const Bench& bench, const Record& r) {
+  const auto steps = static_cast<double>(r.seconds.size());
+  double total = 0.0;
+  for (const double s : r.seconds) total += s;
+  Table table{.key = fmt::format("communication_{}", name_of(r.type)),
+              .title = fmt::format("Communication of a step, {}", name_of(r.type)),
+              .columns = {{"group", "group"},
+                          {"by", "path"},
+                          {"calls/step", "calls"},
+                          {"MB/step", "megabytes", 2},
+                          {"ms rank 0", "ms", 2},
+                          {"ms most", "ms_most", 2},
+                          {"share % most", "share", 2}},
+              .rows = {}};
+  const auto add = [&](const char* name, const std::string& path, const comm::Traffic& t) {
+    const double most = comm::max(bench.grid.world(), t.seconds);
+    table.rows.push_back({name, path, static_cast<double>(t.calls) / steps,
+                          static_cast<double>(t.bytes) / 1e6 / steps, 1e3 * t.seconds / steps,
+                          1e3 * most / steps, 100.0 * most / total});
+  };
+  add("tensor parallel", bench.grid.tp().path(), r.tp.used);
+  add("replicas", bench.grid.dp().path(), r.dp.used);
+  add("whole model", bench.grid.model().path(), r.model.used);
+  add("gradient sum behind backward (part of replicas)", "", {.calls = 0, .bytes = 0, .seconds = r.exposed});
+  return table;
+}
+
+void add_speed_ups(const Bench& bench, const std::vector<const Record*>& records) {
+  Table table{.key = "speed_up",
+              .title = fmt::format("Times faster than {}, by rounds", name_of(records[0]->type)),
+              .columns = {{"type", "type"}, {"step", "step", 2}, {"least", "least", 2}, {"most", "most", 2}},
+              .rows = {}};
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    std::vector<double> ratios;
+    for (std::size_t round = 0; round < records[i]->round_steps.size(); ++round) {
+      ratios.push_back(records[0]->round_steps[round] / records[i]->round_steps[round]);
+    }
+    const Spread s = spread_of(std::move(ratios));
+    table.rows.push_back({name_of(records[i]->type), s.median, s.least, s.most});
+  }
+  bench.report.add(table);
+}
+
+}  // namespace
+
+void measure_steps(const Bench& bench, const std::vector<ScalarType>& types) {
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (const ScalarType type : types) {
+    with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
+      runners.push_back(std::make_unique<RunnerOf<T>>(bench));
+    });
+  }
+  for (const auto& runner : runners) {
+    runner->step();  // touches memory, builds primitives
+    runner->step();
+    runner->begin();
+  }
+  for (int round = 0; round < bench.options.rounds; ++round) {
+    for (const auto& runner : runners) runner->round(bench.options.steps);
+  }
+  std::vector<const Record*> records;
+  for (const auto& runner : runners) records.push_back(&runner->finish());
+  bench.report.add(speed_table(bench, records));
+  if (records.size() > 1) add_speed_ups(bench, records);
+  for (const Record* record : records) {
+    bench.report.add(region_table(*record));
+    bench.report.add(communication_table(bench, *record));
+  }
+}
+
+}  // namespace nanotron::apps::bench

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <vector>
+
+#include "nanotron_bench/bench.hpp"
+
+namespace nanotron::apps::bench {
+
+// (d) Training steps in these types, in turn with the rate of products: speed, where the time goes,
+// communication. Collective.
+void measure_steps(const Bench& bench, const std::vector<ScalarType>& types);
+
+}  // namespace nanotron::apps::bench

@@ -1,0 +1,108 @@
+#include "nanotron_bench/workload.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "nanotron/base/random.hpp"
+#include "nanotron/data/token_file.hpp"
+#include "nanotron/io/hdf5.hpp"
+#include "nanotron/trainer/program.hpp"
+
+namespace nanotron::apps::bench {
+namespace {
+
+constexpr std::int64_t batches = 4;  // global batches in the file
+
+struct FileSize {
+  std::int64_t tokens = 0;
+  std::int64_t vocabulary = 0;
+};
+
+// model%vocab_size, or where the deck leaves it open what its own token file says.
+std::int64_t vocabulary_of(const deck::Config& config) {
+  if (config.model.vocab_size > 0) return config.model.vocab_size;
+  std::error_code ignored;
+  if (std::filesystem::exists(config.data.path, ignored)) {
+    const std::int64_t vocabulary = data::TokenFile(config.data.path).vocab_size();
+    if (vocabulary > 0) return vocabulary;
+  }
+  fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
+                              .expected = "model%vocab_size in the deck, or its token file",
+                              .where = config.data.path,
+                              .change = "--set model.vocab_size=8192"});
+}
+
+void write_tokens(const std::filesystem::path& path, const FileSize& size) {
+  std::vector<std::uint32_t> tokens(static_cast<std::size_t>(size.tokens));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const double u = uniform(1, stream_id("bench"), i);
+    tokens[i] = static_cast<std::uint32_t>(
+        std::min<std::int64_t>(static_cast<std::int64_t>(u * static_cast<double>(size.vocabulary)),
+                               size.vocabulary - 1));
+  }
+  constexpr ExitCode code = ExitCode::system_error;
+  const std::string doing = "writing " + path.string();
+  hdf5::silence();
+  hdf5::File file(
+      hdf5::check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), code, doing));
+  const hsize_t extent = tokens.size();
+  {
+    const hdf5::Dataspace space(hdf5::check(H5Screate_simple(1, &extent, nullptr), code, doing));
+    const hdf5::Dataset dataset(hdf5::check(H5Dcreate2(file.id(), "tokens", H5T_STD_U32LE, space.id(),
+                                                       H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                                            code, doing));
+    hdf5::check(H5Dwrite(dataset.id(), H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data()),
+                code, doing);
+    hdf5::write_integer(file.id(), "vocab_size", size.vocabulary);
+  }
+  file.close(code, doing);
+}
+
+std::string from_root(const comm::Communicator& world, const std::string& text) {
+  char buffer[4096] = {};
+  text.copy(buffer, sizeof buffer - 1);
+  NANOTRON_CHECK_MPI(MPI_Bcast(buffer, sizeof buffer, MPI_CHAR, 0, world.get()));
+  return buffer;
+}
+
+FileSize size_from_root(const Options& options, const comm::Communicator& world) {
+  FileSize size;
+  io::collectively(world.get(), [&] {
+    if (world.rank() != 0) return;
+    const deck::Config config = deck::read_deck(options.deck, options.overrides);
+    size = {batches * config.data.global_batch_size * config.data.sequence_length + 1,
+            vocabulary_of(config)};
+  });
+  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 2, MPI_INT64_T, 0, world.get()));
+  return size;
+}
+
+}  // namespace
+
+Workload::Workload(const Options& options, const comm::Communicator& world)
+    : owns_folder_(world.split_by_node().rank() == 0) {
+  const FileSize size = size_from_root(options, world);
+  folder_ = from_root(world, (std::filesystem::temp_directory_path() /
+                              fmt::format("nanotron_bench_{}", getpid())).string());
+  const std::string tokens = (folder_ / "tokens.h5").string();
+  io::collectively(world.get(), [&] {
+    if (!owns_folder_) return;
+    std::filesystem::create_directories(folder_);
+    write_tokens(tokens, size);
+  });
+  std::vector<std::string> overrides = options.overrides;
+  for (const std::string& set :
+       {"data.path=" + tokens, std::string("data.validation_path=''"), std::string("data.validation_fraction=0"),
+        std::string("data.validation_every=0"), fmt::format("model.vocab_size={}", size.vocabulary),
+        "run.output_dir=" + folder_.string(), std::string("checkpoint.resume=none")}) {
+    overrides.push_back(set);
+  }
+  config_ = trainer::load_config(world.get(), options.deck, overrides, trainer::GridRanks::of_world);
+}
+
+Workload::~Workload() {
+  std::error_code ignored;
+  if (owns_folder_) std::filesystem::remove_all(folder_, ignored);
+}
+
+}  // namespace nanotron::apps::bench

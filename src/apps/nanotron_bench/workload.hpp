@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron_bench/command_line.hpp"
+
+namespace nanotron::apps::bench {
+
+// The deck, resolved for the ranks there are, with a token file of random tokens in a temporary folder of
+// every node: owned, and removed in the end. Made collectively over world.
+class Workload {
+ public:
+  Workload(const Options& options, const comm::Communicator& world);
+  ~Workload();
+  Workload(const Workload&) = delete;
+  Workload& operator=(const Workload&) = delete;
+
+  const deck::Config& config() const { return config_; }
+
+ private:
+  bool owns_folder_ = false;  // one rank a node
+  std::filesystem::path folder_;
+  deck::Config config_;
+};
+
+}  // namespace nanotron::apps::bench

@@ -1,0 +1,64 @@
+// ranks: 1 2 3
+// The continuation PyTorch gives, from the same weights: tests/golden/llama/generate.json.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "nanotron/io/checkpoint_reader.hpp"
+#include "nanotron/model/generation.hpp"
+#include "nanotron/trainer/checkpointing.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+const std::string golden = std::string(NANOTRON_TEST_DIR) + "/golden/llama/";
+
+template <class T>
+class GoldenGeneration : public testing::Test {};
+
+using Types = testing::Types<double, float>;
+TYPED_TEST_SUITE(GoldenGeneration, Types);
+
+TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
+  using T = TypeParam;
+  const auto expected = nlohmann::json::parse(std::ifstream(golden + "generate.json"));
+  const auto tokens = expected["tokens"].get<std::vector<std::int32_t>>();
+  const auto prompt = expected["prompt"].get<std::vector<std::int32_t>>();
+  const auto first_logits = expected["first_logits"].get<std::vector<double>>();
+
+  auto reader = io::CheckpointReader::open(test::world(), golden + "step_00000000");
+  comm::Group tp(comm::Communicator::duplicate(test::world()),
+                 comm::choose_transport(deck::Backend::automatic,
+                                        comm::Communicator::duplicate(test::world())));
+  Timers timers;
+  Device device(timers);
+  const model::GenerationSetup setup{.model = reader.info().model,
+                                     .capacity = static_cast<index_t>(prompt.size() + tokens.size()),
+                                     .chunk = 5,
+                                     .tp_size = tp.size(),
+                                     .tp_rank = tp.rank()};
+  Arena planning = Arena::planning();
+  static_cast<void>(model::Generator<T>(setup, tp, device, planning));
+  Arena arena(planning.plan());
+  model::Generator<T> generator(setup, tp, device, arena);
+  const auto& parameters = generator.transformer().parameters();
+  const auto master = Kokkos::create_mirror_view(parameters.master);
+  reader.read(trainer::state_tensors<T>(generator.transformer().table(), master.data(), trainer::Part::held),
+              {}, {}, scalar_type_of<T>);
+  Kokkos::deep_copy(parameters.master, master);
+
+  const auto logits = generator.extend(prompt);
+  const double tolerance = std::is_same_v<T, double> ? 1e-13 : 2e-6;
+  ASSERT_EQ(logits.size(), first_logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], first_logits[i], tolerance) << i;
+
+  const auto answer = generator.generate(
+      {.prompt = prompt, .new_tokens = static_cast<index_t>(tokens.size()), .sampling = {.temperature = 0.0}});
+  EXPECT_EQ(answer[0], tokens);
+}
+
+}  // namespace
+}  // namespace nanotron
