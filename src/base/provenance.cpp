@@ -93,7 +93,8 @@ std::string folded(const std::vector<std::string>& places) {
 
 Provenance build_provenance() {
   namespace info = build_info;
-  Provenance rows{{"program", fmt::format("nanotron_hpc {}", info::project_version)},
+  Provenance rows{{"program", "nanotron_hpc"},
+                  {"version", info::project_version},
                   {"git_hash", info::git_hash},
                   {"git_dirty", info::git_dirty ? "yes" : "no"},
                   {"build_type", info::build_type},

@@ -135,8 +135,9 @@ ExitCode train_as(const deck::Config& config, comm::ProcessGrid& grid, Loaders& 
   const std::size_t resident_before = resident_bytes();
   const GridPlace place{grid.shape().dp, grid.shape().tp, grid.tp_rank()};
   const MemoryPlan plan = plan_memory(config, place, grid.tp());
-  log.info("memory of rank 0, besides {:.0f} MiB of program and libraries:\n{}",
-           static_cast<double>(resident_before) / mib, plan.table());
+  const std::size_t staging = grid.tp().staging_bytes() + grid.dp().staging_bytes();
+  log.info("memory of rank 0, besides {:.0f} MiB of program and libraries and {:.0f} MiB to stage messages:\n{}",
+           static_cast<double>(resident_before) / mib, static_cast<double>(staging) / mib, plan.table());
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
            kernels::gemm_library<T>(), rate / 1e9);
 
@@ -162,7 +163,7 @@ ExitCode train_as(const deck::Config& config, comm::ProcessGrid& grid, Loaders& 
   if (config.output.timers) log.info("{}", timers.table(wall_seconds() - begin));
   log.info("peak resident memory of rank 0: {:.0f} MiB, planned {:.0f} MiB",
            static_cast<double>(peak_resident_bytes()) / mib,
-           static_cast<double>(resident_before + plan.total()) / mib);
+           static_cast<double>(resident_before + staging + plan.total()) / mib);
   if (reason == StopReason::none) {
     log.info("finished: {} steps, {:.1f} s", trainer.step(), wall_seconds() - start);
     return ExitCode::ok;
