@@ -25,12 +25,12 @@ R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f)
   if constexpr (on_host) {
     using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
     Kokkos::parallel_reduce(
-        label, Policy(device.exec(), 0, rows),
+        kept_label<F>(label), Policy(device.exec(), 0, rows),
         [=](const index_t i, R& sum) { sum += f(HostRow{}, i); }, result);
   } else {
     using Policy = Kokkos::TeamPolicy<ExecutionSpace>;
     Kokkos::parallel_reduce(
-        label, Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
+        kept_label<F>(label), Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
         KOKKOS_LAMBDA(const Policy::member_type& team, R& sum) {
           const R part = f(TeamRow{team}, team.league_rank());
           Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });

@@ -13,6 +13,7 @@
 // same on every machine and in every build, and the compiler needs no licence to reorder in order
 // to vectorise.
 
+#include <string>
 #include <type_traits>
 
 #include "nanotron/tensor/device.hpp"
@@ -100,17 +101,25 @@ struct TeamRow {
 
 using Row = std::conditional_t<on_host, HostRow, TeamRow>;
 
+// Kokkos takes labels as std::string, which allocates at every launch. F is the type of one closure, so it
+// stands for one label, which is made at its first launch and kept.
+template <class F>
+const std::string& kept_label(const char* label) {
+  static const std::string kept(label);
+  return kept;
+}
+
 // f(row, i) for i < rows. F takes (const Row&, index_t).
 template <class F>
 void for_each_row(const Device& device, const char* label, index_t rows, const F& f) {
   if constexpr (on_host) {
     using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
-    Kokkos::parallel_for(label, Policy(device.exec(), 0, rows),
+    Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, rows),
                          [=](const index_t i) { f(HostRow{}, i); });
   } else {
     using Policy = Kokkos::TeamPolicy<ExecutionSpace>;
     Kokkos::parallel_for(
-        label, Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
+        kept_label<F>(label), Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
         KOKKOS_LAMBDA(const Policy::member_type& team) { f(TeamRow{team}, team.league_rank()); });
   }
 }
@@ -121,7 +130,7 @@ void for_each_element(const Device& device, const char* label, index_t n, const 
   using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
   if constexpr (on_host) {
     constexpr index_t piece = 4096;  // elements: long enough to vectorise, short enough to balance
-    Kokkos::parallel_for(label, Policy(device.exec(), 0, (n + piece - 1) / piece),
+    Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, (n + piece - 1) / piece),
                          [=](const index_t p) {
                            const F body = f;  // a local copy: its members then live in registers
                            const index_t end = n < (p + 1) * piece ? n : (p + 1) * piece;
@@ -129,7 +138,7 @@ void for_each_element(const Device& device, const char* label, index_t n, const 
                            for (index_t i = p * piece; i < end; ++i) body(i);
                          });
   } else {
-    Kokkos::parallel_for(label, Policy(device.exec(), 0, n), f);
+    Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, n), f);
   }
 }
 

@@ -1,0 +1,222 @@
+// ranks: 1 2
+// timeout: 300
+// Nothing is allocated in the step loop, and the process takes the memory that was planned.
+
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "nanotron/base/resident.hpp"
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+// Every heap allocation of the process is counted, by the library that asked for it: what the product
+// libraries (oneDNN, BLAS, their threads) do inside a call is theirs, everything else is ours. A sanitizer has
+// an allocator of its own, so this is left to the other builds.
+#if !defined(__SANITIZE_ADDRESS__)
+#define NANOTRON_COUNTS_ALLOCATIONS
+#endif
+
+namespace {
+
+struct Counts {
+  std::atomic<long> ours{0}, products{0};
+  std::atomic<std::size_t> largest{0};  // of ours
+};
+Counts counts;
+std::atomic<bool> counting{false};
+
+bool is_product_library(const void* caller) {
+  Dl_info info;
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;
+  for (const char* name : {"libdnnl", "blas", "libgomp", "libmkl"}) {
+    if (std::strstr(info.dli_fname, name) != nullptr) return true;
+  }
+  return false;
+}
+
+void count(std::size_t size, const void* caller) {
+  if (!counting) return;
+  counting = false;  // dladdr may allocate
+  if (is_product_library(caller)) {
+    ++counts.products;
+  } else {
+    ++counts.ours;
+    counts.largest = std::max(counts.largest.load(), size);
+  }
+  counting = true;
+}
+
+}  // namespace
+
+#ifdef NANOTRON_COUNTS_ALLOCATIONS
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+void* malloc(std::size_t size) {
+  count(size, __builtin_return_address(0));
+  return __libc_malloc(size);
+}
+void* calloc(std::size_t n, std::size_t size) {
+  count(n * size, __builtin_return_address(0));
+  return __libc_calloc(n, size);
+}
+void* realloc(void* old, std::size_t size) {
+  count(size, __builtin_return_address(0));
+  return __libc_realloc(old, size);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  count(size, __builtin_return_address(0));
+  return __libc_memalign(alignment, size);
+}
+int posix_memalign(void** result, std::size_t alignment, std::size_t size) {
+  count(size, __builtin_return_address(0));
+  *result = __libc_memalign(alignment, size);
+  return *result == nullptr ? ENOMEM : 0;
+}
+}
+void* operator new(std::size_t size) {
+  count(size, __builtin_return_address(0));
+  if (void* memory = __libc_malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
+
+namespace nanotron {
+namespace {
+
+deck::Config config_for(const std::filesystem::path& folder, index_t hidden, index_t layers) {
+  deck::Config c;
+  c.model.hidden_size = hidden;
+  c.model.num_hidden_layers = layers;
+  c.model.num_attention_heads = hidden / 32;
+  c.model.num_key_value_heads = hidden / 64;
+  c.model.head_dim = 32;
+  c.model.intermediate_size = hidden * 11 / 4;
+  c.model.vocab_size = 1024;
+  c.model.qkv_bias = true;
+  c.model.qk_norm = true;
+  c.data.path = (folder / "tokens.h5").string();
+  c.data.sequence_length = 128;
+  c.data.global_batch_size = 8;
+  c.data.micro_batch_size = 2;
+  c.checkpoint.directory = (folder / "checkpoints").string();
+  c.checkpoint.resume = "none";
+  return c;
+}
+
+// A trainer with all that it borrows.
+template <class T>
+struct TrainingRun {
+  TrainingRun(const deck::Config& given, MPI_Comm world)
+      : config(resolved(given, world)),
+        grid(trainer::make_grid(world, config)),
+        device(timers),
+        tokens(config.data.path),
+        loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(),
+                                  grid.shape().dp),
+                std::nullopt},
+        plan(trainer::plan_memory(config, {grid.shape().dp, grid.shape().tp, grid.tp_rank()}, grid.tp())),
+        before(resident_bytes()),
+        arena(plan),
+        trainer(config, grid, device, arena, loaders, log) {}
+
+  static deck::Config resolved(deck::Config c, MPI_Comm world) {
+    int ranks = 0;
+    MPI_Comm_size(world, &ranks);
+    deck::resolve(c, ranks);
+    return c;
+  }
+
+  deck::Config config;
+  comm::ProcessGrid grid;
+  Log log{false};
+  Timers timers;
+  Device device;
+  data::TokenFile tokens;
+  trainer::Loaders loaders;
+  MemoryPlan plan;
+  std::size_t before;
+  Arena arena;
+  trainer::Trainer<T> trainer;
+};
+
+class Memory : public testing::Test {
+ protected:
+  void SetUp() override {
+    MPI_Comm_rank(test::world(), &rank_);
+    if (rank_ == 0) test::write_tokens(folder_.path() / "tokens.h5", 128 * 100 + 1, 1000);
+    MPI_Barrier(test::world());
+  }
+  int rank_ = 0;
+  test::TemporaryFolder folder_{test::world(), "memory"};
+};
+
+#ifdef NANOTRON_COUNTS_ALLOCATIONS
+TEST_F(Memory, TheCounterCounts) {
+  const long before = counts.ours;
+  counting = true;
+  void* volatile some = std::malloc(100);
+  int* volatile other = new int(1);
+  counting = false;
+  EXPECT_EQ(counts.ours - before, 2);
+  std::free(some);
+  delete other;
+}
+
+TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
+  int ranks = 0;
+  MPI_Comm_size(test::world(), &ranks);
+  for (const std::int64_t tp : {1, 2}) {
+    if (ranks % tp != 0) continue;
+    deck::Config config = config_for(folder_.path(), 128, 2);
+    config.parallel.tp = tp;
+    for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
+      config.precision.compute = type;
+      with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
+        TrainingRun<T> run(config, test::world());
+        for (int i = 0; i < 3; ++i) run.trainer.train_step();
+        counts.ours = counts.products = 0;
+        counts.largest = 0;
+        counting = true;
+        for (int i = 0; i < 5; ++i) run.trainer.train_step();
+        counting = false;
+        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << ", the largest of "
+                                  << counts.largest << " bytes";
+        if (rank_ == 0) {
+          std::printf("%s tp %d: inside the product libraries %.0f a step\n", name_of(type),
+                      static_cast<int>(tp), static_cast<double>(counts.products) / 5);
+        }
+      });
+    }
+  }
+}
+#endif
+
+#ifdef NANOTRON_COUNTS_ALLOCATIONS  // a sanitizer keeps freed memory and shadows the rest
+TEST_F(Memory, PeakIsWhatWasPlanned) {
+  deck::Config config = config_for(folder_.path(), 1024, 4);
+  config.data.global_batch_size = 4;
+  TrainingRun<float> run(config, test::world());
+  run.trainer.train_step();
+  const auto planned = static_cast<double>(run.before + run.plan.total());
+  const auto peak = static_cast<double>(peak_resident_bytes());
+  if (rank_ == 0) std::printf("planned %.0f MiB, peak %.0f MiB: %+.1f %%\n", planned / 1048576, peak / 1048576,
+                              100 * (peak / planned - 1));
+  EXPECT_NEAR(peak / planned, 1.0, 0.1);
+}
+#endif
+
+}  // namespace
+}  // namespace nanotron
