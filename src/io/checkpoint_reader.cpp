@@ -180,7 +180,7 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
   CheckpointReader reader(world, folder);
   try {
     const Manifest manifest = verify_folder(world, folder);
-    reader.file_ = open_parallel(world, reader.file_name_);
+    reader.file_ = open_parallel(world, reader.file_name_, Access::read);
     collectively(world, [&] { reader.read_info(); });
     if (reader.info_.state.step != manifest.step)
       throw Error(ExitCode::data_error,

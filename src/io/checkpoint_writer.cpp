@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -110,16 +111,15 @@ hdf5::Group create_group(hid_t file, const char* name) {
                                  fmt::format("creating the group {}", name)));
 }
 
-void write_deck(hid_t file, const std::string& text, bool writes) {
+void write_deck(hid_t file, const std::string& text) {
   const hdf5::Datatype type = hdf5::string_type(text.size());
   const hdf5::Dataspace scalar(H5Screate(H5S_SCALAR));
   const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
-  H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
   H5Pset_obj_track_times(creation.id(), false);
   hdf5::Dataset deck(hdf5::check(
       H5Dcreate2(file, "deck", type.id(), scalar.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
       ExitCode::system_error, "creating /deck"));
-  if (writes && !text.empty())
+  if (!text.empty())
     hdf5::check(H5Dwrite(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()),
                 ExitCode::system_error, "writing /deck");
 }
@@ -132,8 +132,8 @@ void write_provenance(hid_t file, const Provenance& provenance) {
                          std::string_view(value).substr(0, attribute_limit));
 }
 
-hdf5::Dataset create_dataset(hid_t file, const std::string& path, const StateTensor& tensor,
-                             ScalarType master) {
+void create_dataset(hid_t file, const std::string& path, const StateTensor& tensor,
+                    ScalarType master) {
   const std::vector<hsize_t> shape(tensor.global_shape.begin(), tensor.global_shape.end());
   const hdf5::Dataspace space(
       H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr));
@@ -144,27 +144,65 @@ hdf5::Dataset create_dataset(hid_t file, const std::string& path, const StateTen
   H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
   H5Pset_obj_track_times(creation.id(), false);
   H5Pset_create_intermediate_group(links.id(), 1);
-  return hdf5::Dataset(hdf5::check(H5Dcreate2(file, path.c_str(), native_type(master), space.id(),
-                                              links.id(), creation.id(), H5P_DEFAULT),
-                                   ExitCode::system_error, fmt::format("creating {}", path)));
+  hdf5::Dataset(hdf5::check(H5Dcreate2(file, path.c_str(), native_type(master), space.id(),
+                                       links.id(), creation.id(), H5P_DEFAULT),
+                            ExitCode::system_error, fmt::format("creating {}", path)));
 }
 
-// Deck, provenance and counters as rank 0 has them: metadata must be the same on all ranks.
-CheckpointContents same_on_all(MPI_Comm world, int rank, const CheckpointContents& contents) {
-  CheckpointContents result = contents;
-  NANOTRON_CHECK_MPI(MPI_Bcast(&result.state, sizeof result.state, MPI_BYTE, 0, world));
-  std::string text;
-  if (rank == 0)
-    text = nlohmann::json{contents.deck, contents.provenance}.dump(
-        -1, ' ', false, nlohmann::json::error_handler_t::replace);
-  int size = static_cast<int>(text.size());
-  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT, 0, world));
-  text.resize(static_cast<std::size_t>(size));
-  NANOTRON_CHECK_MPI(MPI_Bcast(text.data(), size, MPI_CHAR, 0, world));
-  const nlohmann::json parsed = nlohmann::json::parse(text);
-  result.deck = parsed[0].get<std::string>();
-  result.provenance = parsed[1].get<Provenance>();
-  return result;
+template <class Visitor>
+void for_each_group(const CheckpointContents& contents, const Visitor& visitor) {
+  visitor("parameters/", contents.parameters);
+  visitor("optimizer/exp_avg/", contents.exp_avg);
+  visitor("optimizer/exp_avg_sq/", contents.exp_avg_sq);
+}
+
+// Takes `bytes` of disk for the file now: a full disk, a quota or a limit shows here, in one
+// process and without HDF5, which survives a failed write badly (1.10 hangs or crashes when it
+// closes the file).
+void reserve_space(const fs::path& path, std::int64_t bytes) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) system_failure(path.string());
+  int cause = ::fallocate(descriptor, 0, 0, bytes) == 0 ? 0 : errno;
+  if (cause == EOPNOTSUPP || cause == ENOSYS || cause == EINVAL) {
+    struct statvfs space {};
+    const bool known = ::fstatvfs(descriptor, &space) == 0;
+    cause = known && space.f_bavail < std::uint64_t(bytes) / space.f_frsize ? ENOSPC : 0;
+  }
+  ::close(descriptor);
+  errno = cause;
+  if (cause != 0) system_failure(fmt::format("{} needs {} bytes", path.string(), bytes));
+}
+
+// Not less than the size the file will have.
+std::int64_t expected_bytes(const CheckpointContents& contents) {
+  std::int64_t bytes = std::int64_t{1} << 20;
+  for_each_group(contents, [&](const std::string&, std::span<const StateTensor> tensors) {
+    for (const StateTensor& tensor : tensors) {
+      std::int64_t elements = 1;
+      for (const index_t extent : tensor.global_shape) elements *= extent;
+      const std::int64_t size = elements * static_cast<std::int64_t>(size_of(contents.master));
+      bytes += size + (size >= (64 << 10) ? std::int64_t{1} << 20 : 4096);
+    }
+  });
+  return bytes;
+}
+
+// All metadata, and room for all tensors. One process: nothing in it depends on the others.
+void create_checkpoint(const fs::path& path, const CheckpointContents& contents) {
+  reserve_space(path, expected_bytes(contents));
+  hdf5::File file = create_file(path);
+  hdf5::write_string(file.id(), "format", checkpoint_format);
+  hdf5::write_integer(file.id(), "version", checkpoint_version);
+  write_model(create_group(file.id(), "parameters").id(), contents.model);
+  write_state(create_group(file.id(), "state").id(), contents.state);
+  write_deck(file.id(), contents.deck);
+  write_provenance(file.id(), contents.provenance);
+  for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors) {
+    for (const StateTensor& tensor : tensors)
+      create_dataset(file.id(), group + tensor.name, tensor, contents.master);
+  });
+  file.close(ExitCode::system_error, fmt::format("closing {}", path.string()));
+  reserve_space(path, static_cast<std::int64_t>(fs::file_size(path)));
 }
 
 }  // namespace
@@ -176,18 +214,19 @@ CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int6
 }
 
 void CheckpointWriter::write(const CheckpointContents& contents) {
-  const CheckpointContents agreed = same_on_all(world_, rank_, contents);
-  const fs::path partial = step_folder(directory_, agreed.state.step).string() + partial_suffix;
+  const std::int64_t step = contents.state.step;
+  const fs::path partial = step_folder(directory_, step).string() + partial_suffix;
   try {
     collectively(world_, [&] {
       if (rank_ != 0) return;
       fs::remove_all(partial);
       fs::create_directories(partial);
+      create_checkpoint(partial / checkpoint_file_name, contents);
     });
-    write_file(partial / checkpoint_file_name, agreed);
-    write_manifest(partial, agreed.state.step);
+    write_tensors(partial / checkpoint_file_name, contents);
+    write_manifest(partial, step);
     collectively(world_, [&] {
-      if (rank_ == 0) publish(partial, agreed.state.step);
+      if (rank_ == 0) publish(partial, step);
     });
   } catch (const Error& error) {
     std::error_code ignored;
@@ -199,38 +238,28 @@ void CheckpointWriter::write(const CheckpointContents& contents) {
                     "as they were",
                     error.what(), partial.string()));
   }
-  if (rank_ == 0) remove_old(agreed.state.step);
+  if (rank_ == 0) remove_old(step);
 }
 
-void CheckpointWriter::write_file(const fs::path& path, const CheckpointContents& contents) {
-  hdf5::File file = create_parallel(world_, path);
-  std::vector<std::pair<hdf5::Dataset, const StateTensor*>> datasets;
-  collectively(world_, [&] {
-    hdf5::write_string(file.id(), "format", checkpoint_format);
-    hdf5::write_integer(file.id(), "version", checkpoint_version);
-    const hdf5::Group parameters = create_group(file.id(), "parameters");
-    write_model(parameters.id(), contents.model);
-    const hdf5::Group state = create_group(file.id(), "state");
-    write_state(state.id(), contents.state);
-    write_deck(file.id(), contents.deck, rank_ == 0);
-    write_provenance(file.id(), contents.provenance);
-    const auto create = [&](const std::string& group, std::span<const StateTensor> tensors) {
-      for (const StateTensor& tensor : tensors)
-        datasets.emplace_back(
-            create_dataset(file.id(), group + "/" + tensor.name, tensor, contents.master), &tensor);
-    };
-    create("parameters", contents.parameters);
-    create("optimizer/exp_avg", contents.exp_avg);
-    create("optimizer/exp_avg_sq", contents.exp_avg_sq);
-  });
-  for (const auto& [dataset, tensor] : datasets)
-    write_slab(world_, dataset, *tensor, contents.master,
-               fmt::format("{}: {}", path.string(), tensor->name));
-  datasets.clear();
+void CheckpointWriter::write_tensors(const fs::path& path, const CheckpointContents& contents) {
+  hdf5::File file = open_parallel(world_, path, Access::write);
+  const auto for_each_dataset = [&](auto&& transfer) {
+    for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors) {
+      for (const StateTensor& tensor : tensors) {
+        const std::string name = group + tensor.name;
+        hdf5::Dataset dataset;
+        collectively(world_, [&] { dataset = hdf5::open_dataset(file.id(), name, path.string()); });
+        transfer(world_, dataset, tensor, contents.master,
+                 fmt::format("{}: {}", path.string(), name));
+      }
+    });
+  };
   const std::string closing = fmt::format("closing {}", path.string());
+  for_each_dataset([](auto&&... arguments) { write_slab(arguments...); });
   collectively(world_, [&] {
     hdf5::check(H5Fflush(file.id(), H5F_SCOPE_GLOBAL), ExitCode::system_error, closing);
   });
+  for_each_dataset([](auto&&... arguments) { compare_slab(arguments...); });
   collectively(world_, [&] { file.close(ExitCode::system_error, closing); });
   collectively(world_, [&] { sync_to_disk(path); });
 }

@@ -5,22 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstring>
 
 namespace nanotron::io {
 namespace {
 
 constexpr hsize_t alignment_threshold = hsize_t{64} << 10;
 constexpr hsize_t alignment = hsize_t{1} << 20;  // of a Lustre stripe, usually
-
-hdf5::PropertyList parallel_access(MPI_Comm world) {
-  hdf5::silence();
-  hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
-  hdf5::check(H5Pset_fapl_mpio(access.id(), world, MPI_INFO_NULL), ExitCode::system_error,
-              "choosing MPI-IO");
-  H5Pset_alignment(access.id(), alignment_threshold, alignment);
-  H5Pset_libver_bounds(access.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
-  return access;
-}
 
 /// The selections of one transfer.
 struct Selection {
@@ -113,9 +104,24 @@ void in_pieces(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& 
       char* data = rows == 0 ? nothing
                              : static_cast<char*>(t.data) +
                                    first * t.stride[0] * static_cast<index_t>(size_of(master));
-      transfer(selection, data);
+      transfer(selection, data, first, last);
     });
   }
+}
+
+// Compares `rows` indices of the first dimension in packed memory with the tensor's own, row by
+// row.
+bool equal_rows(const StateTensor& t, index_t rows, const char* packed, const char* data,
+                std::size_t row_bytes, index_t element) {
+  const std::size_t n = t.extent.size();
+  if (n == 1) return std::memcmp(packed, data, std::size_t(rows * element)) == 0;
+  const index_t inner = n == 3 ? t.extent[1] : 1;
+  for (index_t i = 0; i < rows; ++i)
+    for (index_t j = 0; j < inner; ++j, packed += row_bytes) {
+      const index_t at = i * t.stride[0] + (n == 3 ? j * t.stride[1] : 0);
+      if (std::memcmp(packed, data + at * element, row_bytes) != 0) return false;
+    }
+  return true;
 }
 
 hdf5::PropertyList transfer_mode(H5FD_mpio_xfer_t mode) {
@@ -151,23 +157,27 @@ void collectively(MPI_Comm world, const std::function<void()>& work) {
   throw Error(static_cast<ExitCode>(header[0]), message);
 }
 
-hdf5::File create_parallel(MPI_Comm world, const std::filesystem::path& path) {
-  hdf5::File file;
-  collectively(world, [&] {
-    const hdf5::PropertyList access = parallel_access(world);
-    file =
-        hdf5::File(hdf5::check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()),
-                               ExitCode::system_error, fmt::format("creating {}", path.string())));
-  });
-  return file;
+hdf5::File create_file(const std::filesystem::path& path) {
+  hdf5::silence();
+  const hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
+  H5Pset_alignment(access.id(), alignment_threshold, alignment);
+  H5Pset_libver_bounds(access.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
+  return hdf5::File(hdf5::check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()),
+                                ExitCode::system_error, fmt::format("creating {}", path.string())));
 }
 
-hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path) {
+hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Access access) {
   hdf5::File file;
+  const bool writes = access == Access::write;
   collectively(world, [&] {
-    const hdf5::PropertyList access = parallel_access(world);
-    file = hdf5::File(hdf5::check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()),
-                                  ExitCode::data_error, fmt::format("opening {}", path.string())));
+    hdf5::silence();
+    const hdf5::PropertyList properties(H5Pcreate(H5P_FILE_ACCESS));
+    hdf5::check(H5Pset_fapl_mpio(properties.id(), world, MPI_INFO_NULL), ExitCode::system_error,
+                "choosing MPI-IO");
+    file = hdf5::File(
+        hdf5::check(H5Fopen(path.c_str(), writes ? H5F_ACC_RDWR : H5F_ACC_RDONLY, properties.id()),
+                    writes ? ExitCode::system_error : ExitCode::data_error,
+                    fmt::format("opening {}", path.string())));
   });
   return file;
 }
@@ -180,11 +190,12 @@ hid_t native_type(ScalarType master) {
 void write_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
                 ScalarType master, const std::string& where, std::int64_t piece_bytes) {
   const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
-  in_pieces(world, dataset, tensor, master, piece_bytes, [&](const Selection& s, const char* data) {
-    hdf5::check(H5Dwrite(dataset.id(), native_type(master), s.memory.id(), s.file.id(),
-                         transfer.id(), data),
-                ExitCode::system_error, fmt::format("writing {}", where));
-  });
+  in_pieces(world, dataset, tensor, master, piece_bytes,
+            [&](const Selection& s, const char* data, index_t, index_t) {
+              hdf5::check(H5Dwrite(dataset.id(), native_type(master), s.memory.id(), s.file.id(),
+                                   transfer.id(), data),
+                          ExitCode::system_error, fmt::format("writing {}", where));
+            });
 }
 
 void read_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
@@ -193,11 +204,35 @@ void read_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& 
   const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS;
   const hdf5::PropertyList transfer =
       transfer_mode(contiguous ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT);
-  in_pieces(world, dataset, tensor, master, piece_bytes, [&](const Selection& s, char* data) {
-    hdf5::check(
-        H5Dread(dataset.id(), native_type(master), s.memory.id(), s.file.id(), transfer.id(), data),
-        ExitCode::data_error, fmt::format("reading {}", where));
-  });
+  in_pieces(world, dataset, tensor, master, piece_bytes,
+            [&](const Selection& s, char* data, index_t, index_t) {
+              hdf5::check(H5Dread(dataset.id(), native_type(master), s.memory.id(), s.file.id(),
+                                  transfer.id(), data),
+                          ExitCode::data_error, fmt::format("reading {}", where));
+            });
+}
+
+void compare_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
+                  ScalarType master, const std::string& where, std::int64_t piece_bytes) {
+  const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
+  const std::size_t row_bytes =
+      is_empty(tensor) ? 0 : size_of(master) * std::size_t(tensor.extent.back());
+  std::vector<char> buffer;
+  in_pieces(world, dataset, tensor, master, piece_bytes,
+            [&](const Selection& s, const char* data, index_t first, index_t last) {
+              const hssize_t count = H5Sget_select_npoints(s.file.id());
+              buffer.resize(std::max<std::size_t>(1, std::size_t(count) * size_of(master)));
+              const hsize_t extent = std::max<hsize_t>(1, hsize_t(count));
+              const hdf5::Dataspace packed(H5Screate_simple(1, &extent, nullptr));
+              if (count == 0) H5Sselect_none(packed.id());
+              hdf5::check(H5Dread(dataset.id(), native_type(master), packed.id(), s.file.id(),
+                                  transfer.id(), buffer.data()),
+                          ExitCode::system_error, fmt::format("reading back {}", where));
+              if (count > 0 && !equal_rows(tensor, last - first, buffer.data(), data, row_bytes,
+                                           static_cast<index_t>(size_of(master))))
+                fail(ExitCode::system_error,
+                     {"the file does not hold what was written", "", "other bytes", where, ""});
+            });
 }
 
 }  // namespace nanotron::io

@@ -26,7 +26,7 @@ class CheckpointWriter {
   void write(const CheckpointContents& contents);
 
  private:
-  void write_file(const std::filesystem::path& path, const CheckpointContents& contents);
+  void write_tensors(const std::filesystem::path& path, const CheckpointContents& contents);
   void write_manifest(const std::filesystem::path& folder, std::int64_t step);
   void publish(const std::filesystem::path& partial, std::int64_t step);  // rank 0
   void remove_old(std::int64_t just_written);                             // rank 0

@@ -19,10 +19,15 @@ namespace nanotron::io {
 /// fail on one alone.
 void collectively(MPI_Comm world, const std::function<void()>& work);
 
-/// Collective. `create` truncates. Alignment 1 MiB for objects of 64 KiB and more; errors
-/// Error(system_error) when creating, Error(data_error) when opening.
-hdf5::File create_parallel(MPI_Comm world, const std::filesystem::path& path);
-hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path);
+/// A new file of one process (truncates an old one), laid out for parallel access: objects of 64
+/// KiB and more begin at multiples of 1 MiB. Throws Error(system_error).
+hdf5::File create_file(const std::filesystem::path& path);
+
+enum class Access { read, write };
+
+/// Opens an existing file by MPI-IO. Collective. Throws Error(data_error) for reading,
+/// Error(system_error) for writing.
+hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Access access);
 
 /// H5T_NATIVE_FLOAT or H5T_NATIVE_DOUBLE.
 hid_t native_type(ScalarType master);
@@ -38,5 +43,12 @@ void write_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor&
 void read_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
                ScalarType master, const std::string& where,
                std::int64_t piece_bytes = std::int64_t{1} << 30);
+
+/// Collective: reads every rank's part back and compares the bytes with memory. Error(system_error)
+/// when they differ: Open MPI's collective writes can lose data on a failing disk without reporting
+/// it.
+void compare_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
+                  ScalarType master, const std::string& where,
+                  std::int64_t piece_bytes = std::int64_t{64} << 20);
 
 }  // namespace nanotron::io

@@ -1,0 +1,117 @@
+// ranks: 1
+#include "nanotron/io/metrics_file.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/world.hpp"
+#include "unit/data/scratch.hpp"
+
+namespace nanotron::io {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Scratch;
+
+MetricsRow row_of(std::int64_t step, double loss) {
+  MetricsRow row;
+  row.step = step;
+  row.loss = loss;
+  row.tokens = 10 * step;
+  row.token_hash = 0xFFFFFFFFFFFFFF00ull + static_cast<std::uint64_t>(step);
+  return row;
+}
+
+template <class T>
+std::vector<T> read(const fs::path& path, const char* name, hid_t type) {
+  const hdf5::File file = hdf5::open_read_only(path);
+  const hdf5::Dataset dataset = hdf5::open_dataset(file.id(), name, path.string());
+  std::vector<T> values(
+      static_cast<std::size_t>(hdf5::checked_shape(dataset, name, path.string())[0]));
+  H5Dread(dataset.id(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+  return values;
+}
+std::vector<std::int64_t> steps(const fs::path& path, const char* name = "step") {
+  return read<std::int64_t>(path, name, H5T_NATIVE_INT64);
+}
+std::vector<double> reals(const fs::path& path, const char* name) {
+  return read<double>(path, name, H5T_NATIVE_DOUBLE);
+}
+
+const Provenance provenance{{"program", "test"}, {"empty", ""}};
+
+TEST(MetricsFile, HasOneDatasetPerQuantity) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "run/metrics.h5";
+  {
+    MetricsFile metrics(path, 0, provenance);
+    for (std::int64_t step = 1; step <= 5000; ++step)
+      metrics.append(row_of(step, 1.0 / double(step)));
+    metrics.append_validation(5000, 2.5);
+  }
+  ASSERT_EQ(steps(path).size(), 5000u);
+  EXPECT_EQ(steps(path)[4999], 5000);
+  EXPECT_EQ(steps(path, "tokens")[4999], 50000);
+  EXPECT_EQ(reals(path, "loss")[1], 0.5);
+  for (const char* name : {"grad_norm", "learning_rate", "seconds", "tokens_per_second", "mfu"})
+    EXPECT_EQ(reals(path, name).size(), 5000u) << name;
+  EXPECT_EQ(read<std::uint64_t>(path, "token_hash", H5T_NATIVE_UINT64)[9], 0xFFFFFFFFFFFFFF0Aull);
+  EXPECT_EQ(steps(path, "validation_step"), std::vector<std::int64_t>{5000});
+  EXPECT_EQ(reals(path, "validation_loss"), std::vector<double>{2.5});
+}
+
+TEST(MetricsFile, ResumingGivesOneValuePerStep) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  {
+    MetricsFile metrics(path, 0, provenance);
+    for (std::int64_t step = 1; step <= 10; ++step) metrics.append(row_of(step, 1.0));
+    metrics.append_validation(5, 1.0);
+    metrics.append_validation(10, 1.0);
+  }
+  for (int again = 0; again < 2; ++again) {
+    MetricsFile metrics(path, 6, provenance);
+    EXPECT_TRUE(metrics.replaced().empty());
+    for (std::int64_t step = 7; step <= 8; ++step) metrics.append(row_of(step, 2.0));
+  }
+  EXPECT_EQ(steps(path), (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(reals(path, "loss"), (std::vector<double>{1, 1, 1, 1, 1, 1, 2, 2}));
+  EXPECT_EQ(steps(path, "validation_step"), std::vector<std::int64_t>{5});
+}
+
+TEST(MetricsFile, AFreshRunMovesTheOldFileAside) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  for (int run = 0; run < 2; ++run) MetricsFile(path, 0, provenance).append(row_of(run + 1, 1.0));
+  EXPECT_EQ(steps(path), std::vector<std::int64_t>{2});
+  EXPECT_EQ(steps(path.string() + ".previous"), std::vector<std::int64_t>{1});
+}
+
+TEST(MetricsFile, IsReadableAtAnyTimeAndAfterAKill) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5", copy = scratch / "copy.h5";
+  MetricsFile metrics(path, 0, provenance);
+  for (std::int64_t step = 1; step <= 3000; ++step) {
+    metrics.append(row_of(step, 1.0));
+    if (step % 500 != 0) continue;
+    metrics.flush();  // what a kill leaves is the file as it is on disk
+    fs::copy_file(path, copy, fs::copy_options::overwrite_existing);
+    EXPECT_EQ(steps(copy).size(), static_cast<std::size_t>(step));
+    MetricsFile resumed(copy, step - 1, provenance);
+    EXPECT_TRUE(resumed.replaced().empty());
+  }
+}
+
+TEST(MetricsFile, ADamagedFileIsReplaced) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  test::write_bytes(path, std::vector<char>(1000, 'x'));
+  {
+    MetricsFile metrics(path, 5, provenance);
+    EXPECT_EQ(metrics.replaced(), fs::path(path.string() + ".previous"));
+    metrics.append(row_of(6, 1.0));
+  }
+  EXPECT_EQ(steps(path), std::vector<std::int64_t>{6});
+}
+
+}  // namespace
+}  // namespace nanotron::io
