@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "nanotron/base/timer.hpp"
 
@@ -61,14 +62,15 @@ TEST(Timers, EqualNamesAtDifferentAddressesAreOneRow) {
 }
 
 TEST(Timers, ManyNamesKeepTheirCountsAndResetClearsThem) {
-  static char names[1000][8];
+  static char names[1000][16];
   Timers timers;
   for (int i = 0; i < 1000; ++i) {
     std::snprintf(names[i], sizeof names[i], "r%d", i);
     for (int k = 0; k <= i % 3; ++k) { const Region region(timers, names[i]); }
   }
-  ASSERT_EQ(timers.rows().size(), 1000u);
-  for (int i = 0; i < 1000; ++i) EXPECT_EQ(timers.rows()[i].calls, 1u + i % 3);
+  const std::vector<TimerRow> rows = timers.rows();
+  ASSERT_EQ(rows.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(rows[i].calls, 1u + i % 3);
   timers.reset();
   EXPECT_EQ(timers.rows()[5].calls, 0u);
   EXPECT_NE(timers.table(1.0).find("region"), std::string::npos);
