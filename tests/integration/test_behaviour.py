@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+# ranks: 2
+# timeout: 240
+"""What a user meets: exit codes, messages, early stops, damaged files, a rank that dies.
+
+    test_behaviour.py <folder of the programs>
+"""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+root = Path(__file__).resolve().parents[2]
+program = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
+mpiexec = os.environ.get("NANOTRON_MPIEXEC", "mpiexec")
+
+DECK = """
+&run steps = {steps} output_dir = '{out}' log_every = 1 {run} /
+&model hidden_size = 32 num_hidden_layers = 2 num_attention_heads = 4 num_key_value_heads = 2
+       intermediate_size = 88 vocab_size = 131 /
+&parallel tp = {tp} /
+&data path = '{tokens}' sequence_length = 16 global_batch_size = 8 micro_batch_size = 1 shuffle = 'global' {data} /
+&checkpoint every_steps = 5 {checkpoint} /
+"""
+
+
+class Case:
+    """A folder with a deck, and runs of it."""
+
+    def __init__(self, name, **keys):
+        self.folder = Path(tempfile.mkdtemp(prefix=f"nanotron_{name}_"))
+        self.out = self.folder / "run"
+        values = dict(steps=10, tp=2, run="", data="", checkpoint="", out=self.out,
+                      tokens=root / "tests/golden/llama/tokens.h5")
+        values.update(keys)
+        self.deck = self.folder / "input.deck"
+        self.deck.write_text(DECK.format(**values))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def command(self, *arguments, ranks=2):
+        return [mpiexec, "-n", str(ranks), program, *arguments, str(self.deck)]
+
+    def run(self, *arguments, ranks=2):
+        done = subprocess.run(self.command(*arguments, ranks=ranks), text=True, timeout=100,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout
+
+
+def check(condition, what, output=""):
+    if not condition:
+        print(f"FAILED: {what}\n{output}")
+        sys.exit(1)
+
+
+def losses(output):
+    return {int(s): l for s, l in re.findall(r"step +(\d+)/\d+  loss (\S+)", output)}
+
+
+def finishes_and_resumes():
+    with Case("plain") as whole, Case("parts") as parts:
+        code, text = whole.run()
+        check(code == 0 and "finished: 10 steps" in text, "a run finishes with 0", text)
+        first_code, _ = parts.run("--set", "run.steps=5")
+        code, again = parts.run()
+        check((first_code, code) == (0, 0) and "resumed from" in again, "a run resumes", again)
+        check(losses(again)[10] == losses(text)[10], "the resumed run has the same losses", again)
+        code, other = parts.run("--set", "parallel.tp=1", "--set", "run.steps=12")
+        check(code == 0 and "dp = 2" in other, "another grid goes on", other)
+
+
+def deck_errors():
+    with Case("deck", run="stepz = 3") as case:
+        code, text = case.run()
+        check(code == 78, f"a wrong key gives 78, not {code}", text)
+        check("input.deck:2:" in text and "did you mean" in text, "it is named like a compiler does", text)
+        check(text.count("did you mean") == 1, "and printed once, not by every rank", text)
+        check(not case.out.exists(), "nothing is touched", text)
+    with Case("grid", tp=3) as case:
+        code, text = case.run()
+        check(code == 78 and "3" in text and "2 ranks" in text, "a grid that does not fit names both numbers", text)
+    with Case("later") as case:
+        for key, value in (("pp", 2), ("cp", 2), ("ep", 2), ("zero_stage", 1), ("tp_mode", "'reduce_scatter'")):
+            code, text = case.run("--check", "--set", f"parallel.{key}={value}", ranks=1)
+            check(code == 78 and f"{key}" in text, f"parallel%{key} = {value} is refused", text)
+        code, text = case.run("--check", ranks=1)
+        check(code == 0 and "good" in text, "--check needs no ranks", text)
+        code, text = case.run("--plan", ranks=1)
+        check(code == 0 and "MiB" in text, "--plan needs no ranks", text)
+        code, text = case.run("--nonsense", ranks=1)
+        check(code == 78, f"a wrong option gives 78, not {code}", text)
+        code, text = case.run("--set", "run.steps=many", ranks=1)
+        check(code == 78 and "run.steps" in text, "a wrong --set names itself", text)
+
+
+def data_errors():
+    with Case("nodata", tokens="/nonexistent/tokens.h5") as case:
+        code, text = case.run()
+        check(code == 65 and "/nonexistent/tokens.h5" in text, f"a missing token file gives 65, not {code}", text)
+    with Case("garbage") as case:
+        bad = case.folder / "bad.h5"
+        bad.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(range(256)) * 16)
+        code, text = case.run("--set", f"data.path='{bad}'")
+        check(code == 65 and "bad.h5" in text, f"a broken token file gives 65, not {code}", text)
+
+
+def damaged_checkpoints():
+    with Case("damage") as case:
+        case.run()
+        newest = case.out / "checkpoints/step_00000010/checkpoint.h5"
+        data = bytearray(newest.read_bytes())
+        data[len(data) // 2] ^= 1
+        newest.write_bytes(data)
+        code, text = case.run("--set", "run.steps=12")
+        check(code == 0 and "step_00000010" in text and "step 5," in text,
+              "auto names the damaged one and takes the one before", text)
+        data[len(data) // 2] ^= 1
+        (case.out / "checkpoints/step_00000012/checkpoint.h5").write_bytes(data[:1000])
+        named = case.out / "checkpoints/step_00000012"
+        code, text = case.run("--set", "run.steps=20", "--set", f"checkpoint.resume='{named}'")
+        check(code == 65 and "step_00000012" in text, f"a damaged one asked for by name gives 65, not {code}", text)
+
+
+def early_stops():
+    with Case("stop", steps=100000, run="wall_time_limit = 2.0 wall_time_margin = 0.5") as case:
+        code, text = case.run()
+        check(code == 75 and "wall_time_limit" in text, f"wall time gives 75, not {code}", text)
+        check(list((case.out / "checkpoints").glob("step_*")), "and leaves a checkpoint", text)
+    with Case("file", steps=100000) as case:
+        case.out.mkdir()
+        (case.out / "STOP").touch()
+        code, text = case.run()
+        check(code == 75 and "STOP" in text and not (case.out / "STOP").exists(), "a STOP file gives 75", text)
+    with Case("signal", steps=100000) as case:
+        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wait_for(case.out / "checkpoints/step_00000005")
+        running.send_signal(signal.SIGUSR1)
+        text, _ = running.communicate(timeout=60)
+        check(running.returncode == 75 and "signal" in text, f"SIGUSR1 gives 75, not {running.returncode}", text)
+
+
+def wait_for(path, seconds=60):
+    end = time.time() + seconds
+    while not path.exists():
+        check(time.time() < end, f"{path} never came")
+        time.sleep(0.02)
+
+
+def ranks_of(case):
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].decode().endswith("nanotron_hpc") and str(case.deck).encode() in words:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def killed_rank():
+    with Case("kill", steps=100000) as case:
+        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wait_for(case.out / "checkpoints/step_00000010")
+        victims = ranks_of(case)
+        check(len(victims) == 2, f"two ranks run, found {victims}")
+        os.kill(victims[1], signal.SIGKILL)
+        text, _ = running.communicate(timeout=60)
+        check(running.returncode != 0, "a killed rank never gives 0", text)
+        end = time.time() + 20
+        while ranks_of(case) and time.time() < end:
+            time.sleep(0.1)
+        check(not ranks_of(case), "no rank is left behind", text)
+        saved = sorted(p.name for p in (case.out / "checkpoints").glob("step_????????"))
+        code, text = case.run("--set", f"run.steps={int(saved[-1][5:]) + 3}")
+        check(code == 0 and "resumed from" in text, "the run goes on from its last checkpoint", text)
+
+
+def bad_numbers():
+    with Case("nan") as case:
+        code, text = case.run("--set", "optimizer.learning_rate=1e30", "--set", "optimizer.clip_grad_norm=0",
+                              "--set", "run.steps=50")
+        check(code == 70 and "not finite" in text and "change:" in text, f"bad numbers give 70, not {code}", text)
+
+
+for part in (finishes_and_resumes, deck_errors, data_errors, damaged_checkpoints, early_stops, killed_rank, bad_numbers):
+    begin = time.time()
+    part()
+    print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)
