@@ -1,0 +1,56 @@
+// ranks: 1 2
+// timeout: 300
+// Training in bf16 follows fp32: every loss of the curve within 1 %, on one grid and another.
+
+#include <gtest/gtest.h>
+
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+TEST(Bf16, FollowsFp32Within1Percent) {
+  const test::TemporaryFolder folder(test::world(), "bf16");
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(test::world(), &rank);
+  MPI_Comm_size(test::world(), &ranks);
+  if (rank == 0) test::write_tokens(folder.path() / "tokens.h5", 64 * 2000 + 1, 100);
+  MPI_Barrier(test::world());
+
+  deck::Config c;
+  c.model.hidden_size = 64;
+  c.model.num_hidden_layers = 3;
+  c.model.num_attention_heads = 4;
+  c.model.num_key_value_heads = 2;
+  c.model.head_dim = 16;
+  c.model.intermediate_size = 172;
+  c.model.vocab_size = 100;
+  c.data.path = (folder.path() / "tokens.h5").string();
+  c.data.sequence_length = 64;
+  c.data.global_batch_size = 16;
+  c.data.micro_batch_size = 8;
+  c.optimizer.learning_rate = 3e-3;
+  c.schedule.warmup_steps = 10;
+  c.run.steps = 120;
+  c.checkpoint.resume = "none";
+  c.parallel.tp = ranks;
+  c.precision.compute = ScalarType::fp32;
+  const test::Numbers wide = test::run_training(c, test::world(), c.run.steps);
+  c.precision.compute = ScalarType::bf16;
+  const test::Numbers narrow = test::run_training(c, test::world(), c.run.steps);
+
+  double worst = 0.0;
+  for (std::size_t i = 0; i < wide.losses.size(); ++i) {
+    worst = std::max(worst, std::abs(narrow.losses[i] / wide.losses[i] - 1.0));
+  }
+  if (rank == 0) {
+    std::printf("worst difference of a loss %.3f %%; fp32 from %.3f to %.3f\n", 100 * worst,
+                wide.losses.front(), wide.losses.back());
+  }
+  EXPECT_LT(worst, 0.01);
+  EXPECT_LT(wide.losses.back(), 0.6 * wide.losses.front()) << "a run that learns nothing proves nothing";
+}
+
+}  // namespace
+}  // namespace nanotron
