@@ -301,11 +301,12 @@ void for_each_key_head(const Device& device, const char* label, const AttentionS
   M* const memory = reinterpret_cast<M*>(workspace.data());
   const index_t slice = worker_elements<M>(s);
   using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
-  Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, workers), [=](const index_t worker) {
-    for (index_t i = worker; i < heads; i += workers) {
-      work(i / s.key_heads, i % s.key_heads, memory + worker * slice);
-    }
-  });
+  Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, workers),
+                       [=](const index_t worker) {
+                         for (index_t i = worker; i < heads; i += workers) {
+                           work(i / s.key_heads, i % s.key_heads, memory + worker * slice);
+                         }
+                       });
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 #include <cblas.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "gemm_amx.hpp"
 #include "gemm_dnnl.hpp"
 #include "nanotron/base/error.hpp"
 
@@ -106,19 +108,32 @@ void multiply<float, float>(Device& device, const Product& p, const float* a, co
                    static_cast<int>(status));
 }
 
+namespace {
+
+template <class C>
+void multiply_bf16(Device& device, const Product& p, Type result, const bf16* a, const bf16* b,
+                   C* c) {
+  device.fence();
+  if (amx::wants(p)) {
+    Pieces pieces(device);
+    std::byte* const workspace = pieces.take(amx::workspace_bytes(p.n, p.k));
+    if (workspace != nullptr) return amx::multiply<C>(p, a, b, c, workspace);
+  }
+  if (!has_bf16_instructions()) return widen_and_multiply(device, p, a, b, c);
+  run_matmul(device, p, Type::bf16, result, p.m >= least_rows_to_pack, a, b, c);
+}
+
+}  // namespace
+
 template <>
 void multiply<bf16, bf16>(Device& device, const Product& p, const bf16* a, const bf16* b, bf16* c) {
-  device.fence();
-  if (!has_bf16_instructions()) return widen_and_multiply(device, p, a, b, c);
-  run_matmul(device, p, Type::bf16, Type::bf16, p.m >= least_rows_to_pack, a, b, c);
+  multiply_bf16(device, p, Type::bf16, a, b, c);
 }
 
 template <>
 void multiply<bf16, float>(Device& device, const Product& p, const bf16* a, const bf16* b,
                            float* c) {
-  device.fence();
-  if (!has_bf16_instructions()) return widen_and_multiply(device, p, a, b, c);
-  run_matmul(device, p, Type::bf16, Type::f32, p.m >= least_rows_to_pack, a, b, c);
+  multiply_bf16(device, p, Type::f32, a, b, c);
 }
 
 namespace {
@@ -179,7 +194,8 @@ std::size_t gemm_workspace_bytes(index_t m, index_t n, index_t k) {
   if (!detail::has_bf16_instructions()) {
     return floats(m * k) + floats(k * n) + floats(m * n) + detail::scratch_allowance;
   }
-  return detail::packed_bytes(k, n, sizeof(bf16)) + detail::scratch_allowance;
+  return std::max(detail::packed_bytes(k, n, sizeof(bf16)) + detail::scratch_allowance,
+                  detail::aligned(amx::workspace_bytes(n, k)));
 }
 template std::size_t gemm_workspace_bytes<double>(index_t, index_t, index_t);
 template std::size_t gemm_workspace_bytes<float>(index_t, index_t, index_t);
@@ -210,6 +226,7 @@ template <class T>
 const char* gemm_library() {
   if constexpr (std::is_same_v<T, double>) return "BLAS";
   if constexpr (std::is_same_v<T, float>) return "oneDNN";
+  if (amx::wants({.m = 1024, .n = 1024, .k = 1024})) return "AMX tiles";
   return detail::has_bf16_instructions() ? "oneDNN, bf16 instructions" : "oneDNN, widened to fp32";
 }
 template const char* gemm_library<double>();

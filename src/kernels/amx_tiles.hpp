@@ -1,0 +1,186 @@
+#pragma once
+
+// Intel AMX: bf16 products of packed 16 x 16 tiles with fp32 sums. Used by gemm_amx.cpp and
+// attention_amx.cpp where the compiler targets a processor that has it; empty elsewhere.
+//
+//   A tile   16 rows x 32 of the depth, row-major                           1 KiB
+//   B tile   16 pairs of the depth x 16 columns x the 2 of the pair         1 KiB
+//   C tile   16 x 16 fp32
+//
+// A packed operand is a sequence of strips of 16 rows (A) or columns (B), each a run of tiles along
+// the depth, padded with zeros.
+
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
+#define NANOTRON_HAS_AMX 1
+
+// g++ 12 sees an uninitialised value in its own intrinsics (its bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "nanotron/base/types.hpp"
+
+namespace nanotron::kernels::amx {
+
+inline constexpr index_t tile_extent = 16;  // rows or columns of a tile
+inline constexpr index_t tile_depth = 32;
+inline constexpr index_t tile_elements = tile_extent * tile_depth;
+
+constexpr index_t tiles(index_t n, index_t extent) { return (n + extent - 1) / extent; }
+// Elements of a packed operand of `extent` rows or columns.
+constexpr index_t packed_elements(index_t extent, index_t depth) {
+  return tiles(extent, 2 * tile_extent) * 2 * tiles(depth, tile_depth) * tile_elements;
+}
+
+// Whether the system lets this process use the tiles; asks for it once.
+bool available();
+
+// The tiles are configured as above between construction and destruction, on this thread.
+class TileScope {
+ public:
+  TileScope() {
+    struct alignas(64) {
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } config;
+    _tile_loadconfig(&config);
+  }
+  ~TileScope() { _tile_release(); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
+// 16 x 16 transposition of 32-bit elements, in registers.
+inline void transpose(__m512i (&r)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 16; i += 8) {
+    for (int j = 0; j < 4; ++j) {
+      t[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
+      t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
+    }
+  }
+  for (int j = 0; j < 8; ++j) {
+    r[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
+    r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
+  }
+}
+
+inline __mmask32 low_lanes(index_t n) {
+  return n >= 32 ? ~__mmask32{0} : n <= 0 ? __mmask32{0} : (__mmask32{1} << n) - 1;
+}
+
+// Row r of the 16 rows at `from`, columns [0, columns), as one register; zeros outside.
+inline __m512i row_or_zero(const bf16* from, index_t leading, index_t r, index_t rows,
+                           index_t columns) {
+  if (r >= rows) return _mm512_setzero_si512();
+  return _mm512_maskz_loadu_epi16(low_lanes(columns), from + r * leading);
+}
+
+// Pairs rows 2p and 2p + 1 of a (depth, extent) block column by column: 16 registers of 16 pairs.
+inline void interleave(const bf16* from, index_t leading, index_t depth, index_t extent,
+                       __m512i (&r)[16]) {
+  const __mmask16 mask = static_cast<__mmask16>(low_lanes(std::min<index_t>(extent, 16)));
+  for (index_t p = 0; p < 16; ++p) {
+    const auto load = [&](index_t row) {
+      return row < depth
+                 ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + row * leading))
+                 : _mm512_setzero_si512();
+    };
+    r[p] = _mm512_or_si512(load(2 * p), _mm512_slli_epi32(load(2 * p + 1), 16));
+  }
+}
+
+inline void store(const __m512i (&r)[16], bf16* tile) {
+  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tile + i * tile_depth, r[i]);
+}
+
+// Packs a block whose rows are the tile's rows or columns and lie along the depth in memory: A as
+// it is, or B given as its transpose. `swap` makes B tiles of it.
+template <bool swap>
+void pack_along_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
+  for (index_t i = 0; i < extent; i += tile_extent) {
+    for (index_t k = 0; k < depth; k += tile_depth, to += tile_elements) {
+      __m512i r[16];
+      for (index_t row = 0; row < 16; ++row) {
+        r[row] = row_or_zero(from + i * leading + k, leading, row, extent - i, depth - k);
+      }
+      if constexpr (swap) transpose(r);
+      store(r, to);
+    }
+  }
+}
+
+// Packs a block whose rows lie across the depth: B as it is, or A given as its transpose (swap).
+template <bool swap>
+void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
+  for (index_t i = 0; i < extent; i += tile_extent) {
+    for (index_t k = 0; k < depth; k += tile_depth, to += tile_elements) {
+      __m512i r[16];
+      interleave(from + k * leading + i, leading, depth - k, extent - i, r);
+      if constexpr (swap) transpose(r);
+      store(r, to);
+    }
+  }
+}
+
+// Two strips of A times two of B over `count` tiles of depth: 32 x 32 of C, row-major, overwritten
+// or added to.
+inline void multiply_2x2(const bf16* a, const bf16* b, index_t strip, index_t count, float* c,
+                         index_t leading_c, bool accumulate) {
+  const index_t stride = leading_c * static_cast<index_t>(sizeof(float));
+  if (accumulate) {
+    _tile_loadd(0, c, stride);
+    _tile_loadd(1, c + 16, stride);
+    _tile_loadd(2, c + 16 * leading_c, stride);
+    _tile_loadd(3, c + 16 * leading_c + 16, stride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (index_t t = 0; t < count; ++t) {
+    _tile_loadd(4, a + t * tile_elements, 64);
+    _tile_loadd(6, b + t * tile_elements, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + strip + t * tile_elements, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, a + strip + t * tile_elements, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, stride);
+  _tile_stored(1, c + 16, stride);
+  _tile_stored(2, c + 16 * leading_c, stride);
+  _tile_stored(3, c + 16 * leading_c + 16, stride);
+}
+
+// 16 floats rounded to bf16, to nearest even.
+inline void store_rounded(bf16* to, __mmask16 mask, __m512 value) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(value);
+  __m256i bits;
+  std::memcpy(&bits, &rounded, sizeof bits);
+  _mm256_mask_storeu_epi16(to, mask, bits);
+}
+inline __m512 load_widened(const bf16* from, __mmask16 mask) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+}  // namespace nanotron::kernels::amx
+#endif
