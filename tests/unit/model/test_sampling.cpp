@@ -78,7 +78,7 @@ TEST(Sampling, TopPKeepsTheTokenThatCrossesIt) {
 
 TEST(Sampling, DrawsFollowTheDistribution) {
   constexpr int draws = 60000;
-  const Sampling sampling{.temperature = 1.3, .top_k = 5, .top_p = 0.97, .seed = 7};
+  const Sampling sampling{.temperature = 1.3, .top_k = 5, .top_p = 0.9, .seed = 7};
   std::vector<int> counts(logits.size(), 0);
   for (int i = 0; i < draws; ++i) {
     ++counts[static_cast<std::size_t>(draw_token(logits, sampling, i % 3, static_cast<std::uint64_t>(i)))];
