@@ -8,6 +8,7 @@
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron_bench/collectives.hpp"
+#include "nanotron_bench/host_load.hpp"
 #include "nanotron_bench/kernels.hpp"
 #include "nanotron_bench/products.hpp"
 #include "nanotron_bench/steps.hpp"
@@ -39,6 +40,19 @@ void tell_where(Report& report, const comm::Communicator& world) {
   report.set("provenance", std::move(provenance));
 }
 
+// Runs one part and tells what else the host of rank 0 did.
+template <class Part>
+void run_part(const char* name, const comm::Communicator& node, Report& report, Part part) {
+  const HostLoad load(node.get());
+  part();
+  const HostLoad::Others others = load.others();
+  if (others.of == 0) return;
+  report.line(fmt::format("  meanwhile on this host: {:.2f} of {} cores busy with other processes, {:.2f} taken "
+                          "by the hypervisor",
+                          others.cores, others.of, others.stolen));
+  report.set(fmt::format("{}_host_load", name), {{"others", others.cores}, {"stolen", others.stolen}, {"cores", others.of}});
+}
+
 }  // namespace
 
 void run(const Options& options, const comm::Communicator& world) {
@@ -54,10 +68,14 @@ void run(const Options& options, const comm::Communicator& world) {
   report.set("deck", deck::canonical_deck(config));
 
   const Bench bench{options, config, grid, report};
-  if (options.wants("gemm")) measure_products(bench, types);
-  if (options.wants("kernels")) measure_kernels(bench, types);
-  if (options.wants("collectives")) measure_collectives(bench, types);
-  if (options.wants("step")) measure_steps(bench, types);
+  const comm::Communicator node = world.split_by_node();
+  const auto measure = [&](const char* name, auto part) {
+    if (options.wants(name)) run_part(name, node, report, [&] { part(bench, types); });
+  };
+  measure("gemm", measure_products);
+  measure("kernels", measure_kernels);
+  measure("collectives", measure_collectives);
+  measure("step", measure_steps);
   report.write(options.json);
 }
 

@@ -40,7 +40,10 @@ class KernelBench {
         s_(bench.sizes()),
         in_step_(bench.micro_batches()),
         in_layers_(s_.layers * bench.micro_batches()),
-        parameters_(bench.table().size) {}
+        parameters_(bench.table().size),
+        product_workspace_("products", product_bytes(s_)) {
+    device_.set_product_workspace(Vector<std::byte>(product_workspace_.data(), product_workspace_.size()));
+  }
 
   Table run() {
     Timers timers;
@@ -57,6 +60,11 @@ class KernelBench {
   }
 
  private:
+  // As much as a model gives its device: attention multiplies too.
+  static std::size_t product_bytes(const model::LocalSizes& s) {
+    return std::max(kernels::gemm_workspace_bytes<T>(s.tokens, 2 * s.intermediate, s.hidden),
+                    kernels::gemm_workspace_bytes<T>(s.tokens, s.vocabulary, s.hidden));
+  }
   static double bytes(index_t n, std::size_t size) { return static_cast<double>(n) * static_cast<double>(size); }
 
   template <class Work>
@@ -125,6 +133,8 @@ class KernelBench {
     const auto q = all.column_block(0, s_.query), k = all.column_block(s_.query, s_.key);
     const auto v = all.column_block(s_.query + s_.key, s_.key);
     const auto positions = some_ids(n, length);
+    kernels::rotary_tables<M>(device_, bench_.config.model.rope_theta, cosine.matrix(length, half),
+                              sine.matrix(length, half));
     by_bytes("rotary_forward, q and k", in_layers_, 2 * bytes(n * (s_.query + s_.key), sizeof(T)), [&] {
       kernels::rotary_forward<T>(device_, all.column_block(0, s_.query + s_.key),
                                  Vector<const std::int32_t>(positions.data(), n), cosine.matrix(length, half),
@@ -218,6 +228,7 @@ class KernelBench {
   Device device_;
   model::LocalSizes s_;
   index_t in_step_, in_layers_, parameters_;
+  Kokkos::View<std::byte*, MemorySpace> product_workspace_;
   double product_rate_ = 0.0;
   Table table_{.key = fmt::format("kernels_{}", name_of(scalar_type_of<T>)),
                .title = fmt::format("Kernels of rank 0 in {}, all ranks at once", name_of(scalar_type_of<T>)),
