@@ -173,7 +173,15 @@ std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs:
   }
   NANOTRON_CHECK_MPI(MPI_Bcast(&is_collection, 1, MPI_INT, 0, world));
   if (is_collection == 0) return open(world, path);
-  return newest_good(world, is_collection == 2 ? path / "checkpoints" : path, log);
+  auto found = newest_good(world, is_collection == 2 ? path / "checkpoints" : path, log);
+  if (!found) {
+    fail(ExitCode::data_error, {.what = "there is no checkpoint to resume from",
+                                .expected = "a folder step_XXXXXXXX with a manifest",
+                                .found = "none",
+                                .where = path.string(),
+                                .change = "checkpoint%resume"});
+  }
+  return found;
 }
 
 CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) {
@@ -235,7 +243,7 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   compare("rms_norm_eps", wanted.rms_norm_eps, have.rms_norm_eps);
   compare("rope_theta", wanted.rope_theta, have.rope_theta);
   if (!differences.empty())
-    throw Error(ExitCode::data_error,
+    throw Error(ExitCode::deck_error,
                 fmt::format("error: the checkpoint {} is of another model{}\n  change: correct "
                             "&model, or set checkpoint%resume = 'none' or another "
                             "checkpoint%directory",

@@ -294,20 +294,39 @@ void CheckpointWriter::publish(const fs::path& partial, std::int64_t step) {
   if (!ignored) fs::rename(temporary, link, ignored);
 }
 
+void CheckpointWriter::continue_from(std::int64_t step) {
+  collectively(world_, [&] {
+    if (rank_ == 0) set_aside_newer(step);
+  });
+  good_.assign(1, step);
+}
+
+void CheckpointWriter::set_aside_newer(std::int64_t step) {
+  fs::path aside;
+  for (int n = 1; aside.empty() || fs::exists(aside); ++n) {
+    aside = fmt::format("{}.superseded-{}", directory_.string(), n);
+  }
+  for (const auto& [newer, folder] : list_step_folders(directory_).steps) {
+    if (newer <= step) continue;
+    std::error_code error;
+    fs::create_directories(aside, error);
+    rename_or_fail(folder, aside / folder.filename());
+    log_.warn("checkpoint {} is newer than where this run begins: moved to {}", folder.string(), aside.string());
+  }
+}
+
 void CheckpointWriter::remove_old(std::int64_t just_written) {
   std::error_code error;
   const StepFolders found = list_step_folders(directory_);
   for (const fs::path& leftover : found.partial) fs::remove_all(leftover, error);
-  if (keep_last_ <= 0) return;
-  std::int64_t kept = 1;
-  for (const auto& [step, folder] : found.steps) {  // newest first
-    if (step == just_written || !fs::exists(folder / manifest_file_name, error)) continue;
-    if (kept < keep_last_) {
-      ++kept;
-      continue;
-    }
-    fs::remove(folder / manifest_file_name,
-               error);  // first, so that a half-removed one is no candidate
+  good_.push_back(just_written);
+  const auto keep = static_cast<std::size_t>(keep_last_);
+  if (keep_last_ <= 0 || good_.size() < keep) return;
+  const std::int64_t oldest_kept = good_[good_.size() - keep];
+  for (const auto& [step, folder] : found.steps) {
+    if (step >= oldest_kept) continue;
+    // The manifest first, so that a half-removed one is no candidate.
+    fs::remove(folder / manifest_file_name, error);
     if (!error) fs::remove_all(folder, error);
     if (error) log_.warn("{} could not be removed: {}", folder.string(), error.message());
   }

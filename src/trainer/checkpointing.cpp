@@ -1,7 +1,6 @@
 #include "nanotron/trainer/checkpointing.hpp"
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/model/match.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -63,9 +62,13 @@ template <class T>
 io::CheckpointState Checkpointing<T>::restore() {
   auto reader = io::CheckpointReader::find(grid_.world().mpi(), config_.checkpoint.directory,
                                            config_.checkpoint.resume, log_);
-  if (!reader) return {.seed = config_.run.seed};
+  if (!reader) {
+    writer_.continue_from(-1);
+    return {.seed = config_.run.seed};
+  }
   const io::CheckpointInfo& info = reader->info();
-  model::require_same_model(config_.model, info.model, reader->folder().string());
+  reader->require_model(config_.model);
+  writer_.continue_from(info.state.step);
   read_into(*reader);
 
   log_.info("resumed from {} (step {}, {} tokens seen{})", reader->folder().string(), info.state.step,

@@ -33,7 +33,7 @@ class CheckpointReader {
 
   const std::filesystem::path& folder() const { return folder_; }
   const CheckpointInfo& info() const { return info_; }
-  /// Error(data_error) naming each size in which the checkpoint's model is not the deck's.
+  /// Error(deck_error) naming each size in which the checkpoint's model is not the deck's.
   void require_model(const deck::ModelConfig& wanted) const;
 
   /// Fills the parts the tensors describe, whatever grid wrote them; ranks may read the same part.

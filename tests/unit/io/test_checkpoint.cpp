@@ -40,10 +40,15 @@ class Checkpoint : public ::testing::Test {
   Scratch scratch{test::world()};
 
   template <class M>
-  void save(std::int64_t step, int salt, std::int64_t keep_last = 0) {
+  void save(std::int64_t step, int salt) {
+    CheckpointWriter writer(world, scratch.path(), 0, log);
+    save<M>(writer, step, salt);
+  }
+  template <class M>
+  void save(CheckpointWriter& writer, std::int64_t step, int salt) {
     FakeState<M> state(rank, size);
     state.fill(salt);
-    CheckpointWriter(world, scratch.path(), keep_last, log).write(state.contents(step));
+    writer.write(state.contents(step));
     MPI_Barrier(world);  // until rank 0 has removed old ones
   }
 
@@ -98,9 +103,9 @@ TEST_F(Checkpoint, KeepsTheCountersModelAndTexts) {
   auto other = test::fake_config();
   other.hidden_size = 9;
   other.qk_norm = true;
-  expect_error(ExitCode::data_error, "model%hidden_size: the deck says 9, the checkpoint 8",
+  expect_error(ExitCode::deck_error, "model%hidden_size: the deck says 9, the checkpoint 8",
                [&] { reader->require_model(other); });
-  expect_error(ExitCode::data_error, "qk_norm", [&] { reader->require_model(other); });
+  expect_error(ExitCode::deck_error, "qk_norm", [&] { reader->require_model(other); });
 }
 
 TEST_F(Checkpoint, TheFileDoesNotShowTheGrid) {
@@ -205,15 +210,40 @@ TEST_F(Checkpoint, AFailedTransferIsTheSameErrorOnAllRanks) {
 }
 
 TEST_F(Checkpoint, KeepsTheLastOnes) {
-  for (const std::int64_t step : {10, 20, 30, 40}) save<float>(step, 1, 2);
+  CheckpointWriter writer(world, scratch.path(), 2, log);
+  writer.continue_from(-1);
+  for (const std::int64_t step : {10, 20, 30, 40}) save<float>(writer, step, 1);
   EXPECT_FALSE(fs::exists(scratch / "step_00000010"));
   EXPECT_FALSE(fs::exists(scratch / "step_00000020"));
   EXPECT_TRUE(fs::exists(scratch / "step_00000030/manifest.json"));
   EXPECT_EQ(fs::read_symlink(scratch / "latest"), "step_00000040");
+}
+
+TEST_F(Checkpoint, ADamagedOneNeverCountsAmongTheLastOnes) {
+  save<float>(5, 1);
+  save<float>(10, 1);
+  if (rank == 0) fs::resize_file(scratch / "step_00000010/checkpoint.h5", 1000);
   MPI_Barrier(world);
-  save<float>(35, 9, 1);  // went back: the one just written stays, whatever its number
-  EXPECT_TRUE(fs::exists(scratch / "step_00000035/manifest.json"));
-  EXPECT_EQ(wrong_on<float>(1, 35, 9), 0);
+  CheckpointWriter writer(world, scratch.path(), 2, log);
+  writer.continue_from(5);
+  save<float>(writer, 12, 2);
+  EXPECT_TRUE(fs::exists(scratch / "step_00000005/manifest.json"));
+  EXPECT_TRUE(fs::exists(scratch / "step_00000012/manifest.json"));
+  EXPECT_FALSE(fs::exists(scratch / "step_00000010"));
+}
+
+TEST_F(Checkpoint, OfAnotherHistoryAreSetAside) {
+  const fs::path aside = scratch.path().string() + ".superseded-1";
+  for (const std::int64_t step : {10, 20, 30}) save<float>(step, 1);
+  CheckpointWriter writer(world, scratch.path(), 2, log);
+  writer.continue_from(10);
+  MPI_Barrier(world);
+  EXPECT_TRUE(fs::exists(scratch / "step_00000010/manifest.json"));
+  EXPECT_FALSE(fs::exists(scratch / "step_00000030"));
+  EXPECT_TRUE(fs::exists(aside / "step_00000020/manifest.json"));
+  EXPECT_TRUE(fs::exists(aside / "step_00000030/manifest.json"));
+  MPI_Barrier(world);
+  if (rank == 0) fs::remove_all(aside);
 }
 
 TEST_F(Checkpoint, ReplacesTheSameStep) {
