@@ -59,9 +59,10 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   }
 }
 
-// The vocabulary of the model: the deck's, or the token file's rounded up by nothing.
-void complete_vocabulary(deck::Config& config, const data::TokenFile& tokens) {
+// The size of the vocabulary, where the deck leaves it to the token file.
+void complete_vocabulary(deck::Config& config) {
   if (config.model.vocab_size != 0) return;
+  const data::TokenFile tokens(config.data.path);
   config.model.vocab_size = tokens.vocab_size();
   if (tokens.vocab_size() == 0) {
     fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
@@ -197,7 +198,7 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
   int world_size = 1;
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &world_size));
   deck::resolve(config, ranks == GridRanks::of_world ? world_size : named_ranks(config.parallel));
-  complete_vocabulary(config, data::TokenFile(config.data.path));
+  complete_vocabulary(config);
   return config;
 }
 
