@@ -3,16 +3,12 @@
 // What attention.cpp asks of the machine: attention_host.cpp (tiles in cache) or attention_cuda.cpp
 // (batched products).
 
-#include "nanotron/kernels/attention.hpp"
+#include "nanotron/kernels/attention_blocked.hpp"
 
 namespace nanotron::kernels::detail {
 
 template <class T>
-struct AttentionGradients {
-  MatrixRef<const T> q, k, v, out, dout;
-  Vector<const master_t<T>> lse;
-  MatrixRef<T> dq, dk, dv;  // overwritten
-};
+using AttentionGradients = blocked::BackwardTensors<T>;
 
 template <class T>
 void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,

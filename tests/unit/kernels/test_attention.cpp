@@ -1,6 +1,7 @@
 // ranks: 1
 #include "kernel_test.hpp"
 #include "nanotron/kernels/attention.hpp"
+#include "nanotron/kernels/attention_blocked.hpp"
 #include "nanotron/kernels/reference/attention.hpp"
 
 namespace nanotron::test {
@@ -18,7 +19,7 @@ class Attention : public KernelTest<T> {
   // p and ds are rounded before their products (2^-8 relative each, which partly cancels in the
   // sum) and q is scaled before its own: a few roundings in all; in the other types 64 roundings of
   // M.
-  void check(const AttentionShape& s) {
+  void check(const AttentionShape& s, bool by_products = false) {
     const index_t d = s.head_dim;
     const index_t key_rows = s.batch * s.key_row_stride();
     const index_t gap = 3;
@@ -30,8 +31,9 @@ class Attention : public KernelTest<T> {
     Array<T> out(queries * q_width), dq(queries * q_width), dk(key_rows * k_width),
         dv(key_rows * k_width);
     Array<M> lse(s.batch * s.query_heads * s.query_length);
-    Array<double> work(static_cast<index_t>(kernels::attention_workspace_bytes<T>(s) / 8 + 8),
-                       1e300);
+    const std::size_t bytes = by_products ? kernels::blocked::attention_workspace_bytes<T>(s)
+                                          : kernels::attention_workspace_bytes<T>(s);
+    Array<double> work(static_cast<index_t>(bytes / 8 + 8), 1e300);
     const Vector<std::byte> workspace(reinterpret_cast<std::byte*>(work.data()),
                                       static_cast<std::size_t>(work.size()) * 8);
     const auto refs = [&](const T* q_data, const T* k_data) {
@@ -42,12 +44,24 @@ class Attention : public KernelTest<T> {
     };
     const auto on_device = refs(q.data(), k.data());
     const auto on_host = refs(q.host.data(), k.host.data());
-    kernels::attention_forward<T>(this->device_, s, on_device[0], on_device[1], on_device[2],
-                                  out.matrix(queries, q_width), lse.vector(), workspace);
-    kernels::attention_backward<T>(
-        this->device_, s, on_device[0], on_device[1], on_device[2], out.read(queries, q_width),
-        dout.read(queries, q_width), lse.read(), dq.matrix(queries, q_width),
-        dk.matrix(key_rows, k_width), dv.matrix(key_rows, k_width), workspace);
+    if (by_products) {
+      kernels::blocked::attention_forward<T>(this->device_, s, on_device[0], on_device[1],
+                                             on_device[2], out.matrix(queries, q_width),
+                                             lse.vector(), workspace);
+      kernels::blocked::attention_backward<T>(
+          this->device_, s,
+          {on_device[0], on_device[1], on_device[2], out.read(queries, q_width),
+           dout.read(queries, q_width), lse.read(), dq.matrix(queries, q_width),
+           dk.matrix(key_rows, k_width), dv.matrix(key_rows, k_width)},
+          workspace);
+    } else {
+      kernels::attention_forward<T>(this->device_, s, on_device[0], on_device[1], on_device[2],
+                                    out.matrix(queries, q_width), lse.vector(), workspace);
+      kernels::attention_backward<T>(
+          this->device_, s, on_device[0], on_device[1], on_device[2], out.read(queries, q_width),
+          dout.read(queries, q_width), lse.read(), dq.matrix(queries, q_width),
+          dk.matrix(key_rows, k_width), dv.matrix(key_rows, k_width), workspace);
+    }
     this->device_.fence();
     out.pull(), lse.pull(), dq.pull(), dk.pull(), dv.pull();
     std::vector<double> out2(out.host.size()), lse2(lse.host.size()), dq2(dq.host.size()),
@@ -86,6 +100,12 @@ TYPED_TEST(Attention, LengthsThatFillNoTile) { this->check(shape_of(2, 211, 211,
 TYPED_TEST(Attention, OddHeadWidth) { this->check(shape_of(1, 70, 70, 2, 1, 19)); }
 TYPED_TEST(Attention, WideHeads) { this->check(shape_of(1, 100, 100, 1, 1, 256)); }
 TYPED_TEST(Attention, GroupedQueries) { this->check(shape_of(1, 97, 97, 8, 2, 32)); }
+
+// The way of a GPU, wherever this runs.
+TYPED_TEST(Attention, ByBatchedProducts) {
+  this->check(shape_of(2, 301, 301, 4, 2, 32), true);
+  this->check(shape_of(1, 3, 270, 2, 1, 19), true);
+}
 
 TYPED_TEST(Attention, QueriesAfterACache) {
   AttentionShape s = shape_of(2, 3, 203, 4, 2, 32);
