@@ -124,7 +124,8 @@ void check_run(const Config& c, Findings& f) {
     f.error({"schedule.warmup_steps"}, "warmup_steps = " + text(c.schedule.warmup_steps) +
             " is more than the " + text(c.run.steps) + " steps of the run",
             "at most " + text(c.run.steps));
-  } else if (f.trusted({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
+  } else if (c.schedule.kind == ScheduleKind::wsd &&  // its decay ends with the run; others may be cut short
+             f.trusted({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
              c.schedule.warmup_steps + c.schedule.decay_steps > c.run.steps) {
     f.error({"schedule.decay_steps"}, "warmup_steps + decay_steps = " +
             text(c.schedule.warmup_steps + c.schedule.decay_steps) + " is more than the " +
