@@ -1,4 +1,5 @@
-// Text from a checkpoint: mpirun -np 2 nanotron_generate --checkpoint run/checkpoints --prompt "int main("
+// Text from a checkpoint: mpirun -np 2 nanotron_generate --checkpoint run/checkpoints --prompt "int
+// main("
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/mpi_session.hpp"

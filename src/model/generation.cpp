@@ -29,8 +29,8 @@ TransformerSetup transformer_setup(const GenerationSetup& setup) {
 }
 
 template <class T>
-std::vector<nn::KeyValueCache<T>> take_caches(const GenerationSetup& setup, const ParameterTable& table,
-                                              Arena& arena) {
+std::vector<nn::KeyValueCache<T>> take_caches(const GenerationSetup& setup,
+                                              const ParameterTable& table, Arena& arena) {
   const index_t rows = setup.sequences * setup.capacity;
   const index_t columns = table.heads.key.size() * setup.model.head_dim;
   std::vector<nn::KeyValueCache<T>> caches;
@@ -43,10 +43,13 @@ std::vector<nn::KeyValueCache<T>> take_caches(const GenerationSetup& setup, cons
 }
 
 // positions of `sequences` stretches of `count` tokens that begin at `past`.
-void fill_positions(Device& device, const Vector<std::int32_t>& positions, index_t past, index_t count) {
+void fill_positions(Device& device, const Vector<std::int32_t>& positions, index_t past,
+                    index_t count) {
   Kokkos::parallel_for(
       "positions", Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, positions.size()),
-      KOKKOS_LAMBDA(const index_t i) { positions(i) = static_cast<std::int32_t>(past + i % count); });
+      KOKKOS_LAMBDA(const index_t i) {
+        positions(i) = static_cast<std::int32_t>(past + i % count);
+      });
 }
 
 index_t widest_shard(const GenerationSetup& setup) {
@@ -63,8 +66,10 @@ Generator<T>::Generator(const GenerationSetup& setup, comm::Group& tp, Device& d
       transformer_(transformer_setup(setup), tp, device, arena),
       caches_(take_caches<T>(setup, transformer_.table(), arena)),
       inputs_(arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * chunk_of(setup))),
-      positions_(arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * chunk_of(setup))),
-      logits_(arena.take<T>(MemoryKind::workspace, setup.sequences, transformer_.table().vocabulary.size())),
+      positions_(
+          arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * chunk_of(setup))),
+      logits_(arena.take<T>(MemoryKind::workspace, setup.sequences,
+                            transformer_.table().vocabulary.size())),
       part_(arena.take<T>(MemoryKind::workspace, setup.sequences, widest_shard(setup))),
       gathered_(arena.take<T>(MemoryKind::workspace,
                               setup.tp_size * setup.sequences * widest_shard(setup))),
@@ -84,10 +89,12 @@ void Generator<T>::take_chunk(std::span<const std::int32_t> tokens, index_t begi
   }
   const Vector<std::int32_t> inputs(inputs_.data(), n);
   const Vector<std::int32_t> positions(positions_.data(), n);
-  Kokkos::deep_copy(device_->exec(), inputs, HostTokens(host_inputs_.data(), static_cast<std::size_t>(n)));
+  Kokkos::deep_copy(device_->exec(), inputs,
+                    HostTokens(host_inputs_.data(), static_cast<std::size_t>(n)));
   fill_positions(*device_, positions, length_, count);
-  transformer_.forward_cached({.sequences = setup_.sequences, .length = count, .positions = positions},
-                              length_, inputs, caches_, logits_);
+  transformer_.forward_cached(
+      {.sequences = setup_.sequences, .length = count, .positions = positions}, length_, inputs,
+      caches_, logits_);
   device_->fence();  // the host buffer is filled again for the next chunk
   length_ += count;
 }
@@ -118,10 +125,11 @@ std::span<const double> Generator<T>::extend(std::span<const std::int32_t> token
   NANOTRON_REQUIRE(count > 0 && count * setup_.sequences == static_cast<index_t>(tokens.size()),
                    "{} tokens for {} sequences", tokens.size(), setup_.sequences);
   if (length_ + count > setup_.capacity) {
-    fail(ExitCode::deck_error, {.what = "the sequences do not fit into the context",
-                                .expected = fmt::format("at most {} tokens", setup_.capacity),
-                                .found = fmt::format("{} and {} more", length_, count),
-                                .change = "a shorter prompt, fewer new tokens or a larger context"});
+    fail(ExitCode::deck_error,
+         {.what = "the sequences do not fit into the context",
+          .expected = fmt::format("at most {} tokens", setup_.capacity),
+          .found = fmt::format("{} and {} more", length_, count),
+          .change = "a shorter prompt, fewer new tokens or a larger context"});
   }
   for (index_t begin = 0; begin < count; begin += chunk_of(setup_)) {
     take_chunk(tokens, begin, std::min(chunk_of(setup_), count - begin), count);

@@ -20,16 +20,18 @@ std::size_t likeliest(std::span<const double> logits) {
   std::size_t best = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i])) {
-      fail(ExitCode::numerics_error, {.what = "a logit is not a number",
-                                      .where = fmt::format("token {}", i),
-                                      .change = "try --compute fp32; check the checkpoint's last losses"});
+      fail(ExitCode::numerics_error,
+           {.what = "a logit is not a number",
+            .where = fmt::format("token {}", i),
+            .change = "try --compute fp32; check the checkpoint's last losses"});
     }
     if (logits[i] > logits[best]) best = i;
   }
   if (!std::isfinite(logits[best])) {
-    fail(ExitCode::numerics_error, {.what = "the largest logit is not finite",
-                                    .found = fmt::format("{} for token {}", logits[best], best),
-                                    .change = "try --compute fp32; check the checkpoint's last losses"});
+    fail(ExitCode::numerics_error,
+         {.what = "the largest logit is not finite",
+          .found = fmt::format("{} for token {}", logits[best], best),
+          .change = "try --compute fp32; check the checkpoint's last losses"});
   }
   return best;
 }
@@ -65,7 +67,8 @@ std::vector<Candidate> candidates(std::span<const double> logits, const Sampling
   if (sampling.temperature == 0.0) return {{static_cast<std::int32_t>(best), 1.0}};
   std::vector<Candidate> kept(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    kept[i] = {static_cast<std::int32_t>(i), std::exp((logits[i] - logits[best]) / sampling.temperature)};
+    kept[i] = {static_cast<std::int32_t>(i),
+               std::exp((logits[i] - logits[best]) / sampling.temperature)};
   }
   normalise(kept);
   keep_top_k(kept, sampling.top_k);
@@ -75,20 +78,20 @@ std::vector<Candidate> candidates(std::span<const double> logits, const Sampling
   return kept;
 }
 
-std::int32_t draw_token(std::span<const double> logits, const Sampling& sampling, std::uint32_t sample,
-                        std::uint64_t position) {
+std::int32_t draw_token(std::span<const double> logits, const Sampling& sampling,
+                        std::uint32_t sample, std::uint64_t position) {
   const std::vector<Candidate> kept = candidates(logits, sampling);
-  // In the order of ids: a rounding difference between two grids then moves the borders by as little,
-  // where in the order of probabilities it could exchange two tokens.
+  // In the order of ids: a rounding difference between two grids then moves the borders by as
+  // little, where in the order of probabilities it could exchange two tokens.
   const double u = uniform(sampling.seed, stream_id("generate"), position, sample);
   double sum = 0.0;
   for (const Candidate& c : kept) {
     sum += c.probability;
     if (u <= sum && c.probability > 0.0) return c.token;
   }
-  return std::max_element(kept.begin(), kept.end(), [](const Candidate& a, const Candidate& b) {
-           return likelier(b, a);
-         })->token;
+  return std::max_element(kept.begin(), kept.end(),
+                          [](const Candidate& a, const Candidate& b) { return likelier(b, a); })
+      ->token;
 }
 
 }  // namespace nanotron::model

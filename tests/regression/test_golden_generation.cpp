@@ -35,28 +35,32 @@ TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
                                         comm::Communicator::duplicate(test::world())));
   Timers timers;
   Device device(timers);
-  const model::GenerationSetup setup{.model = reader.info().model,
-                                     .capacity = static_cast<index_t>(prompt.size() + tokens.size()),
-                                     .chunk = 5,
-                                     .tp_size = tp.size(),
-                                     .tp_rank = tp.rank()};
+  const model::GenerationSetup setup{
+      .model = reader.info().model,
+      .capacity = static_cast<index_t>(prompt.size() + tokens.size()),
+      .chunk = 5,
+      .tp_size = tp.size(),
+      .tp_rank = tp.rank()};
   Arena planning = Arena::planning();
   static_cast<void>(model::Generator<T>(setup, tp, device, planning));
   Arena arena(planning.plan());
   model::Generator<T> generator(setup, tp, device, arena);
   const auto& parameters = generator.transformer().parameters();
   const auto master = Kokkos::create_mirror_view(parameters.master);
-  reader.read(trainer::state_tensors<T>(generator.transformer().table(), master.data(), trainer::Part::held),
+  reader.read(trainer::state_tensors<T>(generator.transformer().table(), master.data(),
+                                        trainer::Part::held),
               {}, {}, scalar_type_of<T>);
   Kokkos::deep_copy(parameters.master, master);
 
   const auto logits = generator.extend(prompt);
   const double tolerance = std::is_same_v<T, double> ? 1e-13 : 2e-6;
   ASSERT_EQ(logits.size(), first_logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], first_logits[i], tolerance) << i;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(logits[i], first_logits[i], tolerance) << i;
 
-  const auto answer = generator.generate(
-      {.prompt = prompt, .new_tokens = static_cast<index_t>(tokens.size()), .sampling = {.temperature = 0.0}});
+  const auto answer = generator.generate({.prompt = prompt,
+                                          .new_tokens = static_cast<index_t>(tokens.size()),
+                                          .sampling = {.temperature = 0.0}});
   EXPECT_EQ(answer[0], tokens);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// From the logits of a token to the next one. On the host, and a pure function: every rank that has the
-// same logits draws the same token.
+// From the logits of a token to the next one. On the host, and a pure function: every rank that has
+// the same logits draws the same token.
 
 #include <cstdint>
 #include <span>
@@ -24,12 +24,12 @@ struct Candidate {
   double probability;
 };
 
-// What may be drawn, in the order of ids, probabilities adding up to 1. Of equal logits the lower id counts
-// as the likelier. Error(numerics_error) when a logit is not a number or none is finite.
+// What may be drawn, in the order of ids, probabilities adding up to 1. Of equal logits the lower
+// id counts as the likelier. Error(numerics_error) when a logit is not a number or none is finite.
 std::vector<Candidate> candidates(std::span<const double> logits, const Sampling& sampling);
 
 // Draws by seed, the number of the sample and the position of the token in its sequence.
-std::int32_t draw_token(std::span<const double> logits, const Sampling& sampling, std::uint32_t sample,
-                        std::uint64_t position);
+std::int32_t draw_token(std::span<const double> logits, const Sampling& sampling,
+                        std::uint32_t sample, std::uint64_t position);
 
 }  // namespace nanotron::model

@@ -37,7 +37,8 @@ struct Bench {
 template <class T>
 void fill_pattern(const Kokkos::View<T*, MemorySpace>& memory) {
   Kokkos::parallel_for(
-      "bench_fill", Kokkos::RangePolicy<ExecutionSpace>(0, memory.size()), KOKKOS_LAMBDA(const index_t i) {
+      "bench_fill", Kokkos::RangePolicy<ExecutionSpace>(0, memory.size()),
+      KOKKOS_LAMBDA(const index_t i) {
         memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f);
       });
   Kokkos::fence();
@@ -47,12 +48,15 @@ void fill_pattern(const Kokkos::View<T*, MemorySpace>& memory) {
 template <class T>
 class Buffer {
  public:
-  explicit Buffer(index_t n) : memory_("nanotron_bench", static_cast<std::size_t>(std::max<index_t>(n, 1))) {
+  explicit Buffer(index_t n)
+      : memory_("nanotron_bench", static_cast<std::size_t>(std::max<index_t>(n, 1))) {
     fill_pattern(memory_);
   }
   T* data() const { return memory_.data(); }
   Vector<T> vector(index_t n) const { return Vector<T>(memory_.data(), n); }
-  Matrix<T> matrix(index_t rows, index_t columns) const { return Matrix<T>(memory_.data(), rows, columns); }
+  Matrix<T> matrix(index_t rows, index_t columns) const {
+    return Matrix<T>(memory_.data(), rows, columns);
+  }
 
  private:
   Kokkos::View<T*, MemorySpace> memory_;

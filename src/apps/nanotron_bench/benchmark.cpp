@@ -19,7 +19,8 @@ namespace {
 
 std::string headline(const deck::Config& c, const std::vector<ScalarType>& types) {
   std::string names;
-  for (const ScalarType type : types) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(type));
+  for (const ScalarType type : types)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(type));
   return fmt::format(
       "grid dp {} x tp {}; hidden {}, {} layers, {} heads ({} key-value), ffn {}, vocabulary {}\n"
       "{} sequences of {} tokens a step, {} in a micro-batch; {:.3f} TFLOP a step; types: {}",
@@ -47,10 +48,12 @@ void run_part(const char* name, const comm::Communicator& node, Report& report, 
   part();
   const HostLoad::Others others = load.others();
   if (others.of == 0) return;
-  report.line(fmt::format("  meanwhile on this host: {:.2f} of {} cores busy with other processes, {:.2f} taken "
-                          "by the hypervisor",
-                          others.cores, others.of, others.stolen));
-  report.set(fmt::format("{}_host_load", name), {{"others", others.cores}, {"stolen", others.stolen}, {"cores", others.of}});
+  report.line(fmt::format(
+      "  meanwhile on this host: {:.2f} of {} cores busy with other processes, {:.2f} taken "
+      "by the hypervisor",
+      others.cores, others.of, others.stolen));
+  report.set(fmt::format("{}_host_load", name),
+             {{"others", others.cores}, {"stolen", others.stolen}, {"cores", others.of}});
 }
 
 }  // namespace

@@ -14,20 +14,23 @@ struct Message {
   const char* what;
 };
 
-// Bandwidths as nccl-tests define them: algbw = size / time, size being what a rank ends (all_gather) or
-// begins (reduce_scatter, all_reduce) with; busbw is what a link of a ring carries.
+// Bandwidths as nccl-tests define them: algbw = size / time, size being what a rank ends
+// (all_gather) or begins (reduce_scatter, all_reduce) with; busbw is what a link of a ring carries.
 class CollectiveBench {
  public:
-  CollectiveBench(const Bench& bench, Table& table) : bench_(bench), table_(table), device_(timers_) {}
+  CollectiveBench(const Bench& bench, Table& table)
+      : bench_(bench), table_(table), device_(timers_) {}
 
   template <class T>
   void run(comm::Group& group, const char* name, const Message& message) {
     const auto ranks = static_cast<std::size_t>(group.size());
     const std::size_t piece = std::max<std::size_t>(1, message.bytes / sizeof(T) / ranks);
-    const Kokkos::View<T*, MemorySpace> data("data", piece * ranks);  // zeros: sums stay what they are
+    const Kokkos::View<T*, MemorySpace> data("data",
+                                             piece * ranks);  // zeros: sums stay what they are
     const Kokkos::View<T*, MemorySpace> other("other", piece * ranks);
     const auto& stream = device_.stream();
-    const double copy = copy_rate(bench_, device_, 2.0 * static_cast<double>(data.size() * sizeof(T)));
+    const double copy =
+        copy_rate(bench_, device_, 2.0 * static_cast<double>(data.size() * sizeof(T)));
     const double ring = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
     const auto row = [&](const char* what, double factor, auto&& work) {
       const Spread s = seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 2, work);
@@ -35,11 +38,13 @@ class CollectiveBench {
       const double algbw = static_cast<double>(data.size() * sizeof(T)) / seconds / giga;
       table_.rows.push_back({name, std::int64_t{group.size()}, what, name_of(scalar_type_of<T>),
                              static_cast<double>(data.size() * sizeof(T)) / 1024.0, message.what,
-                             seconds * 1e6, s.least * 1e6, s.most * 1e6, algbw, algbw * factor, copy / giga});
+                             seconds * 1e6, s.least * 1e6, s.most * 1e6, algbw, algbw * factor,
+                             copy / giga});
     };
     row("all_reduce", 2.0 * ring,
         [&] { comm::all_reduce(group, data.data(), data.size(), comm::ReduceOp::sum, stream); });
-    row("all_gather", ring, [&] { comm::all_gather(group, data.data(), piece, other.data(), stream); });
+    row("all_gather", ring,
+        [&] { comm::all_gather(group, data.data(), piece, other.data(), stream); });
     row("reduce_scatter", ring, [&] {
       comm::reduce_scatter(group, data.data(), other.data(), piece, comm::ReduceOp::sum, stream);
     });
@@ -92,12 +97,15 @@ void measure_collectives(const Bench& bench, const std::vector<ScalarType>& type
   const bool wide = std::ranges::find(types, ScalarType::fp64) != types.end();
   const bool narrow = types.size() > 1 || !wide;
   if (wide) {
-    collectives.run_all<double>(bench.grid.dp(), "dp", {std::min(bucket, gradient * sizeof(double)), "bucket"});
+    collectives.run_all<double>(bench.grid.dp(), "dp",
+                                {std::min(bucket, gradient * sizeof(double)), "bucket"});
   }
   if (narrow) {
-    collectives.run_all<float>(bench.grid.dp(), "dp", {std::min(bucket, gradient * sizeof(float)), "bucket"});
+    collectives.run_all<float>(bench.grid.dp(), "dp",
+                               {std::min(bucket, gradient * sizeof(float)), "bucket"});
   }
-  if (table.rows.empty()) return bench.report.line("\nCollectives: one rank in every group, nothing to measure");
+  if (table.rows.empty())
+    return bench.report.line("\nCollectives: one rank in every group, nothing to measure");
   bench.report.add(table);
 }
 

@@ -31,7 +31,8 @@ void add_options(CLI::App& app, Options& o) {
       ->delimiter(',')
       ->check(CLI::IsMember({"gemm", "kernels", "collectives", "step"}));
   app.add_option("--types", o.types,
-                 "fp64, fp32, bf16: types to compute in, several with commas and in turn (default: the deck's)")
+                 "fp64, fp32, bf16: types to compute in, several with commas and in turn (default: "
+                 "the deck's)")
       ->delimiter(',')
       ->transform(CLI::CheckedTransformer(scalar_types));
   app.add_option("--rounds", o.rounds, "how often matrix rate and steps are measured in turn")

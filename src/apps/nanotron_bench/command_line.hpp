@@ -22,8 +22,8 @@ struct Options {
   bool wants(const std::string& part) const { return only.empty() || only.contains(part); }
 };
 
-// Nothing when help or version has been printed; only the rank that speaks prints. Error(deck_error) for a
-// command line that makes no sense.
+// Nothing when help or version has been printed; only the rank that speaks prints.
+// Error(deck_error) for a command line that makes no sense.
 std::optional<Options> parse_command_line(int argc, char** argv, bool speaks);
 
 }  // namespace nanotron::apps::bench

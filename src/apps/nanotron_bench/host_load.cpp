@@ -13,7 +13,9 @@
 namespace nanotron::apps::bench {
 namespace {
 
-double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); }
+double seconds_of(const timeval& t) {
+  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+}
 
 double own_seconds() {
   rusage usage{};
@@ -23,7 +25,8 @@ double own_seconds() {
 
 }  // namespace
 
-// The first line of /proc/stat: user nice system idle iowait irq softirq steal, in ticks of all cores.
+// The first line of /proc/stat: user nice system idle iowait irq softirq steal, in ticks of all
+// cores.
 HostLoad::Seconds HostLoad::now() const {
   Seconds s;
   s.wall = wall_seconds();

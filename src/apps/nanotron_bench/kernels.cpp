@@ -42,7 +42,8 @@ class KernelBench {
         in_layers_(s_.layers * bench.micro_batches()),
         parameters_(bench.table().size),
         product_workspace_("products", product_bytes(s_)) {
-    device_.set_product_workspace(Vector<std::byte>(product_workspace_.data(), product_workspace_.size()));
+    device_.set_product_workspace(
+        Vector<std::byte>(product_workspace_.data(), product_workspace_.size()));
   }
 
   Table run() {
@@ -65,7 +66,9 @@ class KernelBench {
     return std::max(kernels::gemm_workspace_bytes<T>(s.tokens, 2 * s.intermediate, s.hidden),
                     kernels::gemm_workspace_bytes<T>(s.tokens, s.vocabulary, s.hidden));
   }
-  static double bytes(index_t n, std::size_t size) { return static_cast<double>(n) * static_cast<double>(size); }
+  static double bytes(index_t n, std::size_t size) {
+    return static_cast<double>(n) * static_cast<double>(size);
+  }
 
   template <class Work>
   Spread seconds(Work&& work) {
@@ -78,15 +81,34 @@ class KernelBench {
     const Spread s = seconds(work);
     const double rate = moved / s.median / giga;
     const double copy = copy_rate(bench_, device_, moved) / giga;
-    table_.rows.push_back({name, calls, moved / 1e6, s.median * 1e6, s.least * 1e6, s.most * 1e6, rate, copy,
-                           {}, {}, 100.0 * rate / copy, s.median * static_cast<double>(calls) * 1e3});
+    table_.rows.push_back({name,
+                           calls,
+                           moved / 1e6,
+                           s.median * 1e6,
+                           s.least * 1e6,
+                           s.most * 1e6,
+                           rate,
+                           copy,
+                           {},
+                           {},
+                           100.0 * rate / copy,
+                           s.median * static_cast<double>(calls) * 1e3});
   }
   template <class Work>
   void by_operations(const char* name, index_t calls, double operations, Work&& work) {
     const Spread s = seconds(work);
     const double rate = operations / s.median;
-    table_.rows.push_back({name, calls, {}, s.median * 1e6, s.least * 1e6, s.most * 1e6, {}, {}, rate / giga,
-                           product_rate_ / giga, 100.0 * rate / product_rate_,
+    table_.rows.push_back({name,
+                           calls,
+                           {},
+                           s.median * 1e6,
+                           s.least * 1e6,
+                           s.most * 1e6,
+                           {},
+                           {},
+                           rate / giga,
+                           product_rate_ / giga,
+                           100.0 * rate / product_rate_,
                            s.median * static_cast<double>(calls) * 1e3});
   }
 
@@ -96,15 +118,16 @@ class KernelBench {
     const Buffer<M> w(h), dw(h), rstd(n), work(kernels::rms_norm_workspace_size(h));
     const double one = bytes(n * h, sizeof(T));
     by_bytes("rms_norm_forward", in_layers_ + in_step_, 2 * one, [&] {
-      kernels::rms_norm_forward<T>(device_, x.matrix(n, h), w.vector(h), 1e-5, y.matrix(n, h), rstd.vector(n));
+      kernels::rms_norm_forward<T>(device_, x.matrix(n, h), w.vector(h), 1e-5, y.matrix(n, h),
+                                   rstd.vector(n));
     });
     by_bytes("add_rms_norm_forward", in_layers_, 4 * one, [&] {
-      kernels::add_rms_norm_forward<T>(device_, x.matrix(n, h), z.matrix(n, h), z.matrix(n, h), w.vector(h),
-                                       1e-5, y.matrix(n, h), rstd.vector(n));
+      kernels::add_rms_norm_forward<T>(device_, x.matrix(n, h), z.matrix(n, h), z.matrix(n, h),
+                                       w.vector(h), 1e-5, y.matrix(n, h), rstd.vector(n));
     });
     by_bytes("rms_norm_backward", 2 * in_layers_ + in_step_, 4 * one, [&] {
-      kernels::rms_norm_backward<T>(device_, y.matrix(n, h), x.matrix(n, h), w.vector(h), rstd.vector(n),
-                                    z.matrix(n, h), dw.vector(h),
+      kernels::rms_norm_backward<T>(device_, y.matrix(n, h), x.matrix(n, h), w.vector(h),
+                                    rstd.vector(n), z.matrix(n, h), dw.vector(h),
                                     work.vector(kernels::rms_norm_workspace_size(h)));
     });
     by_bytes("add", in_layers_, 3 * one,
@@ -127,7 +150,8 @@ class KernelBench {
     const Buffer<T> qkv(n * columns), dqkv(n * columns), out(n * s_.query), dout(n * s_.query);
     const Buffer<M> lse(n * s_.query_heads), cosine(length * half), sine(length * half);
     const auto workspace_bytes = static_cast<index_t>(kernels::attention_workspace_bytes<T>(shape));
-    const Kokkos::View<std::byte*, MemorySpace> memory("attention", static_cast<std::size_t>(workspace_bytes));
+    const Kokkos::View<std::byte*, MemorySpace> memory("attention",
+                                                       static_cast<std::size_t>(workspace_bytes));
     const Vector<std::byte> workspace(memory.data(), memory.size());
     const MatrixRef<T> all = qkv.matrix(n, columns), gradient = dqkv.matrix(n, columns);
     const auto q = all.column_block(0, s_.query), k = all.column_block(s_.query, s_.key);
@@ -135,11 +159,12 @@ class KernelBench {
     const auto positions = some_ids(n, length);
     kernels::rotary_tables<M>(device_, bench_.config.model.rope_theta, cosine.matrix(length, half),
                               sine.matrix(length, half));
-    by_bytes("rotary_forward, q and k", in_layers_, 2 * bytes(n * (s_.query + s_.key), sizeof(T)), [&] {
-      kernels::rotary_forward<T>(device_, all.column_block(0, s_.query + s_.key),
-                                 Vector<const std::int32_t>(positions.data(), n), cosine.matrix(length, half),
-                                 sine.matrix(length, half));
-    });
+    by_bytes("rotary_forward, q and k", in_layers_, 2 * bytes(n * (s_.query + s_.key), sizeof(T)),
+             [&] {
+               kernels::rotary_forward<T>(device_, all.column_block(0, s_.query + s_.key),
+                                          Vector<const std::int32_t>(positions.data(), n),
+                                          cosine.matrix(length, half), sine.matrix(length, half));
+             });
     // Two products of a causal half each; backward has five.
     const double forward = 2.0 * static_cast<double>(n) * static_cast<double>(s_.query) *
                            static_cast<double>(length + 1);
@@ -148,10 +173,11 @@ class KernelBench {
                                     lse.vector(n * s_.query_heads), workspace);
     });
     by_operations("attention_backward", in_layers_, 2.5 * forward, [&] {
-      kernels::attention_backward<T>(
-          device_, shape, q, k, v, out.matrix(n, s_.query), dout.matrix(n, s_.query),
-          lse.vector(n * s_.query_heads), gradient.column_block(0, s_.query),
-          gradient.column_block(s_.query, s_.key), gradient.column_block(s_.query + s_.key, s_.key), workspace);
+      kernels::attention_backward<T>(device_, shape, q, k, v, out.matrix(n, s_.query),
+                                     dout.matrix(n, s_.query), lse.vector(n * s_.query_heads),
+                                     gradient.column_block(0, s_.query),
+                                     gradient.column_block(s_.query, s_.key),
+                                     gradient.column_block(s_.query + s_.key, s_.key), workspace);
     });
   }
 
@@ -163,7 +189,8 @@ class KernelBench {
       kernels::swiglu_forward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f));
     });
     by_bytes("swiglu_backward", in_layers_, 5 * one, [&] {
-      kernels::swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f), gradient.matrix(n, 2 * f));
+      kernels::swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f),
+                                  gradient.matrix(n, 2 * f));
     });
   }
 
@@ -175,10 +202,12 @@ class KernelBench {
     const auto memory = some_ids(n, bench_.config.model.vocab_size);
     const Vector<const std::int32_t> ids(memory.data(), n);
     by_bytes("embedding_forward", in_step_, 2 * bytes(n * h, sizeof(T)), [&] {
-      kernels::embedding_forward<T>(device_, ids, range, weight.matrix(range.size(), h), x.matrix(n, h));
+      kernels::embedding_forward<T>(device_, ids, range, weight.matrix(range.size(), h),
+                                    x.matrix(n, h));
     });
     by_bytes("embedding_backward", in_step_, bytes(n * h, sizeof(T) + 2 * sizeof(M)), [&] {
-      kernels::embedding_backward<T>(device_, ids, range, x.matrix(n, h), gradient.matrix(range.size(), h));
+      kernels::embedding_backward<T>(device_, ids, range, x.matrix(n, h),
+                                     gradient.matrix(range.size(), h));
     });
   }
 
@@ -193,15 +222,17 @@ class KernelBench {
     const Vector<const std::int32_t> ids(memory.data(), rows);
     const double one = bytes(rows * range.size(), sizeof(T));
     by_bytes("cross_entropy_local_max", calls, one, [&] {
-      kernels::cross_entropy_local_max<T>(device_, logits.matrix(rows, range.size()), max.vector(rows));
+      kernels::cross_entropy_local_max<T>(device_, logits.matrix(rows, range.size()),
+                                          max.vector(rows));
     });
     by_bytes("cross_entropy_local_sum", calls, one, [&] {
-      kernels::cross_entropy_local_sum<T>(device_, logits.matrix(rows, range.size()), ids, range.begin,
-                                          max.vector(rows), sum.vector(rows), target.vector(rows));
+      kernels::cross_entropy_local_sum<T>(device_, logits.matrix(rows, range.size()), ids,
+                                          range.begin, max.vector(rows), sum.vector(rows),
+                                          target.vector(rows));
     });
     by_bytes("cross_entropy_gradient", calls, 2 * one, [&] {
-      kernels::cross_entropy_gradient<T>(device_, logits.matrix(rows, range.size()), ids, range.begin,
-                                         max.vector(rows), sum.vector(rows), 1.0);
+      kernels::cross_entropy_gradient<T>(device_, logits.matrix(rows, range.size()), ids,
+                                         range.begin, max.vector(rows), sum.vector(rows), 1.0);
     });
   }
 
@@ -214,7 +245,8 @@ class KernelBench {
     by_bytes("sum_of_squares, of the gradient", 1, bytes(n, sizeof(M)),
              [&] { kernels::sum_of_squares<M>(device_, g.vector(n)); });
     by_bytes("adamw", 1, 7 * bytes(n, sizeof(M)), [&] {
-      kernels::adamw<M>(device_, p.vector(n), g.vector(n), m.vector(n), v.vector(n), {.learning_rate = 1e-4});
+      kernels::adamw<M>(device_, p.vector(n), g.vector(n), m.vector(n), v.vector(n),
+                        {.learning_rate = 1e-4});
     });
     if constexpr (!std::is_same_v<T, M>) {
       const Buffer<T> narrow(n);
@@ -230,22 +262,24 @@ class KernelBench {
   index_t in_step_, in_layers_, parameters_;
   Kokkos::View<std::byte*, MemorySpace> product_workspace_;
   double product_rate_ = 0.0;
-  Table table_{.key = fmt::format("kernels_{}", name_of(scalar_type_of<T>)),
-               .title = fmt::format("Kernels of rank 0 in {}, all ranks at once", name_of(scalar_type_of<T>)),
-               .columns = {{"kernel", "kernel"},
-                           {"calls/step", "calls"},
-                           {"MB", "megabytes"},
-                           {"us", "us"},
-                           {"least", "us_least"},
-                           {"most", "us_most"},
-                           {"GB/s", "gbs"},
-                           {"copy GB/s", "copy_gbs"},
-                           {"GFLOP/s", "gflops"},
-                           {"product", "product_gflops"},
-                           {"share %", "share"},
-                           {"ms/step", "ms_per_step", 2}},
-               .rows = {},
-               .note = "share: of a copy of as many bytes, or of the rate of products of order 1024"};
+  Table table_{
+      .key = fmt::format("kernels_{}", name_of(scalar_type_of<T>)),
+      .title =
+          fmt::format("Kernels of rank 0 in {}, all ranks at once", name_of(scalar_type_of<T>)),
+      .columns = {{"kernel", "kernel"},
+                  {"calls/step", "calls"},
+                  {"MB", "megabytes"},
+                  {"us", "us"},
+                  {"least", "us_least"},
+                  {"most", "us_most"},
+                  {"GB/s", "gbs"},
+                  {"copy GB/s", "copy_gbs"},
+                  {"GFLOP/s", "gflops"},
+                  {"product", "product_gflops"},
+                  {"share %", "share"},
+                  {"ms/step", "ms_per_step", 2}},
+      .rows = {},
+      .note = "share: of a copy of as many bytes, or of the rate of products of order 1024"};
 };
 
 }  // namespace

@@ -19,13 +19,16 @@ struct Product {
   index_t m, n, k;
   bool is_gradient;  // of a weight: accumulated in the master type
   index_t calls;
-  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
 };
 
 // The three products of y = x W^T, W (out, in).
-void add_linear(std::vector<Product>& list, const std::string& name, index_t rows, index_t in, index_t out,
-                index_t calls, index_t forward_calls) {
-  list.push_back({name + ": forward", Op::none, Op::transpose, rows, out, in, false, forward_calls});
+void add_linear(std::vector<Product>& list, const std::string& name, index_t rows, index_t in,
+                index_t out, index_t calls, index_t forward_calls) {
+  list.push_back(
+      {name + ": forward", Op::none, Op::transpose, rows, out, in, false, forward_calls});
   list.push_back({name + ": input gradient", Op::none, Op::none, rows, in, out, false, calls});
   list.push_back({name + ": weight gradient", Op::transpose, Op::none, out, in, rows, true, calls});
 }
@@ -40,7 +43,8 @@ template <class T>
 std::vector<Product> products_of(const Bench& bench) {
   const model::LocalSizes s = bench.sizes();
   const index_t layers = s.layers * bench.micro_batches();
-  const index_t forward = bench.config.parallel.recompute == deck::Recompute::full ? 2 * layers : layers;
+  const index_t forward =
+      bench.config.parallel.recompute == deck::Recompute::full ? 2 * layers : layers;
   const index_t chunk = loss_chunk<T>(s);
   const index_t chunks = (s.tokens + chunk - 1) / chunk * bench.micro_batches();
   std::vector<Product> list;
@@ -69,13 +73,12 @@ class ProductBench {
   }
 
   Spread seconds(const Product& p) {
-    const MatrixRef<const T> a =
-        p.op_a == Op::none ? a_.matrix(p.m, p.k) : a_.matrix(p.k, p.m);
-    const MatrixRef<const T> b =
-        p.op_b == Op::none ? b_.matrix(p.k, p.n) : b_.matrix(p.n, p.k);
+    const MatrixRef<const T> a = p.op_a == Op::none ? a_.matrix(p.m, p.k) : a_.matrix(p.k, p.m);
+    const MatrixRef<const T> b = p.op_b == Op::none ? b_.matrix(p.k, p.n) : b_.matrix(p.n, p.k);
     return seconds_of(device_, bench_.grid.world(), bench_.options.seconds, [&] {
       if (p.is_gradient) {
-        kernels::gemm<T, M>(device_, p.op_a, p.op_b, 1.0, a, b, 1.0, MatrixRef<M>(c_.data(), p.m, p.n));
+        kernels::gemm<T, M>(device_, p.op_a, p.op_b, 1.0, a, b, 1.0,
+                            MatrixRef<M>(c_.data(), p.m, p.n));
       } else {
         // The room of the master type is enough for T.
         const MatrixRef<T> c(reinterpret_cast<T*>(c_.data()), p.m, p.n);
@@ -93,7 +96,8 @@ class ProductBench {
   }
   static std::size_t workspace_bytes(const std::vector<Product>& list) {
     std::size_t most = 0;
-    for (const Product& p : list) most = std::max(most, kernels::gemm_workspace_bytes<T>(p.m, p.n, p.k));
+    for (const Product& p : list)
+      most = std::max(most, kernels::gemm_workspace_bytes<T>(p.m, p.n, p.k));
     return most;
   }
 
@@ -131,11 +135,20 @@ void measure_shapes(const Bench& bench) {
     total_seconds += in_step;
     total_flops += p.flops() * static_cast<double>(p.calls);
     table.rows.push_back({p.name, p.m, p.n, p.k, p.calls, rate, p.flops() / s.most / giga,
-                          p.flops() / s.least / giga, comm::sum(bench.grid.world(), rate), in_step * 1e3});
+                          p.flops() / s.least / giga, comm::sum(bench.grid.world(), rate),
+                          in_step * 1e3});
   }
   const double rate = total_flops / total_seconds / giga;
-  table.rows.push_back({"all products of a step", {}, {}, {}, {}, rate, {}, {},
-                        comm::sum(bench.grid.world(), rate), total_seconds * 1e3});
+  table.rows.push_back({"all products of a step",
+                        {},
+                        {},
+                        {},
+                        {},
+                        rate,
+                        {},
+                        {},
+                        comm::sum(bench.grid.world(), rate),
+                        total_seconds * 1e3});
   bench.report.add(table);
 }
 
@@ -156,7 +169,8 @@ void measure_squares(const Bench& bench, Table& table) {
 
 void measure_products(const Bench& bench, const std::vector<ScalarType>& types) {
   std::vector<ScalarType> with_float = types;
-  if (std::ranges::find(types, ScalarType::fp32) == types.end()) with_float.push_back(ScalarType::fp32);
+  if (std::ranges::find(types, ScalarType::fp32) == types.end())
+    with_float.push_back(ScalarType::fp32);
   Table squares{.key = "squares",
                 .title = "Square products, all ranks at once, the best of several",
                 .columns = {{"type", "type"},
@@ -168,7 +182,8 @@ void measure_products(const Bench& bench, const std::vector<ScalarType>& types) 
                             {"all ranks", "gflops_all"}},
                 .rows = {}};
   for (const ScalarType type : with_float) {
-    with_scalar_type(type, [&]<class T>(std::type_identity<T>) { measure_squares<T>(bench, squares); });
+    with_scalar_type(type,
+                     [&]<class T>(std::type_identity<T>) { measure_squares<T>(bench, squares); });
   }
   bench.report.add(squares);
   for (const ScalarType type : types) {

@@ -23,9 +23,9 @@ inline Spread spread_of(std::vector<double> values) {
   return {median, values.front(), values.back()};
 }
 
-// Seconds of one call of work(), which may queue on the device: repeated for about `budget` seconds, in
-// batches long enough for the clock, at least three. All ranks begin together; the counts are the same on
-// every rank, so work may be collective.
+// Seconds of one call of work(), which may queue on the device: repeated for about `budget`
+// seconds, in batches long enough for the clock, at least three. All ranks begin together; the
+// counts are the same on every rank, so work may be collective.
 template <class Work>
 Spread seconds_of(Device& device, comm::Group& world, double budget, Work&& work) {
   const auto batch_seconds = [&](std::int64_t calls) {
@@ -37,7 +37,8 @@ Spread seconds_of(Device& device, comm::Group& world, double budget, Work&& work
   };
   comm::barrier(world);
   batch_seconds(1);
-  const double once = std::max(comm::max(world, std::min(batch_seconds(1), batch_seconds(1))), 1e-8);
+  const double once =
+      std::max(comm::max(world, std::min(batch_seconds(1), batch_seconds(1))), 1e-8);
   constexpr double least_batch = 2e-3;
   const auto calls = static_cast<std::int64_t>(std::max(1.0, least_batch / once));
   const double batches = std::clamp(budget / (once * static_cast<double>(calls)), 3.0, 200.0);

@@ -40,7 +40,7 @@ class Runner {
  public:
   virtual ~Runner() = default;
   virtual void step() = 0;
-  virtual void begin() = 0;               // forget what warming up took
+  virtual void begin() = 0;                    // forget what warming up took
   virtual void round(std::int64_t steps) = 0;  // ceiling, then steps
   virtual const Record& finish() = 0;
 };
@@ -60,9 +60,10 @@ class RunnerOf final : public Runner {
         device_(timers_),
         ceiling_device_(ceiling_timers_),
         file_(config_.data.path),
-        loaders_{data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
-                                   data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp),
-                 std::nullopt},
+        loaders_{
+            data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
+                              data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp),
+            std::nullopt},
         arena_(trainer::plan_memory(config_,
                                     {.dp_size = bench.grid.shape().dp,
                                      .tp_size = bench.grid.shape().tp,
@@ -105,14 +106,16 @@ class RunnerOf final : public Runner {
 template <class T>
 void RunnerOf<T>::round(std::int64_t steps) {
   comm::ProcessGrid& grid = bench_.grid;
-  const double flops = model::training_flops_per_token(config_.model, config_.data.sequence_length) *
-                       static_cast<double>(trainer::tokens_per_step(config_));
+  const double flops =
+      model::training_flops_per_token(config_.model, config_.data.sequence_length) *
+      static_cast<double>(trainer::tokens_per_step(config_));
   const double ceiling = matrix_ceiling<T>(bench_, ceiling_device_);
   record_.ceilings.push_back(ceiling / giga);
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < steps; ++i) {
     comm::barrier(grid.world());
-    const comm::Traffic tp = grid.tp().traffic(), dp = grid.dp().traffic(), model = grid.model().traffic();
+    const comm::Traffic tp = grid.tp().traffic(), dp = grid.dp().traffic(),
+                        model = grid.model().traffic();
     const double begin = wall_seconds();
     step();
     const double took = wall_seconds() - begin;
@@ -128,7 +131,8 @@ void RunnerOf<T>::round(std::int64_t steps) {
 }
 
 std::string ranged(const Spread& s, int digits) {
-  return fmt::format("{:.{}f} ({:.{}f} - {:.{}f})", s.median, digits, s.least, digits, s.most, digits);
+  return fmt::format("{:.{}f} ({:.{}f} - {:.{}f})", s.median, digits, s.least, digits, s.most,
+                     digits);
 }
 
 double communication_seconds(const Record& r) {
@@ -136,22 +140,26 @@ double communication_seconds(const Record& r) {
 }
 
 Table speed_table(const Bench& bench, const std::vector<const Record*>& records) {
-  Table table{.key = "step",
-              .title = fmt::format("Training steps: median (least - most) of {} steps, in turn with the rate "
-                                   "of products",
-                                   records[0]->seconds.size()),
-              .columns = {{"type", "type"},
-                          {"ms/step", "ms_text"},
-                          {"tokens/s", "tokens_per_second", 0},
-                          {"model GFLOP/s", "gflops_text"},
-                          {"products GFLOP/s", "ceiling_text"},
-                          {"share %", "share_text"},
-                          {"communication %", "communication", 2},
-                          {"planned MiB", "planned_mib", 0}},
-              .rows = {},
-              .note = "products: all ranks at once, the better of orders 1024 and 2048; communication: host "
-                      "time inside collectives, the waiting rank's"};
-  const auto tokens = static_cast<double>(bench.config.data.global_batch_size * bench.config.data.sequence_length);
+  Table table{
+      .key = "step",
+      .title =
+          fmt::format("Training steps: median (least - most) of {} steps, in turn with the rate "
+                      "of products",
+                      records[0]->seconds.size()),
+      .columns = {{"type", "type"},
+                  {"ms/step", "ms_text"},
+                  {"tokens/s", "tokens_per_second", 0},
+                  {"model GFLOP/s", "gflops_text"},
+                  {"products GFLOP/s", "ceiling_text"},
+                  {"share %", "share_text"},
+                  {"communication %", "communication", 2},
+                  {"planned MiB", "planned_mib", 0}},
+      .rows = {},
+      .note =
+          "products: all ranks at once, the better of orders 1024 and 2048; communication: host "
+          "time inside collectives, the waiting rank's"};
+  const auto tokens =
+      static_cast<double>(bench.config.data.global_batch_size * bench.config.data.sequence_length);
   nlohmann::json numbers = nlohmann::json::array();
   for (const Record* r : records) {
     double total = 0.0;
@@ -179,7 +187,8 @@ Table region_table(const Record& r) {
   for (const double s : r.seconds) total += s;
   const auto steps = static_cast<double>(r.seconds.size());
   std::vector<TimerRow> rows = r.regions;
-  std::ranges::stable_sort(rows, [](const TimerRow& a, const TimerRow& b) { return a.exclusive > b.exclusive; });
+  std::ranges::stable_sort(
+      rows, [](const TimerRow& a, const TimerRow& b) { return a.exclusive > b.exclusive; });
   Table table{.key = fmt::format("regions_{}", name_of(r.type)),
               .title = fmt::format("Where a step's time goes, {} on rank 0", name_of(r.type)),
               .columns = {{"region", "region"},
@@ -188,11 +197,14 @@ Table region_table(const Record& r) {
                           {"ms exclusive", "ms_exclusive", 2},
                           {"share %", "share"}},
               .rows = {},
-              .note = "forward, loss and backward exclusive: tensor-parallel sums and the glue between kernels"};
+              .note =
+                  "forward, loss and backward exclusive: tensor-parallel sums and the glue between "
+                  "kernels"};
   for (const TimerRow& row : rows) {
     if (row.calls == 0) continue;
-    table.rows.push_back({row.name, static_cast<double>(row.calls) / steps, 1e3 * row.inclusive / steps,
-                          1e3 * row.exclusive / steps, 100.0 * row.exclusive / total});
+    table.rows.push_back({row.name, static_cast<double>(row.calls) / steps,
+                          1e3 * row.inclusive / steps, 1e3 * row.exclusive / steps,
+                          100.0 * row.exclusive / total});
   }
   return table;
 }
@@ -220,14 +232,18 @@ Table communication_table(const Bench& bench, const Record& r) {
   add("tensor parallel", bench.grid.tp().path(), r.tp.used);
   add("replicas", bench.grid.dp().path(), r.dp.used);
   add("whole model", bench.grid.model().path(), r.model.used);
-  add("gradient sum behind backward (part of replicas)", "", {.calls = 0, .bytes = 0, .seconds = r.exposed});
+  add("gradient sum behind backward (part of replicas)", "",
+      {.calls = 0, .bytes = 0, .seconds = r.exposed});
   return table;
 }
 
 void add_speed_ups(const Bench& bench, const std::vector<const Record*>& records) {
   Table table{.key = "speed_up",
               .title = fmt::format("Times faster than {}, by rounds", name_of(records[0]->type)),
-              .columns = {{"type", "type"}, {"step", "step", 2}, {"least", "least", 2}, {"most", "most", 2}},
+              .columns = {{"type", "type"},
+                          {"step", "step", 2},
+                          {"least", "least", 2},
+                          {"most", "most", 2}},
               .rows = {}};
   for (std::size_t i = 1; i < records.size(); ++i) {
     std::vector<double> ratios;

@@ -36,9 +36,8 @@ void write_tokens(const std::filesystem::path& path, const FileSize& size) {
   std::vector<std::uint32_t> tokens(static_cast<std::size_t>(size.tokens));
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const double u = uniform(1, stream_id("bench"), i);
-    tokens[i] = static_cast<std::uint32_t>(
-        std::min<std::int64_t>(static_cast<std::int64_t>(u * static_cast<double>(size.vocabulary)),
-                               size.vocabulary - 1));
+    tokens[i] = static_cast<std::uint32_t>(std::min<std::int64_t>(
+        static_cast<std::int64_t>(u * static_cast<double>(size.vocabulary)), size.vocabulary - 1));
   }
   constexpr ExitCode code = ExitCode::system_error;
   const std::string doing = "writing " + path.string();
@@ -48,11 +47,13 @@ void write_tokens(const std::filesystem::path& path, const FileSize& size) {
   const hsize_t extent = tokens.size();
   {
     const hdf5::Dataspace space(hdf5::check(H5Screate_simple(1, &extent, nullptr), code, doing));
-    const hdf5::Dataset dataset(hdf5::check(H5Dcreate2(file.id(), "tokens", H5T_STD_U32LE, space.id(),
-                                                       H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-                                            code, doing));
-    hdf5::check(H5Dwrite(dataset.id(), H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data()),
-                code, doing);
+    const hdf5::Dataset dataset(
+        hdf5::check(H5Dcreate2(file.id(), "tokens", H5T_STD_U32LE, space.id(), H5P_DEFAULT,
+                               H5P_DEFAULT, H5P_DEFAULT),
+                    code, doing));
+    hdf5::check(
+        H5Dwrite(dataset.id(), H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data()),
+        code, doing);
     hdf5::write_integer(file.id(), "vocab_size", size.vocabulary);
   }
   file.close(code, doing);
@@ -82,8 +83,9 @@ FileSize size_from_root(const Options& options, const comm::Communicator& world)
 Workload::Workload(const Options& options, const comm::Communicator& world)
     : owns_folder_(world.split_by_node().rank() == 0) {
   const FileSize size = size_from_root(options, world);
-  folder_ = from_root(world, (std::filesystem::temp_directory_path() /
-                              fmt::format("nanotron_bench_{}", getpid())).string());
+  folder_ = from_root(
+      world, (std::filesystem::temp_directory_path() / fmt::format("nanotron_bench_{}", getpid()))
+                 .string());
   const std::string tokens = (folder_ / "tokens.h5").string();
   io::collectively(world.get(), [&] {
     if (!owns_folder_) return;
@@ -92,12 +94,14 @@ Workload::Workload(const Options& options, const comm::Communicator& world)
   });
   std::vector<std::string> overrides = options.overrides;
   for (const std::string& set :
-       {"data.path=" + tokens, std::string("data.validation_path=''"), std::string("data.validation_fraction=0"),
-        std::string("data.validation_every=0"), fmt::format("model.vocab_size={}", size.vocabulary),
-        "run.output_dir=" + folder_.string(), std::string("checkpoint.resume=none")}) {
+       {"data.path=" + tokens, std::string("data.validation_path=''"),
+        std::string("data.validation_fraction=0"), std::string("data.validation_every=0"),
+        fmt::format("model.vocab_size={}", size.vocabulary), "run.output_dir=" + folder_.string(),
+        std::string("checkpoint.resume=none")}) {
     overrides.push_back(set);
   }
-  config_ = trainer::load_config(world.get(), options.deck, overrides, trainer::GridRanks::of_world);
+  config_ =
+      trainer::load_config(world.get(), options.deck, overrides, trainer::GridRanks::of_world);
 }
 
 Workload::~Workload() {

@@ -10,8 +10,8 @@
 
 namespace nanotron::apps::bench {
 
-// The deck, resolved for the ranks there are, with a token file of random tokens in a temporary folder of
-// every node: owned, and removed in the end. Made collectively over world.
+// The deck, resolved for the ranks there are, with a token file of random tokens in a temporary
+// folder of every node: owned, and removed in the end. Made collectively over world.
 class Workload {
  public:
   Workload(const Options& options, const comm::Communicator& world);

@@ -44,14 +44,16 @@ Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, c
   if (context > 0 && wanted > room) {
     fail(ExitCode::deck_error,
          {.what = "prompt and continuation do not fit into the context",
-          .expected = fmt::format("at most {} tokens{}", context,
-                                  options.context > 0 ? "" : ", the length of the sequences in training"),
+          .expected =
+              fmt::format("at most {} tokens{}", context,
+                          options.context > 0 ? "" : ", the length of the sequences in training"),
           .found = fmt::format("{} of the prompt and {} new ones", given, wanted),
           .change = options.context > 0
                         ? "a larger --context, a shorter prompt or a smaller --max-new-tokens"
-                        : fmt::format("a shorter prompt or a smaller --max-new-tokens; --context {} to go "
-                                      "beyond what the model has been trained for",
-                                      given + wanted)});
+                        : fmt::format(
+                              "a shorter prompt or a smaller --max-new-tokens; --context {} to go "
+                              "beyond what the model has been trained for",
+                              given + wanted)});
   }
   return {.model = model,
           .request = {.prompt = prompt.ids,
@@ -66,8 +68,8 @@ template <class T>
 void read_weights(io::CheckpointReader& reader, model::Transformer<T>& transformer) {
   using M = master_t<T>;
   const auto master = Kokkos::create_mirror_view(transformer.parameters().master);
-  reader.read(trainer::state_tensors<M>(transformer.table(), master.data(), trainer::Part::held), {}, {},
-              scalar_type_of<M>);
+  reader.read(trainer::state_tensors<M>(transformer.table(), master.data(), trainer::Part::held),
+              {}, {}, scalar_type_of<M>);
   Kokkos::deep_copy(transformer.parameters().master, master);
   transformer.refresh_compute_weights();
 }
@@ -97,7 +99,8 @@ Answer answer_as(const Work& work, io::CheckpointReader& reader, comm::Group& tp
   return answer;
 }
 
-void print(const GenerateOptions& options, const Work& work, const Answer& answer, const Prompt& prompt) {
+void print(const GenerateOptions& options, const Work& work, const Answer& answer,
+           const Prompt& prompt) {
   std::size_t tokens = 0;
   for (std::size_t s = 0; s < answer.samples.size(); ++s) {
     const std::vector<std::int32_t>& ids = answer.samples[s];
@@ -110,15 +113,17 @@ void print(const GenerateOptions& options, const Work& work, const Answer& answe
     }
   }
   fmt::print(stderr, "{} tokens behind {} given ones in {:.3f} s: {:.0f} tokens/s\n", tokens,
-             work.request.prompt.size(), answer.seconds, static_cast<double>(tokens) / answer.seconds);
+             work.request.prompt.size(), answer.seconds,
+             static_cast<double>(tokens) / answer.seconds);
 }
 
 void check_ranks(const deck::ModelConfig& model, int ranks) {
   if (ranks <= model.num_attention_heads) return;
-  fail(ExitCode::deck_error, {.what = "more ranks than attention heads",
-                              .expected = fmt::format("at most {} ranks", model.num_attention_heads),
-                              .found = fmt::format("{}", ranks),
-                              .change = "mpirun -np with fewer ranks"});
+  fail(ExitCode::deck_error,
+       {.what = "more ranks than attention heads",
+        .expected = fmt::format("at most {} ranks", model.num_attention_heads),
+        .found = fmt::format("{}", ranks),
+        .change = "mpirun -np with fewer ranks"});
 }
 
 }  // namespace
@@ -126,11 +131,13 @@ void check_ranks(const deck::ModelConfig& model, int ranks) {
 void generate(const GenerateOptions& options, const comm::Communicator& world) {
   Log log(world.rank() == 0, world.rank());
   log.set_quiet(true);
-  auto reader = io::CheckpointReader::find(world.get(), options.checkpoint, options.checkpoint, log);
+  auto reader =
+      io::CheckpointReader::find(world.get(), options.checkpoint, options.checkpoint, log);
   if (!reader) {
-    fail(ExitCode::data_error, {.what = "there is no checkpoint",
-                                .where = options.checkpoint,
-                                .change = "--checkpoint: a step folder or the folder that holds them"});
+    fail(ExitCode::data_error,
+         {.what = "there is no checkpoint",
+          .where = options.checkpoint,
+          .change = "--checkpoint: a step folder or the folder that holds them"});
   }
   const io::CheckpointInfo& info = reader->info();
   check_ranks(info.model, world.size());
@@ -140,10 +147,9 @@ void generate(const GenerateOptions& options, const comm::Communicator& world) {
 
   comm::Group tp(comm::Communicator::duplicate(world.get()),
                  comm::choose_transport(deck::Backend::automatic, world));
-  const Answer answer =
-      with_scalar_type(options.compute.value_or(info.master), [&]<class T>(std::type_identity<T>) {
-        return answer_as<T>(work, *reader, tp);
-      });
+  const Answer answer = with_scalar_type(
+      options.compute.value_or(info.master),
+      [&]<class T>(std::type_identity<T>) { return answer_as<T>(work, *reader, tp); });
   if (world.rank() == 0) print(options, work, answer, prompt);
 }
 

@@ -10,14 +10,16 @@ namespace nanotron::apps {
 namespace {
 
 // With its vocabulary, from what was asked for or from the training, if that can still be read.
-std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options, const TrainedWith& trained) {
+std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options,
+                                             const TrainedWith& trained) {
   if (!options.tokens_file.empty()) {
     auto file = std::make_unique<data::TokenFile>(options.tokens_file);
     if (!file->has_vocabulary() && !options.ids) {
-      fail(ExitCode::data_error, {.what = "the token file has no vocabulary",
-                                  .expected = "/vocabulary, to write text",
-                                  .where = options.tokens_file,
-                                  .change = "make it again with tools/nanotron_tokenize.py, or use --ids"});
+      fail(ExitCode::data_error,
+           {.what = "the token file has no vocabulary",
+            .expected = "/vocabulary, to write text",
+            .where = options.tokens_file,
+            .change = "make it again with tools/nanotron_tokenize.py, or use --ids"});
     }
     return file;
   }
@@ -40,9 +42,10 @@ void fill_ids(const GenerateOptions& options, Prompt& prompt) {
   if (has_vocabulary) prompt.text = prompt.tokens->decode(prompt.ids);
   if (prompt.ids.empty() && prompt.eos) prompt.ids = {*prompt.eos};
   if (prompt.ids.empty()) {
-    fail(ExitCode::deck_error, {.what = "there is no prompt",
-                                .expected = "--prompt or --prompt-ids, or a token file with an end-of-text "
-                                            "token to begin with"});
+    fail(ExitCode::deck_error,
+         {.what = "there is no prompt",
+          .expected = "--prompt or --prompt-ids, or a token file with an end-of-text "
+                      "token to begin with"});
   }
 }
 

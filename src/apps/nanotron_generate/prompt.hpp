@@ -25,8 +25,8 @@ struct Prompt {
   std::unique_ptr<data::TokenFile> tokens;  // on rank 0, if it has a vocabulary
 };
 
-// The same ids and eos on every rank: rank 0 alone opens the token file. Collective; every error is thrown
-// on every rank.
+// The same ids and eos on every rank: rank 0 alone opens the token file. Collective; every error is
+// thrown on every rank.
 Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
                    const comm::Communicator& world);
 

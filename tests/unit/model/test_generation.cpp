@@ -177,7 +177,8 @@ TYPED_TEST(Cached, SequencesDoNotSeeEachOther) {
 TYPED_TEST(Cached, GreedyContinuationIsThatOfTheWholePrefix) {
   const deck::ModelConfig& model = cases[0].model;
   auto cached = this->make(this->setup(model, 1, 20, 4));
-  const GenerationRequest request{.prompt = tokens_of(1, 0, 7), .new_tokens = 13, .sampling = {.temperature = 0.0}};
+  const GenerationRequest request{
+      .prompt = tokens_of(1, 0, 7), .new_tokens = 13, .sampling = {.temperature = 0.0}};
   const auto answer = cached->generator.generate(request);
   ASSERT_EQ(answer.size(), 1u);
   ASSERT_EQ(answer[0].size(), 13u);
@@ -201,7 +202,8 @@ TYPED_TEST(Cached, SamplesAreReproducibleDifferAndTheSameOnEveryRank) {
   EXPECT_NE(answer[1], answer[2]);
   for (const auto& sample : answer) {
     for (const std::int32_t token : sample) {
-      EXPECT_EQ(comm::max(this->tp_, std::int64_t{token}), comm::min(this->tp_, std::int64_t{token}));
+      EXPECT_EQ(comm::max(this->tp_, std::int64_t{token}),
+                comm::min(this->tp_, std::int64_t{token}));
     }
   }
 }
@@ -227,7 +229,8 @@ TYPED_TEST(Cached, RefusesMoreThanItsContext) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::deck_error);
-    EXPECT_NE(std::string(error.what()).find("at most 5 tokens"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("at most 5 tokens"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -39,7 +39,8 @@ TEST(Sampling, WithoutLimitsItIsTheSoftmax) {
   for (const double temperature : {0.25, 1.0, 4.0}) {
     const auto kept = candidates(logits, {.temperature = temperature});
     ASSERT_EQ(kept.size(), logits.size());
-    for (const Candidate& c : kept) EXPECT_NEAR(c.probability, softmax(c.token, temperature), 1e-15);
+    for (const Candidate& c : kept)
+      EXPECT_NEAR(c.probability, softmax(c.token, temperature), 1e-15);
   }
 }
 
@@ -69,11 +70,15 @@ TEST(Sampling, TopKKeepsTheLikeliestAndTheLowerIdOfEquals) {
 TEST(Sampling, TopPKeepsTheTokenThatCrossesIt) {
   const double likeliest = softmax(1, 1.0);
   EXPECT_EQ(tokens_of(candidates(logits, {.top_p = 0.0})), (std::vector<std::int32_t>{1}));
-  EXPECT_EQ(tokens_of(candidates(logits, {.top_p = likeliest * 0.999})), (std::vector<std::int32_t>{1}));
-  EXPECT_EQ(tokens_of(candidates(logits, {.top_p = likeliest * 1.001})), (std::vector<std::int32_t>{1, 3}));
-  EXPECT_EQ(tokens_of(candidates(logits, {.top_p = likeliest * 2.001})), (std::vector<std::int32_t>{1, 3, 5}));
+  EXPECT_EQ(tokens_of(candidates(logits, {.top_p = likeliest * 0.999})),
+            (std::vector<std::int32_t>{1}));
+  EXPECT_EQ(tokens_of(candidates(logits, {.top_p = likeliest * 1.001})),
+            (std::vector<std::int32_t>{1, 3}));
+  EXPECT_EQ(tokens_of(candidates(logits, {.top_p = likeliest * 2.001})),
+            (std::vector<std::int32_t>{1, 3, 5}));
   // top-p counts in what top-k has left: of two equal ones the first has half.
-  EXPECT_EQ(tokens_of(candidates(logits, {.top_k = 2, .top_p = 0.49})), (std::vector<std::int32_t>{1}));
+  EXPECT_EQ(tokens_of(candidates(logits, {.top_k = 2, .top_p = 0.49})),
+            (std::vector<std::int32_t>{1}));
 }
 
 TEST(Sampling, DrawsFollowTheDistribution) {
@@ -81,7 +86,8 @@ TEST(Sampling, DrawsFollowTheDistribution) {
   const Sampling sampling{.temperature = 1.3, .top_k = 5, .top_p = 0.9, .seed = 7};
   std::vector<int> counts(logits.size(), 0);
   for (int i = 0; i < draws; ++i) {
-    ++counts[static_cast<std::size_t>(draw_token(logits, sampling, i % 3, static_cast<std::uint64_t>(i)))];
+    ++counts[static_cast<std::size_t>(
+        draw_token(logits, sampling, i % 3, static_cast<std::uint64_t>(i)))];
   }
   double chi_square = 0.0;
   int seen = 0;
@@ -101,7 +107,8 @@ TEST(Sampling, ADrawIsAFunctionOfSeedSampleAndPosition) {
   const std::vector<double> flat(1000, 0.0);
   const auto draws = [&](std::uint64_t seed, std::uint32_t sample) {
     std::vector<std::int32_t> tokens;
-    for (std::uint64_t p = 0; p < 20; ++p) tokens.push_back(draw_token(flat, {.seed = seed}, sample, p));
+    for (std::uint64_t p = 0; p < 20; ++p)
+      tokens.push_back(draw_token(flat, {.seed = seed}, sample, p));
     return tokens;
   };
   EXPECT_EQ(draws(1, 0), draws(1, 0));
