@@ -253,28 +253,29 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
 void CheckpointReader::read(std::span<const StateTensor> parameters,
                             std::span<const StateTensor> exp_avg,
                             std::span<const StateTensor> exp_avg_sq, ScalarType master) {
-  read_group("parameters", parameters, master);
-  if (!info_.has_optimizer) return;
-  read_group("optimizer/exp_avg", exp_avg, master);
-  read_group("optimizer/exp_avg_sq", exp_avg_sq, master);
+  std::vector<Slab> slabs;
+  collectively(world_, [&] {
+    open_group("parameters/", parameters, slabs);
+    if (!info_.has_optimizer) return;
+    open_group("optimizer/exp_avg/", exp_avg, slabs);
+    open_group("optimizer/exp_avg_sq/", exp_avg_sq, slabs);
+  });
+  read_slabs(world_, slabs, master);
 }
 
-void CheckpointReader::read_group(const std::string& group, std::span<const StateTensor> tensors,
-                                  ScalarType master) {
+void CheckpointReader::open_group(const std::string& group, std::span<const StateTensor> tensors,
+                                  std::vector<Slab>& slabs) const {
   for (const StateTensor& tensor : tensors) {
-    const std::string path = group + "/" + tensor.name;
-    hdf5::Dataset dataset;
-    collectively(world_, [&] {
-      dataset = hdf5::open_dataset(file_.id(), path, file_name_);
-      const std::vector<index_t> shape = hdf5::checked_shape(dataset, path, file_name_);
-      if (shape != tensor.global_shape)
-        damaged(fmt::format("the dataset '{}' has the wrong shape", path),
-                fmt::format("({})", fmt::join(tensor.global_shape, ", ")),
-                fmt::format("({})", fmt::join(shape, ", ")), file_name_,
-                "resume with the &model the checkpoint was written with");
-      real_bytes(dataset, path, file_name_);
-    });
-    read_slab(world_, dataset, tensor, master, fmt::format("{}: {}", file_name_, path));
+    const std::string path = group + tensor.name;
+    hdf5::Dataset dataset = hdf5::open_dataset(file_.id(), path, file_name_);
+    const std::vector<index_t> shape = hdf5::checked_shape(dataset, path, file_name_);
+    if (shape != tensor.global_shape)
+      damaged(fmt::format("the dataset '{}' has the wrong shape", path),
+              fmt::format("({})", fmt::join(tensor.global_shape, ", ")),
+              fmt::format("({})", fmt::join(shape, ", ")), file_name_,
+              "resume with the &model the checkpoint was written with");
+    real_bytes(dataset, path, file_name_);
+    slabs.push_back({std::move(dataset), &tensor, fmt::format("{}: {}", file_name_, path)});
   }
 }
 

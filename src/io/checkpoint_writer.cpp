@@ -243,23 +243,21 @@ void CheckpointWriter::write(const CheckpointContents& contents) {
 
 void CheckpointWriter::write_tensors(const fs::path& path, const CheckpointContents& contents) {
   hdf5::File file = open_parallel(world_, path, Access::write);
-  const auto for_each_dataset = [&](auto&& transfer) {
+  std::vector<Slab> slabs;
+  collectively(world_, [&] {
     for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors) {
-      for (const StateTensor& tensor : tensors) {
-        const std::string name = group + tensor.name;
-        hdf5::Dataset dataset;
-        collectively(world_, [&] { dataset = hdf5::open_dataset(file.id(), name, path.string()); });
-        transfer(world_, dataset, tensor, contents.master,
-                 fmt::format("{}: {}", path.string(), name));
-      }
+      for (const StateTensor& tensor : tensors)
+        slabs.push_back({hdf5::open_dataset(file.id(), group + tensor.name, path.string()), &tensor,
+                         fmt::format("{}: {}{}", path.string(), group, tensor.name)});
     });
-  };
+  });
   const std::string closing = fmt::format("closing {}", path.string());
-  for_each_dataset([](auto&&... arguments) { write_slab(arguments...); });
+  write_slabs(world_, slabs, contents.master);
   collectively(world_, [&] {
     hdf5::check(H5Fflush(file.id(), H5F_SCOPE_GLOBAL), ExitCode::system_error, closing);
   });
-  for_each_dataset([](auto&&... arguments) { compare_slab(arguments...); });
+  compare_slabs(world_, slabs, contents.master);
+  slabs.clear();
   collectively(world_, [&] { file.close(ExitCode::system_error, closing); });
   collectively(world_, [&] { sync_to_disk(path); });
 }
@@ -311,7 +309,8 @@ void CheckpointWriter::set_aside_newer(std::int64_t step) {
     std::error_code error;
     fs::create_directories(aside, error);
     rename_or_fail(folder, aside / folder.filename());
-    log_.warn("checkpoint {} is newer than where this run begins: moved to {}", folder.string(), aside.string());
+    log_.warn("checkpoint {} is newer than where this run begins: moved to {}", folder.string(),
+              aside.string());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <climits>
 #include <cstring>
+#include <vector>
 
 namespace nanotron::io {
 namespace {
@@ -77,49 +78,62 @@ bool is_empty(const StateTensor& t) {
   return std::any_of(t.extent.begin(), t.extent.end(), [](index_t e) { return e <= 0; });
 }
 
-/// How many transfers all ranks make, so that none moves more than piece_bytes in one.
-index_t number_of_pieces(MPI_Comm world, const StateTensor& t, ScalarType master,
-                         std::int64_t piece_bytes) {
-  std::int64_t bytes = static_cast<std::int64_t>(size_of(master));
-  for (const index_t e : t.extent) bytes *= std::max<index_t>(e, 0);
-  std::int64_t pieces = std::max<std::int64_t>(1, (bytes + piece_bytes - 1) / piece_bytes);
-  std::int64_t most = 1;
-  NANOTRON_CHECK_MPI(MPI_Allreduce(&pieces, &most, 1, MPI_INT64_T, MPI_MAX, world));
-  return most;
+/// How many transfers all ranks make for each slab, so that none moves more than piece_bytes in
+/// one.
+std::vector<std::int64_t> agree_on_pieces(MPI_Comm world, std::span<const Slab> slabs,
+                                          ScalarType master, std::int64_t piece_bytes) {
+  std::vector<std::int64_t> pieces;
+  collectively(world, [&] {
+    for (const Slab& slab : slabs) {
+      const StateTensor& t = *slab.tensor;
+      NANOTRON_REQUIRE(t.extent.size() == t.global_shape.size() &&
+                           t.offset.size() == t.extent.size() && t.stride.size() == t.extent.size(),
+                       "{}: shape, offset, extent and stride differ in length", t.name);
+      std::int64_t bytes = static_cast<std::int64_t>(size_of(master));
+      for (const index_t e : t.extent) bytes *= std::max<index_t>(e, 0);
+      pieces.push_back(std::max<std::int64_t>(1, (bytes + piece_bytes - 1) / piece_bytes));
+      if (!is_empty(t)) memory_space(t, t.extent);  // throws when the strides cannot be described
+    }
+  });
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, pieces.data(), static_cast<int>(pieces.size()),
+                                   MPI_INT64_T, MPI_MAX, world));
+  return pieces;
 }
 
+/// Calls transfer(slab, selection, memory, rows) for all pieces of all slabs, the same number on
+/// each rank.
 template <class Transfer>
-void in_pieces(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& t,
-               ScalarType master, std::int64_t piece_bytes, const Transfer& transfer) {
-  NANOTRON_REQUIRE(t.extent.size() == t.global_shape.size() && t.offset.size() == t.extent.size() &&
-                       t.stride.size() == t.extent.size(),
-                   "{}: shape, offset, extent and stride differ in length", t.name);
-  const index_t pieces = number_of_pieces(world, t, master, piece_bytes);
-  const index_t rows = is_empty(t) ? 0 : t.extent[0];
+void in_pieces(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
+               std::int64_t piece_bytes, const Transfer& transfer) {
+  const auto pieces = agree_on_pieces(world, slabs, master, piece_bytes);
   char nothing[8] = {};
-  for (index_t p = 0; p < pieces; ++p) {
-    const index_t first = rows * p / pieces, last = rows * (p + 1) / pieces;
-    collectively(world, [&] {
-      const Selection selection = select(dataset, t, first, last);
-      char* data = rows == 0 ? nothing
-                             : static_cast<char*>(t.data) +
-                                   first * t.stride[0] * static_cast<index_t>(size_of(master));
-      transfer(selection, data, first, last);
-    });
+  for (std::size_t i = 0; i < slabs.size(); ++i) {
+    const StateTensor& t = *slabs[i].tensor;
+    const index_t rows = is_empty(t) ? 0 : t.extent[0];
+    for (index_t p = 0; p < pieces[i]; ++p) {
+      const index_t first = rows * p / pieces[i], last = rows * (p + 1) / pieces[i];
+      const index_t skipped = first * t.stride[0] * static_cast<index_t>(size_of(master));
+      char* data = rows == 0 ? nothing : static_cast<char*>(t.data) + skipped;
+      // Agreed on each time: after a failed transfer no further one may be begun.
+      collectively(world, [&] {
+        transfer(slabs[i], select(slabs[i].dataset, t, first, last), data, last - first);
+      });
+    }
   }
 }
 
 // Compares `rows` indices of the first dimension in packed memory with the tensor's own, row by
 // row.
 bool equal_rows(const StateTensor& t, index_t rows, const char* packed, const char* data,
-                std::size_t row_bytes, index_t element) {
+                std::size_t element) {
   const std::size_t n = t.extent.size();
-  if (n == 1) return std::memcmp(packed, data, std::size_t(rows * element)) == 0;
   const index_t inner = n == 3 ? t.extent[1] : 1;
+  const std::size_t row_bytes = element * static_cast<std::size_t>(n == 1 ? 1 : t.extent[n - 1]);
   for (index_t i = 0; i < rows; ++i)
     for (index_t j = 0; j < inner; ++j, packed += row_bytes) {
       const index_t at = i * t.stride[0] + (n == 3 ? j * t.stride[1] : 0);
-      if (std::memcmp(packed, data + at * element, row_bytes) != 0) return false;
+      if (std::memcmp(packed, data + at * static_cast<index_t>(element), row_bytes) != 0)
+        return false;
     }
   return true;
 }
@@ -187,51 +201,47 @@ hid_t native_type(ScalarType master) {
   return master == ScalarType::fp64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
 }
 
-void write_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
-                ScalarType master, const std::string& where, std::int64_t piece_bytes) {
+void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
+                 std::int64_t piece_bytes) {
   const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
-  in_pieces(world, dataset, tensor, master, piece_bytes,
-            [&](const Selection& s, const char* data, index_t, index_t) {
-              hdf5::check(H5Dwrite(dataset.id(), native_type(master), s.memory.id(), s.file.id(),
-                                   transfer.id(), data),
-                          ExitCode::system_error, fmt::format("writing {}", where));
+  in_pieces(world, slabs, master, piece_bytes,
+            [&](const Slab& slab, const Selection& s, const char* data, index_t) {
+              hdf5::check(H5Dwrite(slab.dataset.id(), native_type(master), s.memory.id(),
+                                   s.file.id(), transfer.id(), data),
+                          ExitCode::system_error, fmt::format("writing {}", slab.name));
             });
 }
 
-void read_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
-               ScalarType master, const std::string& where, std::int64_t piece_bytes) {
-  const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
-  const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS;
-  const hdf5::PropertyList transfer =
-      transfer_mode(contiguous ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT);
-  in_pieces(world, dataset, tensor, master, piece_bytes,
-            [&](const Selection& s, char* data, index_t, index_t) {
-              hdf5::check(H5Dread(dataset.id(), native_type(master), s.memory.id(), s.file.id(),
-                                  transfer.id(), data),
-                          ExitCode::data_error, fmt::format("reading {}", where));
+void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
+                std::int64_t piece_bytes) {
+  const hdf5::PropertyList together = transfer_mode(H5FD_MPIO_COLLECTIVE);
+  const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
+  in_pieces(world, slabs, master, piece_bytes,
+            [&](const Slab& slab, const Selection& s, char* data, index_t) {
+              const hdf5::PropertyList creation(H5Dget_create_plist(slab.dataset.id()));
+              const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS;
+              hdf5::check(H5Dread(slab.dataset.id(), native_type(master), s.memory.id(),
+                                  s.file.id(), (contiguous ? together : alone).id(), data),
+                          ExitCode::data_error, fmt::format("reading {}", slab.name));
             });
 }
 
-void compare_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
-                  ScalarType master, const std::string& where, std::int64_t piece_bytes) {
-  const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
-  const std::size_t row_bytes =
-      is_empty(tensor) ? 0 : size_of(master) * std::size_t(tensor.extent.back());
+void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
+                   std::int64_t piece_bytes) {
+  const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
   std::vector<char> buffer;
-  in_pieces(world, dataset, tensor, master, piece_bytes,
-            [&](const Selection& s, const char* data, index_t first, index_t last) {
-              const hssize_t count = H5Sget_select_npoints(s.file.id());
-              buffer.resize(std::max<std::size_t>(1, std::size_t(count) * size_of(master)));
-              const hsize_t extent = std::max<hsize_t>(1, hsize_t(count));
-              const hdf5::Dataspace packed(H5Screate_simple(1, &extent, nullptr));
-              if (count == 0) H5Sselect_none(packed.id());
-              hdf5::check(H5Dread(dataset.id(), native_type(master), packed.id(), s.file.id(),
-                                  transfer.id(), buffer.data()),
-                          ExitCode::system_error, fmt::format("reading back {}", where));
-              if (count > 0 && !equal_rows(tensor, last - first, buffer.data(), data, row_bytes,
-                                           static_cast<index_t>(size_of(master))))
+  in_pieces(world, slabs, master, piece_bytes,
+            [&](const Slab& slab, const Selection& s, const char* data, index_t rows) {
+              const auto count = static_cast<hsize_t>(H5Sget_select_npoints(s.file.id()));
+              if (count == 0) return;
+              buffer.resize(count * size_of(master));
+              const hdf5::Dataspace packed(H5Screate_simple(1, &count, nullptr));
+              hdf5::check(H5Dread(slab.dataset.id(), native_type(master), packed.id(), s.file.id(),
+                                  alone.id(), buffer.data()),
+                          ExitCode::system_error, fmt::format("reading back {}", slab.name));
+              if (!equal_rows(*slab.tensor, rows, buffer.data(), data, size_of(master)))
                 fail(ExitCode::system_error,
-                     {"the file does not hold what was written", "", "other bytes", where, ""});
+                     {"the file does not hold what was written", "", "other bytes", slab.name, ""});
             });
 }
 

@@ -6,10 +6,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/data/hdf5.hpp"
 #include "nanotron/io/checkpoint.hpp"
+#include "nanotron/io/hdf5.hpp"
 
 namespace nanotron::io {
 
@@ -46,8 +48,8 @@ class CheckpointReader {
  private:
   CheckpointReader(MPI_Comm world, std::filesystem::path folder);
   void read_info();
-  void read_group(const std::string& group, std::span<const StateTensor> tensors,
-                  ScalarType master);
+  void open_group(const std::string& group, std::span<const StateTensor> tensors,
+                  std::vector<Slab>& slabs) const;
 
   MPI_Comm world_;
   std::filesystem::path folder_;

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "nanotron/data/hdf5.hpp"
@@ -32,23 +33,28 @@ hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Acce
 /// H5T_NATIVE_FLOAT or H5T_NATIVE_DOUBLE.
 hid_t native_type(ScalarType master);
 
-/// Collective: every rank writes its part of the tensor into, or reads it from, `dataset`; ranks
-/// with an empty part take part with nothing selected. A part larger than piece_bytes goes in
-/// several transfers along its first dimension (MPI-IO counts in 32 bits). `where` names file and
-/// dataset in errors. Reading converts between float and double and accepts any storage; it is
-/// collective when contiguous.
-void write_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
-                ScalarType master, const std::string& where,
-                std::int64_t piece_bytes = std::int64_t{1} << 30);
-void read_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
-               ScalarType master, const std::string& where,
-               std::int64_t piece_bytes = std::int64_t{1} << 30);
+/// A tensor and the open dataset that holds it.
+struct Slab {
+  hdf5::Dataset dataset;
+  const StateTensor* tensor;
+  std::string name;  // file and dataset, for messages
+};
 
-/// Collective: reads every rank's part back and compares the bytes with memory. Error(system_error)
-/// when they differ: Open MPI's collective writes can lose data on a failing disk without reporting
-/// it.
-void compare_slab(MPI_Comm world, const hdf5::Dataset& dataset, const StateTensor& tensor,
-                  ScalarType master, const std::string& where,
-                  std::int64_t piece_bytes = std::int64_t{64} << 20);
+/// Collective: every rank writes its parts of the tensors, or reads them; ranks with an empty part
+/// take part with nothing selected. A part larger than piece_bytes goes in several transfers along
+/// its first dimension (MPI-IO counts in 32 bits). A failure on one rank is the same error on all,
+/// as far as the MPI library returns from a collective transfer that failed: Open MPI 4.1 may hang
+/// in it. Reading converts between float and double and accepts any storage; collective when
+/// contiguous.
+void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
+                 std::int64_t piece_bytes = std::int64_t{1} << 30);
+void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
+                std::int64_t piece_bytes = std::int64_t{1} << 30);
+
+/// Collective: each rank reads its parts back and compares the bytes with memory.
+/// Error(system_error) when they differ: Open MPI's collective writes can lose data on a failing
+/// disk without reporting it.
+void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
+                   std::int64_t piece_bytes = std::int64_t{64} << 20);
 
 }  // namespace nanotron::io
