@@ -39,17 +39,19 @@ constexpr index_t packed_elements(index_t extent, index_t depth) {
 // Whether the system lets this process use the tiles; asks for it once.
 bool available();
 
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+// A constant in memory: g++ 12 declares only the first bytes of a configuration as read and drops
+// the stores to the rest of a local one.
+inline constexpr TileConfig tile_config;
+
 // The tiles are configured as above between construction and destruction, on this thread.
 class TileScope {
  public:
-  TileScope() {
-    struct alignas(64) {
-      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    _tile_loadconfig(&config);
-  }
+  TileScope() { _tile_loadconfig(&tile_config); }
   ~TileScope() { _tile_release(); }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;
@@ -113,7 +115,8 @@ inline void store(const __m512i (&r)[16], bf16* tile) {
 // it is, or B given as its transpose. `swap` makes B tiles of it.
 template <bool swap>
 void pack_along_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
-  for (index_t i = 0; i < extent; i += tile_extent) {
+  const index_t padded = tiles(extent, 2 * tile_extent) * 2 * tile_extent;
+  for (index_t i = 0; i < padded; i += tile_extent) {
     for (index_t k = 0; k < depth; k += tile_depth, to += tile_elements) {
       __m512i r[16];
       for (index_t row = 0; row < 16; ++row) {
@@ -128,7 +131,8 @@ void pack_along_depth(const bf16* from, index_t leading, index_t extent, index_t
 // Packs a block whose rows lie across the depth: B as it is, or A given as its transpose (swap).
 template <bool swap>
 void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
-  for (index_t i = 0; i < extent; i += tile_extent) {
+  const index_t padded = tiles(extent, 2 * tile_extent) * 2 * tile_extent;
+  for (index_t i = 0; i < padded; i += tile_extent) {
     for (index_t k = 0; k < depth; k += tile_depth, to += tile_elements) {
       __m512i r[16];
       interleave(from + k * leading + i, leading, depth - k, extent - i, r);
@@ -139,9 +143,9 @@ void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_
 }
 
 // Two strips of A times two of B over `count` tiles of depth: 32 x 32 of C, row-major, overwritten
-// or added to.
-inline void multiply_2x2(const bf16* a, const bf16* b, index_t strip, index_t count, float* c,
-                         index_t leading_c, bool accumulate) {
+// or added to. Strips are strip_a and strip_b elements apart.
+inline void multiply_2x2(const bf16* a, index_t strip_a, const bf16* b, index_t strip_b,
+                         index_t count, float* c, index_t leading_c, bool accumulate) {
   const index_t stride = leading_c * static_cast<index_t>(sizeof(float));
   if (accumulate) {
     _tile_loadd(0, c, stride);
@@ -158,9 +162,9 @@ inline void multiply_2x2(const bf16* a, const bf16* b, index_t strip, index_t co
     _tile_loadd(4, a + t * tile_elements, 64);
     _tile_loadd(6, b + t * tile_elements, 64);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b + strip + t * tile_elements, 64);
+    _tile_loadd(7, b + strip_b + t * tile_elements, 64);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, a + strip + t * tile_elements, 64);
+    _tile_loadd(5, a + strip_a + t * tile_elements, 64);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention_amx.hpp"
 #include "attention_backend.hpp"
 #include "host_tiles.hpp"
 #include "nanotron/kernels/loop.hpp"
@@ -284,29 +285,32 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
   store(w.dvalue, e.width, M(1), head_of(t.dv, key_head, key_row, s.key_length));
 }
 
-template <class M>
-index_t worker_elements(const AttentionShape& shape) {
+template <class T>
+std::size_t worker_bytes(const AttentionShape& shape) {
+  using M = master_t<T>;
   const Extents<M> e(shape);
-  return std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size,
-                  BackwardBuffers<M>(Slices<M>(nullptr), e).size);
+  const index_t elements = std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size,
+                                    BackwardBuffers<M>(Slices<M>(nullptr), e).size);
+  const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(M);
+  return std::is_same_v<T, bf16> ? std::max(bytes, amx::attention_bytes(shape)) : bytes;
 }
 
 // work(sequence, key_head, memory) for all of them, memory being one worker's slice of the
 // workspace.
-template <class M, class F>
+template <class T, class F>
 void for_each_key_head(const Device& device, const char* label, const AttentionShape& s,
                        Vector<std::byte> workspace, const F& work) {
   const index_t workers = ExecutionSpace().concurrency();
   const index_t heads = s.batch * s.key_heads;
-  M* const memory = reinterpret_cast<M*>(workspace.data());
-  const index_t slice = worker_elements<M>(s);
+  std::byte* const memory = workspace.data();
+  const std::size_t slice = worker_bytes<T>(s);
   using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
-  Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, workers),
-                       [=](const index_t worker) {
-                         for (index_t i = worker; i < heads; i += workers) {
-                           work(i / s.key_heads, i % s.key_heads, memory + worker * slice);
-                         }
-                       });
+  Kokkos::parallel_for(
+      kept_label<F>(label), Policy(device.exec(), 0, workers), [=](const index_t worker) {
+        for (index_t i = worker; i < heads; i += workers) {
+          work(i / s.key_heads, i % s.key_heads, memory + static_cast<std::size_t>(worker) * slice);
+        }
+      });
 }
 
 }  // namespace
@@ -317,27 +321,35 @@ void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T>
                  Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   using M = master_t<T>;
   M* const lse_data = lse.data();
-  for_each_key_head<M>(device, "attention_forward", shape, workspace,
-                       [=](index_t sequence, index_t key_head, M* memory) {
-                         forward_head<T>(shape, sequence, key_head, q, k, v, out, lse_data, memory);
-                       });
+  const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (amx::wants_attention()) {
+        return amx::forward_head(shape, sequence, key_head, q, k, v, out, lse_data, memory);
+      }
+    }
+    forward_head<T>(shape, sequence, key_head, q, k, v, out, lse_data,
+                    reinterpret_cast<M*>(memory));
+  };
+  for_each_key_head<T>(device, "attention_forward", shape, workspace, head);
 }
 
 template <class T>
 void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& tensors,
                   Vector<std::byte> workspace) {
-  using M = master_t<T>;
-  for_each_key_head<M>(device, "attention_backward", shape, workspace,
-                       [=](index_t sequence, index_t key_head, M* memory) {
-                         backward_head<T>(shape, sequence, key_head, tensors, memory);
-                       });
+  const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (amx::wants_attention()) {
+        return amx::backward_head(shape, sequence, key_head, tensors, memory);
+      }
+    }
+    backward_head<T>(shape, sequence, key_head, tensors, reinterpret_cast<master_t<T>*>(memory));
+  };
+  for_each_key_head<T>(device, "attention_backward", shape, workspace, head);
 }
 
 template <class T>
 std::size_t workspace_bytes(const AttentionShape& shape) {
-  using M = master_t<T>;
-  return static_cast<std::size_t>(worker_elements<M>(shape)) * sizeof(M) *
-         static_cast<std::size_t>(ExecutionSpace().concurrency());
+  return worker_bytes<T>(shape) * static_cast<std::size_t>(ExecutionSpace().concurrency());
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                               \

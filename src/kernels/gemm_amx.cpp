@@ -116,11 +116,12 @@ void multiply(const detail::Product& p, const bf16* a, const bf16* b, C* c, std:
         C* const corner = c + (first + i) * p.leading_c + j;
         if constexpr (std::is_same_v<C, float>) {
           if (straight && height == block && width == block) {
-            multiply_2x2(strips_a, strips_b, strip, count, corner, p.leading_c, p.beta != 0.0);
+            multiply_2x2(strips_a, strip, strips_b, strip, count, corner, p.leading_c,
+                         p.beta != 0.0);
             continue;
           }
         }
-        multiply_2x2(strips_a, strips_b, strip, count, sums, block, false);
+        multiply_2x2(strips_a, strip, strips_b, strip, count, sums, block, false);
         finish(p, sums, height, width, corner);
       }
     }
