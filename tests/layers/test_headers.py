@@ -34,7 +34,7 @@ def build_flags(build):
             step = 2 if word in ("-isystem", "-I", "-D") else 1
             if word.startswith(("-I", "-D", "-isystem", "-std=")):
                 flag = tuple(words[position:position + step])
-                if flag not in flags and not word.startswith("-DNANOTRON_TEST"):
+                if flag not in flags:
                     flags.append(flag)
             position += step
     return compiler, [word for flag in flags for word in flag]
