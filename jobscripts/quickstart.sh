@@ -57,7 +57,7 @@ $mpirun "$bin/nanotron_hpc" --set parallel.tp=1 --set parallel.dp=2 --set run.st
 
 say "a sample"
 $mpirun "$bin/nanotron_generate" --checkpoint "$run/checkpoints" --tokens-file "$run/tokens.h5" \
-  --prompt '#include <' --max-new-tokens 400 --temperature 0.7 --seed 1 | tee "$run/sample.txt"
+  --prompt '#include <' --max-new-tokens 240 --temperature 0.7 --seed 1 | tee "$run/sample.txt"
 
 say "plot"
 "$NANOTRON_PYTHON" tools/nanotron_plot.py "$run" --token-file "$run/tokens.h5" -o "$run/loss.png"
