@@ -31,10 +31,25 @@ struct Record {
   std::vector<double> seconds;      // of a step
   std::vector<double> shares;       // rate of a step over the ceiling of its round
   Share tp, dp, model;
+  double tp_alone = 0.0;  // seconds the same traffic takes when all ranks arrive together
+  double dp_alone = 0.0;
   double exposed = 0.0;  // seconds that backward's end waited for the gradient sum
   std::vector<TimerRow> regions;
   std::size_t planned_bytes = 0;
 };
+
+// Seconds of as many sums of this size with nothing to wait for.
+template <class T>
+double seconds_alone(const Bench& bench, Device& device, comm::Group& group,
+                     const comm::Traffic& used) {
+  if (group.size() == 1 || used.calls == 0) return 0.0;
+  const std::size_t n = used.bytes / used.calls / sizeof(T);
+  const Kokkos::View<T*, MemorySpace> data("data", n);  // zeros: sums stay what they are
+  const Spread one = seconds_of(device, bench.grid.world(), bench.options.seconds, [&] {
+    comm::all_reduce(group, data.data(), n, comm::ReduceOp::sum, device.stream());
+  });
+  return one.median * static_cast<double>(used.calls);
+}
 
 class Runner {
  public:
@@ -85,6 +100,9 @@ class RunnerOf final : public Runner {
   void round(std::int64_t steps) override;
   const Record& finish() override {
     record_.regions = timers_.rows();
+    record_.tp_alone = seconds_alone<T>(bench_, ceiling_device_, bench_.grid.tp(), record_.tp.used);
+    record_.dp_alone =
+        seconds_alone<master_t<T>>(bench_, ceiling_device_, bench_.grid.dp(), record_.dp.used);
     record_.exposed = trainer_.exposed_communication_seconds() - exposed_before_;
     return record_;
   }
@@ -152,30 +170,33 @@ Table speed_table(const Bench& bench, const std::vector<const Record*>& records)
                   {"model GFLOP/s", "gflops_text"},
                   {"products GFLOP/s", "ceiling_text"},
                   {"share %", "share_text"},
-                  {"communication %", "communication", 2},
+                  {"moving %", "moving", 2},
+                  {"with waiting %", "communication", 2},
                   {"planned MiB", "planned_mib", 0}},
       .rows = {},
       .note =
-          "products: all ranks at once, the better of orders 1024 and 2048; communication: host "
-          "time inside collectives, the waiting rank's"};
+          "products: all ranks at once, the better of orders 1024 and 2048; moving: the step's "
+          "collectives by themselves; with waiting: of the rank that waits most"};
   const auto tokens =
       static_cast<double>(bench.config.data.global_batch_size * bench.config.data.sequence_length);
   nlohmann::json numbers = nlohmann::json::array();
   for (const Record* r : records) {
     double total = 0.0;
     for (const double s : r->seconds) total += s;
+    const double moving = 100.0 * comm::max(bench.grid.world(), r->tp_alone + r->dp_alone) / total;
     const double share = 100.0 * comm::max(bench.grid.world(), communication_seconds(*r)) / total;
     std::vector<double> milliseconds;
     for (const double s : r->seconds) milliseconds.push_back(1e3 * s);
     table.rows.push_back({name_of(r->type), ranged(spread_of(milliseconds), 1),
                           tokens / spread_of(r->seconds).median, ranged(spread_of(r->rates), 1),
-                          ranged(spread_of(r->ceilings), 1), ranged(spread_of(r->shares), 1), share,
-                          static_cast<double>(r->planned_bytes) / 1048576.0});
+                          ranged(spread_of(r->ceilings), 1), ranged(spread_of(r->shares), 1),
+                          moving, share, static_cast<double>(r->planned_bytes) / 1048576.0});
     numbers.push_back({{"type", name_of(r->type)},
                        {"seconds", r->seconds},
                        {"gflops", r->rates},
                        {"ceiling_gflops", r->ceilings},
                        {"share", r->shares},
+                       {"moving_share", moving},
                        {"communication_share", share}});
   }
   bench.report.set("step_samples", std::move(numbers));
@@ -219,21 +240,28 @@ Table communication_table(const Bench& bench, const Record& r) {
                           {"by", "path"},
                           {"calls/step", "calls"},
                           {"MB/step", "megabytes", 2},
-                          {"ms rank 0", "ms", 2},
+                          {"ms alone", "ms_alone", 2},
+                          {"ms least rank", "ms_least", 2},
                           {"ms most", "ms_most", 2},
-                          {"share % most", "share", 2}},
-              .rows = {}};
-  const auto add = [&](const char* name, const std::string& path, const comm::Traffic& t) {
+                          {"share % alone", "share_alone", 2},
+                          {"share % most", "share_most", 2}},
+              .rows = {},
+              .note =
+                  "alone: as many sums of the mean size with all ranks ready; least and most: host "
+                  "time in the step, with what is waited for slower ranks"};
+  const auto add = [&](const char* name, const std::string& path, const comm::Traffic& t,
+                       double alone) {
+    const double least = comm::min(bench.grid.world(), t.seconds);
     const double most = comm::max(bench.grid.world(), t.seconds);
     table.rows.push_back({name, path, static_cast<double>(t.calls) / steps,
-                          static_cast<double>(t.bytes) / 1e6 / steps, 1e3 * t.seconds / steps,
-                          1e3 * most / steps, 100.0 * most / total});
+                          static_cast<double>(t.bytes) / 1e6 / steps, 1e3 * alone / steps,
+                          1e3 * least / steps, 1e3 * most / steps, 100.0 * alone / total,
+                          100.0 * most / total});
   };
-  add("tensor parallel", bench.grid.tp().path(), r.tp.used);
-  add("replicas", bench.grid.dp().path(), r.dp.used);
-  add("whole model", bench.grid.model().path(), r.model.used);
-  add("gradient sum behind backward (part of replicas)", "",
-      {.calls = 0, .bytes = 0, .seconds = r.exposed});
+  add("tensor parallel", bench.grid.tp().path(), r.tp.used, r.tp_alone);
+  add("replicas", bench.grid.dp().path(), r.dp.used, r.dp_alone);
+  add("whole model", bench.grid.model().path(), r.model.used, 0.0);
+  add("replicas, after backward", "", {.calls = 0, .bytes = 0, .seconds = r.exposed}, 0.0);
   return table;
 }
 
