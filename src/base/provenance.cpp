@@ -25,7 +25,7 @@ std::string mpi_library() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   MPI_Get_library_version(text, &length);
-  std::string version(text, static_cast<std::size_t>(length));
+  std::string version(text);  // Open MPI counts the terminating zero in length
   version.erase(std::find(version.begin(), version.end(), '\n'), version.end());
   return version;
 }
