@@ -285,7 +285,7 @@ void NamelistReader::store(Object& object) {
     for (std::size_t i = 0; i < object.values.elements.size(); ++i) {
       twice = twice || (object.values.elements[i] && assigned.elements[i]);
     }
-    if (twice) {
+    if (twice && result_.diagnostics.size() < most_diagnostics) {
       result_.diagnostics.push_back(
           {Severity::warning, object.name_offset, object.name_length,
            "'" + key.second + "' is set twice; this value holds", "",

@@ -21,6 +21,7 @@ std::string hint_for(std::string_view token, ValueType type) {
       return "write " + std::to_string(static_cast<std::int64_t>(value));
     }
   }
+  if (token.find_first_of("&$") != std::string_view::npos) return "put a blank before '&' or '$'";
   if (type == ValueType::logical) {
     const std::string lower = to_lower(token.substr(0, 8));
     if (lower == "1" || lower == "yes" || lower == "on") return "write .true.";
@@ -200,7 +201,8 @@ void NamelistReader::read_bare(Object& object, std::int64_t repeat) {
   const std::size_t begin = at_;
   const bool text = object.variable != nullptr && object.variable->type == ValueType::string;
   const auto ends = [&](char c) {  // an unquoted path is one token, for the message's sake
-    return text ? is_blank(c) || c == ',' || c == '!' : ends_token(c);
+    if (text) return is_blank(c) || c == ',' || c == '!';
+    return ends_token(c);
   };
   while (!done() && !ends(peek())) ++at_;
   if (at_ == begin) ++at_;

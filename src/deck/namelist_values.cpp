@@ -102,6 +102,10 @@ std::optional<Scalar> convert_logical(std::string_view token) {
   if (at == token.size()) return {};
   const char letter = token[at] | 0x20;
   if (letter != 't' && letter != 'f') return {};
+  for (char c : token.substr(at)) {
+    const char lower = c | 0x20;
+    if (!is_digit(c) && !(lower >= 'a' && lower <= 'z') && c != '.' && c != '_') return {};
+  }
   return Scalar(letter == 't');
 }
 

@@ -1,0 +1,285 @@
+// ranks: 1
+// The parameter table, the checks of a whole deck, the resolved grid, deck.nml and its page.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/deck/parameters.hpp"
+
+namespace nanotron::deck {
+namespace {
+
+const std::string small =
+    "&run steps = 100 /\n"
+    "&model hidden_size = 64, num_hidden_layers = 2, num_attention_heads = 8, intermediate_size = 96 /\n"
+    "&data path = 'a.h5', sequence_length = 32, global_batch_size = 24 /\n";
+
+Config read(const std::string& more = "", const std::vector<std::string>& set = {}) {
+  return read_deck_text(small + more, "t.deck", set);
+}
+
+std::string message(const std::string& text, const std::vector<std::string>& set = {}, int ranks = 0) {
+  try {
+    Config c = read_deck_text(text, "t.deck", set);
+    if (ranks > 0) resolve(c, ranks);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::deck_error);
+    return e.what();
+  }
+  return "";
+}
+
+void expect_refused(const std::vector<std::string>& set, const std::string& words, int ranks = 0) {
+  const std::string text = message(small, set, ranks);
+  EXPECT_NE(text.find(words), std::string::npos) << set[0] << "\n" << text;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Parameters, TableIsComplete) {
+  std::set<std::string> seen;
+  for (const Parameter& p : parameters()) {
+    const std::string key = p.group + "." + p.name;
+    EXPECT_TRUE(seen.insert(key).second) << key;
+    EXPECT_FALSE(p.sentence.empty()) << key;
+    EXPECT_EQ(p.sentence.back(), '.') << key;
+    Config c;
+    const Scalar before = p.get(c);
+    EXPECT_EQ(before.index(), static_cast<std::size_t>(p.type)) << key;
+    p.set(c, before);
+    EXPECT_EQ(p.get(c), before) << key;
+    for (const std::string& choice : p.choices) {
+      p.set(c, Scalar(choice));
+      EXPECT_EQ(p.get(c), Scalar(choice)) << key;
+    }
+  }
+  EXPECT_EQ(parameter_groups().size(), 9U);
+}
+
+TEST(Parameters, EachRowSetsItsOwnMember) {
+  for (const Parameter& p : parameters()) {
+    if (p.type != ValueType::integer) continue;
+    Config c;
+    p.set(c, Scalar(std::int64_t{987}));
+    for (const Parameter& q : parameters()) {
+      EXPECT_EQ(q.get(c) == q.get(Config{}), p.group != q.group || p.name != q.name) << p.name << q.name;
+    }
+  }
+}
+
+TEST(Parameters, DefaultDeckIsLegal) {
+  const Config c = read_deck_text(default_deck(), "defaults");
+  for (const Parameter& p : parameters()) EXPECT_EQ(p.get(c), p.get(Config{})) << p.name;
+  EXPECT_NE(parameters_help().find("clip_grad_norm"), std::string::npos);
+}
+
+TEST(Parameters, DocPageIsNotStale) {
+  const std::string page = contents(NANOTRON_TEST_DIR "/../doc/input_parameters.md");
+  EXPECT_TRUE(page == parameters_markdown())
+      << "doc/input_parameters.md is stale: nanotron_hpc --parameters-markdown > doc/input_parameters.md";
+}
+
+TEST(Config, ShippedDecksAreLegal) {
+  int decks = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(NANOTRON_TEST_DIR "/../input")) {
+    if (entry.path().extension() != ".deck") continue;
+    ++decks;
+    std::string warnings;
+    EXPECT_NO_THROW(read_deck(entry.path().string(), {}, &warnings)) << entry.path();
+    EXPECT_EQ(warnings, "");
+  }
+  EXPECT_GE(decks, 3);
+}
+
+TEST(Config, ReadsKeysAndOverrides) {
+  const Config c = read("&precision compute = 'bf16' /\n&schedule kind='1-sqrt' min_lr_ratio=1d-2/",
+                        {"run.seed=7", "schedule.kind=wsd", "run.output_dir=a b", "parallel.overlap=f"});
+  EXPECT_EQ(c.precision.compute, ScalarType::bf16);
+  EXPECT_EQ(c.schedule.kind, ScheduleKind::wsd);
+  EXPECT_EQ(c.schedule.min_lr_ratio, 0.01);
+  EXPECT_EQ(c.run.seed, 7);
+  EXPECT_EQ(c.run.output_dir, "a b");
+  EXPECT_FALSE(c.parallel.overlap);
+  EXPECT_EQ(c.model.num_key_value_heads, 0);
+}
+
+TEST(Config, ResolveFillsWhatFollows) {
+  Config c = read();
+  resolve(c, 4);
+  EXPECT_EQ(c.parallel.dp, 4);
+  EXPECT_EQ(c.model.num_key_value_heads, 8);
+  EXPECT_EQ(c.model.head_dim, 8);
+  EXPECT_EQ(c.checkpoint.directory, "run/checkpoints");
+  EXPECT_EQ(grid_size(c.parallel), 4);
+  Config d = read("&parallel dp = 2, tp = 0 /");
+  resolve(d, 8);
+  EXPECT_EQ(d.parallel.tp, 4);
+  resolve(d, 8);
+  EXPECT_EQ(d.parallel.tp, 4);
+}
+
+TEST(Config, RefusesValues) {
+  expect_refused({"run.steps=0"}, "--set:1:11: error: steps = 0 is out of range");
+  expect_refused({"optimizer.beta1=1"}, "0 <= x < 1");
+  expect_refused({"optimizer.eps=0.0"}, "> 0");
+  expect_refused({"precision.compute=pf32"}, "did you mean 'fp32'?");
+  expect_refused({"model.num_attention_heads=6"}, "60 or 66");
+  expect_refused({"model.num_attention_heads=64"}, "head_dim = 1 is odd");
+  expect_refused({"model.head_dim=7"}, "head_dim = 7 is odd");
+  expect_refused({"model.num_key_value_heads=3"}, "a divisor of 8: 2 or 4");
+  expect_refused({"model.num_key_value_heads=16"}, "a divisor of 8: 8");
+  expect_refused({"parallel.tp=9"}, "tp <= 8");
+  expect_refused({"parallel.tp=0"}, "dp and tp are 0");
+  expect_refused({"parallel.order=tp-cp-pp-tp"}, "is no order of the grid's axes");
+  expect_refused({"parallel.dp=5"}, "20 or 25");
+  expect_refused({"data.micro_batch_size=5"}, "20 or 25");
+  expect_refused({"schedule.warmup_steps=101"}, "at most 100");
+  expect_refused({"data.validation_every=5"}, "there is no validation data");
+  expect_refused({"data.validation_fraction=.1", "data.validation_path=x"}, "exclude each other");
+  expect_refused({"run.wall_time_limit=30"}, "wall_time_margin");
+  expect_refused({"run.output_dir="}, "output_dir is empty");
+  EXPECT_EQ(message(small, {"parallel.order=dp-tp-cp-pp"}), "");
+}
+
+TEST(Config, RefusesWhatDoesNotExistYet) {
+  expect_refused({"parallel.pp=2"}, "pipeline parallelism does not exist in this version");
+  expect_refused({"parallel.cp=2"}, "context parallelism does not exist");
+  expect_refused({"parallel.ep=2"}, "expert parallelism does not exist");
+  expect_refused({"parallel.zero_stage=1"}, "ZeRO");
+  expect_refused({"parallel.tp_mode=reduce_scatter"}, "does not exist in this version");
+  expect_refused({"precision.reproducible=layout"}, "reproducible = 'run'");
+}
+
+TEST(Config, GridMismatchNamesBothAndTheNearest) {
+  EXPECT_EQ(message(small + "&parallel dp = 2, tp = 2 /\n", {}, 6),
+            "t.deck:4:16: error: the grid dp * tp * pp * cp = 2 * 2 * 1 * 1 = 4 is not the 6 ranks of this run\n"
+            "   4 | &parallel dp = 2, tp = 2 /\n"
+            "     |                ^\n"
+            "     = expected a grid of 6 ranks: dp = 3, tp = 2; dp = 2, tp = 3; dp = 6, tp = 1\n"
+            "     = or start 4 ranks\n"
+            "1 error in the deck");
+  expect_refused({"parallel.tp=2"}, "tp * pp * cp = 2 * 1 * 1 = 2 does not divide the 3 ranks", 3);
+  expect_refused({"parallel.tp=2"}, "micro_batch_size * dp = 1 * 5", 10);
+  expect_refused({"parallel.dp=1000000", "parallel.tp=8", "data.global_batch_size=1000000"}, "8000000", 2);
+  expect_refused({"parallel.dp=0", "parallel.tp=1"}, "dp = 1 * 7", 7);
+}
+
+TEST(Config, MissingKeysAndEverythingElseInOneRun) {
+  const std::string text = message(
+      "&run\n  sede = 5\n/\n&modl hidden_size = 10 num_attention_heads = 3 /\n"
+      "&data path = a.h5 sequence_length = 8 global_batch_size = 7 micro_batch_size = 2 /\n",
+      {"optimizer.beta1=2"});
+  for (const char* words : {"did you mean 'seed'?", "did you mean '&model'?", "9 or 12", "write 'a.h5'",
+                            "6 or 8", "needs the key 'steps'", "needs the key 'num_hidden_layers'",
+                            "needs the key 'intermediate_size'", "beta1 = 2.0 is out of range",
+                            "9 errors in the deck"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+  }
+  EXPECT_EQ(text.find("needs the key 'path'"), std::string::npos) << text;
+}
+
+TEST(Config, WarnsOfKeysSetTwice) {
+  std::string warnings;
+  read_deck_text(small + "&parallel tp = 1\n tp = 2 /\n", "t.deck", {}, &warnings);
+  EXPECT_NE(warnings.find("t.deck:5:2: warning: 'tp' is set twice"), std::string::npos) << warnings;
+}
+
+TEST(Config, UnreadableDecks) {
+  EXPECT_THROW(read_deck("/nonexistent/x.deck"), Error);
+  EXPECT_THROW(read_deck("/"), Error);
+  EXPECT_THROW(read_deck("/dev/zero"), Error);
+}
+
+/// A configuration in which no value is plain.
+Config unusual() {
+  Config c = read("", {"run.title=it's \"x\" ! / & \xC3\xA9", "optimizer.learning_rate=0.1234567890123456789",
+                       "optimizer.eps=4.9e-324", "model.rope_theta=1.7976931348623157e308",
+                       "run.seed=9223372036854775807", "model.qk_norm=t", "precision.compute=bf16",
+                       "schedule.kind=inverse-sqrt", "data.path=" + std::string(1024, 'p')});
+  resolve(c, 4);
+  return c;
+}
+
+TEST(CanonicalDeck, IsReadBackIdentically) {
+  const Config c = unusual();
+  const std::string text = canonical_deck(c);
+  const Config again = read_deck_text(text, "deck.nml");
+  for (const Parameter& p : parameters()) EXPECT_EQ(p.get(again), p.get(c)) << p.name;
+  EXPECT_EQ(canonical_deck(again), text);
+  EXPECT_NE(text.find("dp                  = 4                 ! set: default 0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("beta2               = 0.95\n"), std::string::npos) << text;
+}
+
+/// A Fortran program with the table's groups; it prints each value as spelled() would, reals in hex.
+std::string fortran_reader() {
+  std::string text = "program p\n character(1024) :: f\n call get_command_argument(1, f)\n";
+  for (const Group& g : parameter_groups()) text += " call read_" + g.name + "()\n";
+  text += "contains\n";
+  for (const Group& g : parameter_groups()) {
+    std::string declared, listed, shown;
+    for (const Variable& v : g.variables) {
+      const bool real = v.type == ValueType::real;
+      declared += v.type == ValueType::integer   ? " integer(8) :: "
+                  : real                         ? " real(8) :: "
+                  : v.type == ValueType::logical ? " logical :: "
+                                                 : " character(1024) :: ";
+      declared += v.name + "\n";
+      listed += (listed.empty() ? "" : ", ") + v.name;
+      const std::string format = v.type == ValueType::integer   ? "'(a,i0)'"
+                                 : real                         ? "'(a,z16.16)'"
+                                 : v.type == ValueType::logical ? "'(a,l1)'"
+                                                                : "'(a,a)'";
+      const std::string value = real                          ? "transfer(" + v.name + ", 0_8)"
+                                : v.type == ValueType::string ? "trim(" + v.name + ")"
+                                                              : v.name;
+      shown += " print " + format + ", '" + g.name + "." + v.name + " ', " + value + "\n";
+    }
+    for (std::size_t at = 60; at < listed.size(); at += 60) {  // lines of a legal length
+      at = listed.find(", ", at);
+      if (at == std::string::npos) break;
+      listed.insert(at + 2, "&\n  ");
+    }
+    text += " subroutine read_" + g.name + "()\n" + declared + " namelist /" + g.name + "/ " + listed +
+            "\n open(10, file=f, status='old')\n read(10, nml=" + g.name + ")\n close(10)\n" + shown +
+            " end subroutine\n";
+  }
+  return text + "end program\n";
+}
+
+TEST(CanonicalDeck, IsReadIdenticallyByGfortran) {
+  if (std::system("gfortran --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "gfortran is not installed";
+  const Config c = unusual();
+  const std::string base = (std::filesystem::temp_directory_path() / ("nanotron_nml." + std::to_string(getpid()))).string();
+  std::ofstream(base + ".f90") << fortran_reader();
+  std::ofstream(base + ".nml", std::ios::binary) << canonical_deck(c);
+  ASSERT_EQ(std::system(("gfortran -o " + base + ".exe " + base + ".f90 && " + base + ".exe " + base + ".nml > " + base + ".out").c_str()), 0);
+  std::string expected;
+  for (const Parameter& p : parameters()) {
+    const Scalar s = p.get(c);
+    char hex[32] = "";
+    if (p.type == ValueType::real) std::snprintf(hex, sizeof hex, "%016llX", std::bit_cast<unsigned long long>(std::get<double>(s)));
+    expected += p.group + "." + p.name + " " +
+                (p.type == ValueType::real      ? hex
+                 : p.type == ValueType::logical ? (std::get<bool>(s) ? "T" : "F")
+                 : p.type == ValueType::string  ? std::get<std::string>(s)
+                                                : spelled(s)) + "\n";
+  }
+  EXPECT_EQ(contents(base + ".out"), expected);
+  for (const char* end : {".f90", ".nml", ".exe", ".out"}) std::filesystem::remove(base + end);
+}
+
+}  // namespace
+}  // namespace nanotron::deck
