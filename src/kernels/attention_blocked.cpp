@@ -8,9 +8,7 @@
 #include "nanotron/kernels/loop.hpp"
 #include "nanotron/kernels/scalar_math.hpp"
 
-// A block of queries meets a block of keys for all heads of all sequences in one batched product;
-// its scores live in the workspace only. Everything is one queue of kernels and products, without a
-// fence.
+// One queue of kernels and batched products, without a fence; scores live in the workspace only.
 
 namespace nanotron::kernels::blocked {
 namespace {
@@ -53,9 +51,9 @@ struct Pieces {
  private:
   template <class E>
   E* take(index_t n) {
-    E* piece = base_ == nullptr ? nullptr : reinterpret_cast<E*>(base_ + bytes);
+    std::byte* const piece = base_ == nullptr ? nullptr : base_ + bytes;
     bytes += (static_cast<std::size_t>(n) * sizeof(E) + 255) / 256 * 256;
-    return piece;
+    return reinterpret_cast<E*>(piece);
   }
   std::byte* base_;
 };
@@ -65,7 +63,7 @@ struct Block {
   index_t first_query, queries, first_key, keys;
 };
 
-// Where head n (sequence, query head) has its rows.
+// Rows of head n, which is a pair of sequence and query head.
 struct Heads {
   AttentionShape s;
   NANOTRON_FUNCTION index_t sequence(index_t n) const { return n / s.query_heads; }
@@ -99,12 +97,12 @@ template <class T>
 void start_rows(Device& device, const Pieces<T>& w, index_t heads, index_t head_dim) {
   using M = master_t<T>;
   M *const rows = w.rows, *const max = w.max, *const sum = w.sum;
-  for_each_element(
-      device, "attention_start", heads * query_block * head_dim,
-      KOKKOS_LAMBDA(const index_t i) { rows[i] = 0; });
   const M lowest = std::numeric_limits<M>::lowest();
+  const index_t sums = heads * query_block;
   for_each_element(
-      device, "attention_start_sums", heads * query_block, KOKKOS_LAMBDA(const index_t i) {
+      device, "attention_start", sums * head_dim, KOKKOS_LAMBDA(const index_t i) {
+        rows[i] = 0;
+        if (i >= sums) return;
         max[i] = lowest;
         sum[i] = 0;
       });
@@ -223,8 +221,7 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
                       const BackwardTensors<T>& t, double scale) {
   using M = master_t<T>;
   const auto piece = w;
-  const auto& s = heads.s;
-  const index_t count = s.batch * s.query_heads, d = s.head_dim;
+  const index_t count = heads.s.batch * heads.s.query_heads, d = heads.s.head_dim;
   for_each_element(
       device, "attention_pointers", count, KOKKOS_LAMBDA(const index_t n) {
         piece.input_a[n] = heads.query(t.q, n, b.first_query);
@@ -236,14 +233,8 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
         piece.output_b[n] = piece.dkey + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
         piece.output_c[n] = piece.rows + n * query_block * heads.s.head_dim;
       });
-  BatchedShape by_key{.op_a = Op::transpose,
-                      .m = b.keys,
-                      .n = d,
-                      .k = b.queries,
-                      .leading_a = key_block,
-                      .leading_b = t.dout.leading,
-                      .leading_c = d,
-                      .beta = 1};
+  BatchedShape by_key{Op::transpose, Op::none,       b.keys, d,   b.queries,
+                      key_block,     t.dout.leading, d,      1.0, 1.0};
   gemm_batched<T, M>(device, by_key, w.rounded, w.input_b, w.output_a, count);
   for_each_element(
       device, "attention_pointers_ds", count,
@@ -359,14 +350,8 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
     const index_t queries = std::min(query_block, s.query_length - first);
     start_rows(device, w, count, d);
     for_each_block(s, first, queries, [&](const Block& b) {
-      BatchedShape by_key{.op_b = Op::transpose,
-                          .m = queries,
-                          .n = b.keys,
-                          .k = d,
-                          .leading_a = t.q.leading,
-                          .leading_b = t.k.leading,
-                          .leading_c = key_block,
-                          .alpha = scale};
+      BatchedShape by_key{Op::none,    Op::transpose, queries,   b.keys, d,
+                          t.q.leading, t.k.leading,   key_block, scale};
       point_forward(device, w, heads, b, t.q, t.k, t.v);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
       const auto piece = w;
@@ -388,8 +373,8 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
 }
 
 template <class T>
-std::size_t attention_workspace_bytes(const AttentionShape& shape) {
-  return Pieces<T>(nullptr, shape, true).bytes;
+std::size_t attention_workspace_bytes(const AttentionShape& s) {
+  return Pieces<T>(nullptr, s, true).bytes;
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                  \

@@ -1,7 +1,7 @@
 #pragma once
 
-// Dense products, given to the vendor's library: BLAS (fp64, fp32) and oneDNN (bf16, on AMX or
-// AVX-512) on the host, cuBLASLt on a GPU. Matrices are row-major with any leading dimension.
+// Dense products: BLAS (fp64), oneDNN (fp32, bf16) and, on one thread of an AMX processor, tiles of
+// our own (bf16) on the host; cuBLASLt on a GPU. Matrices are row-major with any leading dimension.
 //
 //   C = alpha op(A) op(B) + beta C       op(A) is (m, k), op(B) is (k, n), C is (m, n)
 //
