@@ -10,6 +10,11 @@ if [ -z "${NANOTRON_PYTHON:-}" ]; then
 fi
 export NANOTRON_PYTHON
 
+# Ninja when it is there (a build folder keeps the generator it was made with), all cores.
+if [ -z "${CMAKE_GENERATOR:-}" ] && command -v ninja > /dev/null; then export CMAKE_GENERATOR=Ninja; fi
+# (nproc obeys OMP_NUM_THREADS.)
+export CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(env -u OMP_NUM_THREADS nproc)}"
+
 # One MPI rank per core, one thread per rank; another choice is the user's.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-$OMP_NUM_THREADS}"
@@ -20,7 +25,4 @@ if [ "$(id -u)" = 0 ]; then
 fi
 export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
 
-# Ninja when it is there (a build folder keeps the generator it was made with), all cores.
-if [ -z "${CMAKE_GENERATOR:-}" ] && command -v ninja > /dev/null; then export CMAKE_GENERATOR=Ninja; fi
-export CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
 unset _root

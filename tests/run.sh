@@ -57,7 +57,7 @@ run_suite() {
     return 1
   }
   printf '\n=== %s: tests\n' "$name"
-  ctest --preset "$name" --no-tests=error -j "$(nproc)" -LE "$(excluded_labels)" "${ctest_options[@]}" ||
+  ctest --preset "$name" --no-tests=error -j "$CMAKE_BUILD_PARALLEL_LEVEL" -LE "$(excluded_labels)" "${ctest_options[@]}" ||
     status=$?
   printf '=== %s: %s\n' "$name" "$([ "$status" = 0 ] && echo passed || echo FAILED)"
   return "$status"
