@@ -1,6 +1,6 @@
 // ranks: 1 2
 // timeout: 300
-// Training in bf16 follows fp32: every loss of the curve within 1 %, on one grid and another.
+// Training in bf16 follows fp32: every loss of the curve within 0.3 %, on one grid and another.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace nanotron {
 namespace {
 
-TEST(Bf16, FollowsFp32Within1Percent) {
+TEST(Bf16, FollowsFp32) {
   const test::TemporaryFolder folder(test::world(), "bf16");
   int rank = 0, ranks = 1;
   MPI_Comm_rank(test::world(), &rank);
@@ -30,8 +30,8 @@ TEST(Bf16, FollowsFp32Within1Percent) {
   c.data.sequence_length = 64;
   c.data.global_batch_size = 16;
   c.data.micro_batch_size = 8;
-  c.optimizer.learning_rate = 3e-3;
-  c.schedule.warmup_steps = 10;
+  c.optimizer.learning_rate = 2e-3;  // calm: a hot rate amplifies any rounding
+  c.schedule.warmup_steps = 30;
   c.run.steps = 120;
   c.checkpoint.resume = "none";
   c.parallel.tp = ranks;
@@ -48,7 +48,7 @@ TEST(Bf16, FollowsFp32Within1Percent) {
     std::printf("worst difference of a loss %.3f %%; fp32 from %.3f to %.3f\n", 100 * worst,
                 wide.losses.front(), wide.losses.back());
   }
-  EXPECT_LT(worst, 0.01);
+  EXPECT_LT(worst, 0.003);
   EXPECT_LT(wide.losses.back(), 0.6 * wide.losses.front()) << "a run that learns nothing proves nothing";
 }
 
