@@ -26,14 +26,15 @@ function(nanotron_add_layer layer)
   set_property(GLOBAL APPEND PROPERTY NANOTRON_LAYERS ${layer})
 endfunction()
 
-# nanotron_add_programs(): each src/apps/<name>.cpp (with src/apps/<name>/*.cpp beside it) is the
+# nanotron_add_programs(): each src/apps/<name>.cpp (with src/apps/<name>/*.cpp and src/apps/shared/*.cpp) is the
 # program <name>. nanotron_programs builds them all.
 function(nanotron_add_programs)
   add_custom_target(nanotron_programs)
   file(GLOB mains CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/*.cpp")
   foreach(main IN LISTS mains)
     get_filename_component(name "${main}" NAME_WE)
-    file(GLOB helpers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/${name}/*.cpp")
+    file(GLOB helpers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/${name}/*.cpp"
+      "${PROJECT_SOURCE_DIR}/src/apps/shared/*.cpp")
     add_executable(${name} "${main}" ${helpers})
     target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/src/apps")
     target_link_libraries(${name} PRIVATE nanotron::trainer nanotron::cli11)

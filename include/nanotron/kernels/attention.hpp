@@ -6,10 +6,11 @@
 //
 //   s_ij = q_i . k_j / sqrt(head_dim)     p_ij = exp(s_ij - lse_i)     o_i = sum_j p_ij v_j
 //   dp_ij = do_i . v_j                    ds_ij = p_ij (dp_ij - do_i . o_i)
-//   dq_i = sum_j ds_ij k_j / sqrt(head_dim), dk_j = sum_i ds_ij q_i / sqrt(head_dim), dv_j = sum_i
-//   p_ij do_i
+//   dq_i = sum_j ds_ij k_j / sqrt(head_dim)     dk_j = sum_i ds_ij q_i / sqrt(head_dim)
+//   dv_j = sum_i p_ij do_i
 //
-// Sums and softmax are of master type M; p and ds are rounded to T before they are multiplied.
+// Sums and softmax are of the master type; with T = bf16, p and ds are rounded to bf16 where they
+// enter a product (on the host: on AMX tiles only).
 
 #include <cstddef>
 
@@ -31,8 +32,7 @@ struct AttentionShape {
   index_t first_query_head = 0;  // global number of the first head here
   index_t first_key_head = 0;
   index_t group = 1;  // global query heads per key head
-  index_t key_rows =
-      0;  // rows from one sequence to the next in k and v; 0: key_length (a cache has more)
+  index_t key_rows = 0;  // from one sequence to the next in k and v; 0: key_length (a cache has more)
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;

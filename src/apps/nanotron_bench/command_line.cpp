@@ -1,12 +1,6 @@
 #include "nanotron_bench/command_line.hpp"
 
-#include <fmt/core.h>
-
-#include <CLI/CLI.hpp>
-#include <map>
-
-#include "nanotron/base/error.hpp"
-#include "nanotron/base/provenance.hpp"
+#include "shared/command_line.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -19,9 +13,6 @@ constexpr const char* description =
     "  collectives  algbw and busbw (as nccl-tests define them) of the tp and dp groups\n"
     "  step         training steps: share of the matrix rate, where the time goes, communication\n"
     "All ranks work at once. No token file is needed: tokens are made up.";
-
-const std::map<std::string, ScalarType> scalar_types{
-    {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}};
 
 void add_options(CLI::App& app, Options& o) {
   app.add_option("--deck", o.deck, "the deck that is measured")->capture_default_str();
@@ -53,18 +44,7 @@ std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
   Options options;
   CLI::App app(description, "nanotron_bench");
   add_options(app, options);
-  for (const auto& [key, value] : build_provenance()) {
-    if (key == "version") app.set_version_flag("--version", "nanotron_bench " + value);
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& text) {
-    if (speaks) app.exit(text);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(ExitCode::deck_error,
-                fmt::format("error: {}\n  change:   see nanotron_bench --help", error.what()));
-  }
+  if (!parse(app, argc, argv, speaks)) return std::nullopt;
   return options;
 }
 

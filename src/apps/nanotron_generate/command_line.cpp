@@ -1,12 +1,6 @@
 #include "nanotron_generate/command_line.hpp"
 
-#include <fmt/core.h>
-
-#include <CLI/CLI.hpp>
-#include <map>
-
-#include "nanotron/base/error.hpp"
-#include "nanotron/base/provenance.hpp"
+#include "shared/command_line.hpp"
 
 namespace nanotron::apps {
 namespace {
@@ -19,9 +13,6 @@ constexpr const char* description =
     "is drawn.\nText goes to stdout, speed to stderr. Exit codes: 78 the command line is wrong; 65 "
     "checkpoint "
     "or token file damaged;\n70 the numbers are not finite; 71 the system failed.";
-
-const std::map<std::string, ScalarType> scalar_types{
-    {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}};
 
 void add_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--checkpoint", o.checkpoint,
@@ -72,18 +63,7 @@ std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, boo
   GenerateOptions options;
   CLI::App app(description, "nanotron_generate");
   add_options(app, options);
-  for (const auto& [key, value] : build_provenance()) {
-    if (key == "version") app.set_version_flag("--version", "nanotron_generate " + value);
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& text) {
-    if (speaks) app.exit(text);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(ExitCode::deck_error,
-                fmt::format("error: {}\n  change:   see nanotron_generate --help", error.what()));
-  }
+  if (!parse(app, argc, argv, speaks)) return std::nullopt;
   return options;
 }
 

@@ -2,11 +2,10 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/parameters.hpp"
+#include "shared/command_line.hpp"
 
 namespace nanotron::apps {
 namespace {
@@ -16,44 +15,27 @@ constexpr const char* description =
     "Exit codes: 0 finished; 75 stopped early, run the same command again; 78 the deck or command line is "
     "wrong;\n65 data or checkpoint damaged; 70 the numbers went bad; 71 the system failed.";
 
-std::string value_of(const Provenance& provenance, const std::string& key) {
-  for (const auto& [name, value] : provenance) {
-    if (name == key) return value;
-  }
-  return "";
-}
-
 }  // namespace
 
 std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks) {
   CommandLine line;
   CLI::App app(description, "nanotron_hpc");
-  bool check = false, plan = false, version = false, build = false, defaults = false, markdown = false;
+  bool check = false, plan = false, build = false, defaults = false, markdown = false;
   app.add_flag("--check", check, "check the deck and its grid, touch nothing");
   app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
   app.add_option("--set", line.overrides, "group.name=value: overrides the deck; may be repeated")
       ->allow_extra_args(false);
-  app.add_flag("--version", version, "print the version");
   app.add_flag("--build-info", build, "print how the program was built");
   app.add_flag("--print-defaults", defaults, "print a deck with every parameter at its default");
   app.add_flag("--parameters-markdown", markdown, "print doc/input_parameters.md");
   app.add_option("deck", line.deck, "the input deck (a Fortran namelist file)");
   app.footer("\n" + deck::parameters_help());
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    if (speaks) fmt::print("{}", app.help());
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(ExitCode::deck_error, fmt::format("error: {}\n  change:   see nanotron_hpc --help", error.what()));
-  }
+  if (!parse(app, argc, argv, speaks)) return std::nullopt;
   const auto say = [&](const std::string& text) -> std::optional<CommandLine> {
     if (speaks) fmt::print("{}", text);
     return std::nullopt;
   };
-  const Provenance provenance = build_provenance();
-  if (version) return say(fmt::format("nanotron_hpc {}\n", value_of(provenance, "version")));
-  if (build) return say(to_text(provenance));
+  if (build) return say(to_text(build_provenance()));
   if (defaults) return say(deck::default_deck());
   if (markdown) return say(deck::parameters_markdown());
   if (line.deck.empty()) {
