@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
         trainer::load_config(world.get(), line->deck, line->overrides,
                              runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck);
     if (line->action == apps::Action::check) {
-      if (world.rank() == 0) fmt::print("{}: the deck is good\n", line->deck);
+      const std::string data = trainer::describe_data(config, world.get());
+      if (world.rank() == 0) fmt::print("{}\n{}: the deck is good\n", data, line->deck);
       return static_cast<int>(ExitCode::ok);
     }
     const KokkosSession kokkos(comm::gpu_of_rank(world));

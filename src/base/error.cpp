@@ -29,6 +29,13 @@ std::string format(const Expectation& e) {
   return text;
 }
 
+std::string reason(const Error& error) {
+  constexpr std::string_view prefix = "error: ";
+  std::string_view text(error.what());
+  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+  return std::string(text);
+}
+
 void fail(ExitCode code, const Expectation& expectation) { throw Error(code, format(expectation)); }
 
 namespace detail {

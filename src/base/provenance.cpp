@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -93,7 +94,7 @@ std::string folded(const std::vector<std::string>& places) {
 
 Provenance build_provenance() {
   namespace info = build_info;
-  Provenance rows{{"program", "nanotron_hpc"},
+  Provenance rows{{"program", program_invocation_short_name},
                   {"version", info::project_version},
                   {"git_hash", info::git_hash},
                   {"git_dirty", info::git_dirty ? "yes" : "no"},

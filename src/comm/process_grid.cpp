@@ -140,8 +140,8 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
     if (!ranks.contains(host)) hosts.push_back(host);
     ranks[host].push_back(r);
   }
-  std::string text = fmt::format("grid: {} ranks on {} host{}, order {} (innermost first)\n", shape.size(),
-                                 hosts.size(), hosts.size() == 1 ? "" : "s", shape.order);
+  std::string text = fmt::format("grid: {} rank{} on {} host{}, order {} (innermost first)\n", shape.size(),
+                                 shape.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", shape.order);
   for (const int axis : axes_of(shape.order)) {
     text += axis_line(shape, static_cast<Axis>(axis), host_of_rank);
   }

@@ -56,7 +56,8 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const
                                 "data%global_batch_size a multiple of dp * micro_batch_size",
                                 fmt::format("global_batch_size {}, dp {}, micro_batch_size {}",
                                             global_batch_size_, dp_size, micro_batch_size_),
-                                "", ""});
+                                "the deck, group &data",
+                                "data%global_batch_size, data%micro_batch_size or parallel%dp"});
   per_rank_ = global_batch_size_ / dp_size;
   first_of_rank_ = dp_rank * per_rank_;
   first_sequence_ = sequences_of(data, file, split).first;

@@ -62,6 +62,12 @@ void check_model(const Config& c, Findings& f) {
                 (m.head_dim > 0 ? "" : " (hidden_size / num_attention_heads)"),
             "an even width: the rotary embedding turns pairs");
   }
+  if (m.head_dim == 0 && divides && f.trusted({"model.hidden_size", "model.num_attention_heads"}) &&
+      head_dim > 256) {
+    f.error({"model.num_attention_heads", "model.hidden_size"},
+            "head_dim = " + text(head_dim) + " (hidden_size / num_attention_heads) is too wide",
+            "at most 256", "more heads, or give head_dim");
+  }
   const std::int64_t kv = m.num_key_value_heads;
   if (kv > 0 && f.trusted({"model.num_key_value_heads", "model.num_attention_heads"}) &&
       heads % kv != 0) {

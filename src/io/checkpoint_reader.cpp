@@ -102,21 +102,13 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
 
 // Rank 0's listing on all ranks.
 StepFolders broadcast_folders(MPI_Comm world, const fs::path& directory) {
-  int rank = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  std::string text;
-  collectively(world, [&] {
-    if (rank != 0) return;
+  const std::string text = comm::text_of_root(world, [&] {
     const StepFolders found = list_step_folders(directory);
     nlohmann::json steps = nlohmann::json::array(), partial = nlohmann::json::array();
     for (const auto& [step, folder] : found.steps) steps.push_back({step, folder.string()});
     for (const fs::path& folder : found.partial) partial.push_back(folder.string());
-    text = nlohmann::json{steps, partial}.dump();
+    return nlohmann::json{steps, partial}.dump();
   });
-  int size = static_cast<int>(text.size());
-  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT, 0, world));
-  text.resize(static_cast<std::size_t>(size));
-  NANOTRON_CHECK_MPI(MPI_Bcast(text.data(), size, MPI_CHAR, 0, world));
   const nlohmann::json parsed = nlohmann::json::parse(text);
   StepFolders result;
   for (const auto& entry : parsed[0])
@@ -135,15 +127,17 @@ std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& dire
       return CheckpointReader::open(world, folder);
     } catch (const Error& error) {
       if (error.exit_code() != ExitCode::data_error) throw;
-      log.warn("checkpoint {} is passed over: {}", folder.string(), error.what());
-      refused += fmt::format("\n  {}", error.what());
+      log.warn("passed over: {}", reason(error));
+      refused += fmt::format("{}{}", refused.empty() ? "" : "\n", reason(error));
     }
   }
   if (refused.empty()) return std::nullopt;
-  throw Error(ExitCode::data_error,
-              fmt::format("error: no checkpoint in {} is good:{}\n  change: restore one of them, "
-                          "or set checkpoint%resume = 'none' to start from the beginning",
-                          directory.string(), refused));
+  fail(ExitCode::data_error,
+       {.what = "no checkpoint is good",
+        .expected = "one that is whole",
+        .found = refused,
+        .where = directory.string(),
+        .change = "restore one of them, or set checkpoint%resume = 'none' to start from the beginning"});
 }
 
 }  // namespace
@@ -191,12 +185,11 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
     reader.file_ = open_parallel(world, reader.file_name_, Access::read);
     collectively(world, [&] { reader.read_info(); });
     if (reader.info_.state.step != manifest.step)
-      throw Error(ExitCode::data_error,
-                  fmt::format("the manifest is of step {}, the file of step {}", manifest.step,
-                              reader.info_.state.step));
+      fail(ExitCode::data_error, {.what = fmt::format("the manifest is of step {}, the file of step {}",
+                                                      manifest.step, reader.info_.state.step)});
   } catch (const Error& error) {
     throw Error(error.exit_code(),
-                fmt::format("error: checkpoint {} is refused: {}", folder.string(), error.what()));
+                format({.what = fmt::format("checkpoint {} is refused: {}", folder.string(), reason(error))}));
   }
   return reader;
 }
@@ -227,8 +220,8 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   std::string differences;
   const auto compare = [&](const char* name, auto want, auto found) {
     if (want != found)
-      differences +=
-          fmt::format("\n  model%{}: the deck says {}, the checkpoint {}", name, want, found);
+      differences += fmt::format("{}model%{}: the deck says {}, the checkpoint {}",
+                                 differences.empty() ? "" : "\n", name, want, found);
   };
   compare("hidden_size", wanted.hidden_size, have.hidden_size);
   compare("num_hidden_layers", wanted.num_hidden_layers, have.num_hidden_layers);
@@ -242,12 +235,12 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   compare("qk_norm", wanted.qk_norm, have.qk_norm);
   compare("rms_norm_eps", wanted.rms_norm_eps, have.rms_norm_eps);
   compare("rope_theta", wanted.rope_theta, have.rope_theta);
-  if (!differences.empty())
-    throw Error(ExitCode::deck_error,
-                fmt::format("error: the checkpoint {} is of another model{}\n  change: correct "
-                            "&model, or set checkpoint%resume = 'none' or another "
-                            "checkpoint%directory",
-                            folder_.string(), differences));
+  if (differences.empty()) return;
+  fail(ExitCode::deck_error, {.what = "the checkpoint is of another model",
+                              .found = differences,
+                              .where = folder_.string(),
+                              .change = "correct &model, or set checkpoint%resume = 'none' or another "
+                                        "checkpoint%directory"});
 }
 
 void CheckpointReader::read(std::span<const StateTensor> parameters,

@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute below 64 KiB
 
 [[noreturn]] void system_failure(const std::string& what) {
-  throw Error(ExitCode::system_error,
-              fmt::format("error: writing a checkpoint: {}: {}", what, std::strerror(errno)));
+  fail(ExitCode::system_error,
+       {.what = fmt::format("writing a checkpoint: {}: {}", what, std::strerror(errno))});
 }
 
 // Brings a file or a directory to the disk.
@@ -231,12 +231,11 @@ void CheckpointWriter::write(const CheckpointContents& contents) {
   } catch (const Error& error) {
     std::error_code ignored;
     if (rank_ == 0) fs::remove_all(partial, ignored);
-    throw Error(
-        ExitCode::system_error,
-        fmt::format("{}\n  where: {}\n  change: free disk space or set checkpoint%directory "
-                    "to a place with room and write permission; earlier checkpoints are "
-                    "as they were",
-                    error.what(), partial.string()));
+    fail(ExitCode::system_error,
+         {.what = reason(error),
+          .where = partial.string(),
+          .change = "free disk space or set checkpoint%directory to a place with room and write "
+                    "permission; earlier checkpoints are as they were"});
   }
   if (rank_ == 0) remove_old(step);
 }

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <climits>
 #include <cstring>
 #include <vector>
 
@@ -146,30 +144,6 @@ hdf5::PropertyList transfer_mode(H5FD_mpio_xfer_t mode) {
 }
 
 }  // namespace
-
-void collectively(MPI_Comm world, const std::function<void()>& work) {
-  int rank = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  int code = 0;
-  std::string message;
-  try {
-    work();
-  } catch (const Error& error) {
-    code = static_cast<int>(error.exit_code());
-    message = error.what();
-  } catch (const std::exception& error) {
-    code = static_cast<int>(ExitCode::system_error);
-    message = fmt::format("error: {}", error.what());
-  }
-  int mine = code == 0 ? INT_MAX : rank, lowest = INT_MAX;
-  NANOTRON_CHECK_MPI(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, world));
-  if (lowest == INT_MAX) return;
-  std::array<int, 2> header{code, static_cast<int>(message.size())};
-  NANOTRON_CHECK_MPI(MPI_Bcast(header.data(), 2, MPI_INT, lowest, world));
-  message.resize(static_cast<std::size_t>(header[1]));
-  NANOTRON_CHECK_MPI(MPI_Bcast(message.data(), header[1], MPI_CHAR, lowest, world));
-  throw Error(static_cast<ExitCode>(header[0]), message);
-}
 
 hdf5::File create_file(const std::filesystem::path& path) {
   hdf5::silence();

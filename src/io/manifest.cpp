@@ -93,24 +93,16 @@ class ReadOnlyFile {
 
 // Rank 0's text on all ranks.
 std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path) {
-  int rank = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  std::string text;
-  collectively(world, [&] {
-    if (rank != 0) return;
+  return comm::text_of_root(world, [&] {
     std::error_code error;
+    if (!std::filesystem::is_directory(path.parent_path(), error)) damaged("there is no such folder");
     const auto bytes = std::filesystem::file_size(path, error);
     if (error) damaged(fmt::format("{} is missing: half-written", manifest_file_name));
     if (bytes > manifest_limit) damaged(fmt::format("{} has {} bytes", manifest_file_name, bytes));
     std::ostringstream content;
     content << std::ifstream(path, std::ios::binary).rdbuf();
-    text = content.str();
+    return content.str();
   });
-  std::int64_t size = static_cast<std::int64_t>(text.size());
-  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world));
-  text.resize(static_cast<std::size_t>(size));
-  NANOTRON_CHECK_MPI(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, 0, world));
-  return text;
 }
 
 void check_step_of_folder(const Manifest& manifest, const std::filesystem::path& folder) {

@@ -48,12 +48,17 @@ std::size_t attention_bytes(const TransformerSetup& setup, const nn::AttentionGe
 
 template <class T>
 void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
-  const auto bytes = std::max(
-      {kernels::gemm_workspace_bytes<T>(s.tokens, s.query + 2 * s.key, s.hidden),
-       kernels::gemm_workspace_bytes<T>(s.tokens, s.hidden, s.query),
-       kernels::gemm_workspace_bytes<T>(s.tokens, 2 * s.intermediate, s.hidden),
-       kernels::gemm_workspace_bytes<T>(s.tokens, s.hidden, s.intermediate),
-       kernels::gemm_workspace_bytes<T>(loss_rows, s.vocabulary, s.hidden)});
+  // The products of a linear layer: forward, input gradient, weight gradient.
+  const auto linear = [](index_t tokens, index_t out, index_t in) {
+    return std::max({kernels::gemm_workspace_bytes<T>(tokens, out, in),
+                     kernels::gemm_workspace_bytes<T>(tokens, in, out),
+                     kernels::gemm_workspace_bytes<T>(out, in, tokens)});
+  };
+  const auto bytes = std::max({linear(s.tokens, s.query + 2 * s.key, s.hidden),
+                               linear(s.tokens, s.hidden, s.query),
+                               linear(s.tokens, 2 * s.intermediate, s.hidden),
+                               linear(s.tokens, s.hidden, s.intermediate),
+                               linear(loss_rows, s.vocabulary, s.hidden)});
   device.set_product_workspace(
       arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }

@@ -47,9 +47,10 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, M
 }
 
 template <class T>
-Checkpointing<T>::Checkpointing(const deck::Config& config, comm::ProcessGrid& grid,
-                                TrainingState<T>& state, Log& log)
+Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
+                                comm::ProcessGrid& grid, TrainingState<T>& state, Log& log)
     : config_(config),
+      provenance_(provenance),
       grid_(grid),
       state_(state),
       log_(log),
@@ -110,8 +111,6 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   const auto exp_avg = state_tensors<M>(table, exp_avg_.data(), part);
   const auto exp_avg_sq = state_tensors<M>(table, exp_avg_sq_.data(), part);
   counters.adam_step = state_.optimizer.steps();
-  Provenance provenance = build_provenance();
-  for (auto& item : run_provenance(grid_.world().mpi())) provenance.push_back(std::move(item));
   writer_.write({.parameters = parameters,
                  .exp_avg = exp_avg,
                  .exp_avg_sq = exp_avg_sq,
@@ -119,7 +118,7 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
                  .state = counters,
                  .model = config_.model,
                  .deck = deck::canonical_deck(config_),
-                 .provenance = std::move(provenance)});
+                 .provenance = provenance_});
   return wall_seconds() - begin;
 }
 

@@ -9,6 +9,7 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/kernels/matrix_rate.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/trainer.hpp"
@@ -17,38 +18,6 @@ namespace nanotron::trainer {
 namespace {
 
 constexpr double mib = 1024.0 * 1024.0;
-
-std::string broadcast_text(MPI_Comm world, const std::string& text) {
-  int rank = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  auto size = static_cast<std::int64_t>(text.size());
-  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world));
-  std::string received = text;
-  received.resize(static_cast<std::size_t>(size));
-  NANOTRON_CHECK_MPI(MPI_Bcast(received.data(), static_cast<int>(size), MPI_CHAR, 0, world));
-  return received;
-}
-
-// Runs on rank 0; an error there is thrown on every rank. The others wait for the text.
-template <class Read>
-std::string read_on_root(MPI_Comm world, Read read) {
-  int rank = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  std::string text;
-  int code = 0;
-  if (rank == 0) {
-    try {
-      text = read();
-    } catch (const Error& error) {
-      text = error.what();
-      code = static_cast<int>(error.exit_code());
-    }
-  }
-  NANOTRON_CHECK_MPI(MPI_Bcast(&code, 1, MPI_INT, 0, world));
-  text = broadcast_text(world, text);
-  if (code != 0) throw Error(static_cast<ExitCode>(code), text);
-  return text;
-}
 
 void write_text(const std::filesystem::path& path, const std::string& text) {
   std::ofstream file(path);
@@ -90,10 +59,10 @@ struct Tokens {
   }
 };
 
-Loaders make_loaders(const deck::Config& config, const Tokens& tokens, const comm::ProcessGrid& grid) {
+Loaders make_loaders(const deck::Config& config, const Tokens& tokens, int dp_rank) {
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   const auto loader = [&](const data::TokenFile& file, data::Split split) {
-    return data::BatchLoader(config.data, seed, file, split, grid.dp_rank(), grid.shape().dp);
+    return data::BatchLoader(config.data, seed, file, split, dp_rank, static_cast<int>(config.parallel.dp));
   };
   Loaders loaders{loader(tokens.training, data::Split::training), std::nullopt};
   if (tokens.validation || config.data.validation_fraction > 0.0) {
@@ -103,18 +72,27 @@ Loaders make_loaders(const deck::Config& config, const Tokens& tokens, const com
   return loaders;
 }
 
+// 8030.26e6, "FLOP" -> "8.03 GFLOP".
+std::string with_prefix(double value, const char* unit) {
+  constexpr const char* prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
+  std::size_t p = 0;
+  for (; value >= 1000.0 && p + 1 < std::size(prefixes); ++p) value /= 1000.0;
+  return fmt::format("{:.2f} {}{}", value, prefixes[p], unit);
+}
+
 std::string model_summary(const deck::Config& c) {
   const model::ParameterTable table = model::make_parameter_table(c.model, 1, 0);
   const double flops = model::training_flops_per_token(c.model, c.data.sequence_length);
+  const auto parameters = static_cast<double>(table.logical_parameters());
   return fmt::format(
-      "model: {} layers, hidden {}, {} heads ({} key-value) of {}, ffn {}, vocabulary {}: {:.2f} M parameters\n"
-      "batch: {} sequences of {} tokens a step ({} a micro-batch), {:.2f} MFLOP a token, {:.3f} TFLOP a step\n"
+      "model: {} layers, hidden {}, {} heads ({} key-value) of {}, ffn {}, vocabulary {}: {} parameters\n"
+      "batch: {} sequences of {} tokens a step ({} a micro-batch), {} a token, {} a step\n"
       "compute: {}, recompute {}",
       c.model.num_hidden_layers, c.model.hidden_size, c.model.num_attention_heads,
       c.model.num_key_value_heads, c.model.head_dim, c.model.intermediate_size, c.model.vocab_size,
-      static_cast<double>(table.logical_parameters()) / 1e6, c.data.global_batch_size,
-      c.data.sequence_length, c.data.micro_batch_size, flops / 1e6,
-      flops * static_cast<double>(tokens_per_step(c)) / 1e12, name_of(c.precision.compute),
+      parameters < 1e9 ? fmt::format("{:.2f} million", parameters / 1e6) : fmt::format("{:.2f} billion", parameters / 1e9),
+      c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
+      with_prefix(flops, "FLOP"), with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), name_of(c.precision.compute),
       c.parallel.recompute == deck::Recompute::none        ? "none"
       : c.parallel.recompute == deck::Recompute::selective ? "selective"
                                                            : "full");
@@ -128,8 +106,8 @@ double machine_rate(Device& device, comm::Group& world) {
 
 // Runs of one type, behind the set-up that all types share.
 template <class T>
-ExitCode train_as(const deck::Config& config, comm::ProcessGrid& grid, Loaders& loaders, Log& log,
-                  double start) {
+ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
+                  Loaders& loaders, Log& log, double start) {
   Timers timers;
   Device device(timers);
   const double rate = machine_rate<T>(device, grid.world());
@@ -143,13 +121,13 @@ ExitCode train_as(const deck::Config& config, comm::ProcessGrid& grid, Loaders& 
            kernels::gemm_library<T>(), rate / 1e9);
 
   Arena arena(plan);
-  Trainer<T> trainer(config, grid, device, arena, loaders, log);
+  Trainer<T> trainer(config, provenance, grid, device, arena, loaders, log);
   trainer.resume();
   StopConditions stop(config.run, start);
   std::unique_ptr<io::MetricsFile> metrics;
   if (log.speaks()) {
     metrics = std::make_unique<io::MetricsFile>(
-        std::filesystem::path(config.run.output_dir) / "metrics.h5", trainer.step(), build_provenance());
+        std::filesystem::path(config.run.output_dir) / "metrics.h5", trainer.step(), provenance);
   }
   const auto tokens = static_cast<double>(tokens_per_step(config));
   Progress progress(config,
@@ -175,7 +153,8 @@ ExitCode train_as(const deck::Config& config, comm::ProcessGrid& grid, Loaders& 
 }
 
 void prepare_run_directory(const deck::Config& config, comm::Group& world, Log& log) {
-  read_on_root(world.mpi(), [&] {
+  comm::collectively(world.mpi(), [&] {
+    if (world.rank() != 0) return;
     std::error_code error;
     std::filesystem::create_directories(config.run.output_dir, error);
     if (error) {
@@ -185,7 +164,6 @@ void prepare_run_directory(const deck::Config& config, comm::Group& world, Log& 
     }
     log.open(std::filesystem::path(config.run.output_dir) / "run.log");
     write_text(std::filesystem::path(config.run.output_dir) / "deck.nml", deck::canonical_deck(config));
-    return std::string();
   });
 }
 
@@ -193,9 +171,12 @@ void prepare_run_directory(const deck::Config& config, comm::Group& world, Log& 
 
 deck::Config load_config(MPI_Comm world, const std::string& path,
                          const std::vector<std::string>& overrides, GridRanks ranks) {
-  const std::string text = read_on_root(world, [&] { return deck::read_deck_file(path); });
-  deck::Config config = deck::read_deck_text(text, path, overrides);
-  int world_size = 1;
+  const std::string text = comm::text_of_root(world, [&] { return deck::read_deck_file(path); });
+  std::string warnings;
+  deck::Config config = deck::read_deck_text(text, path, overrides, &warnings);
+  int rank = 0, world_size = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  if (rank == 0 && !warnings.empty()) fmt::print(stderr, "{}\n", warnings);
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &world_size));
   deck::resolve(config, ranks == GridRanks::of_world ? world_size : named_ranks(config.parallel));
   complete_vocabulary(config);
@@ -214,12 +195,35 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
 
 std::string describe_plan(const deck::Config& config, MPI_Comm world) {
   comm::Group alone(comm::Communicator::duplicate(world), comm::Transport::mpi);
-  const GridPlace place{.dp_size = static_cast<int>(config.parallel.dp),
-                        .tp_size = static_cast<int>(config.parallel.tp)};
-  const MemoryPlan plan = plan_memory(config, place, alone);
+  MemoryPlan plan;
+  for (int t = 0; t < static_cast<int>(config.parallel.tp); ++t) {  // shards are of unequal size
+    const GridPlace place{.dp_size = static_cast<int>(config.parallel.dp),
+                          .tp_size = static_cast<int>(config.parallel.tp),
+                          .tp_rank = t};
+    const MemoryPlan of_rank = plan_memory(config, place, alone);
+    if (of_rank.total() > plan.total()) plan = of_rank;
+  }
   return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\nmemory of the largest rank:\n{}",
                      model_summary(config), config.parallel.dp, config.parallel.pp, config.parallel.cp,
                      config.parallel.tp, deck::grid_size(config.parallel), plan.table());
+}
+
+std::string describe_data(const deck::Config& config, MPI_Comm world) {
+  return comm::text_of_root(world, [&] {
+    std::error_code ignored;
+    for (const std::string& path : {config.data.path, config.data.validation_path}) {
+      if (!path.empty() && !std::filesystem::exists(path, ignored)) {
+        return fmt::format("data: not checked, there is no {} here", path);
+      }
+    }
+    const Tokens tokens(config);
+    const Loaders loaders = make_loaders(config, tokens, 0);
+    const index_t batches = loaders.training.number_of_batches();
+    return fmt::format("data: {} sequences of {} tokens for training, {} for validation; {} steps are {:.3g} epochs",
+                       loaders.training.number_of_sequences(), config.data.sequence_length,
+                       loaders.validation ? loaders.validation->number_of_sequences() : 0, config.run.steps,
+                       static_cast<double>(config.run.steps) / static_cast<double>(batches));
+  });
 }
 
 ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
@@ -227,7 +231,9 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   Log log(grid.world().rank() == 0, grid.world().rank());
   log.set_quiet(config.output.console == deck::Console::quiet);
   prepare_run_directory(config, grid.world(), log);
-  log.info("{}{}", to_text(build_provenance()), to_text(run_provenance(world)));
+  Provenance provenance = build_provenance();
+  for (auto& item : run_provenance(world)) provenance.push_back(std::move(item));
+  log.info("{}", to_text(provenance));
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
   log.info("data: {}; tensor-parallel group by {}, replicas by {}", config.data.path, grid.tp().path(),
@@ -237,9 +243,9 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   if (tokens.training.unigram_entropy()) {
     log.info("unigram entropy of the data: {:.4f} nats a token", *tokens.training.unigram_entropy());
   }
-  Loaders loaders = make_loaders(config, tokens, grid);
+  Loaders loaders = make_loaders(config, tokens, grid.dp_rank());
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
-    return train_as<T>(config, grid, loaders, log, start);
+    return train_as<T>(config, provenance, grid, loaders, log, start);
   });
 }
 

@@ -19,8 +19,8 @@ GridPlace place_of(const comm::ProcessGrid& grid) {
 }  // namespace
 
 template <class T>
-Trainer<T>::Trainer(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena,
-                    Loaders& loaders, Log& log)
+Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
+                    Device& device, Arena& arena, Loaders& loaders, Log& log)
     : config_(config),
       grid_(grid),
       device_(device),
@@ -31,7 +31,7 @@ Trainer<T>::Trainer(const deck::Config& config, comm::ProcessGrid& grid, Device&
       gradients_(grid.dp(), device, state_.model.parameters().gradient,
                  {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
-      checkpointing_(config, grid, state_, log),
+      checkpointing_(config, provenance, grid, state_, log),
       counters_{.seed = config.run.seed},
       host_inputs_(state_.inputs.size()),
       host_targets_(state_.targets.size()),
@@ -65,7 +65,7 @@ Vector<double> Trainer<T>::loss_rows_of(index_t micro_batch) const {
 }
 
 template <class T>
-void Trainer<T>::forward_loss(index_t micro_batch) {
+void Trainer<T>::forward_and_loss_backward(index_t micro_batch) {
   state_.model.forward(state_.inputs);
   state_.model.loss_backward(state_.targets, 1.0 / static_cast<double>(tokens_per_step(config_)),
                              loss_rows_of(micro_batch));
@@ -73,7 +73,7 @@ void Trainer<T>::forward_loss(index_t micro_batch) {
 
 template <class T>
 void Trainer<T>::forward_backward(index_t micro_batch) {
-  forward_loss(micro_batch);
+  forward_and_loss_backward(micro_batch);
   for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
     state_.model.backward_layer(layer);
   }
@@ -84,7 +84,7 @@ void Trainer<T>::forward_backward(index_t micro_batch) {
 template <class T>
 void Trainer<T>::forward_backward_and_sum(index_t micro_batch) {
   const model::ParameterTable& table = state_.model.table();
-  forward_loss(micro_batch);
+  forward_and_loss_backward(micro_batch);
   gradients_.ready(table.head_begin);
   for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
     state_.model.backward_layer(layer);
@@ -174,22 +174,33 @@ double Trainer<T>::validate() {
 }
 
 template <class T>
+bool Trainer<T>::validation_is_due(std::int64_t step) const {
+  const std::int64_t every = config_.data.validation_every;
+  return loaders_.validation && ((every > 0 && step % every == 0) || step == config_.run.steps);
+}
+
+template <class T>
 StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
-  const auto due = [&](std::int64_t every) { return every > 0 && counters_.step % every == 0; };
+  const deck::CheckpointConfig& checkpoint = config_.checkpoint;
   std::int64_t saved_at = counters_.step;
-  double save_seconds = 0.0;
+  double save_seconds = 0.0, validation_seconds = 0.0;
   StopReason reason = StopReason::none;
   while (counters_.step < config_.run.steps && reason == StopReason::none) {
     const double begin = wall_seconds();
     const StepResult result = train_step();
     progress.record(counters_.step, counters_.tokens_seen, wall_seconds() - begin, result);
 
-    if (loaders_.validation && (due(config_.data.validation_every) || counters_.step == config_.run.steps)) {
+    if (validation_is_due(counters_.step)) {
+      const double validation_begin = wall_seconds();
       progress.record_validation(counters_.step, validate());
+      validation_seconds = wall_seconds() - validation_begin;
     }
-    reason = stop.check(grid_.world(), progress.recent_seconds() + save_seconds);
-    const bool leaving = reason != StopReason::none || counters_.step == config_.run.steps;
-    if (due(config_.checkpoint.every_steps) || (leaving && config_.checkpoint.at_end)) {
+    const double next_seconds = progress.recent_seconds() +
+                                (validation_is_due(counters_.step + 1) ? validation_seconds : 0.0);
+    reason = stop.check(grid_.world(), next_seconds + save_seconds);
+    const bool due = checkpoint.every_steps > 0 && counters_.step % checkpoint.every_steps == 0;
+    const bool finished = counters_.step == config_.run.steps;
+    if (due || (finished ? checkpoint.at_end : reason != StopReason::none)) {
       progress.flush();
       save_seconds = save();
       saved_at = counters_.step;

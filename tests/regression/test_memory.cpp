@@ -130,7 +130,7 @@ struct TrainingRun {
         plan(trainer::plan_memory(config, {grid.shape().dp, grid.shape().tp, grid.tp_rank()}, grid.tp())),
         before(resident_bytes()),
         arena(plan),
-        trainer(config, grid, device, arena, loaders, log) {}
+        trainer(config, {}, grid, device, arena, loaders, log) {}
 
   static deck::Config resolved(deck::Config c, MPI_Comm world) {
     int ranks = 0;

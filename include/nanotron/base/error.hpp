@@ -41,6 +41,9 @@ struct Expectation {
 /// "error: <what>" and one indented line for each other part.
 std::string format(const Expectation& expectation);
 
+/// The message without the leading "error: ", to go on inside of another one.
+std::string reason(const Error& error);
+
 /// Throws Error(code, format(expectation)).
 [[noreturn]] void fail(ExitCode code, const Expectation& expectation);
 

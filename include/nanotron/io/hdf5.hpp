@@ -6,19 +6,16 @@
 #include <mpi.h>
 
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/data/hdf5.hpp"
 #include "nanotron/io/checkpoint.hpp"
 
 namespace nanotron::io {
 
-/// Runs `work` on every rank and then agrees on the outcome: if it threw anywhere, all ranks throw
-/// the error of the lowest such rank. `work` must not wait for other ranks after a step that can
-/// fail on one alone.
-void collectively(MPI_Comm world, const std::function<void()>& work);
+using comm::collectively;
 
 /// A new file of one process (truncates an old one), laid out for parallel access: objects of 64
 /// KiB and more begin at multiples of 1 MiB. Throws Error(system_error).

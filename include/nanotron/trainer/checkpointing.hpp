@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nanotron/base/log.hpp"
+#include "nanotron/base/provenance.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
@@ -28,7 +29,9 @@ class Checkpointing {
  public:
   using M = master_t<T>;
 
-  Checkpointing(const deck::Config& config, comm::ProcessGrid& grid, TrainingState<T>& state, Log& log);
+  // provenance goes into every checkpoint.
+  Checkpointing(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
+                TrainingState<T>& state, Log& log);
 
   // Reads what checkpoint%resume names into the state, on any grid. Returns the counters, all zero when
   // there was nothing to resume from. Error(deck_error) when the deck's model is another one. Collective.
@@ -41,6 +44,7 @@ class Checkpointing {
   void read_into(io::CheckpointReader& reader);
 
   const deck::Config& config_;
+  Provenance provenance_;
   comm::ProcessGrid& grid_;
   TrainingState<T>& state_;
   Log& log_;

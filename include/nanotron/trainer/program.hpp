@@ -30,6 +30,9 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config);
 // What the deck would do, as text: grid, sizes, FLOPs, bytes of each rank. Collective.
 std::string describe_plan(const deck::Config& config, MPI_Comm world);
 
+// The data of the deck, opened and checked as train() does, as text; or that there are none here. Collective.
+std::string describe_data(const deck::Config& config, MPI_Comm world);
+
 // Trains. config is loaded as above. Returns stopped_early when there is more to do. Collective.
 ExitCode train(const deck::Config& config, MPI_Comm world, double start);
 

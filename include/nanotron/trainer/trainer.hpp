@@ -26,9 +26,10 @@ class Trainer {
  public:
   using M = master_t<T>;
 
-  // config is resolved; all references must outlive the trainer. Weights start from run%seed.
-  Trainer(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena,
-          Loaders& loaders, Log& log);
+  // config is resolved; provenance goes into the checkpoints; all references must outlive the trainer.
+  // Weights start from run%seed.
+  Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
+          Device& device, Arena& arena, Loaders& loaders, Log& log);
 
   // Continues from what checkpoint%resume names, if there is something.
   void resume();
@@ -53,11 +54,12 @@ class Trainer {
  private:
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample, index_t micro_batch);
   Vector<double> loss_rows_of(index_t micro_batch) const;
-  void forward_loss(index_t micro_batch);
+  void forward_and_loss_backward(index_t micro_batch);
   void forward_backward(index_t micro_batch);
   void forward_backward_and_sum(index_t micro_batch);
   void update(StepResult& result);
   double mean_loss(index_t micro_batches);
+  bool validation_is_due(std::int64_t step) const;
 
   const deck::Config& config_;
   comm::ProcessGrid& grid_;

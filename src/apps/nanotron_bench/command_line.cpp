@@ -25,7 +25,7 @@ void add_options(CLI::App& app, Options& o) {
                  "fp64, fp32, bf16: types to compute in, several with commas and in turn (default: "
                  "the deck's)")
       ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(scalar_types));
+      ->transform(scalar_type());
   app.add_option("--rounds", o.rounds, "how often matrix rate and steps are measured in turn")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -84,7 +84,7 @@ class RunnerOf final : public Runner {
                                      .tp_size = bench.grid.shape().tp,
                                      .tp_rank = bench.grid.tp_rank()},
                                     bench.grid.tp())),
-        trainer_(config_, bench.grid, device_, arena_, loaders_, log_) {
+        trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
     record_.type = scalar_type_of<T>;
     record_.planned_bytes = arena_.plan().total();
   }

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "nanotron/base/random.hpp"
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/data/token_file.hpp"
-#include "nanotron/io/hdf5.hpp"
 #include "nanotron/trainer/program.hpp"
 
 namespace nanotron::apps::bench {
@@ -59,16 +59,9 @@ void write_tokens(const std::filesystem::path& path, const FileSize& size) {
   file.close(code, doing);
 }
 
-std::string from_root(const comm::Communicator& world, const std::string& text) {
-  char buffer[4096] = {};
-  text.copy(buffer, sizeof buffer - 1);
-  NANOTRON_CHECK_MPI(MPI_Bcast(buffer, sizeof buffer, MPI_CHAR, 0, world.get()));
-  return buffer;
-}
-
 FileSize size_from_root(const Options& options, const comm::Communicator& world) {
   FileSize size;
-  io::collectively(world.get(), [&] {
+  comm::collectively(world.get(), [&] {
     if (world.rank() != 0) return;
     const deck::Config config = deck::read_deck(options.deck, options.overrides);
     size = {batches * config.data.global_batch_size * config.data.sequence_length + 1,
@@ -83,11 +76,12 @@ FileSize size_from_root(const Options& options, const comm::Communicator& world)
 Workload::Workload(const Options& options, const comm::Communicator& world)
     : owns_folder_(world.split_by_node().rank() == 0) {
   const FileSize size = size_from_root(options, world);
-  folder_ = from_root(
-      world, (std::filesystem::temp_directory_path() / fmt::format("nanotron_bench_{}", getpid()))
-                 .string());
+  folder_ = comm::text_of_root(world.get(), [] {
+    const auto name = fmt::format("nanotron_bench_{}", getpid());
+    return (std::filesystem::temp_directory_path() / name).string();
+  });
   const std::string tokens = (folder_ / "tokens.h5").string();
-  io::collectively(world.get(), [&] {
+  comm::collectively(world.get(), [&] {
     if (!owns_folder_) return;
     std::filesystem::create_directories(folder_);
     write_tokens(tokens, size);

@@ -53,7 +53,7 @@ void add_options(CLI::App& app, GenerateOptions& o) {
                  "token id that ends a text; -1: none (default: that of the token file)");
   app.add_option("--compute", o.compute,
                  "fp64, fp32 or bf16 (default: as the parameters are stored)")
-      ->transform(CLI::CheckedTransformer(scalar_types));
+      ->transform(scalar_type());
   app.add_flag("--ids", o.ids, "print the new token ids, a line a sample, in place of text");
 }
 

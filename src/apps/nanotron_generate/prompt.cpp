@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/io/hdf5.hpp"
 
 namespace nanotron::apps {
 namespace {
@@ -72,7 +72,7 @@ TrainedWith trained_with(const std::string& deck) {
 Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
                    const comm::Communicator& world) {
   Prompt prompt;
-  io::collectively(world.get(), [&] {
+  comm::collectively(world.get(), [&] {
     if (world.rank() != 0) return;
     prompt.tokens = open_tokens(options, trained);
     if (prompt.tokens && prompt.tokens->eos_token_id()) {

@@ -21,7 +21,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
   CommandLine line;
   CLI::App app(description, "nanotron_hpc");
   bool check = false, plan = false, build = false, defaults = false, markdown = false;
-  app.add_flag("--check", check, "check the deck and its grid, touch nothing");
+  app.add_flag("--check", check, "check the deck, its grid and, where they are, its data; write nothing");
   app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
   app.add_option("--set", line.overrides, "group.name=value: overrides the deck; may be repeated")
       ->allow_extra_args(false);

@@ -8,9 +8,12 @@
 
 namespace nanotron::apps {
 
-// What --types and --compute understand.
-inline const std::map<std::string, ScalarType> scalar_types{
-    {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}};
+// For options that name a type to compute in.
+inline CLI::Validator scalar_type() {
+  static const std::map<std::string, ScalarType> types{
+      {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}};
+  return CLI::CheckedTransformer(types).description("");
+}
 
 // Adds --version and parses. False when help or version was asked for; only the rank that speaks has printed
 // it. Error(deck_error) for a command line that makes no sense.
