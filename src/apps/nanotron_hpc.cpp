@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "nanotron/base/stop_signals.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/mpi_session.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
@@ -10,6 +11,7 @@
 
 int main(int argc, char** argv) {
   using namespace nanotron;
+  hold_stop_signals();
   const double start = wall_seconds();
   comm::MpiSession mpi(argc, argv);
   return comm::run_guarded(mpi.world(), [&] {

@@ -76,7 +76,7 @@ constexpr auto smaller = [](auto a, auto b) { return std::min(a, b); };
 
 }  // namespace
 
-Request::~Request() {
+Request::~Request() noexcept(false) {
   if (group_ != nullptr && std::uncaught_exceptions() == 0) wait();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstdint>
@@ -101,10 +102,15 @@ int run_guarded(MPI_Comm world, const std::function<int()>& program) {
   MPI_Comm failures = MPI_COMM_NULL;
   NANOTRON_CHECK_MPI(MPI_Comm_dup(world, &failures));
   MPI_Comm_set_errhandler(failures, MPI_ERRORS_RETURN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond its limit is an error of the write
   Failure failure;
   int code = 0;
   try {
     code = program();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      fail(ExitCode::system_error, {.what = "standard output could not be written",
+                                    .change = "the disk or the program that reads it"});
+    }
   } catch (const Error& error) {
     failure = {static_cast<int>(error.exit_code()), error.what()};
   } catch (const std::exception& error) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/channel.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -156,10 +157,10 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
 ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport)
     : shape_(checked(shape, world)),
       coordinate_(coordinate_of(shape_, world.rank())),
-      world_(Communicator::duplicate(world.get()), transport),
+      world_(Communicator::duplicate(world.get()), std::unique_ptr<Channel>()),
       dp_(world.split(group_of(shape_, coordinate_, dp_axis), coordinate_.dp), transport),
       tp_(world.split(group_of(shape_, coordinate_, tp_axis), coordinate_.tp), transport),
-      model_(world.split(coordinate_.dp, world.rank()), transport),
+      model_(world.split(coordinate_.dp, world.rank()), std::unique_ptr<Channel>()),
       pp_(world.split(group_of(shape_, coordinate_, pp_axis), coordinate_.pp)),
       cp_(world.split(group_of(shape_, coordinate_, cp_axis), coordinate_.cp)),
       placement_(placement_report(shape_, gather_hosts(world))) {}

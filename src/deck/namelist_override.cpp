@@ -51,6 +51,11 @@ Namelists NamelistReader::read_override() {
       return std::move(result_);
     }
   }
+  if (variable != found->variables.end() && !done() && peek() == '=' &&
+      text_.find_first_not_of(" \t", at_ + 1) == std::string_view::npos) {
+    error(at_, 1, "no value after '='", form);
+    return std::move(result_);
+  }
   at_ = key;
   read_object(&*found, group_name, true);
   skip_gaps();

@@ -41,8 +41,17 @@ std::string MemoryPlan::table() const {
 Arena Arena::planning() { return Arena(); }
 
 Arena::Arena(const MemoryPlan& plan) : planning_(false), plan_(plan) {
-  memory_ = static_cast<std::byte*>(
-      Kokkos::kokkos_malloc<MemorySpace>("nanotron::Arena", plan.total() + alignment));
+  try {
+    memory_ = static_cast<std::byte*>(
+        Kokkos::kokkos_malloc<MemorySpace>("nanotron::Arena", plan.total() + alignment));
+  } catch (const std::exception&) {  // Kokkos: several types, by version
+    fail(ExitCode::system_error,
+         {.what = "there is not enough memory for the run",
+          .expected = "on this rank, in MiB\n" + plan.table(),
+          .found = "less",
+          .change = "more ranks, a smaller data%micro_batch_size or parallel%recompute = 'full'; "
+                    "nanotron_hpc --plan shows what a deck takes"});
+  }
   Kokkos::View<std::byte*, MemorySpace, Kokkos::MemoryUnmanaged> all(memory_, plan.total() + alignment);
   Kokkos::deep_copy(all, std::byte{0});
 }

@@ -28,17 +28,31 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   }
 }
 
-// The size of the vocabulary, where the deck leaves it to the token file.
-void complete_vocabulary(deck::Config& config) {
-  if (config.model.vocab_size != 0) return;
-  const data::TokenFile tokens(config.data.path);
-  config.model.vocab_size = tokens.vocab_size();
-  if (tokens.vocab_size() == 0) {
+// The size of the vocabulary as the token file says. Collective.
+std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
+  std::int64_t size = 0;
+  comm::collectively(world, [&] { size = data::TokenFile(config.data.path).vocab_size(); });
+  if (size == 0) {
     fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
                                 .expected = "model%vocab_size in the deck, or the attribute vocab_size in the token file",
                                 .found = "neither",
-                                .where = tokens.path()});
+                                .where = config.data.path});
   }
+  return size;
+}
+
+// Rank 0's command line counts, whatever the launcher gave the others.
+std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std::string>& overrides) {
+  const std::string packed = comm::text_of_root(world, [&] {
+    std::string all;
+    for (const std::string& set : overrides) all += set + '\0';
+    return all;
+  });
+  std::vector<std::string> list;
+  for (std::size_t begin = 0; begin < packed.size(); begin = packed.find('\0', begin) + 1) {
+    list.emplace_back(packed.substr(begin, packed.find('\0', begin) - begin));
+  }
+  return list;
 }
 
 std::int64_t named_ranks(const deck::ParallelConfig& p) {
@@ -173,13 +187,17 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
                          const std::vector<std::string>& overrides, GridRanks ranks) {
   const std::string text = comm::text_of_root(world, [&] { return deck::read_deck_file(path); });
   std::string warnings;
-  deck::Config config = deck::read_deck_text(text, path, overrides, &warnings);
+  deck::Config config = deck::read_deck_text(text, path, overrides_of_root(world, overrides), &warnings);
   int rank = 0, world_size = 1;
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
   if (rank == 0 && !warnings.empty()) fmt::print(stderr, "{}\n", warnings);
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &world_size));
-  deck::resolve(config, ranks == GridRanks::of_world ? world_size : named_ranks(config.parallel));
-  complete_vocabulary(config);
+  const std::int64_t size = ranks == GridRanks::of_world ? world_size : named_ranks(config.parallel);
+  deck::resolve(config, size);
+  if (config.model.vocab_size == 0) {
+    config.model.vocab_size = vocabulary_of_data(config, world);
+    deck::resolve(config, size);  // checks that need it
+  }
   return config;
 }
 
@@ -239,7 +257,9 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("data: {}; tensor-parallel group by {}, replicas by {}", config.data.path, grid.tp().path(),
            grid.dp().path());
 
-  const Tokens tokens(config);
+  std::optional<Tokens> opened;
+  comm::collectively(world, [&] { opened.emplace(config); });
+  const Tokens& tokens = *opened;
   if (tokens.training.unigram_entropy()) {
     log.info("unigram entropy of the data: {:.4f} nats a token", *tokens.training.unigram_entropy());
   }

@@ -1,21 +1,9 @@
 #include "nanotron/trainer/stop_conditions.hpp"
 
-#include <array>
-#include <csignal>
-
+#include "nanotron/base/stop_signals.hpp"
 #include "nanotron/base/timer.hpp"
 
 namespace nanotron::trainer {
-namespace {
-
-constexpr std::array stop_signals{SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
-volatile std::sig_atomic_t signal_seen = 0;
-std::array<struct sigaction, stop_signals.size()> former_actions;
-
-extern "C" void note_signal(int number) { signal_seen = number; }
-
-}  // namespace
-
 std::string describe(StopReason reason) {
   switch (reason) {
     case StopReason::none: return "none";
@@ -28,27 +16,16 @@ std::string describe(StopReason reason) {
 
 StopConditions::StopConditions(const deck::RunConfig& run, double start)
     : stop_file_(std::filesystem::path(run.output_dir) / "STOP"),
-      deadline_(run.wall_time_limit > 0.0 ? start + run.wall_time_limit - run.wall_time_margin : 0.0) {
-  struct sigaction action {};
-  action.sa_handler = note_signal;
-  action.sa_flags = SA_RESTART;
-  for (std::size_t i = 0; i < stop_signals.size(); ++i) {
-    sigaction(stop_signals[i], &action, &former_actions[i]);
-  }
-}
-
-StopConditions::~StopConditions() {
-  for (std::size_t i = 0; i < stop_signals.size(); ++i) {
-    sigaction(stop_signals[i], &former_actions[i], nullptr);
-  }
-  signal_seen = 0;
-}
+      deadline_(run.wall_time_limit > 0.0 ? start + run.wall_time_limit - run.wall_time_margin : 0.0) {}
 
 StopReason StopConditions::seen_here(bool looks_at_files, double next_seconds) {
-  if (signal_seen != 0) return StopReason::signal;
+  if (stop_signal_came()) return StopReason::signal;
   if (deadline_ > 0.0 && wall_seconds() + next_seconds > deadline_) return StopReason::wall_time;
   std::error_code ignored;
-  if (looks_at_files && std::filesystem::remove(stop_file_, ignored)) return StopReason::stop_file;
+  if (looks_at_files && std::filesystem::exists(stop_file_, ignored)) {
+    std::filesystem::remove(stop_file_, ignored);
+    return StopReason::stop_file;
+  }
   return StopReason::none;
 }
 

@@ -110,11 +110,12 @@ void Trainer<T>::update(StepResult& r) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   r.grad_norm = optim::global_norm<M>(device_, grid_.model(), owned_, p.gradient);
   r.learning_rate = learning_rate_(counters_.step);
-  r.updated = std::isfinite(r.loss) && std::isfinite(r.grad_norm);
+  const double clip = optim::clip_factor(r.grad_norm, config_.optimizer.clip_grad_norm);
+  const auto largest_square = static_cast<M>(clip * r.grad_norm * clip * r.grad_norm);  // Adam squares
+  r.updated = std::isfinite(r.loss) && std::isfinite(largest_square);
   if (r.updated) {
     const Region region(device_.timers(), "optimizer");
-    state_.optimizer.update(device_, p.master, p.gradient, r.learning_rate,
-                            optim::clip_factor(r.grad_norm, config_.optimizer.clip_grad_norm));
+    state_.optimizer.update(device_, p.master, p.gradient, r.learning_rate, clip);
     state_.model.refresh_compute_weights();
     skipped_in_a_row_ = 0;
     return;

@@ -28,7 +28,7 @@ Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op,
 class [[nodiscard]] Request {
  public:
   Request() = default;  // complete
-  ~Request();
+  ~Request() noexcept(false);
   Request(Request&& other) noexcept;
   Request& operator=(Request&& other) noexcept;
 

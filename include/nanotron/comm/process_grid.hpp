@@ -44,7 +44,7 @@ class ProcessGrid {
   int cp_rank() const { return coordinate_.cp; }
   int tp_rank() const { return coordinate_.tp; }
 
-  Group& world() { return world_; }
+  Group& world() { return world_; }  // for values of the host, as is model(): no memory to stage bulk data
   Group& dp() { return dp_; }        // same (pp, cp, tp): replicas, gradients are summed here
   Group& tp() { return tp_; }        // same (dp, pp, cp): shards of one layer
   Group& model() { return model_; }  // same dp: one whole model, pp x cp x tp ranks

@@ -1,7 +1,6 @@
 #pragma once
 
-// Reasons to stop before the last step: a signal (SIGTERM, SIGINT, SIGUSR1, SIGUSR2, as schedulers send
-// before they kill), the wall-time limit of the deck, a file named STOP in the run directory.
+// Reasons to stop before the last step: a signal (base/stop_signals.hpp), the wall-time limit of the deck, a file named STOP in the run directory.
 
 #include <filesystem>
 #include <string>
@@ -16,11 +15,8 @@ std::string describe(StopReason reason);
 
 class StopConditions {
  public:
-  // Installs the signal handlers. start: wall_seconds() at the start of the program.
+  // start: wall_seconds() at the start of the program.
   StopConditions(const deck::RunConfig& run, double start);
-  ~StopConditions();  // puts the former handlers back
-  StopConditions(const StopConditions&) = delete;
-  StopConditions& operator=(const StopConditions&) = delete;
 
   // What any rank has seen. Collective; the same on every rank. next_seconds: how long the next step and
   // the checkpoint behind it will take, so that both still fit. Rank 0 looks for the STOP file and

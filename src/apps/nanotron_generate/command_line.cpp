@@ -1,5 +1,8 @@
 #include "nanotron_generate/command_line.hpp"
 
+#include <cmath>
+
+#include "nanotron/base/error.hpp"
 #include "shared/command_line.hpp"
 
 namespace nanotron::apps {
@@ -13,6 +16,9 @@ constexpr const char* description =
     "is drawn.\nText goes to stdout, speed to stderr. Exit codes: 78 the command line is wrong; 65 "
     "checkpoint "
     "or token file damaged;\n70 the numbers are not finite; 71 the system failed.";
+
+constexpr int most_tokens = 10'000'000;
+constexpr int most_samples = 100'000;
 
 void add_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--checkpoint", o.checkpoint,
@@ -29,17 +35,17 @@ void add_options(CLI::App& app, GenerateOptions& o) {
       ->excludes(prompt);
   app.add_option("--max-new-tokens", o.new_tokens,
                  "at most so many (default: what fits, up to 256)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, most_tokens));
   app.add_option(
          "--context", o.context,
          "most tokens of prompt and continuation together (default: the length of the sequences in "
          "training, where the checkpoint knows it)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, most_tokens));
   app.add_option("--samples", o.samples, "continuations to draw")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, most_samples))
       ->capture_default_str();
   app.add_option("--temperature", o.sampling.temperature, "0: always the likeliest token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_option("--top-k", o.sampling.top_k, "draw from the k likeliest tokens; 0: from all")
       ->check(CLI::NonNegativeNumber)
@@ -64,6 +70,10 @@ std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, boo
   CLI::App app(description, "nanotron_generate");
   add_options(app, options);
   if (!parse(app, argc, argv, speaks)) return std::nullopt;
+  if (std::isnan(options.sampling.temperature) || std::isnan(options.sampling.top_p)) {
+    fail(ExitCode::deck_error, {.what = "--temperature and --top-p must be numbers",
+                                .change = "see nanotron_generate --help"});
+  }
   return options;
 }
 

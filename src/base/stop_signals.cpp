@@ -1,0 +1,31 @@
+#include "nanotron/base/stop_signals.hpp"
+
+#include <csignal>
+
+namespace nanotron {
+namespace {
+
+bool came = false;
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&set, number);
+  return set;
+}
+
+}  // namespace
+
+void hold_stop_signals() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+bool stop_signal_came() {
+  const sigset_t set = stop_signals();
+  const timespec at_once{};
+  while (sigtimedwait(&set, nullptr, &at_once) > 0) came = true;
+  return came;
+}
+
+}  // namespace nanotron
