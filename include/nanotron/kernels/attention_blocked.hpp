@@ -8,7 +8,7 @@
 
 namespace nanotron::kernels::blocked {
 
-// As in attention.hpp.
+/// As in attention.hpp.
 template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,

@@ -11,18 +11,18 @@
 
 namespace nanotron::kernels {
 
-// cosine, sine (max_positions, head_dim / 2), overwritten; angles are computed in fp64 and rounded
-// once. M is double or float.
+/// cosine, sine (max_positions, head_dim / 2), overwritten; angles are computed in fp64 and rounded
+/// once. M is double or float.
 template <class M>
 void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine);
 
-// x (tokens, heads * head_dim) in place; row t is at positions(t), which is below max_positions.
-// head_dim = 2 * cosine.extent(1); x.columns is a multiple of it.
+/// x (tokens, heads * head_dim) in place; row t is at positions(t), which is below max_positions.
+/// head_dim = 2 * cosine.extent(1); x.columns is a multiple of it.
 template <class T>
 void rotary_forward(Device& device, MatrixRef<T> x, Vector<const std::int32_t> positions,
                     Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine);
 
-// The inverse rotation, in place on the gradient.
+/// The inverse rotation, in place on the gradient.
 template <class T>
 void rotary_backward(Device& device, MatrixRef<T> dx, Vector<const std::int32_t> positions,
                      Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine);

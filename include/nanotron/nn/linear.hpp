@@ -17,7 +17,7 @@
 
 namespace nanotron::nn {
 
-// A weight with its gradient; the bias views are empty where there is none.
+/// A weight with its gradient; the bias views are empty where there is none.
 template <class T>
 struct LinearWeights {
   using M = master_t<T>;
@@ -40,8 +40,8 @@ class ColumnParallelLinear {
     if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);
   }
 
-  // Overwrites dx and begins its sum over the group: dx may be read after the request's wait(). The weight
-  // gradient is computed meanwhile.
+  /// Overwrites dx and begins its sum over the group: dx may be read after the request's wait(). The weight
+  /// gradient is computed meanwhile.
   [[nodiscard]] comm::Request start_backward_input(Device& device, Matrix<const T> dy,
                                                    Matrix<T> dx) const {
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, dy, w_.weight, 0.0,

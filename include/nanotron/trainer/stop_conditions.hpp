@@ -16,15 +16,15 @@ std::string describe(StopReason reason);
 
 class StopConditions {
  public:
-  // Installs the signal handlers. start: wall_seconds() at the start of the program.
+  /// Installs the signal handlers. start: wall_seconds() at the start of the program.
   StopConditions(const deck::RunConfig& run, double start);
   ~StopConditions();  // puts the former handlers back
   StopConditions(const StopConditions&) = delete;
   StopConditions& operator=(const StopConditions&) = delete;
 
-  // What any rank has seen. Collective; the same on every rank. next_seconds: how long the next step and
-  // the checkpoint behind it will take, so that both still fit. Rank 0 looks for the STOP file and
-  // removes it.
+  /// What any rank has seen. Collective; the same on every rank. next_seconds: how long the next step and
+  /// the checkpoint behind it will take, so that both still fit. Rank 0 looks for the STOP file and
+  /// removes it.
   StopReason check(comm::Group& world, double next_seconds);
 
  private:
