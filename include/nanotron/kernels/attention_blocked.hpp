@@ -14,6 +14,7 @@ void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
                        Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
+/// Inputs and results of the backward, as in attention.hpp.
 template <class T>
 struct BackwardTensors {
   MatrixRef<const T> q, k, v, out, dout;

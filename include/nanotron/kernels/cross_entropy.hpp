@@ -3,13 +3,14 @@
 // Cross-entropy over a vocabulary cut over ranks, in place, without a second copy of the logits.
 // With l the logits of a row and t its target:
 //
-//   loss = log(sum_j exp(l_j - max)) + max - l_t        dl_j = scale (exp(l_j - max) / sum - [j =
-//   t])
+//   loss = log(sum_j exp(l_j - max)) + max - l_t
+//   dl_j = scale (exp(l_j - max) / sum - [j = t])
 //
 // Order of calls: local_max; all-reduce max (maximum); local_sum; all-reduce sum and target_logit
-// (sum); loss; gradient. Rows with a negative target are ignored: loss 0, gradient 0. logits (rows,
-// local vocabulary); its columns are the ids vocab_begin, vocab_begin + 1, ... ; targets are global
-// ids. A rank may hold no column.
+// (sum); loss; gradient. Rows with a negative target are ignored: loss 0, gradient 0.
+//
+// logits (rows, local vocabulary): its columns are the ids vocab_begin, vocab_begin + 1, ...; a rank
+// may hold no column. Targets are global ids.
 
 #include <cstdint>
 

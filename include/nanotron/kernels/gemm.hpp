@@ -29,8 +29,8 @@ template <class T, class C>
 void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
           MatrixRef<const T> b, double beta, MatrixRef<C> c);
 
-/// Bytes of product workspace that the product of this size profits from, whatever the operations
-/// are. The workspace of a device is the largest of its products.
+/// Bytes of product workspace that the product of op(A) (m, k) and op(B) (k, n) profits from. The
+/// workspace of a device is the largest of its products.
 template <class T>
 std::size_t gemm_workspace_bytes(index_t m, index_t n, index_t k);
 
@@ -47,8 +47,8 @@ template <class T, class C>
 void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b,
                   C* const* c, index_t count);
 
-/// What multiplies here, for provenance and benchmarks: "oneDNN AMX", "oneDNN AVX512_BF16",
-/// "OpenBLAS ...".
+/// What multiplies here, for logs and benchmarks: "BLAS" (fp64), "oneDNN" (fp32), for bf16 "AMX
+/// tiles", "oneDNN, bf16 instructions" or "oneDNN, widened to fp32"; on a GPU "cuBLASLt".
 template <class T>
 const char* gemm_library();
 

@@ -4,9 +4,8 @@
 // element; what carries it is chosen here:
 //
 //   host   one RangePolicy iteration a row (with an OpenMP backend a row stays on one core), and
-//   inside it
-//          plain loops that the compiler turns into vector instructions. MDRangePolicy was measured
-//          up to 4x slower than this and keeps loops from vectorising.
+//          inside it plain loops that the compiler turns into vector instructions. MDRangePolicy
+//          was measured up to 4x slower than this and keeps loops from vectorising.
 //   GPU    one team a row, its threads along the row, so that loads coalesce.
 //
 // Sums of a row run over a fixed number of lanes that are then folded in halves: the order is the
@@ -25,8 +24,8 @@ inline constexpr bool on_host = std::is_same_v<MemorySpace, Kokkos::HostSpace>;
 
 /// The loops within one row, on one core.
 struct HostRow {
-  static constexpr int lanes =
-      32;  // two to four registers of any vector width hide the add's latency
+  /// Two to four registers of any vector width hide the latency of the addition.
+  static constexpr int lanes = 32;
 
   /// f(i) for i < n, where no iteration reads what another one writes.
   template <class F>

@@ -1,8 +1,9 @@
 #pragma once
 
 // Rotary position embedding (Su et al., 2021) in the rotate-half convention of Llama: in a head of
-// width d the elements i and i + d/2 are one plane, turned by the angle p theta^(-2i/d) at position
-// p.
+// width d the elements i and i + d/2, i < d/2, are turned at position p by a = p theta^(-2i/d):
+//
+//   y_i = x_i cos a - x_(i+d/2) sin a      y_(i+d/2) = x_(i+d/2) cos a + x_i sin a
 
 #include <cstdint>
 

@@ -46,10 +46,10 @@ struct AttentionActivations {
 template <class T>
 struct AttentionWorkspace {
   using M = master_t<T>;
-  Matrix<T> dqkv;
-  Matrix<T> dout;
-  Vector<std::byte> tiles;
-  Vector<M> sums;  // for fixed-order sums over tokens
+  Matrix<T> dqkv;           // (tokens, q | k | v)
+  Matrix<T> dout;           // (tokens, q)
+  Vector<std::byte> tiles;  // kernels::attention_workspace_bytes
+  Vector<M> sums;           // for fixed-order sums over tokens
 };
 
 /// The tokens of a call: sequences of equal length, and the position of each token.

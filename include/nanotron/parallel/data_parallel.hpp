@@ -12,7 +12,7 @@
 namespace nanotron::parallel {
 
 struct BucketRule {
-  double megabytes = 25.0;  // of one bucket
+  double megabytes = 25.0;  // MiB of one bucket
   bool overlap = true;      // false: everything is sent by finish()
 };
 
