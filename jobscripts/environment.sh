@@ -3,7 +3,8 @@
 
 _root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
-# Debian's Python and its packages; the environment in build/venv adds tokenizers and safetensors.
+# Debian's Python and its packages; the environment in build/venv adds tokenizers (and safetensors for
+# the tests).
 if [ -z "${NANOTRON_PYTHON:-}" ]; then
   NANOTRON_PYTHON="$(command -v /usr/bin/python3 || command -v python3 || true)"
   if [ -x "$_root/build/venv/bin/python" ]; then NANOTRON_PYTHON="$_root/build/venv/bin/python"; fi

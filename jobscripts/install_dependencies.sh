@@ -105,22 +105,26 @@ install_packages() {
   }
 }
 
-# tokenizers and safetensors are not packaged by Debian; only the Hugging Face tools use them.
+# Not packaged by Debian: tokenizers, which only Hugging Face tokenizers and --train-bpe need, and
+# safetensors, which only the tests of nanotron_convert.py need.
 install_python_packages() {
+  local extra=(tokenizers)
+  if [ "$tests" = 1 ]; then extra+=(safetensors); fi
+  local names="${extra[*]}"
   local venv="$root/build/venv" base=/usr/bin/python3
   [ -x "$base" ] || base="$(command -v python3)"
   if [ -x "$venv/bin/python" ] &&
-    "$venv/bin/python" -c 'import numpy, h5py, tokenizers, safetensors' 2> /dev/null; then
+    "$venv/bin/python" -c "import numpy, h5py, ${names// /, }" 2> /dev/null; then
     return
   fi
-  say "making the Python environment build/venv (tokenizers, safetensors)"
+  say "making the Python environment build/venv ($names)"
   mkdir -p "$root/build"
   if ! { "$base" -m venv --system-site-packages "$venv" &&
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 \
-      --timeout 15 tokenizers safetensors; }
+      --timeout 15 "${extra[@]}"; }
   then
-    say "tokenizers and safetensors could not be installed by pip; training does not need them," \
-      "the tools for Hugging Face tokenizers and weights do" >&2
+    say "pip could not install: $names. Training does not need them; Hugging Face tokenizers" \
+      "(tokenizers) and the tests of nanotron_convert.py (safetensors) do" >&2
   fi
 }
 

@@ -22,6 +22,7 @@
 #   OPTIONS        options of nanotron_hpc, separated by blanks
 #   PROGRAM        the program (build/release/bin/nanotron_hpc)
 #   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh)
+#   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left
 #   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (50)
 set -uo pipefail
 
@@ -48,8 +49,13 @@ if [[ "$asked" =~ ^([0-9]+):([0-9]+):([0-9]+)$ ]]; then
   left=$((10#${BASH_REMATCH[1]} * 3600 + 10#${BASH_REMATCH[2]} * 60 + 10#${BASH_REMATCH[3]} - SECONDS))
 fi
 limit=()
-# run%wall_time_margin (60 s unless the deck says more) has to hold one step and one checkpoint.
-if [ -n "$left" ]; then limit=(--set "run.wall_time_limit=$left"); fi
+if [ -n "$left" ]; then
+  # The program counts from its own start. 1, not 0, which would be no limit.
+  left=$((left - ${LAUNCH_SECONDS:-30}))
+  if [ "$left" -lt 1 ]; then left=1; fi
+  # run%wall_time_margin (60 s unless the deck says more) has to hold one step and one checkpoint.
+  limit=(--set "run.wall_time_limit=$left")
+fi
 echo "job $PBS_JOBID, restart $restarts: ${left:-no limit of} seconds left"
 
 ranks="$(wc -l < "$PBS_NODEFILE")"

@@ -10,7 +10,7 @@
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=64
 #SBATCH --cpus-per-task=1
-#SBATCH --hint=nomultithread
+#SBATCH --threads-per-core=1
 #
 # GPU nodes: one rank per GPU, instead of the four lines above.
 ##SBATCH --nodes=2
@@ -22,13 +22,16 @@
 #
 #   sbatch jobscripts/slurm.sh input.deck [<option of nanotron_hpc>...]
 #
-# It stops in time for a last checkpoint and puts itself into the queue again. Twice secured: the
-# program is told the time that is left (run%wall_time_limit), and Slurm sends it SIGUSR1 300 s before
-# the end. Without "B:" in --signal the signal goes to the steps of srun, which is where it is wanted.
+# It stops in time for a last checkpoint and puts itself into the queue again. Slurm sends the program
+# SIGUSR1 300 s before the end: these have to hold one step and one checkpoint, so give more in --signal
+# when they take longer. The program also knows the time that is left (run%wall_time_limit), should the
+# signal not arrive or run%wall_time_margin be longer. Without "B:" in --signal the signal goes to the
+# steps of srun, which is where it is wanted.
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc)
 #   MPI_TYPE       how srun starts MPI (pmix); see srun --mpi=list
 #   MAX_RESTARTS   give up after so many requeues (50)
+#   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left
 set -uo pipefail
 
 if [ $# -lt 1 ]; then
@@ -43,8 +46,8 @@ max_restarts="${MAX_RESTARTS:-50}"
 # The modules the program was built with belong here:
 # module load gcc openmpi hdf5-parallel
 
-# A rank per core: more threads would only share its core. For ranks with several cores each, give
-# --cpus-per-task and the BLAS will use them.
+# A thread for each core of a rank: with --cpus-per-task above 1 products use several. Ranks on GPUs
+# run one.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"
 export OPENBLAS_NUM_THREADS="$OMP_NUM_THREADS"
 if [ -n "${SLURM_GPUS_ON_NODE:-}" ]; then export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1; fi
@@ -65,12 +68,18 @@ seconds_of() {
 
 limit=()
 left="$(seconds_of "$(squeue -h -j "$SLURM_JOB_ID" -o %L)")"
-# run%wall_time_margin (60 s unless the deck says more) has to hold one step and one checkpoint.
-if [ -n "$left" ]; then limit=(--set "run.wall_time_limit=$left"); fi
+if [ -n "$left" ]; then
+  # The program counts from its own start. 1, not 0, which would be no limit.
+  left=$((left - ${LAUNCH_SECONDS:-30}))
+  if [ "$left" -lt 1 ]; then left=1; fi
+  limit=(--set "run.wall_time_limit=$left")
+fi
 echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds left"
 
-# A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1.
-srun --mpi="${MPI_TYPE:-pmix}" --kill-on-bad-exit=1 --cpu-bind=cores \
+# A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1. Since Slurm
+# 22.05 srun does not inherit --cpus-per-task, and --cpu-bind=cores would leave a rank one core.
+srun --mpi="${MPI_TYPE:-pmix}" --kill-on-bad-exit=1 \
+  --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind=cores \
   "$program" ${limit[@]+"${limit[@]}"} "${@:2}" "$1"
 status=$?
 

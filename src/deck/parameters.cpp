@@ -161,7 +161,7 @@ std::vector<Parameter> model_rows() {
 std::vector<Parameter> parallel_rows() {
   return {
     KEY(parallel, dp).at_least(0).at_most(1e6).in("ranks").says("Data-parallel degree; 0: what the number of ranks leaves."),
-    KEY(parallel, tp).at_least(0).at_most(1e6).in("ranks").says("Tensor-parallel degree, at most num_attention_heads; 0: what the number of ranks leaves."),
+    KEY(parallel, tp).at_least(0).at_most(1e6).in("ranks").says("Tensor-parallel degree, at most num_attention_heads, intermediate_size and vocab_size; 0: what the number of ranks leaves."),
     KEY(parallel, pp).at_least(0).at_most(1e6).in("ranks").says("Pipeline-parallel degree; only 1 in this version."),
     KEY(parallel, cp).at_least(0).at_most(1e6).in("ranks").says("Context-parallel degree; only 1 in this version."),
     KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a part of dp; only 1 in this version."),
@@ -169,7 +169,7 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, tp_mode).says("How tensor-parallel partial sums are combined; only 'all_reduce' in this version."),
     KEY(parallel, zero_stage).at_least(0).at_most(3).says("What is sharded over dp: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters; only 0 in this version."),
     KEY(parallel, backend).says("Library of the collectives; 'auto': NCCL on GPUs of their own, MPI otherwise."),
-    KEY(parallel, bucket_mb).above(0).at_most(1e6).in("MB").says("Size of a bucket of gradients in the data-parallel all-reduce."),
+    KEY(parallel, bucket_mb).above(0).at_most(1e6).in("MiB").says("Size of a bucket of gradients in the data-parallel all-reduce."),
     KEY(parallel, overlap).says("Whether the data-parallel all-reduce starts while backward still runs."),
     KEY(parallel, recompute).says("What backward computes again instead of keeping: nothing, the cheap parts of a layer, or whole layers."),
   };
@@ -190,9 +190,9 @@ std::vector<Parameter> optimizer_rows() {
 std::vector<Parameter> schedule_rows() {
   return {
     KEY(schedule, kind).says("How the learning rate goes on after the warm-up."),
-    KEY(schedule, warmup_steps).at_least(0).at_most(1e12).in("steps").says("Steps in which the rate rises linearly from 0."),
+    KEY(schedule, warmup_steps).at_least(0).at_most(1e12).in("steps").says("Steps in which the rate rises linearly, from learning_rate / warmup_steps to learning_rate."),
     KEY(schedule, decay_steps).at_least(0).at_most(1e12).in("steps").says("Steps of the decay; 0: all after the warm-up, for 'wsd' the last tenth of the run."),
-    KEY(schedule, min_lr_ratio).at_least(0).at_most(1).says("The lowest rate over the highest."),
+    KEY(schedule, min_lr_ratio).at_least(0).at_most(1).says("The lowest rate over the highest; nothing for 'constant' and 'inverse-sqrt'."),
     KEY(schedule, decay_shape).says("Shape of the decay of 'wsd'."),
   };
 }
@@ -206,7 +206,7 @@ std::vector<Parameter> data_rows() {
     KEY(data, shuffle).says("Order of the sequences: as in the file, or a permutation of the whole file anew for each epoch."),
     KEY(data, validation_path).says("Token file of the validation data; empty: see validation_fraction."),
     KEY(data, validation_fraction).at_least(0).below(1).says("Part at the end of the training file that is kept for validation."),
-    KEY(data, validation_every).at_least(0).at_most(1e12).in("steps").says("Steps from one validation to the next; 0: none."),
+    KEY(data, validation_every).at_least(0).at_most(1e12).in("steps").says("Steps from one validation to the next, besides the one after the last step; 0: only that one."),
     KEY(data, validation_batches).at_least(1).at_most(1e9).in("batches").says("Batches of global_batch_size sequences in one validation."),
   };
 }

@@ -26,8 +26,8 @@ namespace nanotron::kernels::amx {
 namespace {
 
 constexpr index_t block = 2 * tile_extent;  // rows and columns of one register block
-constexpr index_t packed_a_elements = index_t{256}
-                                      << 10;  // 512 KiB, a quarter of the second-level cache
+// 512 KiB, a quarter of the second-level cache.
+constexpr index_t packed_a_elements = index_t{256} << 10;
 constexpr index_t least_rows = 64;
 
 index_t rows_per_block(index_t k) {

@@ -12,13 +12,12 @@
 
 // Which library multiplies what, as measured on one Sapphire Rapids core for a model of width 512:
 //   fp64  BLAS
-//   fp32  oneDNN: it knows this processor where an older OpenBLAS falls back to AVX2 kernels (115
-//   against
-//         70 GFLOP/s). A^T B goes through its matmul, which transposes A first, the rest through
-//         its sgemm.
-//   bf16  oneDNN's matmul with B packed, where the processor has bf16 instructions; elsewhere the
-//   operands
-//         are widened and multiplied in fp32.
+//   fp32  oneDNN: it knows this processor where an older OpenBLAS falls back to AVX2 kernels
+//         (115 against 70 GFLOP/s). A^T B goes through its matmul, which transposes A first, the
+//         rest through its sgemm.
+//   bf16  tiles of our own on an AMX processor with one thread a rank (gemm_amx.cpp); otherwise
+//         oneDNN's matmul with B packed, where the processor has bf16 instructions; elsewhere the
+//         operands are widened and multiplied in fp32.
 
 namespace nanotron::kernels {
 namespace detail {
@@ -26,8 +25,8 @@ namespace {
 
 using Type = dnnl::memory::data_type;
 
-constexpr std::size_t scratch_allowance = std::size_t{4}
-                                          << 20;  // what oneDNN's matmul asks for at most
+// What oneDNN's matmul asks for at most.
+constexpr std::size_t scratch_allowance = std::size_t{4} << 20;
 constexpr std::size_t alignment = 256;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }

@@ -13,15 +13,6 @@ Vector<T> flat(const Matrix<T>& m) {
 
 }  // namespace
 
-template <class T>
-void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
-                              const LayerActivations<T>& act, const Workspace<T>& work,
-                              Matrix<T> x_out) const {
-  kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
-  attention_.forward(device, batch, act.input_norm, act.attention, work.attention, act.middle);
-  feed_forward(device, x, act, x_out);
-}
-
 // act.middle holds attention's output on entry and x_mid on return.
 template <class T>
 void DecoderLayer<T>::feed_forward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
@@ -32,6 +23,31 @@ void DecoderLayer<T>::feed_forward(Device& device, Matrix<const T> x, const Laye
   kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
 }
 
+//   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
+template <class T>
+void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+                              const LayerActivations<T>& act, const Workspace<T>& work,
+                              Matrix<T> x_out) const {
+  kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
+  attention_.forward(device, batch, act.input_norm, act.attention, work.attention, act.middle);
+  feed_forward(device, x, act, x_out);
+}
+
+// With dx the gradient of x_out on entry, dn that of a norm's output:
+//   dn = mlp backward of dx               dx += norm backward of dn: the gradient of x_mid
+//   dn = attention backward of dx         dx += norm backward of dn: the gradient of x
+template <class T>
+void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+                               const LayerActivations<T>& act, const Workspace<T>& work) const {
+  mlp_.backward(device, act.middle_norm, work.dx, act.mlp, work.dhidden, work.dn).wait();
+  kernels::rms_norm_backward<T>(device, work.dn, act.middle, middle_norm_.weight, act.middle_rstd,
+                                work.dx, middle_norm_.gradient, work.sums);
+  attention_.backward(device, batch, act.input_norm, work.dx, act.attention, work.attention, work.dn)
+      .wait();
+  kernels::rms_norm_backward<T>(device, work.dn, x, input_norm_.weight, act.input_rstd, work.dx,
+                                input_norm_.gradient, work.sums);
+}
+
 template <class T>
 void DecoderLayer<T>::recompute_cheap(Device& device, Matrix<const T> x,
                                       const LayerActivations<T>& act) const {
@@ -39,20 +55,6 @@ void DecoderLayer<T>::recompute_cheap(Device& device, Matrix<const T> x,
   kernels::rms_norm_forward<T>(device, act.middle, middle_norm_.weight, eps_, act.middle_norm,
                                act.middle_rstd);
   mlp_.recompute_hidden(device, act.mlp);
-}
-
-template <class T>
-void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
-                               const LayerActivations<T>& act, const Workspace<T>& work) const {
-  // dx += dnorm(dn2),  dn2 = dmlp(dx)
-  mlp_.backward(device, act.middle_norm, work.dx, act.mlp, work.dhidden, work.dn).wait();
-  kernels::rms_norm_backward<T>(device, work.dn, act.middle, middle_norm_.weight, act.middle_rstd,
-                                work.dx, middle_norm_.gradient, work.sums);
-  // dx += dnorm(dn1),  dn1 = dattention(dx)
-  attention_.backward(device, batch, act.input_norm, work.dx, act.attention, work.attention, work.dn)
-      .wait();
-  kernels::rms_norm_backward<T>(device, work.dn, x, input_norm_.weight, act.input_rstd, work.dx,
-                                input_norm_.gradient, work.sums);
 }
 
 template <class T>

@@ -60,6 +60,8 @@ void Attention<T>::project(Device& device, const TokenBatch& batch, Matrix<const
   kernels::rotary_forward<T>(device, key, batch.positions, geometry_.cosine, geometry_.sine);
 }
 
+//   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
+//   a = attention(q, k, v)          y = a Wo^T, summed over the group
 template <class T>
 void Attention<T>::forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
                            const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
@@ -71,6 +73,11 @@ void Attention<T>::forward(Device& device, const TokenBatch& batch, Matrix<const
   out_.forward(device, act.out, y);
 }
 
+//   dWo += dy^T a                   da = dy Wo
+//   dq, dk, dv = attention backward of da (kernels/attention.hpp)
+//   dq, dk <- norm backward of the inverse rotation of dq, dk
+//   dn = [dq | dk | dv] Wqkv, summed over the group
+//   dWqkv += [dq | dk | dv]^T n     db += sum over tokens of [dq | dk | dv]
 template <class T>
 comm::Request Attention<T>::backward(Device& device, const TokenBatch& batch, Matrix<const T> n,
                                      Matrix<const T> dy, const AttentionActivations<T>& act,

@@ -5,6 +5,12 @@
 namespace nanotron::nn {
 
 template <class T>
+void Mlp<T>::recompute_hidden(Device& device, const MlpActivations<T>& act) const {
+  kernels::swiglu_forward<T>(device, act.gate_up, act.hidden);
+}
+
+//   gate | up = n Wgu^T      h = silu(gate) up      y = h Wd^T, summed over the group
+template <class T>
 void Mlp<T>::forward(Device& device, Matrix<const T> n, const MlpActivations<T>& act,
                      Matrix<T> y) const {
   gate_up_.forward(device, n, act.gate_up);
@@ -12,11 +18,9 @@ void Mlp<T>::forward(Device& device, Matrix<const T> n, const MlpActivations<T>&
   down_.forward(device, act.hidden, y);
 }
 
-template <class T>
-void Mlp<T>::recompute_hidden(Device& device, const MlpActivations<T>& act) const {
-  kernels::swiglu_forward<T>(device, act.gate_up, act.hidden);
-}
-
+//   dWd += dy^T h            dh = dy Wd
+//   dgate, dup = swiglu backward of dh (kernels/swiglu.hpp), in the place of gate, up
+//   dn = [dgate | dup] Wgu, summed over the group      dWgu += [dgate | dup]^T n
 template <class T>
 comm::Request Mlp<T>::backward(Device& device, Matrix<const T> n, Matrix<const T> dy,
                                const MlpActivations<T>& act, Matrix<T> dhidden, Matrix<T> dn) const {

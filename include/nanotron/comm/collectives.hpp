@@ -6,8 +6,9 @@
 // (all_gather and reduce_scatter copy, unless send and recv are the same).
 //
 // On a GPU each is ordered after what is queued on `stream`, and work queued there afterwards sees the
-// result; on the host the result is there on return. bf16 sums are accumulated in float and rounded once
-// per transfer path (once in all on a node). Errors of the libraries throw Error(system_error).
+// result; on the host the result is there on return. On one node a bf16 sum is accumulated in float and
+// rounded once; MPI between nodes and NCCL may round partial sums too. Errors of the libraries throw
+// Error(system_error).
 
 #include <cstddef>
 #include <cstdint>

@@ -53,7 +53,7 @@ struct Traffic {
   double seconds = 0.0;
 };
 
-class Channel;  // src/comm/channel.hpp: one implementation per transport
+class Channel;  // comm/channel.hpp: one implementation per transport
 
 /// Owns a communicator and what its transport needs (NCCL communicator, staging memory), taken when the
 /// group is made. Making it is collective; every rank calls the same collectives in the same order. May be

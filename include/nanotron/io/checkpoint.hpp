@@ -21,13 +21,12 @@ inline constexpr const char* checkpoint_file_name = "checkpoint.h5";
 inline constexpr const char* manifest_file_name = "manifest.json";
 
 /// One logical tensor and the part of it this rank holds in host memory. Element (i0, i1, ...) of
-/// the part is data[i0*stride[0] + i1*stride[1] + ...]. Row-major: the last stride is 1, and for
-/// three dimensions stride[0] is a multiple of stride[1] or the rows are packed (stride[1] ==
-/// extent[2]).
+/// the part is data[i0*stride[0] + i1*stride[1] + ...]. Row-major: the last stride is 1; for three
+/// dimensions stride[0] is a multiple of stride[1], or rows are packed (stride[1] == extent[2]).
 struct StateTensor {
   std::string name;  // below /parameters: "model/layers/mlp/up_proj/weight"
-  std::vector<index_t>
-      global_shape;             // (layers, rows, columns), (layers, n), (rows, columns) or (n)
+  /// (layers, rows, columns), (layers, n), (rows, columns) or (n).
+  std::vector<index_t> global_shape;
   std::vector<index_t> offset;  // of this rank's part
   std::vector<index_t> extent;  // any 0: this rank writes or reads nothing of it
   void* data = nullptr;         // float or double, by the `master` type of the call
@@ -40,8 +39,8 @@ struct CheckpointState {
   std::int64_t tokens_seen = 0;    // target tokens
   std::int64_t sample_cursor = 0;  // the next global sample index
   std::int64_t seed = 0;
-  std::int64_t adam_step =
-      0;  // updates the moments have seen: differs from step after skipped ones
+  /// Updates the moments have seen: differs from step after skipped ones.
+  std::int64_t adam_step = 0;
 };
 
 /// Everything one checkpoint is made of, as the writer needs it. The same tensors in the same order

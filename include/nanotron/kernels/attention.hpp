@@ -19,9 +19,9 @@
 
 namespace nanotron::kernels {
 
-// Query i of a sequence attends to its keys 0 .. key_length - query_length + i, so that
-// query_length < key_length serves a cache of earlier keys. Needs key_length >= query_length, 1 <=
-// head_dim <= 256.
+/// Query i of a sequence attends to its keys 0 .. key_length - query_length + i, so that
+/// query_length < key_length serves a cache of earlier keys. Needs key_length >= query_length and
+/// 1 <= head_dim <= 256.
 struct AttentionShape {
   index_t batch = 0;         // sequences
   index_t query_length = 0;  // tokens of one sequence in q, out
@@ -40,23 +40,24 @@ struct AttentionShape {
   NANOTRON_FUNCTION index_t key_row_stride() const { return key_rows > 0 ? key_rows : key_length; }
 };
 
-// q, out (batch * query_length, query_heads * head_dim); k, v (batch * key_length, key_heads *
-// head_dim), each with its own leading dimension, so that all may be columns of one fused buffer.
-// out and lse (batch * query_heads * query_length) are overwritten. out may alias q.
+/// q, out (batch * query_length, query_heads * head_dim) and k, v (batch * key_length, key_heads *
+/// head_dim), each with its own leading dimension, so that all may be columns of one fused buffer.
+/// out and lse (batch * query_heads * query_length) are overwritten; out may alias q. workspace has
+/// attention_workspace_bytes(shape) or more, and is overwritten.
 template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
                        Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
-// dq, dk, dv are overwritten; gradients of a key head are summed over its query heads here, in
-// order.
+/// dq, dk, dv are overwritten; gradients of a key head are summed over its query heads here, in
+/// order. workspace as above.
 template <class T>
 void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                         MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<const T> out,
                         MatrixRef<const T> dout, Vector<const master_t<T>> lse, MatrixRef<T> dq,
                         MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace);
 
-// Bytes that either of the two needs.
+/// Bytes of workspace that is enough for either of the two.
 template <class T>
 std::size_t attention_workspace_bytes(const AttentionShape& shape);
 

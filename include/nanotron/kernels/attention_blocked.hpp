@@ -8,12 +8,13 @@
 
 namespace nanotron::kernels::blocked {
 
-// As in attention.hpp.
+/// As in attention.hpp.
 template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
                        Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
+/// Inputs and results of the backward, as in attention.hpp.
 template <class T>
 struct BackwardTensors {
   MatrixRef<const T> q, k, v, out, dout;

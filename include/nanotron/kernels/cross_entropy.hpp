@@ -3,13 +3,14 @@
 // Cross-entropy over a vocabulary cut over ranks, in place, without a second copy of the logits.
 // With l the logits of a row and t its target:
 //
-//   loss = log(sum_j exp(l_j - max)) + max - l_t        dl_j = scale (exp(l_j - max) / sum - [j =
-//   t])
+//   loss = log(sum_j exp(l_j - max)) + max - l_t
+//   dl_j = scale (exp(l_j - max) / sum - [j = t])
 //
 // Order of calls: local_max; all-reduce max (maximum); local_sum; all-reduce sum and target_logit
-// (sum); loss; gradient. Rows with a negative target are ignored: loss 0, gradient 0. logits (rows,
-// local vocabulary); its columns are the ids vocab_begin, vocab_begin + 1, ... ; targets are global
-// ids. A rank may hold no column.
+// (sum); loss; gradient. Rows with a negative target are ignored: loss 0, gradient 0.
+//
+// logits (rows, local vocabulary): its columns are the ids vocab_begin, vocab_begin + 1, ...; a rank
+// may hold no column. Targets are global ids.
 
 #include <cstdint>
 
@@ -18,25 +19,25 @@
 
 namespace nanotron::kernels {
 
-// max (rows) is overwritten; the lowest finite number where the rank holds no column.
+/// max (rows) is overwritten; the lowest finite number where the rank holds no column.
 template <class T>
 void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max);
 
-// sum(r) = sum_j exp(l_j - max(r)), target_logit(r) = l_t or 0 where t is not here. Both
-// overwritten.
+/// sum(r) = sum_j exp(l_j - max(r)), target_logit(r) = l_t or 0 where t is not here. Both
+/// overwritten.
 template <class T>
 void cross_entropy_local_sum(Device& device, Matrix<const T> logits,
                              Vector<const std::int32_t> targets, index_t vocab_begin,
                              Vector<const master_t<T>> max, Vector<master_t<T>> sum,
                              Vector<master_t<T>> target_logit);
 
-// loss_per_row(r) in fp64, overwritten. M is double or float.
+/// loss_per_row(r) in fp64, overwritten. M is double or float.
 template <class M>
 void cross_entropy_loss(Device& device, Vector<const M> max, Vector<const M> sum,
                         Vector<const M> target_logit, Vector<const std::int32_t> targets,
                         Vector<double> loss_per_row);
 
-// logits are overwritten by their gradient.
+/// logits are overwritten by their gradient.
 template <class T>
 void cross_entropy_gradient(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets,
                             index_t vocab_begin, Vector<const master_t<T>> max,

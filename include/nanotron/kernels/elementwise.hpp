@@ -9,39 +9,39 @@
 
 namespace nanotron::kernels {
 
-// x = value.
+/// x = value.
 template <class T>
 void fill(Device& device, Vector<T> x, double value);
 
-// y += x.
+/// y += x.
 template <class T>
 void add(Device& device, Vector<const T> x, Vector<T> y);
 
-// y += x, where y is of master type.
+/// y += x, where y is of master type.
 template <class T>
 void accumulate(Device& device, Vector<const T> x, Vector<master_t<T>> y);
 
-// x *= factor.
+/// x *= factor.
 template <class T>
 void scale(Device& device, Vector<T> x, double factor);
 
-// y(r, c) += bias(c).
+/// y(r, c) += bias(c).
 template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias);
 
-// dbias(c) += sum over rows of dy(r, c), in a fixed order; workspace has
-// bias_workspace_size(columns).
+/// dbias(c) += sum over rows of dy(r, c), in a fixed order; workspace has
+/// bias_workspace_size(columns).
 template <class T>
 void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
                    Vector<master_t<T>> workspace);
 index_t bias_workspace_size(index_t columns);
 
-// Sum of x^2 in fp64 and in a fixed order, on the host when it returns. M is double or float.
+/// Sum of x^2 in fp64 and in a fixed order, on the host when it returns. M is double or float.
 template <class M>
 double sum_of_squares(Device& device, Vector<const M> x);
 
-// How many elements are infinite or not a number, on the host when it returns. T is any scalar
-// type.
+/// How many elements are infinite or not a number, on the host when it returns. T is any scalar
+/// type.
 template <class T>
 std::int64_t count_nonfinite(Device& device, Vector<const T> x);
 

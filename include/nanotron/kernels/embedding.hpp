@@ -10,14 +10,14 @@
 
 namespace nanotron::kernels {
 
-// tokens (n), table (vocabulary.size(), hidden), out (n, hidden) overwritten: the token's row, or
-// zeros where another rank holds it. The sum over ranks is the embedding.
+/// tokens (n), table (vocabulary.size(), hidden), out (n, hidden) overwritten: the token's row, or
+/// zeros where another rank holds it. The sum over ranks is the embedding.
 template <class T>
 void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
                        Matrix<const T> table, Matrix<T> out);
 
-// dtable(tokens(i) - begin, :) += dout(i, :) for the local tokens; the rows of one token are added
-// in the order of i, on every kind of device.
+/// dtable(tokens(i) - begin, :) += dout(i, :) for the local tokens; the rows of one token are added
+/// in the order of i, on every kind of device.
 template <class T>
 void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
                         Matrix<const T> dout, Matrix<master_t<T>> dtable);

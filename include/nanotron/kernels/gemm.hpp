@@ -21,21 +21,21 @@ namespace nanotron::kernels {
 
 enum class Op { none, transpose };
 
-// (T, C) is (double, double), (float, float), (bf16, bf16) or (bf16, float); call it with both
-// named. Shapes that do not fit are an internal error (system_error). Any extent may be 0; with k =
-// 0, C = beta C. Memory for packed operands is device.product_workspace(): where that is too small
-// the product is done unpacked, slower and right.
+/// (T, C) is (double, double), (float, float), (bf16, bf16) or (bf16, float); call it with both
+/// named. Shapes that do not fit are an internal error (system_error). Any extent may be 0; with k =
+/// 0, C = beta C. Memory for packed operands is device.product_workspace(): where that is too small
+/// the product is done unpacked, slower and right.
 template <class T, class C>
 void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
           MatrixRef<const T> b, double beta, MatrixRef<C> c);
 
-// Bytes of product workspace that the product of this size profits from, whatever the operations
-// are. The workspace of a device is the largest of its products.
+/// Bytes of product workspace that the product of op(A) (m, k) and op(B) (k, n) profits from. The
+/// workspace of a device is the largest of its products.
 template <class T>
 std::size_t gemm_workspace_bytes(index_t m, index_t n, index_t k);
 
-// Many small products of one shape, where the arrays of pointers lie in MemorySpace too:
-//   C_i = alpha op(A_i) op(B_i) + beta C_i      i < count
+/// Many small products of one shape, where the arrays of pointers lie in MemorySpace too:
+///   C_i = alpha op(A_i) op(B_i) + beta C_i      i < count
 struct BatchedShape {
   Op op_a = Op::none, op_b = Op::none;
   index_t m = 0, n = 0, k = 0;
@@ -47,8 +47,8 @@ template <class T, class C>
 void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b,
                   C* const* c, index_t count);
 
-// What multiplies here, for provenance and benchmarks: "oneDNN AMX", "oneDNN AVX512_BF16",
-// "OpenBLAS ...".
+/// What multiplies here, for logs and benchmarks: "BLAS" (fp64), "oneDNN" (fp32), for bf16 "AMX
+/// tiles", "oneDNN, bf16 instructions" or "oneDNN, widened to fp32"; on a GPU "cuBLASLt".
 template <class T>
 const char* gemm_library();
 

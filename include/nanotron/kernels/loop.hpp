@@ -4,9 +4,8 @@
 // element; what carries it is chosen here:
 //
 //   host   one RangePolicy iteration a row (with an OpenMP backend a row stays on one core), and
-//   inside it
-//          plain loops that the compiler turns into vector instructions. MDRangePolicy was measured
-//          up to 4x slower than this and keeps loops from vectorising.
+//          inside it plain loops that the compiler turns into vector instructions. MDRangePolicy
+//          was measured up to 4x slower than this and keeps loops from vectorising.
 //   GPU    one team a row, its threads along the row, so that loads coalesce.
 //
 // Sums of a row run over a fixed number of lanes that are then folded in halves: the order is the
@@ -23,26 +22,26 @@ namespace nanotron::kernels {
 
 inline constexpr bool on_host = std::is_same_v<MemorySpace, Kokkos::HostSpace>;
 
-// The loops within one row, on one core.
+/// The loops within one row, on one core.
 struct HostRow {
-  static constexpr int lanes =
-      32;  // two to four registers of any vector width hide the add's latency
+  /// Two to four registers of any vector width hide the latency of the addition.
+  static constexpr int lanes = 32;
 
-  // f(i) for i < n, where no iteration reads what another one writes.
+  /// f(i) for i < n, where no iteration reads what another one writes.
   template <class F>
   void for_each(index_t n, F&& f) const {
 #pragma GCC ivdep
     for (index_t i = 0; i < n; ++i) f(i);
   }
-  // What was read before it is read before anything after it is written.
+  /// What was read before it is read before anything after it is written.
   void barrier() const {}
 
-  // Sum of f(i) in M, an M of zero for n = 0.
+  /// Sum of f(i) in M, an M of zero for n = 0.
   template <class M, class F>
   M sum(index_t n, F&& f) const {
     return fold<M>(n, M(0), f, [](M a, M b) { return a + b; });
   }
-  // Largest f(i), or `lowest`.
+  /// Largest f(i), or `lowest`.
   template <class M, class F>
   M max(index_t n, M lowest, F&& f) const {
     return fold<M>(n, lowest, f, [](M a, M b) { return a < b ? b : a; });
@@ -66,7 +65,7 @@ struct HostRow {
   }
 };
 
-// The loops within one row, by the threads of one team. Results of sums are known to all of them.
+/// The loops within one row, by the threads of one team. Results of sums are known to all of them.
 struct TeamRow {
   using Member = Kokkos::TeamPolicy<ExecutionSpace>::member_type;
   const Member& member;
@@ -101,15 +100,15 @@ struct TeamRow {
 
 using Row = std::conditional_t<on_host, HostRow, TeamRow>;
 
-// Kokkos takes labels as std::string, which allocates at every launch. F is the type of one closure, so it
-// stands for one label, which is made at its first launch and kept.
+/// Kokkos takes labels as std::string, which allocates at every launch. F is the type of one closure, so it
+/// stands for one label, which is made at its first launch and kept.
 template <class F>
 const std::string& kept_label(const char* label) {
   static const std::string kept(label);
   return kept;
 }
 
-// f(row, i) for i < rows. F takes (const Row&, index_t).
+/// f(row, i) for i < rows. F takes (const Row&, index_t).
 template <class F>
 void for_each_row(const Device& device, const char* label, index_t rows, const F& f) {
   if constexpr (on_host) {
@@ -124,7 +123,7 @@ void for_each_row(const Device& device, const char* label, index_t rows, const F
   }
 }
 
-// f(i) for i < n, where no iteration reads what another one writes.
+/// f(i) for i < n, where no iteration reads what another one writes.
 template <class F>
 void for_each_element(const Device& device, const char* label, index_t n, const F& f) {
   using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;

@@ -11,37 +11,37 @@
 
 namespace nanotron::kernels {
 
-// x, y (rows, columns); w (columns); rstd (rows), kept for the backward. y may alias x.
+/// x, y (rows, columns); w (columns); rstd (rows), kept for the backward. y may alias x.
 template <class T>
 void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps,
                       Matrix<T> y, Vector<master_t<T>> rstd);
 
-// sum_out = x + delta, rounded to T, and y is the norm of the rounded sum. sum_out may alias x or
-// delta.
+/// sum_out = x + delta, rounded to T, and y is the norm of the rounded sum. sum_out may alias x or
+/// delta.
 template <class T>
 void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta,
                           Matrix<T> sum_out, Vector<const master_t<T>> w, double eps, Matrix<T> y,
                           Vector<master_t<T>> rstd);
 
-// With g = dy w and xh = x rstd:
-//   dx += rstd (g - xh mean(g xh))          dw += sum over rows of dy xh
-// dx and dw are accumulated; rows of dw are summed in a fixed order through `workspace`.
+/// With g = dy w and xh = x rstd:
+///   dx += rstd (g - xh mean(g xh))          dw += sum over rows of dy xh
+/// dx and dw are accumulated; rows of dw are summed in a fixed order through `workspace`.
 template <class T>
 void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
                        Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace);
 
-// Elements of the workspace above and of head_rms_norm_backward (columns = head_dim there).
+/// Elements of the workspace above and of head_rms_norm_backward (columns = head_dim there).
 index_t rms_norm_workspace_size(index_t columns);
 
-// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim) with leading dimensions of
-// their own, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).
-// heads = rstd.extent(1). y may alias x.
+/// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim) with leading dimensions of
+/// their own, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).
+/// heads = rstd.extent(1). y may alias x.
 template <class T>
 void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,
                            double eps, MatrixRef<T> y, Matrix<master_t<T>> rstd);
 
-// dx is overwritten and may alias dy; dw is accumulated. x is the input of the forward.
+/// dx is overwritten and may alias dy; dw is accumulated. x is the input of the forward.
 template <class T>
 void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
                             Vector<const master_t<T>> w, Matrix<const master_t<T>> rstd,

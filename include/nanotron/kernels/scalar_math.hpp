@@ -10,9 +10,9 @@
 
 namespace nanotron::kernels {
 
-// exp(x) in fp32 to 2 units in the last place, over the whole range (subnormal results, infinity,
-// NaN). x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r (Cephes' expf, Moshier 1989), 2^n in two
-// factors.
+/// exp(x) in fp32 to 2 units in the last place, over the whole range (subnormal results, infinity,
+/// NaN). x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r (Cephes' expf, Moshier 1989), 2^n in two
+/// factors.
 NANOTRON_FUNCTION inline float exponential(float x) {
 #if defined(__CUDA_ARCH__)
   return ::expf(x);

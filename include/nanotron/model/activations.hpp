@@ -20,10 +20,10 @@
 
 namespace nanotron::model {
 
-// Inference takes neither gradients nor backward's workspace.
+/// Inference takes neither gradients nor backward's workspace.
 enum class Purpose { training, inference };
 
-// The sizes that memory depends on, local to this rank.
+/// The sizes that memory depends on, local to this rank.
 struct LocalSizes {
   index_t tokens = 0;     // of a micro-batch
   index_t hidden = 0;
@@ -50,11 +50,11 @@ struct LayerActivations {
   nn::MlpActivations<T> mlp;
 };
 
-// The same memory as if the micro-batch had only this many tokens.
+/// The same memory as if the micro-batch had only this many tokens.
 template <class T>
 LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens);
 
-// Overwritten by every layer.
+/// Overwritten by every layer.
 template <class T>
 struct Workspace {
   using M = master_t<T>;

@@ -24,18 +24,18 @@ class DecoderLayer {
                const NormWeights<T>& middle_norm, const nn::Mlp<T>& mlp, double norm_eps)
       : input_norm_(input_norm), attention_(attention), middle_norm_(middle_norm), mlp_(mlp), eps_(norm_eps) {}
 
-  // x -> x_out, both (tokens, hidden); fills act. Collective over the tensor-parallel group, as are all.
+  /// x -> x_out, both (tokens, hidden); fills act. Collective over the tensor-parallel group, as are all.
   void forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
 
-  // Fills again what 'selective' does not keep. No communication.
+  /// Fills again what 'selective' does not keep. No communication.
   void recompute_cheap(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
 
-  // work.dx: gradient of x_out on entry, of x on return. Weight gradients are accumulated.
+  /// work.dx: gradient of x_out on entry, of x on return. Weight gradients are accumulated.
   void backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                 const LayerActivations<T>& act, const Workspace<T>& work) const;
 
-  // Forward behind `past` cached tokens.
+  /// Forward behind `past` cached tokens.
   void forward_cached(Device& device, const nn::TokenBatch& batch, index_t past, Matrix<const T> x,
                       const LayerActivations<T>& act, const Workspace<T>& work,
                       const nn::KeyValueCache<T>& cache, Matrix<T> x_out) const;

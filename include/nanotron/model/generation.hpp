@@ -25,7 +25,7 @@ struct GenerationRequest {
   std::vector<std::int32_t> prompt;  // at least one token
   index_t new_tokens = 0;            // at most
   Sampling sampling;
-  std::optional<std::int32_t> eos;  // ends a sequence and is not part of it
+  std::optional<std::int32_t> eos{};  // ends a sequence and is not part of it
 };
 
 template <class T>
@@ -33,23 +33,23 @@ class Generator {
  public:
   using M = master_t<T>;
 
-  // Takes all its memory from the arena (planning or real). tp and device must outlive it. The
-  // weights are set through transformer().
+  /// Takes all its memory from the arena (planning or real). tp and device must outlive it. The
+  /// weights are set through transformer().
   Generator(const GenerationSetup& setup, comm::Group& tp, Device& device, Arena& arena);
 
   Transformer<T>& transformer() { return transformer_; }
 
-  // Forgets all tokens.
+  /// Forgets all tokens.
   void reset() { length_ = 0; }
-  // Tokens of a sequence so far.
+  /// Tokens of a sequence so far.
   index_t length() const { return length_; }
 
-  // Adds tokens (sequences x count) to the sequences and computes the logits behind the last of
-  // each: (sequences x vocabulary), valid until the next call. Error(deck_error) beyond the
-  // capacity. Collective.
+  /// Adds tokens (sequences x count) to the sequences and computes the logits behind the last of
+  /// each: (sequences x vocabulary), valid until the next call. Error(deck_error) beyond the
+  /// capacity. Collective.
   std::span<const double> extend(std::span<const std::int32_t> tokens);
 
-  // Sequence s is sample number s. The tokens behind the prompt, a list a sequence. Collective.
+  /// Sequence s is sample number s. The tokens behind the prompt, a list a sequence. Collective.
   std::vector<std::vector<std::int32_t>> generate(const GenerationRequest& request);
 
  private:

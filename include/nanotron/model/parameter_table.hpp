@@ -33,30 +33,30 @@ struct ParameterTable {
   index_t logical_parameters() const;  // of the whole model
 };
 
-// model must be resolved (heads, head_dim, vocab_size filled in). A pure function: no communication.
+/// model must be resolved (heads, head_dim, vocab_size filled in). A pure function: no communication.
 ParameterTable make_parameter_table(const deck::ModelConfig& model, int tp_size, int tp_rank);
 
-// A contiguous part of a flat buffer.
+/// A contiguous part of a flat buffer.
 struct FlatRange {
   index_t begin;
   index_t end;
 };
 
-// What this rank owns of the flat buffers, neighbours merged: the union over the tensor-parallel group holds
-// each logical element once.
+/// What this rank owns of the flat buffers, neighbours merged: the union over the tensor-parallel group holds
+/// each logical element once.
 std::vector<FlatRange> owned_ranges(const ParameterTable& table);
 
-// The whole of the flat buffers, cut where weight decay begins or ends to apply.
+/// The whole of the flat buffers, cut where weight decay begins or ends to apply.
 struct DecayRange {
   FlatRange range;
   bool decays;
 };
 std::vector<DecayRange> decay_ranges(const ParameterTable& table);
 
-// Overwrites the master weights with their initial values. An element depends on the seed, the tensor's name
-// and its index in the logical tensor alone, so every grid starts from the same weights. Normal values are
-// rounded to float in every precision. Projections back into the residual stream are scaled by
-// 1 / sqrt(2 layers) (Shoeybi et al. 2019, section 4).
+/// Overwrites the master weights with their initial values. An element depends on the seed, the tensor's name
+/// and its index in the logical tensor alone, so every grid starts from the same weights. Normal values are
+/// rounded to float in every precision. Projections back into the residual stream are scaled by
+/// 1 / sqrt(2 layers) (Shoeybi et al. 2019, section 4).
 template <class M>
 void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master);
 

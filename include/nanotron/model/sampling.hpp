@@ -11,7 +11,7 @@
 
 namespace nanotron::model {
 
-// temperature, then top-k, then top-p, each on what the one before has left.
+/// temperature, then top-k, then top-p, each on what the one before has left.
 struct Sampling {
   double temperature = 1.0;  // logits are divided by it; 0: always the likeliest token
   index_t top_k = 0;         // only so many of the likeliest tokens; 0: all
@@ -24,11 +24,11 @@ struct Candidate {
   double probability;
 };
 
-// What may be drawn, in the order of ids, probabilities adding up to 1. Of equal logits the lower
-// id counts as the likelier. Error(numerics_error) when a logit is not a number or none is finite.
+/// What may be drawn, in the order of ids, probabilities adding up to 1. Of equal logits the lower
+/// id counts as the likelier. Error(numerics_error) when a logit is not a number or none is finite.
 std::vector<Candidate> candidates(std::span<const double> logits, const Sampling& sampling);
 
-// Draws by seed, the number of the sample and the position of the token in its sequence.
+/// Draws by seed, the number of the sample and the position of the token in its sequence.
 std::int32_t draw_token(std::span<const double> logits, const Sampling& sampling,
                         std::uint32_t sample, std::uint64_t position);
 

@@ -13,7 +13,7 @@
 
 namespace nanotron::model {
 
-// What a model is built for. model is resolved: no size is 0.
+/// What a model is built for. model is resolved: no size is 0.
 struct TransformerSetup {
   deck::ModelConfig model;
   deck::Recompute recompute = deck::Recompute::none;
@@ -30,7 +30,7 @@ class Transformer {
  public:
   using M = master_t<T>;
 
-  // Takes all its memory from the arena (planning or real). tp and device must outlive it.
+  /// Takes all its memory from the arena (planning or real). tp and device must outlive it.
   Transformer(const TransformerSetup& setup, comm::Group& tp, Device& device, Arena& arena);
 
   const deck::ModelConfig& config() const { return setup_.model; }
@@ -38,27 +38,27 @@ class Transformer {
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
   const nn::TokenBatch& batch() const { return batch_; }
 
-  // Rounds the master weights to what products read. After every change of the master weights.
+  /// Rounds the master weights to what products read. After every change of the master weights.
   void refresh_compute_weights();
 
-  // inputs (tokens) -> the final norm's output, kept here.
+  /// inputs (tokens) -> the final norm's output, kept here.
   void forward(Vector<const std::int32_t> inputs);
 
-  // Behind forward: loss of each token (tokens), overwritten; the same on every rank of the group.
+  /// Behind forward: loss of each token (tokens), overwritten; the same on every rank of the group.
   void loss(Vector<const std::int32_t> targets, Vector<double> loss_rows);
 
-  // Behind forward: the same, and the gradient of scale * (sum of losses) down to the last layer's output.
+  /// Behind forward: the same, and the gradient of scale * (sum of losses) down to the last layer's output.
   void loss_backward(Vector<const std::int32_t> targets, double scale, Vector<double> loss_rows);
-  // For l = layers - 1, ..., 0. Then the embedding.
+  /// For l = layers - 1, ..., 0. Then the embedding.
   void backward_layer(index_t layer);
   void backward_embedding(Vector<const std::int32_t> inputs);
 
-  // Sums the gradients that are partial within the group (head norms; key-value heads held by several
-  // ranks). Once per step, after the last micro-batch's backward_layer(layer).
+  /// Sums the gradients that are partial within the group (head norms; key-value heads held by several
+  /// ranks). Once per step, after the last micro-batch's backward_layer(layer).
   void sum_partial_gradients(index_t layer);
 
-  // Generation: inputs are batch.tokens() tokens at batch.positions behind `past` cached ones; the rows of
-  // `last` (batch.sequences, local vocabulary) receive the logits behind each sequence's last token.
+  /// Generation: inputs are batch.tokens() tokens at batch.positions behind `past` cached ones; the rows of
+  /// `last` (batch.sequences, local vocabulary) receive the logits behind each sequence's last token.
   void forward_cached(const nn::TokenBatch& batch, index_t past, Vector<const std::int32_t> inputs,
                       const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last);
 

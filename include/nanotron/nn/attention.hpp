@@ -14,7 +14,7 @@
 
 namespace nanotron::nn {
 
-// What every layer shares: sizes, rotary tables and the positions of a micro-batch's tokens.
+/// What every layer shares: sizes, rotary tables and the positions of a micro-batch's tokens.
 template <class T>
 struct AttentionGeometry {
   using M = master_t<T>;
@@ -30,7 +30,7 @@ struct AttentionGeometry {
   kernels::AttentionShape shape(index_t batch, index_t query_length, index_t key_length) const;
 };
 
-// Views of one layer's activations, kept from forward to backward. tokens = sequences x length.
+/// Views of one layer's activations, kept from forward to backward. tokens = sequences x length.
 template <class T>
 struct AttentionActivations {
   using M = master_t<T>;
@@ -42,17 +42,17 @@ struct AttentionActivations {
   Vector<M> lse;         // (sequences x local query heads x length)
 };
 
-// Shared by all layers, overwritten by each.
+/// Shared by all layers, overwritten by each.
 template <class T>
 struct AttentionWorkspace {
   using M = master_t<T>;
-  Matrix<T> dqkv;
-  Matrix<T> dout;
-  Vector<std::byte> tiles;
-  Vector<M> sums;  // for fixed-order sums over tokens
+  Matrix<T> dqkv;           // (tokens, q | k | v)
+  Matrix<T> dout;           // (tokens, q)
+  Vector<std::byte> tiles;  // kernels::attention_workspace_bytes
+  Vector<M> sums;           // for fixed-order sums over tokens
 };
 
-// The tokens of a call: sequences of equal length, and the position of each token.
+/// The tokens of a call: sequences of equal length, and the position of each token.
 struct TokenBatch {
   index_t sequences = 0;
   index_t length = 0;
@@ -60,7 +60,7 @@ struct TokenBatch {
   index_t tokens() const { return sequences * length; }
 };
 
-// Keys and values of the tokens so far, for generation. (sequences x capacity, local key columns)
+/// Keys and values of the tokens so far, for generation. (sequences x capacity, local key columns)
 template <class T>
 struct KeyValueCache {
   Matrix<T> keys;
@@ -68,7 +68,7 @@ struct KeyValueCache {
   index_t capacity = 0;  // tokens per sequence
 };
 
-// Weights and gradients of the head norms; empty without them.
+/// Weights and gradients of the head norms; empty without them.
 template <class T>
 struct HeadNorms {
   using M = master_t<T>;
@@ -84,16 +84,16 @@ class Attention {
   Attention(const AttentionGeometry<T>& geometry, const ColumnParallelLinear<T>& qkv,
             const RowParallelLinear<T>& out, const HeadNorms<T>& norms);
 
-  // n (tokens, hidden) -> y (tokens, hidden), overwritten. Collective over the group.
+  /// n (tokens, hidden) -> y (tokens, hidden), overwritten. Collective over the group.
   void forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
                const AttentionActivations<T>& act, const AttentionWorkspace<T>& work, Matrix<T> y) const;
 
-  // dy -> dn, overwritten. The returned request must be waited for before dn is read.
+  /// dy -> dn, overwritten. The returned request must be waited for before dn is read.
   [[nodiscard]] comm::Request backward(Device& device, const TokenBatch& batch, Matrix<const T> n,
                                        Matrix<const T> dy, const AttentionActivations<T>& act,
                                        const AttentionWorkspace<T>& work, Matrix<T> dn) const;
 
-  // Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache.
+  /// Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache.
   void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
                       const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
                       const KeyValueCache<T>& cache, Matrix<T> y) const;

@@ -18,7 +18,7 @@ struct HeadShard {
   index_t group = 1;    // query heads per key-value head, in the whole model
 };
 
-// query_heads must be a multiple of key_heads, and at least parts.
+/// query_heads must be a multiple of key_heads, and at least parts.
 HeadShard shard_heads(index_t query_heads, index_t key_heads, int parts, int index);
 
 }  // namespace nanotron::nn

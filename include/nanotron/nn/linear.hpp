@@ -1,7 +1,7 @@
 #pragma once
 
-// Linear layers cut over the tensor-parallel group (Shoeybi et al. 2019, section 3). For y = x W^T + b with
-// W (out, in) and x (tokens, in):
+// Linear layers cut over the tensor-parallel group (Shoeybi et al. 2019, section 3). For y = x W^T with
+// W (out, in) and x (tokens, in); the column-parallel layer may add a bias b:
 //
 //   column parallel   W cut by rows:     x whole -> y columns of this rank.   backward: sum dx over the group
 //   row parallel      W cut by columns:  x columns of this rank -> y whole.   forward:  sum y over the group
@@ -17,7 +17,7 @@
 
 namespace nanotron::nn {
 
-// A weight with its gradient; the bias views are empty where there is none.
+/// A weight with its gradient; the bias views are empty where there is none.
 template <class T>
 struct LinearWeights {
   using M = master_t<T>;
@@ -40,8 +40,8 @@ class ColumnParallelLinear {
     if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);
   }
 
-  // Overwrites dx and begins its sum over the group: dx may be read after the request's wait(). The weight
-  // gradient is computed meanwhile.
+  /// Overwrites dx and begins its sum over the group: dx may be read after the request's wait(). Call
+  /// backward_weight before that, so that the sum runs behind it.
   [[nodiscard]] comm::Request start_backward_input(Device& device, Matrix<const T> dy,
                                                    Matrix<T> dx) const {
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, dy, w_.weight, 0.0,
@@ -63,6 +63,7 @@ class ColumnParallelLinear {
   comm::Group* tp_;
 };
 
+/// Without a bias: those views of its weights are not read.
 template <class T>
 class RowParallelLinear {
  public:

@@ -22,14 +22,14 @@ class Mlp {
   Mlp(const ColumnParallelLinear<T>& gate_up, const RowParallelLinear<T>& down)
       : gate_up_(gate_up), down_(down) {}
 
-  // n (tokens, hidden) -> y (tokens, hidden), overwritten. Collective over the group.
+  /// n (tokens, hidden) -> y (tokens, hidden), overwritten. Collective over the group.
   void forward(Device& device, Matrix<const T> n, const MlpActivations<T>& act, Matrix<T> y) const;
 
-  // Fills act.hidden again from act.gate_up.
+  /// Fills act.hidden again from act.gate_up.
   void recompute_hidden(Device& device, const MlpActivations<T>& act) const;
 
-  // dy -> dn, overwritten. dhidden (tokens, local width) is scratch. The returned request must be waited
-  // for before dn is read.
+  /// dy -> dn, overwritten. dhidden (tokens, local width) is scratch. The returned request must be waited
+  /// for before dn is read.
   [[nodiscard]] comm::Request backward(Device& device, Matrix<const T> n, Matrix<const T> dy,
                                        const MlpActivations<T>& act, Matrix<T> dhidden,
                                        Matrix<T> dn) const;

@@ -11,13 +11,13 @@
 
 namespace nanotron::nn {
 
-// Along which dimension of the logical matrix the tensor-parallel group cuts it.
+/// Along which dimension of the logical matrix the tensor-parallel group cuts it.
 enum class Cut { none, rows, columns };
 
 enum class Initial { normal, ones, zeros };
 
-// One logical tensor (layers, rows, columns). A vector has columns = 1 and is_vector set; a tensor that is
-// not stacked over layers has layers = 1 and is_stacked unset.
+/// One logical tensor (layers, rows, columns). A vector has columns = 1 and is_vector set; a tensor that is
+/// not stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
   std::string name;  // as in a checkpoint: model/layers/self_attn/q_proj/weight
   index_t layers = 1;
@@ -46,8 +46,8 @@ struct ParameterSpec {
   index_t offset_of(index_t layer) const { return offset + layer * layer_stride; }
 };
 
-// The flat buffers. compute is what products read: the master weights themselves, or their copy rounded to
-// T where T is narrower. gradient is accumulated over micro-batches in the master type.
+/// The flat buffers. compute is what products read: the master weights themselves, or their copy rounded to
+/// T where T is narrower. gradient is accumulated over micro-batches in the master type.
 template <class T>
 struct ParameterBuffers {
   using M = master_t<T>;
@@ -55,7 +55,7 @@ struct ParameterBuffers {
   Vector<M> gradient;
   Vector<T> compute;
 
-  // gradient_size is 0 for inference.
+  /// gradient_size is 0 for inference.
   ParameterBuffers(Arena& arena, index_t size, index_t gradient_size)
       : master(arena.take<M>(MemoryKind::parameters, size)),
         gradient(arena.take<M>(MemoryKind::gradients, gradient_size)) {
@@ -66,7 +66,7 @@ struct ParameterBuffers {
     }
   }
 
-  // Views are null while planning: never dereferenced then.
+  /// Views are null while planning: never dereferenced then.
   Matrix<const T> weight(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
     return Matrix<const T>(at(compute, p.offset_of(layer)), fused_rows, p.local_columns());
   }

@@ -14,14 +14,14 @@ class VocabEmbedding {
  public:
   using M = master_t<T>;
 
-  // table (vocabulary.size(), hidden) and its gradient.
+  /// table (vocabulary.size(), hidden) and its gradient.
   VocabEmbedding(Range vocabulary, Matrix<const T> table, Matrix<M> gradient, comm::Group& tp)
       : vocabulary_(vocabulary), table_(table), gradient_(gradient), tp_(&tp) {}
 
-  // tokens (n) -> x (n, hidden), overwritten. Collective over the group.
+  /// tokens (n) -> x (n, hidden), overwritten. Collective over the group.
   void forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const;
 
-  // The gradient of the table is accumulated. No communication.
+  /// The gradient of the table is accumulated. No communication.
   void backward(Device& device, Vector<const std::int32_t> tokens, Matrix<const T> dx) const;
 
  private:

@@ -16,7 +16,7 @@
 
 namespace nanotron::nn {
 
-// Memory of one chunk of tokens.
+/// Memory of one chunk of tokens.
 template <class T>
 struct LossWorkspace {
   using M = master_t<T>;
@@ -36,19 +36,19 @@ class VocabLoss {
   VocabLoss(Range vocabulary, Matrix<const T> weight, Matrix<M> gradient, comm::Group& tp)
       : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp) {}
 
-  // n (tokens, hidden), targets (tokens; negative: ignored) -> loss_rows (tokens), overwritten, the same on
-  // every rank of the group. Collective over the group, as is backward.
+  /// n (tokens, hidden), targets (tokens; negative: ignored) -> loss_rows (tokens), overwritten, the same on
+  /// every rank of the group. Collective over the group, as is backward.
   void forward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
                const LossWorkspace<T>& work, Vector<double> loss_rows) const;
 
-  // The same and dn (tokens, hidden), overwritten, of scale * (sum of the losses); the weight's gradient is
-  // accumulated. The returned request must be waited for before dn is read.
+  /// The same and dn (tokens, hidden), overwritten, of scale * (sum of the losses); the weight's gradient is
+  /// accumulated. The returned request must be waited for before dn is read.
   [[nodiscard]] comm::Request forward_backward(Device& device, Matrix<const T> n,
                                                Vector<const std::int32_t> targets, double scale,
                                                const LossWorkspace<T>& work, Vector<double> loss_rows,
                                                Matrix<T> dn) const;
 
-  // logits (n rows, local vocabulary) of the rows of n, for sampling. No communication.
+  /// logits (n rows, local vocabulary) of the rows of n, for sampling. No communication.
   void logits(Device& device, Matrix<const T> n, Matrix<T> logits) const;
 
  private:

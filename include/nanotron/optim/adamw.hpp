@@ -13,17 +13,17 @@ namespace nanotron::optim {
 template <class M>
 class Adamw {
  public:
-  // Moments start at zero. decayed says where in the flat buffers weight decay applies.
+  /// Moments start at zero. decayed says where in the flat buffers weight decay applies.
   Adamw(const deck::OptimizerConfig& config, std::vector<model::DecayRange> decayed, index_t size,
         Arena& arena);
 
-  // One update with gradient_scale * gradient. parameters and moments are updated; no communication.
+  /// One update with gradient_scale * gradient. parameters and moments are updated; no communication.
   void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
               double gradient_scale);
 
   const Vector<M>& exp_avg() const { return exp_avg_; }
   const Vector<M>& exp_avg_sq() const { return exp_avg_sq_; }
-  // Updates done so far; part of a checkpoint.
+  /// Updates done so far; part of a checkpoint.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
 

@@ -12,26 +12,26 @@
 namespace nanotron::parallel {
 
 struct BucketRule {
-  double megabytes = 25.0;  // of one bucket
+  double megabytes = 25.0;  // MiB of one bucket
   bool overlap = true;      // false: everything is sent by finish()
 };
 
 template <class M>
 class DataParallel {
  public:
-  // gradient: the flat buffer; one and the same length on every rank of the group.
+  /// gradient: the flat buffer; one and the same length on every rank of the group.
   DataParallel(comm::Group& replicas, Device& device, Vector<M> gradient, const BucketRule& rule);
 
-  // Elements at and behind `begin` are final in this step. Starts the buckets that lie there and moves the
-  // running ones forward. Call in the order of backward; collective.
+  /// Elements at and behind `begin` are final in this step. Starts the buckets that lie there and moves the
+  /// running ones forward. Call in the order of backward; collective.
   void ready(index_t begin);
 
-  // Everything is final: returns when the whole buffer is summed (on a GPU: when work queued afterwards
-  // sees the sum). Collective.
+  /// Everything is final: returns when the whole buffer is summed (on a GPU: when work queued afterwards
+  /// sees the sum). Collective.
   void finish();
 
   index_t buckets() const { return static_cast<index_t>(running_.size()); }
-  // Host seconds that finish() waited, since construction: communication that was not hidden.
+  /// Host seconds that finish() waited, since construction: communication that was not hidden.
   double exposed_seconds() const { return exposed_seconds_; }
 
  private:

@@ -18,7 +18,7 @@ enum class MemoryKind { parameters, gradients, optimizer, activations, workspace
 inline constexpr std::size_t memory_kinds = 5;
 const char* name_of(MemoryKind kind);
 
-// Bytes per kind.
+/// Bytes per kind.
 struct MemoryPlan {
   std::array<std::size_t, memory_kinds> bytes{};
   std::size_t total() const;
@@ -36,8 +36,8 @@ class Arena {
   bool is_planning() const { return planning_; }
   const MemoryPlan& plan() const { return plan_; }
 
-  // Zero-initialised memory for the life of the arena, 64-byte aligned (256 on a GPU).
-  // Error (system_error) when more is taken than was planned.
+  /// Zero-initialised memory for the life of the arena, 64-byte aligned (256 on a GPU).
+  /// Error (system_error) when more is taken than was planned.
   template <class T>
   Vector<T> take(MemoryKind kind, index_t n) {
     return Vector<T>(static_cast<T*>(take_bytes(kind, static_cast<std::size_t>(n) * sizeof(T))), n);

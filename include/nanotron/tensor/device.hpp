@@ -28,16 +28,16 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const ExecutionSpace& exec() const { return exec_; }
-  // The same queue, as collectives want it.
+  /// The same queue, as collectives want it.
   const comm::Stream& stream() const { return stream_; }
   Timers& timers() const { return timers_; }
-  // Made, laid out and used by kernels/gemm alone; it lives as long as the device.
+  /// Made, laid out and used by kernels/gemm alone; it lives as long as the device.
   std::shared_ptr<ProductHandles>& products() const { return products_; }
-  // Memory the products may scribble on (packed operands); taken from the arena once, see
-  // kernels::gemm_workspace_bytes.
+  /// Memory the products may scribble on (packed operands); taken from the arena once, see
+  /// kernels::gemm_workspace_bytes.
   const Vector<std::byte>& product_workspace() const { return product_workspace_; }
   void set_product_workspace(const Vector<std::byte>& bytes) { product_workspace_ = bytes; }
-  // Waits until everything queued so far is done.
+  /// Waits until everything queued so far is done.
   void fence() const { exec_.fence(); }
 
  private:

@@ -12,7 +12,7 @@ namespace nanotron {
 
 class KokkosSession {
  public:
-  // gpu: the device number, or -1 to leave the choice to Kokkos (the only one on a host build).
+  /// gpu: the device number, or -1 to leave the choice to Kokkos (the only one on a host build).
   explicit KokkosSession(int gpu) {
     std::string program = "nanotron";
     std::string device = "--kokkos-device-id=" + std::to_string(gpu);

@@ -8,7 +8,7 @@
 
 namespace nanotron {
 
-// The half-open interval [begin, end) of a logical extent.
+/// The half-open interval [begin, end) of a logical extent.
 struct Range {
   index_t begin = 0;
   index_t end = 0;
@@ -17,8 +17,8 @@ struct Range {
   friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
-// Balanced contiguous cut: the first (extent mod parts) pieces hold one element more.
-// The pieces are disjoint and cover [0, extent) in order; a piece may be empty when extent < parts.
+/// Balanced contiguous cut: the first (extent mod parts) pieces hold one element more.
+/// The pieces are disjoint and cover [0, extent) in order; a piece may be empty when extent < parts.
 constexpr Range shard_range(index_t extent, int parts, int index) {
   const index_t base = extent / parts;
   const index_t extra = extent % parts;

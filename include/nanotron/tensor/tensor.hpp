@@ -6,7 +6,7 @@
 //   MatrixRef<T>                a matrix with a leading dimension of its own: a block of columns of a
 //                               wider matrix, without a copy. This is what products take.
 //
-// A view is two words and a pointer: pass it by value. None of them owns, none of them allocates.
+// A view is a pointer and its extents: pass it by value. None of them owns, none of them allocates.
 
 #include <Kokkos_Core.hpp>
 

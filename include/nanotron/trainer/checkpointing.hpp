@@ -13,14 +13,14 @@
 
 namespace nanotron::trainer {
 
-// Which part of each tensor a rank touches.
+/// Which part of each tensor a rank touches.
 enum class Part {
   held,   // all it computes with: for reading
   owned,  // what it answers for, so that the group covers each element once: for writing
   none,   // nothing: replicas of a rank that writes
 };
 
-// The tensors of one flat buffer (parameters or a moment), `data` being its first element on the host.
+/// The tensors of one flat buffer (parameters or a moment), `data` being its first element on the host.
 template <class M>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, M* data, Part part);
 
@@ -33,11 +33,11 @@ class Checkpointing {
   Checkpointing(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
                 TrainingState<T>& state, Log& log);
 
-  // Reads what checkpoint%resume names into the state, on any grid. Returns the counters, all zero when
-  // there was nothing to resume from. Error(deck_error) when the deck's model is another one. Collective.
+  /// Reads what checkpoint%resume names into the state, on any grid. Returns the counters, all zero when
+  /// there was nothing to resume from. Error(deck_error) when the deck's model is another one. Collective.
   io::CheckpointState restore();
 
-  // Writes the state behind `counters.step` updates. Collective; returns its seconds.
+  /// Writes the state behind `counters.step` updates. Collective; returns its seconds.
   double save(io::CheckpointState counters);
 
  private:
@@ -49,7 +49,7 @@ class Checkpointing {
   TrainingState<T>& state_;
   Log& log_;
   io::CheckpointWriter writer_;
-  // The buffers as the host sees them: themselves on a CPU, staging memory on a GPU build.
+  /// The buffers as the host sees them: themselves on a CPU, staging memory on a GPU build.
   typename Vector<M>::HostMirror master_, exp_avg_, exp_avg_sq_;
 };
 

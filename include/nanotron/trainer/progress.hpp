@@ -18,7 +18,7 @@ struct StepResult {
   bool updated = true;  // false: the numbers were not finite and the update was left out
 };
 
-// What speeds are measured against.
+/// What speeds are measured against.
 struct StepCost {
   double tokens = 0.0;        // of a global batch
   double flops = 0.0;         // of a step, see model/cost.hpp
@@ -27,14 +27,14 @@ struct StepCost {
 
 class Progress {
  public:
-  // metrics is null on the ranks that do not speak.
+  /// metrics is null on the ranks that do not speak.
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
            Log& log);
 
-  // Behind update number `step` (from 1), which took `seconds`.
+  /// Behind update number `step` (from 1), which took `seconds`.
   void record(std::int64_t step, std::int64_t tokens_seen, double seconds, const StepResult& result);
   void record_validation(std::int64_t step, double loss);
-  // Seconds of a step, averaged over the latest ones; 0 before the first.
+  /// Seconds of a step, averaged over the latest ones; 0 before the first.
   double recent_seconds() const { return recent_seconds_; }
   void flush();
 

@@ -15,12 +15,12 @@ std::string describe(StopReason reason);
 
 class StopConditions {
  public:
-  // start: wall_seconds() at the start of the program.
+  /// start: wall_seconds() at the start of the program.
   StopConditions(const deck::RunConfig& run, double start);
 
-  // What any rank has seen. Collective; the same on every rank. next_seconds: how long the next step and
-  // the checkpoint behind it will take, so that both still fit. Rank 0 looks for the STOP file and
-  // removes it.
+  /// What any rank has seen. Collective; the same on every rank. next_seconds: how long the next step and
+  /// the checkpoint behind it will take, so that both still fit. Rank 0 looks for the STOP file and
+  /// removes it.
   StopReason check(comm::Group& world, double next_seconds);
 
  private:

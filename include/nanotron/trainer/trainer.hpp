@@ -14,36 +14,36 @@
 
 namespace nanotron::trainer {
 
-// Where the tokens come from; validation is empty when there is none.
+/// Where the tokens come from; validation is empty when there is none.
 struct Loaders {
   data::BatchLoader training;
   std::optional<data::BatchLoader> validation;
 };
 
-// Every function is collective over the world of the grid.
+/// Every function is collective over the world of the grid.
 template <class T>
 class Trainer {
  public:
   using M = master_t<T>;
 
-  // config is resolved; provenance goes into the checkpoints; all references must outlive the trainer.
-  // Weights start from run%seed.
+  /// config is resolved; provenance goes into the checkpoints; all references must outlive the trainer.
+  /// Weights start from run%seed.
   Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
           Device& device, Arena& arena, Loaders& loaders, Log& log);
 
-  // Continues from what checkpoint%resume names, if there is something.
+  /// Continues from what checkpoint%resume names, if there is something.
   void resume();
 
-  // Steps until run%steps or a reason to stop. Validation, checkpoints and progress on the way.
+  /// Steps until run%steps or a reason to stop. Validation, checkpoints and progress on the way.
   StopReason run(StopConditions& stop, Progress& progress);
 
-  // Forward, backward, gradient sum, clipping and update of the next step.
+  /// Forward, backward, gradient sum, clipping and update of the next step.
   StepResult train_step();
 
-  // Mean loss over data%validation_batches global batches (or all there are, if fewer).
+  /// Mean loss over data%validation_batches global batches (or all there are, if fewer).
   double validate();
 
-  // Seconds it took.
+  /// Seconds it took.
   double save() { return checkpointing_.save(counters_); }
 
   std::int64_t step() const { return counters_.step; }

@@ -9,7 +9,7 @@
 
 namespace nanotron::trainer {
 
-// Sizes follow from the resolved deck and the place in the grid.
+/// Sizes follow from the resolved deck and the place in the grid.
 struct GridPlace {
   int dp_size = 1;
   int tp_size = 1;
@@ -30,12 +30,12 @@ struct TrainingState {
   Vector<double> loss_rows;      // of this rank's tokens of the step, in sample order
 };
 
-// Target tokens of a global batch.
+/// Target tokens of a global batch.
 inline index_t tokens_per_step(const deck::Config& config) {
   return config.data.global_batch_size * config.data.sequence_length;
 }
 
-// What rank `place` of the grid will take. One process can plan for any grid; config is resolved.
+/// What rank `place` of the grid will take. One process can plan for any grid; config is resolved.
 MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group);
 
 }  // namespace nanotron::trainer

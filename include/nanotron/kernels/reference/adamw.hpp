@@ -8,7 +8,7 @@
 
 namespace nanotron::kernels::reference {
 
-// One parameter.
+/// One parameter.
 inline void adamw(double& p, double g, double& m, double& v, const AdamwStep& s) {
   g *= s.gradient_scale;
   p *= 1.0 - s.learning_rate * s.weight_decay;

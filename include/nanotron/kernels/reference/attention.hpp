@@ -11,7 +11,7 @@
 
 namespace nanotron::kernels::reference {
 
-// f(sequence, query head, query, query row, first key row, probabilities of the keys it sees, lse)
+/// f(sequence, query head, query, query row, first key row, probabilities of the keys it sees, lse)
 template <class T, class F>
 void for_each_query(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<const T> k,
                     const F& f) {
@@ -61,7 +61,7 @@ void attention_forward(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<
                  });
 }
 
-// dq, dk, dv are accumulated: hand in zeros.
+/// dq, dk, dv are accumulated: hand in zeros.
 template <class T>
 void attention_backward(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<const T> k,
                         MatrixRef<const T> v, MatrixRef<const T> dout, MatrixRef<double> dq,

@@ -11,7 +11,7 @@
 
 namespace nanotron::kernels::reference {
 
-// The loss of each row and its gradient times `scale`; rows with a negative target give zeros.
+/// The loss of each row and its gradient times `scale`; rows with a negative target give zeros.
 template <class T>
 void cross_entropy(MatrixRef<const T> logits, const std::int32_t* targets, double scale,
                    double* loss, MatrixRef<double> gradient) {

@@ -20,7 +20,7 @@ void embedding_forward(const std::int32_t* tokens, Range vocabulary, MatrixRef<c
   }
 }
 
-// dtable is accumulated.
+/// dtable is accumulated.
 template <class T>
 void embedding_backward(const std::int32_t* tokens, Range vocabulary, MatrixRef<const T> dout,
                         MatrixRef<double> dtable) {

@@ -7,7 +7,7 @@
 
 namespace nanotron::kernels::reference {
 
-// C = alpha op(A) op(B) + beta C.
+/// C = alpha op(A) op(B) + beta C.
 template <class T>
 void gemm(Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b, double beta,
           MatrixRef<double> c) {

@@ -8,7 +8,7 @@
 
 namespace nanotron::kernels::reference {
 
-// y and rstd of each row.
+/// y and rstd of each row.
 template <class T, class M>
 void rms_norm_forward(MatrixRef<const T> x, const M* w, double eps, MatrixRef<double> y,
                       double* rstd) {
@@ -25,7 +25,7 @@ void rms_norm_forward(MatrixRef<const T> x, const M* w, double eps, MatrixRef<do
   }
 }
 
-// dx and dw are accumulated.
+/// dx and dw are accumulated.
 template <class T, class M>
 void rms_norm_backward(MatrixRef<const T> dy, MatrixRef<const T> x, const M* w, const double* rstd,
                        MatrixRef<double> dx, double* dw) {

@@ -9,8 +9,8 @@
 
 namespace nanotron::kernels::reference {
 
-// Turns the heads of x in place by direction (1 forward, -1 backward) times the angle of each
-// position.
+/// Turns the heads of x in place by direction (1 forward, -1 backward) times the angle of each
+/// position.
 inline void rotary(MatrixRef<double> x, index_t head_dim, const std::int32_t* positions,
                    double theta, double direction) {
   const index_t half = head_dim / 2;
