@@ -14,7 +14,8 @@ namespace nanotron {
 
 std::string format(const Expectation& e) {
   std::string text = "error: " + e.what;
-  const auto line = [&text](std::string_view label, const std::string& part) {
+  const auto line = [&text](std::string_view label, std::string_view part) {
+    while (part.ends_with('\n')) part.remove_suffix(1);
     if (part.empty()) return;
     text += fmt::format("\n  {:<10}", label);
     for (const char c : part) {

@@ -5,6 +5,7 @@
 
     test_behaviour.py <folder of the programs>
 """
+import contextlib
 import os
 import re
 import shutil
@@ -146,6 +147,17 @@ def early_stops():
         running.send_signal(signal.SIGUSR1)
         text, _ = running.communicate(timeout=60)
         check(running.returncode == 75 and "signal" in text, f"SIGUSR1 gives 75, not {running.returncode}", text)
+    with Case("signals", steps=100000) as case:  # many, in products of oneDNN, which borrow the heap as a stack
+        wide = ["--set", "model.hidden_size=256", "--set", "model.vocab_size=32768"]
+        running = subprocess.Popen(case.command(*wide), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wait_for(case.out / "run.log")
+        while running.poll() is None:
+            for rank in ranks_of(case):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank, signal.SIGUSR1)
+            time.sleep(0.002)
+        text, _ = running.communicate(timeout=60)
+        check(running.returncode == 75, f"signals from the start to the end give 75, not {running.returncode}", text)
 
 
 def wait_for(path, seconds=60):

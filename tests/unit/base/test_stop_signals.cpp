@@ -1,6 +1,5 @@
 // ranks: 1
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <csignal>
 
@@ -12,7 +11,7 @@ namespace {
 TEST(StopSignals, WaitUntilTheyAreAskedFor) {
   hold_stop_signals();
   EXPECT_FALSE(stop_signal_came());
-  for (const int number : {SIGUSR1, SIGTERM, SIGTERM, SIGINT, SIGUSR2}) kill(getpid(), number);
+  for (const int number : {SIGUSR1, SIGTERM, SIGTERM, SIGINT, SIGUSR2}) raise(number);
   EXPECT_TRUE(stop_signal_came());
   EXPECT_TRUE(stop_signal_came()) << "once it has come it stays so";
 }
