@@ -52,6 +52,7 @@ add_library(nanotron_nccl INTERFACE)
 add_library(nanotron::nccl ALIAS nanotron_nccl)
 if(NANOTRON_ENABLE_CUDA)
   target_link_libraries(nanotron_cublas INTERFACE CUDA::cublas CUDA::cublasLt CUDA::cudart)
-  find_package(NanotronNccl REQUIRED)
+  # 2.26: NCCL_LAUNCH_ORDER_IMPLICIT, without which groups that overlap could wait for each other.
+  find_package(NanotronNccl 2.26 REQUIRED)
   target_link_libraries(nanotron_nccl INTERFACE NCCL::nccl CUDA::cudart)
 endif()

@@ -68,30 +68,6 @@ void add(Device& device, Vector<const T> x, Vector<T> y) {
 }
 
 template <class T>
-void accumulate(Device& device, Vector<const T> x, Vector<master_t<T>> y) {
-  const Region region(device.timers(), "accumulate");
-  using M = master_t<T>;
-  NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "accumulate: {} elements to {}", x.extent(0),
-                   y.extent(0));
-  const T* const from = x.data();
-  M* const to = y.data();
-  for_each_element(
-      device, "accumulate", static_cast<index_t>(x.extent(0)),
-      KOKKOS_LAMBDA(const index_t i) { to[i] += static_cast<M>(from[i]); });
-}
-
-template <class T>
-void scale(Device& device, Vector<T> x, double factor) {
-  const Region region(device.timers(), "scale");
-  using M = master_t<T>;
-  T* const data = x.data();
-  const M by = static_cast<M>(factor);
-  for_each_element(
-      device, "scale", static_cast<index_t>(x.extent(0)),
-      KOKKOS_LAMBDA(const index_t i) { data[i] = static_cast<T>(static_cast<M>(data[i]) * by); });
-}
-
-template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
   const Region region(device.timers(), "bias_add");
   using M = master_t<T>;
@@ -154,35 +130,12 @@ double sum_of_squares(Device& device, Vector<const M> x) {
       });
 }
 
-template <class T>
-std::int64_t count_nonfinite(Device& device, Vector<const T> x) {
-  const Region region(device.timers(), "count_nonfinite");
-  using M = master_t<T>;
-  const index_t n = static_cast<index_t>(x.extent(0));
-  const T* const data = x.data();
-  return sum_of_rows<std::int64_t>(
-      device, "count_nonfinite", (n + reduction_piece - 1) / reduction_piece,
-      KOKKOS_LAMBDA(const Row& row, const index_t piece) {
-        const T* const part = data + piece * reduction_piece;
-        const index_t left = n - piece * reduction_piece;
-        // x - x is 0 for finite x and not a number otherwise.
-        return static_cast<std::int64_t>(row.template sum<std::int32_t>(
-            left < reduction_piece ? left : reduction_piece, [=](const index_t i) {
-              const M value = static_cast<M>(part[i]);
-              return value - value == M(0) ? 0 : 1;
-            }));
-      });
-}
-
 #define NANOTRON_INSTANTIATE(T)                                                    \
   template void fill<T>(Device&, Vector<T>, double);                               \
   template void add<T>(Device&, Vector<const T>, Vector<T>);                       \
-  template void accumulate<T>(Device&, Vector<const T>, Vector<master_t<T>>);      \
-  template void scale<T>(Device&, Vector<T>, double);                              \
   template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);     \
   template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, \
-                                 Vector<master_t<T>>);                             \
-  template std::int64_t count_nonfinite<T>(Device&, Vector<const T>);
+                                 Vector<master_t<T>>);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

@@ -2,8 +2,6 @@
 
 // Small vector operations. Call with T (or M) named.
 
-#include <cstdint>
-
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -16,14 +14,6 @@ void fill(Device& device, Vector<T> x, double value);
 /// y += x.
 template <class T>
 void add(Device& device, Vector<const T> x, Vector<T> y);
-
-/// y += x, where y is of master type.
-template <class T>
-void accumulate(Device& device, Vector<const T> x, Vector<master_t<T>> y);
-
-/// x *= factor.
-template <class T>
-void scale(Device& device, Vector<T> x, double factor);
 
 /// y(r, c) += bias(c).
 template <class T>
@@ -39,10 +29,5 @@ index_t bias_workspace_size(index_t columns);
 /// Sum of x^2 in fp64 and in a fixed order, on the host when it returns. M is double or float.
 template <class M>
 double sum_of_squares(Device& device, Vector<const M> x);
-
-/// How many elements are infinite or not a number, on the host when it returns. T is any scalar
-/// type.
-template <class T>
-std::int64_t count_nonfinite(Device& device, Vector<const T> x);
 
 }  // namespace nanotron::kernels
