@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 
@@ -62,7 +63,10 @@ bool SharedSegment::map(const Communicator& communicator, const char* name) {
   // Each rank takes its own pages: they are near it, and a full file system is noticed here and not by
   // a SIGBUS later.
   const auto offset = static_cast<off_t>(static_cast<std::size_t>(communicator.rank()) * bytes_per_rank_);
-  if (posix_fallocate(file, offset, static_cast<off_t>(bytes_per_rank_)) == 0) {
+  int status = 0;
+  do status = posix_fallocate(file, offset, static_cast<off_t>(bytes_per_rank_));
+  while (status == EINTR);
+  if (status == 0) {
     void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory != MAP_FAILED) memory_ = static_cast<std::byte*>(memory);
   }

@@ -4,25 +4,42 @@
 
 #include <array>
 #include <cstring>
+#include <string_view>
 
 namespace nanotron::hdf5 {
 namespace {
 
+// What is said inside of HDF5's "... errno = 28, error message = 'No space left on device', buf = ...".
+std::string_view words_of_errno(std::string_view line) {
+  constexpr std::string_view before = "error message = '";
+  const auto begin = line.find(before);
+  if (begin == std::string_view::npos) return {};
+  line.remove_prefix(begin + before.size());
+  return line.substr(0, line.find('\''));
+}
+
+struct Explanation {
+  std::string system, all;  // the system's own words, when it was a system call; the lines of the stack
+};
+
 herr_t collect_line(unsigned, const H5E_error2_t* entry, void* target) {
-  auto& text = *static_cast<std::string*>(target);
-  if (entry->desc && *entry->desc && text.size() < 600) {
-    if (!text.empty()) text += "; ";
-    text += entry->desc;
+  auto& text = *static_cast<Explanation*>(target);
+  if (!entry->desc || !*entry->desc) return 0;
+  if (text.system.empty()) text.system = words_of_errno(entry->desc);
+  if (text.all.size() < 600) {
+    if (!text.all.empty()) text.all += "; ";
+    text.all += entry->desc;
   }
   return 0;
 }
 
-// Innermost first: the cause, then who asked for it.
+// Innermost first: the cause, then who asked for it. The system's words alone where there are any.
 std::string error_stack() {
-  std::string text;
+  Explanation text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect_line, &text);
   H5Eclear2(H5E_DEFAULT);
-  return text.empty() ? "no further details" : text;
+  if (!text.system.empty()) return text.system;
+  return text.all.empty() ? "no further details" : text.all;
 }
 
 std::vector<std::string> split_path(const std::string& path) {

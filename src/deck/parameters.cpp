@@ -217,7 +217,7 @@ std::vector<Parameter> other_rows() {
     KEY(precision, reproducible).says("Same numbers from the same deck on the same grid ('run') or on every grid ('layout'); only 'run' in this version."),
     KEY(checkpoint, directory).says("Folder of the checkpoints; empty: <output_dir>/checkpoints."),
     KEY(checkpoint, every_steps).at_least(0).at_most(1e12).in("steps").says("Steps from one checkpoint to the next; 0: none on the way."),
-    KEY(checkpoint, keep_last).at_least(0).at_most(1e9).says("How many checkpoints are kept; 0: all."),
+    KEY(checkpoint, keep_last).at_least(0).at_most(1e9).says("How many proven checkpoints are kept, besides the newest; 0: all. One is proven by a later step with finite numbers."),
     KEY(checkpoint, resume).says("Where to start from: 'auto' the newest good checkpoint if there is one, 'none' from scratch, or the path of a checkpoint."),
     KEY(checkpoint, at_end).says("Whether the last step writes a checkpoint. A run that is stopped early always does."),
     KEY(output, console).says("What the console shows: progress lines, or only warnings and the summary."),

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
@@ -100,21 +98,46 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
   return bytes;
 }
 
-// Rank 0's listing on all ranks.
+// Rank 0's listing on all ranks. A name may hold any byte but zero, so zeros separate them; half-written
+// folders have step -1.
 StepFolders broadcast_folders(MPI_Comm world, const fs::path& directory) {
   const std::string text = comm::text_of_root(world, [&] {
     const StepFolders found = list_step_folders(directory);
-    nlohmann::json steps = nlohmann::json::array(), partial = nlohmann::json::array();
-    for (const auto& [step, folder] : found.steps) steps.push_back({step, folder.string()});
-    for (const fs::path& folder : found.partial) partial.push_back(folder.string());
-    return nlohmann::json{steps, partial}.dump();
+    std::string lines;
+    const auto add = [&](std::int64_t step, const fs::path& folder) {
+      lines += fmt::format("{} {}", step, folder.string()) + '\0';
+    };
+    for (const auto& [step, folder] : found.steps) add(step, folder);
+    for (const fs::path& folder : found.partial) add(-1, folder);
+    return lines;
   });
-  const nlohmann::json parsed = nlohmann::json::parse(text);
   StepFolders result;
-  for (const auto& entry : parsed[0])
-    result.steps.emplace_back(entry[0].get<std::int64_t>(), entry[1].get<std::string>());
-  for (const auto& entry : parsed[1]) result.partial.emplace_back(entry.get<std::string>());
+  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = text.find('\0', begin);
+    const std::size_t space = text.find(' ', begin);
+    const std::int64_t step = std::stoll(text.substr(begin, space - begin));
+    const fs::path folder = text.substr(space + 1, end - space - 1);
+    if (step < 0)
+      result.partial.push_back(folder);
+    else
+      result.steps.emplace_back(step, folder);
+  }
   return result;
+}
+
+// The folder of checkpoints that a path names, on all ranks; empty when it names one step folder.
+fs::path collection_at(MPI_Comm world, const fs::path& path) {
+  return comm::text_of_root(world, [&]() -> std::string {
+    std::error_code error;
+    const auto absence = absence_of(path);
+    if (!absence) return "";
+    if (fs::is_directory(path / "checkpoints", error)) return (path / "checkpoints").string();
+    if (fs::is_directory(path, error) && !fs::exists(path / checkpoint_file_name, error) && !error &&
+        !list_step_folders(path).steps.empty())
+      return path.string();
+    fail(ExitCode::data_error, {.what = fmt::format("checkpoint {} is refused: {}", path.string(), absence->reason),
+                                .change = absence->change});
+  });
 }
 
 std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& directory, Log& log) {
@@ -151,29 +174,23 @@ std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs:
                                                        const std::string& resume, Log& log) {
   if (resume == "none") return std::nullopt;
   if (resume == "auto") return newest_good(world, directory, log);
-  int rank = 0, is_collection = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  if (resume.empty())
+    fail(ExitCode::deck_error, {.what = "checkpoint%resume is empty",
+                                .expected = "'auto', 'none', or the path of a checkpoint",
+                                .change = "leave the key out for 'auto'"});
   fs::path path(resume);
   if (!path.has_filename()) path = path.parent_path();  // a trailing slash
   if (path.filename() == checkpoint_file_name) path = path.parent_path();
-  if (rank == 0) {
-    std::error_code error;
-    if (fs::is_directory(path / "checkpoints", error))
-      is_collection = 2;
-    else if (!fs::exists(path / checkpoint_file_name, error) &&
-             !fs::exists(path / manifest_file_name, error) && fs::is_directory(path, error) &&
-             !list_step_folders(path).steps.empty())
-      is_collection = 1;
-  }
-  NANOTRON_CHECK_MPI(MPI_Bcast(&is_collection, 1, MPI_INT, 0, world));
-  if (is_collection == 0) return open(world, path);
-  auto found = newest_good(world, is_collection == 2 ? path / "checkpoints" : path, log);
+  const fs::path collection = collection_at(world, path);
+  if (collection.empty()) return open(world, path);
+  auto found = newest_good(world, collection, log);
   if (!found) {
     fail(ExitCode::data_error, {.what = "there is no checkpoint to resume from",
                                 .expected = "a folder step_XXXXXXXX with a manifest",
                                 .found = "none",
-                                .where = path.string(),
-                                .change = "checkpoint%resume"});
+                                .where = collection.string(),
+                                .change = "name another folder with checkpoint%resume, or say 'none' to start "
+                                          "from the beginning"});
   }
   return found;
 }

@@ -2,19 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "step_folders.hpp"
+#include "system_calls.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -32,7 +31,7 @@ constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute be
 void sync_to_disk(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) system_failure(path.string());
-  const int status = ::fsync(descriptor);
+  const int status = uninterrupted([&] { return ::fsync(descriptor); });
   const int cause = errno;
   ::close(descriptor);
   errno = cause;
@@ -51,7 +50,7 @@ void write_text(const fs::path& path, const std::string& text) {
     from += put;
     left -= static_cast<std::size_t>(put);
   }
-  const bool good = left == 0 && ::fsync(descriptor) == 0;
+  const bool good = left == 0 && uninterrupted([&] { return ::fsync(descriptor); }) == 0;
   const int cause = errno;
   ::close(descriptor);
   errno = cause;
@@ -149,28 +148,22 @@ void create_dataset(hid_t file, const std::string& path, const StateTensor& tens
                             ExitCode::system_error, fmt::format("creating {}", path)));
 }
 
+// The newest with a manifest before `step`, beside `folder`; empty when there is none.
+fs::path whole_one_before(const fs::path& folder, std::int64_t step) {
+  try {
+    const fs::path directory = folder.has_parent_path() ? folder.parent_path() : ".";
+    for (const auto& [older, candidate] : list_step_folders(directory).steps)
+      if (older < step && !absence_of(candidate)) return candidate;
+  } catch (const Error&) {  // nobody's fault: it is a hint for people
+  }
+  return {};
+}
+
 template <class Visitor>
 void for_each_group(const CheckpointContents& contents, const Visitor& visitor) {
   visitor("parameters/", contents.parameters);
   visitor("optimizer/exp_avg/", contents.exp_avg);
   visitor("optimizer/exp_avg_sq/", contents.exp_avg_sq);
-}
-
-// Takes `bytes` of disk for the file now: a full disk, a quota or a limit shows here, in one
-// process and without HDF5, which survives a failed write badly (1.10 hangs or crashes when it
-// closes the file).
-void reserve_space(const fs::path& path, std::int64_t bytes) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor < 0) system_failure(path.string());
-  int cause = ::fallocate(descriptor, 0, 0, bytes) == 0 ? 0 : errno;
-  if (cause == EOPNOTSUPP || cause == ENOSYS || cause == EINVAL) {
-    struct statvfs space {};
-    const bool known = ::fstatvfs(descriptor, &space) == 0;
-    cause = known && space.f_bavail < std::uint64_t(bytes) / space.f_frsize ? ENOSPC : 0;
-  }
-  ::close(descriptor);
-  errno = cause;
-  if (cause != 0) system_failure(fmt::format("{} needs {} bytes", path.string(), bytes));
 }
 
 // Not less than the size the file will have.
@@ -189,7 +182,7 @@ std::int64_t expected_bytes(const CheckpointContents& contents) {
 
 // All metadata, and room for all tensors. One process: nothing in it depends on the others.
 void create_checkpoint(const fs::path& path, const CheckpointContents& contents) {
-  reserve_space(path, expected_bytes(contents));
+  reserve_space(path, 0, expected_bytes(contents));
   hdf5::File file = create_file(path);
   hdf5::write_string(file.id(), "format", checkpoint_format);
   hdf5::write_integer(file.id(), "version", checkpoint_version);
@@ -202,7 +195,7 @@ void create_checkpoint(const fs::path& path, const CheckpointContents& contents)
       create_dataset(file.id(), group + tensor.name, tensor, contents.master);
   });
   file.close(ExitCode::system_error, fmt::format("closing {}", path.string()));
-  reserve_space(path, static_cast<std::int64_t>(fs::file_size(path)));
+  reserve_space(path, 0, static_cast<std::int64_t>(fs::file_size(path)));
 }
 
 }  // namespace
@@ -235,9 +228,13 @@ void CheckpointWriter::write(const CheckpointContents& contents) {
          {.what = reason(error),
           .where = partial.string(),
           .change = "free disk space or set checkpoint%directory to a place with room and write "
-                    "permission; earlier checkpoints are as they were"});
+                    "permission that all nodes share; earlier checkpoints are as they were"});
   }
-  if (rank_ == 0) remove_old(step);
+  newest_ = step_folder(directory_, step);
+  std::erase(proven_, step);
+  std::erase(unproven_, step);
+  unproven_.push_back(step);
+  if (rank_ == 0) remove_partial();
 }
 
 void CheckpointWriter::write_tensors(const fs::path& path, const CheckpointContents& contents) {
@@ -291,43 +288,70 @@ void CheckpointWriter::publish(const fs::path& partial, std::int64_t step) {
   if (!ignored) fs::rename(temporary, link, ignored);
 }
 
-void CheckpointWriter::continue_from(std::int64_t step) {
+void CheckpointWriter::begin_anew() {
   collectively(world_, [&] {
-    if (rank_ == 0) set_aside_newer(step);
+    if (rank_ == 0) set_aside_newer(-1);
   });
-  good_.assign(1, step);
+}
+
+void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) {
+  bool here = false;
+  newest_ = folder;
+  newest_proven_ = comm::text_of_root(world_, [&] {
+    std::error_code ignored;
+    here = fs::equivalent(folder, step_folder(directory_, step), ignored);
+    set_aside_newer(here ? step : -1);
+    return whole_one_before(folder, step).string();
+  });
+  NANOTRON_CHECK_MPI(MPI_Bcast(&here, sizeof here, MPI_BYTE, 0, world_));
+  if (here) unproven_.push_back(step);
 }
 
 void CheckpointWriter::set_aside_newer(std::int64_t step) {
-  fs::path aside;
-  for (int n = 1; aside.empty() || fs::exists(aside); ++n) {
-    aside = fmt::format("{}.superseded-{}", directory_.string(), n);
-  }
+  fs::path beside = fs::absolute(directory_).lexically_normal();
+  if (!beside.has_filename()) beside = beside.parent_path();  // a trailing slash
+  const fs::path aside = first_free(beside, ".superseded-");
   for (const auto& [newer, folder] : list_step_folders(directory_).steps) {
     if (newer <= step) continue;
     std::error_code error;
     fs::create_directories(aside, error);
     rename_or_fail(folder, aside / folder.filename());
-    log_.warn("checkpoint {} is newer than where this run begins: moved to {}", folder.string(),
+    log_.warn("checkpoint {} is not of the history of this run: moved to {}", folder.string(),
               aside.string());
   }
 }
 
-void CheckpointWriter::remove_old(std::int64_t just_written) {
-  std::error_code error;
-  const StepFolders found = list_step_folders(directory_);
-  for (const fs::path& leftover : found.partial) fs::remove_all(leftover, error);
-  good_.push_back(just_written);
+void CheckpointWriter::proven() {
+  if (unproven_.empty() && newest_ == newest_proven_) return;
+  newest_proven_ = newest_;
+  proven_.insert(proven_.end(), unproven_.begin(), unproven_.end());
+  unproven_.clear();
+  if (rank_ == 0) remove_old();
+}
+
+void CheckpointWriter::remove_partial() {
+  try {
+    std::error_code ignored;
+    for (const fs::path& leftover : list_step_folders(directory_).partial) fs::remove_all(leftover, ignored);
+  } catch (const Error& error) {
+    log_.warn("half-written checkpoints are left: {}", reason(error));
+  }
+}
+
+void CheckpointWriter::remove_old() try {
   const auto keep = static_cast<std::size_t>(keep_last_);
-  if (keep_last_ <= 0 || good_.size() < keep) return;
-  const std::int64_t oldest_kept = good_[good_.size() - keep];
-  for (const auto& [step, folder] : found.steps) {
+  if (keep_last_ <= 0 || proven_.size() < keep) return;
+  const std::int64_t oldest_kept = proven_[proven_.size() - keep];
+  for (const auto& [step, folder] : list_step_folders(directory_).steps) {
     if (step >= oldest_kept) continue;
     // The manifest first, so that a half-removed one is no candidate.
+    std::error_code error;
     fs::remove(folder / manifest_file_name, error);
     if (!error) fs::remove_all(folder, error);
     if (error) log_.warn("{} could not be removed: {}", folder.string(), error.message());
   }
+} catch (const Error& error) {
+  log_.warn("old checkpoints are left: {}", reason(error));
 }
 
 }  // namespace nanotron::io

@@ -18,6 +18,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "nanotron/io/hdf5.hpp"
+#include "step_folders.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -94,13 +95,15 @@ class ReadOnlyFile {
 // Rank 0's text on all ranks.
 std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path) {
   return comm::text_of_root(world, [&] {
+    if (const auto absence = absence_of(path.parent_path())) damaged(absence->reason);
     std::error_code error;
-    if (!std::filesystem::is_directory(path.parent_path(), error)) damaged("there is no such folder");
     const auto bytes = std::filesystem::file_size(path, error);
-    if (error) damaged(fmt::format("{} is missing: half-written", manifest_file_name));
+    if (error) damaged(fmt::format("{} cannot be read: {}", manifest_file_name, error.message()));
     if (bytes > manifest_limit) damaged(fmt::format("{} has {} bytes", manifest_file_name, bytes));
+    std::ifstream input(path, std::ios::binary);
+    if (!input) damaged(fmt::format("{} cannot be opened: {}", manifest_file_name, std::strerror(errno)));
     std::ostringstream content;
-    content << std::ifstream(path, std::ios::binary).rdbuf();
+    content << input.rdbuf();
     return content.str();
   });
 }

@@ -8,6 +8,8 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
+#include "step_folders.hpp"
+#include "system_calls.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -40,6 +42,7 @@ constexpr std::size_t row_columns = columns.size() - 2;
 constexpr std::size_t validation_step = row_columns, validation_loss = row_columns + 1;
 constexpr hsize_t chunk = 1024;
 constexpr std::size_t pending_limit = 4096;
+constexpr std::int64_t metadata_room = 64 << 10, starting_room = 1 << 20;  // bytes
 
 hid_t type_of(Kind kind) {
   switch (kind) {
@@ -87,21 +90,21 @@ index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last) 
 }  // namespace
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step,
-                         const Provenance& provenance)
+                         const Provenance& provenance, Log& log)
     : path_(path) {
   pending_.reserve(pending_limit);
   pending_validation_.reserve(pending_limit);
   gathered_.reserve(pending_limit);
   std::error_code error;
-  if (fs::exists(path_, error) && (resumed_step == 0 || !try_open(resumed_step))) {
-    columns_.clear();
-    file_ = hdf5::File();
-    const fs::path aside = path_.string() + ".previous";
-    fs::rename(path_, aside, error);
-    if (error)
-      fail(ExitCode::system_error,
-           {"the metrics file cannot be moved aside", "", error.message(), path_.string(), ""});
-    if (resumed_step != 0) replaced_ = aside;
+  if (fs::exists(path_, error)) {
+    make_room(starting_room);
+    const std::string damage = resumed_step == 0 ? "" : try_open(resumed_step);
+    if (resumed_step == 0 || !damage.empty()) move_aside();
+    if (resumed_step == 0)
+      log.info("metrics of an earlier run are kept as {}", set_aside_.string());
+    else if (!damage.empty())
+      log.warn("{} cannot be read and is moved to {}; a new one begins behind step {}: {}",
+               path_.string(), set_aside_.string(), resumed_step, damage);
   }
   if (!file_) create();
   write_provenance(
@@ -117,7 +120,21 @@ MetricsFile::~MetricsFile() {
   }
 }
 
-bool MetricsFile::try_open(std::int64_t resumed_step) {
+void MetricsFile::move_aside() {
+  columns_.clear();
+  file_ = hdf5::File();
+  set_aside_ = first_free(path_, ".previous-");
+  std::error_code error;
+  fs::rename(path_, set_aside_, error);
+  if (error)
+    fail(ExitCode::system_error, {.what = "the metrics file cannot be moved aside",
+                                  .expected = "to rename it to " + set_aside_.string(),
+                                  .found = error.message(),
+                                  .where = path_.string(),
+                                  .change = "the permissions of run%output_dir"});
+}
+
+std::string MetricsFile::try_open(std::int64_t resumed_step) {
   try {
     const hdf5::PropertyList access = unlocked_access();
     file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
@@ -133,9 +150,9 @@ bool MetricsFile::try_open(std::int64_t resumed_step) {
       const auto length = static_cast<hsize_t>(c < row_columns ? rows_ : validation_rows_);
       checked(H5Dset_extent(columns_[c].id(), &length), path_);
     }
-    return true;
-  } catch (const Error&) {
-    return false;
+    return "";
+  } catch (const Error& error) {
+    return reason(error);
   }
 }
 
@@ -143,6 +160,12 @@ void MetricsFile::create() {
   rows_ = validation_rows_ = 0;
   std::error_code ignored;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
+  try {
+    reserve_space(path_, 0, starting_room);
+  } catch (const Error&) {
+    fs::remove(path_, ignored);  // or the next run would take it for an old one
+    throw;
+  }
   const hdf5::PropertyList access = unlocked_access();
   file_ =
       hdf5::File(checked(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), path_));
@@ -208,7 +231,16 @@ void MetricsFile::append_values(std::size_t column, index_t first, const void* v
           path_);
 }
 
+// Not less than what the file may grow by; HDF5 must not meet a full disk itself.
+void MetricsFile::make_room(std::int64_t bytes) const {
+  const auto size = static_cast<std::int64_t>(fs::file_size(path_));
+  reserve_space(path_, size, size + bytes);
+}
+
 void MetricsFile::flush() {
+  const auto column_room = static_cast<std::int64_t>(
+      8 * (std::max(pending_.size(), pending_validation_.size()) + 2 * chunk));
+  make_room(metadata_room + static_cast<std::int64_t>(columns.size()) * column_room);
   const auto write_all = [&](auto& pending, std::size_t from, std::size_t to, index_t& rows) {
     if (pending.empty()) return;
     const auto count = static_cast<index_t>(pending.size());

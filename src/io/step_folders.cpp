@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/io/checkpoint.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -37,10 +38,45 @@ StepFolders list_step_folders(const std::filesystem::path& directory) {
       found.steps.emplace_back(step, entry->path());
   }
   if (error)
-    fail(ExitCode::system_error, {"the checkpoint directory cannot be listed", "", error.message(),
-                                  directory.string(), ""});
+    fail(ExitCode::system_error,
+         {.what = "the checkpoint directory cannot be listed",
+          .expected = "a folder that can be read",
+          .found = error.message(),
+          .where = directory.string(),
+          .change = "correct checkpoint%directory or checkpoint%resume, or the folder's permissions"});
   std::sort(found.steps.rbegin(), found.steps.rend());
   return found;
+}
+
+std::optional<Absence> absence_of(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  constexpr const char* name_one =
+      "name a folder step_XXXXXXXX, a run or a folder of checkpoints with checkpoint%resume, or say 'auto'";
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (status.type() == fs::file_type::not_found) return Absence{"there is no such folder", name_one};
+  const auto unreadable = [](const std::error_code& cause) {
+    return Absence{"it cannot be read: " + cause.message(),
+                   "correct the permissions of the folder and of those above it"};
+  };
+  if (error) return unreadable(error);
+  if (!fs::is_directory(status)) return Absence{"it is a file, not a folder", name_one};
+  if (fs::exists(folder / manifest_file_name, error)) return std::nullopt;
+  if (error) return unreadable(error);
+  if (fs::exists(folder / checkpoint_file_name, error))
+    return Absence{fmt::format("half-written: {} without {}", checkpoint_file_name, manifest_file_name),
+                   "take an older checkpoint, or checkpoint%resume = 'auto', which does so"};
+  if (error) return unreadable(error);
+  return Absence{fmt::format("there is no checkpoint in it: neither {} nor {}", checkpoint_file_name,
+                             manifest_file_name),
+                 name_one};
+}
+
+std::filesystem::path first_free(const std::filesystem::path& path, const std::string& word) {
+  for (int n = 1;; ++n) {
+    std::filesystem::path candidate = fmt::format("{}{}{}", path.string(), word, n);
+    if (!std::filesystem::exists(std::filesystem::symlink_status(candidate))) return candidate;
+  }
 }
 
 }  // namespace nanotron::io

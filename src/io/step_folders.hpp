@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,5 +20,16 @@ struct StepFolders {
 
 /// Empty when there is no such directory. Throws Error(system_error) when it cannot be listed.
 StepFolders list_step_folders(const std::filesystem::path& directory);
+
+/// Why a folder holds no checkpoint, and what the user can do.
+struct Absence {
+  std::string reason, change;
+};
+
+/// Nothing when the folder has a manifest.
+std::optional<Absence> absence_of(const std::filesystem::path& folder);
+
+/// The first of <path><word>1, <path><word>2, ... that does not exist.
+std::filesystem::path first_free(const std::filesystem::path& path, const std::string& word);
 
 }  // namespace nanotron::io

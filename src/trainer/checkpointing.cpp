@@ -64,13 +64,13 @@ io::CheckpointState Checkpointing<T>::restore() {
   auto reader = io::CheckpointReader::find(grid_.world().mpi(), config_.checkpoint.directory,
                                            config_.checkpoint.resume, log_);
   if (!reader) {
-    writer_.continue_from(-1);
+    writer_.begin_anew();
     return {.seed = config_.run.seed};
   }
   const io::CheckpointInfo& info = reader->info();
   reader->require_model(config_.model);
-  writer_.continue_from(info.state.step);
   read_into(*reader);
+  writer_.continue_from(reader->folder(), info.state.step);  // moves others aside: only after all was read
 
   log_.info("resumed from {} (step {}, {} tokens seen{})", reader->folder().string(), info.state.step,
             info.state.tokens_seen, info.has_optimizer ? "" : "; no optimizer state in it: moments start at zero");

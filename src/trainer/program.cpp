@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -10,6 +13,8 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/io/run_lock.hpp"
+#include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/matrix_rate.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/trainer.hpp"
@@ -19,11 +24,14 @@ namespace {
 
 constexpr double mib = 1024.0 * 1024.0;
 
+// The old file stands until the new one is whole.
 void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path);
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  std::ofstream file(temporary);
   file << text;
-  if (!file.flush()) {
-    fail(ExitCode::system_error, {.what = fmt::format("cannot write {}", path.string()),
+  file.close();
+  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    fail(ExitCode::system_error, {.what = fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)),
                                   .change = "check run%output_dir, its permissions and the free space"});
   }
 }
@@ -118,6 +126,20 @@ double machine_rate(Device& device, comm::Group& world) {
   return comm::sum(world, kernels::matrix_rate<T>(device, 1024, 0.3));
 }
 
+// deck.nml and metrics.h5, once nothing can refuse the run any more. The metrics are null but on the rank that
+// speaks.
+std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const Provenance& provenance,
+                                               comm::Group& world, std::int64_t step, Log& log) {
+  const std::filesystem::path folder = config.run.output_dir;
+  std::unique_ptr<io::MetricsFile> metrics;
+  comm::collectively(world.mpi(), [&] {
+    if (!log.speaks()) return;
+    write_text(folder / "deck.nml", deck::canonical_deck(config));
+    metrics = std::make_unique<io::MetricsFile>(folder / "metrics.h5", step, provenance, log);
+  });
+  return metrics;
+}
+
 // Runs of one type, behind the set-up that all types share.
 template <class T>
 ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
@@ -138,11 +160,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   Trainer<T> trainer(config, provenance, grid, device, arena, loaders, log);
   trainer.resume();
   StopConditions stop(config.run, start);
-  std::unique_ptr<io::MetricsFile> metrics;
-  if (log.speaks()) {
-    metrics = std::make_unique<io::MetricsFile>(
-        std::filesystem::path(config.run.output_dir) / "metrics.h5", trainer.step(), provenance);
-  }
+  std::unique_ptr<io::MetricsFile> metrics = begin_outputs(config, provenance, grid.world(), trainer.step(), log);
   const auto tokens = static_cast<double>(tokens_per_step(config));
   Progress progress(config,
                     {.tokens = tokens,
@@ -166,19 +184,21 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   return ExitCode::stopped_early;
 }
 
-void prepare_run_directory(const deck::Config& config, comm::Group& world, Log& log) {
+// Makes the directories the run writes into, for it alone as long as the locks live, and opens the log.
+std::vector<io::RunLock> prepare_run_directory(const deck::Config& config, comm::Group& world, Log& log) {
+  const std::filesystem::path run = config.run.output_dir, checkpoints = config.checkpoint.directory;
+  std::vector<io::RunLock> locks;
   comm::collectively(world.mpi(), [&] {
     if (world.rank() != 0) return;
-    std::error_code error;
-    std::filesystem::create_directories(config.run.output_dir, error);
-    if (error) {
-      fail(ExitCode::system_error, {.what = fmt::format("cannot make the run directory: {}", error.message()),
-                                    .where = config.run.output_dir,
-                                    .change = "run%output_dir"});
-    }
-    log.open(std::filesystem::path(config.run.output_dir) / "run.log");
-    write_text(std::filesystem::path(config.run.output_dir) / "deck.nml", deck::canonical_deck(config));
+    locks.emplace_back(run, log);
+    log.open(run / "run.log");
+    std::error_code ignored;
+    if (!std::filesystem::equivalent(run, checkpoints, ignored)) locks.emplace_back(checkpoints, log);
   });
+  for (const auto& directory : {run, checkpoints}) {
+    io::require_same_file(world.mpi(), directory / "run.lock", ExitCode::system_error);
+  }
+  return locks;
 }
 
 }  // namespace
@@ -248,7 +268,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   comm::ProcessGrid grid = make_grid(world, config);
   Log log(grid.world().rank() == 0, grid.world().rank());
   log.set_quiet(config.output.console == deck::Console::quiet);
-  prepare_run_directory(config, grid.world(), log);
+  const std::vector<io::RunLock> locks = prepare_run_directory(config, grid.world(), log);
   Provenance provenance = build_provenance();
   for (auto& item : run_provenance(world)) provenance.push_back(std::move(item));
   log.info("{}", to_text(provenance));

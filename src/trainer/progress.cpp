@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "nanotron/base/error.hpp"
+
 namespace nanotron::trainer {
 namespace {
 
@@ -23,6 +25,17 @@ Progress::Progress(const deck::Config& config, const StepCost& cost,
                    std::unique_ptr<io::MetricsFile> metrics, Log& log)
     : config_(config), cost_(cost), metrics_(std::move(metrics)), log_(log) {}
 
+template <class Work>
+void Progress::with_metrics(const Work& work) {
+  if (!metrics_) return;
+  try {
+    work(*metrics_);
+  } catch (const Error& error) {
+    log_.warn("no metrics from here on: {}", reason(error));
+    metrics_.reset();
+  }
+}
+
 void Progress::record(std::int64_t step, std::int64_t tokens_seen, double seconds,
                       const StepResult& r) {
   // The first step of a run also touches memory and builds primitives: it does not enter the estimate.
@@ -30,8 +43,9 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
   recent_seconds_ = first || step % 64 == 2 ? seconds : recent_seconds_ + 0.1 * (seconds - recent_seconds_);
   const double tokens_per_second = cost_.tokens / seconds;
   const double share = cost_.flops / seconds / cost_.machine_rate;
-  if (metrics_ && (step % config_.output.metrics_every == 0 || step == config_.run.steps)) {
-    metrics_->append({.step = step,
+  if (step % config_.output.metrics_every == 0 || step == config_.run.steps) {
+    with_metrics([&](io::MetricsFile& metrics) {
+      metrics.append({.step = step,
                       .loss = r.loss,
                       .grad_norm = r.grad_norm,
                       .learning_rate = r.learning_rate,
@@ -40,6 +54,7 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
                       .mfu = share,
                       .tokens = tokens_seen,
                       .token_hash = r.token_hash});
+    });
   }
   if (first || step % config_.run.log_every == 0 || step == config_.run.steps) {
     const double left = recent_seconds_ * static_cast<double>(config_.run.steps - step);
@@ -51,12 +66,12 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
 }
 
 void Progress::record_validation(std::int64_t step, double loss) {
-  if (metrics_) metrics_->append_validation(step, loss);
+  with_metrics([&](io::MetricsFile& metrics) { metrics.append_validation(step, loss); });
   log_.info("step {:>7}/{}  validation loss {:.4f}", step, config_.run.steps, loss);
 }
 
 void Progress::flush() {
-  if (metrics_) metrics_->flush();
+  with_metrics([](io::MetricsFile& metrics) { metrics.flush(); });
 }
 
 }  // namespace nanotron::trainer

@@ -16,6 +16,13 @@ GridPlace place_of(const comm::ProcessGrid& grid) {
   return {.dp_size = grid.shape().dp, .tp_size = grid.shape().tp, .tp_rank = grid.tp_rank()};
 }
 
+// After numbers that are not finite: the newest checkpoint may already hold weights that diverged.
+std::string where_to_resume(const std::filesystem::path& newest_proven) {
+  if (newest_proven.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none begins anew";
+  return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
+                     newest_proven.string());
+}
+
 }  // namespace
 
 template <class T>
@@ -114,6 +121,7 @@ void Trainer<T>::update(StepResult& r) {
   const auto largest_square = static_cast<M>(clip * r.grad_norm * clip * r.grad_norm);  // Adam squares
   r.updated = std::isfinite(r.loss) && std::isfinite(largest_square);
   if (r.updated) {
+    checkpointing_.proven();
     const Region region(device_.timers(), "optimizer");
     state_.optimizer.update(device_, p.master, p.gradient, r.learning_rate, clip);
     state_.model.refresh_compute_weights();
@@ -127,8 +135,9 @@ void Trainer<T>::update(StepResult& r) {
           .found = fmt::format("loss {}, gradient norm {}, {} in a row", r.loss, r.grad_norm, skipped_in_a_row_),
           .where = fmt::format("global samples {} to {}", counters_.sample_cursor,
                                counters_.sample_cursor + config_.data.global_batch_size - 1),
-          .change = "a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
-                    "run%max_nonfinite_steps > 0 to leave such updates out; the checkpoints written so far are good"});
+          .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
+                                "run%max_nonfinite_steps > 0 to leave such updates out; {}",
+                                where_to_resume(checkpointing_.newest_proven()))});
   }
   log_.warn("step {}: loss {}, gradient norm {}: update left out", counters_.step + 1, r.loss, r.grad_norm);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 2
-# timeout: 240
+# timeout: 300
 """What a user meets: exit codes, messages, early stops, damaged files, a rank that dies.
 
     test_behaviour.py <folder of the programs>
@@ -202,9 +202,69 @@ def bad_numbers():
         code, text = case.run("--set", "optimizer.learning_rate=1e30", "--set", "optimizer.clip_grad_norm=0",
                               "--set", "run.steps=50")
         check(code == 70 and "not finite" in text and "change:" in text, f"bad numbers give 70, not {code}", text)
+        check("no checkpoint is known to be good" in text, "and no checkpoint is called good", text)
+    with Case("diverged") as case:
+        case.run()
+        code, text = case.run("--set", "optimizer.learning_rate=1e30", "--set", "optimizer.clip_grad_norm=0",
+                              "--set", "run.steps=50", "--set", "checkpoint.every_steps=1")
+        named = re.search(r"--set checkpoint.resume='(\S+)'", text)
+        check(code == 70 and named and named[1].endswith("step_00000010"), "the newest proven one is named", text)
+        check((case.out / "checkpoints/step_00000011").exists(), "not the one of weights that diverged", text)
+        code, text = case.run("--set", "run.steps=12", "--set", f"checkpoint.resume={named[1]}")
+        check(code == 0 and "step 10," in text, "the run goes on from the one named", text)
 
 
-for part in (finishes_and_resumes, deck_errors, data_errors, damaged_checkpoints, early_stops, killed_rank, bad_numbers):
+def two_runs_in_one_directory():
+    with Case("twice", steps=1000000) as case:
+        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wait_for(case.out / "checkpoints/step_00000005")
+        code, text = case.run("--set", "checkpoint.resume=none", ranks=2)
+        check(code == 71 and "another run writes" in text and ", process " in text, "a second run is refused", text)
+        elsewhere = f"run.output_dir={case.folder}/other"
+        code, text = case.run("--set", elsewhere, "--set", f"checkpoint.directory={case.out}/checkpoints")
+        check(code == 71 and "another run writes" in text, "and so it is in the folder of checkpoints", text)
+        (case.out / "STOP").touch()
+        text, _ = running.communicate(timeout=60)
+        check(running.returncode == 75, f"the first run lives on and stops with 75, not {running.returncode}", text)
+        check(not list(case.out.glob("*superseded*")) and "warning" not in text, "nobody moved its files", text)
+
+
+def refused_runs_touch_nothing():
+    with Case("refused") as case:
+        case.run()
+        deck = (case.out / "deck.nml").read_text()
+        code, text = case.run("--set", "model.hidden_size=48", "--set", "run.steps=20")
+        check(code == 78 and "hidden_size" in text, "another model is refused", text)
+        check((case.out / "deck.nml").read_text() == deck, "deck.nml is of the run that was", text)
+        code, text = case.run("--set", "run.steps=12", "--set", f"checkpoint.resume={case.folder}/nothing")
+        check(code == 65 and "no such folder" in text and "change:" in text, "a missing checkpoint gives 65", text)
+
+
+def branches():
+    with Case("trunk", steps=20) as trunk, Case("branch") as branch:
+        trunk.run()
+        branch.run()
+        code, text = branch.run("--set", "run.steps=22", "--set", "checkpoint.every_steps=1",
+                                "--set", f"checkpoint.resume={trunk.out}/checkpoints/step_00000020")
+        check(code == 0 and "step 20," in text, "a branch begins where it was told to", text)
+        kept = sorted(p.name for p in (branch.out / "checkpoints.superseded-1").glob("step_*"))
+        check(kept == ["step_00000005", "step_00000010"], f"what was there is set aside, found {kept}", text)
+
+
+def nodes_with_disks_of_their_own():
+    with Case("local", out="run") as case:
+        command = []
+        for node in ("a", "b"):
+            (case.folder / node).mkdir()
+            command += [":"] * bool(command) + ["-n", "1", "-wdir", str(case.folder / node), program, str(case.deck)]
+        done = subprocess.run([mpiexec, *command], text=True, timeout=100, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        check(done.returncode == 71, f"a directory that is not shared gives 71, not {done.returncode}", done.stdout)
+        check("rank 1 on host" in done.stdout and "all nodes share" in done.stdout, "and is explained", done.stdout)
+
+
+for part in (finishes_and_resumes, deck_errors, data_errors, damaged_checkpoints, early_stops, killed_rank, bad_numbers,
+             two_runs_in_one_directory, refused_runs_touch_nothing, branches, nodes_with_disks_of_their_own):
     begin = time.time()
     part()
     print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)

@@ -13,7 +13,8 @@
 namespace nanotron {
 
 /// info and warn print on the speaking rank alone; error prints on any rank, to stderr, with the rank
-/// in front. Every line is flushed. Not thread-safe.
+/// in front. Every line is flushed. A file that cannot be written (a full disk) is told once on stderr and
+/// tried again with the next line. Not thread-safe.
 class Log {
  public:
   explicit Log(bool speaks, int rank = 0) : speaks_(speaks), rank_(rank) {}
@@ -42,6 +43,7 @@ class Log {
  private:
   enum class Level { info, warning, error };
   void write(Level level, std::string_view text);
+  void write_to_file(std::string_view line);
 
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -50,6 +52,8 @@ class Log {
   int rank_;
   bool quiet_ = false;
   std::unique_ptr<std::FILE, Close> file_;  // null until open()
+  std::filesystem::path path_;
+  bool told_of_failure_ = false;
 };
 
 }  // namespace nanotron

@@ -8,10 +8,12 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/data/hdf5.hpp"
 #include "nanotron/io/checkpoint.hpp"
+#include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::io {
 
@@ -23,8 +25,8 @@ hdf5::File create_file(const std::filesystem::path& path);
 
 enum class Access { read, write };
 
-/// Opens an existing file by MPI-IO. Collective. Throws Error(data_error) for reading,
-/// Error(system_error) for writing.
+/// Opens an existing file by MPI-IO, once every rank has been seen to reach the same one. Collective.
+/// Throws Error(data_error) for reading, Error(system_error) for writing.
 hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Access access);
 
 /// H5T_NATIVE_FLOAT or H5T_NATIVE_DOUBLE.
@@ -37,9 +39,19 @@ struct Slab {
   std::string name;  // file and dataset, for messages
 };
 
+/// What one transfer moves of a rank's part of a tensor: indices of its first dimension and, in one of
+/// three dimensions, of its second.
+struct Piece {
+  Range outer, inner;
+};
+
+/// Cuts a rank's part along its first dimension into pieces of at most piece_bytes, and along the rows
+/// of a layer that alone is larger. A single row is never cut. None for an empty part.
+std::vector<Piece> pieces_of(const StateTensor& tensor, ScalarType master, std::int64_t piece_bytes);
+
 /// Collective: every rank writes its parts of the tensors, or reads them; ranks with an empty part
-/// take part with nothing selected. A part larger than piece_bytes goes in several transfers along
-/// its first dimension (MPI-IO counts in 32 bits). A failure on one rank is the same error on all,
+/// take part with nothing selected. A part larger than piece_bytes goes in several transfers, see
+/// pieces_of (MPI-IO counts in 32 bits). A failure on one rank is the same error on all,
 /// as far as the MPI library returns from a collective transfer that failed: Open MPI 4.1 may hang
 /// in it. Reading converts between float and double and accepts any storage; collective when
 /// contiguous.

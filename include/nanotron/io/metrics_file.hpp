@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nanotron/base/log.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/hdf5.hpp"
@@ -33,10 +34,10 @@ class MetricsFile {
  public:
   /// Goes on with the file there is: rows of steps after `resumed_step` are dropped, so that each
   /// curve has one value per step. With resumed_step 0 an existing file is moved to
-  /// <name>.previous; so is one that cannot be opened (returned by `replaced()`), and a new file is
-  /// begun.
+  /// <name>.previous-<n>, n being the first number that is free; so is one that cannot be read, with a
+  /// warning. Then a new file is begun.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step,
-              const Provenance& provenance);
+              const Provenance& provenance, Log& log);
   ~MetricsFile();
 
   /// Keeps the row; the file is brought up to date at most once a second.
@@ -45,22 +46,24 @@ class MetricsFile {
   void append_validation(std::int64_t step, double loss);
   /// Brings the file up to date now.
   void flush();
-  /// The file that was moved aside because it could not be read, else empty.
-  const std::filesystem::path& replaced() const { return replaced_; }
+  /// Where an old file was moved to, else empty.
+  const std::filesystem::path& set_aside() const { return set_aside_; }
 
  private:
   struct Validation {
     std::int64_t step;
     double loss;
   };
-  bool try_open(std::int64_t resumed_step);
+  std::string try_open(std::int64_t resumed_step);  // why it cannot be read, else empty
+  void move_aside();
+  void make_room(std::int64_t bytes) const;
   void create();
   void open_columns();
   void write_provenance(const std::string& group, const Provenance& provenance);
   void append_values(std::size_t column, index_t first, const void* values, index_t count);
   void flush_if_due();
 
-  std::filesystem::path path_, replaced_;
+  std::filesystem::path path_, set_aside_;
   hdf5::File file_;
   std::vector<hdf5::Dataset> columns_;
   index_t rows_ = 0, validation_rows_ = 0;  // in the file

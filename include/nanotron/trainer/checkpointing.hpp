@@ -40,6 +40,10 @@ class Checkpointing {
   /// Writes the state behind `counters.step` updates. Collective; returns its seconds.
   double save(io::CheckpointState counters);
 
+  // See io::CheckpointWriter.
+  void proven() { writer_.proven(); }
+  const std::filesystem::path& newest_proven() const { return writer_.newest_proven(); }
+
  private:
   void read_into(io::CheckpointReader& reader);
 

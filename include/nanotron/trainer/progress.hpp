@@ -25,6 +25,8 @@ struct StepCost {
   double machine_rate = 0.0;  // operations per second of all ranks' matrix products together
 };
 
+// Metrics are not worth a run: when they cannot be written (a full disk), one warning says so and the run
+// goes on without.
 class Progress {
  public:
   /// metrics is null on the ranks that do not speak.
@@ -39,9 +41,12 @@ class Progress {
   void flush();
 
  private:
+  template <class Work>
+  void with_metrics(const Work& work);
+
   const deck::Config& config_;
   StepCost cost_;
-  std::unique_ptr<io::MetricsFile> metrics_;
+  std::unique_ptr<io::MetricsFile> metrics_;  // null as well once writing failed
   Log& log_;
   double recent_seconds_ = 0.0;
 };

@@ -46,5 +46,16 @@ TEST(Log, UnwritableFileIsAnError) {
   EXPECT_THROW(log.open("/nonexistent/folder/run.log"), Error);
 }
 
+TEST(Log, AFullDiskIsToldOnceAndEndsNothing) {
+  Log log(true);
+  log.open("/dev/full");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  for (int step = 0; step < 3; ++step) log.info("step {}", step);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "step 0\nstep 1\nstep 2\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: /dev/full cannot be written: No space left on device; lines are missing in it from here on\n");
+}
+
 }  // namespace
 }  // namespace nanotron

@@ -1,9 +1,6 @@
 // ranks: 1 2 4
 #include <gtest/gtest.h>
 
-#include <sys/resource.h>
-#include <csignal>
-
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
 #include "nanotron/io/hdf5.hpp"
@@ -11,6 +8,7 @@
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/fake_model.hpp"
+#include "unit/io/file_size_limit.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -18,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::expect_error;
 using test::FakeState;
+using test::FileSizeLimit;
 using test::Scratch;
 
 int rank_of(MPI_Comm comm) {
@@ -51,6 +50,24 @@ class Checkpoint : public ::testing::Test {
     writer.write(state.contents(step));
     MPI_Barrier(world);  // until rank 0 has removed old ones
   }
+
+  template <class M>
+  void save(const fs::path& directory, std::int64_t step) {
+    CheckpointWriter writer(world, directory, 0, log);
+    save<M>(writer, step, 1);
+  }
+  /// The whole checkpoints of a directory, oldest first. Collective.
+  std::vector<std::string> folders(const fs::path& directory) {
+    MPI_Barrier(world);  // until rank 0 has moved and removed
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory))
+      if (!entry.is_symlink() && fs::exists(entry.path() / manifest_file_name))
+        names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    MPI_Barrier(world);
+    return names;
+  }
+  std::vector<std::string> folders() { return folders(scratch.path()); }
 
   /// Reads on the first `ranks` ranks, cut over as many, and counts wrong elements.
   template <class M>
@@ -165,6 +182,25 @@ TEST_F(Checkpoint, LargePartsGoInPieces) {
   }
 }
 
+TEST(Pieces, CoverAPartOnceAndStaySmall) {
+  for (const std::vector<index_t>& extent : {std::vector<index_t>{3, 7, 5}, {1, 1, 9}, {6, 5}, {11}, {4, 0, 3}}) {
+    StateTensor t;
+    t.extent = extent;
+    const bool layered = extent.size() == 3;
+    const index_t row = extent.size() == 1 ? 1 : extent.back(), rows = layered ? extent[1] : 1;
+    for (const std::int64_t elements : {1, 5, 12, 36, 70, 1000}) {
+      index_t covered = 0;
+      for (const Piece& piece : pieces_of(t, ScalarType::fp64, 8 * elements)) {
+        const index_t size = piece.outer.size() * piece.inner.size() * row;
+        EXPECT_LE(size, std::max<index_t>(elements, row));
+        EXPECT_TRUE(piece.outer.size() == 1 || piece.inner.size() == rows);
+        covered += size;
+      }
+      EXPECT_EQ(covered, std::accumulate(extent.begin(), extent.end(), index_t{1}, std::multiplies<>()));
+    }
+  }
+}
+
 TEST_F(Checkpoint, PaddedRowsInMemory) {
   std::vector<double> memory(80, -1.0), back(80, -1.0);  // 2 layers of 4 rows of 10, 6 used
   for (index_t i = 0; i < 48; ++i)
@@ -173,32 +209,16 @@ TEST_F(Checkpoint, PaddedRowsInMemory) {
                 {2, 4, 6}, memory.data(),    {40, 10, 1}};
   const auto file = make_file(world, scratch / "padded.h5", {t});
   const std::vector<StateTensor> written{t};
-  write_slabs(world, slabs_of(file, written), ScalarType::fp64);
-  compare_slabs(world, slabs_of(file, written), ScalarType::fp64);
+  write_slabs(world, slabs_of(file, written), ScalarType::fp64, 100);  // two rows at a time
+  compare_slabs(world, slabs_of(file, written), ScalarType::fp64, 60);
   t.data = back.data();
   const std::vector<StateTensor> wanted{t};
-  read_slabs(world, slabs_of(file, wanted), ScalarType::fp64);
+  read_slabs(world, slabs_of(file, wanted), ScalarType::fp64, 150);
   EXPECT_EQ(back, memory);
   if (rank == size - 1) back[0] += 1.0;
   expect_error(ExitCode::system_error, "padded",
                [&] { compare_slabs(world, slabs_of(file, wanted), ScalarType::fp64); });
 }
-
-/// What the process may write ends at `bytes` of a file: as a full disk, but without filling one.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit small = before_;
-    small.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 TEST_F(Checkpoint, AFailedTransferIsAnError) {
   if (size > 1) GTEST_SKIP() << "collective writes of Open MPI 4.1 can hang after a failure";
@@ -216,14 +236,36 @@ TEST_F(Checkpoint, AFailedTransferIsAnError) {
   EXPECT_NO_THROW(file.close(ExitCode::system_error, "closing"));
 }
 
-TEST_F(Checkpoint, KeepsTheLastOnes) {
+TEST_F(Checkpoint, KeepsTheLastProvenOnesAndTheNewest) {
   CheckpointWriter writer(world, scratch.path(), 2, log);
-  writer.continue_from(-1);
-  for (const std::int64_t step : {10, 20, 30, 40}) save<float>(writer, step, 1);
-  EXPECT_FALSE(fs::exists(scratch / "step_00000010"));
-  EXPECT_FALSE(fs::exists(scratch / "step_00000020"));
-  EXPECT_TRUE(fs::exists(scratch / "step_00000030/manifest.json"));
-  EXPECT_EQ(fs::read_symlink(scratch / "latest"), "step_00000040");
+  writer.begin_anew();
+  EXPECT_TRUE(writer.newest_proven().empty());
+  for (const std::int64_t step : {10, 20, 30, 40}) {
+    save<float>(writer, step, 1);
+    writer.proven();
+    writer.proven();  // nothing new: no change
+  }
+  save<float>(writer, 50, 1);
+  EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000030", "step_00000040", "step_00000050"}));
+  EXPECT_EQ(fs::read_symlink(scratch / "latest"), "step_00000050");
+  EXPECT_EQ(writer.newest_proven(), scratch / "step_00000040");
+  save<float>(writer, 60, 1);  // no finite step since 40
+  EXPECT_EQ(folders().size(), 4u);
+  writer.proven();
+  EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000050", "step_00000060"}));
+  EXPECT_EQ(writer.newest_proven(), scratch / "step_00000060");
+}
+
+TEST_F(Checkpoint, TheOneResumedFromIsProvenByTheNextStep) {
+  for (const std::int64_t step : {10, 20, 30}) save<float>(step, 1);
+  if (rank == 0) fs::remove(scratch / "step_00000010/manifest.json");
+  MPI_Barrier(world);
+  CheckpointWriter writer(world, scratch.path(), 1, log);
+  writer.continue_from(scratch / "step_00000030", 30);
+  EXPECT_EQ(writer.newest_proven(), scratch / "step_00000020");
+  writer.proven();
+  EXPECT_EQ(writer.newest_proven(), scratch / "step_00000030");
+  EXPECT_EQ(folders(), std::vector<std::string>{"step_00000030"});
 }
 
 TEST_F(Checkpoint, ADamagedOneNeverCountsAmongTheLastOnes) {
@@ -232,25 +274,44 @@ TEST_F(Checkpoint, ADamagedOneNeverCountsAmongTheLastOnes) {
   if (rank == 0) fs::resize_file(scratch / "step_00000010/checkpoint.h5", 1000);
   MPI_Barrier(world);
   CheckpointWriter writer(world, scratch.path(), 2, log);
-  writer.continue_from(5);
+  writer.continue_from(scratch / "step_00000005", 5);
   save<float>(writer, 12, 2);
-  EXPECT_TRUE(fs::exists(scratch / "step_00000005/manifest.json"));
-  EXPECT_TRUE(fs::exists(scratch / "step_00000012/manifest.json"));
-  EXPECT_FALSE(fs::exists(scratch / "step_00000010"));
+  writer.proven();
+  EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000005", "step_00000012"}));
 }
 
 TEST_F(Checkpoint, OfAnotherHistoryAreSetAside) {
-  const fs::path aside = scratch.path().string() + ".superseded-1";
-  for (const std::int64_t step : {10, 20, 30}) save<float>(step, 1);
-  CheckpointWriter writer(world, scratch.path(), 2, log);
-  writer.continue_from(10);
-  MPI_Barrier(world);
-  EXPECT_TRUE(fs::exists(scratch / "step_00000010/manifest.json"));
-  EXPECT_FALSE(fs::exists(scratch / "step_00000030"));
-  EXPECT_TRUE(fs::exists(aside / "step_00000020/manifest.json"));
-  EXPECT_TRUE(fs::exists(aside / "step_00000030/manifest.json"));
-  MPI_Barrier(world);
-  if (rank == 0) fs::remove_all(aside);
+  const fs::path directory = scratch / "checkpoints/";  // the slash is of no meaning
+  const fs::path aside = scratch / "checkpoints.superseded-1";
+  for (const std::int64_t step : {10, 20, 30}) save<float>(directory, step);
+  CheckpointWriter writer(world, directory, 2, log);
+  writer.continue_from(directory / "step_00000010", 10);
+  EXPECT_EQ(folders(directory), std::vector<std::string>{"step_00000010"});
+  EXPECT_EQ(folders(aside), (std::vector<std::string>{"step_00000020", "step_00000030"}));
+}
+
+TEST_F(Checkpoint, BranchingOffLosesNothing) {
+  const fs::path here = scratch / "here", elsewhere = scratch / "elsewhere";
+  for (const std::int64_t step : {4, 6, 50}) save<float>(here, step);
+  save<float>(elsewhere, 20);
+  CheckpointWriter writer(world, here, 1, log);
+  writer.continue_from(elsewhere / "step_00000020", 20);
+  EXPECT_EQ(folders(scratch / "here.superseded-1").size(), 3u);
+  writer.proven();
+  EXPECT_EQ(writer.newest_proven(), elsewhere / "step_00000020");
+  for (const std::int64_t step : {22, 24}) save<float>(writer, step, 1);
+  writer.proven();
+  EXPECT_EQ(folders(here), std::vector<std::string>{"step_00000024"});
+  EXPECT_EQ(folders(elsewhere), std::vector<std::string>{"step_00000020"});
+  CheckpointWriter(world, here, 1, log).begin_anew();
+  EXPECT_EQ(folders(scratch / "here.superseded-2"), std::vector<std::string>{"step_00000024"});
+}
+
+TEST_F(Checkpoint, TheNameOfTheDirectoryMayBeAnyBytes) {
+  const fs::path directory = scratch / "caf\xe9 1";
+  save<float>(directory, 3);
+  EXPECT_EQ(CheckpointReader::find(world, directory, "auto", log)->folder(), directory / "step_00000003");
+  EXPECT_EQ(CheckpointReader::find(world, scratch.path(), directory.string(), log)->info().state.step, 3);
 }
 
 TEST_F(Checkpoint, ReplacesTheSameStep) {

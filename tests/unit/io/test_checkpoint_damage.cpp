@@ -94,6 +94,26 @@ TEST_F(Damage, NoneIsTheNewest) {
   expect_error(ExitCode::data_error, "nothing", [&] { find((scratch / "nothing").string()); });
 }
 
+TEST_F(Damage, AnAbsentOneIsNotCalledHalfWritten) {
+  const auto expect_refused = [&](const std::string& path, const std::string& words) {
+    expect_error(ExitCode::data_error, words, [&] { find(path); });
+    expect_error(ExitCode::data_error, "change:", [&] { find(path); });
+  };
+  on_root([&] {
+    test::write_bytes(scratch / "file", {'x'});
+    fs::create_directories(scratch / "run/checkpoints");
+    fs::create_symlink("loop", scratch / "loop");
+  });
+  expect_refused((scratch / "step_00000099").string(), "there is no such folder");
+  expect_refused((scratch / "file").string(), "it is a file, not a folder");
+  expect_refused((scratch / "run/checkpoints").string(), "there is no checkpoint in it");
+  expect_refused((scratch / "run").string(), "there is no checkpoint to resume from");
+  expect_refused((scratch / "loop/step_00000001").string(), "symbolic links");
+  on_root([&] { fs::remove(newest() / manifest_file_name); });
+  expect_refused(newest().string(), "half-written");
+  expect_error(ExitCode::deck_error, "checkpoint%resume is empty", [&] { find(""); });
+}
+
 TEST_F(Damage, EveryFlippedByteIsFound) {
   const fs::path file = newest() / checkpoint_file_name;
   const auto whole = test::read_bytes(file);
@@ -208,12 +228,12 @@ TEST_F(Damage, AWrongManifestIsRefused) {
 
 TEST_F(Damage, HalfWrittenOnesAreRefused) {
   on_root([&] { fs::remove(newest() / manifest_file_name); });
-  expect_newest_refused("half-written");
+  expect_newest_refused("half-written: checkpoint.h5 without manifest.json");
   on_root([&] {
     fs::remove_all(newest());
     fs::create_directory(newest());
   });
-  expect_newest_refused("half-written");
+  expect_newest_refused("there is no checkpoint in it");
   on_root([&] { fs::rename(newest(), scratch / "step_00000020.partial"); });
   EXPECT_EQ(find("auto")->info().state.step, 10);
   save(30);

@@ -5,6 +5,7 @@
 
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
+#include "unit/io/file_size_limit.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -38,12 +39,13 @@ std::vector<double> reals(const fs::path& path, const char* name) {
 }
 
 const Provenance provenance{{"program", "test"}, {"empty", ""}};
+Log silent(false);
 
 TEST(MetricsFile, HasOneDatasetPerQuantity) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "run/metrics.h5";
   {
-    MetricsFile metrics(path, 0, provenance);
+    MetricsFile metrics(path, 0, provenance, silent);
     for (std::int64_t step = 1; step <= 5000; ++step)
       metrics.append(row_of(step, 1.0 / double(step)));
     metrics.append_validation(5000, 2.5);
@@ -63,14 +65,14 @@ TEST(MetricsFile, ResumingGivesOneValuePerStep) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
   {
-    MetricsFile metrics(path, 0, provenance);
+    MetricsFile metrics(path, 0, provenance, silent);
     for (std::int64_t step = 1; step <= 10; ++step) metrics.append(row_of(step, 1.0));
     metrics.append_validation(5, 1.0);
     metrics.append_validation(10, 1.0);
   }
   for (int again = 0; again < 2; ++again) {
-    MetricsFile metrics(path, 6, provenance);
-    EXPECT_TRUE(metrics.replaced().empty());
+    MetricsFile metrics(path, 6, provenance, silent);
+    EXPECT_TRUE(metrics.set_aside().empty());
     for (std::int64_t step = 7; step <= 8; ++step) metrics.append(row_of(step, 2.0));
   }
   EXPECT_EQ(steps(path), (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
@@ -78,39 +80,70 @@ TEST(MetricsFile, ResumingGivesOneValuePerStep) {
   EXPECT_EQ(steps(path, "validation_step"), std::vector<std::int64_t>{5});
 }
 
-TEST(MetricsFile, AFreshRunMovesTheOldFileAside) {
+TEST(MetricsFile, FreshRunsKeepAllOldFiles) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
-  for (int run = 0; run < 2; ++run) MetricsFile(path, 0, provenance).append(row_of(run + 1, 1.0));
-  EXPECT_EQ(steps(path), std::vector<std::int64_t>{2});
-  EXPECT_EQ(steps(path.string() + ".previous"), std::vector<std::int64_t>{1});
+  for (int run = 0; run < 3; ++run)
+    MetricsFile(path, 0, provenance, silent).append(row_of(run + 1, 1.0));
+  EXPECT_EQ(steps(path), std::vector<std::int64_t>{3});
+  EXPECT_EQ(steps(path.string() + ".previous-1"), std::vector<std::int64_t>{1});
+  EXPECT_EQ(steps(path.string() + ".previous-2"), std::vector<std::int64_t>{2});
 }
 
 TEST(MetricsFile, IsReadableAtAnyTimeAndAfterAKill) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5", copy = scratch / "copy.h5";
-  MetricsFile metrics(path, 0, provenance);
+  MetricsFile metrics(path, 0, provenance, silent);
   for (std::int64_t step = 1; step <= 3000; ++step) {
     metrics.append(row_of(step, 1.0));
     if (step % 500 != 0) continue;
     metrics.flush();  // what a kill leaves is the file as it is on disk
     fs::copy_file(path, copy, fs::copy_options::overwrite_existing);
     EXPECT_EQ(steps(copy).size(), static_cast<std::size_t>(step));
-    MetricsFile resumed(copy, step - 1, provenance);
-    EXPECT_TRUE(resumed.replaced().empty());
+    MetricsFile resumed(copy, step - 1, provenance, silent);
+    EXPECT_TRUE(resumed.set_aside().empty());
   }
 }
 
-TEST(MetricsFile, ADamagedFileIsReplaced) {
+TEST(MetricsFile, ADamagedFileIsReplacedAndTheLogSaysSo) {
   const Scratch scratch(test::world());
-  const fs::path path = scratch / "metrics.h5";
+  const fs::path path = scratch / "metrics.h5", aside = path.string() + ".previous-2";
   test::write_bytes(path, std::vector<char>(1000, 'x'));
+  test::write_bytes(path.string() + ".previous-1", {'o', 'l', 'd'});
   {
-    MetricsFile metrics(path, 5, provenance);
-    EXPECT_EQ(metrics.replaced(), fs::path(path.string() + ".previous"));
+    Log log(true);
+    log.open(scratch / "run.log");
+    MetricsFile metrics(path, 5, provenance, log);
+    EXPECT_EQ(metrics.set_aside(), aside);
     metrics.append(row_of(6, 1.0));
   }
   EXPECT_EQ(steps(path), std::vector<std::int64_t>{6});
+  EXPECT_EQ(test::read_bytes(aside).size(), 1000u);
+  EXPECT_EQ(test::read_bytes(path.string() + ".previous-1").size(), 3u);
+  const auto told = test::read_bytes(scratch / "run.log");
+  const std::string text(told.begin(), told.end());
+  EXPECT_NE(text.find("warning: "), std::string::npos) << text;
+  EXPECT_NE(text.find(aside.string()), std::string::npos) << text;
+}
+
+TEST(MetricsFile, AFullDiskIsAShortErrorAndHarmsNoRow) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  {
+    MetricsFile metrics(path, 0, provenance, silent);
+    metrics.append(row_of(1, 1.0));
+    metrics.flush();
+    const test::FileSizeLimit limit(fs::file_size(path) + 1000);
+    metrics.append(row_of(2, 1.0));
+    test::expect_error(ExitCode::system_error, "bytes more: File too large", [&] { metrics.flush(); });
+    test::expect_error(ExitCode::system_error, path.string(), [&] { metrics.flush(); });
+  }
+  EXPECT_EQ(steps(path), (std::vector<std::int64_t>{1, 2}));  // when it was closed there was room again
+  const test::FileSizeLimit limit(1000);
+  const fs::path other = scratch / "other.h5";
+  test::expect_error(ExitCode::system_error, "other.h5",
+                     [&] { MetricsFile(other, 0, provenance, silent); });
+  EXPECT_FALSE(fs::exists(other));
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+// ranks: 1
+#include "nanotron/trainer/progress.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/world.hpp"
+#include "unit/data/scratch.hpp"
+#include "unit/io/file_size_limit.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
+  const test::Scratch scratch(test::world());
+  Log log(true);
+  log.open(scratch / "run.log");
+  deck::Config config;
+  config.run.steps = 100;
+  config.run.log_every = 1;
+  config.output.metrics_every = 1;
+  auto file = std::make_unique<io::MetricsFile>(scratch / "metrics.h5", 0, Provenance{}, log);
+  Progress progress(config, {.tokens = 1.0, .flops = 1.0, .machine_rate = 1.0}, std::move(file), log);
+  {
+    const test::FileSizeLimit limit(32 << 10);
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      progress.record(step, step, 1.0, StepResult{});
+      EXPECT_NO_THROW(progress.flush());
+    }
+    EXPECT_NO_THROW(progress.record_validation(3, 1.0));
+  }
+  const auto bytes = test::read_bytes(scratch / "run.log");
+  const std::string told(bytes.begin(), bytes.end());
+  const auto warning = told.find("warning: no metrics from here on");
+  ASSERT_NE(warning, std::string::npos) << told;
+  EXPECT_EQ(told.find("warning:", warning + 1), std::string::npos) << told;
+  EXPECT_NE(told.find("step       3/100", warning), std::string::npos) << told;
+}
+
+}  // namespace
+}  // namespace nanotron::trainer
