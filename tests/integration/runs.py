@@ -1,0 +1,73 @@
+"""Runs of nanotron_hpc in folders of their own, for the scripts beside this one."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+root = Path(__file__).resolve().parents[2]
+program = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
+mpiexec = os.environ.get("NANOTRON_MPIEXEC", "mpiexec")
+
+DECK = """
+&run steps = {steps} output_dir = '{out}' log_every = 1 {run} /
+&model hidden_size = 32 num_hidden_layers = 2 num_attention_heads = 4 num_key_value_heads = 2
+       intermediate_size = 88 vocab_size = 131 /
+&parallel tp = {tp} /
+&data path = '{tokens}' sequence_length = 16 global_batch_size = 8 micro_batch_size = 1 shuffle = 'global' {data} /
+&checkpoint every_steps = 5 {checkpoint} /
+"""
+
+
+class Case:
+    """A folder with a deck, and runs of it."""
+
+    def __init__(self, name, **keys):
+        self.folder = Path(tempfile.mkdtemp(prefix=f"nanotron_{name}_"))
+        self.out = self.folder / "run"
+        values = dict(steps=10, tp=2, run="", data="", checkpoint="", out=self.out,
+                      tokens=root / "tests/golden/llama/tokens.h5")
+        values.update(keys)
+        self.deck = self.folder / "input.deck"
+        self.deck.write_text(DECK.format(**values))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def command(self, *arguments, ranks=2):
+        return [mpiexec, "-n", str(ranks), program, *arguments, str(self.deck)]
+
+    def run(self, *arguments, ranks=2):
+        done = subprocess.run(self.command(*arguments, ranks=ranks), text=True, timeout=100,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout
+
+
+def check(condition, what, output=""):
+    if not condition:
+        print(f"FAILED: {what}\n{output}")
+        sys.exit(1)
+
+
+def wait_for(path, seconds=60):
+    end = time.time() + seconds
+    while not path.exists():
+        check(time.time() < end, f"{path} never came")
+        time.sleep(0.02)
+
+
+def ranks_of(case):
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].decode().endswith("nanotron_hpc") and str(case.deck).encode() in words:
+            found.append(int(entry.name))
+    return sorted(found)
