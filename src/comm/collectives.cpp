@@ -115,12 +115,23 @@ void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream&
 
 template <class T>
 Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
-  Request request;
-  if (group.size() == 1 || n == 0) return request;
+  if (group.size() == 1 || n == 0) return {};
   const Clock clock(group, n * sizeof(T));
-  request.ticket_ = group.channel()->start_all_reduce(data, n, data_type<T>, op, stream);
-  request.group_ = &group;
-  return request;
+  return {group, group.channel()->start_all_reduce(data, n, data_type<T>, op, stream)};
+}
+
+template <class T>
+Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
+  if (group.size() == 1 || n == 0) return all_gather(group, send, n, recv, stream), Request();
+  const Clock clock(group, n * sizeof(T));
+  return {group, group.channel()->start_all_gather(send, n, recv, data_type<T>, stream)};
+}
+
+template <class T>
+Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
+  if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
+  const Clock clock(group, n * sizeof(T) * static_cast<std::size_t>(group.size()));
+  return {group, group.channel()->start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
 }
 
 template <class T>
@@ -171,6 +182,8 @@ std::int64_t min(Group& group, std::int64_t value) {
 #define NANOTRON_INSTANTIATE(T)                                                                     \
   template void all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);                    \
   template Request start_all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);           \
+  template Request start_all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);           \
+  template Request start_reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);   \
   template void all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                    \
   template void reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);            \
   template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);

@@ -106,6 +106,32 @@ class MpiChannel final : public Channel {
     return ++started_;
   }
 
+  std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream& stream) override {
+    if (n > max_count_) return complete_at_once([&] { all_gather(send, n, recv, type, stream); });
+    const bool in_place = send == shifted(recv, static_cast<std::size_t>(rank_) * n, type);
+    MPI_Request request = MPI_REQUEST_NULL;
+    NANOTRON_CHECK_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : send, static_cast<int>(n), mpi(type), recv,
+                                      static_cast<int>(n), mpi(type), comm_, &request));
+    running_.push_back({request, started_ + 1});
+    return ++started_;
+  }
+
+  std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                                     const Stream& stream) override {
+    const auto* const first = static_cast<const std::byte*>(send);
+    const auto* const last = first + n * static_cast<std::size_t>(size_) * bytes_of(type);
+    const bool overlaps = recv >= first && recv < last;  // MPI allows that only in place, to the front of send
+    if (overlaps || n * static_cast<std::size_t>(size_) > max_count_) {
+      return complete_at_once([&] { reduce_scatter(send, recv, n, type, op, stream); });
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    NANOTRON_CHECK_MPI(MPI_Ireduce_scatter_block(send, recv, static_cast<int>(n), mpi(type), mpi(type, op),
+                                                 comm_, &request));
+    running_.push_back({request, started_ + 1});
+    return ++started_;
+  }
+
   // Operations complete in the order in which they were started; MPI moves all of them in any call.
   bool test(std::uint64_t ticket) override {
     while (complete_ < ticket) {
@@ -136,6 +162,15 @@ class MpiChannel final : public Channel {
   void pop() {
     complete_ = std::max(complete_, running_.front().ends);
     running_.pop_front();
+  }
+
+  // Behind all that is running, so that every rank calls MPI in one order.
+  template <class F>
+  std::uint64_t complete_at_once(F&& call) {
+    wait(started_);
+    call();
+    complete_ = ++started_;
+    return started_;
   }
 
   template <class F>

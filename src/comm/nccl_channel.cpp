@@ -75,14 +75,16 @@ class NcclChannel final : public Channel {
 
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                  const Stream& stream) override {
-    const std::size_t ticket = take_pending();
-    Pending& pending = pending_[ticket];
-    pending.caller = stream.get();
-    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.ready, pending.caller));
-    NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(stream_, pending.ready, 0));
-    NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream_));
-    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.done, stream_));
-    return ticket;
+    return behind(stream, [&] { return ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream_); });
+  }
+  std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream& stream) override {
+    return behind(stream, [&] { return ncclAllGather(send, recv, n, nccl(type), comm_, stream_); });
+  }
+  std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                                     const Stream& stream) override {
+    return behind(stream,
+                  [&] { return ncclReduceScatter(send, recv, n, nccl(type), nccl(op), comm_, stream_); });
   }
 
   bool test(std::uint64_t ticket) override {
@@ -107,6 +109,19 @@ class NcclChannel final : public Channel {
     cudaEvent_t done = nullptr;   // recorded on ours: the result is there
     cudaStream_t caller = nullptr;
   };
+
+  // Queues a call on our stream, behind what the caller has queued on its own.
+  template <class Call>
+  std::uint64_t behind(const Stream& stream, const Call& call) {
+    const std::size_t ticket = take_pending();
+    Pending& pending = pending_[ticket];
+    pending.caller = stream.get();
+    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.ready, pending.caller));
+    NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(stream_, pending.ready, 0));
+    NANOTRON_CHECK_NCCL(call());
+    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.done, stream_));
+    return ticket;
+  }
 
   std::size_t take_pending() {
     if (!free_.empty()) {

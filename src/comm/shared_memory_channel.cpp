@@ -94,12 +94,11 @@ class SharedMemoryChannel final : public Channel {
     wait(start_all_reduce(data, n, type, op, s));
   }
   void all_gather(const void* send, std::size_t n, void* recv, DataType type, const Stream&) override {
-    wait(push(Kind::all_gather, type, ReduceOp::sum, 0, send, recv, n, slot_bytes / bytes_of(type)));
+    wait(start_all_gather(send, n, recv, type, {}));
   }
   void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                       const Stream&) override {
-    const std::size_t piece = slot_bytes / bytes_of(type) / static_cast<std::size_t>(size_);
-    wait(push(Kind::reduce_scatter, type, op, 0, send, recv, n, piece));
+    wait(start_reduce_scatter(send, recv, n, type, op, {}));
   }
   void broadcast(void* data, std::size_t n, DataType type, int root, const Stream&) override {
     wait(push(Kind::broadcast, type, ReduceOp::sum, root, data, data, n, slot_bytes / bytes_of(type)));
@@ -109,6 +108,16 @@ class SharedMemoryChannel final : public Channel {
     const bool direct = size_ == 2 || n * bytes_of(type) <= direct_bytes;
     return push(direct ? Kind::direct_all_reduce : Kind::all_reduce, type, op, 0, data, data, n,
                 slot_bytes / bytes_of(type));
+  }
+
+  std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream&) override {
+    return push(Kind::all_gather, type, ReduceOp::sum, 0, send, recv, n, slot_bytes / bytes_of(type));
+  }
+  std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                                     const Stream&) override {
+    const std::size_t piece = slot_bytes / bytes_of(type) / static_cast<std::size_t>(size_);
+    return push(Kind::reduce_scatter, type, op, 0, send, recv, n, piece);
   }
 
   bool test(std::uint64_t ticket) override {

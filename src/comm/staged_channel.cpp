@@ -74,6 +74,16 @@ class StagedChannel final : public Channel {
     all_reduce(data, n, type, op, stream);
     return 0;
   }
+  std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream& stream) override {
+    all_gather(send, n, recv, type, stream);
+    return 0;
+  }
+  std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                                     const Stream& stream) override {
+    reduce_scatter(send, recv, n, type, op, stream);
+    return 0;
+  }
   bool test(std::uint64_t) override { return true; }
   void wait(std::uint64_t) override {}
 

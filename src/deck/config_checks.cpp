@@ -31,10 +31,6 @@ void check_missing_features(const Config& c, Findings& f) {
     f.error({"parallel.zero_stage"}, "sharding over dp (ZeRO) does not exist in this version",
             "zero_stage = 0");
   }
-  if (c.parallel.tp_mode != TpMode::all_reduce && f.trusted({"parallel.tp_mode"})) {
-    f.error({"parallel.tp_mode"}, "tp_mode 'reduce_scatter' does not exist in this version",
-            "tp_mode = 'all_reduce'");
-  }
   if (c.precision.reproducible != Reproducible::run && f.trusted({"precision.reproducible"})) {
     f.error({"precision.reproducible"},
             "runs that are the same on every grid, bit for bit, do not exist in this version",

@@ -166,7 +166,7 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, cp).at_least(0).at_most(1e6).in("ranks").says("Context-parallel degree; only 1 in this version."),
     KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a part of dp; only 1 in this version."),
     KEY(parallel, order).says("Order of the grid's axes over the ranks, the innermost (on one node) first: tp, cp, pp and dp joined by '-'."),
-    KEY(parallel, tp_mode).says("How tensor-parallel partial sums are combined; only 'all_reduce' in this version."),
+    KEY(parallel, tp_mode).says("What lies on each tensor-parallel rank between the blocks: all tokens, sums being all-reduced; or its part of them, sums being reduce-scattered (sequence parallel), which takes less memory."),
     KEY(parallel, zero_stage).at_least(0).at_most(3).says("What is sharded over dp: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters; only 0 in this version."),
     KEY(parallel, backend).says("Library of the collectives; 'auto': NCCL on GPUs of their own, MPI otherwise."),
     KEY(parallel, bucket_mb).above(0).at_most(1e6).in("MiB").says("Size of a bucket of gradients in the data-parallel all-reduce."),

@@ -14,8 +14,8 @@ constexpr auto shared = MemoryKind::workspace;
 // What 'selective' computes again.
 template <class T>
 void take_cheap(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
-  act.input_norm = arena.take<T>(kind, s.tokens, s.hidden);
-  act.middle_norm = arena.take<T>(kind, s.tokens, s.hidden);
+  act.input_norm = arena.take<T>(kind, s.stream, s.hidden);
+  act.middle_norm = arena.take<T>(kind, s.stream, s.hidden);
   act.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
 }
 
@@ -23,7 +23,7 @@ void take_cheap(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivat
 template <class T>
 void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   using M = master_t<T>;
-  act.input_rstd = arena.take<M>(kind, s.tokens);
+  act.input_rstd = arena.take<M>(kind, s.stream);
   act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
   if (s.qk_norm) {
     act.attention.raw_qk = arena.take<T>(kind, s.tokens, s.query + s.key);
@@ -32,8 +32,8 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiva
   }
   act.attention.out = arena.take<T>(kind, s.tokens, s.query);
   act.attention.lse = arena.take<M>(kind, s.tokens * s.query_heads);
-  act.middle = arena.take<T>(kind, s.tokens, s.hidden);
-  act.middle_rstd = arena.take<M>(kind, s.tokens);
+  act.middle = arena.take<T>(kind, s.stream, s.hidden);
+  act.middle_rstd = arena.take<M>(kind, s.stream);
   act.mlp.gate_up = arena.take<T>(kind, s.tokens, 2 * s.intermediate);
 }
 
@@ -59,8 +59,8 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, Purpose purpose,
   Workspace<T> work;
   work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(attention_bytes));
   if (purpose == Purpose::inference) return work;
-  work.dx = arena.take<T>(shared, s.tokens, s.hidden);
-  work.dn = arena.take<T>(shared, s.tokens, s.hidden);
+  work.dx = arena.take<T>(shared, s.stream, s.hidden);
+  work.dn = arena.take<T>(shared, s.stream, s.hidden);
   work.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const index_t head_dim = s.query / s.query_heads;
   work.sums = arena.take<M>(shared, std::max({kernels::rms_norm_workspace_size(s.hidden),
@@ -74,8 +74,10 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, Purpose purpose,
 
 }  // namespace
 
-LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens) {
+LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
+                       index_t stream) {
   return {.tokens = tokens,
+          .stream = stream,
           .hidden = model.hidden_size,
           .query = table.heads.query.size() * model.head_dim,
           .key = table.heads.key.size() * model.head_dim,
@@ -117,12 +119,12 @@ template <class T>
 Activations<T>::Activations(Arena& arena, const LocalSizes& s, deck::Recompute recompute,
                             Purpose purpose, std::size_t attention_bytes)
     : layers(take_layers<T>(arena, s, recompute)),
-      final_norm(arena.take<T>(kept, s.tokens, s.hidden)),
-      final_rstd(arena.take<M>(kept, s.tokens)),
+      final_norm(arena.take<T>(kept, s.stream, s.hidden)),
+      final_rstd(arena.take<M>(kept, s.stream)),
       loss(arena, s.tokens, s.vocabulary),
       work(take_workspace<T>(arena, s, purpose, attention_bytes)) {
   for (index_t l = 0; l <= s.layers; ++l) {
-    residual.push_back(arena.take<T>(kept, s.tokens, s.hidden));
+    residual.push_back(arena.take<T>(kept, s.stream, s.hidden));
   }
 }
 

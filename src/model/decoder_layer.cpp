@@ -19,7 +19,8 @@ void DecoderLayer<T>::feed_forward(Device& device, Matrix<const T> x, const Laye
                                    Matrix<T> x_out) const {
   kernels::add_rms_norm_forward<T>(device, x, act.middle, act.middle, middle_norm_.weight, eps_,
                                    act.middle_norm, act.middle_rstd);
-  mlp_.forward(device, act.middle_norm, act.mlp, x_out);
+  mlp_.forward(device, stream_->gather(device, act.middle_norm), act.mlp, stream_->addend(x_out));
+  stream_->start_sum(device, x_out).wait();
   kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
 }
 
@@ -29,7 +30,9 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
                               const LayerActivations<T>& act, const Workspace<T>& work,
                               Matrix<T> x_out) const {
   kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
-  attention_.forward(device, batch, act.input_norm, act.attention, work.attention, act.middle);
+  attention_.forward(device, batch, stream_->gather(device, act.input_norm), act.attention, work.attention,
+                     stream_->addend(act.middle));
+  stream_->start_sum(device, act.middle).wait();
   feed_forward(device, x, act, x_out);
 }
 
@@ -39,11 +42,21 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
 template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                const LayerActivations<T>& act, const Workspace<T>& work) const {
-  mlp_.backward(device, act.middle_norm, work.dx, act.mlp, work.dhidden, work.dn).wait();
+  mlp_.backward_input(device, stream_->gather(device, work.dx), act.mlp, work.dhidden,
+                      stream_->addend(work.dn));
+  Matrix<const T> n = stream_->gather(device, act.middle_norm);
+  comm::Request dn = stream_->start_sum(device, work.dn);
+  mlp_.backward_weight(device, n, act.mlp);  // while the sum runs
+  dn.wait();
   kernels::rms_norm_backward<T>(device, work.dn, act.middle, middle_norm_.weight, act.middle_rstd,
                                 work.dx, middle_norm_.gradient, work.sums);
-  attention_.backward(device, batch, act.input_norm, work.dx, act.attention, work.attention, work.dn)
-      .wait();
+
+  attention_.backward_input(device, batch, stream_->gather(device, work.dx), act.attention, work.attention,
+                            stream_->addend(work.dn));
+  n = stream_->gather(device, act.input_norm);
+  dn = stream_->start_sum(device, work.dn);
+  attention_.backward_weight(device, n, work.attention);
+  dn.wait();
   kernels::rms_norm_backward<T>(device, work.dn, x, input_norm_.weight, act.input_rstd, work.dx,
                                 input_norm_.gradient, work.sums);
 }
@@ -65,6 +78,7 @@ void DecoderLayer<T>::forward_cached(Device& device, const nn::TokenBatch& batch
   kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
   attention_.forward_cached(device, batch, past, act.input_norm, act.attention, work.attention, cache,
                             act.middle);
+  stream_->start_sum(device, act.middle).wait();
   feed_forward(device, x, act, x_out);
 }
 

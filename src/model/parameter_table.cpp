@@ -30,8 +30,8 @@ Held exclusively(Range r) { return {r, r, false}; }
 // Lays specs out one behind the other in a flat buffer.
 class Builder {
  public:
-  Builder(const deck::ModelConfig& model, ParameterTable& table, bool first_rank)
-      : model_(model), table_(table), first_rank_(first_rank) {}
+  Builder(const deck::ModelConfig& model, ParameterTable& table, int tp_rank)
+      : model_(model), table_(table), tp_rank_(tp_rank) {}
 
   void align() { cursor_ = (cursor_ + alignment - 1) / alignment * alignment; }
   index_t cursor() const { return cursor_; }
@@ -40,7 +40,7 @@ class Builder {
   void norm(const std::string& name, index_t n, bool partial) {
     ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .initial = Initial::ones};
     spec.local = {0, n};
-    spec.owned = first_rank_ ? spec.local : Range{0, 0};
+    spec.owned = tp_rank_ == 0 ? spec.local : Range{0, 0};
     spec.gradient_is_partial = partial;
     add(spec);
   }
@@ -87,7 +87,7 @@ class Builder {
 
   const deck::ModelConfig& model_;
   ParameterTable& table_;
-  bool first_rank_;
+  int tp_rank_;
   index_t cursor_ = 0;
 };
 
@@ -143,7 +143,8 @@ void add_mlp(Builder& build, const deck::ModelConfig& m, const ParameterTable& t
 
 }  // namespace
 
-ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int tp_rank) {
+ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int tp_rank,
+                                    deck::TpMode mode) {
   ParameterTable table;
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
   table.intermediate = shard_range(m.intermediate_size, tp_size, tp_rank);
@@ -151,23 +152,26 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
 
   const Held words = exclusively(table.vocabulary);
 
-  Builder build(m, table, tp_rank == 0);
+  // A norm of the residual stream sees a part of the tokens where the stream is split.
+  const bool stream_is_split = mode == deck::TpMode::reduce_scatter && tp_size > 1;
+
+  Builder build(m, table, tp_rank);
   build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, words,
                m.initializer_range);
   build.align();
 
   const std::size_t first_layer_spec = table.specs.size();
   const index_t layers_begin = build.cursor();
-  build.norm("model/layers/input_layernorm/weight", m.hidden_size, false);
+  build.norm("model/layers/input_layernorm/weight", m.hidden_size, stream_is_split);
   build.align();
-  build.norm("model/layers/post_attention_layernorm/weight", m.hidden_size, false);
+  build.norm("model/layers/post_attention_layernorm/weight", m.hidden_size, stream_is_split);
   build.align();
   add_attention(build, m, table, key_heads_are_shared(m, tp_size));
   add_mlp(build, m, table);
   build.stack_layers(first_layer_spec, layers_begin);
 
   table.head_begin = build.cursor();
-  build.norm("model/norm/weight", m.hidden_size, false);
+  build.norm("model/norm/weight", m.hidden_size, stream_is_split);
   build.align();
   if (!m.tie_word_embeddings) {
     build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, m.initializer_range);

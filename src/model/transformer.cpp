@@ -91,8 +91,7 @@ nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers,
 
 template <class T>
 nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                                const nn::AttentionGeometry<T>& geometry, comm::Group& tp,
-                                index_t layer) {
+                                const nn::AttentionGeometry<T>& geometry, index_t layer) {
   const std::string prefix = "model/layers/self_attn/";
   const index_t rows = geometry.qkv_columns();
   nn::LinearWeights<T> qkv = linear_weights(buffers, table[prefix + "q_proj/weight"], layer, rows);
@@ -108,42 +107,40 @@ nn::Attention<T> make_attention(const ParameterTable& table, const nn::Parameter
     const auto key = norm_weights(table, buffers, prefix + "k_norm/weight", layer);
     norms = {query.weight, key.weight, query.gradient, key.gradient};
   }
-  return nn::Attention<T>(
-      geometry, nn::ColumnParallelLinear<T>(qkv, tp),
-      nn::RowParallelLinear<T>(linear_weights(buffers, out, layer, out.local_rows()), tp), norms);
+  return nn::Attention<T>(geometry, nn::Linear<T>(qkv),
+                          nn::Linear<T>(linear_weights(buffers, out, layer, out.local_rows())), norms);
 }
 
 template <class T>
-nn::Mlp<T> make_mlp(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                    comm::Group& tp, index_t layer) {
+nn::Mlp<T> make_mlp(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers, index_t layer) {
   const nn::ParameterSpec& gate = table["model/layers/mlp/gate_proj/weight"];
   const nn::ParameterSpec& down = table["model/layers/mlp/down_proj/weight"];
-  return nn::Mlp<T>(
-      nn::ColumnParallelLinear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), tp),
-      nn::RowParallelLinear<T>(linear_weights(buffers, down, layer, down.local_rows()), tp));
+  return nn::Mlp<T>(nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows())),
+                    nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows())));
 }
 
 template <class T>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
-                                         const nn::AttentionGeometry<T>& geometry, comm::Group& tp) {
+                                         const nn::AttentionGeometry<T>& geometry,
+                                         nn::ResidualStream<T>& stream) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < setup.model.num_hidden_layers; ++l) {
     layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l),
-                        make_attention(table, buffers, geometry, tp, l),
+                        make_attention(table, buffers, geometry, l),
                         norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l),
-                        make_mlp(table, buffers, tp, l), setup.model.rms_norm_eps);
+                        make_mlp(table, buffers, l), setup.model.rms_norm_eps, stream);
   }
   return layers;
 }
 
 template <class T>
 nn::VocabEmbedding<T> make_embedding(const ParameterTable& table,
-                                     const nn::ParameterBuffers<T>& buffers, comm::Group& tp) {
+                                     const nn::ParameterBuffers<T>& buffers) {
   const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
   return {table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-          buffers.weight_gradient(spec, 0, spec.local_rows()), tp};
+          buffers.weight_gradient(spec, 0, spec.local_rows())};
 }
 
 template <class T>
@@ -162,18 +159,21 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
     : setup_(setup),
       tp_(&tp),
       device_(&device),
-      table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank)),
+      table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank, setup.tp_mode)),
       buffers_(arena, table_.size, setup.purpose == Purpose::training ? table_.size : 0),
       batch_(make_batch(setup, device, arena)),
       geometry_(make_geometry<T>(setup, table_, device, arena)),
-      act_(arena, local_sizes(setup.model, table_, batch_.tokens()), setup.recompute, setup.purpose,
-           attention_bytes(setup, geometry_)),
+      stream_(nn::make_residual_stream<T>(
+          setup.tp_mode,
+          {.tokens = batch_.tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, tp, arena)),
+      act_(arena, local_sizes(setup.model, table_, batch_.tokens(), stream_->rows()), setup.recompute,
+           setup.purpose, attention_bytes(setup, geometry_)),
       partial_(arena.take<M>(MemoryKind::workspace, largest_partial(table_))),
       final_norm_(norm_weights(table_, buffers_, "model/norm/weight", 0)),
-      embedding_(make_embedding(table_, buffers_, tp)),
+      embedding_(make_embedding(table_, buffers_)),
       head_(make_head(setup.model, table_, buffers_, tp)),
-      layers_(make_layers(setup, table_, buffers_, geometry_, tp)) {
-  take_product_workspace<T>(local_sizes(setup.model, table_, batch_.tokens()), act_.loss.chunk(),
+      layers_(make_layers(setup, table_, buffers_, geometry_, *stream_)) {
+  take_product_workspace<T>(local_sizes(setup.model, table_, batch_.tokens(), stream_->rows()), act_.loss.chunk(),
                             device, arena);
 }
 
@@ -187,7 +187,8 @@ void Transformer<T>::refresh_compute_weights() {
 template <class T>
 void Transformer<T>::forward(Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
-  embedding_.forward(*device_, inputs, act_.residual[0]);
+  embedding_.forward(*device_, inputs, stream_->addend(act_.residual[0]));
+  stream_->start_sum(*device_, act_.residual[0]).wait();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     layers_[l].forward(*device_, batch_, act_.residual[l], act_.layers[l], act_.work,
                        act_.residual[l + 1]);
@@ -199,7 +200,7 @@ void Transformer<T>::forward(Vector<const std::int32_t> inputs) {
 template <class T>
 void Transformer<T>::loss(Vector<const std::int32_t> targets, Vector<double> loss_rows) {
   const Region region(device_->timers(), "loss");
-  head_.forward(*device_, act_.final_norm, targets, act_.loss, loss_rows);
+  head_.forward(*device_, stream_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
 }
 
 template <class T>
@@ -207,8 +208,9 @@ void Transformer<T>::loss_backward(Vector<const std::int32_t> targets, double sc
                                    Vector<double> loss_rows) {
   const Region region(device_->timers(), "loss");
   const Workspace<T>& work = act_.work;
-  comm::Request dn_sum = head_.forward_backward(*device_, act_.final_norm, targets, scale, act_.loss,
-                                                loss_rows, work.dn);
+  head_.forward_backward(*device_, stream_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
+                         loss_rows, stream_->addend(work.dn));
+  comm::Request dn_sum = stream_->start_sum(*device_, work.dn);
   kernels::fill<T>(*device_, Vector<T>(work.dx.data(), work.dx.size()), 0.0);
   dn_sum.wait();
   kernels::rms_norm_backward<T>(*device_, work.dn, act_.residual.back(), final_norm_.weight,
@@ -231,29 +233,37 @@ void Transformer<T>::backward_layer(index_t layer) {
 template <class T>
 void Transformer<T>::backward_embedding(Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "backward");
-  embedding_.backward(*device_, inputs, act_.work.dx);
+  embedding_.backward(*device_, inputs, stream_->gather(*device_, act_.work.dx));
 }
 
 template <class T>
-void Transformer<T>::sum_partial_gradients(index_t layer) {
+void Transformer<T>::sum_partial_gradients(const FlatRange& range) {
   if (tp_->size() == 1) return;
   for (const nn::ParameterSpec& spec : table_.specs) {
     if (!spec.gradient_is_partial) continue;
-    M* const local = buffers_.gradient.data() + spec.offset_of(layer);
-    if (spec.cut == nn::Cut::none) {
-      comm::all_reduce(*tp_, local, static_cast<std::size_t>(spec.local_size()), comm::ReduceOp::sum,
-                       device_->stream());
-      continue;
+    for (index_t layer = 0; layer < spec.layers; ++layer) {
+      const index_t offset = spec.offset_of(layer);
+      if (offset >= range.begin && offset < range.end) sum_partial_gradient(spec, offset);
     }
-    const MatrixRef<M> mine(local, spec.local_rows(), spec.columns);
-    const Vector<M> whole(partial_.data(), spec.rows * spec.columns);
-    const MatrixRef<M> part =
-        MatrixRef<M>(whole.data(), spec.rows, spec.columns).row_block(spec.local.begin, spec.local.size());
-    kernels::fill<M>(*device_, whole, 0.0);
-    kernels::copy_matrix<M>(*device_, mine, part);
-    comm::all_reduce(*tp_, whole.data(), whole.size(), comm::ReduceOp::sum, device_->stream());
-    kernels::copy_matrix<M>(*device_, part, mine);
   }
+}
+
+template <class T>
+void Transformer<T>::sum_partial_gradient(const nn::ParameterSpec& spec, index_t offset) {
+  M* const local = buffers_.gradient.data() + offset;
+  if (spec.cut == nn::Cut::none) {
+    comm::all_reduce(*tp_, local, static_cast<std::size_t>(spec.local_size()), comm::ReduceOp::sum,
+                     device_->stream());
+    return;
+  }
+  const MatrixRef<M> mine(local, spec.local_rows(), spec.columns);
+  const Vector<M> whole(partial_.data(), spec.rows * spec.columns);
+  const MatrixRef<M> part =
+      MatrixRef<M>(whole.data(), spec.rows, spec.columns).row_block(spec.local.begin, spec.local.size());
+  kernels::fill<M>(*device_, whole, 0.0);
+  kernels::copy_matrix<M>(*device_, mine, part);
+  comm::all_reduce(*tp_, whole.data(), whole.size(), comm::ReduceOp::sum, device_->stream());
+  kernels::copy_matrix<M>(*device_, part, mine);
 }
 
 template <class T>
@@ -264,6 +274,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
   NANOTRON_REQUIRE(tokens <= batch_.tokens(), "{} tokens at once, set up for {}", tokens, batch_.tokens());
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
   embedding_.forward(*device_, inputs, first(act_.residual[0]));
+  stream_->start_sum(*device_, first(act_.residual[0])).wait();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     layers_[l].forward_cached(*device_, batch, past, first(act_.residual[l]),
                               first_tokens(act_.layers[l], tokens), act_.work, caches[l],

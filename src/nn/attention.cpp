@@ -20,8 +20,8 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
 }
 
 template <class T>
-Attention<T>::Attention(const AttentionGeometry<T>& geometry, const ColumnParallelLinear<T>& qkv,
-                        const RowParallelLinear<T>& out, const HeadNorms<T>& norms)
+Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
+                        const HeadNorms<T>& norms)
     : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms) {}
 
 template <class T>
@@ -76,12 +76,12 @@ void Attention<T>::forward(Device& device, const TokenBatch& batch, Matrix<const
 //   dWo += dy^T a                   da = dy Wo
 //   dq, dk, dv = attention backward of da (kernels/attention.hpp)
 //   dq, dk <- norm backward of the inverse rotation of dq, dk
-//   dn = [dq | dk | dv] Wqkv, summed over the group
+//   dn = [dq | dk | dv] Wqkv, a part of the sum over the group
 //   dWqkv += [dq | dk | dv]^T n     db += sum over tokens of [dq | dk | dv]
 template <class T>
-comm::Request Attention<T>::backward(Device& device, const TokenBatch& batch, Matrix<const T> n,
-                                     Matrix<const T> dy, const AttentionActivations<T>& act,
-                                     const AttentionWorkspace<T>& work, Matrix<T> dn) const {
+void Attention<T>::backward_input(Device& device, const TokenBatch& batch, Matrix<const T> dy,
+                                  const AttentionActivations<T>& act,
+                                  const AttentionWorkspace<T>& work, Matrix<T> dn) const {
   out_.backward_weight(device, dy, act.out);
   out_.backward_input(device, dy, work.dout);
 
@@ -99,10 +99,13 @@ comm::Request Attention<T>::backward(Device& device, const TokenBatch& batch, Ma
     kernels::head_rms_norm_backward<T>(device, dkey, key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
                                        norms_.key_gradient, work.sums);
   }
+  qkv_.backward_input(device, work.dqkv, dn);
+}
 
-  comm::Request dn_sum = qkv_.start_backward_input(device, work.dqkv, dn);
+template <class T>
+void Attention<T>::backward_weight(Device& device, Matrix<const T> n,
+                                   const AttentionWorkspace<T>& work) const {
   qkv_.backward_weight(device, work.dqkv, n, work.sums);
-  return dn_sum;
 }
 
 template <class T>

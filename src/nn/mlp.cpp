@@ -9,7 +9,7 @@ void Mlp<T>::recompute_hidden(Device& device, const MlpActivations<T>& act) cons
   kernels::swiglu_forward<T>(device, act.gate_up, act.hidden);
 }
 
-//   gate | up = n Wgu^T      h = silu(gate) up      y = h Wd^T, summed over the group
+//   gate | up = n Wgu^T      h = silu(gate) up      y = h Wd^T, a part of the sum over the group
 template <class T>
 void Mlp<T>::forward(Device& device, Matrix<const T> n, const MlpActivations<T>& act,
                      Matrix<T> y) const {
@@ -20,17 +20,20 @@ void Mlp<T>::forward(Device& device, Matrix<const T> n, const MlpActivations<T>&
 
 //   dWd += dy^T h            dh = dy Wd
 //   dgate, dup = swiglu backward of dh (kernels/swiglu.hpp), in the place of gate, up
-//   dn = [dgate | dup] Wgu, summed over the group      dWgu += [dgate | dup]^T n
+//   dn = [dgate | dup] Wgu, a part of the sum over the group      dWgu += [dgate | dup]^T n
 template <class T>
-comm::Request Mlp<T>::backward(Device& device, Matrix<const T> n, Matrix<const T> dy,
-                               const MlpActivations<T>& act, Matrix<T> dhidden, Matrix<T> dn) const {
+void Mlp<T>::backward_input(Device& device, Matrix<const T> dy, const MlpActivations<T>& act,
+                            Matrix<T> dhidden, Matrix<T> dn) const {
   down_.backward_weight(device, dy, act.hidden);
   down_.backward_input(device, dy, dhidden);
   const Matrix<T> dgate_up = act.gate_up;
   kernels::swiglu_backward<T>(device, act.gate_up, dhidden, dgate_up);
-  comm::Request dn_sum = gate_up_.start_backward_input(device, dgate_up, dn);
-  gate_up_.backward_weight(device, dgate_up, n, {});
-  return dn_sum;
+  gate_up_.backward_input(device, dgate_up, dn);
+}
+
+template <class T>
+void Mlp<T>::backward_weight(Device& device, Matrix<const T> n, const MlpActivations<T>& act) const {
+  gate_up_.backward_weight(device, act.gate_up, n);
 }
 
 template class Mlp<double>;

@@ -7,7 +7,6 @@ namespace nanotron::nn {
 template <class T>
 void VocabEmbedding<T>::forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const {
   kernels::embedding_forward<T>(device, tokens, vocabulary_, table_, x);
-  comm::all_reduce(*tp_, x.data(), x.size(), comm::ReduceOp::sum, device.stream());
 }
 
 template <class T>

@@ -81,10 +81,9 @@ void VocabLoss<T>::forward(Device& device, Matrix<const T> n, Vector<const std::
 }
 
 template <class T>
-comm::Request VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n,
-                                             Vector<const std::int32_t> targets, double scale,
-                                             const LossWorkspace<T>& work, Vector<double> loss_rows,
-                                             Matrix<T> dn) const {
+void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
+                                    double scale, const LossWorkspace<T>& work, Vector<double> loss_rows,
+                                    Matrix<T> dn) const {
   const auto tokens = static_cast<index_t>(n.extent(0));
   for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
     const index_t count = std::min(work.chunk(), tokens - begin);
@@ -97,7 +96,6 @@ comm::Request VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n,
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, c.logits, c.n, 1.0,
                         MatrixRef<M>(gradient_));
   }
-  return comm::start_all_reduce(*tp_, dn.data(), dn.size(), comm::ReduceOp::sum, device.stream());
 }
 
 template struct LossWorkspace<double>;

@@ -17,6 +17,7 @@
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/matrix_rate.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/model/traffic.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
 namespace nanotron::trainer {
@@ -241,9 +242,16 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
     const MemoryPlan of_rank = plan_memory(config, place, alone);
     if (of_rank.total() > plan.total()) plan = of_rank;
   }
-  return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\nmemory of the largest rank:\n{}",
+  const model::ParameterTable table = model::make_parameter_table(
+      config.model, static_cast<int>(config.parallel.tp), 0, config.parallel.tp_mode);
+  const model::StepTraffic traffic = model::step_traffic(config, table);
+  return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\n"
+                     "into collectives, each rank and step: tensor parallel {:.1f} MiB, data parallel {:.1f} MiB\n"
+                     "memory of the largest rank:\n{}",
                      model_summary(config), config.parallel.dp, config.parallel.pp, config.parallel.cp,
-                     config.parallel.tp, deck::grid_size(config.parallel), plan.table());
+                     config.parallel.tp, deck::grid_size(config.parallel),
+                     static_cast<double>(traffic.tensor_parallel) / mib,
+                     static_cast<double>(traffic.data_parallel) / mib, plan.table());
 }
 
 std::string describe_data(const deck::Config& config, MPI_Comm world) {

@@ -92,10 +92,11 @@ template <class T>
 void Trainer<T>::forward_backward_and_sum(index_t micro_batch) {
   const model::ParameterTable& table = state_.model.table();
   forward_and_loss_backward(micro_batch);
+  state_.model.sum_partial_gradients({table.head_begin, table.size});
   gradients_.ready(table.head_begin);
   for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
     state_.model.backward_layer(layer);
-    state_.model.sum_partial_gradients(layer);
+    state_.model.sum_partial_gradients({table.layer_begin(layer), table.layer_begin(layer + 1)});
     gradients_.ready(table.layer_begin(layer));
   }
   state_.model.backward_embedding(state_.inputs);

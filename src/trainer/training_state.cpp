@@ -10,6 +10,7 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .sequences = config.data.micro_batch_size,
           .length = config.data.sequence_length,
           .key_length = config.data.sequence_length,
+          .tp_mode = config.parallel.tp_mode,
           .tp_size = place.tp_size,
           .tp_rank = place.tp_rank};
 }

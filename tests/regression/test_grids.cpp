@@ -1,7 +1,8 @@
 // ranks: 1 2 3 4 6 8
 // timeout: 300
 // Every grid follows the serial run: TP in {1, 2, 3, 4} with DP in {1, 2, 4, 8}, for models whose heads,
-// widths and vocabulary do not divide, in every mode of recomputation and with any micro-batch and bucket.
+// widths and vocabulary do not divide, with a whole and a split residual stream, in every mode of
+// recomputation and with any micro-batch and bucket.
 
 #include <gtest/gtest.h>
 
@@ -42,13 +43,16 @@ void expect_same_state(const test::Tensors& ours, const test::Tensors& theirs) {
 struct Grid {
   int tp;
   int dp;
+  deck::TpMode mode;
 };
 
 std::vector<Grid> grids_of(int ranks) {
   std::vector<Grid> grids;
   for (const int tp : {1, 2, 3, 4}) {
     const int dp = ranks / tp;
-    if (tp * dp == ranks && (dp == 1 || dp == 2 || dp == 4 || dp == 8)) grids.push_back({tp, dp});
+    if (tp * dp != ranks || (dp != 1 && dp != 2 && dp != 4 && dp != 8)) continue;
+    grids.push_back({tp, dp, deck::TpMode::all_reduce});
+    if (tp > 1) grids.push_back({tp, dp, deck::TpMode::reduce_scatter});
   }
   return grids;
 }
@@ -61,49 +65,58 @@ TEST_P(Grids, FollowTheSerialRun) {
   deck::Config config = test::golden_config(GetParam());
   const test::Numbers reference = serial(config);
   for (const Grid& grid : grids_of(ranks)) {
-    SCOPED_TRACE(fmt::format("tp {} dp {}", grid.tp, grid.dp));
+    const char* mode = grid.mode == deck::TpMode::all_reduce ? "all_reduce" : "reduce_scatter";
+    SCOPED_TRACE(fmt::format("tp {} dp {} {}", grid.tp, grid.dp, mode));
     config.parallel.tp = grid.tp;
     config.parallel.dp = grid.dp;
+    config.parallel.tp_mode = grid.mode;
     const test::Numbers ours = test::run_training(config, test::world(), steps);
     const double worst = worst_loss_difference(ours, reference);
     EXPECT_LT(worst, tolerance);
     EXPECT_EQ(ours.hashes, reference.hashes);
     EXPECT_EQ(ours.adam_steps, reference.adam_steps);
+    EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
+    const std::uint64_t scalars = grid.dp > 1 ? sizeof(double) + sizeof(std::uint64_t) : 0;  // loss and hash
+    EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel + scalars);
     expect_same_state(ours.parameters, reference.parameters);
     expect_same_state(ours.exp_avg, reference.exp_avg);
     expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
     int rank = 0;
     MPI_Comm_rank(test::world(), &rank);
-    if (rank == 0) std::printf("%s tp %d dp %d: worst relative difference %.1e\n", GetParam(), grid.tp, grid.dp, worst);
+    if (rank != 0) continue;
+    std::printf("%s tp %d dp %d %s: worst relative difference %.1e\n", GetParam(), grid.tp, grid.dp, mode, worst);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Grids, testing::Values("llama", "qwen2", "qwen3"),
                          [](const auto& info) { return std::string(info.param); });
 
-class Choices : public testing::Test {
+class Choices : public testing::TestWithParam<deck::TpMode> {
  protected:
   void SetUp() override {
     MPI_Comm_size(test::world(), &ranks_);
     config_ = test::golden_config("qwen3");
     config_.parallel.tp = ranks_ % 3 == 0 ? 3 : ranks_ % 2 == 0 ? 2 : 1;
     config_.parallel.dp = ranks_ / config_.parallel.tp;
+    config_.parallel.tp_mode = GetParam();
   }
   int ranks_ = 1;
   deck::Config config_;
 };
 
-TEST_F(Choices, RecomputationChangesNoBit) {
+TEST_P(Choices, RecomputationChangesNoBit) {
   const test::Numbers kept = test::run_training(config_, test::world(), 4);
+  EXPECT_EQ(kept.counted.tensor_parallel, kept.predicted.tensor_parallel);
   for (const auto mode : {deck::Recompute::selective, deck::Recompute::full}) {
     config_.parallel.recompute = mode;
     const test::Numbers again = test::run_training(config_, test::world(), 4);
     EXPECT_EQ(again.losses, kept.losses);
     EXPECT_EQ(again.parameters, kept.parameters);
+    EXPECT_EQ(again.counted.tensor_parallel, again.predicted.tensor_parallel);
   }
 }
 
-TEST_F(Choices, BucketsAndOverlapChangeNoBit) {
+TEST_P(Choices, BucketsAndOverlapChangeNoBit) {
   const test::Numbers one = test::run_training(config_, test::world(), 4);
   for (const double megabytes : {0.001, 0.0137}) {
     config_.parallel.bucket_mb = megabytes;
@@ -116,7 +129,7 @@ TEST_F(Choices, BucketsAndOverlapChangeNoBit) {
   }
 }
 
-TEST_F(Choices, MicroBatchesFollowWithinRounding) {
+TEST_P(Choices, MicroBatchesFollowWithinRounding) {
   const test::Numbers one = test::run_training(config_, test::world(), steps);
   for (const std::int64_t size : {2, 4, 8}) {
     if (8 / config_.parallel.dp % size != 0) continue;
@@ -127,20 +140,25 @@ TEST_F(Choices, MicroBatchesFollowWithinRounding) {
   }
 }
 
-TEST_F(Choices, RankOrderFollowsWithinRounding) {
+TEST_P(Choices, RankOrderFollowsWithinRounding) {
   const test::Numbers one = test::run_training(config_, test::world(), 4);
   config_.parallel.order = "dp-pp-cp-tp";
   const test::Numbers other = test::run_training(config_, test::world(), 4);
   EXPECT_LT(worst_loss_difference(other, one), tolerance);
 }
 
-TEST_F(Choices, ASecondRunGivesTheSameBits) {
+TEST_P(Choices, ASecondRunGivesTheSameBits) {
   const test::Numbers one = test::run_training(config_, test::world(), 4);
   const test::Numbers two = test::run_training(config_, test::world(), 4);
   EXPECT_EQ(one.losses, two.losses);
   EXPECT_EQ(one.grad_norms, two.grad_norms);
   EXPECT_EQ(one.parameters, two.parameters);
 }
+
+INSTANTIATE_TEST_SUITE_P(Modes, Choices, testing::Values(deck::TpMode::all_reduce, deck::TpMode::reduce_scatter),
+                         [](const auto& info) {
+                           return std::string(info.param == deck::TpMode::all_reduce ? "whole" : "split");
+                         });
 
 }  // namespace
 }  // namespace nanotron

@@ -178,10 +178,16 @@ TEST_F(Memory, TheCounterCounts) {
 TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
   int ranks = 0;
   MPI_Comm_size(test::world(), &ranks);
-  for (const std::int64_t tp : {1, 2}) {
+  struct Mode {
+    std::int64_t tp;
+    deck::TpMode stream;
+  };
+  for (const auto& [tp, stream] : {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce},
+                                   Mode{2, deck::TpMode::reduce_scatter}}) {
     if (ranks % tp != 0) continue;
     deck::Config config = config_for(folder_.path(), 128, 2);
     config.parallel.tp = tp;
+    config.parallel.tp_mode = stream;
     for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
       config.precision.compute = type;
       with_scalar_type(type, [&]<class T>(std::type_identity<T>) {

@@ -15,6 +15,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/trainer/program.hpp"
+#include "nanotron/model/traffic.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
 namespace nanotron::test {
@@ -26,6 +27,7 @@ struct Numbers {
   std::vector<std::uint64_t> hashes;
   Tensors parameters, exp_avg, exp_avg_sq;
   std::int64_t adam_steps = 0;
+  model::StepTraffic predicted, counted;  // of the last step of this rank
 };
 
 // A grid on the first dp * tp ranks of world; the others hold MPI_COMM_NULL.
@@ -162,13 +164,16 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     run.resume();
     Numbers numbers;
     while (run.step() < until) {
+      const std::uint64_t tp = grid.tp().traffic().bytes, dp = grid.dp().traffic().bytes;
       const trainer::StepResult r = run.train_step();
+      numbers.counted = {grid.tp().traffic().bytes - tp, grid.dp().traffic().bytes - dp};
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);
     }
     if (save) run.save();
     const model::ParameterTable& table = run.state().model.table();
+    numbers.predicted = model::step_traffic(config, table);
     const bool owner = grid.dp_rank() == 0;
     numbers.parameters = gather<M>(table, run.state().model.parameters().master, owner, world);
     numbers.exp_avg = gather<M>(table, run.state().optimizer.exp_avg(), owner, world);

@@ -31,9 +31,13 @@ class Channel {
                               const Stream& stream) = 0;
   virtual void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) = 0;
 
-  /// Returns the ticket of the operation. Each ticket is given to wait once, or to test until it is true.
+  /// Each returns the ticket of the operation. Each ticket is given to wait once, or to test until it is true.
   virtual std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                          const Stream& stream) = 0;
+  virtual std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                                         const Stream& stream) = 0;
+  virtual std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                                             const Stream& stream) = 0;
   virtual bool test(std::uint64_t ticket) = 0;
   virtual void wait(std::uint64_t ticket) = 0;
 

@@ -21,12 +21,19 @@ class Request;
 
 /// all_reduce, running behind what follows. data belongs to the operation until wait() returns or test() is true.
 template <class T>
-Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op,
+[[nodiscard]] Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op,
                          const Stream& stream = {});
+
+/// all_gather and reduce_scatter in the same way: both buffers belong to the operation.
+template <class T>
+[[nodiscard]] Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream = {});
+template <class T>
+[[nodiscard]] Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
+                             const Stream& stream = {});
 
 /// A running operation of a Group; the group must outlive it. Move-only; the destructor waits, except
 /// while an exception passes. All ranks wait for their requests in the order in which they were started.
-class [[nodiscard]] Request {
+class Request {
  public:
   Request() = default;  // complete
   ~Request() noexcept(false);
@@ -43,6 +50,12 @@ class [[nodiscard]] Request {
  private:
   template <class T>
   friend Request start_all_reduce(Group&, T*, std::size_t, ReduceOp, const Stream&);
+  template <class T>
+  friend Request start_all_gather(Group&, const T*, std::size_t, T*, const Stream&);
+  template <class T>
+  friend Request start_reduce_scatter(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);
+  Request(Group& group, std::uint64_t ticket) : group_(&group), ticket_(ticket) {}
+
   Group* group_ = nullptr;
   std::uint64_t ticket_ = 0;
 };

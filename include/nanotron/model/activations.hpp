@@ -16,6 +16,7 @@
 #include "nanotron/model/parameter_table.hpp"
 #include "nanotron/nn/attention.hpp"
 #include "nanotron/nn/mlp.hpp"
+#include "nanotron/nn/residual_stream.hpp"
 #include "nanotron/nn/vocab_loss.hpp"
 
 namespace nanotron::model {
@@ -26,6 +27,7 @@ enum class Purpose { training, inference };
 /// The sizes that memory depends on, local to this rank.
 struct LocalSizes {
   index_t tokens = 0;     // of a micro-batch
+  index_t stream = 0;     // rows of the residual stream: tokens, or this rank's part of them
   index_t hidden = 0;
   index_t query = 0;      // columns of the local query heads
   index_t key = 0;        // columns of the local key heads
@@ -36,16 +38,17 @@ struct LocalSizes {
   index_t layers = 0;
   bool qk_norm = false;
 };
-LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens);
+LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
+                       index_t stream);
 
 template <class T>
 struct LayerActivations {
   using M = master_t<T>;
-  Matrix<T> input_norm;  // n1 (tokens, hidden)
+  Matrix<T> input_norm;  // n1 (stream, hidden)
   Vector<M> input_rstd;
   nn::AttentionActivations<T> attention;
-  Matrix<T> middle;      // x_mid (tokens, hidden): the residual stream behind attention
-  Matrix<T> middle_norm; // n2 (tokens, hidden)
+  Matrix<T> middle;      // x_mid (stream, hidden): the residual stream behind attention
+  Matrix<T> middle_norm; // n2 (stream, hidden)
   Vector<M> middle_rstd;
   nn::MlpActivations<T> mlp;
 };
@@ -58,8 +61,8 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 template <class T>
 struct Workspace {
   using M = master_t<T>;
-  Matrix<T> dx;       // gradient of the residual stream; (tokens, hidden)
-  Matrix<T> dn;       // gradient of a norm's output; (tokens, hidden)
+  Matrix<T> dx;       // gradient of the residual stream; (stream, hidden)
+  Matrix<T> dn;       // gradient of a norm's output; (stream, hidden)
   Matrix<T> dhidden;  // (tokens, local intermediate)
   Vector<M> sums;     // for fixed-order sums over tokens
   nn::AttentionWorkspace<T> attention;
@@ -72,7 +75,7 @@ struct Activations {
   Activations(Arena& arena, const LocalSizes& sizes, deck::Recompute recompute, Purpose purpose,
               std::size_t attention_bytes);
 
-  std::vector<Matrix<T>> residual;          // x of layer l, and behind the last layer; (tokens, hidden)
+  std::vector<Matrix<T>> residual;          // x of layer l, and behind the last layer; (stream, hidden)
   std::vector<LayerActivations<T>> layers;  // views may coincide between layers
   Matrix<T> final_norm;
   Vector<M> final_rstd;

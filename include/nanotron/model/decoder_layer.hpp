@@ -21,10 +21,17 @@ class DecoderLayer {
   using M = master_t<T>;
 
   DecoderLayer(const NormWeights<T>& input_norm, const nn::Attention<T>& attention,
-               const NormWeights<T>& middle_norm, const nn::Mlp<T>& mlp, double norm_eps)
-      : input_norm_(input_norm), attention_(attention), middle_norm_(middle_norm), mlp_(mlp), eps_(norm_eps) {}
+               const NormWeights<T>& middle_norm, const nn::Mlp<T>& mlp, double norm_eps,
+               nn::ResidualStream<T>& stream)
+      : input_norm_(input_norm),
+        attention_(attention),
+        middle_norm_(middle_norm),
+        mlp_(mlp),
+        eps_(norm_eps),
+        stream_(&stream) {}
 
-  /// x -> x_out, both (tokens, hidden); fills act. Collective over the tensor-parallel group, as are all.
+  /// x -> x_out, both (rows of the stream, hidden); fills act. Collective over the tensor-parallel group, as
+  /// are all.
   void forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
 
@@ -49,6 +56,7 @@ class DecoderLayer {
   NormWeights<T> middle_norm_;
   nn::Mlp<T> mlp_;
   double eps_;
+  nn::ResidualStream<T>* stream_;
 };
 
 }  // namespace nanotron::model

@@ -34,7 +34,8 @@ struct ParameterTable {
 };
 
 /// model must be resolved (heads, head_dim, vocab_size filled in). A pure function: no communication.
-ParameterTable make_parameter_table(const deck::ModelConfig& model, int tp_size, int tp_rank);
+ParameterTable make_parameter_table(const deck::ModelConfig& model, int tp_size, int tp_rank,
+                                    deck::TpMode mode = deck::TpMode::all_reduce);
 
 /// A contiguous part of a flat buffer.
 struct FlatRange {

@@ -6,6 +6,7 @@
 //
 // Every function is collective over the tensor-parallel group given to the constructor.
 
+#include <memory>
 #include <vector>
 
 #include "nanotron/model/decoder_layer.hpp"
@@ -21,6 +22,7 @@ struct TransformerSetup {
   index_t sequences = 0;   // of a micro-batch
   index_t length = 0;      // tokens of a sequence
   index_t key_length = 0;  // most keys a query meets: length, or a cache's capacity
+  deck::TpMode tp_mode = deck::TpMode::all_reduce;
   int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
   int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
 };
@@ -53,9 +55,10 @@ class Transformer {
   void backward_layer(index_t layer);
   void backward_embedding(Vector<const std::int32_t> inputs);
 
-  /// Sums the gradients that are partial within the group (head norms; key-value heads held by several
-  /// ranks). Once per step, after the last micro-batch's backward_layer(layer).
-  void sum_partial_gradients(index_t layer);
+  /// Sums the gradients in this range of the flat buffer that are partial within the group (head norms;
+  /// key-value heads held by several ranks; norms of a split stream). Once per step, when the last micro-batch
+  /// has completed the range.
+  void sum_partial_gradients(const FlatRange& range);
 
   /// Generation: inputs are batch.tokens() tokens at batch.positions behind `past` cached ones; the rows of
   /// `last` (batch.sequences, local vocabulary) receive the logits behind each sequence's last token.
@@ -63,6 +66,8 @@ class Transformer {
                       const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last);
 
  private:
+  void sum_partial_gradient(const nn::ParameterSpec& spec, index_t offset);
+
   TransformerSetup setup_;
   comm::Group* tp_;
   Device* device_;
@@ -70,6 +75,7 @@ class Transformer {
   nn::ParameterBuffers<T> buffers_;
   nn::TokenBatch batch_;
   nn::AttentionGeometry<T> geometry_;
+  std::unique_ptr<nn::ResidualStream<T>> stream_;
   Activations<T> act_;
   Vector<M> partial_;  // one logical key or value projection, where heads are shared
   NormWeights<T> final_norm_;

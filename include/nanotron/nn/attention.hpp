@@ -5,7 +5,7 @@
 // tensor-parallel group, see nn/heads.hpp.
 //
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
-//   y = a Wo^T, summed over the group
+//   y = a Wo^T, a part of the sum over the group
 
 #include "nanotron/kernels/attention.hpp"
 #include "nanotron/kernels/rotary.hpp"
@@ -81,17 +81,20 @@ class Attention {
  public:
   using M = master_t<T>;
 
-  Attention(const AttentionGeometry<T>& geometry, const ColumnParallelLinear<T>& qkv,
-            const RowParallelLinear<T>& out, const HeadNorms<T>& norms);
+  Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
+            const HeadNorms<T>& norms);
 
-  /// n (tokens, hidden) -> y (tokens, hidden), overwritten. Collective over the group.
+  /// n (tokens, hidden) -> this rank's part of y (tokens, hidden), overwritten.
   void forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
                const AttentionActivations<T>& act, const AttentionWorkspace<T>& work, Matrix<T> y) const;
 
-  /// dy -> dn, overwritten. The returned request must be waited for before dn is read.
-  [[nodiscard]] comm::Request backward(Device& device, const TokenBatch& batch, Matrix<const T> n,
-                                       Matrix<const T> dy, const AttentionActivations<T>& act,
-                                       const AttentionWorkspace<T>& work, Matrix<T> dn) const;
+  /// dy (tokens, hidden) -> this rank's part of dn (tokens, hidden), overwritten.
+  void backward_input(Device& device, const TokenBatch& batch, Matrix<const T> dy,
+                      const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
+                      Matrix<T> dn) const;
+
+  /// Behind backward_input: what needs n (tokens, hidden).
+  void backward_weight(Device& device, Matrix<const T> n, const AttentionWorkspace<T>& work) const;
 
   /// Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache.
   void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
@@ -107,8 +110,8 @@ class Attention {
   MatrixRef<T> value_of(const Matrix<T>& qkv) const;
 
   AttentionGeometry<T> geometry_;
-  ColumnParallelLinear<T> qkv_;
-  RowParallelLinear<T> out_;
+  Linear<T> qkv_;
+  Linear<T> out_;
   HeadNorms<T> norms_;
 };
 

@@ -2,7 +2,7 @@
 
 // The gated feed-forward block of Llama, its width cut over the tensor-parallel group:
 //
-//   gate | up = n Wgu^T      h = silu(gate) up      y = h Wd^T, summed over the group
+//   gate | up = n Wgu^T      h = silu(gate) up      y = h Wd^T, a part of the sum over the group
 
 #include "nanotron/nn/linear.hpp"
 
@@ -19,24 +19,26 @@ class Mlp {
  public:
   using M = master_t<T>;
 
-  Mlp(const ColumnParallelLinear<T>& gate_up, const RowParallelLinear<T>& down)
+  Mlp(const Linear<T>& gate_up, const Linear<T>& down)
       : gate_up_(gate_up), down_(down) {}
 
-  /// n (tokens, hidden) -> y (tokens, hidden), overwritten. Collective over the group.
+  /// n (tokens, hidden) -> this rank's part of y (tokens, hidden), overwritten.
   void forward(Device& device, Matrix<const T> n, const MlpActivations<T>& act, Matrix<T> y) const;
 
   /// Fills act.hidden again from act.gate_up.
   void recompute_hidden(Device& device, const MlpActivations<T>& act) const;
 
-  /// dy -> dn, overwritten. dhidden (tokens, local width) is scratch. The returned request must be waited
-  /// for before dn is read.
-  [[nodiscard]] comm::Request backward(Device& device, Matrix<const T> n, Matrix<const T> dy,
-                                       const MlpActivations<T>& act, Matrix<T> dhidden,
-                                       Matrix<T> dn) const;
+  /// dy (tokens, hidden) -> this rank's part of dn (tokens, hidden), overwritten. dhidden (tokens, local width)
+  /// is scratch.
+  void backward_input(Device& device, Matrix<const T> dy, const MlpActivations<T>& act, Matrix<T> dhidden,
+                      Matrix<T> dn) const;
+
+  /// Behind backward_input: what needs n (tokens, hidden).
+  void backward_weight(Device& device, Matrix<const T> n, const MlpActivations<T>& act) const;
 
  private:
-  ColumnParallelLinear<T> gate_up_;
-  RowParallelLinear<T> down_;
+  Linear<T> gate_up_;
+  Linear<T> down_;
 };
 
 }  // namespace nanotron::nn

@@ -3,7 +3,6 @@
 // The token embedding, its rows cut over the tensor-parallel group: each rank looks up the tokens it holds,
 // the sum over the group is the embedding.
 
-#include "nanotron/comm/collectives.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
 
@@ -15,20 +14,19 @@ class VocabEmbedding {
   using M = master_t<T>;
 
   /// table (vocabulary.size(), hidden) and its gradient.
-  VocabEmbedding(Range vocabulary, Matrix<const T> table, Matrix<M> gradient, comm::Group& tp)
-      : vocabulary_(vocabulary), table_(table), gradient_(gradient), tp_(&tp) {}
+  VocabEmbedding(Range vocabulary, Matrix<const T> table, Matrix<M> gradient)
+      : vocabulary_(vocabulary), table_(table), gradient_(gradient) {}
 
-  /// tokens (n) -> x (n, hidden), overwritten. Collective over the group.
+  /// tokens (n) -> this rank's part of x (n, hidden), overwritten.
   void forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const;
 
-  /// The gradient of the table is accumulated. No communication.
+  /// dx (n, hidden). The gradient of the table is accumulated.
   void backward(Device& device, Vector<const std::int32_t> tokens, Matrix<const T> dx) const;
 
  private:
   Range vocabulary_;
   Matrix<const T> table_;
   Matrix<M> gradient_;
-  comm::Group* tp_;
 };
 
 }  // namespace nanotron::nn

@@ -5,7 +5,7 @@
 // forgotten: there is never a second copy of them, nor the logits of all tokens.
 //
 //   l = n W^T      loss_t = log(sum_j exp(l_j)) - l_target
-//   dl = scale (softmax(l) - onehot(target))      dn = dl W, summed over the group      dW += dl^T n
+//   dl = scale (softmax(l) - onehot(target))      dn = dl W, a part of the sum over the group      dW += dl^T n
 
 #include <cstdint>
 
@@ -41,12 +41,10 @@ class VocabLoss {
   void forward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
                const LossWorkspace<T>& work, Vector<double> loss_rows) const;
 
-  /// The same and dn (tokens, hidden), overwritten, of scale * (sum of the losses); the weight's gradient is
-  /// accumulated. The returned request must be waited for before dn is read.
-  [[nodiscard]] comm::Request forward_backward(Device& device, Matrix<const T> n,
-                                               Vector<const std::int32_t> targets, double scale,
-                                               const LossWorkspace<T>& work, Vector<double> loss_rows,
-                                               Matrix<T> dn) const;
+  /// The same and this rank's part of dn (tokens, hidden), overwritten, of scale * (sum of the losses); the
+  /// weight's gradient is accumulated.
+  void forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
+                        const LossWorkspace<T>& work, Vector<double> loss_rows, Matrix<T> dn) const;
 
   /// logits (n rows, local vocabulary) of the rows of n, for sampling. No communication.
   void logits(Device& device, Matrix<const T> n, Matrix<T> logits) const;

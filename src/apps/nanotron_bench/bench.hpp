@@ -20,12 +20,15 @@ struct Bench {
   Report& report;
 
   model::ParameterTable table() const {
-    return model::make_parameter_table(config.model, grid.shape().tp, grid.tp_rank());
+    return model::make_parameter_table(config.model, grid.shape().tp, grid.tp_rank(),
+                                       config.parallel.tp_mode);
   }
   // Of a micro-batch on this rank.
   model::LocalSizes sizes() const {
-    return model::local_sizes(config.model, table(),
-                              config.data.micro_batch_size * config.data.sequence_length);
+    const index_t tokens = config.data.micro_batch_size * config.data.sequence_length;
+    return model::local_sizes(
+        config.model, table(), tokens,
+        nn::stream_rows(config.parallel.tp_mode, {.tokens = tokens, .tp_size = grid.shape().tp}));
   }
   // Of a step on this rank.
   std::int64_t micro_batches() const {

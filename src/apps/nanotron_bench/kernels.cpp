@@ -113,7 +113,7 @@ class KernelBench {
   }
 
   void norms() {
-    const index_t n = s_.tokens, h = s_.hidden;
+    const index_t n = s_.stream, h = s_.hidden;
     const Buffer<T> x(n * h), y(n * h), z(n * h);
     const Buffer<M> w(h), dw(h), rstd(n), work(kernels::rms_norm_workspace_size(h));
     const double one = bytes(n * h, sizeof(T));

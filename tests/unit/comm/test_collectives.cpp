@@ -143,6 +143,28 @@ TEST_P(Collectives, StartedOperationsRunBehindOthersAndFinishInOrder) {
   }
 }
 
+TEST_P(Collectives, StartedGathersAndScattersGiveWhatBlockingOnesGive) {
+  Group group = make();
+  const auto ranks = static_cast<std::size_t>(group.size()), me = static_cast<std::size_t>(group.rank());
+  constexpr std::size_t n = 20011;
+  for (const bool in_place : {false, true}) {
+    std::vector<float> whole = contribution<float>(group.rank(), n * ranks), summed(n);
+    float* const result = in_place ? whole.data() + me * n : summed.data();
+    Request scatter = start_reduce_scatter(group, whole.data(), result, n, ReduceOp::sum);
+    std::vector<double> sent = contribution<double>(group.rank(), n), gathered(n * ranks);
+    if (in_place) std::copy(sent.begin(), sent.end(), gathered.begin() + static_cast<std::ptrdiff_t>(me * n));
+    Request gather = start_all_gather(group, in_place ? gathered.data() + me * n : sent.data(), n, gathered.data());
+    while (!scatter.test()) std::this_thread::yield();
+    gather.wait();
+    EXPECT_EQ(wrong(std::vector<float>(result, result + n),
+                    [&](std::size_t i) { return oracle<float>(group.size(), i + me * n, ReduceOp::sum); }), 0u);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const std::vector<double> theirs = contribution<double>(static_cast<int>(r), n);
+      EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(), gathered.begin() + static_cast<std::ptrdiff_t>(r * n)));
+    }
+  }
+}
+
 TEST_P(Collectives, ADroppedRequestIsFinished) {
   Group group = make();
   std::vector<float> data = contribution<float>(group.rank(), 70001);

@@ -159,7 +159,6 @@ TEST(Config, RefusesWhatDoesNotExistYet) {
   expect_refused({"parallel.cp=2"}, "context parallelism does not exist");
   expect_refused({"parallel.ep=2"}, "expert parallelism does not exist");
   expect_refused({"parallel.zero_stage=1"}, "ZeRO");
-  expect_refused({"parallel.tp_mode=reduce_scatter"}, "does not exist in this version");
   expect_refused({"precision.reproducible=layout"}, "reproducible = 'run'");
 }
 

@@ -16,6 +16,7 @@ namespace {
 struct Variant {
   const char* name;
   bool tied, bias, norm;
+  deck::TpMode mode;
 };
 
 deck::ModelConfig tiny(const Variant& v) {
@@ -46,6 +47,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .sequences = sequences,
                .length = length,
                .key_length = length,
+               .tp_mode = GetParam().mode,
                .tp_size = grid_.tp().size(),
                .tp_rank = grid_.tp_rank()},
         arena_(plan()),
@@ -95,9 +97,9 @@ class Gradient : public testing::TestWithParam<Variant> {
                          Vector<double>(losses_.data(), tokens));
     for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
       model_.backward_layer(l);
-      model_.sum_partial_gradients(l);
     }
     model_.backward_embedding(inputs);
+    model_.sum_partial_gradients({0, model_.table().size});
   }
 
   // Adds `amount` to one logical element on every rank that holds it; the rank's gradient there, or 0.
@@ -160,19 +162,22 @@ TEST_P(Gradient, AccumulatesOverMicroBatches) {
                          Vector<double>(losses_.data(), tokens));
     for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
       model_.backward_layer(l);
-      if (m == 1) model_.sum_partial_gradients(l);
     }
     model_.backward_embedding(inputs);
   }
+  model_.sum_partial_gradients({0, model_.table().size});
   for (std::size_t i = 0; i < once.size(); ++i) {
     ASSERT_NEAR(gradient(static_cast<index_t>(i)), 2 * once[i], 1e-13 + 1e-12 * std::abs(once[i]));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Gradient,
-                         testing::Values(Variant{"llama", false, false, false},
-                                         Variant{"qwen2", true, true, false},
-                                         Variant{"qwen3", false, false, true}),
+                         testing::Values(Variant{"llama", false, false, false, deck::TpMode::all_reduce},
+                                         Variant{"qwen2", true, true, false, deck::TpMode::all_reduce},
+                                         Variant{"qwen3", false, false, true, deck::TpMode::all_reduce},
+                                         Variant{"llama_split", false, false, false, deck::TpMode::reduce_scatter},
+                                         Variant{"qwen2_split", true, true, false, deck::TpMode::reduce_scatter},
+                                         Variant{"qwen3_split", false, false, true, deck::TpMode::reduce_scatter}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
