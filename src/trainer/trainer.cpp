@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/kernels/content_hash.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/optim/grad_clip.hpp"
 
@@ -37,6 +38,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       owned_(model::owned_ranges(state_.model.table())),
       gradients_(grid.dp(), device, state_.model.parameters().gradient,
                  {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),
+      replicas_(grid.dp(), grid.world()),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, grid, state_, log),
       counters_{.seed = config.run.seed},
@@ -51,6 +53,19 @@ template <class T>
 void Trainer<T>::resume() {
   counters_ = checkpointing_.restore();
   state_.model.refresh_compute_weights();
+  compare_replicas();
+}
+
+template <class T>
+void Trainer<T>::compare_replicas() {
+  if (!replicas_.is_needed()) return;
+  const Region region(device_.timers(), "compare replicas");
+  std::uint64_t hash = 0;
+  for (const Vector<M>& held : {state_.model.parameters().master, state_.optimizer.exp_avg(),
+                                state_.optimizer.exp_avg_sq()}) {
+    hash = 3 * hash + kernels::content_hash<M>(device_, held);
+  }
+  replicas_.require_equal(hash, counters_.step);
 }
 
 template <class T>
@@ -164,6 +179,8 @@ StepResult Trainer<T>::train_step() {
   ++counters_.step;
   counters_.sample_cursor += config_.data.global_batch_size;
   counters_.tokens_seen += tokens_per_step(config_);
+  const std::int64_t every = config_.run.check_replicas_every;
+  if (every > 0 && counters_.step % every == 0) compare_replicas();
   return result;
 }
 

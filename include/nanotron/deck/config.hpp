@@ -30,6 +30,7 @@ struct RunConfig {
   double wall_time_limit = 0.0;
   double wall_time_margin = 60.0;
   std::int64_t max_nonfinite_steps = 0;
+  std::int64_t check_replicas_every = 100;
 };
 
 struct ModelConfig {

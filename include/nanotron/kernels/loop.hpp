@@ -141,4 +141,16 @@ void for_each_element(const Device& device, const char* label, index_t n, const 
   }
 }
 
+/// Sum of f(i) for i < n in integers, whose order changes nothing. On the host when it returns.
+template <class I, class F>
+I sum_of_elements(const Device& device, const char* label, index_t n, const F& f) {
+  static_assert(std::is_integral_v<I>);
+  using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
+  I result = 0;
+  Kokkos::parallel_reduce(
+      kept_label<F>(label), Policy(device.exec(), 0, n),
+      KOKKOS_LAMBDA(const index_t i, I& sum) { sum += f(i); }, result);
+  return result;
+}
+
 }  // namespace nanotron::kernels

@@ -8,6 +8,7 @@
 #include "nanotron/data/batch_loader.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
 #include "nanotron/parallel/data_parallel.hpp"
+#include "nanotron/parallel/replica_check.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/progress.hpp"
 #include "nanotron/trainer/stop_conditions.hpp"
@@ -58,6 +59,7 @@ class Trainer {
   void forward_backward(index_t micro_batch);
   void forward_backward_and_sum(index_t micro_batch);
   void update(StepResult& result);
+  void compare_replicas();
   double mean_loss(index_t micro_batches);
   bool validation_is_due(std::int64_t step) const;
 
@@ -69,6 +71,7 @@ class Trainer {
   TrainingState<T> state_;
   std::vector<model::FlatRange> owned_;
   parallel::DataParallel<M> gradients_;
+  parallel::ReplicaCheck replicas_;
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;

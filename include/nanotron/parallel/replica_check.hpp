@@ -1,0 +1,29 @@
+#pragma once
+
+// Replicas compute the same thing from the same bits: when what they hold differs, memory, processor or network
+// of one of them is faulty, or the program is.
+
+#include <cstdint>
+
+#include "nanotron/comm/group.hpp"
+
+namespace nanotron::parallel {
+
+class ReplicaCheck {
+ public:
+  /// replicas: the data-parallel group. Both must outlive it.
+  ReplicaCheck(comm::Group& replicas, comm::Group& world) : replicas_(&replicas), world_(&world) {}
+
+  bool is_needed() const { return replicas_->size() > 1; }
+
+  /// hash: of what this rank holds behind update `step`. Error(system_error) on every rank of the world when
+  /// replicas differ anywhere; it names those that are not of the majority. Collective over the world.
+  void require_equal(std::uint64_t hash, std::int64_t step);
+
+ private:
+  comm::Group* replicas_;
+  comm::Group* world_;
+  std::int64_t last_good_ = -1;  // step; -1: none yet
+};
+
+}  // namespace nanotron::parallel

@@ -1,0 +1,66 @@
+// ranks: 2 4
+// A bit that flips on one replica is found within check_replicas_every steps, and the rank is named.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+// Flips the lowest bit of one weight that is not zero, so that nothing but the bit itself tells.
+void flip_a_bit(const Vector<float>& weights) {
+  const auto host = Kokkos::create_mirror_view(weights);
+  Kokkos::deep_copy(host, weights);
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &host(1234), sizeof bits);
+  bits ^= 1u;
+  std::memcpy(&host(1234), &bits, sizeof bits);
+  Kokkos::deep_copy(weights, host);
+}
+
+TEST(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
+  constexpr std::int64_t interval = 4;
+  deck::Config config = test::golden_config("llama");
+  config.precision.compute = ScalarType::fp32;
+  config.run.check_replicas_every = interval;
+  config.parallel.tp = 1;
+  int ranks = 0;
+  MPI_Comm_size(test::world(), &ranks);
+  config.parallel.dp = ranks;
+  deck::resolve(config, ranks);
+
+  comm::ProcessGrid grid = trainer::make_grid(test::world(), config);
+  Log log(false, grid.world().rank());
+  Timers timers;
+  Device device(timers);
+  const data::TokenFile tokens(config.data.path);
+  trainer::Loaders loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), ranks),
+                           std::nullopt};
+  Arena arena(trainer::plan_memory(config, {.dp_size = ranks}, grid.tp()));
+  trainer::Trainer<float> run(config, {}, grid, device, arena, loaders, log);
+  run.resume();
+  for (int i = 0; i < 5; ++i) run.train_step();  // one comparison passes
+
+  const int victim = ranks - 1;
+  if (grid.world().rank() == victim) flip_a_bit(run.state().model.parameters().master);
+  std::string message;
+  int steps = 0;
+  for (; steps < interval && message.empty(); ++steps) {
+    try {
+      run.train_step();
+    } catch (const Error& error) {
+      message = error.what();
+      EXPECT_EQ(error.exit_code(), ExitCode::system_error);
+    }
+  }
+  EXPECT_EQ(steps, 3) << "behind step 8";
+  EXPECT_NE(message.find("rank " + std::to_string(victim)), std::string::npos) << message;
+  EXPECT_NE(message.find("equal behind step 4"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace nanotron
