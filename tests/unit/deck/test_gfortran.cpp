@@ -114,6 +114,7 @@ constexpr StricterRule stricter_rules[] = {
     {"is not a real number", "junk in a value"},
     {"is not a logical", "junk in a value"},
     {"unexpected text after the", "junk in a value"},
+    {"this string is not closed", "junk in a value"},  // behind a quote that closes it lines below
     {"where a value should be", "junk in a value"},
     {"is not a quoted string", "strings without quotes"},
     {"separates nothing", "semicolons"},
