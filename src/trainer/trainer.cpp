@@ -60,11 +60,9 @@ template <class T>
 void Trainer<T>::compare_replicas() {
   if (!replicas_.is_needed()) return;
   const Region region(device_.timers(), "compare replicas");
-  std::uint64_t hash = 0;
-  for (const Vector<M>& held : {state_.model.parameters().master, state_.optimizer.exp_avg(),
-                                state_.optimizer.exp_avg_sq()}) {
-    hash = 3 * hash + kernels::content_hash<M>(device_, held);
-  }
+  std::uint64_t hash = kernels::content_hash<M>(device_, state_.model.parameters().master);
+  hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg());
+  hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg_sq());
   replicas_.require_equal(hash, counters_.step);
 }
 
