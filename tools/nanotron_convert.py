@@ -27,7 +27,8 @@ from pathlib import Path
 
 import numpy as np
 
-import nanotron_files as nf
+import nanotron_checkpoint as checkpoint_file
+import nanotron_common as common
 import nanotron_safetensors as st
 
 DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
@@ -67,22 +68,22 @@ def refusals(config: dict) -> list[str]:
     return found
 
 
-def sizes_from_config(config: dict, where: Path) -> nf.ModelSizes:
+def sizes_from_config(config: dict, where: Path) -> checkpoint_file.ModelSizes:
     """Model sizes of a config.json; ToolError for whatever cannot be represented."""
     names = config.get("architectures") or []
     kind = next((ARCHITECTURES[name] for name in names if name in ARCHITECTURES), None)
     if kind is None or len(names) != 1:
-        raise nf.ToolError(f"{where}: architecture {names or config.get('model_type')} is not "
+        raise common.ToolError(f"{where}: architecture {names or config.get('model_type')} is not "
                            f"supported (supported: {', '.join(ARCHITECTURES)})")
     if problems := refusals(config):
-        raise nf.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
+        raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
                            + "; ".join(problems))
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         default_kv = heads if kind == "llama" else 32
         default_dim = 128 if kind == "qwen3" else hidden // heads
         rope = config.get("rope_parameters") or {}
-        sizes = nf.ModelSizes(
+        sizes = checkpoint_file.ModelSizes(
             hidden_size=hidden,
             num_hidden_layers=int(config["num_hidden_layers"]),
             num_attention_heads=heads,
@@ -97,21 +98,21 @@ def sizes_from_config(config: dict, where: Path) -> nf.ModelSizes:
             rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise nf.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
+        raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
     if sizes.num_attention_heads % sizes.num_key_value_heads:
-        raise nf.ToolError(f"{where}: {sizes.num_attention_heads} attention heads are no multiple "
+        raise common.ToolError(f"{where}: {sizes.num_attention_heads} attention heads are no multiple "
                            f"of {sizes.num_key_value_heads} key/value heads")
     return sizes
 
 
-def config_from_sizes(sizes: nf.ModelSizes, dtype: str, max_positions: int, where) -> dict:
+def config_from_sizes(sizes: checkpoint_file.ModelSizes, dtype: str, max_positions: int, where) -> dict:
     if sizes.qkv_bias and sizes.qk_norm:
-        raise nf.ToolError(f"{where}: no Hugging Face architecture of this family has both "
+        raise common.ToolError(f"{where}: no Hugging Face architecture of this family has both "
                            "qkv_bias and qk_norm")
     kind = "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "llama"
     architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
     config = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
-    for key, value in nf.asdict(sizes).items():
+    for key, value in checkpoint_file.asdict(sizes).items():
         if key not in ("qkv_bias", "qk_norm"):
             config[key] = value
     if kind == "llama":
@@ -133,11 +134,11 @@ def same_tensor(a: st.StoredTensor, b: st.StoredTensor) -> bool:
         for (_, x), (_, y) in zip(a.pieces(), b.pieces(), strict=True))
 
 
-def expected_tensors(sizes: nf.ModelSizes) -> dict[str, tuple[str, int | None, tuple[int, ...]]]:
+def expected_tensors(sizes: checkpoint_file.ModelSizes) -> dict[str, tuple[str, int | None, tuple[int, ...]]]:
     """Hugging Face name -> (dataset, layer or None, shape), in file order."""
     result = {}
     for name, shape in sizes.parameter_shapes().items():
-        names = nf.hugging_face_names(name, sizes.num_hidden_layers)
+        names = checkpoint_file.hugging_face_names(name, sizes.num_hidden_layers)
         stacked = name.startswith("model/layers/")
         for layer, full in enumerate(names):
             result[full] = (name, layer, shape[1:]) if stacked else (name, None, shape)
@@ -150,17 +151,17 @@ def match_tensors(tensors, sizes, where):
     head, embedding = "lm_head.weight", "model.embed_tokens.weight"
     if sizes.tie_word_embeddings and head in tensors and embedding in tensors and \
             not same_tensor(tensors[head], tensors[embedding]):
-        raise nf.ToolError(f"{where}: tie_word_embeddings is set, yet {head} differs from "
+        raise common.ToolError(f"{where}: tie_word_embeddings is set, yet {head} differs from "
                            f"{embedding}")
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in tensors:
-            raise nf.ToolError(f"{where}: {name} is missing")
+            raise common.ToolError(f"{where}: {name} is missing")
         if name not in expected:
             if name.endswith("rotary_emb.inv_freq") or name == head:
                 continue
-            raise nf.ToolError(f"{where}: {name} {tensors[name].shape} has no place in this model")
+            raise common.ToolError(f"{where}: {name} {tensors[name].shape} has no place in this model")
         if tensors[name].shape != expected[name][2]:
-            raise nf.ToolError(f"{where}: {name}: expected shape {expected[name][2]}, found "
+            raise common.ToolError(f"{where}: {name}: expected shape {expected[name][2]}, found "
                                f"{tensors[name].shape}")
     return expected
 
@@ -172,11 +173,11 @@ def from_hugging_face(options) -> int:
     tensors = st.read_tensors(source)
     expected = match_tensors(tensors, sizes, source)
     folder = Path(options.target) / "step_00000000"
-    if (folder / nf.MANIFEST_FILE).exists() and not options.overwrite:
-        raise nf.ToolError(f"{folder}: holds a checkpoint already; --overwrite replaces it")
+    if (folder / checkpoint_file.MANIFEST_FILE).exists() and not options.overwrite:
+        raise common.ToolError(f"{folder}: holds a checkpoint already; --overwrite replaces it")
     wide = any(tensors[name].dtype == "F64" for name in expected)
-    with nf.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
-                             provenance=nf.tool_provenance("nanotron_convert")
+    with checkpoint_file.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
+                             provenance=common.tool_provenance("nanotron_convert")
                              | {"source": str(source)}) as writer:
         for name, (dataset, layer, _) in expected.items():
             target = writer.dataset(dataset)
@@ -185,7 +186,7 @@ def from_hugging_face(options) -> int:
                 target[rows if layer is None else (layer, rows)] = block
         writer.commit()
     group = sizes.deck_group()
-    nf.write_atomically(folder.parent / "model.nml", group)
+    checkpoint_file.write_atomically(folder.parent / "model.nml", group)
     parameters = sum(math.prod(shape) for shape in sizes.parameter_shapes().values())
     print(f"! {folder}: {parameters:,} parameters as fp{64 if wide else 32}")
     print(group, end="")
@@ -214,15 +215,15 @@ def write_tensor(writer, dataset, layer, shape, dtype) -> None:
 
 
 def to_hugging_face(options) -> int:
-    folder, target = nf.resolve_checkpoint(options.source), Path(options.target)
+    folder, target = checkpoint_file.resolve_checkpoint(options.source), Path(options.target)
     dtype = DTYPES[options.dtype]
     if (target / "config.json").exists() and not options.overwrite:
-        raise nf.ToolError(f"{target}: holds a model already; --overwrite replaces it")
-    with nf.open_checkpoint(folder) as file:
+        raise common.ToolError(f"{target}: holds a model already; --overwrite replaces it")
+    with checkpoint_file.open_checkpoint(folder) as file:
         if "parameters" not in file:
-            raise nf.ToolError(f"{folder}: no /parameters in the checkpoint")
-        sizes = nf.ModelSizes.from_attributes(file["parameters"])
-        nf.check_parameters(file, sizes)
+            raise common.ToolError(f"{folder}: no /parameters in the checkpoint")
+        sizes = checkpoint_file.ModelSizes.from_attributes(file["parameters"])
+        checkpoint_file.check_parameters(file, sizes)
         config = config_from_sizes(sizes, dtype, options.max_positions, folder)
         expected = expected_tensors(sizes)
         shards = shards_of([(name, dtype, entry[2]) for name, entry in expected.items()],
@@ -243,8 +244,8 @@ def to_hugging_face(options) -> int:
             writer.commit()
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        nf.write_atomically(target / "model.safetensors.index.json", json.dumps(index, indent=1))
-    nf.write_atomically(target / "config.json", json.dumps(config, indent=1) + "\n")
+        checkpoint_file.write_atomically(target / "model.safetensors.index.json", json.dumps(index, indent=1))
+    checkpoint_file.write_atomically(target / "config.json", json.dumps(config, indent=1) + "\n")
     print(f"{target}: {config['architectures'][0]}, {len(weight_map)} tensors, "
           f"{total:,} bytes as {options.dtype}, from {folder}")
     return 0
@@ -274,4 +275,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(nf.run_main(main))
+    sys.exit(common.run_main(main))

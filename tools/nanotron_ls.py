@@ -17,7 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-import nanotron_files as nf
+import nanotron_checkpoint as checkpoint_file
+import nanotron_common as common
+import nanotron_token_file as token_file
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -43,13 +45,13 @@ def table(rows: list[tuple], indent: str = "  ") -> None:
 
 
 def attribute_rows(item) -> list[tuple[str, str]]:
-    return [(key, nf.as_text(value)) for key, value in item.attrs.items()]
+    return [(key, common.as_text(value)) for key, value in item.attrs.items()]
 
 
 def datasets_below(group) -> list:
     found = []
     group.visititems(lambda name, item: found.append((name, item))
-                     if isinstance(item, nf.h5py.Dataset) else None)
+                     if isinstance(item, checkpoint_file.h5py.Dataset) else None)
     return found
 
 
@@ -59,11 +61,11 @@ def datasets_below(group) -> list:
 def list_checkpoint(folder: Path, options) -> int:
     """Prints one step folder; damage found by the manifest ends the listing."""
     print(f"checkpoint {folder}")
-    manifest = nf.read_manifest(folder) if options.no_verify else nf.verify_checkpoint(folder)
+    manifest = checkpoint_file.read_manifest(folder) if options.no_verify else checkpoint_file.verify_checkpoint(folder)
     state = "not verified (--no-verify)" if options.no_verify else \
         f"verified, {len(manifest['blocks'])} XXH3 blocks"
     print(f"  {human(manifest['bytes'])} in {manifest['file']}; manifest {state}")
-    with nf.open_checkpoint(folder, verify=False) as file:
+    with checkpoint_file.open_checkpoint(folder, verify=False) as file:
         for title in ("state", "parameters", "provenance"):
             if title in file and len(file[title].attrs):
                 print({"state": "state", "parameters": "model",
@@ -76,7 +78,7 @@ def list_checkpoint(folder: Path, options) -> int:
             print("optimizer\n  none: a run from here starts with zero moments")
         if options.deck and "deck" in file:
             print("deck")
-            print(nf.as_text(file["deck"][()]) or "  (empty)")
+            print(common.as_text(file["deck"][()]) or "  (empty)")
     return 0
 
 
@@ -110,18 +112,18 @@ def list_run(folder: Path, options) -> int:
     """Prints all checkpoints of a run and the end of its metrics; 65 when one is damaged."""
     print(f"run {folder}")
     rows, damaged, newest = [], 0, None
-    for step in nf.list_checkpoints(folder):
-        path = step / nf.CHECKPOINT_FILE
+    for step in checkpoint_file.list_checkpoints(folder):
+        path = step / checkpoint_file.CHECKPOINT_FILE
         size = human(path.stat().st_size) if path.is_file() else "-"
         try:
-            nf.read_manifest(step) if options.no_verify else nf.verify_checkpoint(step)
+            checkpoint_file.read_manifest(step) if options.no_verify else checkpoint_file.verify_checkpoint(step)
             rows.append((step.name, size, "not verified" if options.no_verify else "valid"))
             newest = step
-        except nf.ToolError as error:
+        except common.ToolError as error:
             damaged += 1
             rows.append((step.name, size, f"DAMAGED: {error}"))
     rows += [(path.name, "-", "unfinished: being written, or left by a killed job")
-             for path in nf.unfinished_checkpoints(folder)]
+             for path in checkpoint_file.unfinished_checkpoints(folder)]
     print(f"checkpoints: {len(rows)}, {damaged} damaged" if rows else "checkpoints: none")
     table(rows)
     if newest is not None:
@@ -129,14 +131,14 @@ def list_run(folder: Path, options) -> int:
     metrics = folder / "metrics.h5"
     if metrics.is_file():
         list_metrics(metrics)
-    return nf.EXIT_DATA if damaged else 0
+    return common.EXIT_DATA if damaged else 0
 
 
 def list_metrics(path: Path) -> None:
     try:
-        with nf.h5py.File(path, "r") as file:
+        with checkpoint_file.h5py.File(path, "r") as file:
             names = [name for name, item in file.items()
-                     if isinstance(item, nf.h5py.Dataset) and item.ndim == 1]
+                     if isinstance(item, checkpoint_file.h5py.Dataset) and item.ndim == 1]
             print(f"metrics {path}")
             table([(name, int(file[name].shape[0]),
                     f"last {file[name][-1]:.6g}" if file[name].shape[0] else "")
@@ -146,7 +148,7 @@ def list_metrics(path: Path) -> None:
 
 
 def list_tokens(path: Path, options) -> int:
-    with nf.h5py.File(path, "r") as file:
+    with checkpoint_file.h5py.File(path, "r") as file:
         tokens = file["tokens"]
         print(f"token file {path}")
         rows = [("tokens", f"{tokens.shape[0]:,} as {tokens.dtype}, {human(path.stat().st_size)}")]
@@ -162,36 +164,36 @@ def list_tokens(path: Path, options) -> int:
 
 
 def print_text(file, count: int) -> None:
-    vocabulary = nf.read_vocabulary(file)
+    vocabulary = token_file.read_vocabulary(file)
     if vocabulary is None:
-        raise nf.ToolError(f"{file.filename}: no /vocabulary, so tokens have no text")
+        raise common.ToolError(f"{file.filename}: no /vocabulary, so tokens have no text")
     ids = file["tokens"][:count]
     print("text")
     print(b"".join(vocabulary[index] for index in ids).decode("utf-8", "replace"))
 
 
 def list_path(path: Path, options) -> int:
-    if path.name == nf.CHECKPOINT_FILE:
+    if path.name == checkpoint_file.CHECKPOINT_FILE:
         path = path.parent
     if path.is_dir():
-        if nf.STEP_FOLDER.match(path.name) or (path / nf.CHECKPOINT_FILE).exists():
+        if checkpoint_file.STEP_FOLDER.match(path.name) or (path / checkpoint_file.CHECKPOINT_FILE).exists():
             return list_checkpoint(path, options)
-        if nf.list_checkpoints(path) or (path / "metrics.h5").is_file():
+        if checkpoint_file.list_checkpoints(path) or (path / "metrics.h5").is_file():
             return list_run(path, options)
-        raise nf.ToolError(f"{path}: neither a checkpoint nor a run directory")
+        raise common.ToolError(f"{path}: neither a checkpoint nor a run directory")
     if not path.is_file():
-        raise nf.ToolError(f"{path}: no such file or folder")
+        raise common.ToolError(f"{path}: no such file or folder")
     try:
-        with nf.h5py.File(path, "r") as file:
+        with checkpoint_file.h5py.File(path, "r") as file:
             kind = "tokens" if "tokens" in file else "metrics" if "step" in file else ""
     except OSError as error:
-        raise nf.ToolError(f"{path}: not a readable HDF5 file ({error})") from None
+        raise common.ToolError(f"{path}: not a readable HDF5 file ({error})") from None
     if kind == "tokens":
         return list_tokens(path, options)
     if kind == "metrics":
         list_metrics(path)
         return 0
-    raise nf.ToolError(f"{path}: neither a token file nor metrics")
+    raise common.ToolError(f"{path}: neither a token file nor metrics")
 
 
 def main(argv=None):
@@ -207,11 +209,11 @@ def main(argv=None):
     for path in options.paths:
         try:
             worst = max(worst, list_path(path, options))
-        except nf.ToolError as error:
+        except common.ToolError as error:
             print(f"{parser.prog}: error: {error}", file=sys.stderr)
             worst = max(worst, error.exit_code)
     return worst
 
 
 if __name__ == "__main__":
-    sys.exit(nf.run_main(main))
+    sys.exit(common.run_main(main))

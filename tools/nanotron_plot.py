@@ -21,7 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-import nanotron_files as nf
+import nanotron_checkpoint as checkpoint_file
+import nanotron_common as common
+import nanotron_token_file as token_file
 
 # Okabe and Ito's palette: told apart by everybody, in print too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -40,20 +42,20 @@ def metrics_path(text: str) -> Path:
     path = Path(text)
     path = path / "metrics.h5" if path.is_dir() else path
     if not path.is_file():
-        raise nf.ToolError(f"{path}: no such file; a run is given by its directory")
+        raise common.ToolError(f"{path}: no such file; a run is given by its directory")
     return path
 
 
 def read_metrics(path: Path) -> dict[str, np.ndarray]:
     try:
-        with nf.h5py.File(path, "r") as file:
+        with checkpoint_file.h5py.File(path, "r") as file:
             data = {name: item[:] for name, item in file.items()
-                    if isinstance(item, nf.h5py.Dataset) and item.ndim == 1}
+                    if isinstance(item, checkpoint_file.h5py.Dataset) and item.ndim == 1}
     except OSError as error:
-        raise nf.ToolError(f"{path}: cannot be read as HDF5 ({error})") from None
+        raise common.ToolError(f"{path}: cannot be read as HDF5 ({error})") from None
     for name in ("step", "loss"):
         if name not in data:
-            raise nf.ToolError(f"{path}: no dataset '{name}', so these are no metrics of a run")
+            raise common.ToolError(f"{path}: no dataset '{name}', so these are no metrics of a run")
     count = data["step"].size
     main = {name: values for name, values in data.items() if not name.startswith("validation_")}
     if any(values.size < count for values in main.values()):  # caught while a record was written
@@ -104,7 +106,7 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
 
 def entropy_of(path: Path) -> float:
     try:
-        with nf.h5py.File(path, "r") as file:
+        with checkpoint_file.h5py.File(path, "r") as file:
             if "unigram_entropy" in file.attrs:
                 return float(file.attrs["unigram_entropy"])
             tokens, counts = file["tokens"], np.zeros(0, dtype=np.int64)
@@ -112,9 +114,9 @@ def entropy_of(path: Path) -> float:
                 block = np.bincount(tokens[start:start + (1 << 22)], minlength=counts.size)
                 block[:counts.size] += counts
                 counts = block
-            return nf.unigram_entropy(counts)
+            return token_file.unigram_entropy(counts)
     except (OSError, KeyError) as error:
-        raise nf.ToolError(f"{path}: not a token file ({error})") from None
+        raise common.ToolError(f"{path}: not a token file ({error})") from None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def make_figure(runs: list[Run], options):
     try:
         import matplotlib
     except ImportError:
-        raise nf.ToolError("this needs the Python package `matplotlib`", 71) from None
+        raise common.ToolError("this needs the Python package `matplotlib`", 71) from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.ticker import EngFormatter, FuncFormatter
@@ -228,7 +230,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     runs = [load_run(text) for text in options.runs]
     if not any(run.series["step"].size for run in runs):
-        raise nf.ToolError("no step recorded yet in " + ", ".join(options.runs))
+        raise common.ToolError("no step recorded yet in " + ", ".join(options.runs))
     figure = make_figure(runs, options)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.output, dpi=options.dpi)
@@ -241,4 +243,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(nf.run_main(main))
+    sys.exit(common.run_main(main))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-import nanotron_files as nf
+import nanotron_common as common
 
 PIECE_BYTES = 64 << 20
 MAX_HEADER_BYTES = 100 << 20  # the limit of the safetensors library
@@ -71,7 +71,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             dtype, shape = entry["dtype"], tuple(entry["shape"])
             start, end = entry["data_offsets"]
             if dtype not in BYTES_OF:
-                raise nf.ToolError(f"{path}: {name}: type {dtype} is not supported "
+                raise common.ToolError(f"{path}: {name}: type {dtype} is not supported "
                                    f"(supported: {', '.join(BYTES_OF)})")
             if any(not isinstance(extent, int) or extent < 1 for extent in shape) or \
                     end - start != math.prod(shape) * BYTES_OF[dtype] or \
@@ -80,7 +80,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             tensors[name] = StoredTensor(path, dtype, shape, 8 + length + start)
         return tensors
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise nf.ToolError(f"{path}: not a safetensors file ({error})") from None
+        raise common.ToolError(f"{path}: not a safetensors file ({error})") from None
 
 
 def read_tensors(folder: Path) -> dict[str, StoredTensor]:
@@ -89,18 +89,18 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
     if single.is_file():
         return read_header(single)
     if not index.is_file():
-        raise nf.ToolError(f"{folder}: neither {single.name} nor {index.name} here")
+        raise common.ToolError(f"{folder}: neither {single.name} nor {index.name} here")
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise nf.ToolError(f"{index}: no 'weight_map'")
+        raise common.ToolError(f"{index}: no 'weight_map'")
     tensors = {}
     for shard in sorted(set(weight_map.values())):
         if Path(shard).name != shard:
-            raise nf.ToolError(f"{index}: shard '{shard}' lies outside the folder")
+            raise common.ToolError(f"{index}: shard '{shard}' lies outside the folder")
         tensors |= read_header(folder / shard)
     missing = weight_map.keys() - tensors.keys()
     if missing:
-        raise nf.ToolError(f"{index}: {sorted(missing)[0]} is in none of the shards")
+        raise common.ToolError(f"{index}: {sorted(missing)[0]} is in none of the shards")
     return tensors
 
 
@@ -131,7 +131,7 @@ class SafetensorsWriter:
         written = self.file.tell()
         self.file.close()
         if written != self.expected:
-            raise nf.ToolError(f"{self.path}: wrote {written} bytes of {self.expected}", 71)
+            raise common.ToolError(f"{self.path}: wrote {written} bytes of {self.expected}", 71)
         os.replace(self.temporary, self.path)
 
 
@@ -139,9 +139,9 @@ def read_json(path: Path) -> dict:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise nf.ToolError(f"{path}: cannot be read ({error.strerror})") from None
+        raise common.ToolError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise nf.ToolError(f"{path}: not JSON ({error})") from None
+        raise common.ToolError(f"{path}: not JSON ({error})") from None
     if not isinstance(content, dict):
-        raise nf.ToolError(f"{path}: expected a JSON object")
+        raise common.ToolError(f"{path}: expected a JSON object")
     return content

@@ -42,7 +42,9 @@ from pathlib import Path
 
 import numpy as np
 
-import nanotron_files as nf
+import nanotron_checkpoint as checkpoint_file
+import nanotron_common as common
+import nanotron_token_file as token_file
 from nanotron_tokenizers import (ByteTokenizer, HuggingFaceTokenizer, import_tokenizers,
                                  tokenizer_from_recipe)
 
@@ -78,7 +80,7 @@ def find_files(inputs: list[str], globs: list[str]) -> list[tuple[str, Path]]:
                     if path.is_file():
                         found[str(path.relative_to(root))] = path
         else:
-            raise nf.ToolError(f"{item}: no such file or folder")
+            raise common.ToolError(f"{item}: no such file or folder")
     seen, result = set(), []
     for name in sorted(found):
         status = found[name].stat()
@@ -164,8 +166,8 @@ def train_bpe(vocab_size: int, chunks, path: Path) -> str:
     """Trains a byte-level BPE tokenizer on the same text, saves it next to the output."""
     package = import_tokenizers()
     if vocab_size < 257:
-        raise nf.ToolError("--train-bpe: expected 257 or more tokens (256 bytes and an end of "
-                           f"text), found {vocab_size}", nf.EXIT_USAGE)
+        raise common.ToolError("--train-bpe: expected 257 or more tokens (256 bytes and an end of "
+                           f"text), found {vocab_size}", common.EXIT_USAGE)
     tokenizer = package.Tokenizer(package.models.BPE())
     tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = package.decoders.ByteLevel()
@@ -181,7 +183,7 @@ def train_bpe(vocab_size: int, chunks, path: Path) -> str:
 
     tokenizer.train_from_iterator(texts(), trainer=trainer)
     text = tokenizer.to_str()
-    nf.write_atomically(path, text)
+    checkpoint_file.write_atomically(path, text)
     return text
 
 
@@ -194,7 +196,7 @@ def documents_of(data: bytes, field: str) -> list[bytes]:
             try:
                 texts.append(json.loads(line)[field].encode("utf-8", "replace"))
             except (ValueError, KeyError, TypeError, AttributeError):
-                raise nf.ToolError(f"a .jsonl line has no text field '{field}': "
+                raise common.ToolError(f"a .jsonl line has no text field '{field}': "
                                    f"{line[:60].decode('utf-8', 'replace')!r}") from None
     return texts
 
@@ -221,7 +223,7 @@ def encode_chunk(chunk: Chunk, tokenizer=None):
         if tokenizer.eos is not None and (chunk.field or last):
             pieces.append(np.array([tokenizer.eos], dtype=tokens.dtype))
             count += 1
-    empty = np.zeros(0, dtype=nf.token_dtype(tokenizer.vocab_size))
+    empty = np.zeros(0, dtype=token_file.token_dtype(tokenizer.vocab_size))
     return (np.concatenate(pieces) if pieces else empty), starts, len(data)
 
 
@@ -272,8 +274,8 @@ def spool(results, raw, tokenizer, progress) -> Totals:
 
 def write_file(path: Path, raw_path: Path, totals: Totals, tokenizer, entropy, provenance):
     temporary = path.with_name(path.name + ".tmp")
-    dtype = nf.token_dtype(tokenizer.vocab_size)
-    with nf.h5py.File(temporary, "w", libver=("earliest", "v110")) as file, \
+    dtype = token_file.token_dtype(tokenizer.vocab_size)
+    with checkpoint_file.h5py.File(temporary, "w", libver=("earliest", "v110")) as file, \
             open(raw_path, "rb") as raw:
         tokens = file.create_dataset("tokens", shape=(totals.tokens,), dtype=dtype)
         for start in range(0, totals.tokens, COPY_TOKENS):
@@ -281,12 +283,12 @@ def write_file(path: Path, raw_path: Path, totals: Totals, tokenizer, entropy, p
             tokens[start:start + count] = np.fromfile(raw, dtype=dtype, count=count)
         starts = np.frombuffer(totals.documents, dtype=np.uint64)
         file.create_dataset("documents", data=starts, dtype="<u8")
-        nf.write_vocabulary(file, tokenizer.vocabulary())
-        nf.write_token_attributes(file, vocab_size=tokenizer.vocab_size,
+        token_file.write_vocabulary(file, tokenizer.vocabulary())
+        token_file.write_token_attributes(file, vocab_size=tokenizer.vocab_size,
                                   eos_token_id=tokenizer.eos, tokenizer=tokenizer.name,
                                   entropy=entropy, provenance=provenance)
         if tokenizer.sha256:
-            nf.set_text(file, "tokenizer_sha256", tokenizer.sha256, attribute=True)
+            common.set_text(file, "tokenizer_sha256", tokenizer.sha256, attribute=True)
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -348,8 +350,8 @@ def choose_tokenizer(options, chunks):
     if path.is_dir():
         path = path / "tokenizer.json"
     if not path.is_file():
-        raise nf.ToolError(f"--tokenizer: expected 'bytes' or a tokenizer.json, found {path}",
-                           nf.EXIT_USAGE)
+        raise common.ToolError(f"--tokenizer: expected 'bytes' or a tokenizer.json, found {path}",
+                           common.EXIT_USAGE)
     return HuggingFaceTokenizer(path.name, path.read_text(encoding="utf-8"), options.eos)
 
 
@@ -357,7 +359,7 @@ def main(argv=None):
     options = parse(argv)
     files = order_files(find_files(options.inputs, options.glob or ["*"]), options.shuffle_seed)
     if not files:
-        raise nf.ToolError("no text files found in " + ", ".join(options.inputs))
+        raise common.ToolError("no text files found in " + ", ".join(options.inputs))
     chunk_bytes = max(1, int(options.chunk_mb * 1e6))
     chunks = functools.partial(make_chunks, files, chunk_bytes, options.max_bytes,
                                options.jsonl_field)
@@ -371,10 +373,10 @@ def main(argv=None):
                            progress_line(options.quiet))
         seconds = time.perf_counter() - begin
         if totals.tokens == 0:
-            raise nf.ToolError("the input holds no text")
-        entropy = nf.unigram_entropy(totals.counts)
+            raise common.ToolError("the input holds no text")
+        entropy = token_file.unigram_entropy(totals.counts)
         write_file(options.output, raw_path, totals, tokenizer, entropy,
-                   nf.tool_provenance("nanotron_tokenize"))
+                   common.tool_provenance("nanotron_tokenize"))
     finally:
         raw_path.unlink(missing_ok=True)
         options.output.with_name(options.output.name + ".tmp").unlink(missing_ok=True)
@@ -391,4 +393,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(nf.run_main(main))
+    sys.exit(common.run_main(main))

@@ -11,7 +11,8 @@ import os
 
 import numpy as np
 
-import nanotron_files as nf
+import nanotron_common as common
+import nanotron_token_file as token_file
 
 EOS_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<|im_end|>",
              "<｜end▁of▁sentence｜>", "[SEP]")
@@ -39,10 +40,10 @@ class HuggingFaceTokenizer:
         self.name, self.text, self.eos_option = name, text, eos
         try:
             self.tokenizer = import_tokenizers().Tokenizer.from_str(text)
-        except nf.ToolError:
+        except common.ToolError:
             raise
         except Exception as error:  # the package raises plain Exception
-            raise nf.ToolError(f"{name}: not a tokenizer.json ({error})") from None
+            raise common.ToolError(f"{name}: not a tokenizer.json ({error})") from None
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.ids = self.tokenizer.get_vocab(with_added_tokens=True)
@@ -56,14 +57,14 @@ class HuggingFaceTokenizer:
         for candidate in (eos,) if eos else EOS_NAMES:
             if candidate in self.ids:
                 return self.ids[candidate]
-        raise nf.ToolError(f"{self.name}: no token {eos!r}" if eos else
+        raise common.ToolError(f"{self.name}: no token {eos!r}" if eos else
                            f"{self.name}: no end-of-text token found; name it with --eos TOKEN, "
-                           "or --eos none", nf.EXIT_USAGE)
+                           "or --eos none", common.EXIT_USAGE)
 
     def encode(self, data: bytes) -> np.ndarray:
         text = data.decode("utf-8", "replace")
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return np.array(ids, dtype=nf.token_dtype(self.vocab_size))
+        return np.array(ids, dtype=token_file.token_dtype(self.vocab_size))
 
     def vocabulary(self) -> list[bytes]:
         return vocabulary_bytes(json.loads(self.tokenizer.to_str()), self.ids, self.vocab_size)
@@ -79,7 +80,7 @@ def import_tokenizers():
 
         return tokenizers
     except ImportError:
-        raise nf.ToolError("this needs the Python package `tokenizers` "
+        raise common.ToolError("this needs the Python package `tokenizers` "
                            "(python3 -m pip install tokenizers)", 71) from None
 
 

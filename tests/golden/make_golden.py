@@ -36,7 +36,8 @@ from torch import nn
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools"))
-import nanotron_files as nf  # noqa: E402
+import nanotron_checkpoint as checkpoint_file  # noqa: E402
+import nanotron_token_file as token_file  # noqa: E402
 
 STEPS, WARMUP, GLOBAL_BATCH, SEQUENCE = 20, 4, 8, 16
 LEARNING_RATE, MIN_LR_RATIO = 1e-2, 0.1
@@ -44,9 +45,9 @@ BETA1, BETA2, EPS, WEIGHT_DECAY, CLIP = 0.9, 0.95, 1e-8, 0.1, 1.0
 PROMPT, NEW_TOKENS = 8, 20
 
 CASES = {
-    "llama": nf.ModelSizes(32, 2, 4, 2, 8, 88, 131, False, False, False, 1e-5, 10000.0),
-    "qwen2": nf.ModelSizes(32, 2, 4, 2, 8, 88, 131, True, True, False, 1e-6, 1000000.0),
-    "qwen3": nf.ModelSizes(32, 3, 4, 2, 12, 88, 131, False, False, True, 1e-6, 1000000.0),
+    "llama": checkpoint_file.ModelSizes(32, 2, 4, 2, 8, 88, 131, False, False, False, 1e-5, 10000.0),
+    "qwen2": checkpoint_file.ModelSizes(32, 2, 4, 2, 8, 88, 131, True, True, False, 1e-6, 1000000.0),
+    "qwen3": checkpoint_file.ModelSizes(32, 3, 4, 2, 12, 88, 131, False, False, True, 1e-6, 1000000.0),
 }
 SEEDS = {"llama": 11, "qwen2": 22, "qwen3": 33}
 
@@ -182,7 +183,7 @@ def build(sizes, weights, dtype):
     model = CausalLM(sizes).to(dtype)
     state = {}
     for name, value in weights.items():
-        names = nf.hugging_face_names(name, sizes.num_hidden_layers)
+        names = checkpoint_file.hugging_face_names(name, sizes.num_hidden_layers)
         for layer, full in enumerate(names):
             piece = value[layer] if name.startswith("model/layers/") else value
             state[full] = torch.from_numpy(piece.copy()).to(dtype)
@@ -197,7 +198,7 @@ def stacked(sizes, named):
     result = {}
     for name in sizes.parameter_shapes():
         pieces = [named[full].detach().double().numpy()
-                  for full in nf.hugging_face_names(name, sizes.num_hidden_layers)]
+                  for full in checkpoint_file.hugging_face_names(name, sizes.num_hidden_layers)]
         result[name] = np.stack(pieces) if name.startswith("model/layers/") else pieces[0]
     return result
 
@@ -258,14 +259,14 @@ def train(sizes, weights, tokens, dtype):
 
 
 def write_inputs(folder, case, sizes, weights, tokens):
-    entropy = nf.unigram_entropy(np.bincount(tokens, minlength=sizes.vocab_size))
-    with nf.h5py.File(folder / "tokens.h5", "w", libver=("earliest", "v110")) as file:
-        file.create_dataset("tokens", data=tokens, dtype=nf.token_dtype(sizes.vocab_size))
+    entropy = token_file.unigram_entropy(np.bincount(tokens, minlength=sizes.vocab_size))
+    with checkpoint_file.h5py.File(folder / "tokens.h5", "w", libver=("earliest", "v110")) as file:
+        file.create_dataset("tokens", data=tokens, dtype=token_file.token_dtype(sizes.vocab_size))
         file.create_dataset("documents", data=[0], dtype="<u8")
-        nf.write_token_attributes(file, vocab_size=sizes.vocab_size, eos_token_id=None,
+        token_file.write_token_attributes(file, vocab_size=sizes.vocab_size, eos_token_id=None,
                                   tokenizer="none", entropy=entropy,
                                   provenance={"program": "tests/golden/make_golden.py"})
-    with nf.CheckpointWriter(folder / "step_00000000", sizes, seed=SEEDS[case],
+    with checkpoint_file.CheckpointWriter(folder / "step_00000000", sizes, seed=SEEDS[case],
                              provenance={"program": "tests/golden/make_golden.py"}) as writer:
         for name, value in weights.items():
             writer.dataset(name)[...] = value
@@ -383,7 +384,7 @@ def main():
         golden = {
             "case": case,
             "torch": torch.__version__,
-            "model": nf.asdict(sizes),
+            "model": checkpoint_file.asdict(sizes),
             "steps": STEPS, "sequence_length": SEQUENCE, "global_batch_size": GLOBAL_BATCH,
             "optimizer": {"learning_rate": LEARNING_RATE, "beta1": BETA1, "beta2": BETA2,
                           "eps": EPS, "weight_decay": WEIGHT_DECAY, "clip_grad_norm": CLIP},

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import nanotron_convert as nc
-import nanotron_files as nf
+import nanotron_checkpoint as checkpoint_file
 import nanotron_safetensors as st
 
 CASES = ("llama", "qwen2", "qwen3")
@@ -21,7 +21,7 @@ STEP = "step_00000000"
 
 def parameters(folder):
     found = {}
-    with nf.open_checkpoint(folder) as file:
+    with checkpoint_file.open_checkpoint(folder) as file:
         file["parameters"].visititems(
             lambda name, item: found.update({name: item[()]}) if hasattr(item, "shape") else None)
     return found
@@ -40,8 +40,8 @@ def test_round_trip_is_bitwise(case, golden, tmp_path, tool):
     printed = tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back").stdout
     assert_same(start, parameters(tmp_path / "back" / STEP))
     group = json.loads((golden / case / "golden.json").read_text())["model"]
-    with h5py.File(tmp_path / "back" / STEP / nf.CHECKPOINT_FILE, "r") as file:
-        assert nf.asdict(nf.ModelSizes.from_attributes(file["parameters"])) == group
+    with h5py.File(tmp_path / "back" / STEP / checkpoint_file.CHECKPOINT_FILE, "r") as file:
+        assert checkpoint_file.asdict(checkpoint_file.ModelSizes.from_attributes(file["parameters"])) == group
         assert "optimizer" not in file
         assert file["state"].attrs["step"] == 0
     assert (tmp_path / "back" / "model.nml").read_text() in printed
@@ -234,7 +234,7 @@ def test_truncated_safetensors(hf, tmp_path, tool):
 def test_damaged_checkpoint_is_not_exported(golden, tmp_path, tool):
     tool("convert", "to-hf", golden / "llama", tmp_path / "hf")
     tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back")
-    path = tmp_path / "back" / STEP / nf.CHECKPOINT_FILE
+    path = tmp_path / "back" / STEP / checkpoint_file.CHECKPOINT_FILE
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

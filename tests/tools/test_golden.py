@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-import nanotron_files as nf
+import nanotron_checkpoint as checkpoint_file
 
 CASES = ("llama", "qwen2", "qwen3")
 
@@ -19,11 +19,11 @@ CASES = ("llama", "qwen2", "qwen3")
 def test_folder(case, golden):
     folder = golden / case
     data = json.loads((folder / "golden.json").read_text())
-    sizes = nf.ModelSizes(**data["model"])
+    sizes = checkpoint_file.ModelSizes(**data["model"])
     assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) < 400_000
-    with nf.open_checkpoint(folder / "step_00000000") as file:
-        nf.check_parameters(file, sizes)
-        assert nf.ModelSizes.from_attributes(file["parameters"]) == sizes
+    with checkpoint_file.open_checkpoint(folder / "step_00000000") as file:
+        checkpoint_file.check_parameters(file, sizes)
+        assert checkpoint_file.ModelSizes.from_attributes(file["parameters"]) == sizes
     assert sizes.deck_group() in (folder / "input.deck").read_text()
     with h5py.File(folder / "tokens.h5", "r") as file:
         needed = data["steps"] * data["global_batch_size"] * data["sequence_length"] + 1
@@ -37,7 +37,7 @@ def test_numbers(case, golden):
     assert len(wide["losses"]) == len(wide["grad_norms"]) == data["steps"] == 20
     assert wide["losses"][-1] < wide["losses"][0] - 0.4
     assert np.allclose(wide["losses"], narrow["losses"], rtol=1e-6)
-    shapes = nf.ModelSizes(**data["model"]).parameter_shapes()
+    shapes = checkpoint_file.ModelSizes(**data["model"]).parameter_shapes()
     for kind in ("parameters", "first_gradients", "exp_avg", "exp_avg_sq"):
         assert wide[kind].keys() == shapes.keys()
         assert all(value["l2"] > 0 for value in wide[kind].values())
@@ -49,8 +49,8 @@ def test_numbers(case, golden):
 def test_first_loss_of_llama_with_numpy_alone(golden):
     """An independent forward pass, without PyTorch: the same first loss and greedy token."""
     data = json.loads((golden / "llama" / "golden.json").read_text())
-    sizes = nf.ModelSizes(**data["model"])
-    with nf.open_checkpoint(golden / "llama" / "step_00000000") as file:
+    sizes = checkpoint_file.ModelSizes(**data["model"])
+    with checkpoint_file.open_checkpoint(golden / "llama" / "step_00000000") as file:
         weights = {name: file["parameters/" + name][()].astype(np.float64)
                    for name in sizes.parameter_shapes()}
     with h5py.File(golden / "llama" / "tokens.h5", "r") as file:

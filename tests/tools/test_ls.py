@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import xxhash
 
-import nanotron_files as nf
+import nanotron_checkpoint as checkpoint_file
+import nanotron_common as common
 
 STEP = "step_00000000"
 
@@ -28,8 +29,8 @@ def run(golden, tmp_path):
 
 def test_manifest_hash_is_xxh3(golden):
     folder = golden / "llama" / STEP
-    manifest = json.loads((folder / nf.MANIFEST_FILE).read_text())
-    data = (folder / nf.CHECKPOINT_FILE).read_bytes()
+    manifest = json.loads((folder / checkpoint_file.MANIFEST_FILE).read_text())
+    data = (folder / checkpoint_file.CHECKPOINT_FILE).read_bytes()
     size = manifest["block_bytes"]
     assert manifest["bytes"] == len(data) and size == 4194304
     assert manifest["blocks"] == [f"{xxhash.xxh3_64_intdigest(data[i:i + size]):016x}"
@@ -40,7 +41,7 @@ def test_manifest_hash_is_xxh3(golden):
 def test_hash_without_the_package(monkeypatch):
     """The C library gives the same numbers."""
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    function = nf._load_xxh3()
+    function = checkpoint_file._load_xxh3()
     assert function is not None, "neither the package xxhash nor libxxhash.so.0"
     for data in (b"", b"a", bytes(range(256)) * 1000):
         assert function(data) == xxhash.xxh3_64_intdigest(data)
@@ -48,14 +49,14 @@ def test_hash_without_the_package(monkeypatch):
 
 def test_manifest_of_many_blocks(tmp_path):
     data = np.random.default_rng(1).integers(0, 256, 9 * 1024 * 1024 + 5, dtype=np.uint8)
-    data.tofile(tmp_path / nf.CHECKPOINT_FILE)
-    nf.write_manifest(tmp_path, 7)
-    manifest = nf.verify_checkpoint(tmp_path)
+    data.tofile(tmp_path / checkpoint_file.CHECKPOINT_FILE)
+    checkpoint_file.write_manifest(tmp_path, 7)
+    manifest = checkpoint_file.verify_checkpoint(tmp_path)
     assert manifest["step"] == 7 and len(manifest["blocks"]) == 3
     data[5 * 1024 * 1024] ^= 1
-    data.tofile(tmp_path / nf.CHECKPOINT_FILE)
-    with pytest.raises(nf.ToolError, match="block 1"):
-        nf.verify_checkpoint(tmp_path)
+    data.tofile(tmp_path / checkpoint_file.CHECKPOINT_FILE)
+    with pytest.raises(common.ToolError, match="block 1"):
+        checkpoint_file.verify_checkpoint(tmp_path)
 
 
 def test_lists_a_checkpoint(golden, tool):
@@ -74,11 +75,11 @@ def test_lists_a_run(run, tool):
 
 
 @pytest.mark.parametrize("damage, word", [
-    (lambda f: (f / nf.MANIFEST_FILE).unlink(), "never completed"),
-    (lambda f: (f / nf.CHECKPOINT_FILE).unlink(), "missing"),
-    (lambda f: (f / nf.MANIFEST_FILE).write_text("{"), "not a manifest"),
-    (lambda f: (f / nf.MANIFEST_FILE).write_text("[]"), "not a manifest"),
-    (lambda f: (f / nf.CHECKPOINT_FILE).write_bytes(b"x"), "expected 15"),
+    (lambda f: (f / checkpoint_file.MANIFEST_FILE).unlink(), "never completed"),
+    (lambda f: (f / checkpoint_file.CHECKPOINT_FILE).unlink(), "missing"),
+    (lambda f: (f / checkpoint_file.MANIFEST_FILE).write_text("{"), "not a manifest"),
+    (lambda f: (f / checkpoint_file.MANIFEST_FILE).write_text("[]"), "not a manifest"),
+    (lambda f: (f / checkpoint_file.CHECKPOINT_FILE).write_bytes(b"x"), "expected 15"),
 ])
 def test_damage_is_named_and_the_older_one_taken(damage, word, run, tool):
     newest = run / "checkpoints" / "step_00000030"
@@ -87,7 +88,7 @@ def test_damage_is_named_and_the_older_one_taken(damage, word, run, tool):
     assert "DAMAGED" in result.stdout and word in result.stdout
     assert "resume='auto' takes step_00000020" in result.stdout
     assert word in tool("ls", newest, rc=65).stderr
-    assert nf.resolve_checkpoint(run).name == "step_00000020"
+    assert checkpoint_file.resolve_checkpoint(run).name == "step_00000020"
 
 
 def test_lists_a_token_file(golden, tmp_path, tool):
@@ -103,11 +104,11 @@ def test_variable_length_strings_are_read(tmp_path):
     with h5py.File(tmp_path / "v.h5", "w") as file:
         file["deck"] = "&run /"
         file.attrs["name"] = "välue"
-        assert nf.as_text(file["deck"][()]) == "&run /"
-        assert nf.as_text(file.attrs["name"]) == "välue"
-        nf.set_text(file, "fixed", "ä", attribute=True)
-        nf.set_text(file, "empty", "", attribute=False)
-        assert nf.as_text(file.attrs["fixed"]) == "ä" and nf.as_text(file["empty"][()]) == ""
+        assert common.as_text(file["deck"][()]) == "&run /"
+        assert common.as_text(file.attrs["name"]) == "välue"
+        common.set_text(file, "fixed", "ä", attribute=True)
+        common.set_text(file, "empty", "", attribute=False)
+        assert common.as_text(file.attrs["fixed"]) == "ä" and common.as_text(file["empty"][()]) == ""
 
 
 def test_mistakes_are_told(tmp_path, tool):

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a checkpoint holds. doc/checkpoint_format.md describes the file; tools/nanotron_files.py is
+// What a checkpoint holds. doc/checkpoint_format.md describes the file; tools/nanotron_checkpoint.py is
 // its Python twin.
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-"""File formats shared by the tools: checkpoint names and shapes, its manifest, the token file.
+"""Checkpoints: names and shapes, the manifest, writing and finding them.
 
-The layout is the one of doc/checkpoint_format.md; the C++ counterpart is src/io and src/data.
-Needs numpy and h5py. The manifest hash needs the package `xxhash` or the library libxxhash.so.0.
+The layout is the one of doc/checkpoint_format.md; the C++ counterpart is src/io. Needs numpy and h5py. The
+manifest hash needs the package `xxhash` or the library libxxhash.so.0.
 """
 
 from __future__ import annotations
@@ -11,17 +11,12 @@ import ctypes.util
 import json
 import os
 import re
-import subprocess
-import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# Files of a running job may be read, and parallel file systems often have no locks.
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
-
-import h5py  # noqa: E402
-import numpy as np  # noqa: E402
+import nanotron_common as common
+import h5py
+import numpy as np
 
 CHECKPOINT_FORMAT = "nanotron_hpc checkpoint"
 CHECKPOINT_VERSION = 1
@@ -29,32 +24,6 @@ CHECKPOINT_FILE = "checkpoint.h5"
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BLOCK = 4 * 1024 * 1024
 STEP_FOLDER = re.compile(r"^step_(\d{8,})$")
-
-EXIT_DATA = 65
-EXIT_USAGE = 64
-
-
-class ToolError(Exception):
-    """A mistake the user can mend; the tools print it and end with `exit_code`."""
-
-    def __init__(self, message: str, exit_code: int = EXIT_DATA):
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-def run_main(main, argv: list[str] | None = None) -> int:
-    """Calls main(argv) and turns ToolError into one message on stderr and an exit code."""
-    try:
-        return main(argv) or 0
-    except ToolError as error:
-        print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
-        return 71
 
 
 # ---------------------------------------------------------------------------------------------
@@ -90,7 +59,7 @@ def xxh3_64(data: bytes) -> int:
     if _XXH3 is None:
         _XXH3 = _load_xxh3()
     if _XXH3 is None:
-        raise ToolError("no XXH3 at hand: install the Python package `xxhash` or libxxhash0", 71)
+        raise common.ToolError("no XXH3 at hand: install the Python package `xxhash` or libxxhash0", 71)
     return _XXH3(data)
 
 
@@ -129,10 +98,10 @@ def write_manifest(folder: Path, step: int) -> None:
 
 
 def read_manifest(folder: Path) -> dict:
-    """The manifest of a checkpoint folder; ToolError when it is missing or malformed."""
+    """The manifest of a checkpoint folder; common.ToolError when it is missing or malformed."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
-        raise ToolError(f"{folder}: no {MANIFEST_FILE}, so the checkpoint was never completed")
+        raise common.ToolError(f"{folder}: no {MANIFEST_FILE}, so the checkpoint was never completed")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         good = (
@@ -149,29 +118,29 @@ def read_manifest(folder: Path) -> dict:
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
         good = False
     if not good:
-        raise ToolError(
+        raise common.ToolError(
             f"{path}: not a manifest of format '{CHECKPOINT_FORMAT}' version {CHECKPOINT_VERSION}"
         )
     return manifest
 
 
 def verify_checkpoint(folder: Path) -> dict:
-    """Returns the manifest of a valid checkpoint folder; ToolError names the first damage."""
+    """Returns the manifest of a valid checkpoint folder; common.ToolError names the first damage."""
     manifest = read_manifest(folder)
     path = folder / manifest["file"]
     if not path.is_file():
-        raise ToolError(f"{path}: missing, though the manifest names it")
+        raise common.ToolError(f"{path}: missing, though the manifest names it")
     found = path.stat().st_size
     if found != manifest["bytes"]:
-        raise ToolError(f"{path}: expected {manifest['bytes']} bytes (manifest), found {found}")
+        raise common.ToolError(f"{path}: expected {manifest['bytes']} bytes (manifest), found {found}")
     hashes = list(_block_hashes(path, manifest["block_bytes"]))
     if len(hashes) != len(manifest["blocks"]):
-        raise ToolError(f"{path}: expected {len(hashes)} block hashes, the manifest has "
+        raise common.ToolError(f"{path}: expected {len(hashes)} block hashes, the manifest has "
                         f"{len(manifest['blocks'])}")
     for index, (have, want) in enumerate(zip(hashes, manifest["blocks"])):
         if have != want:
             start = index * manifest["block_bytes"]
-            raise ToolError(f"{path}: bytes {start}.. differ from what was written "
+            raise common.ToolError(f"{path}: bytes {start}.. differ from what was written "
                             f"(block {index}: XXH3 {have}, manifest {want})")
     return manifest
 
@@ -248,7 +217,7 @@ class ModelSizes:
         values = {}
         for key, field in cls.__dataclass_fields__.items():
             if key not in group.attrs:
-                raise ToolError(f"{group.file.filename}: {group.name} has no attribute '{key}'")
+                raise common.ToolError(f"{group.file.filename}: {group.name} has no attribute '{key}'")
             kind = {"int": int, "bool": bool, "float": float}[field.type]
             values[key] = kind(group.attrs[key])
         return cls(**values)
@@ -261,50 +230,6 @@ def hugging_face_names(name: str, layers: int) -> list[str]:
     if not dotted.startswith(prefix):
         return [dotted]
     return [f"{prefix}{layer}.{dotted[len(prefix):]}" for layer in range(layers)]
-
-
-def set_text(parent: h5py.Group, name: str, text: str, *, attribute: bool) -> None:
-    """A fixed-length, null-padded UTF-8 string (readable with any HDF5, parallel or not)."""
-    data = text.encode("utf-8")
-    dtype = h5py.string_dtype("utf-8", max(1, len(data)))
-    if attribute:
-        parent.attrs.create(name, np.array(data, dtype=dtype), dtype=dtype)
-    else:
-        parent.create_dataset(name, data=np.array(data, dtype=dtype), dtype=dtype)
-
-
-def as_text(value) -> str:
-    """Text of an HDF5 string attribute or scalar dataset, fixed or variable length."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    if isinstance(value, bytes):
-        return value.rstrip(b"\0").decode("utf-8", "replace")
-    return str(value)
-
-
-def git_hash() -> str:
-    """Hash of this repository, '+dirty' when the tree has changes; '' outside of one."""
-    here = Path(__file__).resolve().parent
-    try:
-        head = subprocess.run(["git", "-C", here, "rev-parse", "HEAD"], capture_output=True,
-                              text=True, check=True).stdout.strip()
-        dirty = subprocess.run(["git", "-C", here, "diff", "--quiet", "HEAD"],
-                               capture_output=True).returncode
-        return head + ("+dirty" if dirty else "")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def tool_provenance(program: str) -> dict[str, str]:
-    return {
-        "program": program,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "git_hash": git_hash(),
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "h5py": h5py.version.version,
-        "hdf5": h5py.version.hdf5_version,
-        "numpy": np.__version__,
-    }
 
 
 class CheckpointWriter:
@@ -320,7 +245,7 @@ class CheckpointWriter:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
         self.file = h5py.File(self.folder / CHECKPOINT_FILE, "w", libver=("earliest", "v110"))
-        set_text(self.file, "format", CHECKPOINT_FORMAT, attribute=True)
+        common.set_text(self.file, "format", CHECKPOINT_FORMAT, attribute=True)
         self.file.attrs.create("version", CHECKPOINT_VERSION, dtype=np.int64)
         parameters = self.file.create_group("parameters")
         sizes.to_attributes(parameters)
@@ -331,10 +256,10 @@ class CheckpointWriter:
                     "adam_step": step}
         for key, value in counters.items():
             state.attrs.create(key, value, dtype=np.int64)
-        set_text(self.file, "deck", deck, attribute=False)
+        common.set_text(self.file, "deck", deck, attribute=False)
         group = self.file.create_group("provenance")
         for key, value in (provenance or {}).items():
-            set_text(group, key, value, attribute=True)
+            common.set_text(group, key, value, attribute=True)
 
     def dataset(self, name: str) -> h5py.Dataset:
         return self.file["parameters/" + name]
@@ -360,11 +285,11 @@ def open_checkpoint(folder: Path, *, verify: bool = True) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise ToolError(f"{path}: cannot be opened as HDF5 ({error})") from None
+        raise common.ToolError(f"{path}: cannot be opened as HDF5 ({error})") from None
 
 
 def check_parameters(file: h5py.File, sizes: ModelSizes) -> None:
-    """ToolError unless /parameters holds exactly the tensors of `sizes`, plain and in full."""
+    """common.ToolError unless /parameters holds exactly the tensors of `sizes`, plain and in full."""
     expected = sizes.parameter_shapes()
     found = {}
 
@@ -376,15 +301,15 @@ def check_parameters(file: h5py.File, sizes: ModelSizes) -> None:
     where = file.filename
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
-            raise ToolError(f"{where}: /parameters/{name} is missing")
+            raise common.ToolError(f"{where}: /parameters/{name} is missing")
         if name not in expected:
-            raise ToolError(f"{where}: /parameters/{name} does not belong to this model")
+            raise common.ToolError(f"{where}: /parameters/{name} does not belong to this model")
         item = found[name]
         if tuple(item.shape) != expected[name]:
-            raise ToolError(f"{where}: /parameters/{name}: expected shape {expected[name]}, "
+            raise common.ToolError(f"{where}: /parameters/{name}: expected shape {expected[name]}, "
                             f"found {tuple(item.shape)}")
         if item.dtype.kind != "f" or item.external or item.is_virtual:
-            raise ToolError(f"{where}: /parameters/{name}: expected floats stored in the file")
+            raise common.ToolError(f"{where}: /parameters/{name}: expected floats stored in the file")
 
 
 def resolve_checkpoint(path: Path) -> Path:
@@ -398,9 +323,9 @@ def resolve_checkpoint(path: Path) -> Path:
         try:
             verify_checkpoint(folder)
             return folder
-        except ToolError:
+        except common.ToolError:
             continue
-    raise ToolError(f"{path}: no valid checkpoint here (looked for step_*/{MANIFEST_FILE})")
+    raise common.ToolError(f"{path}: no valid checkpoint here (looked for step_*/{MANIFEST_FILE})")
 
 
 def unfinished_checkpoints(path: Path) -> list[Path]:
@@ -418,57 +343,3 @@ def list_checkpoints(path: Path) -> list[Path]:
             if found:
                 return [item for _, item in sorted(found)]
     return []
-
-
-# ---------------------------------------------------------------------------------------------
-# Token file
-
-VOCABULARY_LAYOUT = (
-    "/vocabulary/bytes (uint8) holds the bytes of all tokens one after another; token i is "
-    "bytes[offsets[i] .. offsets[i+1]-1] with /vocabulary/offsets (uint64, vocab_size+1 values)"
-)
-
-
-def token_dtype(vocab_size: int) -> np.dtype:
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-def unigram_entropy(counts: np.ndarray) -> float:
-    """Entropy in nats of the token frequencies: the loss of the best context-free model."""
-    counts = counts[counts > 0].astype(np.float64)
-    if counts.size == 0:
-        return 0.0
-    share = counts / counts.sum()
-    return max(0.0, float(-(share * np.log(share)).sum()))
-
-
-def write_vocabulary(file: h5py.File, tokens: list[bytes]) -> None:
-    group = file.create_group("vocabulary")
-    offsets = np.zeros(len(tokens) + 1, dtype=np.uint64)
-    offsets[1:] = np.cumsum([len(token) for token in tokens], dtype=np.uint64)
-    group.create_dataset("bytes", data=np.frombuffer(b"".join(tokens), dtype=np.uint8))
-    group.create_dataset("offsets", data=offsets, dtype="<u8")
-    set_text(file, "vocabulary_layout", VOCABULARY_LAYOUT, attribute=True)
-
-
-def read_vocabulary(file: h5py.File) -> list[bytes] | None:
-    if "vocabulary/offsets" not in file or "vocabulary/bytes" not in file:
-        return None
-    offsets = file["vocabulary/offsets"][:].astype(np.int64)
-    data = file["vocabulary/bytes"][:].tobytes()
-    if offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
-        raise ToolError(f"{file.filename}: /vocabulary/offsets do not fit /vocabulary/bytes")
-    return [data[start:end] for start, end in zip(offsets[:-1], offsets[1:])]
-
-
-def write_token_attributes(file: h5py.File, *, vocab_size: int, eos_token_id: int | None,
-                           tokenizer: str, entropy: float, provenance: dict[str, str]) -> None:
-    set_text(file, "format", "nanotron_hpc tokens", attribute=True)
-    file.attrs.create("vocab_size", vocab_size, dtype=np.int64)
-    if eos_token_id is not None:
-        file.attrs.create("eos_token_id", eos_token_id, dtype=np.int64)
-    set_text(file, "tokenizer", tokenizer, attribute=True)
-    file.attrs.create("unigram_entropy", entropy, dtype=np.float64)
-    group = file.create_group("provenance")
-    for key, value in provenance.items():
-        set_text(group, key, value, attribute=True)
