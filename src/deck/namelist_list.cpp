@@ -128,27 +128,27 @@ bool NamelistReader::unclosed_quote(std::size_t quote, std::size_t end, const st
   return true;
 }
 
+/// From the opening quote to behind the closing one, or to the end of the text: what it says, line ends left
+/// out and doubled quotes single. False when it is not closed.
+bool NamelistReader::take_quoted(std::string& value) {
+  const char quote = peek();
+  for (++at_; !done(); ++at_) {
+    const char c = peek();
+    if (c == quote) {
+      ++at_;
+      if (done() || peek() != quote) return true;
+    }
+    const bool end_of_line = c == '\n' || (c == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n');
+    if (!end_of_line) value += c;
+  }
+  return false;
+}
+
 bool NamelistReader::read_quoted(Object& object, std::int64_t repeat) {
   const std::size_t begin = at_;
   const char quote = peek();
   std::string value;
-  bool closed = false;
-  bool control = false;
-  for (++at_; !done(); ++at_) {
-    const char c = peek();
-    if (c == quote) {
-      if (at_ + 1 >= text_.size() || text_[at_ + 1] != quote) {
-        closed = true;
-        ++at_;
-        break;
-      }
-      ++at_;
-    }
-    const bool end_of_line = c == '\n' || (c == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n');
-    if (end_of_line) continue;
-    control = control || (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
-    value += c;
-  }
+  const bool closed = take_quoted(value);
   const std::size_t end = at_;
   if (!closed) {
     at_ = begin;
@@ -182,7 +182,8 @@ bool NamelistReader::read_quoted(Object& object, std::int64_t repeat) {
                  type_name(variable->type), plain ? "remove the quotes" : "");
     return false;
   }
-  if (control) {
+  const auto is_control = [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F; };
+  if (std::any_of(value.begin(), value.end(), is_control)) {
     refuse_value(object, begin, end - begin, "a control character in a string");
     return false;
   }

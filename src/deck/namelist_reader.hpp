@@ -55,6 +55,7 @@ class NamelistReader {
   bool at_unquoted_path(const Object& object) const;
   void read_value(Object& object);
   std::optional<std::int64_t> read_repeat(Object& object);
+  bool take_quoted(std::string& value);
   bool read_quoted(Object& object, std::int64_t repeat);
   void read_bare(Object& object, std::int64_t repeat);
   void put(Object& object, std::int64_t repeat, const std::optional<Value>& value,

@@ -137,7 +137,7 @@ std::vector<Parameter> run_rows() {
     KEY(run, wall_time_limit).at_least(0).in("s").says("Checkpoint and stop (exit code 75) before this much time is used; 0: no limit."),
     KEY(run, wall_time_margin).at_least(0).in("s").says("Time kept free before wall_time_limit for the last checkpoint."),
     KEY(run, max_nonfinite_steps).at_least(0).at_most(1e12).in("steps").says("Updates in a row that may be skipped because they are not finite, before exit code 70; 0: stop at the first."),
-    KEY(run, check_replicas_every).at_least(0).at_most(1e12).in("steps").says("Steps from one comparison of the replicas' weights and moments, bit for bit, to the next; 0: at the start only."),
+    KEY(run, check_replicas_every).at_least(0).at_most(1e12).in("steps").says("Steps from one comparison of the replicas' weights and moments, bit for bit, to the next; 0: at the start and before a checkpoint only."),
   };
 }
 

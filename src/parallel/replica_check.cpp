@@ -62,8 +62,8 @@ void ReplicaCheck::require_equal(std::uint64_t hash, std::int64_t step) {
           .where = fmt::format("behind step {}; {}", step,
                                last_good_ < 0 ? std::string("the first comparison of this run")
                                               : fmt::format("they were equal behind step {}", last_good_)),
-          .change = "memory, processor or network of a node is faulty: leave it out, and resume from a "
-                    "checkpoint of a step at which they were equal (checkpoint%resume)"});
+          .change = "memory, processor or network of a node is faulty: leave it out and resume; every "
+                    "checkpoint was written from replicas that were equal"});
   });
   last_good_ = step;
 }

@@ -38,7 +38,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       owned_(model::owned_ranges(state_.model.table())),
       gradients_(grid.dp(), device, state_.model.parameters().gradient,
                  {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),
-      replicas_(grid.dp(), grid.world()),
+      replicas_(grid.dp(), grid.world(), config.run.check_replicas_every),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, grid, state_, log),
       counters_{.seed = config.run.seed},
@@ -58,12 +58,18 @@ void Trainer<T>::resume() {
 
 template <class T>
 void Trainer<T>::compare_replicas() {
-  if (!replicas_.is_needed()) return;
+  if (!replicas_.has_replicas()) return;
   const Region region(device_.timers(), "compare replicas");
   std::uint64_t hash = kernels::content_hash<M>(device_, state_.model.parameters().master);
   hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg());
   hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg_sq());
   replicas_.require_equal(hash, counters_.step);
+}
+
+template <class T>
+double Trainer<T>::save() {
+  compare_replicas();
+  return checkpointing_.save(counters_);
 }
 
 template <class T>
@@ -177,8 +183,7 @@ StepResult Trainer<T>::train_step() {
   ++counters_.step;
   counters_.sample_cursor += config_.data.global_batch_size;
   counters_.tokens_seen += tokens_per_step(config_);
-  const std::int64_t every = config_.run.check_replicas_every;
-  if (every > 0 && counters_.step % every == 0) compare_replicas();
+  if (replicas_.is_due(counters_.step)) compare_replicas();
   return result;
 }
 

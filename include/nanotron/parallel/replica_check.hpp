@@ -11,10 +11,12 @@ namespace nanotron::parallel {
 
 class ReplicaCheck {
  public:
-  /// replicas: the data-parallel group. Both must outlive it.
-  ReplicaCheck(comm::Group& replicas, comm::Group& world) : replicas_(&replicas), world_(&world) {}
+  /// replicas: the data-parallel group. Both must outlive it. every: steps from one comparison to the next, 0: none.
+  ReplicaCheck(comm::Group& replicas, comm::Group& world, std::int64_t every)
+      : replicas_(&replicas), world_(&world), every_(every) {}
 
-  bool is_needed() const { return replicas_->size() > 1; }
+  bool has_replicas() const { return replicas_->size() > 1; }
+  bool is_due(std::int64_t step) const { return every_ > 0 && step % every_ == 0; }
 
   /// hash: of what this rank holds behind update `step`. Error(system_error) on every rank of the world when
   /// replicas differ anywhere; it names those that are not of the majority. Collective over the world.
@@ -23,6 +25,7 @@ class ReplicaCheck {
  private:
   comm::Group* replicas_;
   comm::Group* world_;
+  std::int64_t every_;
   std::int64_t last_good_ = -1;  // step; -1: none yet
 };
 

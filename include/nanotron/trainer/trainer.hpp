@@ -44,8 +44,8 @@ class Trainer {
   /// Mean loss over data%validation_batches global batches (or all there are, if fewer).
   double validate();
 
-  /// Seconds it took.
-  double save() { return checkpointing_.save(counters_); }
+  /// Compares the replicas, then writes a checkpoint. Returns the seconds of the writing.
+  double save();
 
   std::int64_t step() const { return counters_.step; }
   std::int64_t tokens_seen() const { return counters_.tokens_seen; }
