@@ -121,6 +121,14 @@ std::string model_summary(const deck::Config& c) {
                                                            : "full");
 }
 
+comm::GridShape shape_of(const deck::ParallelConfig& p) {
+  return {.dp = static_cast<int>(p.dp),
+          .pp = static_cast<int>(p.pp),
+          .cp = static_cast<int>(p.cp),
+          .tp = static_cast<int>(p.tp),
+          .order = p.order};
+}
+
 template <class T>
 double machine_rate(Device& device, comm::Group& world) {
   comm::barrier(world);
@@ -149,8 +157,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   Device device(timers);
   const double rate = machine_rate<T>(device, grid.world());
   const std::size_t resident_before = resident_bytes();
-  const GridPlace place{grid.shape().dp, grid.shape().tp, grid.tp_rank()};
-  const MemoryPlan plan = plan_memory(config, place, grid.tp());
+  const MemoryPlan plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp());
   const std::size_t staging = grid.tp().staging_bytes() + grid.dp().staging_bytes();
   log.info("memory of rank 0, besides {:.0f} MiB of program and libraries and {:.0f} MiB to stage messages:\n{}",
            static_cast<double>(resident_before) / mib, static_cast<double>(staging) / mib, plan.table());
@@ -224,22 +231,14 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
 
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
-  const comm::GridShape shape{.dp = static_cast<int>(config.parallel.dp),
-                              .pp = static_cast<int>(config.parallel.pp),
-                              .cp = static_cast<int>(config.parallel.cp),
-                              .tp = static_cast<int>(config.parallel.tp),
-                              .order = config.parallel.order};
-  return comm::ProcessGrid(all, shape, comm::choose_transport(config.parallel.backend, all));
+  return comm::ProcessGrid(all, shape_of(config.parallel), comm::choose_transport(config.parallel.backend, all));
 }
 
 std::string describe_plan(const deck::Config& config, MPI_Comm world) {
   comm::Group alone(comm::Communicator::duplicate(world), comm::Transport::mpi);
   MemoryPlan plan;
   for (int t = 0; t < static_cast<int>(config.parallel.tp); ++t) {  // shards are of unequal size
-    const GridPlace place{.dp_size = static_cast<int>(config.parallel.dp),
-                          .tp_size = static_cast<int>(config.parallel.tp),
-                          .tp_rank = t};
-    const MemoryPlan of_rank = plan_memory(config, place, alone);
+    const MemoryPlan of_rank = plan_memory(config, {shape_of(config.parallel), {.tp = t}}, alone);
     if (of_rank.total() > plan.total()) plan = of_rank;
   }
   const model::ParameterTable table = model::make_parameter_table(

@@ -13,10 +13,6 @@ namespace {
 using HostTokens =
     Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-GridPlace place_of(const comm::ProcessGrid& grid) {
-  return {.dp_size = grid.shape().dp, .tp_size = grid.shape().tp, .tp_rank = grid.tp_rank()};
-}
-
 // After numbers that are not finite: the newest checkpoint may already hold weights that diverged.
 std::string where_to_resume(const std::filesystem::path& newest_proven) {
   if (newest_proven.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none begins anew";
@@ -34,7 +30,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       device_(device),
       loaders_(loaders),
       log_(log),
-      state_(config, place_of(grid), grid.tp(), device, arena),
+      state_(config, {grid.shape(), grid.coordinate()}, grid.tp(), device, arena),
       owned_(model::owned_ranges(state_.model.table())),
       gradients_(grid.dp(), device, state_.model.parameters().gradient,
                  {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),

@@ -11,8 +11,8 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .length = config.data.sequence_length,
           .key_length = config.data.sequence_length,
           .tp_mode = config.parallel.tp_mode,
-          .tp_size = place.tp_size,
-          .tp_rank = place.tp_rank};
+          .tp_size = place.shape.tp,
+          .tp_rank = place.at.tp};
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& pla
       targets(arena.take<std::int32_t>(MemoryKind::workspace, model.batch().tokens())),
       loss_rows(arena.take<double>(
           MemoryKind::workspace,
-          config.data.global_batch_size / place.dp_size * config.data.sequence_length)) {}
+          config.data.global_batch_size / place.shape.dp * config.data.sequence_length)) {}
 
 MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {

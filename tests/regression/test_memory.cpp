@@ -127,7 +127,7 @@ struct TrainingRun {
         loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(),
                                   grid.shape().dp),
                 std::nullopt},
-        plan(trainer::plan_memory(config, {grid.shape().dp, grid.shape().tp, grid.tp_rank()}, grid.tp())),
+        plan(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp())),
         before(resident_bytes()),
         arena(plan),
         trainer(config, {}, grid, device, arena, loaders, log) {}

@@ -40,7 +40,7 @@ TEST(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   const data::TokenFile tokens(config.data.path);
   trainer::Loaders loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), ranks),
                            std::nullopt};
-  Arena arena(trainer::plan_memory(config, {.dp_size = ranks}, grid.tp()));
+  Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
   trainer::Trainer<float> run(config, {}, grid, device, arena, loaders, log);
   run.resume();
   for (int i = 0; i < 5; ++i) run.train_step();  // one comparison passes

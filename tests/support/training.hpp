@@ -159,7 +159,7 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
         data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
                           data::Split::training, grid.dp_rank(), grid.shape().dp),
         std::nullopt};
-    Arena arena(trainer::plan_memory(config, {grid.shape().dp, grid.shape().tp, grid.tp_rank()}, grid.tp()));
+    Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
     trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
     run.resume();
     Numbers numbers;

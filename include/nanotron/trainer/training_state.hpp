@@ -3,6 +3,7 @@
 // What a rank holds to train: the model with its memory, the optimizer, and one micro-batch of tokens.
 // Constructed with a planning arena it is the memory plan, with a real one the run.
 
+#include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/transformer.hpp"
 #include "nanotron/optim/adamw.hpp"
@@ -11,9 +12,8 @@ namespace nanotron::trainer {
 
 /// Sizes follow from the resolved deck and the place in the grid.
 struct GridPlace {
-  int dp_size = 1;
-  int tp_size = 1;
-  int tp_rank = 0;
+  comm::GridShape shape;
+  comm::GridCoordinate at;
 };
 
 template <class T>

@@ -79,11 +79,7 @@ class RunnerOf final : public Runner {
             data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
                               data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp),
             std::nullopt},
-        arena_(trainer::plan_memory(config_,
-                                    {.dp_size = bench.grid.shape().dp,
-                                     .tp_size = bench.grid.shape().tp,
-                                     .tp_rank = bench.grid.tp_rank()},
-                                    bench.grid.tp())),
+        arena_(trainer::plan_memory(config_, {bench.grid.shape(), bench.grid.coordinate()}, bench.grid.tp())),
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
     record_.type = scalar_type_of<T>;
     record_.planned_bytes = arena_.plan().total();

@@ -26,7 +26,7 @@ class PlanMemory : public testing::Test {
 
   double activations(int tp, deck::TpMode mode) {
     config_.parallel.tp_mode = mode;
-    const MemoryPlan plan = plan_memory(config_, {.dp_size = 1, .tp_size = tp, .tp_rank = 0}, group_);
+    const MemoryPlan plan = plan_memory(config_, {.shape = {.tp = tp}, .at = {}}, group_);
     return static_cast<double>(plan.bytes[static_cast<std::size_t>(MemoryKind::activations)]);
   }
 
