@@ -56,9 +56,9 @@ std::vector<std::string> gather_hosts(const Communicator& world) {
   return hosts;
 }
 
-// The rank of this coordinate with `axis` set to 0: what the ranks of one group have in common.
-int group_of(const GridShape& shape, GridCoordinate c, Axis axis) {
-  (axis == dp_axis ? c.dp : axis == pp_axis ? c.pp : axis == cp_axis ? c.cp : c.tp) = 0;
+// The rank of this coordinate with `axes` set to 0: what the ranks of one group along them have in common.
+int group_of(const GridShape& shape, GridCoordinate c, std::initializer_list<Axis> axes) {
+  for (const Axis axis : axes) (axis == dp_axis ? c.dp : axis == pp_axis ? c.pp : axis == cp_axis ? c.cp : c.tp) = 0;
   return rank_of(shape, c);
 }
 
@@ -69,7 +69,7 @@ std::string axis_line(const GridShape& shape, Axis axis, const std::vector<std::
   if (extent == 1) return fmt::format("  {} = {:<4} -\n", name, extent);
   std::map<int, std::set<std::string>> hosts;
   for (int r = 0; r < shape.size(); ++r) {
-    hosts[group_of(shape, coordinate_of(shape, r), axis)].insert(host_of_rank[static_cast<std::size_t>(r)]);
+    hosts[group_of(shape, coordinate_of(shape, r), {axis})].insert(host_of_rank[static_cast<std::size_t>(r)]);
   }
   std::size_t crossing = 0, most = 1;
   for (const auto& [group, names] : hosts) {
@@ -158,11 +158,13 @@ ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Tran
     : shape_(checked(shape, world)),
       coordinate_(coordinate_of(shape_, world.rank())),
       world_(Communicator::duplicate(world.get()), std::unique_ptr<Channel>()),
-      dp_(world.split(group_of(shape_, coordinate_, dp_axis), coordinate_.dp), transport),
-      tp_(world.split(group_of(shape_, coordinate_, tp_axis), coordinate_.tp), transport),
-      model_(world.split(coordinate_.dp, world.rank()), std::unique_ptr<Channel>()),
-      pp_(world.split(group_of(shape_, coordinate_, pp_axis), coordinate_.pp)),
-      cp_(world.split(group_of(shape_, coordinate_, cp_axis), coordinate_.cp)),
+      model_(world.split(group_of(shape_, coordinate_, {pp_axis, tp_axis}), coordinate_.pp * shape_.tp + coordinate_.tp),
+             std::unique_ptr<Channel>()),
+      replicas_(world.split(group_of(shape_, coordinate_, {dp_axis, cp_axis}), coordinate_.dp * shape_.cp + coordinate_.cp),
+                transport),
+      tp_(world.split(group_of(shape_, coordinate_, {tp_axis}), coordinate_.tp), transport),
+      cp_(world.split(group_of(shape_, coordinate_, {cp_axis}), coordinate_.cp), transport),
+      pp_(world.split(group_of(shape_, coordinate_, {pp_axis}), coordinate_.pp), transport),
       placement_(placement_report(shape_, gather_hosts(world))) {}
 
 }  // namespace nanotron::comm

@@ -158,7 +158,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   const double rate = machine_rate<T>(device, grid.world());
   const std::size_t resident_before = resident_bytes();
   const MemoryPlan plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp());
-  const std::size_t staging = grid.tp().staging_bytes() + grid.dp().staging_bytes();
+  const std::size_t staging = grid.tp().staging_bytes() + grid.replicas().staging_bytes();
   log.info("memory of rank 0, besides {:.0f} MiB of program and libraries and {:.0f} MiB to stage messages:\n{}",
            static_cast<double>(resident_before) / mib, static_cast<double>(staging) / mib, plan.table());
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
@@ -282,7 +282,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
   log.info("data: {}; tensor-parallel group by {}, replicas by {}", config.data.path, grid.tp().path(),
-           grid.dp().path());
+           grid.replicas().path());
 
   std::optional<Tokens> opened;
   comm::collectively(world, [&] { opened.emplace(config); });

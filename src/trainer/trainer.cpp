@@ -32,9 +32,9 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       log_(log),
       state_(config, {grid.shape(), grid.coordinate()}, grid.tp(), device, arena),
       owned_(model::owned_ranges(state_.model.table())),
-      gradients_(grid.dp(), device, state_.model.parameters().gradient,
+      gradients_(grid.replicas(), device, state_.model.parameters().gradient,
                  {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),
-      replicas_(grid.dp(), grid.world(), config.run.check_replicas_every),
+      replicas_(grid.replicas(), grid.world(), config.run.check_replicas_every),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, grid, state_, log),
       counters_{.seed = config.run.seed},
@@ -125,7 +125,7 @@ double Trainer<T>::mean_loss(index_t micro_batches) {
   device_.fence();
   double sum = 0.0;
   for (index_t i = 0; i < rows; ++i) sum += host_losses_(i);
-  return comm::sum(grid_.dp(), sum) / static_cast<double>(rows * grid_.shape().dp);
+  return comm::sum(grid_.replicas(), sum) / static_cast<double>(rows * grid_.replicas().size());
 }
 
 template <class T>
@@ -173,7 +173,7 @@ StepResult Trainer<T>::train_step() {
     }
   }
   result.loss = mean_loss(micro_batches);
-  result.token_hash = comm::sum(grid_.dp(), result.token_hash);
+  result.token_hash = comm::sum(grid_.replicas(), result.token_hash);
   update(result);
 
   ++counters_.step;

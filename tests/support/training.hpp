@@ -164,9 +164,9 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     run.resume();
     Numbers numbers;
     while (run.step() < until) {
-      const std::uint64_t tp = grid.tp().traffic().bytes, dp = grid.dp().traffic().bytes;
+      const std::uint64_t tp = grid.tp().traffic().bytes, dp = grid.replicas().traffic().bytes;
       const trainer::StepResult r = run.train_step();
-      numbers.counted = {grid.tp().traffic().bytes - tp, grid.dp().traffic().bytes - dp};
+      numbers.counted = {grid.tp().traffic().bytes - tp, grid.replicas().traffic().bytes - dp};
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);

@@ -45,11 +45,12 @@ class ProcessGrid {
   int tp_rank() const { return coordinate_.tp; }
 
   Group& world() { return world_; }  // for values of the host, as is model(): no memory to stage bulk data
-  Group& dp() { return dp_; }        // same (pp, cp, tp): replicas, gradients are summed here
-  Group& tp() { return tp_; }        // same (dp, pp, cp): shards of one layer
-  Group& model() { return model_; }  // same dp: one whole model, pp x cp x tp ranks
-  const Communicator& pp() const { return pp_; }
-  const Communicator& cp() const { return cp_; }
+  Group& model() { return model_; }  // same (dp, cp): one whole model, pp x tp ranks
+  Group& replicas() { return replicas_; }  // same (pp, tp): the same parameters, whose gradients are summed here;
+                                           // dp x cp ranks, those of one dp next to each other
+  Group& tp() { return tp_; }              // same (dp, pp, cp): shards of one layer
+  Group& cp() { return cp_; }              // same (dp, pp, tp): parts of the same sequences
+  Group& pp() { return pp_; }              // same (dp, cp, tp): the stages of one model
 
   /// placement_report of the hosts MPI names. The same text on every rank, made in the constructor.
   const std::string& placement() const { return placement_; }
@@ -57,8 +58,7 @@ class ProcessGrid {
  private:
   GridShape shape_;
   GridCoordinate coordinate_;
-  Group world_, dp_, tp_, model_;
-  Communicator pp_, cp_;
+  Group world_, model_, replicas_, tp_, cp_, pp_;
   std::string placement_;
 };
 

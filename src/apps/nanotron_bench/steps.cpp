@@ -98,7 +98,7 @@ class RunnerOf final : public Runner {
     record_.regions = timers_.rows();
     record_.tp_alone = seconds_alone<T>(bench_, ceiling_device_, bench_.grid.tp(), record_.tp.used);
     record_.dp_alone =
-        seconds_alone<master_t<T>>(bench_, ceiling_device_, bench_.grid.dp(), record_.dp.used);
+        seconds_alone<master_t<T>>(bench_, ceiling_device_, bench_.grid.replicas(), record_.dp.used);
     record_.exposed = trainer_.exposed_communication_seconds() - exposed_before_;
     return record_;
   }
@@ -128,13 +128,13 @@ void RunnerOf<T>::round(std::int64_t steps) {
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < steps; ++i) {
     comm::barrier(grid.world());
-    const comm::Traffic tp = grid.tp().traffic(), dp = grid.dp().traffic(),
+    const comm::Traffic tp = grid.tp().traffic(), dp = grid.replicas().traffic(),
                         model = grid.model().traffic();
     const double begin = wall_seconds();
     step();
     const double took = wall_seconds() - begin;
     record_.tp.add(tp, grid.tp().traffic());
-    record_.dp.add(dp, grid.dp().traffic());
+    record_.dp.add(dp, grid.replicas().traffic());
     record_.model.add(model, grid.model().traffic());
     seconds.push_back(comm::max(grid.world(), took));
     record_.rates.push_back(flops / seconds.back() / giga);
@@ -255,7 +255,7 @@ Table communication_table(const Bench& bench, const Record& r) {
                           100.0 * most / total});
   };
   add("tensor parallel", bench.grid.tp().path(), r.tp.used, r.tp_alone);
-  add("replicas", bench.grid.dp().path(), r.dp.used, r.dp_alone);
+  add("replicas", bench.grid.replicas().path(), r.dp.used, r.dp_alone);
   add("whole model", bench.grid.model().path(), r.model.used, 0.0);
   add("replicas, after backward", "", {.calls = 0, .bytes = 0, .seconds = r.exposed}, 0.0);
   return table;

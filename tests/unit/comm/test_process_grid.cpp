@@ -82,9 +82,9 @@ TEST(ProcessGrid, GroupsHoldTheRightRanks) {
       ProcessGrid grid(world, shape, Transport::mpi);
       EXPECT_EQ(grid.coordinate(), coordinate_of(shape, world.rank()));
       EXPECT_EQ(grid.tp().rank(), grid.tp_rank());
-      EXPECT_EQ(grid.dp().rank(), grid.dp_rank());
+      EXPECT_EQ(grid.replicas().rank(), grid.dp_rank());
       EXPECT_EQ(grid.tp().size(), tp);
-      EXPECT_EQ(grid.dp().size(), shape.dp);
+      EXPECT_EQ(grid.replicas().size(), shape.dp);
       EXPECT_EQ(grid.model().size(), tp);
       EXPECT_EQ(grid.pp().size() * grid.cp().size(), 1);
       double tp_sum = 0, dp_sum = 0;
@@ -92,7 +92,7 @@ TEST(ProcessGrid, GroupsHoldTheRightRanks) {
       for (int d = 0; d < shape.dp; ++d) dp_sum += rank_of(shape, {.dp = d, .tp = grid.tp_rank()});
       EXPECT_EQ(sum(grid.tp(), static_cast<double>(world.rank())), tp_sum);
       EXPECT_EQ(sum(grid.model(), static_cast<double>(world.rank())), tp_sum);
-      EXPECT_EQ(sum(grid.dp(), static_cast<double>(world.rank())), dp_sum);
+      EXPECT_EQ(sum(grid.replicas(), static_cast<double>(world.rank())), dp_sum);
       EXPECT_NE(grid.placement().find("on 1 host,"), std::string::npos) << grid.placement();
     }
   }
