@@ -28,8 +28,8 @@ constexpr DataType data_type = [] {
 // Host seconds of a scope, added to a group's traffic.
 class Clock {
  public:
-  explicit Clock(Group& group) : traffic_(group.traffic()), begin_(wall_seconds()) {}
-  Clock(Group& group, std::size_t bytes) : Clock(group) {
+  explicit Clock(Traffic& traffic) : traffic_(traffic), begin_(wall_seconds()) {}
+  Clock(Group& group, std::size_t bytes) : Clock(group.traffic()) {
     ++traffic_.calls;
     traffic_.bytes += bytes;
   }
@@ -77,33 +77,34 @@ constexpr auto smaller = [](auto a, auto b) { return std::min(a, b); };
 }  // namespace
 
 Request::~Request() noexcept(false) {
-  if (group_ != nullptr && std::uncaught_exceptions() == 0) wait();
+  if (operations_ != nullptr && std::uncaught_exceptions() == 0) wait();
 }
 
 Request::Request(Request&& other) noexcept
-    : group_(std::exchange(other.group_, nullptr)), ticket_(other.ticket_) {}
+    : traffic_(other.traffic_), operations_(std::exchange(other.operations_, nullptr)), ticket_(other.ticket_) {}
 
 Request& Request::operator=(Request&& other) noexcept {
   if (this != &other) {
-    if (group_ != nullptr) wait();
-    group_ = std::exchange(other.group_, nullptr);
+    if (operations_ != nullptr) wait();
+    traffic_ = other.traffic_;
+    operations_ = std::exchange(other.operations_, nullptr);
     ticket_ = other.ticket_;
   }
   return *this;
 }
 
 bool Request::test() {
-  if (group_ == nullptr) return true;
-  const Clock clock(*group_);
-  if (!group_->channel()->test(ticket_)) return false;
-  group_ = nullptr;
+  if (operations_ == nullptr) return true;
+  const Clock clock(*traffic_);
+  if (!operations_->test(ticket_)) return false;
+  operations_ = nullptr;
   return true;
 }
 
 void Request::wait() {
-  if (group_ == nullptr) return;
-  const Clock clock(*group_);
-  std::exchange(group_, nullptr)->channel()->wait(ticket_);
+  if (operations_ == nullptr) return;
+  const Clock clock(*traffic_);
+  std::exchange(operations_, nullptr)->wait(ticket_);
 }
 
 template <class T>
@@ -117,21 +118,35 @@ template <class T>
 Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return {};
   const Clock clock(group, n * sizeof(T));
-  return {group, group.channel()->start_all_reduce(data, n, data_type<T>, op, stream)};
+  return {group.traffic(), *group.channel(), group.channel()->start_all_reduce(data, n, data_type<T>, op, stream)};
 }
 
 template <class T>
 Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1 || n == 0) return all_gather(group, send, n, recv, stream), Request();
   const Clock clock(group, n * sizeof(T));
-  return {group, group.channel()->start_all_gather(send, n, recv, data_type<T>, stream)};
+  return {group.traffic(), *group.channel(), group.channel()->start_all_gather(send, n, recv, data_type<T>, stream)};
 }
 
 template <class T>
 Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
   const Clock clock(group, n * sizeof(T) * static_cast<std::size_t>(group.size()));
-  return {group, group.channel()->start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
+  return {group.traffic(), *group.channel(), group.channel()->start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
+}
+
+template <class T>
+Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream) {
+  if (n == 0) return {};
+  const Clock clock(group, n * sizeof(T));
+  return {group.traffic(), group.messages(), group.messages().start_send(data, n * sizeof(T), to, stream)};
+}
+
+template <class T>
+Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, const Stream& stream) {
+  if (n == 0) return {};
+  const Clock clock(group.traffic());
+  return {group.traffic(), group.messages(), group.messages().start_receive(data, n * sizeof(T), from, stream)};
 }
 
 template <class T>
@@ -184,6 +199,8 @@ std::int64_t min(Group& group, std::int64_t value) {
   template Request start_all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);           \
   template Request start_all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);           \
   template Request start_reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);   \
+  template Request start_send<T>(Group&, const T*, std::size_t, Neighbour, const Stream&);          \
+  template Request start_receive<T>(Group&, T*, std::size_t, Neighbour, const Stream&);             \
   template void all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                    \
   template void reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);            \
   template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);

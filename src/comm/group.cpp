@@ -25,6 +25,18 @@ std::unique_ptr<Channel> make_channel(const Communicator& communicator, Transpor
 #endif
 }
 
+std::unique_ptr<Messages> make_messages(const Communicator& communicator, Transport transport) {
+  NANOTRON_REQUIRE(communicator.size() > 1, "a message needs two ranks");
+  if (transport == Transport::mpi) return make_mpi_messages(communicator);
+#ifdef NANOTRON_WITH_CUDA
+  if (transport == Transport::nccl) return make_nccl_messages(communicator);
+  return make_staged_messages(make_mpi_messages(communicator));
+#else
+  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
+  return nullptr;
+#endif
+}
+
 }  // namespace
 
 const char* name_of(Transport transport) {
@@ -44,6 +56,11 @@ Group::Group(Communicator communicator, std::unique_ptr<Channel> channel)
 
 Group::~Group() = default;
 Group::Group(Group&&) noexcept = default;
+
+Messages& Group::messages() {
+  if (!messages_) messages_ = make_messages(communicator_, transport_);
+  return *messages_;
+}
 
 std::string Group::path() const { return channel_ ? channel_->path() : "none"; }
 std::size_t Group::staging_bytes() const { return channel_ ? channel_->staging_bytes() : 0; }

@@ -8,10 +8,10 @@
 
 #include <cstdlib>
 #include <exception>
-#include <vector>
 
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/base/error.hpp"
+#include "stream_order.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -45,10 +45,6 @@ class NcclChannel final : public Channel {
   }
 
   ~NcclChannel() override {
-    for (const Pending& pending : pending_) {
-      cudaEventDestroy(pending.ready);
-      cudaEventDestroy(pending.done);
-    }
     if (std::uncaught_exceptions() > 0) {
       ncclCommAbort(comm_);
     } else {
@@ -75,71 +71,33 @@ class NcclChannel final : public Channel {
 
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                  const Stream& stream) override {
-    return behind(stream, [&] { return ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream_); });
+    return order_.behind(stream, stream_, [&] {
+      NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream_));
+    });
   }
   std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
                                  const Stream& stream) override {
-    return behind(stream, [&] { return ncclAllGather(send, recv, n, nccl(type), comm_, stream_); });
+    return order_.behind(stream, stream_, [&] {
+      NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), comm_, stream_));
+    });
   }
   std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                                      const Stream& stream) override {
-    return behind(stream,
-                  [&] { return ncclReduceScatter(send, recv, n, nccl(type), nccl(op), comm_, stream_); });
+    return order_.behind(stream, stream_, [&] {
+      NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), comm_, stream_));
+    });
   }
 
-  bool test(std::uint64_t ticket) override {
-    const cudaError_t status = cudaEventQuery(pending_[ticket].done);
-    if (status == cudaErrorNotReady) return false;
-    NANOTRON_CHECK_CUDA(status);
-    free_.push_back(ticket);
-    return true;
-  }
-
-  void wait(std::uint64_t ticket) override {
-    NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(pending_[ticket].caller, pending_[ticket].done, 0));
-    free_.push_back(ticket);
-  }
+  bool test(std::uint64_t ticket) override { return order_.test(ticket); }
+  void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 
   std::string path() const override { return "NCCL"; }
   std::size_t staging_bytes() const override { return 0; }
 
  private:
-  struct Pending {
-    cudaEvent_t ready = nullptr;  // recorded on the caller's stream: the data is there
-    cudaEvent_t done = nullptr;   // recorded on ours: the result is there
-    cudaStream_t caller = nullptr;
-  };
-
-  // Queues a call on our stream, behind what the caller has queued on its own.
-  template <class Call>
-  std::uint64_t behind(const Stream& stream, const Call& call) {
-    const std::size_t ticket = take_pending();
-    Pending& pending = pending_[ticket];
-    pending.caller = stream.get();
-    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.ready, pending.caller));
-    NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(stream_, pending.ready, 0));
-    NANOTRON_CHECK_NCCL(call());
-    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.done, stream_));
-    return ticket;
-  }
-
-  std::size_t take_pending() {
-    if (!free_.empty()) {
-      const std::size_t ticket = free_.back();
-      free_.pop_back();
-      return ticket;
-    }
-    Pending& made = pending_.emplace_back();
-    NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&made.ready, cudaEventDisableTiming));
-    NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&made.done, cudaEventDisableTiming));
-    free_.reserve(pending_.size());
-    return pending_.size() - 1;
-  }
-
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
-  std::vector<Pending> pending_;
-  std::vector<std::size_t> free_;
+  StreamOrder order_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/comm/group.hpp"
+#include "nanotron/comm/messages.hpp"
 
 namespace nanotron::comm {
 
@@ -19,10 +20,8 @@ constexpr std::size_t bytes_of(DataType type) {
 }
 
 /// The contracts are those of collectives.hpp, for groups of two and more ranks.
-class Channel {
+class Channel : public Operations {
  public:
-  virtual ~Channel() = default;
-
   virtual void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                           const Stream& stream) = 0;
   virtual void all_gather(const void* send, std::size_t n, void* recv, DataType type,
@@ -31,16 +30,13 @@ class Channel {
                               const Stream& stream) = 0;
   virtual void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) = 0;
 
-  /// Each returns the ticket of the operation. Each ticket is given to wait once, or to test until it is true.
+  /// Each returns the ticket of the operation.
   virtual std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                          const Stream& stream) = 0;
   virtual std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
                                          const Stream& stream) = 0;
   virtual std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                                              const Stream& stream) = 0;
-  virtual bool test(std::uint64_t ticket) = 0;
-  virtual void wait(std::uint64_t ticket) = 0;
-
   virtual std::string path() const = 0;
   virtual std::size_t staging_bytes() const = 0;
 };

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "nanotron/comm/group.hpp"
+#include "nanotron/comm/messages.hpp"
 
 namespace nanotron::comm {
 
@@ -31,8 +32,16 @@ template <class T>
 [[nodiscard]] Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
                              const Stream& stream = {});
 
+/// n elements to or from the rank before or behind this one, round the ring of the group; both sides give the same
+/// n. Messages between the same two ranks arrive in the order of their sends; apart from that, requests of messages
+/// are waited for in any order. The first message of a group is collective over it.
+template <class T>
+[[nodiscard]] Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream = {});
+template <class T>
+[[nodiscard]] Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, const Stream& stream = {});
+
 /// A running operation of a Group; the group must outlive it. Move-only; the destructor waits, except
-/// while an exception passes. All ranks wait for their requests in the order in which they were started.
+/// while an exception passes. All ranks wait for their collectives in the order in which they were started.
 class Request {
  public:
   Request() = default;  // complete
@@ -54,9 +63,15 @@ class Request {
   friend Request start_all_gather(Group&, const T*, std::size_t, T*, const Stream&);
   template <class T>
   friend Request start_reduce_scatter(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);
-  Request(Group& group, std::uint64_t ticket) : group_(&group), ticket_(ticket) {}
+  template <class T>
+  friend Request start_send(Group&, const T*, std::size_t, Neighbour, const Stream&);
+  template <class T>
+  friend Request start_receive(Group&, T*, std::size_t, Neighbour, const Stream&);
+  Request(Traffic& traffic, Operations& operations, std::uint64_t ticket)
+      : traffic_(&traffic), operations_(&operations), ticket_(ticket) {}
 
-  Group* group_ = nullptr;
+  Traffic* traffic_ = nullptr;
+  Operations* operations_ = nullptr;  // null: complete
   std::uint64_t ticket_ = 0;
 };
 

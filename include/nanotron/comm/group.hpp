@@ -45,7 +45,7 @@ Transport choose_transport(deck::Backend backend, const Communicator& world);
 /// Collective over world. Give it to Kokkos (device id) before anything touches a GPU.
 int gpu_of_rank(const Communicator& world);
 
-/// What went through a group: payload of this rank and host seconds spent inside the calls (queueing
+/// What went through a group: payload this rank handed in (of messages what it sent), host seconds inside the calls (queueing
 /// alone for nccl). Asynchronous operations count once.
 struct Traffic {
   std::uint64_t calls = 0;
@@ -53,7 +53,8 @@ struct Traffic {
   double seconds = 0.0;
 };
 
-class Channel;  // comm/channel.hpp: one implementation per transport
+class Channel;   // comm/channel.hpp: one implementation per transport
+class Messages;  // comm/messages.hpp
 
 /// Owns a communicator and what its transport needs (NCCL communicator, staging memory), taken when the
 /// group is made. Making it is collective; every rank calls the same collectives in the same order. May be
@@ -80,12 +81,15 @@ class Group {
 
   /// For collectives.cpp; null for a group of one rank.
   Channel* channel() { return channel_.get(); }
+  /// Made by the first call; for groups of two and more ranks.
+  Messages& messages();
 
  private:
   Communicator communicator_;
   Transport transport_;
   Traffic traffic_;
   std::unique_ptr<Channel> channel_;
+  std::unique_ptr<Messages> messages_;
 };
 
 }  // namespace nanotron::comm
