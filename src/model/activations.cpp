@@ -37,29 +37,49 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiva
   act.mlp.gate_up = arena.take<T>(kind, s.tokens, 2 * s.intermediate);
 }
 
+// What all layers share of their activations.
 template <class T>
-std::vector<LayerActivations<T>> take_layers(Arena& arena, const LocalSizes& s,
-                                             deck::Recompute recompute) {
-  std::vector<LayerActivations<T>> layers(static_cast<std::size_t>(s.layers));
+LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, deck::Recompute recompute) {
   LayerActivations<T> common;
   if (recompute != deck::Recompute::none) take_cheap(arena, shared, s, common);
   if (recompute == deck::Recompute::full) take_costly(arena, shared, s, common);
-  for (LayerActivations<T>& act : layers) {
-    act = common;
-    if (recompute == deck::Recompute::none) take_cheap(arena, kept, s, act);
-    if (recompute != deck::Recompute::full) take_costly(arena, kept, s, act);
-  }
-  return layers;
+  return common;
 }
 
 template <class T>
-Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, Purpose purpose,
-                            std::size_t attention_bytes) {
+ChunkActivations<T> take_chunk(Arena& arena, const LocalSizes& s, index_t layers, deck::Recompute recompute,
+                               const LayerActivations<T>& common) {
+  ChunkActivations<T> chunk;
+  chunk.layers.assign(static_cast<std::size_t>(layers), common);
+  for (LayerActivations<T>& act : chunk.layers) {
+    if (recompute == deck::Recompute::none) take_cheap(arena, kept, s, act);
+    if (recompute != deck::Recompute::full) take_costly(arena, kept, s, act);
+  }
+  for (index_t l = 0; l <= layers; ++l) chunk.residual.push_back(arena.take<T>(kept, s.stream, s.hidden));
+  return chunk;
+}
+
+template <class T>
+std::vector<std::vector<ChunkActivations<T>>> take_chunks(Arena& arena, const LocalSizes& s,
+                                                          const ActivationSetup& setup) {
+  const LayerActivations<T> common = take_common<T>(arena, s, setup.recompute);
+  std::vector<std::vector<ChunkActivations<T>>> chunks;
+  for (const Chunk& chunk : setup.chunks) {
+    auto& slots = chunks.emplace_back();
+    for (index_t i = 0; i < chunk.slots; ++i) {
+      slots.push_back(take_chunk<T>(arena, s, chunk.layers.size(), setup.recompute, common));
+    }
+  }
+  return chunks;
+}
+
+template <class T>
+Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
   using M = master_t<T>;
   Workspace<T> work;
-  work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(attention_bytes));
-  if (purpose == Purpose::inference) return work;
-  work.dx = arena.take<T>(shared, s.stream, s.hidden);
+  work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(setup.attention_bytes));
+  if (setup.purpose == Purpose::inference) return work;
+  for (index_t i = 0; i < setup.stream_gradients; ++i) work.dx.push_back(arena.take<T>(shared, s.stream, s.hidden));
   work.dn = arena.take<T>(shared, s.stream, s.hidden);
   work.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const index_t head_dim = s.query / s.query_heads;
@@ -85,7 +105,7 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
           .key_heads = table.heads.key.size(),
           .intermediate = table.intermediate.size(),
           .vocabulary = table.vocabulary.size(),
-          .layers = model.num_hidden_layers,
+          .layers = table["model/layers/input_layernorm/weight"].local_layers(),
           .qk_norm = model.qk_norm};
 }
 
@@ -116,17 +136,12 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 }
 
 template <class T>
-Activations<T>::Activations(Arena& arena, const LocalSizes& s, deck::Recompute recompute,
-                            Purpose purpose, std::size_t attention_bytes)
-    : layers(take_layers<T>(arena, s, recompute)),
-      final_norm(arena.take<T>(kept, s.stream, s.hidden)),
-      final_rstd(arena.take<M>(kept, s.stream)),
-      loss(arena, s.tokens, s.vocabulary),
-      work(take_workspace<T>(arena, s, purpose, attention_bytes)) {
-  for (index_t l = 0; l <= s.layers; ++l) {
-    residual.push_back(arena.take<T>(kept, s.stream, s.hidden));
-  }
-}
+Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup)
+    : chunks(take_chunks<T>(arena, s, setup)),
+      final_norm(arena.take<T>(shared, setup.has_head ? s.stream : 0, s.hidden)),
+      final_rstd(arena.take<M>(shared, setup.has_head ? s.stream : 0)),
+      loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary),
+      work(take_workspace<T>(arena, s, setup)) {}
 
 template LayerActivations<double> first_tokens(const LayerActivations<double>&, index_t);
 template LayerActivations<float> first_tokens(const LayerActivations<float>&, index_t);

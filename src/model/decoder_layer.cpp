@@ -1,5 +1,6 @@
 #include "nanotron/model/decoder_layer.hpp"
 
+#include "nanotron/kernels/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/kernels/rms_norm.hpp"
 
@@ -41,24 +42,67 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
 //   dn = attention backward of dx         dx += norm backward of dn: the gradient of x
 template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
-                               const LayerActivations<T>& act, const Workspace<T>& work) const {
-  mlp_.backward_input(device, stream_->gather(device, work.dx), act.mlp, work.dhidden,
-                      stream_->addend(work.dn));
+                               const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {
+  Matrix<const T> dy = stream_->gather(device, dx);
+  mlp_.backward_output_weight(device, dy, act.mlp);
+  mlp_.backward_input(device, dy, act.mlp, work.dhidden, stream_->addend(work.dn));
   Matrix<const T> n = stream_->gather(device, act.middle_norm);
   comm::Request dn = stream_->start_sum(device, work.dn);
-  mlp_.backward_weight(device, n, act.mlp);  // while the sum runs
+  mlp_.backward_input_weight(device, n, act.mlp);  // while the sum runs
   dn.wait();
-  kernels::rms_norm_backward<T>(device, work.dn, act.middle, middle_norm_.weight, act.middle_rstd,
-                                work.dx, middle_norm_.gradient, work.sums);
+  middle_norm_backward(device, act, work, dx);
 
-  attention_.backward_input(device, batch, stream_->gather(device, work.dx), act.attention, work.attention,
-                            stream_->addend(work.dn));
+  dy = stream_->gather(device, dx);
+  attention_.backward_output_weight(device, dy, act.attention);
+  attention_.backward_input(device, batch, dy, act.attention, work.attention, stream_->addend(work.dn));
   n = stream_->gather(device, act.input_norm);
   dn = stream_->start_sum(device, work.dn);
-  attention_.backward_weight(device, n, work.attention);
+  attention_.backward_input_weight(device, n, work.attention.dqkv, work.attention);
   dn.wait();
-  kernels::rms_norm_backward<T>(device, work.dn, x, input_norm_.weight, act.input_rstd, work.dx,
-                                input_norm_.gradient, work.sums);
+  input_norm_backward(device, x, act, work, dx);
+}
+
+template <class T>
+void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+                                     const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out,
+                                     Matrix<T> dx) const {
+  mlp_.backward_input(device, stream_->gather(device, dx), act.mlp, work.dhidden, stream_->addend(work.dn));
+  comm::Request dn = stream_->start_sum(device, work.dn);
+  kernels::copy_matrix<T>(device, dx, x_out);
+  dn.wait();
+  middle_norm_backward(device, act, work, dx);
+
+  attention_.backward_input(device, batch, stream_->gather(device, dx), act.attention, work.attention,
+                            stream_->addend(work.dn));
+  dn = stream_->start_sum(device, work.dn);
+  kernels::copy_matrix<T>(device, dx, act.middle);
+  kernels::copy_matrix<T>(device, work.attention.dqkv, act.attention.qkv);
+  dn.wait();
+  input_norm_backward(device, x, act, work, dx);
+}
+
+template <class T>
+void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
+                                      Matrix<const T> dx_out) const {
+  mlp_.backward_output_weight(device, stream_->gather(device, dx_out), act.mlp);
+  mlp_.backward_input_weight(device, stream_->gather(device, act.middle_norm), act.mlp);
+  attention_.backward_output_weight(device, stream_->gather(device, act.middle), act.attention);
+  attention_.backward_input_weight(device, stream_->gather(device, act.input_norm), act.attention.qkv,
+                                   work.attention);
+}
+
+template <class T>
+void DecoderLayer<T>::middle_norm_backward(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
+                                           Matrix<T> dx) const {
+  kernels::rms_norm_backward<T>(device, work.dn, act.middle, middle_norm_.weight, act.middle_rstd, dx,
+                                middle_norm_.gradient, work.sums);
+}
+
+template <class T>
+void DecoderLayer<T>::input_norm_backward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
+                                          const Workspace<T>& work, Matrix<T> dx) const {
+  kernels::rms_norm_backward<T>(device, work.dn, x, input_norm_.weight, act.input_rstd, dx, input_norm_.gradient,
+                                work.sums);
 }
 
 template <class T>

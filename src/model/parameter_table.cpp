@@ -59,16 +59,17 @@ class Builder {
     hold(spec, held);
   }
 
-  void stack_layers(std::size_t first_spec, index_t begin) {
+  void stack_layers(std::size_t first_spec, index_t begin, const std::vector<index_t>& layer_numbers) {
     align();
     table_.layers_begin = begin;
     table_.layer_stride = cursor_ - begin;
     for (std::size_t i = first_spec; i < table_.specs.size(); ++i) {
       table_.specs[i].layers = model_.num_hidden_layers;
+      table_.specs[i].layer_numbers = layer_numbers;
       table_.specs[i].is_stacked = true;
       table_.specs[i].layer_stride = table_.layer_stride;
     }
-    cursor_ = begin + model_.num_hidden_layers * table_.layer_stride;
+    cursor_ = begin + static_cast<index_t>(layer_numbers.size()) * table_.layer_stride;
   }
 
  private:
@@ -141,24 +142,37 @@ void add_mlp(Builder& build, const deck::ModelConfig& m, const ParameterTable& t
   build.matrix(mlp + "down_proj/weight", m.hidden_size, m.intermediate_size, Cut::columns, f, residual);
 }
 
+std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
+  std::vector<index_t> layers;
+  for (const Range& chunk : chunks.empty() ? std::vector<Range>{{0, all}} : chunks) {
+    for (index_t l = chunk.begin; l < chunk.end; ++l) layers.push_back(l);
+  }
+  return layers;
+}
+
 }  // namespace
 
 ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int tp_rank,
-                                    deck::TpMode mode) {
+                                    deck::TpMode mode, const std::vector<Range>& chunks) {
   ParameterTable table;
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
   table.intermediate = shard_range(m.intermediate_size, tp_size, tp_rank);
   table.vocabulary = shard_range(m.vocab_size, tp_size, tp_rank);
 
+  const std::vector<index_t> layers = layers_of(chunks, m.num_hidden_layers);
+  const bool is_first = layers.front() == 0, is_last = layers.back() + 1 == m.num_hidden_layers;
   const Held words = exclusively(table.vocabulary);
+  const Held embedding = is_first ? words : Held{table.vocabulary, {0, 0}, false};
 
   // A norm of the residual stream sees a part of the tokens where the stream is split.
   const bool stream_is_split = mode == deck::TpMode::reduce_scatter && tp_size > 1;
 
   Builder build(m, table, tp_rank);
-  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, words,
-               m.initializer_range);
-  build.align();
+  if (is_first || (is_last && m.tie_word_embeddings)) {
+    build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, embedding,
+                 m.initializer_range);
+    build.align();
+  }
 
   const std::size_t first_layer_spec = table.specs.size();
   const index_t layers_begin = build.cursor();
@@ -168,12 +182,14 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
   build.align();
   add_attention(build, m, table, key_heads_are_shared(m, tp_size));
   add_mlp(build, m, table);
-  build.stack_layers(first_layer_spec, layers_begin);
+  build.stack_layers(first_layer_spec, layers_begin, layers);
 
   table.head_begin = build.cursor();
-  build.norm("model/norm/weight", m.hidden_size, stream_is_split);
-  build.align();
-  if (!m.tie_word_embeddings) {
+  if (is_last) {
+    build.norm("model/norm/weight", m.hidden_size, stream_is_split);
+    build.align();
+  }
+  if (is_last && !m.tie_word_embeddings) {
     build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, m.initializer_range);
     build.align();
   }
@@ -205,7 +221,7 @@ std::vector<FlatRange> owned_ranges(const ParameterTable& table) {
     // A part of the rows is contiguous; columns are never held twice.
     const index_t skip = whole ? 0 : (spec.owned.begin - spec.local.begin) * spec.columns;
     const index_t count = whole ? spec.local_size() : spec.owned.size() * spec.columns;
-    for (index_t layer = 0; layer < spec.layers; ++layer) {
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       const index_t begin = spec.offset_of(layer) + skip;
       ranges.push_back({begin, begin + count});
     }
@@ -229,7 +245,7 @@ std::vector<DecayRange> decay_ranges(const ParameterTable& table) {
   };
   std::vector<Start> starts;
   for (const ParameterSpec& spec : table.specs) {
-    for (index_t layer = 0; layer < spec.layers; ++layer) {
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       starts.push_back({spec.offset_of(layer), spec.decays});
     }
   }
@@ -253,9 +269,9 @@ void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>&
     const index_t first_column = spec.cut == Cut::columns ? spec.local.begin : 0;
     const Initial initial = spec.initial;
     const double deviation = spec.deviation;
-    for (index_t layer = 0; layer < spec.layers; ++layer) {
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       M* const out = master.data() + spec.offset_of(layer);
-      const index_t logical_begin = layer * spec.rows * spec.columns;
+      const index_t logical_begin = spec.layer_numbers[static_cast<std::size_t>(layer)] * spec.rows * spec.columns;
       const index_t logical_columns = spec.columns;
       Kokkos::parallel_for(
           "initialise", Kokkos::RangePolicy<ExecutionSpace>(0, rows * columns),

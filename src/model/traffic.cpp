@@ -19,7 +19,7 @@ index_t partial_gradients(const ParameterTable& table) {
   index_t elements = 0;
   for (const nn::ParameterSpec& spec : table.specs) {
     if (!spec.gradient_is_partial) continue;
-    elements += spec.layers * (spec.cut == nn::Cut::none ? spec.local_size() : spec.rows * spec.columns);
+    elements += spec.local_layers() * (spec.cut == nn::Cut::none ? spec.local_size() : spec.rows * spec.columns);
   }
   return elements;
 }

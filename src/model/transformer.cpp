@@ -126,7 +126,7 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
                                          nn::ResidualStream<T>& stream) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
-  for (index_t l = 0; l < setup.model.num_hidden_layers; ++l) {
+  for (index_t l = 0; l < table[prefix + "input_layernorm/weight"].local_layers(); ++l) {
     layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l),
                         make_attention(table, buffers, geometry, l),
                         norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l),
@@ -135,43 +135,67 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
   return layers;
 }
 
-template <class T>
-nn::VocabEmbedding<T> make_embedding(const ParameterTable& table,
-                                     const nn::ParameterBuffers<T>& buffers) {
-  const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
-  return {table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-          buffers.weight_gradient(spec, 0, spec.local_rows())};
+bool is_first(const Chunk& chunk) { return chunk.layers.begin == 0; }
+bool is_last(const TransformerSetup& setup, const Chunk& chunk) {
+  return chunk.layers.end == setup.model.num_hidden_layers;
 }
 
 template <class T>
-nn::VocabLoss<T> make_head(const deck::ModelConfig& model, const ParameterTable& table,
-                           const nn::ParameterBuffers<T>& buffers, comm::Group& tp) {
+std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setup, const ParameterTable& table,
+                                                    const nn::ParameterBuffers<T>& buffers) {
+  if (!is_first(setup.chunks.front())) return std::nullopt;
+  const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
+  return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
+                               buffers.weight_gradient(spec, 0, spec.local_rows()));
+}
+
+template <class T>
+std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterTable& table,
+                                 const nn::ParameterBuffers<T>& buffers, comm::Group& tp) {
+  if (!is_last(setup, setup.chunks.back())) return std::nullopt;
   const nn::ParameterSpec& spec =
-      table[model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
-  return {table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-          buffers.weight_gradient(spec, 0, spec.local_rows()), tp};
+      table[setup.model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
+  return Head<T>{norm_weights(table, buffers, "model/norm/weight", 0),
+                 nn::VocabLoss<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
+                                  buffers.weight_gradient(spec, 0, spec.local_rows()), tp)};
+}
+
+TransformerSetup with_chunks(TransformerSetup setup) {
+  if (setup.chunks.empty()) setup.chunks = {{.layers = {0, setup.model.num_hidden_layers}}};
+  return setup;
+}
+
+std::vector<Range> layers_of(const std::vector<Chunk>& chunks) {
+  std::vector<Range> layers;
+  for (const Chunk& chunk : chunks) layers.push_back(chunk.layers);
+  return layers;
 }
 
 }  // namespace
 
 template <class T>
 Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Device& device, Arena& arena)
-    : setup_(setup),
+    : setup_(with_chunks(setup)),
       tp_(&tp),
       device_(&device),
-      table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank, setup.tp_mode)),
+      table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank, setup.tp_mode,
+                                  layers_of(setup_.chunks))),
       buffers_(arena, table_.size, setup.purpose == Purpose::training ? table_.size : 0),
       batch_(make_batch(setup, device, arena)),
       geometry_(make_geometry<T>(setup, table_, device, arena)),
       stream_(nn::make_residual_stream<T>(
           setup.tp_mode,
           {.tokens = batch_.tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, tp, arena)),
-      act_(arena, local_sizes(setup.model, table_, batch_.tokens(), stream_->rows()), setup.recompute,
-           setup.purpose, attention_bytes(setup, geometry_)),
+      act_(arena, local_sizes(setup.model, table_, batch_.tokens(), stream_->rows()),
+           {.chunks = setup_.chunks,
+            .has_head = is_last(setup_, setup_.chunks.back()),
+            .recompute = setup.recompute,
+            .purpose = setup.purpose,
+            .attention_bytes = attention_bytes(setup, geometry_),
+            .stream_gradients = setup.stream_gradients}),
       partial_(arena.take<M>(MemoryKind::workspace, largest_partial(table_))),
-      final_norm_(norm_weights(table_, buffers_, "model/norm/weight", 0)),
-      embedding_(make_embedding(table_, buffers_)),
-      head_(make_head(setup.model, table_, buffers_, tp)),
+      embedding_(make_embedding(setup_, table_, buffers_)),
+      head_(make_head(setup_, table_, buffers_, tp)),
       layers_(make_layers(setup, table_, buffers_, geometry_, *stream_)) {
   take_product_workspace<T>(local_sizes(setup.model, table_, batch_.tokens(), stream_->rows()), act_.loss.chunk(),
                             device, arena);
@@ -185,55 +209,104 @@ void Transformer<T>::refresh_compute_weights() {
 }
 
 template <class T>
-void Transformer<T>::forward(Vector<const std::int32_t> inputs) {
+index_t Transformer<T>::first_layer(index_t chunk) const {
+  index_t first = 0;
+  for (index_t c = 0; c < chunk; ++c) first += layers(c);
+  return first;
+}
+
+template <class T>
+bool Transformer<T>::has_embedding(index_t chunk) const {
+  return is_first(setup_.chunks[static_cast<std::size_t>(chunk)]);
+}
+
+template <class T>
+bool Transformer<T>::has_head(index_t chunk) const {
+  return is_last(setup_, setup_.chunks[static_cast<std::size_t>(chunk)]);
+}
+
+template <class T>
+void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
-  embedding_.forward(*device_, inputs, stream_->addend(act_.residual[0]));
-  stream_->start_sum(*device_, act_.residual[0]).wait();
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l].forward(*device_, batch_, act_.residual[l], act_.layers[l], act_.work,
-                       act_.residual[l + 1]);
+  embedding_->forward(*device_, inputs, stream_->addend(input(slot)));
+  stream_->start_sum(*device_, input(slot)).wait();
+}
+
+template <class T>
+void Transformer<T>::forward(const Slot& slot) {
+  const Region region(device_->timers(), "forward");
+  const ChunkActivations<T>& act = at(slot);
+  for (std::size_t l = 0; l < act.layers.size(); ++l) {
+    layer_of(slot.chunk, static_cast<index_t>(l))
+        .forward(*device_, batch_, act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
   }
-  kernels::rms_norm_forward<T>(*device_, act_.residual.back(), final_norm_.weight,
-                               setup_.model.rms_norm_eps, act_.final_norm, act_.final_rstd);
 }
 
 template <class T>
-void Transformer<T>::loss(Vector<const std::int32_t> targets, Vector<double> loss_rows) {
+void Transformer<T>::normalise_output(const Slot& slot) {
+  kernels::rms_norm_forward<T>(*device_, output(slot), head_->norm.weight, setup_.model.rms_norm_eps, act_.final_norm,
+                               act_.final_rstd);
+}
+
+template <class T>
+void Transformer<T>::loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows) {
   const Region region(device_->timers(), "loss");
-  head_.forward(*device_, stream_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
+  normalise_output(slot);
+  head_->loss.forward(*device_, stream_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
 }
 
 template <class T>
-void Transformer<T>::loss_backward(Vector<const std::int32_t> targets, double scale,
-                                   Vector<double> loss_rows) {
+void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale,
+                                   Vector<double> loss_rows, Matrix<T> dx) {
   const Region region(device_->timers(), "loss");
   const Workspace<T>& work = act_.work;
-  head_.forward_backward(*device_, stream_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
-                         loss_rows, stream_->addend(work.dn));
+  normalise_output(slot);
+  head_->loss.forward_backward(*device_, stream_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
+                               loss_rows, stream_->addend(work.dn));
   comm::Request dn_sum = stream_->start_sum(*device_, work.dn);
-  kernels::fill<T>(*device_, Vector<T>(work.dx.data(), work.dx.size()), 0.0);
+  kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
   dn_sum.wait();
-  kernels::rms_norm_backward<T>(*device_, work.dn, act_.residual.back(), final_norm_.weight,
-                                act_.final_rstd, work.dx, final_norm_.gradient, work.sums);
+  kernels::rms_norm_backward<T>(*device_, work.dn, output(slot), head_->norm.weight, act_.final_rstd, dx,
+                                head_->norm.gradient, work.sums);
 }
 
 template <class T>
-void Transformer<T>::backward_layer(index_t layer) {
+void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
   const auto l = static_cast<std::size_t>(layer);
-  const LayerActivations<T>& act = act_.layers[l];
+  const Matrix<T> x = at(slot).residual[l];
+  const LayerActivations<T>& act = at(slot).layers[l];
+  const DecoderLayer<T>& decoder = layer_of(slot.chunk, layer);
   if (setup_.recompute == deck::Recompute::selective) {
-    layers_[l].recompute_cheap(*device_, act_.residual[l], act);
+    decoder.recompute_cheap(*device_, x, act);
   } else if (setup_.recompute == deck::Recompute::full) {
-    layers_[l].forward(*device_, batch_, act_.residual[l], act, act_.work, act_.work.dn);
+    decoder.forward(*device_, batch_, x, act, act_.work, act_.work.dn);
   }
-  layers_[l].backward(*device_, batch_, act_.residual[l], act, act_.work);
+  decoder.backward(*device_, batch_, x, act, act_.work, dx);
 }
 
 template <class T>
-void Transformer<T>::backward_embedding(Vector<const std::int32_t> inputs) {
+void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  embedding_.backward(*device_, inputs, stream_->gather(*device_, act_.work.dx));
+  NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none, "backward in two parts keeps all activations");
+  const auto l = static_cast<std::size_t>(layer);
+  const ChunkActivations<T>& act = at(slot);
+  layer_of(slot.chunk, layer)
+      .backward_input(*device_, batch_, act.residual[l], act.layers[l], act_.work, act.residual[l + 1], dx);
+}
+
+template <class T>
+void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
+  const Region region(device_->timers(), "backward");
+  const auto l = static_cast<std::size_t>(layer);
+  const ChunkActivations<T>& act = at(slot);
+  layer_of(slot.chunk, layer).backward_weight(*device_, act.layers[l], act_.work, act.residual[l + 1]);
+}
+
+template <class T>
+void Transformer<T>::backward_embedding(Vector<const std::int32_t> inputs, Matrix<T> dx) {
+  const Region region(device_->timers(), "backward");
+  embedding_->backward(*device_, inputs, stream_->gather(*device_, dx));
 }
 
 template <class T>
@@ -241,7 +314,7 @@ void Transformer<T>::sum_partial_gradients(const FlatRange& range) {
   if (tp_->size() == 1) return;
   for (const nn::ParameterSpec& spec : table_.specs) {
     if (!spec.gradient_is_partial) continue;
-    for (index_t layer = 0; layer < spec.layers; ++layer) {
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       const index_t offset = spec.offset_of(layer);
       if (offset >= range.begin && offset < range.end) sum_partial_gradient(spec, offset);
     }
@@ -272,23 +345,24 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
                                     const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last) {
   const index_t tokens = batch.tokens();
   NANOTRON_REQUIRE(tokens <= batch_.tokens(), "{} tokens at once, set up for {}", tokens, batch_.tokens());
+  const ChunkActivations<T>& act = at({});
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
-  embedding_.forward(*device_, inputs, first(act_.residual[0]));
-  stream_->start_sum(*device_, first(act_.residual[0])).wait();
+  embedding_->forward(*device_, inputs, first(act.residual[0]));
+  stream_->start_sum(*device_, first(act.residual[0])).wait();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l].forward_cached(*device_, batch, past, first(act_.residual[l]),
-                              first_tokens(act_.layers[l], tokens), act_.work, caches[l],
-                              first(act_.residual[l + 1]));
+    layers_[l].forward_cached(*device_, batch, past, first(act.residual[l]),
+                              first_tokens(act.layers[l], tokens), act_.work, caches[l],
+                              first(act.residual[l + 1]));
   }
   const auto columns = static_cast<index_t>(act_.final_norm.extent(1));
   const auto vocabulary = static_cast<index_t>(last.extent(1));
   for (index_t s = 0; s < batch.sequences; ++s) {
     const index_t row = (s + 1) * batch.length - 1;
-    const Matrix<const T> x(act_.residual.back().data() + row * columns, 1, columns);
+    const Matrix<const T> x(act.residual.back().data() + row * columns, 1, columns);
     const Matrix<T> n(act_.final_norm.data(), 1, columns);
-    kernels::rms_norm_forward<T>(*device_, x, final_norm_.weight, setup_.model.rms_norm_eps, n,
+    kernels::rms_norm_forward<T>(*device_, x, head_->norm.weight, setup_.model.rms_norm_eps, n,
                                  Vector<M>(act_.final_rstd.data(), 1));
-    head_.logits(*device_, n, Matrix<T>(last.data() + s * vocabulary, 1, vocabulary));
+    head_->loss.logits(*device_, n, Matrix<T>(last.data() + s * vocabulary, 1, vocabulary));
   }
 }
 

@@ -82,7 +82,6 @@ template <class T>
 void Attention<T>::backward_input(Device& device, const TokenBatch& batch, Matrix<const T> dy,
                                   const AttentionActivations<T>& act,
                                   const AttentionWorkspace<T>& work, Matrix<T> dn) const {
-  out_.backward_weight(device, dy, act.out);
   out_.backward_input(device, dy, work.dout);
 
   const MatrixRef<T> dquery = query_of(work.dqkv);
@@ -103,9 +102,15 @@ void Attention<T>::backward_input(Device& device, const TokenBatch& batch, Matri
 }
 
 template <class T>
-void Attention<T>::backward_weight(Device& device, Matrix<const T> n,
-                                   const AttentionWorkspace<T>& work) const {
-  qkv_.backward_weight(device, work.dqkv, n, work.sums);
+void Attention<T>::backward_output_weight(Device& device, Matrix<const T> dy,
+                                          const AttentionActivations<T>& act) const {
+  out_.backward_weight(device, dy, act.out);
+}
+
+template <class T>
+void Attention<T>::backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
+                                         const AttentionWorkspace<T>& work) const {
+  qkv_.backward_weight(device, dqkv, n, work.sums);
 }
 
 template <class T>

@@ -24,7 +24,6 @@ void Mlp<T>::forward(Device& device, Matrix<const T> n, const MlpActivations<T>&
 template <class T>
 void Mlp<T>::backward_input(Device& device, Matrix<const T> dy, const MlpActivations<T>& act,
                             Matrix<T> dhidden, Matrix<T> dn) const {
-  down_.backward_weight(device, dy, act.hidden);
   down_.backward_input(device, dy, dhidden);
   const Matrix<T> dgate_up = act.gate_up;
   kernels::swiglu_backward<T>(device, act.gate_up, dhidden, dgate_up);
@@ -32,7 +31,12 @@ void Mlp<T>::backward_input(Device& device, Matrix<const T> dy, const MlpActivat
 }
 
 template <class T>
-void Mlp<T>::backward_weight(Device& device, Matrix<const T> n, const MlpActivations<T>& act) const {
+void Mlp<T>::backward_output_weight(Device& device, Matrix<const T> dy, const MlpActivations<T>& act) const {
+  down_.backward_weight(device, dy, act.hidden);
+}
+
+template <class T>
+void Mlp<T>::backward_input_weight(Device& device, Matrix<const T> n, const MlpActivations<T>& act) const {
   gate_up_.backward_weight(device, act.gate_up, n);
 }
 

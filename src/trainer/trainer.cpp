@@ -88,18 +88,19 @@ Vector<double> Trainer<T>::loss_rows_of(index_t micro_batch) const {
 
 template <class T>
 void Trainer<T>::forward_and_loss_backward(index_t micro_batch) {
-  state_.model.forward(state_.inputs);
-  state_.model.loss_backward(state_.targets, 1.0 / static_cast<double>(tokens_per_step(config_)),
-                             loss_rows_of(micro_batch));
+  state_.model.embed({}, state_.inputs);
+  state_.model.forward({});
+  state_.model.loss_backward({}, state_.targets, 1.0 / static_cast<double>(tokens_per_step(config_)),
+                             loss_rows_of(micro_batch), state_.model.stream_gradient(0));
 }
 
 template <class T>
 void Trainer<T>::forward_backward(index_t micro_batch) {
   forward_and_loss_backward(micro_batch);
   for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
-    state_.model.backward_layer(layer);
+    state_.model.backward_layer({}, layer, state_.model.stream_gradient(0));
   }
-  state_.model.backward_embedding(state_.inputs);
+  state_.model.backward_embedding(state_.inputs, state_.model.stream_gradient(0));
 }
 
 // The last micro-batch: gradients are sent off as backward completes them.
@@ -110,11 +111,11 @@ void Trainer<T>::forward_backward_and_sum(index_t micro_batch) {
   state_.model.sum_partial_gradients({table.head_begin, table.size});
   gradients_.ready(table.head_begin);
   for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
-    state_.model.backward_layer(layer);
+    state_.model.backward_layer({}, layer, state_.model.stream_gradient(0));
     state_.model.sum_partial_gradients({table.layer_begin(layer), table.layer_begin(layer + 1)});
     gradients_.ready(table.layer_begin(layer));
   }
-  state_.model.backward_embedding(state_.inputs);
+  state_.model.backward_embedding(state_.inputs, state_.model.stream_gradient(0));
   gradients_.finish();
 }
 
@@ -192,8 +193,9 @@ double Trainer<T>::validate() {
   for (index_t b = 0; b < batches; ++b) {
     for (index_t m = 0; m < loader.micro_batches(); ++m) {
       load(loader, b * config_.data.global_batch_size, m);
-      state_.model.forward(state_.inputs);
-      state_.model.loss(state_.targets, loss_rows_of(m));
+      state_.model.embed({}, state_.inputs);
+      state_.model.forward({});
+      state_.model.loss({}, state_.targets, loss_rows_of(m));
     }
     sum += mean_loss(loader.micro_batches());
   }

@@ -35,7 +35,7 @@ struct LocalSizes {
   index_t key_heads = 0;
   index_t intermediate = 0;
   index_t vocabulary = 0;
-  index_t layers = 0;
+  index_t layers = 0;     // held here
   bool qk_norm = false;
 };
 LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
@@ -61,23 +61,44 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 template <class T>
 struct Workspace {
   using M = master_t<T>;
-  Matrix<T> dx;       // gradient of the residual stream; (stream, hidden)
+  std::vector<Matrix<T>> dx;  // gradients of the residual stream, one a use at a time; each (stream, hidden)
   Matrix<T> dn;       // gradient of a norm's output; (stream, hidden)
   Matrix<T> dhidden;  // (tokens, local intermediate)
   Vector<M> sums;     // for fixed-order sums over tokens
   nn::AttentionWorkspace<T> attention;
 };
 
+/// What one micro-batch keeps in one chunk of layers.
+template <class T>
+struct ChunkActivations {
+  std::vector<Matrix<T>> residual;          // x of each layer, and behind the last; (stream, hidden)
+  std::vector<LayerActivations<T>> layers;  // views may coincide between layers
+};
+
+/// Layers [begin, end) of the model, computed in one go, and how many micro-batches keep activations of them at
+/// once.
+struct Chunk {
+  Range layers;
+  index_t slots = 1;
+};
+
+struct ActivationSetup {
+  std::vector<Chunk> chunks;
+  bool has_head = true;
+  deck::Recompute recompute = deck::Recompute::none;
+  Purpose purpose = Purpose::training;
+  std::size_t attention_bytes = 0;
+  index_t stream_gradients = 1;  // Workspace::dx
+};
+
 template <class T>
 struct Activations {
   using M = master_t<T>;
 
-  Activations(Arena& arena, const LocalSizes& sizes, deck::Recompute recompute, Purpose purpose,
-              std::size_t attention_bytes);
+  Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup);
 
-  std::vector<Matrix<T>> residual;          // x of layer l, and behind the last layer; (stream, hidden)
-  std::vector<LayerActivations<T>> layers;  // views may coincide between layers
-  Matrix<T> final_norm;
+  std::vector<std::vector<ChunkActivations<T>>> chunks;  // by chunk and slot
+  Matrix<T> final_norm;                                  // empty without a head, as are the next two
   Vector<M> final_rstd;
   nn::LossWorkspace<T> loss;
   Workspace<T> work;

@@ -38,9 +38,18 @@ class DecoderLayer {
   /// Fills again what 'selective' does not keep. No communication.
   void recompute_cheap(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
 
-  /// work.dx: gradient of x_out on entry, of x on return. Weight gradients are accumulated.
-  void backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
-                const LayerActivations<T>& act, const Workspace<T>& work) const;
+  /// dx (rows of the stream, hidden): gradient of x_out on entry, of x on return. Weight gradients are
+  /// accumulated.
+  void backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
+                const Workspace<T>& work, Matrix<T> dx) const;
+
+  /// The same in two parts (Qi et al. 2023): the gradient of x and of the norms first, the weight gradients of the
+  /// products at any time behind it. What the second part needs takes the place of activations: dx in that of
+  /// x_out and act.middle, the gradients of q, k, v, gate and up in theirs.
+  void backward_input(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
+                      const Workspace<T>& work, Matrix<T> x_out, Matrix<T> dx) const;
+  void backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
+                       Matrix<const T> dx_out) const;
 
   /// Forward behind `past` cached tokens.
   void forward_cached(Device& device, const nn::TokenBatch& batch, index_t past, Matrix<const T> x,
@@ -50,6 +59,11 @@ class DecoderLayer {
  private:
   void feed_forward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
                     Matrix<T> x_out) const;
+  // dx += gradient of the norm's input, with work.dn that of its output.
+  void middle_norm_backward(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
+                            Matrix<T> dx) const;
+  void input_norm_backward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
+                           const Workspace<T>& work, Matrix<T> dx) const;
 
   NormWeights<T> input_norm_;
   nn::Attention<T> attention_;

@@ -4,7 +4,9 @@
 // lies in the flat buffers. About a dozen entries, whatever the number of layers.
 //
 // Order in the flat buffers:  embedding | layer 0 | ... | layer L-1 | final norm, head
-// so that backward completes gradients from the end of the buffer towards its beginning. Inside a layer the
+// so that backward completes gradients from the end of the buffer towards its beginning. A pipeline stage has
+// the layers of its chunks, the embedding with the first layer of the model and the rest with the last; where
+// head and embedding are tied, the stage of the last layer has the embedding too, to use but not to own. Inside a layer the
 // vectors come first, and q, k, v (their biases too) as well as gate and up lie one behind the other: each
 // of these is one product.
 
@@ -27,15 +29,17 @@ struct ParameterTable {
   index_t layer_stride = 0;
   index_t head_begin = 0;
 
-  index_t layer_begin(index_t layer) const { return layers_begin + layer * layer_stride; }
+  index_t layer_begin(index_t local_layer) const { return layers_begin + local_layer * layer_stride; }
   const nn::ParameterSpec& operator[](const std::string& name) const;  // error when there is none
   bool contains(const std::string& name) const;
   index_t logical_parameters() const;  // of the whole model
 };
 
-/// model must be resolved (heads, head_dim, vocab_size filled in). A pure function: no communication.
+/// model must be resolved (heads, head_dim, vocab_size filled in). chunks: the layers held, ascending and apart;
+/// empty: all. A pure function: no communication.
 ParameterTable make_parameter_table(const deck::ModelConfig& model, int tp_size, int tp_rank,
-                                    deck::TpMode mode = deck::TpMode::all_reduce);
+                                    deck::TpMode mode = deck::TpMode::all_reduce,
+                                    const std::vector<Range>& chunks = {});
 
 /// A contiguous part of a flat buffer.
 struct FlatRange {

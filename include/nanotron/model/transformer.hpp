@@ -1,12 +1,15 @@
 #pragma once
 
-// The decoder-only transformer: embedding, layers, final norm and head. Forward runs through; backward is
-// offered in pieces from the last parameter to the first, so that whoever drives it can send off the
-// gradients that are complete (those at and behind table().layer_begin(l) after backward_layer(l)).
+// The decoder-only transformer: embedding, layers, final norm and head; or the part of it that a pipeline stage
+// has: chunks of layers, the first with the embedding, the last with norm and head. Forward runs through a chunk;
+// backward is offered in pieces from the last parameter to the first, so that whoever drives it can send off the
+// gradients that are complete. Activations are kept in slots, one a micro-batch between its forward and the end of
+// its backward.
 //
 // Every function is collective over the tensor-parallel group given to the constructor.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "nanotron/model/decoder_layer.hpp"
@@ -22,9 +25,23 @@ struct TransformerSetup {
   index_t sequences = 0;   // of a micro-batch
   index_t length = 0;      // tokens of a sequence
   index_t key_length = 0;  // most keys a query meets: length, or a cache's capacity
+  std::vector<Chunk> chunks;     // ascending and apart; empty: one, all layers
+  index_t stream_gradients = 1;  // buffers for gradients of the residual stream
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
   int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
+};
+
+template <class T>
+struct Head {
+  NormWeights<T> norm;
+  nn::VocabLoss<T> loss;
+};
+
+/// Where a micro-batch has its activations.
+struct Slot {
+  index_t chunk = 0;
+  index_t index = 0;
 };
 
 template <class T>
@@ -43,17 +60,37 @@ class Transformer {
   /// Rounds the master weights to what products read. After every change of the master weights.
   void refresh_compute_weights();
 
-  /// inputs (tokens) -> the final norm's output, kept here.
-  void forward(Vector<const std::int32_t> inputs);
+  index_t layers(index_t chunk) const { return setup_.chunks[static_cast<std::size_t>(chunk)].layers.size(); }
+  /// Number of the chunk's first layer among those held here.
+  index_t first_layer(index_t chunk) const;
+  bool has_embedding(index_t chunk) const;
+  bool has_head(index_t chunk) const;
 
-  /// Behind forward: loss of each token (tokens), overwritten; the same on every rank of the group.
-  void loss(Vector<const std::int32_t> targets, Vector<double> loss_rows);
+  /// The residual stream (its rows here, hidden) in front of the chunk and behind it; and the buffers for its
+  /// gradient, called dx below.
+  Matrix<T> input(const Slot& slot) const { return at(slot).residual.front(); }
+  Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
+  Matrix<T> stream_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
 
-  /// Behind forward: the same, and the gradient of scale * (sum of losses) down to the last layer's output.
-  void loss_backward(Vector<const std::int32_t> targets, double scale, Vector<double> loss_rows);
-  /// For l = layers - 1, ..., 0. Then the embedding.
-  void backward_layer(index_t layer);
-  void backward_embedding(Vector<const std::int32_t> inputs);
+  /// For the chunk with the embedding: inputs (tokens) -> input(slot).
+  void embed(const Slot& slot, Vector<const std::int32_t> inputs);
+  /// input(slot) -> output(slot).
+  void forward(const Slot& slot);
+
+  /// For the chunk with the head, behind forward: loss of each token (tokens), overwritten; the same on every
+  /// rank of the group.
+  void loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows);
+  /// The same, and dx <- gradient of scale * (sum of losses) at the chunk's output.
+  void loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale, Vector<double> loss_rows,
+                     Matrix<T> dx);
+
+  /// For layer = layers(chunk) - 1, ..., 0. dx: gradient of the layer's output on entry, of its input on return.
+  void backward_layer(const Slot& slot, index_t layer, Matrix<T> dx);
+  /// The same in two parts, see DecoderLayer; the second for any order of layers. Needs Recompute::none.
+  void backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx);
+  void backward_layer_weight(const Slot& slot, index_t layer);
+  /// For the chunk with the embedding, last: dx is the gradient of its input.
+  void backward_embedding(Vector<const std::int32_t> inputs, Matrix<T> dx);
 
   /// Sums the gradients in this range of the flat buffer that are partial within the group (head norms;
   /// key-value heads held by several ranks; norms of a split stream). Once per step, when the last micro-batch
@@ -67,6 +104,13 @@ class Transformer {
 
  private:
   void sum_partial_gradient(const nn::ParameterSpec& spec, index_t offset);
+  void normalise_output(const Slot& slot);
+  const ChunkActivations<T>& at(const Slot& slot) const {
+    return act_.chunks[static_cast<std::size_t>(slot.chunk)][static_cast<std::size_t>(slot.index)];
+  }
+  const DecoderLayer<T>& layer_of(index_t chunk, index_t layer) const {
+    return layers_[static_cast<std::size_t>(first_layer(chunk) + layer)];
+  }
 
   TransformerSetup setup_;
   comm::Group* tp_;
@@ -78,9 +122,8 @@ class Transformer {
   std::unique_ptr<nn::ResidualStream<T>> stream_;
   Activations<T> act_;
   Vector<M> partial_;  // one logical key or value projection, where heads are shared
-  NormWeights<T> final_norm_;
-  nn::VocabEmbedding<T> embedding_;
-  nn::VocabLoss<T> head_;
+  std::optional<nn::VocabEmbedding<T>> embedding_;
+  std::optional<Head<T>> head_;
   std::vector<DecoderLayer<T>> layers_;
 };
 

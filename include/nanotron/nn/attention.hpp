@@ -88,13 +88,17 @@ class Attention {
   void forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
                const AttentionActivations<T>& act, const AttentionWorkspace<T>& work, Matrix<T> y) const;
 
-  /// dy (tokens, hidden) -> this rank's part of dn (tokens, hidden), overwritten.
+  /// dy (tokens, hidden) -> this rank's part of dn (tokens, hidden), overwritten, and work.dqkv. Of the weight
+  /// gradients only those of the head norms.
   void backward_input(Device& device, const TokenBatch& batch, Matrix<const T> dy,
                       const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
                       Matrix<T> dn) const;
 
-  /// Behind backward_input: what needs n (tokens, hidden).
-  void backward_weight(Device& device, Matrix<const T> n, const AttentionWorkspace<T>& work) const;
+  /// The weight gradients: of the output projection from dy (tokens, hidden), at any time; of q, k, v from n
+  /// (tokens, hidden) and dqkv.
+  void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act) const;
+  void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
+                             const AttentionWorkspace<T>& work) const;
 
   /// Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache.
   void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,

@@ -29,12 +29,14 @@ class Mlp {
   void recompute_hidden(Device& device, const MlpActivations<T>& act) const;
 
   /// dy (tokens, hidden) -> this rank's part of dn (tokens, hidden), overwritten. dhidden (tokens, local width)
-  /// is scratch.
+  /// is scratch. No weight gradient yet.
   void backward_input(Device& device, Matrix<const T> dy, const MlpActivations<T>& act, Matrix<T> dhidden,
                       Matrix<T> dn) const;
 
-  /// Behind backward_input: what needs n (tokens, hidden).
-  void backward_weight(Device& device, Matrix<const T> n, const MlpActivations<T>& act) const;
+  /// The weight gradients: of the down projection from dy (tokens, hidden), at any time; of gate and up from n
+  /// (tokens, hidden), behind backward_input.
+  void backward_output_weight(Device& device, Matrix<const T> dy, const MlpActivations<T>& act) const;
+  void backward_input_weight(Device& device, Matrix<const T> n, const MlpActivations<T>& act) const;
 
  private:
   Linear<T> gate_up_;

@@ -4,6 +4,7 @@
 // local matrix lies and which part of the logical tensor that is.
 
 #include <string>
+#include <vector>
 
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -20,7 +21,7 @@ enum class Initial { normal, ones, zeros };
 /// not stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
   std::string name;  // as in a checkpoint: model/layers/self_attn/q_proj/weight
-  index_t layers = 1;
+  index_t layers = 1;  // of the whole model
   index_t rows = 0;
   index_t columns = 1;
   bool is_stacked = false;
@@ -36,14 +37,16 @@ struct ParameterSpec {
   double deviation = 0.0;  // of Initial::normal
   bool decays = false;     // weight decay applies
 
-  index_t offset = 0;        // of layer 0 in the flat buffers, in elements
-  index_t layer_stride = 0;  // between layers in the flat buffers
+  std::vector<index_t> layer_numbers{0};  // of the layers held here, as they lie in the flat buffers
+  index_t offset = 0;                     // of the first of them, in elements
+  index_t layer_stride = 0;               // from one to the next
 
   index_t local_rows() const { return cut == Cut::columns ? rows : local.size(); }
   index_t local_columns() const { return cut == Cut::columns ? local.size() : columns; }
   index_t local_size() const { return local_rows() * local_columns(); }
   index_t logical_size() const { return layers * rows * columns; }
-  index_t offset_of(index_t layer) const { return offset + layer * layer_stride; }
+  index_t local_layers() const { return static_cast<index_t>(layer_numbers.size()); }
+  index_t offset_of(index_t local_layer) const { return offset + local_layer * layer_stride; }
 };
 
 /// The flat buffers. compute is what products read: the master weights themselves, or their copy rounded to

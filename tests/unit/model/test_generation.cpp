@@ -146,8 +146,9 @@ TYPED_TEST(Cached, LogitsAreThoseOfTraining) {
     const auto host_tokens = Kokkos::create_mirror_view(tokens);
     for (index_t i = 0; i <= length; ++i) host_tokens(i) = token_at(0, i);
     Kokkos::deep_copy(tokens, host_tokens);
-    training.forward(Vector<const std::int32_t>(tokens.data(), length));
-    training.loss(Vector<const std::int32_t>(tokens.data() + 1, length), losses);
+    training.embed({}, Vector<const std::int32_t>(tokens.data(), length));
+    training.forward({});
+    training.loss({}, Vector<const std::int32_t>(tokens.data() + 1, length), losses);
     const auto host_losses = Kokkos::create_mirror_view(losses);
     Kokkos::deep_copy(host_losses, losses);
 

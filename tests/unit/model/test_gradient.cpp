@@ -47,6 +47,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .sequences = sequences,
                .length = length,
                .key_length = length,
+               .chunks = {{.layers = {0, 2}, .slots = 2}},
                .tp_mode = GetParam().mode,
                .tp_size = grid_.tp().size(),
                .tp_rank = grid_.tp_rank()},
@@ -83,8 +84,9 @@ class Gradient : public testing::TestWithParam<Variant> {
   }
 
   double loss() {
-    model_.forward(Vector<const std::int32_t>(inputs_.data(), tokens));
-    model_.loss(Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
+    model_.embed({}, Vector<const std::int32_t>(inputs_.data(), tokens));
+    model_.forward({});
+    model_.loss({}, Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
     double sum = 0.0;
     for (index_t i = 0; i < tokens; ++i) sum += losses_(i);
     return sum * scale;
@@ -92,13 +94,14 @@ class Gradient : public testing::TestWithParam<Variant> {
 
   void backward() {
     const Vector<const std::int32_t> inputs(inputs_.data(), tokens);
-    model_.forward(inputs);
-    model_.loss_backward(Vector<const std::int32_t>(targets_.data(), tokens), scale,
-                         Vector<double>(losses_.data(), tokens));
+    model_.embed({}, inputs);
+    model_.forward({});
+    model_.loss_backward({}, Vector<const std::int32_t>(targets_.data(), tokens), scale,
+                         Vector<double>(losses_.data(), tokens), model_.stream_gradient(0));
     for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
-      model_.backward_layer(l);
+      model_.backward_layer({}, l, model_.stream_gradient(0));
     }
-    model_.backward_embedding(inputs);
+    model_.backward_embedding(inputs, model_.stream_gradient(0));
     model_.sum_partial_gradients({0, model_.table().size});
   }
 
@@ -157,18 +160,52 @@ TEST_P(Gradient, AccumulatesOverMicroBatches) {
   Kokkos::deep_copy(gradient, 0.0);
   const Vector<const std::int32_t> inputs(inputs_.data(), tokens);
   for (int m = 0; m < 2; ++m) {
-    model_.forward(inputs);
-    model_.loss_backward(Vector<const std::int32_t>(targets_.data(), tokens), scale,
-                         Vector<double>(losses_.data(), tokens));
+    model_.embed({}, inputs);
+    model_.forward({});
+    model_.loss_backward({}, Vector<const std::int32_t>(targets_.data(), tokens), scale,
+                         Vector<double>(losses_.data(), tokens), model_.stream_gradient(0));
     for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
-      model_.backward_layer(l);
+      model_.backward_layer({}, l, model_.stream_gradient(0));
     }
-    model_.backward_embedding(inputs);
+    model_.backward_embedding(inputs, model_.stream_gradient(0));
   }
   model_.sum_partial_gradients({0, model_.table().size});
   for (std::size_t i = 0; i < once.size(); ++i) {
     ASSERT_NEAR(gradient(static_cast<index_t>(i)), 2 * once[i], 1e-13 + 1e-12 * std::abs(once[i]));
   }
+}
+
+// Two micro-batches in flight, their gradients in the order of a pipeline that splits backward.
+TEST_P(Gradient, InTwoPartsHasTheSameBits) {
+  const Vector<const std::int32_t> inputs(inputs_.data(), tokens), targets(targets_.data(), tokens);
+  const auto gradient = model_.parameters().gradient;
+  const Matrix<double> dx = model_.stream_gradient(0);
+  const auto begin = [&](Slot slot) {
+    model_.embed(slot, inputs);
+    model_.forward(slot);
+  };
+  const auto lose = [&](Slot slot) {
+    model_.loss_backward(slot, targets, scale, Vector<double>(losses_.data(), tokens), dx);
+  };
+  for (index_t m = 0; m < 2; ++m) {
+    begin({});
+    lose({});
+    for (index_t l = 1; l >= 0; --l) model_.backward_layer({}, l, dx);
+    model_.backward_embedding(inputs, dx);
+  }
+  const std::vector<double> whole(gradient.data(), gradient.data() + gradient.size());
+
+  Kokkos::deep_copy(gradient, 0.0);
+  for (index_t m = 0; m < 2; ++m) begin({.index = m});
+  for (index_t m = 0; m < 2; ++m) {
+    lose({.index = m});
+    for (index_t l = 1; l >= 0; --l) model_.backward_layer_input({.index = m}, l, dx);
+    model_.backward_embedding(inputs, dx);
+  }
+  for (index_t l = 1; l >= 0; --l) {
+    for (index_t m = 0; m < 2; ++m) model_.backward_layer_weight({.index = m}, l);
+  }
+  for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(gradient(static_cast<index_t>(i)), whole[i]) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Gradient,
