@@ -34,6 +34,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       owned_(model::owned_ranges(state_.model.table())),
       gradients_(grid.replicas(), device, state_.model.parameters().gradient,
                  {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),
+      passes_(make_passes(state_, gradients_)),
       replicas_(grid.replicas(), grid.world(), config.run.check_replicas_every),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, grid, state_, log),
@@ -68,65 +69,28 @@ double Trainer<T>::save() {
   return checkpointing_.save(counters_);
 }
 
+// All micro-batches of a step.
 template <class T>
-std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample, index_t micro_batch) {
+std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) {
   const Region region(device_.timers(), "load tokens");
-  const std::uint64_t hash =
-      loader.load(first_sample, micro_batch, host_inputs_.data(), host_targets_.data());
+  const index_t tokens = state_.model.batch().tokens();
+  std::uint64_t hash = 0;
+  for (index_t m = 0; m < state_.micro_batches(); ++m) {
+    hash += loader.load(first_sample, m, host_inputs_.data() + m * tokens, host_targets_.data() + m * tokens);
+  }
   Kokkos::deep_copy(device_.exec(), state_.inputs, HostTokens(host_inputs_.data(), host_inputs_.size()));
-  Kokkos::deep_copy(device_.exec(), state_.targets,
-                    HostTokens(host_targets_.data(), host_targets_.size()));
-  device_.fence();  // the host buffers are filled again for the next micro-batch
+  Kokkos::deep_copy(device_.exec(), state_.targets, HostTokens(host_targets_.data(), host_targets_.size()));
+  device_.fence();  // the host buffers are filled again
   return hash;
 }
 
 template <class T>
-Vector<double> Trainer<T>::loss_rows_of(index_t micro_batch) const {
-  const index_t tokens = state_.model.batch().tokens();
-  return Vector<double>(state_.loss_rows.data() + micro_batch * tokens, tokens);
-}
-
-template <class T>
-void Trainer<T>::forward_and_loss_backward(index_t micro_batch) {
-  state_.model.embed({}, state_.inputs);
-  state_.model.forward({});
-  state_.model.loss_backward({}, state_.targets, 1.0 / static_cast<double>(tokens_per_step(config_)),
-                             loss_rows_of(micro_batch), state_.model.stream_gradient(0));
-}
-
-template <class T>
-void Trainer<T>::forward_backward(index_t micro_batch) {
-  forward_and_loss_backward(micro_batch);
-  for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
-    state_.model.backward_layer({}, layer, state_.model.stream_gradient(0));
-  }
-  state_.model.backward_embedding(state_.inputs, state_.model.stream_gradient(0));
-}
-
-// The last micro-batch: gradients are sent off as backward completes them.
-template <class T>
-void Trainer<T>::forward_backward_and_sum(index_t micro_batch) {
-  const model::ParameterTable& table = state_.model.table();
-  forward_and_loss_backward(micro_batch);
-  state_.model.sum_partial_gradients({table.head_begin, table.size});
-  gradients_.ready(table.head_begin);
-  for (index_t layer = config_.model.num_hidden_layers - 1; layer >= 0; --layer) {
-    state_.model.backward_layer({}, layer, state_.model.stream_gradient(0));
-    state_.model.sum_partial_gradients({table.layer_begin(layer), table.layer_begin(layer + 1)});
-    gradients_.ready(table.layer_begin(layer));
-  }
-  state_.model.backward_embedding(state_.inputs, state_.model.stream_gradient(0));
-  gradients_.finish();
-}
-
-template <class T>
-double Trainer<T>::mean_loss(index_t micro_batches) {
-  const index_t rows = micro_batches * state_.model.batch().tokens();
+double Trainer<T>::mean_loss() {
   Kokkos::deep_copy(device_.exec(), host_losses_, state_.loss_rows);
   device_.fence();
   double sum = 0.0;
-  for (index_t i = 0; i < rows; ++i) sum += host_losses_(i);
-  return comm::sum(grid_.replicas(), sum) / static_cast<double>(rows * grid_.replicas().size());
+  for (index_t i = 0; i < static_cast<index_t>(host_losses_.size()); ++i) sum += host_losses_(i);
+  return comm::sum(grid_.replicas(), sum) / static_cast<double>(tokens_per_step(config_));
 }
 
 template <class T>
@@ -164,16 +128,9 @@ StepResult Trainer<T>::train_step() {
   const Region region(device_.timers(), "step");
   StepResult result;
   kernels::fill<M>(device_, state_.model.parameters().gradient, 0.0);
-  const index_t micro_batches = loaders_.training.micro_batches();
-  for (index_t m = 0; m < micro_batches; ++m) {
-    result.token_hash += load(loaders_.training, counters_.sample_cursor, m);
-    if (m + 1 < micro_batches) {
-      forward_backward(m);
-    } else {
-      forward_backward_and_sum(m);
-    }
-  }
-  result.loss = mean_loss(micro_batches);
+  result.token_hash = load(loaders_.training, counters_.sample_cursor);
+  passes_->train(1.0 / static_cast<double>(tokens_per_step(config_)));
+  result.loss = mean_loss();
   result.token_hash = comm::sum(grid_.replicas(), result.token_hash);
   update(result);
 
@@ -191,13 +148,9 @@ double Trainer<T>::validate() {
   const index_t batches = std::min<index_t>(config_.data.validation_batches, loader.number_of_batches());
   double sum = 0.0;
   for (index_t b = 0; b < batches; ++b) {
-    for (index_t m = 0; m < loader.micro_batches(); ++m) {
-      load(loader, b * config_.data.global_batch_size, m);
-      state_.model.embed({}, state_.inputs);
-      state_.model.forward({});
-      state_.model.loss({}, state_.targets, loss_rows_of(m));
-    }
-    sum += mean_loss(loader.micro_batches());
+    load(loader, b * config_.data.global_batch_size);
+    passes_->evaluate();
+    sum += mean_loss();
   }
   return sum / static_cast<double>(batches);
 }

@@ -15,6 +15,10 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .tp_rank = place.at.tp};
 }
 
+index_t tokens_of_rank(const deck::Config& config, const GridPlace& place) {
+  return config.data.global_batch_size / place.shape.dp * config.data.sequence_length;
+}
+
 }  // namespace
 
 template <class T>
@@ -22,11 +26,9 @@ TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& pla
                                 Device& device, Arena& arena)
     : model(setup_of(config, place), tp, device, arena),
       optimizer(config.optimizer, model::decay_ranges(model.table()), model.table().size, arena),
-      inputs(arena.take<std::int32_t>(MemoryKind::workspace, model.batch().tokens())),
-      targets(arena.take<std::int32_t>(MemoryKind::workspace, model.batch().tokens())),
-      loss_rows(arena.take<double>(
-          MemoryKind::workspace,
-          config.data.global_batch_size / place.shape.dp * config.data.sequence_length)) {}
+      inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
+      targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
+      loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, place))) {}
 
 MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {

@@ -7,9 +7,9 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/batch_loader.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
-#include "nanotron/parallel/data_parallel.hpp"
 #include "nanotron/parallel/replica_check.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
+#include "nanotron/trainer/passes.hpp"
 #include "nanotron/trainer/progress.hpp"
 #include "nanotron/trainer/stop_conditions.hpp"
 
@@ -53,14 +53,10 @@ class Trainer {
   double exposed_communication_seconds() const { return gradients_.exposed_seconds(); }
 
  private:
-  std::uint64_t load(data::BatchLoader& loader, index_t first_sample, index_t micro_batch);
-  Vector<double> loss_rows_of(index_t micro_batch) const;
-  void forward_and_loss_backward(index_t micro_batch);
-  void forward_backward(index_t micro_batch);
-  void forward_backward_and_sum(index_t micro_batch);
+  std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
   void update(StepResult& result);
   void compare_replicas();
-  double mean_loss(index_t micro_batches);
+  double mean_loss();
   bool validation_is_due(std::int64_t step) const;
 
   const deck::Config& config_;
@@ -71,6 +67,7 @@ class Trainer {
   TrainingState<T> state_;
   std::vector<model::FlatRange> owned_;
   parallel::DataParallel<M> gradients_;
+  std::unique_ptr<Passes<T>> passes_;
   parallel::ReplicaCheck replicas_;
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;

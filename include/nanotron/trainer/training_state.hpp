@@ -1,6 +1,6 @@
 #pragma once
 
-// What a rank holds to train: the model with its memory, the optimizer, and one micro-batch of tokens.
+// What a rank holds to train: the model with its memory, the optimizer, and the tokens of a step.
 // Constructed with a planning arena it is the memory plan, with a real one the run.
 
 #include "nanotron/comm/process_grid.hpp"
@@ -23,11 +23,24 @@ struct TrainingState {
   TrainingState(const deck::Config& config, const GridPlace& place, comm::Group& tp, Device& device,
                 Arena& arena);
 
+  index_t micro_batches() const { return static_cast<index_t>(inputs.size()) / model.batch().tokens(); }
+  Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
+  Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
+  Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
+
   model::Transformer<T> model;
   optim::Adamw<M> optimizer;
-  Vector<std::int32_t> inputs;   // of the micro-batch at work; (sequences x length)
+  // Of this rank's tokens of a step, in sample order; (micro-batches x sequences x length).
+  Vector<std::int32_t> inputs;
   Vector<std::int32_t> targets;
-  Vector<double> loss_rows;      // of this rank's tokens of the step, in sample order
+  Vector<double> loss_rows;
+
+ private:
+  template <class U>
+  Vector<U> part(const Vector<U>& of_step, index_t micro_batch) const {
+    const index_t tokens = model.batch().tokens();
+    return Vector<U>(of_step.data() + micro_batch * tokens, tokens);
+  }
 };
 
 /// Target tokens of a global batch.
