@@ -6,6 +6,7 @@
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/mpi_session.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
+#include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron_hpc/command_line.hpp"
 
@@ -25,7 +26,8 @@ int main(int argc, char** argv) {
                              runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck);
     if (line->action == apps::Action::check) {
       const std::string data = trainer::describe_data(config, world.get());
-      if (world.rank() == 0) fmt::print("{}\n{}: the deck is good\n", data, line->deck);
+      const std::string pipeline = trainer::draw_pipeline(config);
+      if (world.rank() == 0) fmt::print("{}{}\n{}: the deck is good\n", pipeline, data, line->deck);
       return static_cast<int>(ExitCode::ok);
     }
     const KokkosSession kokkos(comm::gpu_of_rank(world));

@@ -136,17 +136,17 @@ Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, Redu
 }
 
 template <class T>
-Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream) {
+Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream, int lane) {
   if (n == 0) return {};
   const Clock clock(group, n * sizeof(T));
-  return {group.traffic(), group.messages(), group.messages().start_send(data, n * sizeof(T), to, stream)};
+  return {group.traffic(), group.messages(), group.messages().start_send(data, n * sizeof(T), to, lane, stream)};
 }
 
 template <class T>
-Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, const Stream& stream) {
+Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, const Stream& stream, int lane) {
   if (n == 0) return {};
   const Clock clock(group.traffic());
-  return {group.traffic(), group.messages(), group.messages().start_receive(data, n * sizeof(T), from, stream)};
+  return {group.traffic(), group.messages(), group.messages().start_receive(data, n * sizeof(T), from, lane, stream)};
 }
 
 template <class T>
@@ -199,8 +199,8 @@ std::int64_t min(Group& group, std::int64_t value) {
   template Request start_all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);           \
   template Request start_all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);           \
   template Request start_reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);   \
-  template Request start_send<T>(Group&, const T*, std::size_t, Neighbour, const Stream&);          \
-  template Request start_receive<T>(Group&, T*, std::size_t, Neighbour, const Stream&);             \
+  template Request start_send<T>(Group&, const T*, std::size_t, Neighbour, const Stream&, int);     \
+  template Request start_receive<T>(Group&, T*, std::size_t, Neighbour, const Stream&, int);        \
   template void all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                    \
   template void reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);            \
   template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);

@@ -15,24 +15,26 @@ constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // an MPI count is an
 // Among two ranks next and previous are the same rank: the tag tells which way a message goes round the ring.
 enum Way { up, down };
 
+int tag_of(int lane, Way way) { return 2 * lane + way; }
+
 class MpiMessages final : public Messages {
  public:
   explicit MpiMessages(const Communicator& communicator)
       : comm_(communicator.get()), rank_(communicator.rank()), size_(communicator.size()) {}
 
-  std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, const Stream&) override {
+  std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream&) override {
     const auto* const from = static_cast<const std::byte*>(data);
     return in_pieces(bytes, [&](std::size_t at, int count, MPI_Request& request) {
-      NANOTRON_CHECK_MPI(MPI_Isend(from + at, count, MPI_BYTE, rank_of(to), to == Neighbour::next ? up : down, comm_,
-                                   &request));
+      NANOTRON_CHECK_MPI(MPI_Isend(from + at, count, MPI_BYTE, rank_of(to),
+                                   tag_of(lane, to == Neighbour::next ? up : down), comm_, &request));
     });
   }
 
-  std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, const Stream&) override {
+  std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, int lane, const Stream&) override {
     auto* const to = static_cast<std::byte*>(data);
     return in_pieces(bytes, [&](std::size_t at, int count, MPI_Request& request) {
-      NANOTRON_CHECK_MPI(MPI_Irecv(to + at, count, MPI_BYTE, rank_of(from), from == Neighbour::previous ? up : down,
-                                   comm_, &request));
+      NANOTRON_CHECK_MPI(MPI_Irecv(to + at, count, MPI_BYTE, rank_of(from),
+                                   tag_of(lane, from == Neighbour::previous ? up : down), comm_, &request));
     });
   }
 

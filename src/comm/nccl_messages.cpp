@@ -7,6 +7,7 @@
 #include <nccl.h>
 
 #include <exception>
+#include <map>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/messages.hpp"
@@ -54,33 +55,40 @@ class Way {
   cudaStream_t stream_ = nullptr;
 };
 
-class NcclMessages final : public Messages {
- public:
+// The four ways of this rank in one lane.
+struct Lane {
+  std::unique_ptr<Way> to_next, from_next, to_previous, from_previous;
+
   // Link p joins p and p + 1. All ranks pass the links in one order, so that nobody waits in a circle.
-  explicit NcclMessages(const Communicator& communicator) {
+  explicit Lane(const Communicator& communicator) {
     const int size = communicator.size(), rank = communicator.rank();
     for (int link = 0; link < size; ++link) {
       const int low = link, high = (link + 1) % size;
       if (rank == low) {
-        to_next_ = std::make_unique<Way>(communicator, high, sender, 2 * link);
-        from_next_ = std::make_unique<Way>(communicator, high, receiver, 2 * link + 1);
+        to_next = std::make_unique<Way>(communicator, high, sender, 2 * link);
+        from_next = std::make_unique<Way>(communicator, high, receiver, 2 * link + 1);
       }
       if (rank == high) {
-        from_previous_ = std::make_unique<Way>(communicator, low, receiver, 2 * link);
-        to_previous_ = std::make_unique<Way>(communicator, low, sender, 2 * link + 1);
+        from_previous = std::make_unique<Way>(communicator, low, receiver, 2 * link);
+        to_previous = std::make_unique<Way>(communicator, low, sender, 2 * link + 1);
       }
     }
   }
+};
 
-  std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, const Stream& stream) override {
-    const Way& way = *(to == Neighbour::next ? to_next_ : to_previous_);
+class NcclMessages final : public Messages {
+ public:
+  explicit NcclMessages(const Communicator& communicator) : communicator_(&communicator) {}
+
+  std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream& stream) override {
+    const Way& way = *(to == Neighbour::next ? connected(lane).to_next : connected(lane).to_previous);
     return order_.behind(stream, way.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclSend(data, bytes, ncclInt8, receiver, way.comm(), way.stream()));
     });
   }
 
-  std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, const Stream& stream) override {
-    const Way& way = *(from == Neighbour::next ? from_next_ : from_previous_);
+  std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, int lane, const Stream& stream) override {
+    const Way& way = *(from == Neighbour::next ? connected(lane).from_next : connected(lane).from_previous);
     return order_.behind(stream, way.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclRecv(data, bytes, ncclInt8, sender, way.comm(), way.stream()));
     });
@@ -90,7 +98,14 @@ class NcclMessages final : public Messages {
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 
  private:
-  std::unique_ptr<Way> to_next_, from_next_, to_previous_, from_previous_;
+  const Lane& connected(int lane) {
+    std::unique_ptr<Lane>& made = lanes_[lane];
+    if (!made) made = std::make_unique<Lane>(*communicator_);
+    return *made;
+  }
+
+  const Communicator* communicator_;
+  std::map<int, std::unique_ptr<Lane>> lanes_;
   StreamOrder order_;
 };
 

@@ -20,22 +20,22 @@ class StagedMessages final : public Messages {
     for (const Buffer& buffer : buffers_) cudaFreeHost(buffer.memory);
   }
 
-  std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, const Stream& stream) override {
+  std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream& stream) override {
     const std::size_t ticket = take(bytes);
     Buffer& buffer = buffers_[ticket];
     buffer.device = nullptr;
     copy(buffer.memory, data, bytes, stream);
-    buffer.running = host_->start_send(buffer.memory, bytes, to, {});
+    buffer.running = host_->start_send(buffer.memory, bytes, to, lane, {});
     return ticket;
   }
 
-  std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, const Stream& stream) override {
+  std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, int lane, const Stream& stream) override {
     const std::size_t ticket = take(bytes);
     Buffer& buffer = buffers_[ticket];
     buffer.device = data;
     buffer.used = bytes;
     buffer.stream = stream;
-    buffer.running = host_->start_receive(buffer.memory, bytes, from, {});
+    buffer.running = host_->start_receive(buffer.memory, bytes, from, lane, {});
     return ticket;
   }
 

@@ -199,6 +199,13 @@ Config read_deck_text(const std::string& text, const std::string& file_name,
   return config;
 }
 
+std::int64_t pipeline_chunks(const ParallelConfig& p) {
+  if (p.pp == 1) return 1;
+  return p.pp_schedule == PpSchedule::interleaved_1f1b ? p.pp_chunks : p.pp_schedule == PpSchedule::zero_bubble ? 2 : 1;
+}
+
+std::int64_t pipeline_stages(const ParallelConfig& p) { return product(p.pp, pipeline_chunks(p)); }
+
 std::int64_t grid_size(const ParallelConfig& p) {
   return product(product(p.dp, p.tp), product(p.pp, p.cp));
 }

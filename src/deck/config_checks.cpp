@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/layer_counts.hpp"
 
 namespace nanotron::deck::detail {
 namespace {
@@ -24,7 +25,6 @@ void check_missing_features(const Config& c, Findings& f) {
     f.error({key}, std::string(what) + " parallelism does not exist in this version",
             std::string(name) + " = 1", "dp and tp can be used");
   };
-  only_one("pp", c.parallel.pp, "pipeline");
   only_one("cp", c.parallel.cp, "context");
   only_one("ep", c.parallel.ep, "expert");
   if (c.parallel.zero_stage > 0 && f.trusted({"parallel.zero_stage"})) {
@@ -78,6 +78,48 @@ void check_model(const Config& c, Findings& f) {
   }
 }
 
+void check_stage_layers(const Config& c, Findings& f) {
+  const std::vector<std::string> keys{"parallel.pp_layers"};
+  const std::int64_t stages = pipeline_stages(c.parallel), layers = c.model.num_hidden_layers;
+  if (c.parallel.pp_layers.empty() || !f.trusted({keys[0], "parallel.pp", "model.num_hidden_layers"})) return;
+  const std::string expected = text(stages) + (stages == 1 ? " number" : " numbers") + " whose sum is " + text(layers);
+  const auto counts = layer_counts(c.parallel.pp_layers);
+  if (!counts) {
+    f.error(keys, deck::quoted(c.parallel.pp_layers) + " are no numbers of layers, at least 1 a stage", expected);
+    return;
+  }
+  std::int64_t sum = 0;
+  for (const std::int64_t count : *counts) sum += std::min(count, std::int64_t{1} << 40);
+  if (static_cast<std::int64_t>(counts->size()) != stages || sum != layers) {
+    f.error(keys, "pp_layers has " + text(static_cast<std::int64_t>(counts->size())) + " stages with " + text(sum) +
+                      " layers; the pipeline has " + text(stages) + (stages == 1 ? " stage" : " stages") + " and the model " +
+                      text(layers) + " layers",
+            expected, "or leave it empty: the cut is then found by pp_cut");
+  }
+}
+
+void check_pipeline(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  if (p.pp == 0) return;  // resolve() comes back
+  check_stage_layers(c, f);
+  const std::int64_t chunks = pipeline_chunks(p), layers = c.model.num_hidden_layers;
+  if (p.pp > 1 && pipeline_stages(p) > layers &&
+      f.trusted({"parallel.pp", "parallel.pp_chunks", "parallel.pp_schedule", "model.num_hidden_layers"})) {
+    f.error({"parallel.pp", "model.num_hidden_layers"},
+            "pp = " + text(p.pp) + (chunks > 1 ? " with " + text(chunks) + " chunks a rank" : "") + " needs " +
+                text(pipeline_stages(p)) + " layers, one a stage; the model has " + text(layers),
+            "pp <= " + text(std::max<std::int64_t>(1, layers / chunks)),
+            chunks > 1 ? "or pp_schedule = '1f1b', which needs one layer a rank" : "");
+  }
+  if (p.pp > 1 && p.pp_schedule == PpSchedule::zero_bubble && p.recompute != Recompute::none &&
+      f.trusted({"parallel.recompute", "parallel.pp_schedule"})) {
+    f.error({"parallel.recompute", "parallel.pp_schedule"},
+            "pp_schedule = 'zero_bubble' takes the weight gradients later than the others, from activations that "
+            "recomputation does not keep",
+            "recompute = 'none'", "or pp_schedule = '1f1b'");
+  }
+}
+
 void check_parallel(const Config& c, Findings& f) {
   const ParallelConfig& p = c.parallel;
   const std::pair<const char*, std::int64_t> degrees[] = {
@@ -108,6 +150,8 @@ void check_parallel(const Config& c, Findings& f) {
   };
   too_narrow("model.intermediate_size", c.model.intermediate_size);
   too_narrow("model.vocab_size", c.model.vocab_size);
+
+  check_pipeline(c, f);
 
   std::string order = "-" + p.order + "-";
   bool complete = p.order.size() == 11;

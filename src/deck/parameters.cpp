@@ -17,6 +17,18 @@ const Spellings<TpMode>& spellings(TpMode) {
                                       {"reduce_scatter", TpMode::reduce_scatter}};
   return s;
 }
+const Spellings<PpSchedule>& spellings(PpSchedule) {
+  static const Spellings<PpSchedule> s = {{"gpipe", PpSchedule::gpipe},
+                                          {"1f1b", PpSchedule::one_f_one_b},
+                                          {"interleaved_1f1b", PpSchedule::interleaved_1f1b},
+                                          {"zero_bubble", PpSchedule::zero_bubble}};
+  return s;
+}
+const Spellings<PpCut>& spellings(PpCut) {
+  static const Spellings<PpCut> s = {
+      {"flops", PpCut::flops}, {"parameters", PpCut::parameters}, {"time", PpCut::time}};
+  return s;
+}
 const Spellings<Backend>& spellings(Backend) {
   static const Spellings<Backend> s = {
       {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}};
@@ -163,11 +175,15 @@ std::vector<Parameter> parallel_rows() {
   return {
     KEY(parallel, dp).at_least(0).at_most(1e6).in("ranks").says("Data-parallel degree; 0: what the number of ranks leaves."),
     KEY(parallel, tp).at_least(0).at_most(1e6).in("ranks").says("Tensor-parallel degree, at most num_attention_heads, intermediate_size and vocab_size; 0: what the number of ranks leaves."),
-    KEY(parallel, pp).at_least(0).at_most(1e6).in("ranks").says("Pipeline-parallel degree; only 1 in this version."),
+    KEY(parallel, pp).at_least(0).at_most(1e6).in("ranks").says("Pipeline-parallel degree: the layers are cut into stages; 0: what the number of ranks leaves."),
     KEY(parallel, cp).at_least(0).at_most(1e6).in("ranks").says("Context-parallel degree; only 1 in this version."),
     KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a part of dp; only 1 in this version."),
     KEY(parallel, order).says("Order of the grid's axes over the ranks, the innermost (on one node) first: tp, cp, pp and dp joined by '-'."),
     KEY(parallel, tp_mode).says("What lies on each tensor-parallel rank between the blocks: all tokens, sums being all-reduced; or its part of them, sums being reduce-scattered (sequence parallel), which takes less memory."),
+    KEY(parallel, pp_schedule).says("Order of a pipeline's forwards and backwards: all forwards first; one forward, one backward; the same with several chunks of layers a rank; or backward in two parts on two chunks a rank, with the fewest bubbles. --check draws it."),
+    KEY(parallel, pp_chunks).at_least(2).at_most(1e4).says("Chunks of layers on each rank of a pipeline with pp_schedule = 'interleaved_1f1b'."),
+    KEY(parallel, pp_cut).says("What the cut of the layers into stages balances, embedding and head included: modelled operations, parameters, or the time of each block measured at the start."),
+    KEY(parallel, pp_layers).says("Layers of each stage in the order in which a micro-batch passes them, such as '7 8 8 7': pp numbers, times the chunks a rank; empty: by pp_cut."),
     KEY(parallel, zero_stage).at_least(0).at_most(3).says("What is sharded over dp: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters; only 0 in this version."),
     KEY(parallel, backend).says("Library of the collectives; 'auto': NCCL on GPUs of their own, MPI otherwise."),
     KEY(parallel, bucket_mb).above(0).at_most(1e6).in("MiB").says("Size of a bucket of gradients in the data-parallel all-reduce."),

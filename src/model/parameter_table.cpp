@@ -33,6 +33,8 @@ class Builder {
   Builder(const deck::ModelConfig& model, ParameterTable& table, int tp_rank)
       : model_(model), table_(table), tp_rank_(tp_rank) {}
 
+  // What follows is held here, or belongs to another stage and takes no memory.
+  void hold(bool is_held) { is_held_ = is_held; }
   void align() { cursor_ = (cursor_ + alignment - 1) / alignment * alignment; }
   index_t cursor() const { return cursor_; }
 
@@ -48,7 +50,7 @@ class Builder {
   void bias(const std::string& name, index_t n, const Held& held) {
     ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .cut = Cut::rows};
     spec.initial = Initial::zeros;
-    hold(spec, held);
+    shard(spec, held);
   }
 
   void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held,
@@ -56,7 +58,7 @@ class Builder {
     ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .cut = cut};
     spec.deviation = deviation;
     spec.decays = true;
-    hold(spec, held);
+    shard(spec, held);
   }
 
   void stack_layers(std::size_t first_spec, index_t begin, const std::vector<index_t>& layer_numbers) {
@@ -73,7 +75,7 @@ class Builder {
   }
 
  private:
-  void hold(ParameterSpec& spec, const Held& held) {
+  void shard(ParameterSpec& spec, const Held& held) {
     spec.local = held.local;
     spec.owned = held.owned;
     spec.gradient_is_partial = held.shared;
@@ -82,7 +84,11 @@ class Builder {
 
   void add(ParameterSpec& spec) {
     spec.offset = cursor_;
-    cursor_ += spec.local_size();
+    if (is_held_) {
+      cursor_ += spec.local_size();
+    } else {
+      spec.layer_numbers.clear();
+    }
     table_.specs.push_back(std::move(spec));
   }
 
@@ -90,6 +96,7 @@ class Builder {
   ParameterTable& table_;
   int tp_rank_;
   index_t cursor_ = 0;
+  bool is_held_ = true;
 };
 
 // Sharing is a property of the group, not of one rank: every rank must know whether any head is held twice.
@@ -144,9 +151,11 @@ void add_mlp(Builder& build, const deck::ModelConfig& m, const ParameterTable& t
 
 std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
   std::vector<index_t> layers;
-  for (const Range& chunk : chunks.empty() ? std::vector<Range>{{0, all}} : chunks) {
+  const auto add = [&](const Range& chunk) {
     for (index_t l = chunk.begin; l < chunk.end; ++l) layers.push_back(l);
-  }
+  };
+  if (chunks.empty()) add({0, all});
+  for (const Range& chunk : chunks) add(chunk);
   return layers;
 }
 
@@ -168,12 +177,11 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
   const bool stream_is_split = mode == deck::TpMode::reduce_scatter && tp_size > 1;
 
   Builder build(m, table, tp_rank);
-  if (is_first || (is_last && m.tie_word_embeddings)) {
-    build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, embedding,
-                 m.initializer_range);
-    build.align();
-  }
+  build.hold(is_first || (is_last && m.tie_word_embeddings));
+  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, embedding, m.initializer_range);
+  build.align();
 
+  build.hold(true);
   const std::size_t first_layer_spec = table.specs.size();
   const index_t layers_begin = build.cursor();
   build.norm("model/layers/input_layernorm/weight", m.hidden_size, stream_is_split);
@@ -185,11 +193,10 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
   build.stack_layers(first_layer_spec, layers_begin, layers);
 
   table.head_begin = build.cursor();
-  if (is_last) {
-    build.norm("model/norm/weight", m.hidden_size, stream_is_split);
-    build.align();
-  }
-  if (is_last && !m.tie_word_embeddings) {
+  build.hold(is_last);
+  build.norm("model/norm/weight", m.hidden_size, stream_is_split);
+  build.align();
+  if (!m.tie_word_embeddings) {
     build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, m.initializer_range);
     build.align();
   }

@@ -7,6 +7,7 @@ namespace {
 
 // Along the cut dimension: [begin, begin + count) of the logical tensor.
 Range range_of(const nn::ParameterSpec& spec, Part part) {
+  if (spec.local_layers() == 0) return {0, 0};
   return part == Part::held ? spec.local : part == Part::owned ? spec.owned : Range{0, 0};
 }
 
@@ -20,8 +21,8 @@ io::StateTensor state_tensor(const nn::ParameterSpec& spec, M* data, Part part) 
   t.data = data + spec.offset + (by_columns ? skip : skip * spec.columns);
   if (spec.is_stacked) {
     t.global_shape.push_back(spec.layers);
-    t.offset.push_back(0);
-    t.extent.push_back(spec.layers);
+    t.offset.push_back(spec.layer_numbers.empty() ? 0 : spec.layer_numbers.front());
+    t.extent.push_back(spec.local_layers());
     t.stride.push_back(spec.layer_stride);
   }
   t.global_shape.push_back(spec.rows);

@@ -61,12 +61,13 @@ class WholeModel final : public Passes<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<Passes<T>> make_passes(TrainingState<T>& state, parallel::DataParallel<master_t<T>>& gradients) {
-  return std::make_unique<WholeModel<T>>(state, gradients);
+std::unique_ptr<Passes<T>> make_passes(const PassContext<T>& context) {
+  if (context.grid.pp().size() > 1) return make_pipeline_passes(context);
+  return std::make_unique<WholeModel<T>>(context.state, context.gradients);
 }
 
-template std::unique_ptr<Passes<double>> make_passes(TrainingState<double>&, parallel::DataParallel<double>&);
-template std::unique_ptr<Passes<float>> make_passes(TrainingState<float>&, parallel::DataParallel<float>&);
-template std::unique_ptr<Passes<bf16>> make_passes(TrainingState<bf16>&, parallel::DataParallel<float>&);
+template std::unique_ptr<Passes<double>> make_passes(const PassContext<double>&);
+template std::unique_ptr<Passes<float>> make_passes(const PassContext<float>&);
+template std::unique_ptr<Passes<bf16>> make_passes(const PassContext<bf16>&);
 
 }  // namespace nanotron::trainer

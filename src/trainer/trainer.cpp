@@ -34,7 +34,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       owned_(model::owned_ranges(state_.model.table())),
       gradients_(grid.replicas(), device, state_.model.parameters().gradient,
                  {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),
-      passes_(make_passes(state_, gradients_)),
+      passes_(make_passes<T>({config, grid, device, state_, gradients_})),
       replicas_(grid.replicas(), grid.world(), config.run.check_replicas_every),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, grid, state_, log),
@@ -90,7 +90,7 @@ double Trainer<T>::mean_loss() {
   device_.fence();
   double sum = 0.0;
   for (index_t i = 0; i < static_cast<index_t>(host_losses_.size()); ++i) sum += host_losses_(i);
-  return comm::sum(grid_.replicas(), sum) / static_cast<double>(tokens_per_step(config_));
+  return comm::sum(grid_.pp(), comm::sum(grid_.replicas(), sum)) / static_cast<double>(tokens_per_step(config_));
 }
 
 template <class T>

@@ -1,15 +1,27 @@
 #include "nanotron/trainer/training_state.hpp"
 
+#include "nanotron/parallel/pipeline.hpp"
+#include "nanotron/parallel/pipeline_partition.hpp"
+
 namespace nanotron::trainer {
 namespace {
 
 model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place) {
+  std::vector<model::Chunk> chunks;
+  index_t stream_gradients = 1;
+  if (config.parallel.pp > 1) {
+    const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
+    chunks = parallel::chunks_of_rank(parallel::stage_layers(config), schedule, place.at.pp);
+    stream_gradients = parallel::gradient_buffers(schedule, place.at.pp);
+  }
   return {.model = config.model,
           .recompute = config.parallel.recompute,
           .purpose = model::Purpose::training,
           .sequences = config.data.micro_batch_size,
           .length = config.data.sequence_length,
           .key_length = config.data.sequence_length,
+          .chunks = std::move(chunks),
+          .stream_gradients = stream_gradients,
           .tp_mode = config.parallel.tp_mode,
           .tp_size = place.shape.tp,
           .tp_rank = place.at.tp};

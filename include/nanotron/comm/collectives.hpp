@@ -33,12 +33,14 @@ template <class T>
                              const Stream& stream = {});
 
 /// n elements to or from the rank before or behind this one, round the ring of the group; both sides give the same
-/// n. Messages between the same two ranks arrive in the order of their sends; apart from that, requests of messages
-/// are waited for in any order. The first message of a group is collective over it.
+/// n. Messages of one lane (0, 1, ...) between the same two ranks arrive in the order of their sends; apart from that,
+/// requests of messages are waited for in any order. The first message of a lane is collective over the group.
 template <class T>
-[[nodiscard]] Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream = {});
+[[nodiscard]] Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream = {},
+                                 int lane = 0);
 template <class T>
-[[nodiscard]] Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, const Stream& stream = {});
+[[nodiscard]] Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, const Stream& stream = {},
+                                    int lane = 0);
 
 /// A running operation of a Group; the group must outlive it. Move-only; the destructor waits, except
 /// while an exception passes. All ranks wait for their collectives in the order in which they were started.
@@ -64,9 +66,9 @@ class Request {
   template <class T>
   friend Request start_reduce_scatter(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);
   template <class T>
-  friend Request start_send(Group&, const T*, std::size_t, Neighbour, const Stream&);
+  friend Request start_send(Group&, const T*, std::size_t, Neighbour, const Stream&, int);
   template <class T>
-  friend Request start_receive(Group&, T*, std::size_t, Neighbour, const Stream&);
+  friend Request start_receive(Group&, T*, std::size_t, Neighbour, const Stream&, int);
   Request(Traffic& traffic, Operations& operations, std::uint64_t ticket)
       : traffic_(&traffic), operations_(&operations), ticket_(ticket) {}
 

@@ -23,13 +23,15 @@ class Operations {
   virtual void wait(std::uint64_t ticket) = 0;
 };
 
-/// Messages from one rank to a neighbour arrive in the order in which they were sent and are independent of all
-/// others: a send that nobody receives yet holds up nothing else. The first call on each rank connects it with
-/// its neighbours, and waits for theirs.
+/// Messages of one lane from one rank to a neighbour arrive in the order in which they were sent and are independent of
+/// all others: a send that nobody receives yet holds up nothing else. The first call of a lane on each rank may connect
+/// it with its neighbours, and then waits for theirs.
 class Messages : public Operations {
  public:
-  virtual std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, const Stream& stream) = 0;
-  virtual std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, const Stream& stream) = 0;
+  virtual std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane,
+                                   const Stream& stream) = 0;
+  virtual std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, int lane,
+                                      const Stream& stream) = 0;
 };
 
 /// Host memory. The communicator must outlive the messages.

@@ -12,6 +12,8 @@
 namespace nanotron::deck {
 
 enum class TpMode { all_reduce, reduce_scatter };
+enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
+enum class PpCut { flops, parameters, time };
 enum class Backend { automatic, mpi, nccl };
 enum class Recompute { none, selective, full };
 enum class OptimizerName { adamw };
@@ -57,6 +59,10 @@ struct ParallelConfig {
   std::int64_t ep = 1;
   std::string order = "tp-cp-pp-dp";
   TpMode tp_mode = TpMode::all_reduce;
+  PpSchedule pp_schedule = PpSchedule::one_f_one_b;
+  std::int64_t pp_chunks = 2;  // of interleaved_1f1b
+  PpCut pp_cut = PpCut::flops;
+  std::string pp_layers;  // of each stage, separated by blanks or commas; empty: by pp_cut
   std::int64_t zero_stage = 0;
   Backend backend = Backend::automatic;
   double bucket_mb = 25.0;
@@ -152,6 +158,10 @@ void resolve(Config& config, std::int64_t world_size);
 /// The whole configuration as a deck (deck.nml): every key, non-defaults marked by a comment, reals
 /// with the digits that give the same bits back. gfortran and read_deck read the same from it.
 std::string canonical_deck(const Config& config);
+
+/// Chunks of layers that a rank of a pipeline has under pp_schedule, and the stages of all ranks; 1 and 1 without one.
+std::int64_t pipeline_chunks(const ParallelConfig& parallel);
+std::int64_t pipeline_stages(const ParallelConfig& parallel);
 
 /// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp). 0 if one is still 0.
 std::int64_t grid_size(const ParallelConfig& parallel);

@@ -15,4 +15,15 @@ namespace nanotron::model {
 
 double training_flops_per_token(const deck::ModelConfig& model, std::int64_t sequence_length);
 
+/// What the parts of a model cost, in one unit: what a pipeline's cut balances.
+struct BlockCosts {
+  double embedding = 0.0;
+  double layer = 0.0;
+  double head = 0.0;
+};
+/// Operations of one token's training step.
+BlockCosts block_flops(const deck::ModelConfig& model, std::int64_t sequence_length);
+/// Elements; a tied head counts as what it takes on a stage of its own.
+BlockCosts block_parameters(const deck::ModelConfig& model);
+
 }  // namespace nanotron::model

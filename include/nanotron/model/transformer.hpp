@@ -25,7 +25,7 @@ struct TransformerSetup {
   index_t sequences = 0;   // of a micro-batch
   index_t length = 0;      // tokens of a sequence
   index_t key_length = 0;  // most keys a query meets: length, or a cache's capacity
-  std::vector<Chunk> chunks;     // ascending and apart; empty: one, all layers
+  std::vector<Chunk> chunks{};   // ascending and apart; empty: one, all layers
   index_t stream_gradients = 1;  // buffers for gradients of the residual stream
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the

@@ -37,7 +37,7 @@ struct ParameterSpec {
   double deviation = 0.0;  // of Initial::normal
   bool decays = false;     // weight decay applies
 
-  std::vector<index_t> layer_numbers{0};  // of the layers held here, as they lie in the flat buffers
+  std::vector<index_t> layer_numbers{0};  // of the layers held here, as they lie in the flat buffers; empty: none
   index_t offset = 0;                     // of the first of them, in elements
   index_t layer_stride = 0;               // from one to the next
 

@@ -25,8 +25,21 @@ class Passes {
   virtual void evaluate() = 0;
 };
 
-/// All references must outlive it.
+/// What passes work with. All must outlive them.
 template <class T>
-std::unique_ptr<Passes<T>> make_passes(TrainingState<T>& state, parallel::DataParallel<master_t<T>>& gradients);
+struct PassContext {
+  const deck::Config& config;  // resolved
+  comm::ProcessGrid& grid;
+  Device& device;
+  TrainingState<T>& state;
+  parallel::DataParallel<master_t<T>>& gradients;
+};
+
+template <class T>
+std::unique_ptr<Passes<T>> make_passes(const PassContext<T>& context);
+
+/// For pp > 1. Collective over the pipeline.
+template <class T>
+std::unique_ptr<Passes<T>> make_pipeline_passes(const PassContext<T>& context);
 
 }  // namespace nanotron::trainer

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "nanotron_bench/bench.hpp"
+
+namespace nanotron::apps::bench {
+
+/// Bubbles of each schedule over the ranks of the run, by count and measured with messages of the deck's size and
+/// delays in the place of computation.
+void measure_pipelines(const Bench& bench, const std::vector<ScalarType>& types);
+
+}  // namespace nanotron::apps::bench

@@ -1,0 +1,98 @@
+#include "block_times.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/model/transformer.hpp"
+#include "nanotron/parallel/pipeline_partition.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+constexpr int repeats = 5;
+
+// One layer between embedding and head, and a micro-batch to send through.
+template <class T>
+class OneLayer {
+ public:
+  OneLayer(const deck::Config& config, comm::ProcessGrid& grid) : device_(timers_), world_(grid.world()) {
+    setup_ = {.model = config.model,
+              .recompute = config.parallel.recompute,
+              .sequences = config.data.micro_batch_size,
+              .length = config.data.sequence_length,
+              .key_length = config.data.sequence_length,
+              .tp_mode = config.parallel.tp_mode,
+              .tp_size = grid.tp().size(),
+              .tp_rank = grid.tp_rank()};
+    setup_.model.num_hidden_layers = 1;
+    Arena planning = Arena::planning();
+    static_cast<void>(Memory(setup_, grid.tp(), device_, planning));
+    arena_.emplace(planning.plan());
+    memory_.emplace(setup_, grid.tp(), device_, *arena_);
+    model::initialise<master_t<T>>(memory_->model.table(), 1, memory_->model.parameters().master);
+    memory_->model.refresh_compute_weights();
+  }
+
+  model::BlockCosts seconds() {
+    model::Transformer<T>& model = memory_->model;
+    const Matrix<T> dx = model.stream_gradient(0);
+    const Vector<const std::int32_t> tokens = memory_->tokens;
+    const double embed = least([&] { model.embed({}, tokens); });
+    const double forward = least([&] { model.forward({}); });
+    const double head = least([&] { model.loss_backward({}, tokens, 1e-3, memory_->losses, dx); });
+    const double backward = least([&] { model.backward_layer({}, 0, dx); });
+    const double embed_backward = least([&] { model.backward_embedding(tokens, dx); });
+    return {.embedding = embed + embed_backward, .layer = forward + backward, .head = head};
+  }
+
+ private:
+  struct Memory {
+    model::Transformer<T> model;
+    Vector<std::int32_t> tokens;
+    Vector<double> losses;
+    Memory(const model::TransformerSetup& setup, comm::Group& tp, Device& device, Arena& arena)
+        : model(setup, tp, device, arena),
+          tokens(arena.take<std::int32_t>(MemoryKind::workspace, model.batch().tokens())),
+          losses(arena.take<double>(MemoryKind::workspace, model.batch().tokens())) {}
+  };
+
+  // Of the slowest rank, the quickest time.
+  template <class F>
+  double least(F&& work) {
+    double seconds = 1e300;
+    for (int i = 0; i < repeats; ++i) {
+      comm::barrier(world_);
+      device_.fence();
+      const double begin = wall_seconds();
+      work();
+      device_.fence();
+      seconds = std::min(seconds, wall_seconds() - begin);
+    }
+    return comm::max(world_, seconds);
+  }
+
+  Timers timers_;
+  Device device_;
+  comm::Group& world_;
+  model::TransformerSetup setup_;
+  std::optional<Arena> arena_;
+  std::optional<Memory> memory_;
+};
+
+}  // namespace
+
+void settle_pipeline_cut(deck::Config& config, comm::ProcessGrid& grid) {
+  if (config.parallel.pp == 1 || !config.parallel.pp_layers.empty() || config.parallel.pp_cut != deck::PpCut::time) return;
+  const model::BlockCosts seconds = with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
+    return OneLayer<T>(config, grid).seconds();
+  });
+  const auto stages = static_cast<int>(deck::pipeline_stages(config.parallel));
+  std::string& counts = config.parallel.pp_layers;
+  for (const Range& stage : parallel::cut_layers(seconds, config.model.num_hidden_layers, stages)) {
+    counts += fmt::format("{}{}", counts.empty() ? "" : " ", stage.size());
+  }
+}
+
+}  // namespace nanotron::trainer

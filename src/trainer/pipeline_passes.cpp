@@ -1,0 +1,172 @@
+// The micro-batches of a step by the schedule of a pipeline.
+
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/parallel/pipeline.hpp"
+#include "nanotron/parallel/pipeline_partition.hpp"
+#include "nanotron/trainer/passes.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+using parallel::Action;
+using parallel::Work;
+
+// Which gradients are final: backward ends layer by layer, chunks in any order, but they are summed over the
+// replicas from the end of the flat buffer to its beginning.
+template <class T>
+class FinalGradients {
+ public:
+  FinalGradients(model::Transformer<T>& model, parallel::DataParallel<master_t<T>>& gradients)
+      : model_(model),
+        gradients_(gradients),
+        is_final_(static_cast<std::size_t>(model.table()["model/layers/input_layernorm/weight"].local_layers())) {}
+
+  void begin() {
+    is_final_.assign(is_final_.size(), 0);
+    left_ = static_cast<index_t>(is_final_.size());
+    end_ = model_.table().size;
+  }
+
+  /// A layer, by its number here. The head is final before the last of them.
+  void complete(index_t layer) {
+    is_final_[static_cast<std::size_t>(layer)] = 1;
+    while (left_ > 0 && is_final_[static_cast<std::size_t>(left_ - 1)]) {
+      const index_t begin = model_.table().layer_begin(--left_);
+      model_.sum_partial_gradients({begin, end_});
+      gradients_.ready(begin);
+      end_ = begin;
+    }
+  }
+
+ private:
+  model::Transformer<T>& model_;
+  parallel::DataParallel<master_t<T>>& gradients_;
+  std::vector<char> is_final_;  // by layer
+  index_t left_ = 0;            // layers in front of those that are summed
+  index_t end_ = 0;
+};
+
+// The chunks of layers of this rank.
+template <class T>
+class RankStages final : public parallel::PipelineStages<T> {
+ public:
+  explicit RankStages(const PassContext<T>& context)
+      : state_(context.state), model_(context.state.model), final_(model_, context.gradients) {}
+
+  void begin_training(double scale) {
+    scale_ = scale;
+    is_training_ = true;
+    final_.begin();
+  }
+  void begin_evaluation() { is_training_ = false; }
+
+  Matrix<T> input(index_t chunk, index_t slot) override { return model_.input({chunk, slot}); }
+  Matrix<T> output(index_t chunk, index_t slot) override { return model_.output({chunk, slot}); }
+  Matrix<T> gradient_buffer(index_t i) override { return model_.stream_gradient(i); }
+
+  void forward(const Action& a, index_t slot) override {
+    const model::Slot at{a.chunk, slot};
+    if (model_.has_embedding(a.chunk)) model_.embed(at, state_.inputs_of(a.micro_batch));
+    model_.forward(at);
+    if (!is_training_ && model_.has_head(a.chunk)) {
+      model_.loss(at, state_.targets_of(a.micro_batch), state_.loss_rows_of(a.micro_batch));
+    }
+  }
+
+  void backward(const Action& a, index_t slot, Matrix<T> dx) override {
+    const model::Slot at{a.chunk, slot};
+    if (model_.has_head(a.chunk)) {
+      model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
+    }
+    for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
+      if (a.work == Work::backward_input) {
+        model_.backward_layer_input(at, l, dx);
+      } else {
+        model_.backward_layer(at, l, dx);
+        complete(a, l);
+      }
+    }
+    if (model_.has_embedding(a.chunk)) model_.backward_embedding(state_.inputs_of(a.micro_batch), dx);
+  }
+
+  void backward_weight(const Action& a, index_t slot) override {
+    for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
+      model_.backward_layer_weight({a.chunk, slot}, l);
+      complete(a, l);
+    }
+  }
+
+ private:
+  // Chunks meet the micro-batches in order.
+  void complete(const Action& a, index_t layer) {
+    if (a.micro_batch + 1 == state_.micro_batches()) final_.complete(model_.first_layer(a.chunk) + layer);
+  }
+
+  TrainingState<T>& state_;
+  model::Transformer<T>& model_;
+  FinalGradients<T> final_;
+  double scale_ = 0.0;
+  bool is_training_ = true;
+};
+
+template <class T>
+class PipelinePasses final : public Passes<T> {
+ public:
+  explicit PipelinePasses(const PassContext<T>& context)
+      : model_(context.state.model),
+        device_(context.device),
+        gradients_(context.gradients),
+        embedding_(make_embedding_group(context)),
+        stages_(context),
+        pipeline_(std::make_unique<parallel::Pipeline<T>>(parallel::schedule_of(context.config), context.grid.pp(),
+                                                          stages_, context.device)) {}
+
+  void train(double scale) override {
+    stages_.begin_training(scale);
+    pipeline_->run();
+    gradients_.finish();
+    sum_tied_embedding();
+  }
+
+  void evaluate() override {
+    stages_.begin_evaluation();
+    pipeline_->run_forward();
+  }
+
+ private:
+  // Head and embedding that share their weights on different ranks.
+  static comm::Group make_embedding_group(const PassContext<T>& context) {
+    comm::Group& pp = context.grid.pp();
+    const model::Transformer<T>& model = context.state.model;
+    const bool shares = context.config.model.tie_word_embeddings &&
+                        model.table()["model/embed_tokens/weight"].local_layers() > 0;
+    return comm::Group(pp.communicator().split(shares ? 0 : 1 + pp.rank(), pp.rank()), pp.transport());
+  }
+
+  void sum_tied_embedding() {
+    if (embedding_.size() == 1) return;
+    const nn::ParameterSpec& spec = model_.table()["model/embed_tokens/weight"];
+    comm::all_reduce(embedding_, model_.parameters().gradient.data() + spec.offset,
+                     static_cast<std::size_t>(spec.local_size()), comm::ReduceOp::sum, device_.stream());
+  }
+
+  model::Transformer<T>& model_;
+  Device& device_;
+  parallel::DataParallel<master_t<T>>& gradients_;
+  comm::Group embedding_;
+  RankStages<T> stages_;
+  std::unique_ptr<parallel::Pipeline<T>> pipeline_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<Passes<T>> make_pipeline_passes(const PassContext<T>& context) {
+  return std::make_unique<PipelinePasses<T>>(context);
+}
+
+template std::unique_ptr<Passes<double>> make_pipeline_passes(const PassContext<double>&);
+template std::unique_ptr<Passes<float>> make_pipeline_passes(const PassContext<float>&);
+template std::unique_ptr<Passes<bf16>> make_pipeline_passes(const PassContext<bf16>&);
+
+}  // namespace nanotron::trainer
