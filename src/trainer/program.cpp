@@ -126,6 +126,7 @@ comm::GridShape shape_of(const deck::ParallelConfig& p) {
           .pp = static_cast<int>(p.pp),
           .cp = static_cast<int>(p.cp),
           .tp = static_cast<int>(p.tp),
+          .shards = static_cast<int>(deck::shard_group_size(p)),
           .order = p.order};
 }
 
@@ -158,7 +159,8 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   const double rate = machine_rate<T>(device, grid.world());
   const std::size_t resident_before = resident_bytes();
   const MemoryPlan plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp());
-  const std::size_t staging = grid.tp().staging_bytes() + grid.replicas().staging_bytes();
+  const std::size_t staging = grid.tp().staging_bytes() + grid.replicas().staging_bytes() +
+                              grid.shards().staging_bytes() + grid.copies().staging_bytes();
   log.info("memory of rank 0, besides {:.0f} MiB of program and libraries and {:.0f} MiB to stage messages:\n{}",
            static_cast<double>(resident_before) / mib, static_cast<double>(staging) / mib, plan.table());
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
@@ -242,7 +244,8 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
     if (of_rank.total() > plan.total()) plan = of_rank;
   }
   const model::ParameterTable table = model::make_parameter_table(
-      config.model, static_cast<int>(config.parallel.tp), 0, config.parallel.tp_mode);
+      config.model, static_cast<int>(config.parallel.tp), 0, config.parallel.tp_mode, {},
+      static_cast<int>(deck::shard_group_size(config.parallel)));
   const model::StepTraffic traffic = model::step_traffic(config, table);
   return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\n"
                      "into collectives, each rank and step: tensor parallel {:.1f} MiB, data parallel {:.1f} MiB\n"

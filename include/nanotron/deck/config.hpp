@@ -58,6 +58,7 @@ struct ParallelConfig {
   std::string order = "tp-cp-pp-dp";
   TpMode tp_mode = TpMode::all_reduce;
   std::int64_t zero_stage = 0;
+  std::int64_t zero_size = 0;  // 0: all replicas
   Backend backend = Backend::automatic;
   double bucket_mb = 25.0;
   bool overlap = true;
@@ -155,5 +156,8 @@ std::string canonical_deck(const Config& config);
 
 /// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp). 0 if one is still 0.
 std::int64_t grid_size(const ParallelConfig& parallel);
+
+/// Ranks that share one set of parameters, gradients or moments (zero_stage, zero_size); 1: nothing is sharded.
+std::int64_t shard_group_size(const ParallelConfig& parallel);
 
 }  // namespace nanotron::deck

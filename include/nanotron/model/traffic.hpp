@@ -9,8 +9,19 @@
 //   split stream   m h R (6 L + 2)        gathers: forward 2 a layer, backward 4, embedding's backward, head
 //                + m h R t (4 L + 2)      reduce-scatters
 //
-// Recomputation 'full' repeats the forward of each layer. In elements of the master type: 3 m B of the loss, the
-// gradients that are partial within the group, and the flat gradient buffer once over the replicas.
+// Recomputation 'full' repeats the forward of each layer. In elements of the master type: 3 m B of the loss, and the
+// gradients that are partial within the group.
+//
+// Over the replicas, V elements of vectors and Q of matrices in shard groups of S, in elements of the master type
+// but for gathers, which are of T:
+//
+//   stage 0        V + Q
+//   stage 1        V + Q             gathers: Q / S behind the update         + Q / S where there are copies
+//   stage 2        V + m Q           gathers: Q / S behind the update         + Q / S where there are copies
+//   stage 3        V + m Q           gathers: of each unit where a micro-     + Q / S where there are copies
+//                                    batch does not find it in its slot
+//
+// From stage 2 on matrices that are partial within the tensor-parallel group are summed with every micro-batch.
 
 #include <cstdint>
 
