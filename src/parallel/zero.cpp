@@ -5,6 +5,30 @@
 #include "nanotron/kernels/elementwise.hpp"
 
 namespace nanotron::parallel {
+namespace {
+
+// Where the parts of a range lie in their buffer, neighbours there joined.
+std::vector<Range> intervals(const nn::Placement& place, const Range& range) {
+  std::vector<Range> found;
+  for (const nn::Placement::Part& part : place.within(range)) {
+    if (found.empty() || found.back().end != part.at) found.push_back({part.at, part.at});
+    found.back().end += part.range.size();
+  }
+  return found;
+}
+
+}  // namespace
+
+template <class T>
+ShardedSum<T>::ShardedSum(model::Transformer<T>& model, const model::Sharding& sharding, const ReplicaGroups& groups,
+                          Device& device, const SumRule& rule, index_t micro_batches)
+    : model_(&model),
+      sharding_(sharding),
+      groups_(groups),
+      device_(&device),
+      overlap_(rule.overlap),
+      count_(model.table(), micro_batches),
+      pieces_(intervals(model.parameters().places.reduced, {model.table().vectors.end, model.table().size})) {}
 
 template <class T>
 auto ShardedSum<T>::gradient_of(index_t u) const -> M* {
@@ -31,12 +55,9 @@ void ShardedSum<T>::sum_vectors() {
 
 template <class T>
 void ShardedSum<T>::sum_copies() {
-  const model::ParameterTable& table = model_->table();
-  const nn::ParameterBuffers<T>& p = model_->parameters();
-  const Range matrices{table.vectors.end, table.size};
-  for (const nn::Placement::Part& part : p.places.reduced.within(matrices)) {
-    comm::all_reduce(groups_.copies, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
-                     comm::ReduceOp::sum, device_->stream());
+  for (const Range& piece : pieces_) {
+    comm::all_reduce(groups_.copies, model_->parameters().gradient.data() + piece.begin,
+                     static_cast<std::size_t>(piece.size()), comm::ReduceOp::sum, device_->stream());
   }
 }
 

@@ -71,7 +71,11 @@ void Trainer<T>::compare_replicas() {
   const Region region(device_.timers(), "compare replicas");
   const nn::ParameterBuffers<T>& p = state().model.parameters();
   if (copies_.has_replicas()) {
-    std::uint64_t hash = kernels::content_hash<M>(device_, p.master);
+    std::uint64_t hash = 0;
+    const nn::Placement held = p.places.master.common(p.places.moments);
+    for (const nn::Placement::Part& part : held.parts()) {
+      hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(p.master.data() + part.at, part.range.size()));
+    }
     hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg());
     hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg_sq());
     copies_.require_equal(hash, counters_.step);

@@ -16,9 +16,7 @@ class ShardedSum : public GradientSum<T> {
  protected:
   using M = master_t<T>;
   ShardedSum(model::Transformer<T>& model, const model::Sharding& sharding, const ReplicaGroups& groups, Device& device,
-             const SumRule& rule, index_t micro_batches)
-      : model_(&model), sharding_(sharding), groups_(groups), device_(&device), overlap_(rule.overlap),
-        count_(model.table(), micro_batches) {}
+             const SumRule& rule, index_t micro_batches);
 
   const model::Unit& unit(index_t u) const { return model_->table().units[static_cast<std::size_t>(u)]; }
   M* gradient_of(index_t u) const;
@@ -33,6 +31,7 @@ class ShardedSum : public GradientSum<T> {
   Device* device_;
   bool overlap_;
   UnitCount count_;
+  std::vector<Range> pieces_;  // of the gradient buffer: this rank's sums of matrices
 };
 
 /// Stage 1: the gradient buffer is whole; a unit is summed in place once it is final.

@@ -222,6 +222,53 @@ TEST_F(Checkpoint, PaddedRowsInMemory) {
                [&] { compare_slabs(world, slabs_of(file, wanted), ScalarType::fp64); });
 }
 
+// A rank has an interval of the row-major elements of each layer: the end of a row, whole rows, the beginning of one.
+StateTensor flat_pieces(const std::vector<index_t>& shape, int rank, int size, std::vector<double>& memory) {
+  const index_t columns = shape[2], elements = shape[1] * columns;
+  const index_t begin = elements * rank / size, end = elements * (rank + 1) / size;
+  memory.assign(static_cast<std::size_t>(shape[0] * (end - begin)), -1.0);
+  StateTensor t{"pieces", shape, {}};
+  double* data = memory.data();
+  for (index_t layer = 0; layer < shape[0]; ++layer) {
+    for (index_t i = begin; i < end;) {
+      const index_t row = i / columns, column = i % columns;
+      const bool whole = column == 0 && end - i >= columns;
+      const index_t rows = whole ? (end - i) / columns : 1;
+      const index_t count = whole ? columns : std::min(columns - column, end - i);
+      t.parts.push_back({{layer, row, column}, {1, rows, count}, data, {rows * columns, columns, 1}});
+      if (!whole) t.parts.back().stride = {count, count, 1};
+      data += rows * count;
+      i += rows * count;
+    }
+  }
+  return t;
+}
+
+TEST_F(Checkpoint, SeveralPartsOfATensor) {
+  const std::vector<index_t> shape{3, 11, 7};
+  for (const std::int64_t limit : {60, 200, 1 << 20}) {
+    std::vector<double> memory, back;
+    const std::vector<StateTensor> written{flat_pieces(shape, rank, size, memory)};
+    const index_t first = 77 * rank / size, count = 77 * (rank + 1) / size - first;
+    for (index_t i = 0; i < 3 * count; ++i)
+      memory[std::size_t(i)] = double(i / count * 77 + first + i % count);
+    const auto file = make_file(world, scratch / "parts.h5", written);
+    write_slabs(world, slabs_of(file, written), ScalarType::fp64, limit);
+    compare_slabs(world, slabs_of(file, written), ScalarType::fp64, limit);
+    const std::vector<StateTensor> wanted{flat_pieces(shape, rank, size, back)};
+    read_slabs(world, slabs_of(file, wanted), ScalarType::fp64, limit);
+    EXPECT_EQ(back, memory) << limit;
+    std::vector<double> all(3 * 77);  // the logical tensor
+    const StateTensor whole{"pieces", shape, {{{0, 0, 0}, shape, all.data(), {77, 7, 1}}}};
+    const std::vector<StateTensor> wholes{whole};
+    read_slabs(world, slabs_of(file, wholes), ScalarType::fp64);
+    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], double(i));
+    back.back() += 1.0;
+    expect_error(ExitCode::system_error, "pieces",
+                 [&] { compare_slabs(world, slabs_of(file, wanted), ScalarType::fp64, limit); });
+  }
+}
+
 TEST_F(Checkpoint, AFailedTransferIsAnError) {
   if (size > 1) GTEST_SKIP() << "collective writes of Open MPI 4.1 can hang after a failure";
   test::FakeModel<double> model(rank, size, 8);
