@@ -119,16 +119,14 @@ class MpiChannel final : public Channel {
 
   std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                                      const Stream& stream) override {
+    const std::size_t all = n * static_cast<std::size_t>(size_);
+    if (all > max_count_) return complete_at_once([&] { reduce_scatter(send, recv, n, type, op, stream); });
     const auto* const first = static_cast<const std::byte*>(send);
-    const auto* const last = first + n * static_cast<std::size_t>(size_) * bytes_of(type);
-    const bool overlaps = recv >= first && recv < last;  // MPI allows that only in place, to the front of send
-    if (overlaps || n * static_cast<std::size_t>(size_) > max_count_) {
-      return complete_at_once([&] { reduce_scatter(send, recv, n, type, op, stream); });
-    }
+    const bool overlaps = recv >= first && recv < first + all * bytes_of(type);
     MPI_Request request = MPI_REQUEST_NULL;
-    NANOTRON_CHECK_MPI(MPI_Ireduce_scatter_block(send, recv, static_cast<int>(n), mpi(type), mpi(type, op),
-                                                 comm_, &request));
-    running_.push_back({request, started_ + 1});
+    NANOTRON_CHECK_MPI(MPI_Ireduce_scatter_block(overlaps ? MPI_IN_PLACE : send, overlaps ? send : recv,
+                                                 static_cast<int>(n), mpi(type), mpi(type, op), comm_, &request));
+    running_.push_back({request, started_ + 1, {send, overlaps ? recv : send, n * bytes_of(type)}});
     return ++started_;
   }
 
@@ -154,12 +152,22 @@ class MpiChannel final : public Channel {
   std::size_t staging_bytes() const override { return 0; }
 
  private:
+  // MPI reduces in place to the front of a buffer only: from there to where the result belongs.
+  struct Move {
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::size_t bytes = 0;
+  };
+
   struct Running {
     MPI_Request request;
     std::uint64_t ends;  // the ticket that this piece ends, 0 for a piece before the last
+    Move behind{};
   };
 
   void pop() {
+    const Move& move = running_.front().behind;
+    if (move.from != move.to) std::memmove(move.to, move.from, move.bytes);
     complete_ = std::max(complete_, running_.front().ends);
     running_.pop_front();
   }

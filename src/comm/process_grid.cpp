@@ -94,6 +94,16 @@ std::string ranges(const std::vector<int>& ranks) {
   return text;
 }
 
+// The place among the ranks that hold the same parameters.
+int replica_of(const GridShape& shape, const GridCoordinate& c) { return c.dp * shape.cp + c.cp; }
+
+// No memory to stage bulk data where each rank is a shard group of its own.
+Group make_copies(const Communicator& replicas, int shards, Transport transport) {
+  Communicator copies = replicas.split(replicas.rank() % shards, replicas.rank());
+  if (shards == 1) return {std::move(copies), std::unique_ptr<Channel>()};
+  return {std::move(copies), transport};
+}
+
 // The shape, once it is known to fit.
 const GridShape& checked(const GridShape& shape, const Communicator& world) {
   if (shape.size() != world.size() || std::min({shape.dp, shape.pp, shape.cp, shape.tp}) < 1) {
@@ -105,10 +115,21 @@ const GridShape& checked(const GridShape& shape, const Communicator& world) {
           .where = "parallel",
           .change = "start as many ranks as the grid has, or set one of the degrees to 0"});
   }
+  NANOTRON_REQUIRE(shape.shards > 0 && shape.dp * shape.cp % shape.shards == 0, "{} replicas in shard groups of {}",
+                   shape.dp * shape.cp, shape.shards);
   return shape;
 }
 
 }  // namespace
+
+GridShape shape_of(const deck::ParallelConfig& p) {
+  return {.dp = static_cast<int>(p.dp),
+          .pp = static_cast<int>(p.pp),
+          .cp = static_cast<int>(p.cp),
+          .tp = static_cast<int>(p.tp),
+          .shards = static_cast<int>(deck::shard_group_size(p)),
+          .order = p.order};
+}
 
 int rank_of(const GridShape& shape, const GridCoordinate& coordinate) {
   const Four axes = axes_of(shape.order), n = extents(shape), c = values(coordinate);
@@ -160,8 +181,10 @@ ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Tran
       world_(Communicator::duplicate(world.get()), std::unique_ptr<Channel>()),
       model_(world.split(group_of(shape_, coordinate_, {pp_axis, tp_axis}), coordinate_.pp * shape_.tp + coordinate_.tp),
              std::unique_ptr<Channel>()),
-      replicas_(world.split(group_of(shape_, coordinate_, {dp_axis, cp_axis}), coordinate_.dp * shape_.cp + coordinate_.cp),
+      replicas_(world.split(group_of(shape_, coordinate_, {dp_axis, cp_axis}), replica_of(shape_, coordinate_)),
                 transport),
+      shards_(replicas_.communicator().split(replicas_.rank() / shape_.shards, replicas_.rank()), transport),
+      copies_(make_copies(replicas_.communicator(), shape_.shards, transport)),
       tp_(world.split(group_of(shape_, coordinate_, {tp_axis}), coordinate_.tp), transport),
       cp_(world.split(group_of(shape_, coordinate_, {cp_axis}), coordinate_.cp), transport),
       pp_(world.split(group_of(shape_, coordinate_, {pp_axis}), coordinate_.pp), transport),

@@ -210,6 +210,11 @@ std::int64_t grid_size(const ParallelConfig& p) {
   return product(product(p.dp, p.tp), product(p.pp, p.cp));
 }
 
+std::int64_t shard_group_size(const ParallelConfig& p) {
+  if (p.zero_stage == 0) return 1;
+  return p.zero_size > 0 ? p.zero_size : p.dp * p.cp;
+}
+
 void resolve(Config& config, std::int64_t world_size) {
   Origin unknown;
   unknown.sources.emplace_back("deck", "");

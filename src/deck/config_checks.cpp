@@ -27,10 +27,6 @@ void check_missing_features(const Config& c, Findings& f) {
   };
   only_one("cp", c.parallel.cp, "context");
   only_one("ep", c.parallel.ep, "expert");
-  if (c.parallel.zero_stage > 0 && f.trusted({"parallel.zero_stage"})) {
-    f.error({"parallel.zero_stage"}, "sharding over dp (ZeRO) does not exist in this version",
-            "zero_stage = 0");
-  }
   if (c.precision.reproducible != Reproducible::run && f.trusted({"precision.reproducible"})) {
     f.error({"precision.reproducible"},
             "runs that are the same on every grid, bit for bit, do not exist in this version",
@@ -277,12 +273,31 @@ void check_batch(const Config& c, Findings& f) {
           nearest_multiples(c.data.global_batch_size, unit));
 }
 
+void check_shards(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  if (p.zero_size == 0 || !f.trusted({"parallel.zero_size", "parallel.zero_stage", "parallel.dp", "parallel.cp"})) return;
+  if (p.zero_stage == 0) {
+    f.error({"parallel.zero_size"}, "zero_size = " + text(p.zero_size) + ", but zero_stage = 0 shards nothing",
+            "zero_size = 0, or zero_stage from 1 to 3");
+    return;
+  }
+  const std::int64_t replicas = p.dp * p.cp;
+  if (replicas == 0 || replicas % p.zero_size == 0) return;
+  std::int64_t below = std::min(p.zero_size, replicas), above = p.zero_size;
+  while (replicas % below != 0) --below;
+  while (above < replicas && replicas % above != 0) ++above;
+  f.error({"parallel.zero_size"},
+          "zero_size = " + text(p.zero_size) + " does not divide the " + text(replicas) + " replicas (dp x cp)",
+          "a divisor of " + text(replicas) + ": " + text(below) + (above <= replicas ? " or " + text(above) : ""));
+}
+
 void check_config(const Config& config, Findings& findings) {
   check_missing_features(config, findings);
   check_model(config, findings);
   check_parallel(config, findings);
   check_run(config, findings);
   check_batch(config, findings);
+  check_shards(config, findings);
   check_size(config, findings);
 }
 

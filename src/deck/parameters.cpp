@@ -184,10 +184,11 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, pp_chunks).at_least(2).at_most(1e4).says("Chunks of layers on each rank of a pipeline with pp_schedule = 'interleaved_1f1b'."),
     KEY(parallel, pp_cut).says("What the cut of the layers into stages balances, embedding and head included: modelled operations, parameters, or the time of each block measured at the start."),
     KEY(parallel, pp_layers).says("Layers of each stage in the order in which a micro-batch passes them, such as '7 8 8 7': pp numbers, times the chunks a rank; empty: by pp_cut."),
-    KEY(parallel, zero_stage).at_least(0).at_most(3).says("What is sharded over dp: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters; only 0 in this version."),
+    KEY(parallel, zero_stage).at_least(0).at_most(3).says("What the dp x cp replicas shard instead of holding it whole (ZeRO): 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."),
+    KEY(parallel, zero_size).at_least(0).at_most(1e6).in("ranks").says("Replicas in one shard group, neighbours in the order of ranks, a divisor of dp x cp: the ranks of a node, so that only pieces are summed between nodes; 0: all replicas."),
     KEY(parallel, backend).says("Library of the collectives; 'auto': NCCL on GPUs of their own, MPI otherwise."),
-    KEY(parallel, bucket_mb).above(0).at_most(1e6).in("MiB").says("Size of a bucket of gradients in the data-parallel all-reduce."),
-    KEY(parallel, overlap).says("Whether the data-parallel all-reduce starts while backward still runs."),
+    KEY(parallel, bucket_mb).above(0).at_most(1e6).in("MiB").says("Size of a bucket of gradients in the data-parallel all-reduce; with zero_stage > 0 a bucket is a layer."),
+    KEY(parallel, overlap).says("Whether the sum of gradients over replicas starts while backward still runs."),
     KEY(parallel, recompute).says("What backward computes again instead of keeping: nothing, the cheap parts of a layer, or whole layers."),
   };
 }

@@ -21,12 +21,18 @@ struct Selection {
   hdf5::Dataspace file, memory;
 };
 
-bool packed_below_first(const StateTensor& t) {
+using Transfer = std::vector<Piece>;
+
+bool packed_below_first(const StatePart& t) {
   const std::size_t n = t.extent.size();
   if (t.stride[n - 1] != 1 && n > 1) return false;
   for (std::size_t i = 1; i + 1 < n; ++i)
     if (t.stride[i] != t.stride[i + 1] * t.extent[i + 1]) return false;
   return true;
+}
+
+bool is_packed(const StatePart& t) {
+  return packed_below_first(t) && (t.extent[0] == 1 || t.extent.size() == 1 || t.stride[0] == t.stride[1] * t.extent[1]);
 }
 
 hdf5::Dataspace rectangle(const std::vector<hsize_t>& dims, const std::vector<hsize_t>& count) {
@@ -38,8 +44,8 @@ hdf5::Dataspace rectangle(const std::vector<hsize_t>& dims, const std::vector<hs
   return space;
 }
 
-/// The memory of `extent` elements as a rectangle of a larger array that has the tensor's strides.
-hdf5::Dataspace memory_space(const StateTensor& t, const std::vector<index_t>& extent) {
+/// The memory of `extent` elements as a rectangle of a larger array that has the part's strides.
+hdf5::Dataspace memory_space(const StatePart& t, const std::vector<index_t>& extent) {
   const auto u = [](index_t value) { return static_cast<hsize_t>(value); };
   if (packed_below_first(t)) {
     index_t inner = 1;
@@ -48,91 +54,131 @@ hdf5::Dataspace memory_space(const StateTensor& t, const std::vector<index_t>& e
   }
   NANOTRON_REQUIRE(extent.size() == 3 && t.stride[2] == 1 && t.stride[1] >= extent[2] &&
                        t.stride[0] % t.stride[1] == 0 && t.stride[0] >= t.stride[1] * extent[1],
-                   "the strides of {} are no rectangle", t.name);
+                   "the strides of a part are no rectangle");
   return rectangle({u(extent[0]), u(t.stride[0] / t.stride[1]), u(t.stride[1])},
                    {u(extent[0]), u(extent[1]), u(extent[2])});
 }
 
-/// A piece of this rank's part; nothing when that is empty.
-Selection select(const hdf5::Dataset& dataset, const StateTensor& t, const Piece& piece) {
+std::vector<index_t> extent_of(const Piece& piece) {
+  std::vector<index_t> extent = piece.part->extent;
+  extent[0] = piece.outer.size();
+  if (extent.size() == 3) extent[1] = piece.inner.size();
+  return extent;
+}
+
+index_t elements_of(const Piece& piece) {
+  const std::vector<index_t> extent = extent_of(piece);
+  return std::accumulate(extent.begin(), extent.end(), index_t{1}, std::multiplies<>());
+}
+
+char* memory_of(const Piece& piece, ScalarType master) {
+  index_t skipped = piece.outer.begin * piece.part->stride[0];
+  if (piece.part->stride.size() == 3) skipped += piece.inner.begin * piece.part->stride[1];
+  return static_cast<char*>(piece.part->data) + skipped * static_cast<index_t>(size_of(master));
+}
+
+void add_to_file_selection(const hdf5::Dataspace& file, const Piece& piece, H5S_seloper_t how) {
+  std::vector<hsize_t> start(piece.part->offset.begin(), piece.part->offset.end());
+  start[0] += static_cast<hsize_t>(piece.outer.begin);
+  if (start.size() == 3) start[1] += static_cast<hsize_t>(piece.inner.begin);
+  const std::vector<index_t> extent = extent_of(piece);
+  const std::vector<hsize_t> count(extent.begin(), extent.end());
+  hdf5::check(H5Sselect_hyperslab(file.id(), how, start.data(), nullptr, count.data(), nullptr),
+              ExitCode::system_error, "selecting a part");
+}
+
+/// Packed pieces as intervals of the memory from the first to the last.
+hdf5::Dataspace intervals(const Transfer& transfer, ScalarType master) {
+  const char* const begin = memory_of(transfer.front(), master);
+  const auto at = [&](const Piece& p) {
+    return static_cast<hsize_t>((memory_of(p, master) - begin) / static_cast<std::ptrdiff_t>(size_of(master)));
+  };
+  const hsize_t size = at(transfer.back()) + static_cast<hsize_t>(elements_of(transfer.back()));
+  hdf5::Dataspace memory(H5Screate_simple(1, &size, nullptr));
+  H5Sselect_none(memory.id());
+  for (const Piece& piece : transfer) {
+    const hsize_t start = at(piece), count = static_cast<hsize_t>(elements_of(piece));
+    hdf5::check(H5Sselect_hyperslab(memory.id(), H5S_SELECT_OR, &start, nullptr, &count, nullptr),
+                ExitCode::system_error, "selecting memory");
+  }
+  return memory;
+}
+
+/// What a transfer moves of this rank's parts; nothing when it is empty.
+Selection select(const hdf5::Dataset& dataset, const Transfer& transfer, ScalarType master) {
   Selection s;
   s.file = hdf5::Dataspace(H5Dget_space(dataset.id()));
-  if (piece.outer.size() == 0) {
+  H5Sselect_none(s.file.id());
+  if (transfer.empty()) {
     const hsize_t one = 1;
     s.memory = hdf5::Dataspace(H5Screate_simple(1, &one, nullptr));
     H5Sselect_none(s.memory.id());
-    H5Sselect_none(s.file.id());
     return s;
   }
-  std::vector<index_t> extent = t.extent;
-  std::vector<hsize_t> start(t.offset.begin(), t.offset.end());
-  extent[0] = piece.outer.size();
-  start[0] += static_cast<hsize_t>(piece.outer.begin);
-  if (extent.size() == 3) {
-    extent[1] = piece.inner.size();
-    start[1] += static_cast<hsize_t>(piece.inner.begin);
+  for (const Piece& piece : transfer) {
+    add_to_file_selection(s.file, piece, transfer.size() == 1 ? H5S_SELECT_SET : H5S_SELECT_OR);
   }
-  const std::vector<hsize_t> count(extent.begin(), extent.end());
-  hdf5::check(H5Sselect_hyperslab(s.file.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
-                                  nullptr),
-              ExitCode::system_error, fmt::format("selecting the part of {}", t.name));
-  s.memory = memory_space(t, extent);
+  s.memory = transfer.size() == 1 ? memory_space(*transfer.front().part, extent_of(transfer.front()))
+                                  : intervals(transfer, master);
   return s;
 }
 
-bool is_empty(const StateTensor& t) {
+bool is_empty(const StatePart& t) {
   return std::any_of(t.extent.begin(), t.extent.end(), [](index_t e) { return e <= 0; });
 }
 
-/// This rank's pieces of each slab, and empty ones behind them up to the largest number of any rank.
-std::vector<std::vector<Piece>> agree_on_pieces(MPI_Comm world, std::span<const Slab> slabs,
-                                                ScalarType master, std::int64_t piece_bytes) {
-  std::vector<std::vector<Piece>> pieces;
+void require_parts(const StateTensor& t) {
+  for (const StatePart& part : t.parts) {
+    NANOTRON_REQUIRE(part.extent.size() == t.global_shape.size() && part.offset.size() == part.extent.size() &&
+                         part.stride.size() == part.extent.size(),
+                     "{}: shape, offset, extent and stride differ in length", t.name);
+    if (is_empty(part)) continue;
+    memory_space(part, part.extent);  // throws when the strides cannot be described
+    NANOTRON_REQUIRE(t.parts.size() == 1 || is_packed(part), "{}: one of several parts is not packed", t.name);
+  }
+}
+
+/// This rank's transfers of each slab, and empty ones behind them up to the largest number of any rank.
+std::vector<std::vector<Transfer>> agree_on_transfers(MPI_Comm world, std::span<const Slab> slabs,
+                                                      ScalarType master, std::int64_t piece_bytes) {
+  std::vector<std::vector<Transfer>> transfers;
   std::vector<std::int64_t> counts;
   collectively(world, [&] {
     for (const Slab& slab : slabs) {
-      const StateTensor& t = *slab.tensor;
-      NANOTRON_REQUIRE(t.extent.size() == t.global_shape.size() &&
-                           t.offset.size() == t.extent.size() && t.stride.size() == t.extent.size(),
-                       "{}: shape, offset, extent and stride differ in length", t.name);
-      if (!is_empty(t)) memory_space(t, t.extent);  // throws when the strides cannot be described
-      pieces.push_back(pieces_of(t, master, piece_bytes));
-      counts.push_back(std::max<std::int64_t>(1, static_cast<std::int64_t>(pieces.back().size())));
+      require_parts(*slab.tensor);
+      transfers.push_back(transfers_of(*slab.tensor, master, piece_bytes));
+      counts.push_back(std::max<std::int64_t>(1, static_cast<std::int64_t>(transfers.back().size())));
     }
   });
   NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, counts.data(), static_cast<int>(counts.size()),
                                    MPI_INT64_T, MPI_MAX, world));
-  for (std::size_t i = 0; i < pieces.size(); ++i)
-    pieces[i].resize(static_cast<std::size_t>(counts[i]), Piece{{0, 0}, {0, 0}});
-  return pieces;
+  for (std::size_t i = 0; i < transfers.size(); ++i) transfers[i].resize(static_cast<std::size_t>(counts[i]));
+  return transfers;
 }
 
-/// Calls transfer(slab, selection, memory, piece) for all pieces of all slabs, the same number on
+/// Calls move(slab, selection, memory, transfer) for all transfers of all slabs, the same number on
 /// each rank.
-template <class Transfer>
-void in_pieces(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
-               std::int64_t piece_bytes, const Transfer& transfer) {
-  const auto pieces = agree_on_pieces(world, slabs, master, piece_bytes);
+template <class Move>
+void in_transfers(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
+                  std::int64_t piece_bytes, const Move& move) {
+  const auto transfers = agree_on_transfers(world, slabs, master, piece_bytes);
   char nothing[8] = {};
   for (std::size_t i = 0; i < slabs.size(); ++i) {
-    const StateTensor& t = *slabs[i].tensor;
-    for (const Piece& piece : pieces[i]) {
-      index_t skipped = piece.outer.begin * t.stride[0];
-      if (t.stride.size() == 3) skipped += piece.inner.begin * t.stride[1];
-      skipped *= static_cast<index_t>(size_of(master));
-      char* data = piece.outer.size() == 0 ? nothing : static_cast<char*>(t.data) + skipped;
+    for (const Transfer& transfer : transfers[i]) {
+      char* data = transfer.empty() ? nothing : memory_of(transfer.front(), master);
       // Agreed on each time: after a failed transfer no further one may be begun.
       collectively(world, [&] {
-        transfer(slabs[i], select(slabs[i].dataset, t, piece), data, piece);
+        move(slabs[i], select(slabs[i].dataset, transfer, master), data, transfer);
       });
     }
   }
 }
 
-// Compares a piece in packed memory with the tensor's own, which begins at `data`, row by row.
-bool equal_rows(const StateTensor& t, const Piece& piece, const char* packed, const char* data,
-                std::size_t element) {
-  const std::size_t n = t.extent.size();
+// Compares a piece in packed memory with the part's own, row by row.
+bool equal_rows(const Piece& piece, const char* packed, ScalarType master) {
+  const StatePart& t = *piece.part;
+  const std::size_t n = t.extent.size(), element = size_of(master);
+  const char* const data = memory_of(piece, master);
   const index_t inner = n == 3 ? piece.inner.size() : 1;
   const std::size_t row_bytes = element * static_cast<std::size_t>(n == 1 ? 1 : t.extent[n - 1]);
   for (index_t i = 0; i < piece.outer.size(); ++i)
@@ -141,6 +187,14 @@ bool equal_rows(const StateTensor& t, const Piece& piece, const char* packed, co
       if (std::memcmp(packed, data + at * static_cast<index_t>(element), row_bytes) != 0)
         return false;
     }
+  return true;
+}
+
+bool equal_pieces(const Transfer& transfer, const char* packed, ScalarType master) {
+  for (const Piece& piece : transfer) {
+    if (!equal_rows(piece, packed, master)) return false;
+    packed += static_cast<std::size_t>(elements_of(piece)) * size_of(master);
+  }
   return true;
 }
 
@@ -180,18 +234,31 @@ hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Acce
   return file;
 }
 
-std::vector<Piece> pieces_of(const StateTensor& t, ScalarType master, std::int64_t piece_bytes) {
-  if (is_empty(t)) return {};
-  const index_t rows = t.extent.size() == 3 ? t.extent[1] : 1;
-  const auto row_elements = std::accumulate(t.extent.begin() + (t.extent.size() == 3 ? 2 : 1), t.extent.end(),
-                                            index_t{1}, std::multiplies<>());
-  const index_t fitting = std::max<index_t>(1, piece_bytes / (row_elements * static_cast<index_t>(size_of(master))));
-  const index_t outer_step = std::max<index_t>(1, fitting / rows), inner_step = std::min(fitting, rows);
-  std::vector<Piece> pieces;
-  for (index_t i = 0; i < t.extent[0]; i += outer_step)
-    for (index_t j = 0; j < rows; j += inner_step)
-      pieces.push_back({{i, std::min(i + outer_step, t.extent[0])}, {j, std::min(j + inner_step, rows)}});
-  return pieces;
+std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType master, std::int64_t piece_bytes) {
+  std::vector<std::vector<Piece>> transfers;
+  const index_t most = piece_bytes / static_cast<index_t>(size_of(master));
+  index_t filled = most;
+  const auto add = [&](const Piece& piece) {
+    const index_t elements = elements_of(piece);
+    if (transfers.empty() || filled + elements > most) {
+      transfers.emplace_back();
+      filled = 0;
+    }
+    transfers.back().push_back(piece);
+    filled += elements;
+  };
+  for (const StatePart& t : tensor.parts) {
+    if (is_empty(t)) continue;
+    const index_t rows = t.extent.size() == 3 ? t.extent[1] : 1;
+    const auto row_elements = std::accumulate(t.extent.begin() + (t.extent.size() == 3 ? 2 : 1), t.extent.end(),
+                                              index_t{1}, std::multiplies<>());
+    const index_t fitting = std::max<index_t>(1, most / row_elements);
+    const index_t outer_step = std::max<index_t>(1, fitting / rows), inner_step = std::min(fitting, rows);
+    for (index_t i = 0; i < t.extent[0]; i += outer_step)
+      for (index_t j = 0; j < rows; j += inner_step)
+        add({&t, {i, std::min(i + outer_step, t.extent[0])}, {j, std::min(j + inner_step, rows)}});
+  }
+  return transfers;
 }
 
 hid_t native_type(ScalarType master) {
@@ -202,8 +269,8 @@ hid_t native_type(ScalarType master) {
 void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                  std::int64_t piece_bytes) {
   const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
-  in_pieces(world, slabs, master, piece_bytes,
-            [&](const Slab& slab, const Selection& s, const char* data, const Piece&) {
+  in_transfers(world, slabs, master, piece_bytes,
+            [&](const Slab& slab, const Selection& s, const char* data, const Transfer&) {
               hdf5::check(H5Dwrite(slab.dataset.id(), native_type(master), s.memory.id(),
                                    s.file.id(), transfer.id(), data),
                           ExitCode::system_error, fmt::format("writing {}", slab.name));
@@ -214,8 +281,8 @@ void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                 std::int64_t piece_bytes) {
   const hdf5::PropertyList together = transfer_mode(H5FD_MPIO_COLLECTIVE);
   const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
-  in_pieces(world, slabs, master, piece_bytes,
-            [&](const Slab& slab, const Selection& s, char* data, const Piece&) {
+  in_transfers(world, slabs, master, piece_bytes,
+            [&](const Slab& slab, const Selection& s, char* data, const Transfer&) {
               const hdf5::PropertyList creation(H5Dget_create_plist(slab.dataset.id()));
               const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS;
               hdf5::check(H5Dread(slab.dataset.id(), native_type(master), s.memory.id(),
@@ -228,8 +295,8 @@ void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType maste
                    std::int64_t piece_bytes) {
   const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
   std::vector<char> buffer;
-  in_pieces(world, slabs, master, piece_bytes,
-            [&](const Slab& slab, const Selection& s, const char* data, const Piece& piece) {
+  in_transfers(world, slabs, master, piece_bytes,
+            [&](const Slab& slab, const Selection& s, const char*, const Transfer& pieces) {
               const auto count = static_cast<hsize_t>(H5Sget_select_npoints(s.file.id()));
               if (count == 0) return;
               buffer.resize(count * size_of(master));
@@ -237,7 +304,7 @@ void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType maste
               hdf5::check(H5Dread(slab.dataset.id(), native_type(master), packed.id(), s.file.id(),
                                   alone.id(), buffer.data()),
                           ExitCode::system_error, fmt::format("reading back {}", slab.name));
-              if (!equal_rows(*slab.tensor, piece, buffer.data(), data, size_of(master)))
+              if (!equal_pieces(pieces, buffer.data(), master))
                 fail(ExitCode::system_error,
                      {"the file does not hold what was written", "", "other bytes", slab.name, ""});
             });

@@ -29,5 +29,6 @@ std::uint64_t content_hash(Device& device, Vector<const M> x) {
 
 template std::uint64_t content_hash<double>(Device&, Vector<const double>);
 template std::uint64_t content_hash<float>(Device&, Vector<const float>);
+template std::uint64_t content_hash<bf16>(Device&, Vector<const bf16>);
 
 }  // namespace nanotron::kernels

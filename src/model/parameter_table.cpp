@@ -35,8 +35,39 @@ class Builder {
 
   // What follows is held here, or belongs to another stage and takes no memory.
   void hold(bool is_held) { is_held_ = is_held; }
-  void align() { cursor_ = (cursor_ + alignment - 1) / alignment * alignment; }
+  void align(index_t pieces = 1) {
+    const index_t to = alignment * pieces;
+    cursor_ = begin_ + (cursor_ - begin_ + to - 1) / to * to;
+  }
   index_t cursor() const { return cursor_; }
+
+  // A unit begins here; end_unit closes it, for one or, with specs from first_spec on, all layers.
+  void begin_unit() { begin_ = cursor_; }
+  void end_unit(int uses) {
+    align(table_.shards);
+    table_.units.push_back({{begin_, cursor_}, uses});
+  }
+  void end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers) {
+    end_unit(1);
+    const Unit first = table_.units.back();
+    stack_layers(first_spec, layer_numbers);
+    for (index_t l = 1; l < static_cast<index_t>(layer_numbers.size()); ++l) {
+      const index_t begin = first.range.begin + l * first.range.size();
+      table_.units.push_back({{begin, begin + first.range.size()}, 1});
+    }
+  }
+
+  // What was laid out since begin_unit, once for each layer.
+  void stack_layers(std::size_t first_spec, const std::vector<index_t>& layer_numbers) {
+    const index_t stride = cursor_ - begin_;
+    for (std::size_t i = first_spec; i < table_.specs.size(); ++i) {
+      table_.specs[i].layers = model_.num_hidden_layers;
+      table_.specs[i].layer_numbers = layer_numbers;
+      table_.specs[i].is_stacked = true;
+      table_.specs[i].layer_stride = stride;
+    }
+    cursor_ = begin_ + static_cast<index_t>(layer_numbers.size()) * stride;
+  }
 
   // A vector every rank holds whole.
   void norm(const std::string& name, index_t n, bool partial) {
@@ -61,19 +92,6 @@ class Builder {
     shard(spec, held);
   }
 
-  void stack_layers(std::size_t first_spec, index_t begin, const std::vector<index_t>& layer_numbers) {
-    align();
-    table_.layers_begin = begin;
-    table_.layer_stride = cursor_ - begin;
-    for (std::size_t i = first_spec; i < table_.specs.size(); ++i) {
-      table_.specs[i].layers = model_.num_hidden_layers;
-      table_.specs[i].layer_numbers = layer_numbers;
-      table_.specs[i].is_stacked = true;
-      table_.specs[i].layer_stride = table_.layer_stride;
-    }
-    cursor_ = begin + static_cast<index_t>(layer_numbers.size()) * table_.layer_stride;
-  }
-
  private:
   void shard(ParameterSpec& spec, const Held& held) {
     spec.local = held.local;
@@ -95,6 +113,7 @@ class Builder {
   const deck::ModelConfig& model_;
   ParameterTable& table_;
   int tp_rank_;
+  index_t begin_ = 0;  // of the unit
   index_t cursor_ = 0;
   bool is_held_ = true;
 };
@@ -109,15 +128,19 @@ bool key_heads_are_shared(const deck::ModelConfig& m, int tp_size) {
   return false;
 }
 
-void add_attention(Builder& build, const deck::ModelConfig& m, const ParameterTable& table,
-                   bool kv_shared) {
+struct AttentionParts {
+  Held query, key;
+};
+
+AttentionParts attention_parts(const deck::ModelConfig& m, const ParameterTable& table, int tp_size) {
+  return {exclusively(times(table.heads.query, m.head_dim)),
+          {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)}};
+}
+
+void add_attention_vectors(Builder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
   const std::string attention = "model/layers/self_attn/";
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;
-  const Held q = exclusively(times(table.heads.query, m.head_dim));
-  const Held k{times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), kv_shared};
-  const double plain = m.initializer_range;
-  const double residual = plain / std::sqrt(2.0 * static_cast<double>(m.num_hidden_layers));
   if (m.qk_norm) {
     build.norm(attention + "q_norm/weight", m.head_dim, true);
     build.align();
@@ -125,16 +148,24 @@ void add_attention(Builder& build, const deck::ModelConfig& m, const ParameterTa
     build.align();
   }
   if (m.qkv_bias) {
-    build.bias(attention + "q_proj/bias", query, q);
-    build.bias(attention + "k_proj/bias", key, k);
-    build.bias(attention + "v_proj/bias", key, k);
+    build.bias(attention + "q_proj/bias", query, parts.query);
+    build.bias(attention + "k_proj/bias", key, parts.key);
+    build.bias(attention + "v_proj/bias", key, parts.key);
     build.align();
   }
-  build.matrix(attention + "q_proj/weight", query, m.hidden_size, Cut::rows, q, plain);
-  build.matrix(attention + "k_proj/weight", key, m.hidden_size, Cut::rows, k, plain);
-  build.matrix(attention + "v_proj/weight", key, m.hidden_size, Cut::rows, k, plain);
+}
+
+void add_attention(Builder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
+  const std::string attention = "model/layers/self_attn/";
+  const index_t query = m.num_attention_heads * m.head_dim;
+  const index_t key = m.num_key_value_heads * m.head_dim;
+  const double plain = m.initializer_range;
+  const double residual = plain / std::sqrt(2.0 * static_cast<double>(m.num_hidden_layers));
+  build.matrix(attention + "q_proj/weight", query, m.hidden_size, Cut::rows, parts.query, plain);
+  build.matrix(attention + "k_proj/weight", key, m.hidden_size, Cut::rows, parts.key, plain);
+  build.matrix(attention + "v_proj/weight", key, m.hidden_size, Cut::rows, parts.key, plain);
   build.align();
-  build.matrix(attention + "o_proj/weight", m.hidden_size, query, Cut::columns, q, residual);
+  build.matrix(attention + "o_proj/weight", m.hidden_size, query, Cut::columns, parts.query, residual);
   build.align();
 }
 
@@ -161,44 +192,58 @@ std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
 
 }  // namespace
 
-ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int tp_rank,
-                                    deck::TpMode mode, const std::vector<Range>& chunks) {
+ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int tp_rank, deck::TpMode mode,
+                                    const std::vector<Range>& chunks, int shards) {
   ParameterTable table;
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
   table.intermediate = shard_range(m.intermediate_size, tp_size, tp_rank);
   table.vocabulary = shard_range(m.vocab_size, tp_size, tp_rank);
+  table.shards = shards;
 
   const std::vector<index_t> layers = layers_of(chunks, m.num_hidden_layers);
   const bool is_first = layers.front() == 0, is_last = layers.back() + 1 == m.num_hidden_layers;
   const Held words = exclusively(table.vocabulary);
   const Held embedding = is_first ? words : Held{table.vocabulary, {0, 0}, false};
+  const AttentionParts heads = attention_parts(m, table, tp_size);
 
   // A norm of the residual stream sees a part of the tokens where the stream is split.
   const bool stream_is_split = mode == deck::TpMode::reduce_scatter && tp_size > 1;
 
   Builder build(m, table, tp_rank);
-  build.hold(is_first || (is_last && m.tie_word_embeddings));
-  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, embedding, m.initializer_range);
-  build.align();
-
-  build.hold(true);
-  const std::size_t first_layer_spec = table.specs.size();
-  const index_t layers_begin = build.cursor();
   build.norm("model/layers/input_layernorm/weight", m.hidden_size, stream_is_split);
   build.align();
   build.norm("model/layers/post_attention_layernorm/weight", m.hidden_size, stream_is_split);
   build.align();
-  add_attention(build, m, table, key_heads_are_shared(m, tp_size));
-  add_mlp(build, m, table);
-  build.stack_layers(first_layer_spec, layers_begin, layers);
-
-  table.head_begin = build.cursor();
+  add_attention_vectors(build, m, heads);
+  build.stack_layers(0, layers);
   build.hold(is_last);
   build.norm("model/norm/weight", m.hidden_size, stream_is_split);
   build.align();
-  if (!m.tie_word_embeddings) {
+  table.vectors = {0, build.cursor()};
+
+  table.is_tied = m.tie_word_embeddings;
+  table.has_embedding = is_first;
+  table.has_head = is_last;
+  const bool holds_words = is_first || (is_last && table.is_tied);
+  build.hold(holds_words);
+  build.begin_unit();
+  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, embedding, m.initializer_range);
+  if (holds_words) build.end_unit(is_first && is_last && table.is_tied ? 2 : 1);
+
+  build.hold(true);
+  build.begin_unit();
+  table.first_layer_unit = static_cast<index_t>(table.units.size());
+  table.layers = static_cast<index_t>(layers.size());
+  const std::size_t first_layer_spec = table.specs.size();
+  add_attention(build, m, heads);
+  add_mlp(build, m, table);
+  build.end_layer_units(first_layer_spec, layers);
+
+  if (!table.is_tied) {
+    build.hold(is_last);
+    build.begin_unit();
     build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, m.initializer_range);
-    build.align();
+    if (is_last) build.end_unit(1);
   }
   table.size = build.cursor();
   return table;
@@ -220,8 +265,8 @@ index_t ParameterTable::logical_parameters() const {
   return sum;
 }
 
-std::vector<FlatRange> owned_ranges(const ParameterTable& table) {
-  std::vector<FlatRange> ranges;
+std::vector<Range> owned_ranges(const ParameterTable& table) {
+  std::vector<Range> ranges;
   for (const ParameterSpec& spec : table.specs) {
     if (spec.owned.size() == 0) continue;
     const bool whole = spec.owned == spec.local;
@@ -233,9 +278,9 @@ std::vector<FlatRange> owned_ranges(const ParameterTable& table) {
       ranges.push_back({begin, begin + count});
     }
   }
-  std::ranges::sort(ranges, {}, &FlatRange::begin);
-  std::vector<FlatRange> merged;
-  for (const FlatRange& r : ranges) {
+  std::ranges::sort(ranges, {}, &Range::begin);
+  std::vector<Range> merged;
+  for (const Range& r : ranges) {
     if (!merged.empty() && merged.back().end == r.begin) {
       merged.back().end = r.end;
     } else {
@@ -266,39 +311,51 @@ std::vector<DecayRange> decay_ranges(const ParameterTable& table) {
   return ranges;
 }
 
+namespace {
+
+// The elements `from` (counted in the local matrix) of one layer.
 template <class M>
-void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master) {
+void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed, const Range& from, M* out) {
+  const std::uint32_t stream = stream_id(spec.name);
+  const index_t columns = spec.local_columns();
+  const index_t first_row = spec.cut == Cut::columns ? 0 : spec.local.begin;
+  const index_t first_column = spec.cut == Cut::columns ? spec.local.begin : 0;
+  const Initial initial = spec.initial;
+  const double deviation = spec.deviation;
+  const index_t logical_begin = spec.layer_numbers[static_cast<std::size_t>(layer)] * spec.rows * spec.columns;
+  const index_t logical_columns = spec.columns;
+  const index_t begin = from.begin;
+  Kokkos::parallel_for(
+      "initialise", Kokkos::RangePolicy<ExecutionSpace>(from.begin, from.end), KOKKOS_LAMBDA(const index_t i) {
+        if (initial != Initial::normal) {
+          out[i - begin] = initial == Initial::ones ? M(1) : M(0);
+          return;
+        }
+        const index_t row = first_row + i / columns;
+        const index_t column = first_column + i % columns;
+        const auto index = static_cast<std::uint64_t>(logical_begin + row * logical_columns + column);
+        out[i - begin] =
+            static_cast<M>(static_cast<float>(deviation * normal(static_cast<std::uint64_t>(seed), stream, index, 0)));
+      });
+}
+
+}  // namespace
+
+template <class M>
+void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::Placement& held) {
   for (const ParameterSpec& spec : table.specs) {
-    const std::uint32_t stream = stream_id(spec.name);
-    const index_t rows = spec.local_rows();
-    const index_t columns = spec.local_columns();
-    const index_t first_row = spec.cut == Cut::columns ? 0 : spec.local.begin;
-    const index_t first_column = spec.cut == Cut::columns ? spec.local.begin : 0;
-    const Initial initial = spec.initial;
-    const double deviation = spec.deviation;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-      M* const out = master.data() + spec.offset_of(layer);
-      const index_t logical_begin = spec.layer_numbers[static_cast<std::size_t>(layer)] * spec.rows * spec.columns;
-      const index_t logical_columns = spec.columns;
-      Kokkos::parallel_for(
-          "initialise", Kokkos::RangePolicy<ExecutionSpace>(0, rows * columns),
-          KOKKOS_LAMBDA(const index_t i) {
-            if (initial != Initial::normal) {
-              out[i] = initial == Initial::ones ? M(1) : M(0);
-              return;
-            }
-            const index_t row = first_row + i / columns;
-            const index_t column = first_column + i % columns;
-            const auto index = static_cast<std::uint64_t>(logical_begin + row * logical_columns + column);
-            out[i] = static_cast<M>(static_cast<float>(
-                deviation * normal(static_cast<std::uint64_t>(seed), stream, index, 0)));
-          });
+      const index_t offset = spec.offset_of(layer);
+      for (const nn::Placement::Part& part : held.within({offset, offset + spec.local_size()})) {
+        const Range from{part.range.begin - offset, part.range.end - offset};
+        initialise_part(spec, layer, seed, from, master.data() + part.at);
+      }
     }
   }
   Kokkos::fence();
 }
 
-template void initialise<double>(const ParameterTable&, std::int64_t, const Vector<double>&);
-template void initialise<float>(const ParameterTable&, std::int64_t, const Vector<float>&);
+template void initialise<double>(const ParameterTable&, std::int64_t, const Vector<double>&, const nn::Placement&);
+template void initialise<float>(const ParameterTable&, std::int64_t, const Vector<float>&, const nn::Placement&);
 
 }  // namespace nanotron::model

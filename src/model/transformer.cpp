@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/cast.hpp"
 #include "nanotron/kernels/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/kernels/rms_norm.hpp"
@@ -11,6 +10,15 @@
 
 namespace nanotron::model {
 namespace {
+
+template <class T>
+nn::ParameterPlaces places_of(const TransformerSetup& setup, const ParameterTable& table) {
+  const bool narrower = !std::is_same_v<T, master_t<T>>;
+  nn::ParameterPlaces places =
+      parameter_places(table, setup.sharding, narrower ? ComputeWeights::narrower : ComputeWeights::master);
+  if (setup.purpose == Purpose::inference) places.gradient = places.reduced = {};
+  return places;
+}
 
 template <class T>
 nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const ParameterTable& table,
@@ -179,8 +187,9 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       tp_(&tp),
       device_(&device),
       table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank, setup.tp_mode,
-                                  layers_of(setup_.chunks))),
-      buffers_(arena, table_.size, setup.purpose == Purpose::training ? table_.size : 0),
+                                  layers_of(setup_.chunks), setup.sharding.size)),
+      buffers_(arena, places_of<T>(setup, table_)),
+      weights_(make_unit_weights(setup.sharding, table_, buffers_, device)),
       batch_(make_batch(setup, device, arena)),
       geometry_(make_geometry<T>(setup, table_, device, arena)),
       stream_(nn::make_residual_stream<T>(
@@ -202,13 +211,6 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
 }
 
 template <class T>
-void Transformer<T>::refresh_compute_weights() {
-  if constexpr (!std::is_same_v<T, M>) {
-    kernels::cast<M, T>(*device_, buffers_.master, buffers_.compute);
-  }
-}
-
-template <class T>
 index_t Transformer<T>::first_layer(index_t chunk) const {
   index_t first = 0;
   for (index_t c = 0; c < chunk; ++c) first += layers(c);
@@ -226,8 +228,22 @@ bool Transformer<T>::has_head(index_t chunk) const {
 }
 
 template <class T>
+void Transformer<T>::use_in_forward(index_t chunk, index_t layer) {
+  const bool inside = layer + 1 < layers(chunk);
+  weights_->use(unit_of(chunk, layer), inside            ? unit_of(chunk, layer + 1)
+                                       : has_head(chunk) ? table_.head_unit()
+                                                         : no_unit);
+}
+
+template <class T>
+void Transformer<T>::use_in_backward(index_t chunk, index_t layer) {
+  weights_->use(unit_of(chunk, layer), layer > 0 ? unit_of(chunk, layer - 1) : no_unit);
+}
+
+template <class T>
 void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
+  weights_->use(table_.embedding_unit(), unit_of(slot.chunk, 0));
   embedding_->forward(*device_, inputs, stream_->addend(input(slot)));
   stream_->start_sum(*device_, input(slot)).wait();
 }
@@ -237,6 +253,7 @@ void Transformer<T>::forward(const Slot& slot) {
   const Region region(device_->timers(), "forward");
   const ChunkActivations<T>& act = at(slot);
   for (std::size_t l = 0; l < act.layers.size(); ++l) {
+    use_in_forward(slot.chunk, static_cast<index_t>(l));
     layer_of(slot.chunk, static_cast<index_t>(l))
         .forward(*device_, batch_, act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
   }
@@ -251,6 +268,7 @@ void Transformer<T>::normalise_output(const Slot& slot) {
 template <class T>
 void Transformer<T>::loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows) {
   const Region region(device_->timers(), "loss");
+  weights_->use(table_.head_unit(), no_unit);
   normalise_output(slot);
   head_->loss.forward(*device_, stream_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
 }
@@ -259,6 +277,7 @@ template <class T>
 void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale,
                                    Vector<double> loss_rows, Matrix<T> dx) {
   const Region region(device_->timers(), "loss");
+  weights_->use(table_.head_unit(), unit_of(slot.chunk, layers(slot.chunk) - 1));
   const Workspace<T>& work = act_.work;
   normalise_output(slot);
   head_->loss.forward_backward(*device_, stream_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
@@ -273,6 +292,7 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
 template <class T>
 void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
+  use_in_backward(slot.chunk, layer);
   const auto l = static_cast<std::size_t>(layer);
   const Matrix<T> x = at(slot).residual[l];
   const LayerActivations<T>& act = at(slot).layers[l];
@@ -289,6 +309,7 @@ template <class T>
 void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
   NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none, "backward in two parts keeps all activations");
+  use_in_backward(slot.chunk, layer);
   const auto l = static_cast<std::size_t>(layer);
   const ChunkActivations<T>& act = at(slot);
   layer_of(slot.chunk, layer)
@@ -310,20 +331,21 @@ void Transformer<T>::backward_embedding(Vector<const std::int32_t> inputs, Matri
 }
 
 template <class T>
-void Transformer<T>::sum_partial_gradients(const FlatRange& range) {
+void Transformer<T>::sum_partial_gradients(const Range& range) {
   if (tp_->size() == 1) return;
   for (const nn::ParameterSpec& spec : table_.specs) {
     if (!spec.gradient_is_partial) continue;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       const index_t offset = spec.offset_of(layer);
-      if (offset >= range.begin && offset < range.end) sum_partial_gradient(spec, offset);
+      if (range.contains(offset)) {
+        sum_partial_gradient(spec, buffers_.gradient.data() + buffers_.places.gradient.at(offset));
+      }
     }
   }
 }
 
 template <class T>
-void Transformer<T>::sum_partial_gradient(const nn::ParameterSpec& spec, index_t offset) {
-  M* const local = buffers_.gradient.data() + offset;
+void Transformer<T>::sum_partial_gradient(const nn::ParameterSpec& spec, M* local) {
   if (spec.cut == nn::Cut::none) {
     comm::all_reduce(*tp_, local, static_cast<std::size_t>(spec.local_size()), comm::ReduceOp::sum,
                      device_->stream());

@@ -7,25 +7,35 @@
 
 namespace nanotron::optim {
 
+std::vector<Range> answered_ranges(const model::ParameterTable& table, const nn::ParameterPlaces& places,
+                                   const model::Sharding& sharding) {
+  const nn::Placement answered = places.reduced.common(model::answered_places(table, sharding));
+  std::vector<Range> ranges;
+  for (const Range& owned : model::owned_ranges(table)) {
+    for (const nn::Placement::Part& p : answered.within(owned)) ranges.push_back({p.at, p.at + p.range.size()});
+  }
+  return ranges;
+}
+
 template <class M>
-double global_norm(Device& device, comm::Group& model, const std::vector<model::FlatRange>& owned,
+double global_norm(Device& device, comm::Group& model, comm::Group& shards, const std::vector<Range>& answered,
                    Vector<const M> gradient) {
   const Region region(device.timers(), "gradient norm");
   double squares = 0.0;
-  for (const auto& [begin, end] : owned) {
+  for (const auto& [begin, end] : answered) {
     squares +=
         kernels::sum_of_squares<M>(device, Vector<const M>(gradient.data() + begin, end - begin));
   }
-  return std::sqrt(comm::sum(model, squares));
+  return std::sqrt(comm::sum(model, comm::sum(shards, squares)));
 }
 
 double clip_factor(double norm, double max_norm) {
   return max_norm > 0.0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
 }
 
-template double global_norm<double>(Device&, comm::Group&, const std::vector<model::FlatRange>&,
+template double global_norm<double>(Device&, comm::Group&, comm::Group&, const std::vector<Range>&,
                                     Vector<const double>);
-template double global_norm<float>(Device&, comm::Group&, const std::vector<model::FlatRange>&,
+template double global_norm<float>(Device&, comm::Group&, comm::Group&, const std::vector<Range>&,
                                    Vector<const float>);
 
 }  // namespace nanotron::optim

@@ -83,7 +83,8 @@ std::vector<model::Chunk> chunks_of_rank(const std::vector<Range>& stage_layers,
 
 PipelineSchedule schedule_of(const deck::Config& config) {
   const deck::ParallelConfig& p = config.parallel;
-  return make_schedule(p.pp_schedule, static_cast<int>(p.pp), static_cast<int>(deck::pipeline_chunks(p)),
+  const deck::PpSchedule kind = p.pp == 1 ? deck::PpSchedule::one_f_one_b : p.pp_schedule;
+  return make_schedule(kind, static_cast<int>(p.pp), static_cast<int>(deck::pipeline_chunks(p)),
                        config.data.global_batch_size / p.dp / config.data.micro_batch_size);
 }
 

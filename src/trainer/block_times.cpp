@@ -31,7 +31,8 @@ class OneLayer {
     static_cast<void>(Memory(setup_, grid.tp(), device_, planning));
     arena_.emplace(planning.plan());
     memory_.emplace(setup_, grid.tp(), device_, *arena_);
-    model::initialise<master_t<T>>(memory_->model.table(), 1, memory_->model.parameters().master);
+    const nn::ParameterBuffers<T>& p = memory_->model.parameters();
+    model::initialise<master_t<T>>(memory_->model.table(), 1, p.master, p.places.master);
     memory_->model.refresh_compute_weights();
   }
 

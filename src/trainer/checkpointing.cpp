@@ -11,39 +11,97 @@ Range range_of(const nn::ParameterSpec& spec, Part part) {
   return part == Part::held ? spec.local : part == Part::owned ? spec.owned : Range{0, 0};
 }
 
+std::vector<index_t> shape_of(const nn::ParameterSpec& spec) {
+  std::vector<index_t> shape;
+  if (spec.is_stacked) shape.push_back(spec.layers);
+  shape.push_back(spec.rows);
+  if (!spec.is_vector) shape.push_back(spec.columns);
+  return shape;
+}
+
+// Layers of the model, a block of the local matrix of each; its indices count in the local shard.
+struct Block {
+  Range layers, rows, columns;
+};
+
 template <class M>
-io::StateTensor state_tensor(const nn::ParameterSpec& spec, M* data, Part part) {
-  const Range range = range_of(spec, part);
+io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, M* data) {
   const bool by_columns = spec.cut == nn::Cut::columns;
-  const index_t skip = range.size() == 0 ? 0 : range.begin - spec.local.begin;
-  io::StateTensor t;
-  t.name = spec.name;
-  t.data = data + spec.offset + (by_columns ? skip : skip * spec.columns);
-  if (spec.is_stacked) {
-    t.global_shape.push_back(spec.layers);
-    t.offset.push_back(spec.layer_numbers.empty() ? 0 : spec.layer_numbers.front());
-    t.extent.push_back(spec.local_layers());
-    t.stride.push_back(spec.layer_stride);
+  io::StatePart part;
+  part.data = data;
+  const auto add = [&](const Range& range, index_t shift, index_t stride) {
+    part.offset.push_back(range.begin + shift);
+    part.extent.push_back(range.size());
+    part.stride.push_back(stride);
+  };
+  // Of one layer the stride is never taken; the rows' own keeps it a rectangle.
+  const index_t layer_stride = block.layers.size() > 1 ? spec.layer_stride : block.rows.size() * spec.local_columns();
+  if (spec.is_stacked) add(block.layers, 0, layer_stride);
+  add(block.rows, by_columns ? 0 : spec.local.begin, spec.local_columns());
+  if (!spec.is_vector) add(block.columns, by_columns ? spec.local.begin : 0, 1);
+  return part;
+}
+
+// Elements `range` of the local matrix, in row-major order, as the end of a row, whole rows, the beginning of one.
+std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const Range& range) {
+  const index_t columns = spec.local_columns();
+  const index_t number = spec.layer_numbers[static_cast<std::size_t>(layer)];
+  const Range one{number, number + 1};
+  std::vector<Block> blocks;
+  for (index_t begin = range.begin, end = 0; begin < range.end; begin = end) {
+    const index_t row = begin / columns, column = begin % columns;
+    const bool whole = column == 0 && range.end - begin >= columns;
+    const index_t rows = whole ? (range.end - begin) / columns : 1;
+    end = whole ? begin + rows * columns : std::min(range.end, (row + 1) * columns);
+    blocks.push_back({one, {row, row + rows}, {column, whole ? columns : column + end - begin}});
   }
-  t.global_shape.push_back(spec.rows);
-  t.offset.push_back(by_columns ? 0 : range.begin);
-  t.extent.push_back(by_columns && range.size() > 0 ? spec.rows : by_columns ? 0 : range.size());
-  t.stride.push_back(spec.local_columns());
-  if (!spec.is_vector) {
-    t.global_shape.push_back(spec.columns);
-    t.offset.push_back(by_columns ? range.begin : 0);
-    t.extent.push_back(by_columns ? range.size() : spec.columns);
-    t.stride.push_back(1);
+  return blocks;
+}
+
+// What `place` holds of the rows of each layer; one rectangle where it holds all, and layers in a row.
+template <class M>
+std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::Placement& place, M* data,
+                                       const Range& rows) {
+  const index_t columns = spec.local_columns();
+  const Range local{rows.begin * columns, rows.end * columns};
+  const auto flat = [&](index_t layer) {
+    return Range{spec.offset_of(layer) + local.begin, spec.offset_of(layer) + local.end};
+  };
+  const Range all{flat(0).begin, flat(spec.local_layers() - 1).end};
+  const Range layers{spec.layer_numbers.front(), spec.layer_numbers.back() + 1};
+  const std::vector<nn::Placement::Part> held = place.within(all);
+  if (layers.size() == spec.local_layers() && held.size() == 1 && held.front().range == all) {
+    return {state_part(spec, {layers, rows, {0, columns}}, data + held.front().at)};
   }
-  return t;
+  std::vector<io::StatePart> parts;
+  for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
+    for (const nn::Placement::Part& p : place.within(flat(layer))) {
+      const index_t first = p.range.begin - spec.offset_of(layer);
+      for (const Block& block : blocks_of(spec, layer, {first, first + p.range.size()})) {
+        const index_t at = block.rows.begin * columns + block.columns.begin;
+        parts.push_back(state_part(spec, block, data + p.at + (at - first)));
+      }
+    }
+  }
+  return parts;
 }
 
 }  // namespace
 
 template <class M>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, M* data, Part part) {
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,
+                                           Part part) {
   std::vector<io::StateTensor> tensors;
-  for (const nn::ParameterSpec& spec : table.specs) tensors.push_back(state_tensor(spec, data, part));
+  for (const nn::ParameterSpec& spec : table.specs) {
+    tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}});
+    const Range range = range_of(spec, part);
+    if (range.size() == 0 || spec.local_layers() == 0) continue;
+    // Columns are never held twice: a rank owns all rows of what it holds of them.
+    const Range rows = spec.cut == nn::Cut::columns
+                           ? Range{0, spec.rows}
+                           : Range{range.begin - spec.local.begin, range.end - spec.local.begin};
+    tensors.back().parts = state_parts(spec, place, data, rows);
+  }
   return tensors;
 }
 
@@ -87,16 +145,23 @@ io::CheckpointState Checkpointing<T>::restore() {
 template <class T>
 void Checkpointing<T>::read_into(io::CheckpointReader& reader) {
   const model::ParameterTable& table = state_.model.table();
+  const nn::ParameterPlaces& places = state_.model.parameters().places;
   const bool with_moments = reader.info().has_optimizer;
-  reader.read(state_tensors<M>(table, master_.data(), Part::held),
-              state_tensors<M>(table, exp_avg_.data(), Part::held),
-              state_tensors<M>(table, exp_avg_sq_.data(), Part::held), scalar_type_of<M>);
+  reader.read(state_tensors<M>(table, places.master, master_.data(), Part::held),
+              state_tensors<M>(table, places.moments, exp_avg_.data(), Part::held),
+              state_tensors<M>(table, places.moments, exp_avg_sq_.data(), Part::held), scalar_type_of<M>);
   Kokkos::deep_copy(state_.model.parameters().master, master_);
   if (with_moments) {
     Kokkos::deep_copy(state_.optimizer.exp_avg(), exp_avg_);
     Kokkos::deep_copy(state_.optimizer.exp_avg_sq(), exp_avg_sq_);
   }
   state_.optimizer.set_steps(with_moments ? reader.info().state.adam_step : 0);
+}
+
+// Of a shard group each element is written once.
+template <class T>
+nn::Placement Checkpointing<T>::answered(const nn::Placement& place) const {
+  return place.common(model::answered_places(state_.model.table(), state_.sharding));
 }
 
 template <class T>
@@ -107,10 +172,11 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   Kokkos::deep_copy(exp_avg_sq_, state_.optimizer.exp_avg_sq());
 
   const model::ParameterTable& table = state_.model.table();
-  const Part part = grid_.dp_rank() == 0 ? Part::owned : Part::none;
-  const auto parameters = state_tensors<M>(table, master_.data(), part);
-  const auto exp_avg = state_tensors<M>(table, exp_avg_.data(), part);
-  const auto exp_avg_sq = state_tensors<M>(table, exp_avg_sq_.data(), part);
+  const nn::ParameterPlaces& places = state_.model.parameters().places;
+  const Part part = grid_.copies().rank() == 0 ? Part::owned : Part::none;
+  const auto parameters = state_tensors<M>(table, answered(places.master), master_.data(), part);
+  const auto exp_avg = state_tensors<M>(table, answered(places.moments), exp_avg_.data(), part);
+  const auto exp_avg_sq = state_tensors<M>(table, answered(places.moments), exp_avg_sq_.data(), part);
   counters.adam_step = state_.optimizer.steps();
   writer_.write({.parameters = parameters,
                  .exp_avg = exp_avg,
@@ -123,8 +189,8 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   return wall_seconds() - begin;
 }
 
-template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, double*, Part);
-template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, float*, Part);
+template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, double*, Part);
+template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, float*, Part);
 template class Checkpointing<double>;
 template class Checkpointing<float>;
 template class Checkpointing<bf16>;

@@ -6,17 +6,16 @@ namespace {
 template <class T>
 class WholeModel final : public Passes<T> {
  public:
-  WholeModel(TrainingState<T>& state, parallel::DataParallel<master_t<T>>& gradients)
+  WholeModel(TrainingState<T>& state, parallel::GradientSum<T>& gradients)
       : state_(state), gradients_(gradients) {}
 
   void train(double scale) override {
-    const index_t last = state_.micro_batches() - 1;
-    for (index_t m = 0; m < last; ++m) {
-      forward_and_loss_backward(m, scale);
-      for (index_t layer = state_.model.layers(0) - 1; layer >= 0; --layer) state_.model.backward_layer({}, layer, dx());
-      state_.model.backward_embedding(state_.inputs_of(m), dx());
+    gradients_.begin_step();
+    for (index_t m = 0; m < state_.micro_batches(); ++m) {
+      forward(m);
+      backward(m, scale);
     }
-    train_and_sum(last, scale);
+    gradients_.finish();
   }
 
   void evaluate() override {
@@ -34,28 +33,24 @@ class WholeModel final : public Passes<T> {
     state_.model.forward({});
   }
 
-  void forward_and_loss_backward(index_t micro_batch, double scale) {
-    forward(micro_batch);
-    state_.model.loss_backward({}, state_.targets_of(micro_batch), scale, state_.loss_rows_of(micro_batch), dx());
-  }
-
-  // The last micro-batch: gradients are sent off as backward completes them.
-  void train_and_sum(index_t micro_batch, double scale) {
-    const model::ParameterTable& table = state_.model.table();
-    forward_and_loss_backward(micro_batch, scale);
-    state_.model.sum_partial_gradients({table.head_begin, table.size});
-    gradients_.ready(table.head_begin);
-    for (index_t layer = state_.model.layers(0) - 1; layer >= 0; --layer) {
-      state_.model.backward_layer({}, layer, dx());
-      state_.model.sum_partial_gradients({table.layer_begin(layer), table.layer_begin(layer + 1)});
-      gradients_.ready(table.layer_begin(layer));
+  void backward(index_t micro_batch, double scale) {
+    model::Transformer<T>& model = state_.model;
+    const model::ParameterTable& table = model.table();
+    gradients_.begin(table.head_unit());
+    model.loss_backward({}, state_.targets_of(micro_batch), scale, state_.loss_rows_of(micro_batch), dx());
+    gradients_.end(table.head_unit());
+    for (index_t layer = model.layers(0) - 1; layer >= 0; --layer) {
+      gradients_.begin(table.layer_unit(layer));
+      model.backward_layer({}, layer, dx());
+      gradients_.end(table.layer_unit(layer));
     }
-    state_.model.backward_embedding(state_.inputs_of(micro_batch), dx());
-    gradients_.finish();
+    gradients_.begin(table.embedding_unit());
+    model.backward_embedding(state_.inputs_of(micro_batch), dx());
+    gradients_.end(table.embedding_unit());
   }
 
   TrainingState<T>& state_;
-  parallel::DataParallel<master_t<T>>& gradients_;
+  parallel::GradientSum<T>& gradients_;
 };
 
 }  // namespace

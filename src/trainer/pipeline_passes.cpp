@@ -11,52 +11,16 @@ namespace {
 using parallel::Action;
 using parallel::Work;
 
-// Which gradients are final: backward ends layer by layer, chunks in any order, but they are summed over the
-// replicas from the end of the flat buffer to its beginning.
-template <class T>
-class FinalGradients {
- public:
-  FinalGradients(model::Transformer<T>& model, parallel::DataParallel<master_t<T>>& gradients)
-      : model_(model),
-        gradients_(gradients),
-        is_final_(static_cast<std::size_t>(model.table()["model/layers/input_layernorm/weight"].local_layers())) {}
-
-  void begin() {
-    is_final_.assign(is_final_.size(), 0);
-    left_ = static_cast<index_t>(is_final_.size());
-    end_ = model_.table().size;
-  }
-
-  /// A layer, by its number here. The head is final before the last of them.
-  void complete(index_t layer) {
-    is_final_[static_cast<std::size_t>(layer)] = 1;
-    while (left_ > 0 && is_final_[static_cast<std::size_t>(left_ - 1)]) {
-      const index_t begin = model_.table().layer_begin(--left_);
-      model_.sum_partial_gradients({begin, end_});
-      gradients_.ready(begin);
-      end_ = begin;
-    }
-  }
-
- private:
-  model::Transformer<T>& model_;
-  parallel::DataParallel<master_t<T>>& gradients_;
-  std::vector<char> is_final_;  // by layer
-  index_t left_ = 0;            // layers in front of those that are summed
-  index_t end_ = 0;
-};
-
 // The chunks of layers of this rank.
 template <class T>
 class RankStages final : public parallel::PipelineStages<T> {
  public:
   explicit RankStages(const PassContext<T>& context)
-      : state_(context.state), model_(context.state.model), final_(model_, context.gradients) {}
+      : state_(context.state), model_(context.state.model), gradients_(context.gradients) {}
 
   void begin_training(double scale) {
     scale_ = scale;
     is_training_ = true;
-    final_.begin();
   }
   void begin_evaluation() { is_training_ = false; }
 
@@ -75,36 +39,45 @@ class RankStages final : public parallel::PipelineStages<T> {
 
   void backward(const Action& a, index_t slot, Matrix<T> dx) override {
     const model::Slot at{a.chunk, slot};
+    const model::ParameterTable& table = model_.table();
     if (model_.has_head(a.chunk)) {
-      model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
+      add_to(table.head_unit(), [&] {
+        model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
+      });
     }
     for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
       if (a.work == Work::backward_input) {
         model_.backward_layer_input(at, l, dx);
       } else {
-        model_.backward_layer(at, l, dx);
-        complete(a, l);
+        add_to(layer_unit(a.chunk, l), [&] { model_.backward_layer(at, l, dx); });
       }
     }
-    if (model_.has_embedding(a.chunk)) model_.backward_embedding(state_.inputs_of(a.micro_batch), dx);
+    if (model_.has_embedding(a.chunk)) {
+      add_to(table.embedding_unit(), [&] { model_.backward_embedding(state_.inputs_of(a.micro_batch), dx); });
+    }
   }
 
   void backward_weight(const Action& a, index_t slot) override {
     for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
-      model_.backward_layer_weight({a.chunk, slot}, l);
-      complete(a, l);
+      add_to(layer_unit(a.chunk, l), [&] { model_.backward_layer_weight({a.chunk, slot}, l); });
     }
   }
 
  private:
-  // Chunks meet the micro-batches in order.
-  void complete(const Action& a, index_t layer) {
-    if (a.micro_batch + 1 == state_.micro_batches()) final_.complete(model_.first_layer(a.chunk) + layer);
+  index_t layer_unit(index_t chunk, index_t layer) const {
+    return model_.table().layer_unit(model_.first_layer(chunk) + layer);
+  }
+
+  template <class F>
+  void add_to(index_t unit, F&& backward) {
+    gradients_.begin(unit);
+    backward();
+    gradients_.end(unit);
   }
 
   TrainingState<T>& state_;
   model::Transformer<T>& model_;
-  FinalGradients<T> final_;
+  parallel::GradientSum<T>& gradients_;
   double scale_ = 0.0;
   bool is_training_ = true;
 };
@@ -123,6 +96,7 @@ class PipelinePasses final : public Passes<T> {
 
   void train(double scale) override {
     stages_.begin_training(scale);
+    gradients_.begin_step();
     pipeline_->run();
     gradients_.finish();
     sum_tied_embedding();
@@ -145,14 +119,18 @@ class PipelinePasses final : public Passes<T> {
 
   void sum_tied_embedding() {
     if (embedding_.size() == 1) return;
-    const nn::ParameterSpec& spec = model_.table()["model/embed_tokens/weight"];
-    comm::all_reduce(embedding_, model_.parameters().gradient.data() + spec.offset,
-                     static_cast<std::size_t>(spec.local_size()), comm::ReduceOp::sum, device_.stream());
+    const model::ParameterTable& table = model_.table();
+    const Range words = table.units[static_cast<std::size_t>(table.embedding_unit())].range;
+    const nn::ParameterBuffers<T>& p = model_.parameters();
+    for (const nn::Placement::Part& part : p.places.reduced.within(words)) {
+      comm::all_reduce(embedding_, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
+                       comm::ReduceOp::sum, device_.stream());
+    }
   }
 
   model::Transformer<T>& model_;
   Device& device_;
-  parallel::DataParallel<master_t<T>>& gradients_;
+  parallel::GradientSum<T>& gradients_;
   comm::Group embedding_;
   RankStages<T> stages_;
   std::unique_ptr<parallel::Pipeline<T>> pipeline_;

@@ -17,8 +17,10 @@
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/matrix_rate.hpp"
 #include "nanotron/model/cost.hpp"
-#include "nanotron/model/traffic.hpp"
+#include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/trainer.hpp"
+#include "block_times.hpp"
+#include "model_summary.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -95,40 +97,6 @@ Loaders make_loaders(const deck::Config& config, const Tokens& tokens, int dp_ra
   return loaders;
 }
 
-// 8030.26e6, "FLOP" -> "8.03 GFLOP".
-std::string with_prefix(double value, const char* unit) {
-  constexpr const char* prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
-  std::size_t p = 0;
-  for (; value >= 1000.0 && p + 1 < std::size(prefixes); ++p) value /= 1000.0;
-  return fmt::format("{:.2f} {}{}", value, prefixes[p], unit);
-}
-
-std::string model_summary(const deck::Config& c) {
-  const model::ParameterTable table = model::make_parameter_table(c.model, 1, 0);
-  const double flops = model::training_flops_per_token(c.model, c.data.sequence_length);
-  const auto parameters = static_cast<double>(table.logical_parameters());
-  return fmt::format(
-      "model: {} layers, hidden {}, {} heads ({} key-value) of {}, ffn {}, vocabulary {}: {} parameters\n"
-      "batch: {} sequences of {} tokens a step ({} a micro-batch), {} a token, {} a step\n"
-      "compute: {}, recompute {}",
-      c.model.num_hidden_layers, c.model.hidden_size, c.model.num_attention_heads,
-      c.model.num_key_value_heads, c.model.head_dim, c.model.intermediate_size, c.model.vocab_size,
-      parameters < 1e9 ? fmt::format("{:.2f} million", parameters / 1e6) : fmt::format("{:.2f} billion", parameters / 1e9),
-      c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
-      with_prefix(flops, "FLOP"), with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), name_of(c.precision.compute),
-      c.parallel.recompute == deck::Recompute::none        ? "none"
-      : c.parallel.recompute == deck::Recompute::selective ? "selective"
-                                                           : "full");
-}
-
-comm::GridShape shape_of(const deck::ParallelConfig& p) {
-  return {.dp = static_cast<int>(p.dp),
-          .pp = static_cast<int>(p.pp),
-          .cp = static_cast<int>(p.cp),
-          .tp = static_cast<int>(p.tp),
-          .order = p.order};
-}
-
 template <class T>
 double machine_rate(Device& device, comm::Group& world) {
   comm::barrier(world);
@@ -158,7 +126,8 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   const double rate = machine_rate<T>(device, grid.world());
   const std::size_t resident_before = resident_bytes();
   const MemoryPlan plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp());
-  const std::size_t staging = grid.tp().staging_bytes() + grid.replicas().staging_bytes();
+  const std::size_t staging = grid.tp().staging_bytes() + grid.replicas().staging_bytes() +
+                              grid.shards().staging_bytes() + grid.copies().staging_bytes();
   log.info("memory of rank 0, besides {:.0f} MiB of program and libraries and {:.0f} MiB to stage messages:\n{}",
            static_cast<double>(resident_before) / mib, static_cast<double>(staging) / mib, plan.table());
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
@@ -231,26 +200,7 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
 
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
-  return comm::ProcessGrid(all, shape_of(config.parallel), comm::choose_transport(config.parallel.backend, all));
-}
-
-std::string describe_plan(const deck::Config& config, MPI_Comm world) {
-  comm::Group alone(comm::Communicator::duplicate(world), comm::Transport::mpi);
-  MemoryPlan plan;
-  for (int t = 0; t < static_cast<int>(config.parallel.tp); ++t) {  // shards are of unequal size
-    const MemoryPlan of_rank = plan_memory(config, {shape_of(config.parallel), {.tp = t}}, alone);
-    if (of_rank.total() > plan.total()) plan = of_rank;
-  }
-  const model::ParameterTable table = model::make_parameter_table(
-      config.model, static_cast<int>(config.parallel.tp), 0, config.parallel.tp_mode);
-  const model::StepTraffic traffic = model::step_traffic(config, table);
-  return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\n"
-                     "into collectives, each rank and step: tensor parallel {:.1f} MiB, data parallel {:.1f} MiB\n"
-                     "memory of the largest rank:\n{}",
-                     model_summary(config), config.parallel.dp, config.parallel.pp, config.parallel.cp,
-                     config.parallel.tp, deck::grid_size(config.parallel),
-                     static_cast<double>(traffic.tensor_parallel) / mib,
-                     static_cast<double>(traffic.data_parallel) / mib, plan.table());
+  return comm::ProcessGrid(all, comm::shape_of(config.parallel), comm::choose_transport(config.parallel.backend, all));
 }
 
 std::string describe_data(const deck::Config& config, MPI_Comm world) {
@@ -291,8 +241,11 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
     log.info("unigram entropy of the data: {:.4f} nats a token", *tokens.training.unigram_entropy());
   }
   Loaders loaders = make_loaders(config, tokens, grid.dp_rank());
+  deck::Config settled = config;
+  settle_pipeline_cut(settled, grid);
+  if (config.parallel.pp > 1) log.info("{}", describe_pipeline(settled));
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
-    return train_as<T>(config, provenance, grid, loaders, log, start);
+    return train_as<T>(settled, provenance, grid, loaders, log, start);
   });
 }
 

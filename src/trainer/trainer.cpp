@@ -30,19 +30,24 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       device_(device),
       loaders_(loaders),
       log_(log),
-      state_(config, {grid.shape(), grid.coordinate()}, grid.tp(), device, arena),
-      owned_(model::owned_ranges(state_.model.table())),
-      gradients_(grid.replicas(), device, state_.model.parameters().gradient,
-                 {.megabytes = config.parallel.bucket_mb, .overlap = config.parallel.overlap}),
-      passes_(make_passes<T>({config, grid, device, state_, gradients_})),
+      state_(config, {grid.shape(), grid.coordinate()}, {grid.tp(), grid.shards()}, device, arena),
+      answered_(optim::answered_ranges(state_.model.table(), state_.model.parameters().places, state_.sharding)),
+      gradients_(parallel::make_gradient_sum<T>(state_.sharding, state_.model,
+                                                {grid.replicas(), grid.shards(), grid.copies()}, device,
+                                                {.megabytes = config.parallel.bucket_mb,
+                                                 .overlap = config.parallel.overlap,
+                                                 .micro_batches = state_.micro_batches()})),
+      passes_(make_passes<T>({config, grid, device, state_, *gradients_})),
       replicas_(grid.replicas(), grid.world(), config.run.check_replicas_every),
+      copies_(grid.copies(), grid.world(), config.run.check_replicas_every),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, grid, state_, log),
       counters_{.seed = config.run.seed},
       host_inputs_(state_.inputs.size()),
       host_targets_(state_.targets.size()),
       host_losses_(Kokkos::create_mirror_view(state_.loss_rows)) {
-  model::initialise<M>(state_.model.table(), config.run.seed, state_.model.parameters().master);
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.places.master);
   state_.model.refresh_compute_weights();
 }
 
@@ -54,12 +59,33 @@ void Trainer<T>::resume() {
 }
 
 template <class T>
+TrainingState<T>& Trainer<T>::state() {
+  state_.model.settle_weights();
+  return state_;
+}
+
+// Copies of a piece hold the same weights and moments, all replicas the same weights for their products.
+template <class T>
 void Trainer<T>::compare_replicas() {
   if (!replicas_.has_replicas()) return;
   const Region region(device_.timers(), "compare replicas");
-  std::uint64_t hash = kernels::content_hash<M>(device_, state_.model.parameters().master);
-  hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg());
-  hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg_sq());
+  const nn::ParameterBuffers<T>& p = state().model.parameters();
+  if (copies_.has_replicas()) {
+    std::uint64_t hash = 0;
+    const nn::Placement held = p.places.master.common(p.places.moments);
+    for (const nn::Placement::Part& part : held.parts()) {
+      hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(p.master.data() + part.at, part.range.size()));
+    }
+    hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg());
+    hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg_sq());
+    copies_.require_equal(hash, counters_.step);
+  }
+  if (state_.sharding.size == 1) return;
+  const index_t vectors = state_.model.table().vectors.size();  // in front of every buffer
+  std::uint64_t hash = kernels::content_hash<T>(device_, p.compute);
+  hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(p.master.data(), vectors));
+  hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(state_.optimizer.exp_avg().data(), vectors));
+  hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(state_.optimizer.exp_avg_sq().data(), vectors));
   replicas_.require_equal(hash, counters_.step);
 }
 
@@ -96,7 +122,7 @@ double Trainer<T>::mean_loss() {
 template <class T>
 void Trainer<T>::update(StepResult& r) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  r.grad_norm = optim::global_norm<M>(device_, grid_.model(), owned_, p.gradient);
+  r.grad_norm = optim::global_norm<M>(device_, grid_.model(), grid_.shards(), answered_, p.gradient);
   r.learning_rate = learning_rate_(counters_.step);
   const double clip = optim::clip_factor(r.grad_norm, config_.optimizer.clip_grad_norm);
   const auto largest_square = static_cast<M>(clip * r.grad_norm * clip * r.grad_norm);  // Adam squares
@@ -127,7 +153,6 @@ template <class T>
 StepResult Trainer<T>::train_step() {
   const Region region(device_.timers(), "step");
   StepResult result;
-  kernels::fill<M>(device_, state_.model.parameters().gradient, 0.0);
   result.token_hash = load(loaders_.training, counters_.sample_cursor);
   passes_->train(1.0 / static_cast<double>(tokens_per_step(config_)));
   result.loss = mean_loss();

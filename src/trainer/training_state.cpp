@@ -6,7 +6,7 @@
 namespace nanotron::trainer {
 namespace {
 
-model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place) {
+model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place, const model::Sharding& sharding) {
   std::vector<model::Chunk> chunks;
   index_t stream_gradients = 1;
   if (config.parallel.pp > 1) {
@@ -24,7 +24,8 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .stream_gradients = stream_gradients,
           .tp_mode = config.parallel.tp_mode,
           .tp_size = place.shape.tp,
-          .tp_rank = place.at.tp};
+          .tp_rank = place.at.tp,
+          .sharding = sharding};
 }
 
 index_t tokens_of_rank(const deck::Config& config, const GridPlace& place) {
@@ -33,11 +34,22 @@ index_t tokens_of_rank(const deck::Config& config, const GridPlace& place) {
 
 }  // namespace
 
+model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, comm::Group& shards) {
+  const auto size = static_cast<int>(deck::shard_group_size(config.parallel));
+  const int replica = place.at.dp * place.shape.cp + place.at.cp;
+  return {.stage = size > 1 ? static_cast<int>(config.parallel.zero_stage) : 0,
+          .size = size,
+          .rank = replica % size,
+          .group = &shards};
+}
+
 template <class T>
-TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& place, comm::Group& tp,
+TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& place, const ModelGroups& groups,
                                 Device& device, Arena& arena)
-    : model(setup_of(config, place), tp, device, arena),
-      optimizer(config.optimizer, model::decay_ranges(model.table()), model.table().size, arena),
+    : sharding(sharding_of(config, place, groups.shards)),
+      model(setup_of(config, place, sharding), groups.tp, device, arena),
+      optimizer(config.optimizer, optim::update_parts(model.table(), model.parameters().places),
+                model.parameters().places.moments.size(), arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, place))) {}
@@ -47,7 +59,7 @@ MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm:
     Timers timers;
     Device device(timers);
     Arena arena = Arena::planning();
-    const TrainingState<T> state(config, place, any_group, device, arena);
+    const TrainingState<T> state(config, place, {any_group, any_group}, device, arena);
     return arena.plan();
   });
 }

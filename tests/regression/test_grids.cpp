@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/comparison.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 
@@ -14,31 +15,6 @@ namespace {
 
 constexpr std::int64_t steps = 10;
 constexpr double tolerance = 1e-11;
-
-// The same run on one rank, computed by rank 0 and given to all.
-test::Numbers serial(const deck::Config& config) {
-  deck::Config alone = config;
-  alone.parallel.dp = alone.parallel.tp = 1;
-  return test::run_training(alone, MPI_COMM_SELF, steps);
-}
-
-double worst_loss_difference(const test::Numbers& ours, const test::Numbers& theirs) {
-  double worst = 0.0;
-  for (std::size_t i = 0; i < theirs.losses.size(); ++i) {
-    worst = std::max(worst, std::abs(ours.losses[i] - theirs.losses[i]) / theirs.losses[i]);
-    worst = std::max(worst, std::abs(ours.grad_norms[i] - theirs.grad_norms[i]) / theirs.grad_norms[i]);
-  }
-  return worst;
-}
-
-// Adam divides by sqrt(v): rounding in a near-zero gradient moves a parameter by up to a learning rate times
-// its relative error, so the end state is held to a looser bound than the losses.
-void expect_same_state(const test::Tensors& ours, const test::Tensors& theirs) {
-  ASSERT_EQ(ours.size(), theirs.size());
-  for (const auto& [name, tensor] : theirs) {
-    EXPECT_LT(test::relative_difference(ours.at(name), tensor), 1e-9) << name;
-  }
-}
 
 struct Grid {
   int tp;
@@ -63,7 +39,7 @@ TEST_P(Grids, FollowTheSerialRun) {
   int ranks = 1;
   MPI_Comm_size(test::world(), &ranks);
   deck::Config config = test::golden_config(GetParam());
-  const test::Numbers reference = serial(config);
+  const test::Numbers reference = test::serial(config, steps);
   for (const Grid& grid : grids_of(ranks)) {
     const char* mode = grid.mode == deck::TpMode::all_reduce ? "all_reduce" : "reduce_scatter";
     SCOPED_TRACE(fmt::format("tp {} dp {} {}", grid.tp, grid.dp, mode));
@@ -71,16 +47,16 @@ TEST_P(Grids, FollowTheSerialRun) {
     config.parallel.dp = grid.dp;
     config.parallel.tp_mode = grid.mode;
     const test::Numbers ours = test::run_training(config, test::world(), steps);
-    const double worst = worst_loss_difference(ours, reference);
+    const double worst = test::worst_loss_difference(ours, reference);
     EXPECT_LT(worst, tolerance);
     EXPECT_EQ(ours.hashes, reference.hashes);
     EXPECT_EQ(ours.adam_steps, reference.adam_steps);
     EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
     const std::uint64_t scalars = grid.dp > 1 ? sizeof(double) + sizeof(std::uint64_t) : 0;  // loss and hash
     EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel + scalars);
-    expect_same_state(ours.parameters, reference.parameters);
-    expect_same_state(ours.exp_avg, reference.exp_avg);
-    expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
+    test::expect_same_state(ours.parameters, reference.parameters);
+    test::expect_same_state(ours.exp_avg, reference.exp_avg);
+    test::expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
     int rank = 0;
     MPI_Comm_rank(test::world(), &rank);
     if (rank != 0) continue;
@@ -135,7 +111,7 @@ TEST_P(Choices, MicroBatchesFollowWithinRounding) {
     if (8 / config_.parallel.dp % size != 0) continue;
     config_.data.micro_batch_size = size;
     const test::Numbers other = test::run_training(config_, test::world(), steps);
-    EXPECT_LT(worst_loss_difference(other, one), tolerance) << size;
+    EXPECT_LT(test::worst_loss_difference(other, one), tolerance) << size;
     EXPECT_EQ(other.hashes, one.hashes);
   }
 }
@@ -144,7 +120,7 @@ TEST_P(Choices, RankOrderFollowsWithinRounding) {
   const test::Numbers one = test::run_training(config_, test::world(), 4);
   config_.parallel.order = "dp-pp-cp-tp";
   const test::Numbers other = test::run_training(config_, test::world(), 4);
-  EXPECT_LT(worst_loss_difference(other, one), tolerance);
+  EXPECT_LT(test::worst_loss_difference(other, one), tolerance);
 }
 
 TEST_P(Choices, ASecondRunGivesTheSameBits) {

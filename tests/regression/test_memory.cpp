@@ -181,11 +181,15 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
   struct Mode {
     std::int64_t tp;
     deck::TpMode stream;
+    std::int64_t zero_stage = 0;
   };
-  for (const auto& [tp, stream] : {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce},
-                                   Mode{2, deck::TpMode::reduce_scatter}}) {
-    if (ranks % tp != 0) continue;
-    deck::Config config = config_for(folder_.path(), 128, 2);
+  for (const auto& [tp, stream, zero_stage] :
+       {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::reduce_scatter},
+        Mode{1, deck::TpMode::all_reduce, 1}, Mode{1, deck::TpMode::all_reduce, 2},
+        Mode{1, deck::TpMode::all_reduce, 3}}) {
+    if (ranks % tp != 0 || (zero_stage > 0 && ranks == 1)) continue;
+    deck::Config config = config_for(folder_.path(), 128, 3);
+    config.parallel.zero_stage = zero_stage;
     config.parallel.tp = tp;
     config.parallel.tp_mode = stream;
     for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
@@ -198,7 +202,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
         counting = true;
         for (int i = 0; i < 5; ++i) run.trainer.train_step();
         counting = false;
-        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << ", the largest of "
+        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " zero_stage " << zero_stage << ", the largest of "
                                   << counts.largest << " bytes";
         if (rank_ == 0) {
           std::printf("%s tp %d: inside the product libraries %.0f a step\n", name_of(type),

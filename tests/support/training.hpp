@@ -15,7 +15,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/trainer/program.hpp"
-#include "nanotron/model/traffic.hpp"
+#include "nanotron/parallel/traffic.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
 namespace nanotron::test {
@@ -27,7 +27,7 @@ struct Numbers {
   std::vector<std::uint64_t> hashes;
   Tensors parameters, exp_avg, exp_avg_sq;
   std::int64_t adam_steps = 0;
-  model::StepTraffic predicted, counted;  // of the last step of this rank
+  parallel::StepTraffic predicted, counted;  // of the last step of this rank
 };
 
 // A grid on the first dp * tp ranks of world; the others hold MPI_COMM_NULL.
@@ -111,35 +111,48 @@ inline nlohmann::json golden_numbers(const std::string& name) {
   return nlohmann::json::parse(file);
 }
 
-// The logical tensors whose owned parts the ranks of `world` hold between them.
+// Adds a part to the logical tensor, whatever its dimensions.
 template <class M>
-Tensors gather(const model::ParameterTable& table, const Vector<M>& flat, bool owner, MPI_Comm world) {
-  const auto host = Kokkos::create_mirror_view(flat);
-  Kokkos::deep_copy(host, flat);
-  const trainer::Part part = owner ? trainer::Part::owned : trainer::Part::none;
-  Tensors all;
-  for (const io::StateTensor& t : trainer::state_tensors<M>(table, host.data(), part)) {
-    std::vector<index_t> shape = t.global_shape, offset = t.offset, extent = t.extent, stride = t.stride;
-    while (shape.size() < 3) {
-      shape.insert(shape.begin(), 1);
-      offset.insert(offset.begin(), 0);
-      extent.insert(extent.begin(), 1);
-      stride.insert(stride.begin(), 0);
-    }
-    std::vector<double> logical(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]), 0.0);
-    for (index_t a = 0; a < extent[0]; ++a) {
-      for (index_t b = 0; b < extent[1]; ++b) {
-        for (index_t c = 0; c < extent[2]; ++c) {
-          const index_t to = ((a + offset[0]) * shape[1] + b + offset[1]) * shape[2] + c + offset[2];
-          logical[static_cast<std::size_t>(to)] =
-              static_cast<const M*>(t.data)[a * stride[0] + b * stride[1] + c * stride[2]];
-        }
+void add_part(const std::vector<index_t>& global_shape, const io::StatePart& p, std::vector<double>& logical) {
+  std::vector<index_t> shape = global_shape, offset = p.offset, extent = p.extent, stride = p.stride;
+  while (shape.size() < 3) {
+    shape.insert(shape.begin(), 1);
+    offset.insert(offset.begin(), 0);
+    extent.insert(extent.begin(), 1);
+    stride.insert(stride.begin(), 0);
+  }
+  for (index_t a = 0; a < extent[0]; ++a) {
+    for (index_t b = 0; b < extent[1]; ++b) {
+      for (index_t c = 0; c < extent[2]; ++c) {
+        const index_t to = ((a + offset[0]) * shape[1] + b + offset[1]) * shape[2] + c + offset[2];
+        logical[static_cast<std::size_t>(to)] +=
+            static_cast<const M*>(p.data)[a * stride[0] + b * stride[1] + c * stride[2]];
       }
     }
+  }
+}
+
+// The logical tensors of which the ranks of `world` hold between them what `place` says.
+template <class M>
+Tensors gather(const model::ParameterTable& table, const nn::Placement& place, const Vector<M>& buffer, bool owner,
+               MPI_Comm world) {
+  const auto host = Kokkos::create_mirror_view(buffer);
+  Kokkos::deep_copy(host, buffer);
+  const trainer::Part part = owner ? trainer::Part::owned : trainer::Part::none;
+  Tensors all;
+  for (const io::StateTensor& t : trainer::state_tensors<M>(table, place, host.data(), part)) {
+    const auto size = std::accumulate(t.global_shape.begin(), t.global_shape.end(), index_t{1}, std::multiplies<>());
+    std::vector<double> logical(static_cast<std::size_t>(size), 0.0);
+    for (const io::StatePart& p : t.parts) add_part<M>(t.global_shape, p, logical);
     MPI_Allreduce(MPI_IN_PLACE, logical.data(), static_cast<int>(logical.size()), MPI_DOUBLE, MPI_SUM, world);
     all[t.name] = std::move(logical);
   }
   return all;
+}
+
+// What went through the groups of ranks that hold the same parameters.
+inline std::uint64_t replica_bytes(comm::ProcessGrid& grid) {
+  return grid.replicas().traffic().bytes + grid.shards().traffic().bytes + grid.copies().traffic().bytes;
 }
 
 // Trains from what config.checkpoint.resume says up to step `until` and, with save, writes a checkpoint
@@ -164,20 +177,27 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     run.resume();
     Numbers numbers;
     while (run.step() < until) {
-      const std::uint64_t tp = grid.tp().traffic().bytes, dp = grid.replicas().traffic().bytes;
+      const std::uint64_t tp = grid.tp().traffic().bytes, dp = replica_bytes(grid),
+                          pp = grid.pp().traffic().bytes;
       const trainer::StepResult r = run.train_step();
-      numbers.counted = {grid.tp().traffic().bytes - tp, grid.replicas().traffic().bytes - dp};
+      numbers.counted = {grid.tp().traffic().bytes - tp, replica_bytes(grid) - dp, grid.pp().traffic().bytes - pp};
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);
     }
     if (save) run.save();
-    const model::ParameterTable& table = run.state().model.table();
-    numbers.predicted = model::step_traffic(config, table);
-    const bool owner = grid.dp_rank() == 0;
-    numbers.parameters = gather<M>(table, run.state().model.parameters().master, owner, world);
-    numbers.exp_avg = gather<M>(table, run.state().optimizer.exp_avg(), owner, world);
-    numbers.exp_avg_sq = gather<M>(table, run.state().optimizer.exp_avg_sq(), owner, world);
+    const trainer::TrainingState<T>& state = run.state();
+    const model::ParameterTable& table = state.model.table();
+    const nn::ParameterBuffers<T>& parameters = state.model.parameters();
+    const nn::Placement answered = model::answered_places(table, state.sharding);
+    numbers.predicted = parallel::step_traffic(config, table, grid.pp_rank());
+    const bool owner = grid.copies().rank() == 0;
+    const auto all = [&](const nn::Placement& place, const Vector<M>& buffer) {
+      return gather<M>(table, place.common(answered), buffer, owner, world);
+    };
+    numbers.parameters = all(parameters.places.master, parameters.master);
+    numbers.exp_avg = all(parameters.places.moments, state.optimizer.exp_avg());
+    numbers.exp_avg_sq = all(parameters.places.moments, state.optimizer.exp_avg_sq());
     numbers.adam_steps = run.state().optimizer.steps();
     return numbers;
   });

@@ -11,10 +11,14 @@ namespace nanotron::comm {
 
 struct GridShape {
   int dp = 1, pp = 1, cp = 1, tp = 1;
+  int shards = 1;  // of dp x cp ranks that hold the same parameters, neighbours in groups of so many share them
   std::string order = "tp-cp-pp-dp";  // innermost first: neighbours in the first axis are neighbouring ranks
 
   int size() const { return dp * pp * cp * tp; }
 };
+
+/// Of a resolved deck.
+GridShape shape_of(const deck::ParallelConfig& parallel);
 
 struct GridCoordinate {
   int dp = 0, pp = 0, cp = 0, tp = 0;
@@ -48,6 +52,9 @@ class ProcessGrid {
   Group& model() { return model_; }  // same (dp, cp): one whole model, pp x tp ranks
   Group& replicas() { return replicas_; }  // same (pp, tp): the same parameters, whose gradients are summed here;
                                            // dp x cp ranks, those of one dp next to each other
+  Group& shards() { return shards_; }  // of the replicas, those that share one set of parameters, gradients or moments
+  Group& copies() { return copies_; }  // of the replicas, those with the same place in each such group; bulk data
+                                       // moves here only where there are shards
   Group& tp() { return tp_; }              // same (dp, pp, cp): shards of one layer
   Group& cp() { return cp_; }              // same (dp, pp, tp): parts of the same sequences
   Group& pp() { return pp_; }              // same (dp, cp, tp): the stages of one model
@@ -58,7 +65,7 @@ class ProcessGrid {
  private:
   GridShape shape_;
   GridCoordinate coordinate_;
-  Group world_, model_, replicas_, tp_, cp_, pp_;
+  Group world_, model_, replicas_, shards_, copies_, tp_, cp_, pp_;
   std::string placement_;
 };
 

@@ -62,8 +62,9 @@ struct ParallelConfig {
   PpSchedule pp_schedule = PpSchedule::one_f_one_b;
   std::int64_t pp_chunks = 2;  // of interleaved_1f1b
   PpCut pp_cut = PpCut::flops;
-  std::string pp_layers;  // of each stage, separated by blanks or commas; empty: by pp_cut
+  std::string pp_layers{};  // of each stage, separated by blanks or commas; empty: by pp_cut
   std::int64_t zero_stage = 0;
+  std::int64_t zero_size = 0;  // 0: all replicas
   Backend backend = Backend::automatic;
   double bucket_mb = 25.0;
   bool overlap = true;
@@ -165,5 +166,8 @@ std::int64_t pipeline_stages(const ParallelConfig& parallel);
 
 /// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp). 0 if one is still 0.
 std::int64_t grid_size(const ParallelConfig& parallel);
+
+/// Ranks that share one set of parameters, gradients or moments (zero_stage, zero_size); 1: nothing is sharded.
+std::int64_t shard_group_size(const ParallelConfig& parallel);
 
 }  // namespace nanotron::deck

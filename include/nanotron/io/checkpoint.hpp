@@ -20,17 +20,24 @@ inline constexpr std::int64_t checkpoint_version = 1;
 inline constexpr const char* checkpoint_file_name = "checkpoint.h5";
 inline constexpr const char* manifest_file_name = "manifest.json";
 
-/// One logical tensor and the part of it this rank holds in host memory. Element (i0, i1, ...) of
-/// the part is data[i0*stride[0] + i1*stride[1] + ...]. Row-major: the last stride is 1; for three
-/// dimensions stride[0] is a multiple of stride[1], or rows are packed (stride[1] == extent[2]).
+/// A rectangle of a logical tensor in host memory. Element (i0, i1, ...) of it is
+/// data[i0*stride[0] + i1*stride[1] + ...]. Row-major: the last stride is 1; for three dimensions
+/// stride[0] is a multiple of stride[1], or rows are packed (stride[1] == extent[2]).
+struct StatePart {
+  std::vector<index_t> offset;
+  std::vector<index_t> extent;
+  void* data = nullptr;         // float or double, by the `master` type of the call
+  std::vector<index_t> stride;  // elements
+};
+
+/// One logical tensor and the parts of it this rank holds; with none it writes or reads nothing of
+/// it. Several parts have no row in common and come in the order of the tensor; each is packed, and
+/// they lie behind each other in one allocation.
 struct StateTensor {
   std::string name;  // below /parameters: "model/layers/mlp/up_proj/weight"
   /// (layers, rows, columns), (layers, n), (rows, columns) or (n).
   std::vector<index_t> global_shape;
-  std::vector<index_t> offset;  // of this rank's part
-  std::vector<index_t> extent;  // any 0: this rank writes or reads nothing of it
-  void* data = nullptr;         // float or double, by the `master` type of the call
-  std::vector<index_t> stride;  // elements
+  std::vector<StatePart> parts;
 };
 
 /// All counters of a run.
@@ -44,8 +51,7 @@ struct CheckpointState {
 };
 
 /// Everything one checkpoint is made of, as the writer needs it. The same tensors in the same order
-/// on all ranks; replicated parts are given to one owner, the others say extent 0. The spans
-/// borrow.
+/// on all ranks; replicated parts are given to one owner. The spans borrow.
 struct CheckpointContents {
   std::span<const StateTensor> parameters, exp_avg, exp_avg_sq;
   ScalarType master = ScalarType::fp32;  // fp32 or fp64: of memory and of the file

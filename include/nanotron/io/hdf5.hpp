@@ -39,19 +39,20 @@ struct Slab {
   std::string name;  // file and dataset, for messages
 };
 
-/// What one transfer moves of a rank's part of a tensor: indices of its first dimension and, in one of
-/// three dimensions, of its second.
+/// A rectangle that one transfer moves, cut out of a part: indices of the part's first dimension and, in
+/// one of three dimensions, of its second.
 struct Piece {
+  const StatePart* part;
   Range outer, inner;
 };
 
-/// Cuts a rank's part along its first dimension into pieces of at most piece_bytes, and along the rows
-/// of a layer that alone is larger. A single row is never cut. None for an empty part.
-std::vector<Piece> pieces_of(const StateTensor& tensor, ScalarType master, std::int64_t piece_bytes);
+/// What each transfer moves of a rank's parts of a tensor: at most piece_bytes. Parts are cut along their first
+/// dimension, and along the rows of a layer that alone is larger; a single row is never cut. None for empty parts.
+std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType master, std::int64_t piece_bytes);
 
-/// Collective: every rank writes its parts of the tensors, or reads them; ranks with an empty part
-/// take part with nothing selected. A part larger than piece_bytes goes in several transfers, see
-/// pieces_of (MPI-IO counts in 32 bits). A failure on one rank is the same error on all,
+/// Collective: every rank writes its parts of the tensors, or reads them; ranks with no part take part
+/// with nothing selected. More than piece_bytes go in several transfers, see transfers_of (MPI-IO
+/// counts in 32 bits). A failure on one rank is the same error on all,
 /// as far as the MPI library returns from a collective transfer that failed: Open MPI 4.1 may hang
 /// in it. Reading converts between float and double and accepts any storage; collective when
 /// contiguous.

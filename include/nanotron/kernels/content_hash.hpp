@@ -15,7 +15,7 @@
 
 namespace nanotron::kernels {
 
-/// M is double or float. On the host when it returns.
+/// M is double, float or bf16. On the host when it returns.
 template <class M>
 std::uint64_t content_hash(Device& device, Vector<const M> x);
 

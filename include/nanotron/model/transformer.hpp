@@ -6,13 +6,15 @@
 // gradients that are complete. Activations are kept in slots, one a micro-batch between its forward and the end of
 // its backward.
 //
-// Every function is collective over the tensor-parallel group given to the constructor.
+// Every function is collective over the tensor-parallel group given to the constructor, and over the shard group
+// where weights have to be gathered.
 
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "nanotron/model/decoder_layer.hpp"
+#include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/vocab_embedding.hpp"
 
 namespace nanotron::model {
@@ -30,6 +32,7 @@ struct TransformerSetup {
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
   int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
+  Sharding sharding{};     // over ranks that hold the same parameters
 };
 
 template <class T>
@@ -57,8 +60,10 @@ class Transformer {
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
   const nn::TokenBatch& batch() const { return batch_; }
 
-  /// Rounds the master weights to what products read. After every change of the master weights.
-  void refresh_compute_weights();
+  /// Brings the master weights to where products read them, rounded. After every change of the master weights.
+  /// settle_weights: before parameters() are read by others than the functions below.
+  void refresh_compute_weights() { weights_->refresh(); }
+  void settle_weights() { weights_->settle(); }
 
   index_t layers(index_t chunk) const { return setup_.chunks[static_cast<std::size_t>(chunk)].layers.size(); }
   /// Number of the chunk's first layer among those held here.
@@ -92,10 +97,9 @@ class Transformer {
   /// For the chunk with the embedding, last: dx is the gradient of its input.
   void backward_embedding(Vector<const std::int32_t> inputs, Matrix<T> dx);
 
-  /// Sums the gradients in this range of the flat buffer that are partial within the group (head norms;
-  /// key-value heads held by several ranks; norms of a split stream). Once per step, when the last micro-batch
-  /// has completed the range.
-  void sum_partial_gradients(const FlatRange& range);
+  /// Sums the gradients in this range of the flat space that are partial within the group (head norms;
+  /// key-value heads held by several ranks; norms of a split stream). Once for what has been accumulated.
+  void sum_partial_gradients(const Range& range);
 
   /// Generation: inputs are batch.tokens() tokens at batch.positions behind `past` cached ones; the rows of
   /// `last` (batch.sequences, local vocabulary) receive the logits behind each sequence's last token.
@@ -103,7 +107,7 @@ class Transformer {
                       const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last);
 
  private:
-  void sum_partial_gradient(const nn::ParameterSpec& spec, index_t offset);
+  void sum_partial_gradient(const nn::ParameterSpec& spec, M* local);
   void normalise_output(const Slot& slot);
   const ChunkActivations<T>& at(const Slot& slot) const {
     return act_.chunks[static_cast<std::size_t>(slot.chunk)][static_cast<std::size_t>(slot.index)];
@@ -111,12 +115,16 @@ class Transformer {
   const DecoderLayer<T>& layer_of(index_t chunk, index_t layer) const {
     return layers_[static_cast<std::size_t>(first_layer(chunk) + layer)];
   }
+  index_t unit_of(index_t chunk, index_t layer) const { return table_.layer_unit(first_layer(chunk) + layer); }
+  void use_in_forward(index_t chunk, index_t layer);
+  void use_in_backward(index_t chunk, index_t layer);
 
   TransformerSetup setup_;
   comm::Group* tp_;
   Device* device_;
   ParameterTable table_;
   nn::ParameterBuffers<T> buffers_;
+  std::unique_ptr<UnitWeights<T>> weights_;
   nn::TokenBatch batch_;
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::ResidualStream<T>> stream_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "nanotron/nn/placement.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -49,44 +50,56 @@ struct ParameterSpec {
   index_t offset_of(index_t local_layer) const { return offset + local_layer * layer_stride; }
 };
 
+/// Where a rank keeps what of the flat space.
+struct ParameterPlaces {
+  Placement master;
+  Placement compute;   // what products read
+  Placement gradient;  // where backward accumulates
+  Placement reduced;   // in the same buffer: what this rank has of the sum over replicas
+  Placement moments;   // what the optimizer updates here
+};
+
 /// The flat buffers. compute is what products read: the master weights themselves, or their copy rounded to
-/// T where T is narrower. gradient is accumulated over micro-batches in the master type.
+/// T where T is narrower, or where a rank holds a part of the master weights only. gradient is of the master type.
 template <class T>
 struct ParameterBuffers {
   using M = master_t<T>;
+  ParameterPlaces places;
   Vector<M> master;
   Vector<M> gradient;
   Vector<T> compute;
 
-  /// gradient_size is 0 for inference.
-  ParameterBuffers(Arena& arena, index_t size, index_t gradient_size)
-      : master(arena.take<M>(MemoryKind::parameters, size)),
-        gradient(arena.take<M>(MemoryKind::gradients, gradient_size)) {
+  ParameterBuffers(Arena& arena, ParameterPlaces where)
+      : places(std::move(where)),
+        master(arena.take<M>(MemoryKind::parameters, places.master.size())),
+        gradient(arena.take<M>(MemoryKind::gradients, std::max(places.gradient.size(), places.reduced.size()))) {
     if constexpr (std::is_same_v<T, M>) {
-      compute = master;
-    } else {
-      compute = arena.take<T>(MemoryKind::parameters, size);
+      if (places.compute == places.master) {
+        compute = master;
+        return;
+      }
     }
+    compute = arena.take<T>(MemoryKind::parameters, places.compute.size());
   }
 
   /// Views are null while planning: never dereferenced then.
   Matrix<const T> weight(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
-    return Matrix<const T>(at(compute, p.offset_of(layer)), fused_rows, p.local_columns());
+    return Matrix<const T>(at(compute, places.compute, p.offset_of(layer)), fused_rows, p.local_columns());
   }
   Matrix<M> weight_gradient(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
-    return Matrix<M>(at(gradient, p.offset_of(layer)), fused_rows, p.local_columns());
+    return Matrix<M>(at(gradient, places.gradient, p.offset_of(layer)), fused_rows, p.local_columns());
   }
   Vector<const M> vector(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
-    return Vector<const M>(at(master, p.offset_of(layer)), fused_rows);
+    return Vector<const M>(at(master, places.master, p.offset_of(layer)), fused_rows);
   }
   Vector<M> vector_gradient(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
-    return Vector<M>(at(gradient, p.offset_of(layer)), fused_rows);
+    return Vector<M>(at(gradient, places.gradient, p.offset_of(layer)), fused_rows);
   }
 
  private:
   template <class U>
-  static U* at(const Vector<U>& flat, index_t offset) {
-    return flat.extent(0) == 0 || flat.data() == nullptr ? nullptr : flat.data() + offset;
+  static U* at(const Vector<U>& flat, const Placement& place, index_t offset) {
+    return flat.extent(0) == 0 || flat.data() == nullptr ? nullptr : flat.data() + place.at(offset);
   }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// AdamW (Loshchilov and Hutter 2019) over the flat buffers of one rank, with the moments it owns.
+// AdamW (Loshchilov and Hutter 2019) over what one rank updates of the flat parameters, with the moments of that.
 
 #include <vector>
 
@@ -10,12 +10,18 @@
 
 namespace nanotron::optim {
 
+/// Elements updated alike, and where they begin in the buffers.
+struct UpdatePart {
+  index_t size, parameters, gradient, moments;
+  bool decays;
+};
+std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterPlaces& places);
+
 template <class M>
 class Adamw {
  public:
-  /// Moments start at zero. decayed says where in the flat buffers weight decay applies.
-  Adamw(const deck::OptimizerConfig& config, std::vector<model::DecayRange> decayed, index_t size,
-        Arena& arena);
+  /// Moments start at zero; `size` elements of each.
+  Adamw(const deck::OptimizerConfig& config, std::vector<UpdatePart> parts, index_t size, Arena& arena);
 
   /// One update with gradient_scale * gradient. parameters and moments are updated; no communication.
   void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
@@ -29,7 +35,7 @@ class Adamw {
 
  private:
   deck::OptimizerConfig config_;
-  std::vector<model::DecayRange> decayed_;
+  std::vector<UpdatePart> parts_;
   Vector<M> exp_avg_;
   Vector<M> exp_avg_sq_;
   std::int64_t steps_ = 0;

@@ -7,15 +7,20 @@
 #include <vector>
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/model/parameter_table.hpp"
+#include "nanotron/model/sharding.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::optim {
 
-/// The norm of the gradients already summed over the replicas. owned: see model::owned_ranges. Waits for the
-/// device; collective over the group that holds one model; the same bits on each of its ranks.
+/// Ranges of the gradient's buffer that this rank answers for: between the ranks of a model and of a shard group
+/// each element once.
+std::vector<Range> answered_ranges(const model::ParameterTable& table, const nn::ParameterPlaces& places,
+                                   const model::Sharding& sharding);
+
+/// The norm of the gradients already summed over the replicas. Waits for the device; collective over the group that
+/// holds one model and over the shard group; the same bits on each of their ranks.
 template <class M>
-double global_norm(Device& device, comm::Group& model, const std::vector<model::FlatRange>& owned,
+double global_norm(Device& device, comm::Group& model, comm::Group& shards, const std::vector<Range>& answered,
                    Vector<const M> gradient);
 
 /// The factor above; 1 when max_norm is 0 (no clipping).

@@ -1,52 +1,42 @@
 #pragma once
 
-// Sums gradients over the replicas while backward still runs (Li et al., "PyTorch Distributed", VLDB 2020):
-// the flat gradient buffer is cut into buckets, and a bucket is sent off once everything in it is final.
-// Backward completes the buffer from its end to its beginning, so "final" is one number: all behind it is.
+// Nothing sharded: the flat gradient buffer is cut into buckets, and a bucket is all-reduced once everything in it
+// is final. Backward completes the buffer from its end to its beginning, so "final" is one number: all behind it is.
 
 #include <vector>
 
-#include "nanotron/comm/collectives.hpp"
-#include "nanotron/tensor/device.hpp"
+#include "nanotron/parallel/gradient_sum.hpp"
 
 namespace nanotron::parallel {
 
-struct BucketRule {
-  double megabytes = 25.0;  // MiB of one bucket
-  bool overlap = true;      // false: everything is sent by finish()
-};
-
-template <class M>
-class DataParallel {
+template <class T>
+class DataParallel final : public GradientSum<T> {
  public:
-  /// gradient: the flat buffer; one and the same length on every rank of the group.
-  DataParallel(comm::Group& replicas, Device& device, Vector<M> gradient, const BucketRule& rule);
+  using M = master_t<T>;
+  DataParallel(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule);
 
-  /// Elements at and behind `begin` are final in this step. Starts the buckets that lie there and moves the
-  /// running ones forward. Call in the order of backward; collective.
-  void ready(index_t begin);
-
-  /// Everything is final: returns when the whole buffer is summed (on a GPU: when work queued afterwards
-  /// sees the sum). Collective.
-  void finish();
-
-  index_t buckets() const { return static_cast<index_t>(running_.size()); }
-  /// Host seconds that finish() waited, since construction: communication that was not hidden.
-  double exposed_seconds() const { return exposed_seconds_; }
+  void begin_step() override;
+  void begin(index_t) override {}
+  void end(index_t unit) override;
+  void finish() override;
 
  private:
+  void send_final();
   void start_next();
 
+  model::Transformer<T>* model_;
   comm::Group* replicas_;
   Device* device_;
   Vector<M> gradient_;
+  UnitCount count_;
+  std::vector<char> is_final_;          // by unit; a pipeline ends them in any order
+  std::size_t not_final_;               // units [0, not_final_) have one that is not
   bool overlap_;
   index_t bucket_;                      // elements
   index_t unsent_;                      // elements [0, unsent_) have not been sent off in this step
   std::vector<comm::Request> running_;  // by bucket, from the end of the buffer
   std::size_t started_ = 0;
   std::size_t done_ = 0;
-  double exposed_seconds_ = 0.0;
 };
 
 }  // namespace nanotron::parallel

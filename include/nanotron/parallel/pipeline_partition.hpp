@@ -23,7 +23,7 @@ std::vector<Range> stage_layers(const deck::Config& config);
 std::vector<model::Chunk> chunks_of_rank(const std::vector<Range>& stage_layers, const PipelineSchedule& schedule,
                                          int rank);
 
-/// The schedule of a resolved deck.
+/// The schedule of a resolved deck; without a pipeline, forward and backward of each micro-batch in turn.
 PipelineSchedule schedule_of(const deck::Config& config);
 
 }  // namespace nanotron::parallel

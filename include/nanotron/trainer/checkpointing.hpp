@@ -1,6 +1,6 @@
 #pragma once
 
-// Between the flat buffers of a rank and the logical tensors of a checkpoint.
+// Between the buffers of a rank and the logical tensors of a checkpoint.
 
 #include <vector>
 
@@ -20,9 +20,11 @@ enum class Part {
   none,   // nothing: replicas of a rank that writes
 };
 
-/// The tensors of one flat buffer (parameters or a moment), `data` being its first element on the host.
+/// The tensors of one buffer (parameters or a moment), `data` being its first element on the host, `place` what it
+/// holds.
 template <class M>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, M* data, Part part);
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,
+                                           Part part);
 
 template <class T>
 class Checkpointing {
@@ -46,6 +48,7 @@ class Checkpointing {
 
  private:
   void read_into(io::CheckpointReader& reader);
+  nn::Placement answered(const nn::Placement& place) const;
 
   const deck::Config& config_;
   Provenance provenance_;

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/parallel/data_parallel.hpp"
+#include "nanotron/parallel/gradient_sum.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -18,7 +18,7 @@ class Passes {
   virtual ~Passes() = default;
 
   /// Forward and backward of all micro-batches in the state. Loss rows are there on ranks that have the head;
-  /// gradients of scale * (sum of losses) are added to the zeroed buffer and summed over the replicas.
+  /// gradients of scale * (sum of losses) are summed over the replicas.
   virtual void train(double scale) = 0;
 
   /// Forward alone; the loss rows.
@@ -32,7 +32,7 @@ struct PassContext {
   comm::ProcessGrid& grid;
   Device& device;
   TrainingState<T>& state;
-  parallel::DataParallel<master_t<T>>& gradients;
+  parallel::GradientSum<T>& gradients;
 };
 
 template <class T>

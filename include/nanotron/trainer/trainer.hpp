@@ -49,8 +49,9 @@ class Trainer {
 
   std::int64_t step() const { return counters_.step; }
   std::int64_t tokens_seen() const { return counters_.tokens_seen; }
-  TrainingState<T>& state() { return state_; }
-  double exposed_communication_seconds() const { return gradients_.exposed_seconds(); }
+  /// With nothing on its way any more. Collective.
+  TrainingState<T>& state();
+  double exposed_communication_seconds() const { return gradients_->exposed_seconds(); }
 
  private:
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
@@ -65,10 +66,11 @@ class Trainer {
   Loaders& loaders_;
   Log& log_;
   TrainingState<T> state_;
-  std::vector<model::FlatRange> owned_;
-  parallel::DataParallel<M> gradients_;
+  std::vector<Range> answered_;  // of the gradients, for their norm
+  std::unique_ptr<parallel::GradientSum<T>> gradients_;
   std::unique_ptr<Passes<T>> passes_;
   parallel::ReplicaCheck replicas_;
+  parallel::ReplicaCheck copies_;
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;

@@ -16,11 +16,20 @@ struct GridPlace {
   comm::GridCoordinate at;
 };
 
+/// What the deck shards over replicas, for this place. shards is only talked to where its size is that of the deck.
+model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, comm::Group& shards);
+
+/// The groups a model talks to.
+struct ModelGroups {
+  comm::Group& tp;
+  comm::Group& shards;
+};
+
 template <class T>
 struct TrainingState {
   using M = master_t<T>;
 
-  TrainingState(const deck::Config& config, const GridPlace& place, comm::Group& tp, Device& device,
+  TrainingState(const deck::Config& config, const GridPlace& place, const ModelGroups& groups, Device& device,
                 Arena& arena);
 
   index_t micro_batches() const { return static_cast<index_t>(inputs.size()) / model.batch().tokens(); }
@@ -28,6 +37,7 @@ struct TrainingState {
   Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
   Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
 
+  model::Sharding sharding;
   model::Transformer<T> model;
   optim::Adamw<M> optimizer;
   // Of this rank's tokens of a step, in sample order; (micro-batches x sequences x length).

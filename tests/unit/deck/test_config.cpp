@@ -158,8 +158,29 @@ TEST(Config, RefusesWhatDoesNotExistYet) {
   expect_refused({"parallel.pp=2"}, "pipeline parallelism does not exist in this version");
   expect_refused({"parallel.cp=2"}, "context parallelism does not exist");
   expect_refused({"parallel.ep=2"}, "expert parallelism does not exist");
-  expect_refused({"parallel.zero_stage=1"}, "ZeRO");
   expect_refused({"precision.reproducible=layout"}, "reproducible = 'run'");
+}
+
+TEST(Config, ShardGroupsDivideTheReplicas) {
+  const std::string deck = small + "&parallel dp = 6, zero_stage = 2, zero_size = 4 /\n";
+  const std::string text = message(deck, {"data.global_batch_size=6"});
+  EXPECT_NE(text.find("zero_size = 4 does not divide the 6 replicas (dp x cp)"), std::string::npos) << text;
+  EXPECT_NE(text.find("a divisor of 6: 3 or 6"), std::string::npos) << text;
+  EXPECT_EQ(message(deck, {"data.global_batch_size=6", "parallel.zero_size=3"}), "");
+  EXPECT_EQ(message(deck, {"data.global_batch_size=6", "parallel.zero_size=0"}), "");
+  EXPECT_EQ(message(deck, {"data.global_batch_size=6", "parallel.dp=0"}), "") << "nothing is known of the replicas yet";
+  EXPECT_NE(message(deck, {"data.global_batch_size=6", "parallel.dp=0"}, 6), "");
+  expect_refused({"parallel.zero_size=2"}, "zero_stage = 0 shards nothing");
+  expect_refused({"parallel.zero_stage=4"}, "zero_stage");
+}
+
+TEST(Config, SizeOfAShardGroup) {
+  ParallelConfig p{.dp = 6};
+  EXPECT_EQ(shard_group_size(p), 1);
+  p.zero_stage = 1;
+  EXPECT_EQ(shard_group_size(p), 6);
+  p.zero_size = 3;
+  EXPECT_EQ(shard_group_size(p), 3);
 }
 
 TEST(Config, GridMismatchNamesBothAndTheNearest) {

@@ -60,13 +60,13 @@ class FakeModel {
       inside = used_ - layers_begin + 3;  // a gap
     }
     for (io::StateTensor& t : tensors_)
-      if (t.global_shape[0] == 3) t.stride[0] = inside;
+      if (t.global_shape[0] == 3) t.parts[0].stride[0] = inside;
     used_ = layers_begin + 3 * inside;
     place({"model/norm/weight", {8 * scale}}, Cut::owner_only, 0);
     place({"lm_head/weight", {37, 8 * scale}}, Cut::rows, 0);
     memory_.assign(static_cast<std::size_t>(used_), M(-1));
     for (std::size_t i = 0; i < tensors_.size(); ++i)
-      tensors_[i].data = memory_.data() + begins_[i];
+      tensors_[i].parts[0].data = memory_.data() + begins_[i];
   }
 
   std::vector<io::StateTensor>& tensors() { return tensors_; }
@@ -91,7 +91,7 @@ class FakeModel {
   /// Reading: every rank wants its replica of the vectors.
   void want_replicas() {
     for (io::StateTensor& t : tensors_)
-      if (t.name.find("norm") != std::string::npos) t.extent = t.global_shape;
+      if (t.name.find("norm") != std::string::npos) t.parts[0].extent = t.global_shape;
   }
 
  private:
@@ -100,21 +100,21 @@ class FakeModel {
     std::vector<index_t> shape;
   };
   void place(const Named& named, Cut cut, std::size_t first_dim) {
-    io::StateTensor t;
-    t.name = named.name;
-    t.global_shape = t.extent = named.shape;
-    t.offset.assign(named.shape.size(), 0);
+    io::StateTensor t{.name = named.name, .global_shape = named.shape, .parts = {{}}};
+    io::StatePart& part = t.parts[0];
+    part.extent = named.shape;
+    part.offset.assign(named.shape.size(), 0);
     if (cut == Cut::owner_only) {
-      if (rank_ != 0) t.extent.assign(named.shape.size(), 0);
+      if (rank_ != 0) part.extent.assign(named.shape.size(), 0);
     } else {
       const std::size_t d = first_dim + (cut == Cut::columns ? 1 : 0);
-      t.offset[d] = named.shape[d] * rank_ / size_;
-      t.extent[d] = named.shape[d] * (rank_ + 1) / size_ - t.offset[d];
+      part.offset[d] = named.shape[d] * rank_ / size_;
+      part.extent[d] = named.shape[d] * (rank_ + 1) / size_ - part.offset[d];
     }
-    const std::vector<index_t> local = cut == Cut::owner_only ? named.shape : t.extent;
-    t.stride.assign(named.shape.size(), 1);
+    const std::vector<index_t> local = cut == Cut::owner_only ? named.shape : part.extent;
+    part.stride.assign(named.shape.size(), 1);
     index_t size = 1;
-    for (std::size_t d = named.shape.size(); d-- > 0; size *= local[d]) t.stride[d] = size;
+    for (std::size_t d = named.shape.size(); d-- > 0; size *= local[d]) part.stride[d] = size;
     begins_.push_back(used_);
     used_ += first_dim ? size / local[0] : size;
     tensors_.push_back(t);
@@ -122,18 +122,19 @@ class FakeModel {
   template <class Visitor>
   void visit(const Visitor& visitor) {
     for (const io::StateTensor& t : tensors_) {
-      std::vector<index_t> i(t.extent.size(), 0);
+      const io::StatePart& p = t.parts[0];
+      std::vector<index_t> i(p.extent.size(), 0);
       index_t count = 1;
-      for (const index_t e : t.extent) count *= e;
+      for (const index_t e : p.extent) count *= e;
       for (index_t n = 0; n < count; ++n) {
         index_t linear = 0, where = 0, rest = n;
-        for (std::size_t d = t.extent.size(); d-- > 0; rest /= t.extent[d])
-          i[d] = rest % t.extent[d];
+        for (std::size_t d = p.extent.size(); d-- > 0; rest /= p.extent[d])
+          i[d] = rest % p.extent[d];
         for (std::size_t d = 0; d < i.size(); ++d) {
-          linear = linear * t.global_shape[d] + t.offset[d] + i[d];
-          where += i[d] * t.stride[d];
+          linear = linear * t.global_shape[d] + p.offset[d] + i[d];
+          where += i[d] * p.stride[d];
         }
-        visitor(static_cast<M*>(t.data)[where], t.name, linear);
+        visitor(static_cast<M*>(p.data)[where], t.name, linear);
       }
     }
   }

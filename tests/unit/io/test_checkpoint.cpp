@@ -185,12 +185,15 @@ TEST_F(Checkpoint, LargePartsGoInPieces) {
 TEST(Pieces, CoverAPartOnceAndStaySmall) {
   for (const std::vector<index_t>& extent : {std::vector<index_t>{3, 7, 5}, {1, 1, 9}, {6, 5}, {11}, {4, 0, 3}}) {
     StateTensor t;
-    t.extent = extent;
+    t.parts.emplace_back();
+    t.parts[0].extent = extent;
     const bool layered = extent.size() == 3;
     const index_t row = extent.size() == 1 ? 1 : extent.back(), rows = layered ? extent[1] : 1;
     for (const std::int64_t elements : {1, 5, 12, 36, 70, 1000}) {
       index_t covered = 0;
-      for (const Piece& piece : pieces_of(t, ScalarType::fp64, 8 * elements)) {
+      for (const std::vector<Piece>& transfer : transfers_of(t, ScalarType::fp64, 8 * elements)) {
+        ASSERT_EQ(transfer.size(), 1u);
+        const Piece& piece = transfer.front();
         const index_t size = piece.outer.size() * piece.inner.size() * row;
         EXPECT_LE(size, std::max<index_t>(elements, row));
         EXPECT_TRUE(piece.outer.size() == 1 || piece.inner.size() == rows);
@@ -205,19 +208,65 @@ TEST_F(Checkpoint, PaddedRowsInMemory) {
   std::vector<double> memory(80, -1.0), back(80, -1.0);  // 2 layers of 4 rows of 10, 6 used
   for (index_t i = 0; i < 48; ++i)
     memory[std::size_t(i / 24 * 40 + i % 24 / 6 * 10 + i % 6)] = double(i + 100 * rank);
-  StateTensor t{"padded",  {2, 4 * size, 6}, {0, 4 * rank, 0},
-                {2, 4, 6}, memory.data(),    {40, 10, 1}};
+  StateTensor t{"padded", {2, 4 * size, 6}, {{{0, 4 * rank, 0}, {2, 4, 6}, memory.data(), {40, 10, 1}}}};
   const auto file = make_file(world, scratch / "padded.h5", {t});
   const std::vector<StateTensor> written{t};
   write_slabs(world, slabs_of(file, written), ScalarType::fp64, 100);  // two rows at a time
   compare_slabs(world, slabs_of(file, written), ScalarType::fp64, 60);
-  t.data = back.data();
+  t.parts[0].data = back.data();
   const std::vector<StateTensor> wanted{t};
   read_slabs(world, slabs_of(file, wanted), ScalarType::fp64, 150);
   EXPECT_EQ(back, memory);
   if (rank == size - 1) back[0] += 1.0;
   expect_error(ExitCode::system_error, "padded",
                [&] { compare_slabs(world, slabs_of(file, wanted), ScalarType::fp64); });
+}
+
+// A rank has an interval of the row-major elements of each layer: the end of a row, whole rows, the beginning of one.
+StateTensor flat_pieces(const std::vector<index_t>& shape, int rank, int size, std::vector<double>& memory) {
+  const index_t columns = shape[2], elements = shape[1] * columns;
+  const index_t begin = elements * rank / size, end = elements * (rank + 1) / size;
+  memory.assign(static_cast<std::size_t>(shape[0] * (end - begin)), -1.0);
+  StateTensor t{"pieces", shape, {}};
+  double* data = memory.data();
+  for (index_t layer = 0; layer < shape[0]; ++layer) {
+    for (index_t i = begin; i < end;) {
+      const index_t row = i / columns, column = i % columns;
+      const bool whole = column == 0 && end - i >= columns;
+      const index_t rows = whole ? (end - i) / columns : 1;
+      const index_t count = whole ? columns : std::min(columns - column, end - i);
+      t.parts.push_back({{layer, row, column}, {1, rows, count}, data, {rows * columns, columns, 1}});
+      if (!whole) t.parts.back().stride = {count, count, 1};
+      data += rows * count;
+      i += rows * count;
+    }
+  }
+  return t;
+}
+
+TEST_F(Checkpoint, SeveralPartsOfATensor) {
+  const std::vector<index_t> shape{3, 11, 7};
+  for (const std::int64_t limit : {60, 200, 1 << 20}) {
+    std::vector<double> memory, back;
+    const std::vector<StateTensor> written{flat_pieces(shape, rank, size, memory)};
+    const index_t first = 77 * rank / size, count = 77 * (rank + 1) / size - first;
+    for (index_t i = 0; i < 3 * count; ++i)
+      memory[std::size_t(i)] = double(i / count * 77 + first + i % count);
+    const auto file = make_file(world, scratch / "parts.h5", written);
+    write_slabs(world, slabs_of(file, written), ScalarType::fp64, limit);
+    compare_slabs(world, slabs_of(file, written), ScalarType::fp64, limit);
+    const std::vector<StateTensor> wanted{flat_pieces(shape, rank, size, back)};
+    read_slabs(world, slabs_of(file, wanted), ScalarType::fp64, limit);
+    EXPECT_EQ(back, memory) << limit;
+    std::vector<double> all(3 * 77);  // the logical tensor
+    const StateTensor whole{"pieces", shape, {{{0, 0, 0}, shape, all.data(), {77, 7, 1}}}};
+    const std::vector<StateTensor> wholes{whole};
+    read_slabs(world, slabs_of(file, wholes), ScalarType::fp64);
+    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], double(i));
+    back.back() += 1.0;
+    expect_error(ExitCode::system_error, "pieces",
+                 [&] { compare_slabs(world, slabs_of(file, wanted), ScalarType::fp64, limit); });
+  }
 }
 
 TEST_F(Checkpoint, AFailedTransferIsAnError) {
@@ -345,7 +394,7 @@ TEST_F(Checkpoint, OfTheToolsIsRead) {
     EXPECT_FALSE(reader.info().has_optimizer);
     EXPECT_EQ(reader.info().model.vocab_size, 131);
     std::vector<float> norm(32);
-    const StateTensor t{"model/norm/weight", {32}, {0}, {32}, norm.data(), {1}};
+    const StateTensor t{"model/norm/weight", {32}, {{{0}, {32}, norm.data(), {1}}}};
     reader.read(std::vector<StateTensor>{t}, {}, {}, ScalarType::fp32);
     EXPECT_NE(norm[31], 0.0f);
   }

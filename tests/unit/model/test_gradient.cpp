@@ -56,7 +56,7 @@ class Gradient : public testing::TestWithParam<Variant> {
         inputs_("inputs", tokens),
         targets_("targets", tokens),
         losses_("losses", tokens) {
-    initialise<double>(model_.table(), 5, model_.parameters().master);
+    initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().places.master);
     perturb_vectors();
     for (index_t i = 0; i < tokens; ++i) {
       inputs_(i) = static_cast<std::int32_t>(i * 7 % 23);

@@ -35,7 +35,7 @@ TEST_P(Table, OwnedPartsCoverTheModelOnce) {
     for (int rank = 0; rank < tp; ++rank) {
       const ParameterTable table = make_parameter_table(model_, tp, rank);
       EXPECT_EQ(table.logical_parameters(), logical);
-      for (const FlatRange& r : owned_ranges(table)) {
+      for (const Range& r : owned_ranges(table)) {
         EXPECT_GE(r.begin, 0);
         EXPECT_LE(r.end, table.size);
         owned += r.end - r.begin;
@@ -93,12 +93,12 @@ TEST_P(Table, FusedProjectionsLieOneBehindTheOther) {
 TEST_P(Table, InitialWeightsDoNotDependOnTheGrid) {
   const ParameterTable whole = make_parameter_table(model_, 1, 0);
   Kokkos::View<double*, MemorySpace> reference("reference", whole.size);
-  initialise<double>(whole, 42, Vector<double>(reference.data(), whole.size));
+  initialise<double>(whole, 42, Vector<double>(reference.data(), whole.size), nn::Placement::whole(whole.size));
   const auto expected = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), reference);
   for (int rank = 0; rank < 3; ++rank) {
     const ParameterTable part = make_parameter_table(model_, 3, rank);
     Kokkos::View<double*, MemorySpace> shard("shard", part.size);
-    initialise<double>(part, 42, Vector<double>(shard.data(), part.size));
+    initialise<double>(part, 42, Vector<double>(shard.data(), part.size), nn::Placement::whole(part.size));
     const auto actual = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), shard);
     for (const nn::ParameterSpec& s : part.specs) {
       const nn::ParameterSpec& w = whole[s.name];
@@ -124,7 +124,7 @@ TEST(Initialise, HasTheDeviationItWasAskedFor) {
   m.vocab_size = 1000;
   const ParameterTable table = make_parameter_table(m, 1, 0);
   Kokkos::View<float*, MemorySpace> memory("memory", table.size);
-  initialise<float>(table, 1, Vector<float>(memory.data(), table.size));
+  initialise<float>(table, 1, Vector<float>(memory.data(), table.size), nn::Placement::whole(table.size));
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), memory);
   const nn::ParameterSpec& s = table["model/embed_tokens/weight"];
   double sum = 0.0, squares = 0.0;

@@ -30,6 +30,15 @@ class PlanMemory : public testing::Test {
     return static_cast<double>(plan.bytes[static_cast<std::size_t>(MemoryKind::activations)]);
   }
 
+  // Elements of 4 bytes on each of `dp` ranks.
+  MemoryPlan sharded(int stage, int dp, ScalarType compute) {
+    config_.precision.compute = compute;
+    config_.data.global_batch_size = 2 * dp;
+    config_.parallel.dp = dp;
+    config_.parallel.zero_stage = stage;
+    return plan_memory(config_, {.shape = {.dp = dp}, .at = {}}, group_);
+  }
+
   deck::Config config_;
   comm::Group group_{comm::Communicator::duplicate(test::world()), comm::Transport::mpi};
 };
@@ -43,6 +52,33 @@ TEST_F(PlanMemory, ASplitStreamTakesOneTpthOfTheActivations) {
     EXPECT_NEAR(activations(tp, deck::TpMode::reduce_scatter) / alone, 1.0 / tp, 0.01 / tp) << tp;
     EXPECT_NEAR(activations(tp, deck::TpMode::all_reduce) / alone, (outside + inside / tp) / (outside + inside), 0.03)
         << tp;
+  }
+}
+
+// ZeRO takes 1 / ranks of the moments, from stage 2 on of the gradients, from stage 3 on of the weights, besides
+// slots for the largest of embedding and head and for two of the six layers.
+TEST_F(PlanMemory, EachZeroStageShardsMore) {
+  for (const ScalarType type : {ScalarType::fp32, ScalarType::bf16}) {
+    SCOPED_TRACE(name_of(type));
+    const auto bytes = [](const MemoryPlan& plan, MemoryKind kind) {
+      return static_cast<double>(plan.bytes[static_cast<std::size_t>(kind)]);
+    };
+    const MemoryPlan whole = sharded(0, 8, type);
+    const double all = bytes(whole, MemoryKind::gradients);
+    const double layer = 4.0 * (4 * 256 * 256 + 3 * 256 * 768), outer = 4.0 * 1024 * 256;
+    const double slots = (outer + 2 * layer) / all;  // of a buffer
+    const double width = static_cast<double>(size_of(type)) / 4;
+    EXPECT_NEAR(6 * layer + 2 * outer, all, 0.01 * all);
+    const double weights[] = {type == ScalarType::fp32 ? 1.0 : 1.5, type == ScalarType::fp32 ? 1.0 : 0.5 + 1.0 / 8,
+                              type == ScalarType::fp32 ? 1.0 : 0.5 + 1.0 / 8, 1.0 / 8 + width * slots};
+    const double gradients[] = {1.0, 1.0, 1.0 / 8 + slots, 1.0 / 8 + slots};
+    for (int stage = 0; stage <= 3; ++stage) {
+      const MemoryPlan plan = sharded(stage, 8, type);
+      EXPECT_NEAR(bytes(plan, MemoryKind::parameters) / all, weights[stage], 0.01) << stage;
+      EXPECT_NEAR(bytes(plan, MemoryKind::gradients) / all, gradients[stage], 0.01) << stage;
+      EXPECT_NEAR(bytes(plan, MemoryKind::optimizer) / all, stage == 0 ? 2.0 : 2.0 / 8, 0.01) << stage;
+      EXPECT_EQ(bytes(plan, MemoryKind::activations), bytes(whole, MemoryKind::activations));
+    }
   }
 }
 

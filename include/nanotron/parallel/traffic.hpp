@@ -1,0 +1,45 @@
+#pragma once
+
+// What a rank hands to the collectives in one training step, as comm::Traffic counts it: n elements for an
+// all-reduce of n or for an all-gather of n from each rank, all n x ranks for a reduce-scatter.
+//
+//   B tokens, L layers, hidden h, m micro-batches, R = rows of the residual stream, t = tp ranks, in elements of T:
+//
+//   whole stream   m h B (4 L + 2)        embedding, attention and mlp forward and backward, head
+//   split stream   m h R (6 L + 2)        gathers: forward 2 a layer, backward 4, embedding's backward, head
+//                + m h R t (4 L + 2)      reduce-scatters
+//   pipeline       m h R                  each output to the next stage, each gradient to the one before
+//
+// A rank of a pipeline counts its own layers, embedding and head; backward in two parts gathers 8 L.
+// Recomputation 'full' repeats the forward of each layer. In elements of the master type: 3 m B of the loss, and the
+// gradients that are partial within the group.
+//
+// Over the replicas, V elements of vectors and Q of matrices in shard groups of S, in elements of the master type
+// but for gathers, which are of T:
+//
+//   stage 0        V + Q
+//   stage 1        V + Q             gathers: Q / S behind the update         + Q / S where there are copies
+//   stage 2        V + m Q           gathers: Q / S behind the update         + Q / S where there are copies
+//   stage 3        V + m Q           gathers: of each unit where a micro-     + Q / S where there are copies
+//                                    batch does not find it in its slot
+//
+// From stage 2 on matrices that are partial within the tensor-parallel group are summed with every micro-batch.
+
+#include <cstdint>
+
+#include "nanotron/deck/config.hpp"
+#include "nanotron/model/parameter_table.hpp"
+
+namespace nanotron::parallel {
+
+/// Bytes of one rank in one step; without the few scalars of losses, norms and counters.
+struct StepTraffic {
+  std::uint64_t tensor_parallel = 0;
+  std::uint64_t data_parallel = 0;
+  std::uint64_t pipeline = 0;
+};
+
+/// config is resolved; table is that of a rank at pp_rank of its pipeline.
+StepTraffic step_traffic(const deck::Config& config, const model::ParameterTable& table, int pp_rank);
+
+}  // namespace nanotron::parallel

@@ -1,0 +1,67 @@
+#include "nanotron/model/sharding.hpp"
+
+namespace nanotron::model {
+namespace {
+
+using nn::Placement;
+
+std::vector<Range> pieces_of(const ParameterTable& table, const Sharding& sharding) {
+  std::vector<Range> pieces;
+  for (const Unit& unit : table.units) pieces.push_back(piece_of(unit, sharding));
+  return pieces;
+}
+
+// Every unit in its slot, the first of which begins at `begin` of the buffer.
+std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin) {
+  std::array<index_t, unit_slots> size{};
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    index_t& largest = size[slot_of(table, static_cast<index_t>(u))];
+    largest = std::max(largest, table.units[u].range.size());
+  }
+  const std::array<index_t, unit_slots> at{begin, begin + size[0], begin + size[0] + size[1]};
+  std::vector<Placement::Part> parts;
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    parts.push_back({table.units[u].range, at[slot_of(table, static_cast<index_t>(u))]});
+  }
+  return parts;
+}
+
+}  // namespace
+
+Range piece_of(const Unit& unit, const Sharding& sharding) {
+  const index_t size = unit.range.size() / sharding.size;
+  const index_t begin = unit.range.begin + sharding.rank * size;
+  return {begin, begin + size};
+}
+
+std::size_t slot_of(const ParameterTable& table, index_t unit) {
+  const index_t layer = unit - table.first_layer_unit;
+  return layer < 0 || layer >= table.layers ? 0 : static_cast<std::size_t>(1 + layer % 2);
+}
+
+nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {
+  const Placement whole = Placement::whole(table.size);
+  std::vector<Range> held = pieces_of(table, sharding);
+  held.insert(held.begin(), table.vectors);
+  const Placement packed = Placement::packed(held);
+  nn::ParameterPlaces p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
+  if (sharding.size == 1 || sharding.stage == 0) return p;
+  p.reduced = whole.common(packed);
+  if (compute == ComputeWeights::narrower || sharding.stage == 3) p.master = packed;
+  if (sharding.stage >= 2) {
+    std::vector<Placement::Part> parts = in_slots(table, packed.size());
+    parts.insert(parts.begin(), {table.vectors, 0});
+    p.gradient = Placement(parts);
+    p.reduced = packed;
+  }
+  if (sharding.stage == 3) p.compute = Placement(in_slots(table, 0));
+  return p;
+}
+
+nn::Placement answered_places(const ParameterTable& table, const Sharding& sharding) {
+  std::vector<Range> ranges = pieces_of(table, sharding);
+  if (sharding.rank == 0) ranges.insert(ranges.begin(), table.vectors);
+  return Placement::packed(ranges);
+}
+
+}  // namespace nanotron::model

@@ -1,0 +1,145 @@
+#include "nanotron/parallel/traffic.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "nanotron/model/unit_weights.hpp"
+#include "nanotron/nn/residual_stream.hpp"
+#include "nanotron/parallel/pipeline_partition.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+index_t stream_rows_of(const deck::Config& c) {
+  return nn::stream_rows(c.parallel.tp_mode, {.tokens = c.data.micro_batch_size * c.data.sequence_length,
+                                              .tp_size = static_cast<int>(c.parallel.tp)});
+}
+
+// Elements of T that one micro-batch brings through this rank's layers, embedding and head.
+index_t activations_of(const deck::Config& c, const model::ParameterTable& table) {
+  const index_t layers = table.layers, hidden = c.model.hidden_size, ranks = c.parallel.tp;
+  const index_t again = c.parallel.recompute == deck::Recompute::full ? 2 * layers : 0;
+  const index_t outer = (table.has_embedding ? 1 : 0) + (table.has_head ? 1 : 0);
+  const index_t rows = stream_rows_of(c), sums = 4 * layers + again + outer;
+  if (c.parallel.tp_mode == deck::TpMode::all_reduce) return hidden * rows * sums;
+  const bool two_parts = c.parallel.pp > 1 && c.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
+  const index_t gathers = (two_parts ? 8 : 6) * layers + again + outer;
+  return hidden * rows * (gathers + ranks * sums);
+}
+
+// Chunks of this rank's layers that lie one behind the other in the model hand over without a message.
+index_t messages_of(const deck::Config& c, const model::ParameterTable& table) {
+  if (c.parallel.pp == 1) return 0;
+  const std::vector<index_t>& layers = table["model/layers/input_layernorm/weight"].layer_numbers;
+  index_t ends = 2 - (table.has_embedding ? 1 : 0) - (table.has_head ? 1 : 0);
+  for (std::size_t l = 1; l < layers.size(); ++l) ends += layers[l] == layers[l - 1] + 1 ? 0 : 2;
+  return ends;
+}
+
+// Elements that tensor-parallel ranks hold parts of: sum[0] of vectors, sum[1] of matrices.
+std::array<index_t, 2> partial_gradients(const model::ParameterTable& table) {
+  std::array<index_t, 2> sum{};
+  for (const nn::ParameterSpec& spec : table.specs) {
+    if (!spec.gradient_is_partial) continue;
+    sum[spec.is_vector ? 0 : 1] +=
+        spec.local_layers() * (spec.cut == nn::Cut::none ? spec.local_size() : spec.rows * spec.columns);
+  }
+  return sum;
+}
+
+// Elements of the units that stage 3 gathers, replayed: what a slot still holds is not gathered again.
+class GatheredPerUse {
+ public:
+  explicit GatheredPerUse(const model::ParameterTable& table) : table_(table) { slots_.fill(model::no_unit); }
+
+  void use(index_t unit, index_t next) {
+    set_out(unit);
+    if (next != model::no_unit && model::slot_of(table_, next) != model::slot_of(table_, unit)) set_out(next);
+  }
+  index_t elements() const { return elements_; }
+
+ private:
+  void set_out(index_t unit) {
+    index_t& held = slots_[model::slot_of(table_, unit)];
+    if (held == unit) return;
+    held = unit;
+    elements_ += table_.units[static_cast<std::size_t>(unit)].range.size();
+  }
+
+  const model::ParameterTable& table_;
+  std::array<index_t, model::unit_slots> slots_{};
+  index_t elements_ = 0;
+};
+
+// The chunks of this rank by the numbers of their layers here.
+std::vector<Range> local_chunks(const deck::Config& c, const model::ParameterTable& table,
+                                const PipelineSchedule& schedule, int pp_rank) {
+  if (c.parallel.pp == 1) return {{0, table.layers}};
+  std::vector<Range> chunks;
+  index_t begin = 0;
+  for (const model::Chunk& chunk : chunks_of_rank(stage_layers(c), schedule, pp_rank)) {
+    chunks.push_back({begin, begin + chunk.layers.size()});
+    begin = chunks.back().end;
+  }
+  return chunks;
+}
+
+// As model::Transformer asks for its weights.
+index_t gathered_per_use(const deck::Config& c, const model::ParameterTable& table, int pp_rank) {
+  const PipelineSchedule schedule = schedule_of(c);
+  const std::vector<Range> chunks = local_chunks(c, table, schedule, pp_rank);
+  GatheredPerUse weights(table);
+  for (const Action& action : schedule.actions[static_cast<std::size_t>(pp_rank)]) {
+    const Range& chunk = chunks[static_cast<std::size_t>(action.chunk)];
+    const int stage = schedule.stage_of(pp_rank, action.chunk);
+    const bool last = stage + 1 == schedule.stages();
+    if (action.work == Work::forward) {
+      if (stage == 0) weights.use(table.embedding_unit(), table.layer_unit(chunk.begin));
+      for (index_t l = chunk.begin; l < chunk.end; ++l) {
+        weights.use(table.layer_unit(l), l + 1 < chunk.end ? table.layer_unit(l + 1) : last ? table.head_unit() : model::no_unit);
+      }
+    } else if (action.work != Work::backward_weight) {
+      if (last) weights.use(table.head_unit(), table.layer_unit(chunk.end - 1));
+      for (index_t l = chunk.end - 1; l >= chunk.begin; --l) {
+        weights.use(table.layer_unit(l), l > chunk.begin ? table.layer_unit(l - 1) : model::no_unit);
+      }
+    }
+  }
+  return weights.elements();
+}
+
+// Bytes over the ranks that hold the same parameters.
+index_t over_replicas(const deck::Config& c, const model::ParameterTable& table, index_t master, index_t micro_batches,
+                      int pp_rank) {
+  const index_t replicas = c.parallel.dp * c.parallel.cp, shards = table.shards, stage = c.parallel.zero_stage;
+  if (replicas == 1) return 0;
+  if (shards == 1) return master * table.size;
+  const index_t matrices = table.size - table.vectors.size();
+  const index_t gathered =
+      stage == 3 ? gathered_per_use(c, table, pp_rank) : matrices;
+  const index_t copies = shards < replicas ? matrices / shards : 0;
+  return master * (table.vectors.size() + (stage == 1 ? 1 : micro_batches) * matrices + copies) +
+         static_cast<index_t>(size_of(c.precision.compute)) * gathered / shards;
+}
+
+}  // namespace
+
+StepTraffic step_traffic(const deck::Config& c, const model::ParameterTable& table, int pp_rank) {
+  const auto master = static_cast<index_t>(c.precision.compute == ScalarType::fp64 ? sizeof(double) : sizeof(float));
+  const index_t tokens = c.data.micro_batch_size * c.data.sequence_length;
+  const index_t micro_batches = c.data.global_batch_size / c.parallel.dp / c.data.micro_batch_size;
+  StepTraffic traffic;
+  if (c.parallel.tp > 1) {
+    const auto element = static_cast<index_t>(size_of(c.precision.compute));
+    const auto [vectors, matrices] = partial_gradients(table);
+    const index_t sums = table.shards > 1 && c.parallel.zero_stage > 1 ? micro_batches : 1;
+    traffic.tensor_parallel = static_cast<std::uint64_t>(
+        micro_batches * (element * activations_of(c, table) + (table.has_head ? master * 3 * tokens : 0)) + master * (vectors + sums * matrices));
+  }
+  traffic.pipeline = static_cast<std::uint64_t>(micro_batches * messages_of(c, table) * stream_rows_of(c) *
+                                                c.model.hidden_size * static_cast<index_t>(size_of(c.precision.compute)));
+  traffic.data_parallel = static_cast<std::uint64_t>(over_replicas(c, table, master, micro_batches, pp_rank));
+  return traffic;
+}
+
+}  // namespace nanotron::parallel

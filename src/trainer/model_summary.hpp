@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "nanotron/deck/config.hpp"
+
+namespace nanotron::trainer {
+
+/// Sizes of the model, batch and operations of a step, a line each, without the last line's end.
+std::string model_summary(const deck::Config& config);
+
+}  // namespace nanotron::trainer

@@ -1,0 +1,55 @@
+// What a deck would take, for one process to say of any grid.
+
+#include <fmt/format.h>
+
+#include "model_summary.hpp"
+#include "nanotron/parallel/pipeline_partition.hpp"
+#include "nanotron/parallel/traffic.hpp"
+#include "nanotron/trainer/pipeline_text.hpp"
+#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/training_state.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+constexpr double mib = 1024.0 * 1024.0;
+
+parallel::StepTraffic traffic_of(const deck::Config& c, const comm::GridCoordinate& at) {
+  std::vector<Range> layers;
+  if (c.parallel.pp > 1) {
+    const auto chunks = parallel::chunks_of_rank(parallel::stage_layers(c), parallel::schedule_of(c), at.pp);
+    for (const model::Chunk& chunk : chunks) layers.push_back(chunk.layers);
+  }
+  const model::ParameterTable table =
+      model::make_parameter_table(c.model, static_cast<int>(c.parallel.tp), at.tp, c.parallel.tp_mode, layers,
+                                  static_cast<int>(deck::shard_group_size(c.parallel)));
+  return parallel::step_traffic(c, table, at.pp);
+}
+
+}  // namespace
+
+std::string describe_plan(const deck::Config& config, MPI_Comm world) {
+  comm::Group alone(comm::Communicator::duplicate(world), comm::Transport::mpi);
+  const comm::GridShape shape = comm::shape_of(config.parallel);
+  MemoryPlan plan;
+  comm::GridCoordinate largest;
+  for (comm::GridCoordinate at; at.pp < shape.pp; ++at.pp) {  // stages and shards are of unequal size
+    for (at.tp = 0; at.tp < shape.tp; ++at.tp) {
+      const MemoryPlan of_rank = plan_memory(config, {shape, at}, alone);
+      if (of_rank.total() <= plan.total()) continue;
+      plan = of_rank;
+      largest = at;
+    }
+  }
+  const parallel::StepTraffic traffic = traffic_of(config, largest);
+  const auto in_mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / mib; };
+  return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\n{}"
+                     "memory of the largest rank (pp {}, tp {}):\n{}"
+                     "into messages, this rank and step: tensor parallel {:.1f} MiB, data parallel {:.1f} MiB, "
+                     "pipeline {:.1f} MiB\n",
+                     model_summary(config), shape.dp, shape.pp, shape.cp, shape.tp, shape.size(),
+                     describe_pipeline(config), largest.pp, largest.tp, plan.table(), in_mib(traffic.tensor_parallel),
+                     in_mib(traffic.data_parallel), in_mib(traffic.pipeline));
+}
+
+}  // namespace nanotron::trainer

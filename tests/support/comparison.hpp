@@ -1,0 +1,37 @@
+#pragma once
+
+// Two runs of the trainer, held against each other.
+
+#include <gtest/gtest.h>
+
+#include "support/training.hpp"
+
+namespace nanotron::test {
+
+// The same run on one rank, computed by rank 0 and given to all.
+inline Numbers serial(const deck::Config& config, std::int64_t steps) {
+  deck::Config alone = config;
+  alone.parallel.dp = alone.parallel.tp = alone.parallel.pp = 1;
+  alone.parallel.zero_stage = alone.parallel.zero_size = 0;
+  return run_training(alone, MPI_COMM_SELF, steps);
+}
+
+inline double worst_loss_difference(const Numbers& ours, const Numbers& theirs) {
+  double worst = 0.0;
+  for (std::size_t i = 0; i < theirs.losses.size(); ++i) {
+    worst = std::max(worst, std::abs(ours.losses[i] - theirs.losses[i]) / theirs.losses[i]);
+    worst = std::max(worst, std::abs(ours.grad_norms[i] - theirs.grad_norms[i]) / theirs.grad_norms[i]);
+  }
+  return worst;
+}
+
+// Adam divides by sqrt(v): rounding in a near-zero gradient moves a parameter by up to a learning rate times
+// its relative error, so the end state is held to a looser bound than the losses.
+inline void expect_same_state(const Tensors& ours, const Tensors& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs) {
+    EXPECT_LT(relative_difference(ours.at(name), tensor), 1e-9) << name;
+  }
+}
+
+}  // namespace nanotron::test

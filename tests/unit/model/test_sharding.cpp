@@ -1,0 +1,102 @@
+// Pieces of all ranks cover the parameters once, whatever the stage, model and number of shards.
+#include "nanotron/model/sharding.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace nanotron::model {
+namespace {
+
+deck::ModelConfig small(bool tied) {
+  deck::ModelConfig m;
+  m.hidden_size = 24;
+  m.num_hidden_layers = 5;
+  m.num_attention_heads = 6;
+  m.num_key_value_heads = 2;
+  m.head_dim = 4;
+  m.intermediate_size = 50;
+  m.vocab_size = 97;
+  m.tie_word_embeddings = tied;
+  m.qkv_bias = true;
+  return m;
+}
+
+// Elements of the flat space, by how many ranks hold them.
+std::vector<int> holders(const ParameterTable& table, int size, const auto& place_of_rank) {
+  std::vector<int> count(static_cast<std::size_t>(table.size), 0);
+  for (int rank = 0; rank < size; ++rank) {
+    const nn::Placement place = place_of_rank(rank);
+    for (const nn::Placement::Part& part : place.parts()) {
+      for (index_t i = part.range.begin; i < part.range.end; ++i) ++count[static_cast<std::size_t>(i)];
+    }
+  }
+  return count;
+}
+
+class Sharded : public testing::TestWithParam<std::tuple<int, int, bool>> {
+ protected:
+  Sharding of(int rank) const { return {.stage = std::get<0>(GetParam()), .size = size_, .rank = rank}; }
+  nn::ParameterPlaces places(int rank, ComputeWeights compute = ComputeWeights::master) const {
+    return parameter_places(table_, of(rank), compute);
+  }
+
+  int size_ = std::get<1>(GetParam());
+  ParameterTable table_ =
+      make_parameter_table(small(std::get<2>(GetParam())), 1, 0, deck::TpMode::all_reduce, {}, size_);
+};
+
+TEST_P(Sharded, AnsweredPartsCoverOnce) {
+  const auto count = holders(table_, size_, [&](int rank) { return answered_places(table_, of(rank)); });
+  EXPECT_EQ(count, std::vector<int>(count.size(), 1));
+}
+
+TEST_P(Sharded, MomentsAndSumsAreOfThePieceAndTheVectors) {
+  const index_t vectors = table_.vectors.size(), matrices = table_.size - vectors;
+  for (int rank = 0; rank < size_; ++rank) {
+    const nn::ParameterPlaces p = places(rank);
+    EXPECT_EQ(p.moments.size(), vectors + matrices / size_);
+    EXPECT_EQ(p.reduced.common(p.moments).parts(), p.reduced.parts());
+    EXPECT_EQ(p.moments.at(table_.vectors.begin), 0);
+    for (const nn::Placement::Part& part : p.moments.parts()) {
+      EXPECT_EQ(p.master.common(nn::Placement::packed({part.range})).size() > 0, true);
+    }
+  }
+}
+
+TEST_P(Sharded, MemoryIsThatOfTheTable) {
+  const int stage = std::get<0>(GetParam());
+  const index_t vectors = table_.vectors.size(), matrices = table_.size - vectors, piece = matrices / size_;
+  const auto size = [&](index_t unit) { return table_.units[static_cast<std::size_t>(unit)].range.size(); };
+  const index_t slots = std::max(size(table_.embedding_unit()), size(table_.head_unit())) + 2 * size(table_.layer_unit(0));
+  const nn::ParameterPlaces same = places(size_ - 1), narrow = places(size_ - 1, ComputeWeights::narrower);
+  EXPECT_EQ(same.master.size(), stage < 3 ? table_.size : vectors + piece);
+  EXPECT_EQ(narrow.master.size(), vectors + piece);
+  EXPECT_EQ(narrow.compute.size(), stage < 3 ? table_.size : slots);
+  EXPECT_EQ(same.gradient.size(), stage < 2 ? table_.size : vectors + piece + slots);
+}
+
+TEST_P(Sharded, NeighboursNeverShareASlot) {
+  for (index_t l = 0; l < table_.layers; ++l) {
+    const std::size_t slot = slot_of(table_, table_.layer_unit(l));
+    EXPECT_NE(slot, slot_of(table_, table_.embedding_unit()));
+    EXPECT_NE(slot, slot_of(table_, table_.head_unit()));
+    if (l > 0) {
+      EXPECT_NE(slot, slot_of(table_, table_.layer_unit(l - 1)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, Sharded,
+                         testing::Combine(testing::Values(1, 2, 3), testing::Values(2, 3, 8), testing::Bool()));
+
+TEST(Sharding, OfOneRankIsWhole) {
+  const ParameterTable table = make_parameter_table(small(false), 1, 0);
+  const nn::ParameterPlaces p = parameter_places(table, {}, ComputeWeights::narrower);
+  for (const nn::Placement* place : {&p.master, &p.compute, &p.gradient, &p.reduced, &p.moments}) {
+    EXPECT_EQ(*place, nn::Placement::whole(table.size));
+  }
+}
+
+}  // namespace
+}  // namespace nanotron::model
