@@ -155,10 +155,26 @@ TEST(Config, RefusesValues) {
 }
 
 TEST(Config, RefusesWhatDoesNotExistYet) {
-  expect_refused({"parallel.pp=2"}, "pipeline parallelism does not exist in this version");
   expect_refused({"parallel.cp=2"}, "context parallelism does not exist");
   expect_refused({"parallel.ep=2"}, "expert parallelism does not exist");
   expect_refused({"precision.reproducible=layout"}, "reproducible = 'run'");
+}
+
+TEST(Config, APipelineHasALayerForEveryStage) {
+  const std::string deck = std::string(small).replace(small.find("layers = 2"), 10, "layers = 6") + "&parallel dp = 1, pp = 3 /\n";
+  EXPECT_EQ(message(deck), "");
+  EXPECT_EQ(message(deck, {"parallel.pp_schedule=zero_bubble"}), "");
+  const std::string text = message(deck, {"parallel.pp=4", "parallel.pp_schedule=zero_bubble"});
+  EXPECT_NE(text.find("needs 8 layers, one a stage; the model has 6"), std::string::npos) << text;
+  EXPECT_NE(text.find("pp <= 3"), std::string::npos) << text;
+  EXPECT_NE(message(deck, {"parallel.pp=7"}).find("pp <= 6"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_schedule=interleaved_1f1b", "parallel.pp_chunks=3"}).find("pp <= 2"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_schedule=zero_bubble", "parallel.recompute=full"}).find("recompute = 'none'"),
+            std::string::npos);
+  EXPECT_EQ(message(deck, {"parallel.pp_layers=1, 4 1"}), "");
+  EXPECT_NE(message(deck, {"parallel.pp_layers=3 3"}).find("has 2 stages with 6 layers; the pipeline has 3"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_layers=2 2 3"}).find("3 numbers whose sum is 6"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_layers=2 0 4"}).find("are no numbers of layers"), std::string::npos);
 }
 
 TEST(Config, ShardGroupsDivideTheReplicas) {
