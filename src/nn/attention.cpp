@@ -16,7 +16,8 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
           .head_dim = head_dim,
           .first_query_head = heads.query.begin,
           .first_key_head = heads.key.begin,
-          .group = heads.group};
+          .group = heads.group,
+          .query_position = key_length - query_length};
 }
 
 template <class T>
