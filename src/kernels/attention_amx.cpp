@@ -97,7 +97,9 @@ __mmask16 lanes_below(index_t n) {
 
 // Of the 16 lanes from j on, those in `seen`.
 __mmask16 lanes_of(const Range& seen, index_t j) {
-  return static_cast<__mmask16>(lanes_below(seen.end - j) & ~lanes_below(seen.begin - j));
+  const __mmask16 before_end = lanes_below(seen.end - j);
+  if (j >= seen.begin) return before_end;
+  return static_cast<__mmask16>(before_end & ~lanes_below(seen.begin - j));
 }
 
 template <class E>
