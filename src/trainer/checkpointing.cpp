@@ -106,7 +106,7 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   Kokkos::deep_copy(exp_avg_sq_, state_.optimizer.exp_avg_sq());
 
   const model::ParameterTable& table = state_.model.table();
-  const Part part = grid_.dp_rank() == 0 ? Part::owned : Part::none;
+  const Part part = grid_.replicas().rank() == 0 ? Part::owned : Part::none;
   const auto parameters = state_tensors<M>(table, master_.data(), part);
   const auto exp_avg = state_tensors<M>(table, exp_avg_.data(), part);
   const auto exp_avg_sq = state_tensors<M>(table, exp_avg_sq_.data(), part);

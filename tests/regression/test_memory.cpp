@@ -124,8 +124,8 @@ struct TrainingRun {
         grid(trainer::make_grid(world, config)),
         device(timers),
         tokens(config.data.path),
-        loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(),
-                                  grid.shape().dp),
+        loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), grid.shape().dp,
+                                  trainer::sequence_layout(config)[grid.cp_rank()]),
                 std::nullopt},
         plan(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp())),
         before(resident_bytes()),
@@ -156,7 +156,10 @@ class Memory : public testing::Test {
  protected:
   void SetUp() override {
     MPI_Comm_rank(test::world(), &rank_);
-    if (rank_ == 0) test::write_tokens(folder_.path() / "tokens.h5", 128 * 100 + 1, 1000);
+    if (rank_ == 0) {
+      test::write_tokens(folder_.path() / "tokens.h5", 128 * 100 + 1, 1000);
+      test::write_documents(folder_.path() / "tokens.h5", {7, 40, 300, 301, 2000});
+    }
     MPI_Barrier(test::world());
   }
   int rank_ = 0;
@@ -181,13 +184,21 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
   struct Mode {
     std::int64_t tp;
     deck::TpMode stream;
+    std::int64_t cp = 1;
+    deck::CpMode core = deck::CpMode::ring;
+    deck::DocumentMask mask = deck::DocumentMask::none;
   };
-  for (const auto& [tp, stream] : {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce},
-                                   Mode{2, deck::TpMode::reduce_scatter}}) {
-    if (ranks % tp != 0) continue;
+  for (const auto& [tp, stream, cp, core, mask] :
+       {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::reduce_scatter},
+        Mode{1, deck::TpMode::all_reduce, 2, deck::CpMode::ring, deck::DocumentMask::block_diagonal},
+        Mode{1, deck::TpMode::all_reduce, 2, deck::CpMode::all_to_all}}) {
+    if (ranks % (tp * cp) != 0) continue;
     deck::Config config = config_for(folder_.path(), 128, 2);
     config.parallel.tp = tp;
     config.parallel.tp_mode = stream;
+    config.parallel.cp = cp;
+    config.parallel.cp_mode = core;
+    config.data.document_mask = mask;
     for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
       config.precision.compute = type;
       with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
@@ -198,11 +209,11 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
         counting = true;
         for (int i = 0; i < 5; ++i) run.trainer.train_step();
         counting = false;
-        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << ", the largest of "
+        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " cp " << cp << ", the largest of "
                                   << counts.largest << " bytes";
         if (rank_ == 0) {
-          std::printf("%s tp %d: inside the product libraries %.0f a step\n", name_of(type),
-                      static_cast<int>(tp), static_cast<double>(counts.products) / 5);
+          std::printf("%s tp %d cp %d: inside the product libraries %.0f a step\n", name_of(type),
+                      static_cast<int>(tp), static_cast<int>(cp), static_cast<double>(counts.products) / 5);
         }
       });
     }

@@ -12,12 +12,14 @@
 namespace nanotron::deck {
 
 enum class TpMode { all_reduce, reduce_scatter };
+enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
 enum class Recompute { none, selective, full };
 enum class OptimizerName { adamw };
 enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
 enum class DecayShape { linear, one_minus_sqrt, cosine };
 enum class Shuffle { none, global };
+enum class DocumentMask { none, block_diagonal };
 enum class Reproducible { run, layout };
 enum class Console { progress, quiet };
 
@@ -57,6 +59,7 @@ struct ParallelConfig {
   std::int64_t ep = 1;
   std::string order = "tp-cp-pp-dp";
   TpMode tp_mode = TpMode::all_reduce;
+  CpMode cp_mode = CpMode::ring;
   std::int64_t zero_stage = 0;
   Backend backend = Backend::automatic;
   double bucket_mb = 25.0;
@@ -88,6 +91,7 @@ struct DataConfig {
   std::int64_t global_batch_size = 8;
   std::int64_t micro_batch_size = 1;
   Shuffle shuffle = Shuffle::global;
+  DocumentMask document_mask = DocumentMask::none;
   std::string validation_path;
   double validation_fraction = 0.0;
   std::int64_t validation_every = 0;
