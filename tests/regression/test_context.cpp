@@ -136,6 +136,31 @@ TEST_F(Context, WithDocumentsToo) {
   }
 }
 
+// PyTorch's numbers for a mask made of the same documents: tests/golden/make_golden.py --documents.
+TEST_F(Context, PackedDocumentsAgreeWithPytorch) {
+  std::ifstream file(std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / "documents.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  deck::Config c = test::golden_config(golden.at("case"));
+  c.data.document_mask = deck::DocumentMask::block_diagonal;
+  const std::string path = (folder_.path() / "golden.h5").string();
+  int rank = 0;
+  MPI_Comm_rank(test::world(), &rank);
+  if (rank == 0) {
+    std::filesystem::copy_file(c.data.path, path);
+    test::write_documents(path, golden.at("documents"));
+  }
+  MPI_Barrier(test::world());
+  c.data.path = path;
+  const std::vector<double> losses = golden.at("fp64").at("losses"), norms = golden.at("fp64").at("grad_norms");
+  for (const auto mode : {deck::CpMode::ring, deck::CpMode::all_to_all}) {
+    const test::Numbers ours = run(c, {ranks_, 1, mode}, 20);
+    for (std::size_t i = 0; i < 20; ++i) {
+      EXPECT_NEAR(ours.losses[i], losses[i], 1e-10 * losses[i]) << i;
+      EXPECT_NEAR(ours.grad_norms[i], norms[i], 1e-9 * norms[i]) << i;
+    }
+  }
+}
+
 TEST_F(Context, SequencesShorterThanTheChunks) {
   for (const auto mask : {deck::DocumentMask::none, deck::DocumentMask::block_diagonal}) {
     expect_grids_follow(config("llama", 5, mask), "llama of 5");

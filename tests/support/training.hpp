@@ -70,9 +70,10 @@ inline void write_tokens(const std::filesystem::path& path, index_t count, int v
   H5Fclose(file);
 }
 
-// Adds /documents to a token file.
+// Sets /documents of a token file.
 inline void write_documents(const std::filesystem::path& path, const std::vector<std::uint64_t>& starts) {
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  if (H5Lexists(file, "/documents", H5P_DEFAULT) > 0) H5Ldelete(file, "/documents", H5P_DEFAULT);
   const auto n = static_cast<hsize_t>(starts.size());
   const hid_t space = H5Screate_simple(1, &n, nullptr);
   const hid_t set =
