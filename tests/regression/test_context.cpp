@@ -80,14 +80,14 @@ class Context : public testing::Test {
     return c;
   }
 
-  test::Numbers run(deck::Config c, const Grid& grid, std::int64_t until = steps) {
+  test::Numbers run(deck::Config c, const Grid& grid, std::int64_t until = steps, bool save = false) {
     c.parallel.cp = grid.cp;
     c.parallel.tp = grid.tp;
     c.parallel.dp = ranks_ / grid.cp / grid.tp;
     c.parallel.cp_mode = grid.mode;
     c.parallel.tp_mode = grid.tp_mode;
     if (c.parallel.dp == 4) c.data.micro_batch_size = 1;
-    const test::Numbers numbers = test::run_training(c, test::world(), until);
+    const test::Numbers numbers = test::run_training(c, test::world(), until, save);
     EXPECT_EQ(numbers.counted.tensor_parallel, numbers.predicted.tensor_parallel);
     EXPECT_EQ(numbers.counted.context_parallel, numbers.predicted.context_parallel);
     const std::uint64_t scalars = ranks_ > grid.tp ? sizeof(double) + sizeof(std::uint64_t) : 0;  // loss and hash
@@ -179,6 +179,23 @@ TEST_F(Context, RecomputationAndASecondRunChangeNoBit) {
       EXPECT_EQ(again.losses, kept.losses);
       EXPECT_EQ(again.parameters, kept.parameters);
     }
+  }
+}
+
+// A checkpoint of sequences that are cut is one of those that are not.
+TEST_F(Context, GoesOnOnAnotherGrid) {
+  deck::Config c = config("llama", 13, deck::DocumentMask::none);
+  const test::Numbers reference = serial(c);
+  c.checkpoint.directory = (folder_.path() / "checkpoints").string();
+  run(c, {ranks_, 1, deck::CpMode::ring}, 3, true);
+  MPI_Barrier(test::world());
+  c.checkpoint.resume = (folder_.path() / "checkpoints" / "step_00000003").string();
+  for (const test::Numbers& rest : {serial(c), run(c, {ranks_, 1, deck::CpMode::all_to_all})}) {
+    ASSERT_EQ(rest.losses.size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(rest.losses[i], reference.losses[3 + i], tolerance * reference.losses[3 + i]);
+    }
+    EXPECT_EQ(rest.hashes, std::vector<std::uint64_t>(reference.hashes.begin() + 3, reference.hashes.end()));
   }
 }
 
