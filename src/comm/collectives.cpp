@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -172,6 +173,15 @@ void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& str
   group.channel()->broadcast(data, n, data_type<T>, root, stream);
 }
 
+template <class T>
+void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_counts, T* recv,
+                std::span<const std::size_t> recv_counts, const Stream& stream) {
+  if (group.size() == 1) return copy_alone(group, send, recv, send_counts[0] * sizeof(T), stream);
+  const std::size_t n = std::accumulate(send_counts.begin(), send_counts.end(), std::size_t{0});
+  const Clock clock(group, n * sizeof(T));
+  group.channel()->all_to_all(send, send_counts, recv, recv_counts, data_type<T>, stream);
+}
+
 void barrier(Group& group) {
   if (group.size() == 1) return;
   const Clock clock(group, 0);
@@ -203,7 +213,9 @@ std::int64_t min(Group& group, std::int64_t value) {
   template Request start_receive<T>(Group&, T*, std::size_t, Neighbour, const Stream&, int);        \
   template void all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                    \
   template void reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);            \
-  template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);
+  template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);                          \
+  template void all_to_all<T>(Group&, const T*, std::span<const std::size_t>, T*,                   \
+                              std::span<const std::size_t>, const Stream&);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

@@ -7,6 +7,7 @@
 
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/base/error.hpp"
+#include "pairwise_exchange.hpp"
 #include "reduction.hpp"
 
 namespace nanotron::comm {
@@ -92,6 +93,11 @@ class MpiChannel final : public Channel {
     in_pieces(n, [&](std::size_t at, int count) {
       NANOTRON_CHECK_MPI(MPI_Bcast(shifted(data, at, type), count, mpi(type), root, comm_));
     });
+  }
+
+  void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                  std::span<const std::size_t> recv_counts, DataType type, const Stream&) override {
+    pairwise_exchange(comm_, send, send_counts, recv, recv_counts, type, max_count_);
   }
 
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,

@@ -10,6 +10,7 @@
 namespace nanotron::comm {
 namespace {
 
+constexpr std::size_t tickets = 64;  // made at once: how many messages run together is a matter of time
 constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // an MPI count is an int
 
 // Among two ranks next and previous are the same rank: the tag tells which way a message goes round the ring.
@@ -20,7 +21,12 @@ int tag_of(int lane, Way way) { return 2 * lane + way; }
 class MpiMessages final : public Messages {
  public:
   explicit MpiMessages(const Communicator& communicator)
-      : comm_(communicator.get()), rank_(communicator.rank()), size_(communicator.size()) {}
+      : comm_(communicator.get()), rank_(communicator.rank()), size_(communicator.size()), running_(tickets) {
+    for (std::uint64_t ticket = 0; ticket < tickets; ++ticket) {
+      running_[ticket].reserve(1);
+      free_.push_back(ticket);
+    }
+  }
 
   std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream&) override {
     const auto* const from = static_cast<const std::byte*>(data);

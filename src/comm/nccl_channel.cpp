@@ -69,6 +69,21 @@ class NcclChannel final : public Channel {
     NANOTRON_CHECK_NCCL(ncclBroadcast(data, data, n, nccl(type), root, comm_, stream.get()));
   }
 
+  void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                  std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) override {
+    const auto* from = static_cast<const std::byte*>(send);
+    auto* to = static_cast<std::byte*>(recv);
+    NANOTRON_CHECK_NCCL(ncclGroupStart());
+    for (std::size_t r = 0; r < send_counts.size(); ++r) {
+      const int rank = static_cast<int>(r);
+      NANOTRON_CHECK_NCCL(ncclSend(from, send_counts[r], nccl(type), rank, comm_, stream.get()));
+      NANOTRON_CHECK_NCCL(ncclRecv(to, recv_counts[r], nccl(type), rank, comm_, stream.get()));
+      from += send_counts[r] * bytes_of(type);
+      to += recv_counts[r] * bytes_of(type);
+    }
+    NANOTRON_CHECK_NCCL(ncclGroupEnd());
+  }
+
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                  const Stream& stream) override {
     return order_.behind(stream, stream_, [&] {

@@ -19,6 +19,7 @@
 
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/base/error.hpp"
+#include "pairwise_exchange.hpp"
 #include "reduction.hpp"
 #include "shared_segment.hpp"
 
@@ -102,6 +103,10 @@ class SharedMemoryChannel final : public Channel {
   }
   void broadcast(void* data, std::size_t n, DataType type, int root, const Stream&) override {
     wait(push(Kind::broadcast, type, ReduceOp::sum, root, data, data, n, slot_bytes / bytes_of(type)));
+  }
+  void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                  std::span<const std::size_t> recv_counts, DataType type, const Stream&) override {
+    pairwise_exchange(comm_, send, send_counts, recv, recv_counts, type, ~std::size_t{0});
   }
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                  const Stream&) override {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/base/error.hpp"
@@ -20,7 +21,7 @@ class StagedChannel final : public Channel {
  public:
   StagedChannel(const Communicator& communicator, std::unique_ptr<Channel> host)
       : host_(std::move(host)), rank_(static_cast<std::size_t>(communicator.rank())),
-        size_(static_cast<std::size_t>(communicator.size())) {
+        size_(static_cast<std::size_t>(communicator.size())), sent_(size_), received_(size_) {
     void* memory = nullptr;
     NANOTRON_CHECK_CUDA(cudaMallocHost(&memory, buffer_bytes));
     buffer_ = static_cast<std::byte*>(memory);
@@ -69,6 +70,32 @@ class StagedChannel final : public Channel {
     });
   }
 
+  // In rounds of a piece from each rank to each: a pair is done when its part is, which both know.
+  void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                  std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) override {
+    const std::size_t size = bytes_of(type), piece = buffer_bytes / 2 / size_ / size;
+    const std::size_t most = std::max(*std::max_element(send_counts.begin(), send_counts.end()),
+                                      *std::max_element(recv_counts.begin(), recv_counts.end()));
+    std::byte* const in = buffer_ + buffer_bytes / 2;
+    for (std::size_t at = 0; at < most; at += piece) {
+      const auto* from = static_cast<const std::byte*>(send);
+      std::byte* packed = buffer_;
+      for (std::size_t r = 0; r < size_; from += send_counts[r++] * size) {
+        sent_[r] = std::min(piece, send_counts[r] - std::min(at, send_counts[r]));
+        received_[r] = std::min(piece, recv_counts[r] - std::min(at, recv_counts[r]));
+        copy(packed, from + at * size, sent_[r] * size, stream);
+        packed += sent_[r] * size;
+      }
+      host_->all_to_all(buffer_, sent_, in, received_, type, {});
+      auto* to = static_cast<std::byte*>(recv);
+      packed = in;
+      for (std::size_t r = 0; r < size_; to += recv_counts[r++] * size) {
+        copy(to + at * size, packed, received_[r] * size, stream);
+        packed += received_[r] * size;
+      }
+    }
+  }
+
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                  const Stream& stream) override {
     all_reduce(data, n, type, op, stream);
@@ -113,6 +140,7 @@ class StagedChannel final : public Channel {
   std::unique_ptr<Channel> host_;
   std::size_t rank_;
   std::size_t size_;
+  std::vector<std::size_t> sent_, received_;  // of a round of all_to_all
   std::byte* buffer_ = nullptr;
 };
 

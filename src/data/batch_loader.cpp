@@ -44,12 +44,18 @@ SequenceRange checked_sequences(const deck::DataConfig& data, const TokenFile& f
 
 BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file,
                          Split split, int dp_rank, int dp_size)
+    : BatchLoader(data, seed, file, split, dp_rank, dp_size,
+                  {{0, data.sequence_length}, {data.sequence_length, data.sequence_length}}) {}
+
+BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file,
+                         Split split, int dp_rank, int dp_size, const SequenceShard& tokens)
     : file_(file),
       sequence_length_(data.sequence_length),
       global_batch_size_(data.global_batch_size),
       micro_batch_size_(data.micro_batch_size),
       order_(seed, checked_sequences(data, file, split).count,
              split == Split::training ? data.shuffle : deck::Shuffle::none),
+      shard_(tokens),
       tokens_(static_cast<std::size_t>(data.sequence_length + 1)) {
   if (global_batch_size_ % (dp_size * micro_batch_size_) != 0)
     fail(ExitCode::deck_error, {"the global batch does not divide over the grid",
@@ -61,23 +67,39 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const
   per_rank_ = global_batch_size_ / dp_size;
   first_of_rank_ = dp_rank * per_rank_;
   first_sequence_ = sequences_of(data, file, split).first;
+  if (data.document_mask == deck::DocumentMask::block_diagonal) documents_.emplace(file);
 }
 
 std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                                 std::int32_t* targets) {
   NANOTRON_REQUIRE(first_sample >= 0 && micro_batch >= 0 && micro_batch < micro_batches(),
                    "sample {}, micro-batch {} of {}", first_sample, micro_batch, micro_batches());
-  const index_t first_here = first_sample + first_of_rank_ + micro_batch * micro_batch_size_;
+  const bool hashes = shard_.first.begin == 0;
+  const index_t tokens = shard_.length();
   std::uint64_t hash = 0;
   for (index_t j = 0; j < micro_batch_size_; ++j) {
-    const index_t sample = first_here + j;
-    const index_t sequence = first_sequence_ + order_.sequence_of(sample);
-    file_.read(sequence * sequence_length_, sequence_length_ + 1, tokens_.data());
-    hash += token_hash(sample, tokens_);
-    std::copy_n(tokens_.data(), sequence_length_, inputs + j * sequence_length_);
-    std::copy_n(tokens_.data() + 1, sequence_length_, targets + j * sequence_length_);
+    const index_t of_rank = micro_batch * micro_batch_size_ + j;
+    const index_t begin = token_of(first_sample, of_rank);
+    if (hashes) {
+      file_.read(begin, sequence_length_ + 1, tokens_.data());
+      hash += token_hash(first_sample + first_of_rank_ + of_rank, tokens_);
+    }
+    for (const auto& [positions, token] : shard_.pieces()) {
+      std::int32_t* const piece = tokens_.data() + positions.begin;
+      if (!hashes && positions.size() > 0) file_.read(begin + positions.begin, positions.size() + 1, piece);
+      std::copy_n(piece, positions.size(), inputs + j * tokens + token);
+      std::copy_n(piece + 1, positions.size(), targets + j * tokens + token);
+    }
   }
   return hash;
+}
+
+void BatchLoader::load_documents(index_t first_sample, std::span<std::int32_t> starts) const {
+  if (!documents_) return;
+  const auto length = static_cast<std::size_t>(sequence_length_);
+  for (index_t j = 0; j < per_rank_; ++j) {
+    documents_->starts(token_of(first_sample, j), starts.subspan(static_cast<std::size_t>(j) * length, length));
+  }
 }
 
 }  // namespace nanotron::data

@@ -166,6 +166,15 @@ void TokenFile::read_vocabulary() {
     refuse("other offsets");
 }
 
+std::vector<std::uint64_t> TokenFile::read_documents() const {
+  std::vector<std::uint64_t> offsets(static_cast<std::size_t>(number_of_documents_));
+  if (offsets.empty()) return offsets;
+  const auto documents = hdf5::open_dataset(file_.id(), "documents", path_);
+  hdf5::check(H5Dread(documents.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, offsets.data()),
+              ExitCode::data_error, fmt::format("{}: reading /documents", path_));
+  return offsets;
+}
+
 void TokenFile::require_vocab_size(index_t model_vocab_size) {
   if (vocab_size_ > model_vocab_size)
     fail(ExitCode::data_error, {"the vocabulary of the token file is larger than that of the model",

@@ -23,9 +23,8 @@ void check_missing_features(const Config& c, Findings& f) {
     const std::string key = std::string("parallel.") + name;
     if (degree == 1 || !f.trusted({key})) return;
     f.error({key}, std::string(what) + " parallelism does not exist in this version",
-            std::string(name) + " = 1", "dp and tp can be used");
+            std::string(name) + " = 1", "dp, cp and tp can be used");
   };
-  only_one("cp", c.parallel.cp, "context");
   only_one("ep", c.parallel.ep, "expert");
   if (c.precision.reproducible != Reproducible::run && f.trusted({"precision.reproducible"})) {
     f.error({"precision.reproducible"},
@@ -157,6 +156,28 @@ void check_parallel(const Config& c, Findings& f) {
   if (!complete && f.trusted({"parallel.order"})) {
     f.error({"parallel.order"}, deck::quoted(p.order) + " is no order of the grid's axes",
             "tp, cp, pp and dp, each once, joined by '-', the innermost first: 'tp-cp-pp-dp'");
+  }
+}
+
+void check_context(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  if (p.cp > c.data.sequence_length && f.trusted({"parallel.cp", "data.sequence_length"})) {
+    f.error({"parallel.cp", "data.sequence_length"},
+            "cp = " + text(p.cp) + ", but a sequence has " + text(c.data.sequence_length) +
+                " tokens; each rank of a context-parallel group needs one",
+            "cp <= " + text(c.data.sequence_length));
+  }
+  // The fewest query heads of a tensor-parallel rank, see nn/heads.hpp: whole groups where there are enough.
+  const std::int64_t heads = c.model.num_attention_heads, tp = std::max<std::int64_t>(p.tp, 1);
+  const std::int64_t groups = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : heads;
+  const std::int64_t here = groups >= tp ? groups / tp * (heads / groups) : heads / tp;
+  if (p.cp_mode == CpMode::all_to_all && p.tp <= heads && p.cp > here &&
+      f.trusted({"parallel.cp", "parallel.tp", "parallel.cp_mode", "model.num_attention_heads",
+                 "model.num_key_value_heads"})) {
+    f.error({"parallel.cp", "parallel.cp_mode"},
+            "cp_mode = 'all_to_all' gives each of cp = " + text(p.cp) + " ranks attention heads of its own, but of " +
+                text(heads) + " heads over tp = " + text(tp) + " a rank has " + text(here),
+            "cp <= " + text(here) + ", or cp_mode = 'ring'");
   }
 }
 
@@ -295,6 +316,7 @@ void check_config(const Config& config, Findings& findings) {
   check_missing_features(config, findings);
   check_model(config, findings);
   check_parallel(config, findings);
+  check_context(config, findings);
   check_run(config, findings);
   check_batch(config, findings);
   check_shards(config, findings);

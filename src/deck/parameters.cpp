@@ -29,6 +29,10 @@ const Spellings<PpCut>& spellings(PpCut) {
       {"flops", PpCut::flops}, {"parameters", PpCut::parameters}, {"time", PpCut::time}};
   return s;
 }
+const Spellings<CpMode>& spellings(CpMode) {
+  static const Spellings<CpMode> s = {{"ring", CpMode::ring}, {"all_to_all", CpMode::all_to_all}};
+  return s;
+}
 const Spellings<Backend>& spellings(Backend) {
   static const Spellings<Backend> s = {
       {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}};
@@ -59,6 +63,11 @@ const Spellings<DecayShape>& spellings(DecayShape) {
 }
 const Spellings<Shuffle>& spellings(Shuffle) {
   static const Spellings<Shuffle> s = {{"none", Shuffle::none}, {"global", Shuffle::global}};
+  return s;
+}
+const Spellings<DocumentMask>& spellings(DocumentMask) {
+  static const Spellings<DocumentMask> s = {{"none", DocumentMask::none},
+                                            {"block_diagonal", DocumentMask::block_diagonal}};
   return s;
 }
 const Spellings<Reproducible>& spellings(Reproducible) {
@@ -176,10 +185,11 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, dp).at_least(0).at_most(1e6).in("ranks").says("Data-parallel degree; 0: what the number of ranks leaves."),
     KEY(parallel, tp).at_least(0).at_most(1e6).in("ranks").says("Tensor-parallel degree, at most num_attention_heads, intermediate_size and vocab_size; 0: what the number of ranks leaves."),
     KEY(parallel, pp).at_least(0).at_most(1e6).in("ranks").says("Pipeline-parallel degree: the layers are cut into stages; 0: what the number of ranks leaves."),
-    KEY(parallel, cp).at_least(0).at_most(1e6).in("ranks").says("Context-parallel degree; only 1 in this version."),
+    KEY(parallel, cp).at_least(0).at_most(1e6).in("ranks").says("Context-parallel degree, over which each sequence is cut, at most sequence_length; 0: what the number of ranks leaves."),
     KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a part of dp; only 1 in this version."),
     KEY(parallel, order).says("Order of the grid's axes over the ranks, the innermost (on one node) first: tp, cp, pp and dp joined by '-'."),
     KEY(parallel, tp_mode).says("What lies on each tensor-parallel rank between the blocks: all tokens, sums being all-reduced; or its part of them, sums being reduce-scattered (sequence parallel), which takes less memory."),
+    KEY(parallel, cp_mode).says("How attention meets the keys of other ranks: they go round a ring, or an all-to-all trades tokens for heads (cp * tp at most num_attention_heads)."),
     KEY(parallel, pp_schedule).says("Order of a pipeline's forwards and backwards: all forwards first; one forward, one backward; the same with several chunks of layers a rank; or backward in two parts on two chunks a rank, with the fewest bubbles. --check draws it."),
     KEY(parallel, pp_chunks).at_least(2).at_most(1e4).says("Chunks of layers on each rank of a pipeline with pp_schedule = 'interleaved_1f1b'."),
     KEY(parallel, pp_cut).says("What the cut of the layers into stages balances, embedding and head included: modelled operations, parameters, or the time of each block measured at the start."),
@@ -222,6 +232,7 @@ std::vector<Parameter> data_rows() {
     KEY(data, global_batch_size).needed().at_least(1).at_most(1e9).in("sequences").says("Sequences of one optimizer step over all ranks, a multiple of micro_batch_size * dp."),
     KEY(data, micro_batch_size).at_least(1).at_most(1e9).in("sequences").says("Sequences that a rank computes at a time."),
     KEY(data, shuffle).says("Order of the sequences: as in the file, or a permutation of the whole file anew for each epoch."),
+    KEY(data, document_mask).says("Whether a token attends to all earlier tokens of its sequence, or to those of its own document only, with positions that begin anew in each ('block_diagonal'; needs /documents in the token file)."),
     KEY(data, validation_path).says("Token file of the validation data; empty: see validation_fraction."),
     KEY(data, validation_fraction).at_least(0).below(1).says("Part at the end of the training file that is kept for validation."),
     KEY(data, validation_every).at_least(0).at_most(1e12).in("steps").says("Steps from one validation to the next, besides the one after the last step; 0: only that one."),

@@ -73,7 +73,8 @@ struct BackwardBuffers {
   float* dquery_t = slices.take<float>(width * query_tile);
   float* lse = slices.take<float>(query_tile);
   float* dot = slices.take<float>(query_tile);
-  std::int32_t* seen = slices.take<std::int32_t>(query_tile);
+  std::int32_t* begin = slices.take<std::int32_t>(query_tile);  // of the keys each query sees
+  std::int32_t* end = slices.take<std::int32_t>(query_tile);
 };
 
 // exp to about 2 units in the last place, see scalar_math.hpp.
@@ -94,6 +95,13 @@ __mmask16 lanes_below(index_t n) {
   return static_cast<__mmask16>(low_lanes(std::clamp<index_t>(n, 0, 16)));
 }
 
+// Of the 16 lanes from j on, those in `seen`.
+__mmask16 lanes_of(const Range& seen, index_t j) {
+  const __mmask16 before_end = lanes_below(seen.end - j);
+  if (j >= seen.begin) return before_end;
+  return static_cast<__mmask16>(before_end & ~lanes_below(seen.begin - j));
+}
+
 template <class E>
 MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, index_t row,
                      index_t rows) {
@@ -101,23 +109,22 @@ MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, inde
 }
 
 // One row of scores against the running maximum; p is a row of A tiles.
-void softmax_row(const ForwardBuffers& w, index_t row, index_t seen, index_t key_tiles,
-                 float scale) {
+void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_tiles, float scale) {
   const float* const scores = w.scores + row * key_tile;
   bf16* const p =
       w.p + row / tile_extent * key_tiles * tile_elements + row % tile_extent * tile_depth;
   const __m512 factor = _mm512_set1_ps(scale);
   const __m512 lowest = _mm512_set1_ps(std::numeric_limits<float>::lowest());
   __m512 top = lowest;
-  for (index_t j = 0; j < seen; j += 16) {
-    top = _mm512_mask_max_ps(top, lanes_below(seen - j), top, _mm512_loadu_ps(scores + j));
+  for (index_t j = seen.begin / 16 * 16; j < seen.end; j += 16) {
+    top = _mm512_mask_max_ps(top, lanes_of(seen, j), top, _mm512_loadu_ps(scores + j));
   }
   const float before = w.max[row];
   const float now = std::max(before, _mm512_reduce_max_ps(top) * scale);
   const __m512 subtract = _mm512_set1_ps(now);
   __m512 added = _mm512_setzero_ps();
   for (index_t j = 0; j < key_tiles * tile_depth; j += 16) {
-    const __mmask16 mask = lanes_below(seen - j);
+    const __mmask16 mask = lanes_of(seen, j);
     const __m512 value = _mm512_maskz_mov_ps(
         mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores + j), factor, subtract)));
     added = _mm512_add_ps(added, value);
@@ -134,9 +141,10 @@ void softmax_row(const ForwardBuffers& w, index_t row, index_t seen, index_t key
 }
 
 // One tile of packed queries against all keys they see.
-void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t first,
+void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequence, index_t first,
                   index_t queries) {
-  const index_t offset = s.key_length - s.query_length + first;  // last key of the first query
+  const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
+  const index_t offset = s.query_position - s.key_position + first;  // last key of the first query
   const index_t rows = padded(queries), depth = tiles(s.head_dim, tile_depth);
   const index_t strip = depth * tile_elements,
                 value_strip = tiles(s.key_length, tile_depth) * tile_elements;
@@ -144,8 +152,8 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t firs
   std::fill(w.out, w.out + rows * w.width, 0.0f);
   std::fill(w.max, w.max + queries, std::numeric_limits<float>::lowest());
   std::fill(w.sum, w.sum + queries, 0.0f);
-  for (index_t j = 0; j < offset + queries; j += key_tile) {
-    const index_t keys = std::min(key_tile, offset + queries - j);
+  for (index_t j = met.begin; j < met.end; j += key_tile) {
+    const index_t keys = std::min(key_tile, met.end - j);
     const index_t key_tiles = tiles(keys, tile_depth);
     for (index_t i = 0; i < rows; i += pair) {
       for (index_t c = 0; c < key_tiles * tile_depth; c += pair) {
@@ -156,7 +164,7 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t firs
       }
     }
     for (index_t r = 0; r < queries; ++r) {
-      softmax_row(w, r, std::clamp<index_t>(offset + r + 1 - j, 0, keys), key_tiles, scale);
+      softmax_row(w, r, s.keys_of(sequence, first + r, j, keys), key_tiles, scale);
     }
     for (index_t i = 0; i < rows; i += pair) {
       for (index_t c = 0; c < w.width; c += pair) {
@@ -181,13 +189,14 @@ void gradient_tile(const BackwardBuffers& w, index_t queries, index_t keys, floa
   const __m512 factor = _mm512_set1_ps(scale);
   for (index_t k = 0; k < key_tiles * tile_depth; k += 2) {
     for (index_t q = 0; q < query_tiles * tile_depth; q += 16) {
-      const __m512i seen = _mm512_loadu_si512(w.seen + q);
+      const __m512i begin = _mm512_loadu_si512(w.begin + q), end = _mm512_loadu_si512(w.end + q);
       const __m512 lse = _mm512_loadu_ps(w.lse + q), dot = _mm512_loadu_ps(w.dot + q);
       __m512i pairs = _mm512_setzero_si512();
       for (index_t odd = 0; odd < 2; ++odd) {
         const index_t key = k + odd;
+        const __m512i number = _mm512_set1_epi32(static_cast<int>(key));
         const __mmask16 mask =
-            _mm512_cmpgt_epi32_mask(seen, _mm512_set1_epi32(static_cast<int>(key)));
+            _mm512_mask_cmple_epi32_mask(_mm512_cmpgt_epi32_mask(end, number), begin, number);
         __m512 p = _mm512_setzero_ps(), ds = _mm512_setzero_ps();
         if (mask != 0) {
           const float* const scores = w.scores + key * query_tile + q;
@@ -234,19 +243,20 @@ void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, in
   }
 }
 
-void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t first,
+void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t sequence, index_t first,
                    index_t queries) {
-  const index_t offset = s.key_length - s.query_length + first;
+  const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
+  const index_t offset = s.query_position - s.key_position + first;
   const index_t depth = tiles(s.head_dim, tile_depth), strip = depth * tile_elements;
   const index_t columns = padded(queries);
   const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
   std::fill(w.dquery_t, w.dquery_t + w.width * query_tile, 0.0f);
-  for (index_t j = 0; j < offset + queries; j += key_tile) {
-    const index_t keys = std::min(key_tile, offset + queries - j);
+  for (index_t j = met.begin; j < met.end; j += key_tile) {
+    const index_t keys = std::min(key_tile, met.end - j);
     for (index_t q = 0; q < columns; ++q) {
-      w.seen[q] = q < queries
-                      ? static_cast<std::int32_t>(std::clamp<index_t>(offset + q + 1 - j, 0, keys))
-                      : 0;
+      const Range seen = q < queries ? s.keys_of(sequence, first + q, j, keys) : Range{};
+      w.begin[q] = static_cast<std::int32_t>(seen.begin);
+      w.end[q] = static_cast<std::int32_t>(seen.end);
     }
     for (index_t i = 0; i < padded(keys); i += pair) {
       for (index_t q = 0; q < columns; q += pair) {
@@ -303,15 +313,16 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head,
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
       const index_t queries = std::min(query_tile, s.query_length - first);
-      const index_t row = sequence * s.query_length + first;
+      const index_t row = sequence * s.query_row_stride() + first;
       const auto query = head_of(s, q, head, row, queries);
       pack_along_depth<false>(query.data, query.leading, queries, s.head_dim, w.query);
-      forward_tile(s, w, first, queries);
-      float* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_length + first;
+      forward_tile(s, w, sequence, first, queries);
+      float* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
-        store_row(w.out + r * w.width, s.head_dim, 1.0f / w.sum[r],
+        const bool sees = w.sum[r] > 0.0f;
+        store_row(w.out + r * w.width, s.head_dim, sees ? 1.0f / w.sum[r] : 0.0f,
                   &head_of(s, out, head, row + r, 1)(0, 0));
-        lse_rows[r] = w.max[r] + std::log(w.sum[r]);
+        lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<float>::lowest();
       }
     }
   }
@@ -334,11 +345,11 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
       const index_t queries = std::min(query_tile, s.query_length - first);
-      const index_t row = sequence * s.query_length + first;
+      const index_t row = sequence * s.query_row_stride() + first;
       load_queries(w, head_of(s, t.q, head, row, queries), head_of(s, t.out, head, row, queries),
                    head_of(s, t.dout, head, row, queries),
-                   t.lse.data() + (sequence * s.query_heads + head) * s.query_length + first);
-      backward_tile(s, w, first, queries);
+                   t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first);
+      backward_tile(s, w, sequence, first, queries);
       const auto dq = head_of(s, t.dq, head, row, queries);
       for (index_t r = 0; r < queries; ++r) {
         for (index_t c = 0; c < s.head_dim; ++c)

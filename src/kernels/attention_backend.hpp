@@ -7,6 +7,12 @@
 
 namespace nanotron::kernels::detail {
 
+/// The keys that queries first .. first + queries - 1 meet, from a multiple of `tile` on.
+inline Range keys_met(const AttentionShape& s, index_t sequence, index_t first, index_t queries,
+                      index_t tile) {
+  return {s.keys_of(sequence, first).begin / tile * tile, s.keys_of(sequence, first + queries - 1).end};
+}
+
 template <class T>
 using AttentionGradients = blocked::BackwardTensors<T>;
 

@@ -70,23 +70,23 @@ struct Heads {
   NANOTRON_FUNCTION index_t head(index_t n) const { return n % s.query_heads; }
   template <class E>
   NANOTRON_FUNCTION E* query(MatrixRef<E> x, index_t n, index_t i) const {
-    return x.data + (sequence(n) * s.query_length + i) * x.leading + head(n) * s.head_dim;
+    return x.data + (sequence(n) * s.query_row_stride() + i) * x.leading + head(n) * s.head_dim;
   }
   template <class E>
   NANOTRON_FUNCTION E* key(MatrixRef<E> x, index_t n, index_t j) const {
     return x.data + (sequence(n) * s.key_row_stride() + j) * x.leading +
            s.key_head_of(head(n)) * s.head_dim;
   }
-  // Keys of the block that query i sees.
-  NANOTRON_FUNCTION index_t seen(const Block& b, index_t i) const {
-    const index_t last = s.key_length - s.query_length + b.first_query + i + 1 - b.first_key;
-    return last < 0 ? 0 : last < b.keys ? last : b.keys;
+  // Keys of the block that its query i of head n sees, counted from the block's first.
+  NANOTRON_FUNCTION Range seen(const Block& b, index_t n, index_t i) const {
+    return s.keys_of(sequence(n), b.first_query + i, b.first_key, b.keys);
   }
 };
 
 template <class F>
 void for_each_block(const AttentionShape& s, index_t first_query, index_t queries, const F& f) {
-  const index_t keys_seen = s.key_length - s.query_length + first_query + queries;
+  const index_t causal = s.query_position + first_query + queries - s.key_position;
+  const index_t keys_seen = std::min(causal, s.key_length);
   for (index_t first = 0; first < keys_seen; first += key_block) {
     const index_t left = keys_seen - first;
     f(Block{first_query, queries, first, left < key_block ? left : key_block});
@@ -137,14 +137,17 @@ void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const
         const M* const scores = piece.scores + n * score_elements + i * key_block;
         T* const p = piece.p + n * score_elements + i * key_block;
         M* const out = piece.rows + (n * query_block + i) * width;
-        const index_t seen = heads.seen(b, i), stat = n * query_block + i;
+        const Range seen = heads.seen(b, n, i);
+        const index_t stat = n * query_block + i, count = seen.end - seen.begin;
+        const M* const first = scores + seen.begin;
         const M before = piece.max[stat];
         const M old_sum = piece.sum[stat];
-        const M top = row.template max<M>(seen, before, [=](const index_t j) { return scores[j]; });
+        const M top = row.template max<M>(count, before, [=](const index_t j) { return first[j]; });
         const M added = row.template sum<M>(
-            seen, [=](const index_t j) { return exponential(scores[j] - top); });
+            count, [=](const index_t j) { return exponential(first[j] - top); });
         row.for_each(b.keys, [=](const index_t j) {
-          p[j] = j < seen ? static_cast<T>(exponential(scores[j] - top)) : T(0.0f);
+          const bool sees = j >= seen.begin && j < seen.end;
+          p[j] = sees ? static_cast<T>(exponential(scores[j] - top)) : T(0.0f);
         });
         const M shrink = exponential(before - top);
         row.for_each(width, [=](const index_t c) { out[c] *= shrink; });
@@ -165,10 +168,12 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
         const M* const from = piece.rows + (n * query_block + i) * heads.s.head_dim;
         T* const to = heads.query(out, n, first + i);
         const M sum = piece.sum[n * query_block + i];
-        row.for_each(heads.s.head_dim,
-                     [=](const index_t c) { to[c] = static_cast<T>(from[c] / sum); });
-        lse.data()[n * heads.s.query_length + first + i] =
-            piece.max[n * query_block + i] + std::log(sum);
+        const bool sees = sum > 0;
+        row.for_each(heads.s.head_dim, [=](const index_t c) {
+          to[c] = sees ? static_cast<T>(from[c] / sum) : T(0.0f);
+        });
+        lse.data()[n * heads.s.query_row_stride() + first + i] =
+            piece.max[n * query_block + i] + (sees ? std::log(sum) : M(0));
       });
 }
 
@@ -202,15 +207,18 @@ void gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, cons
       device, "attention_gradient", heads.s.batch * heads.s.query_heads * b.queries,
       KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / b.queries, i = at % b.queries;
-        const index_t first = n * score_elements + i * key_block, seen = heads.seen(b, i);
+        const index_t first = n * score_elements + i * key_block;
+        const Range seen = heads.seen(b, n, i);
         const M *const scores = piece.scores + first, *const dp = piece.dp + first;
         T *const p = piece.p + first, *const ds = piece.ds + first;
-        const index_t query = n * heads.s.query_length + b.first_query + i;
-        const M log_sum = lse.data()[query], dot = piece.dot[query];
+        const index_t query = b.first_query + i;
+        const M log_sum = lse.data()[n * heads.s.query_row_stride() + query];
+        const M dot = piece.dot[n * heads.s.query_length + query];
         row.for_each(b.keys, [=](const index_t j) {
-          const M value = j < seen ? exponential(scores[j] - log_sum) : M(0);
+          const bool sees = j >= seen.begin && j < seen.end;
+          const M value = sees ? exponential(scores[j] - log_sum) : M(0);
           p[j] = static_cast<T>(value);
-          ds[j] = static_cast<T>(j < seen ? value * (dp[j] - dot) : M(0));
+          ds[j] = static_cast<T>(sees ? value * (dp[j] - dot) : M(0));
         });
       });
 }

@@ -120,21 +120,17 @@ void store(const M* from, index_t width, M factor, MatrixRef<T> to) {
   }
 }
 
-// How many keys of the tile starting at `first_key` query `row` sees; its last key is number
-// last_key.
-index_t visible(index_t last_key, index_t first_key, index_t keys) {
-  return std::clamp<index_t>(last_key + 1 - first_key, 0, keys);
-}
-
-// One step of the running softmax on a row of scores: probabilities against the new maximum, in
-// place.
+// One step of the running softmax on a row of scores, of which the query sees `seen`: probabilities
+// against the new maximum, in place.
 template <class M>
-void softmax_step(M* scores, index_t seen, index_t padded, M& max, M& sum, M* out, index_t width) {
+void softmax_step(M* scores, Range seen, index_t padded, M& max, M& sum, M* out, index_t width) {
   const HostRow row;
-  const M top = row.max<M>(seen, max, [=](index_t j) { return scores[j]; });
-  row.for_each(seen, [=](index_t j) { scores[j] = exponential(scores[j] - top); });
-  const M added = row.sum<M>(seen, [=](index_t j) { return scores[j]; });
-  for (index_t j = seen; j < padded; ++j) scores[j] = 0;
+  M* const first = scores + seen.begin;
+  const M top = row.max<M>(seen.size(), max, [=](index_t j) { return first[j]; });
+  row.for_each(seen.size(), [=](index_t j) { first[j] = exponential(first[j] - top); });
+  const M added = row.sum<M>(seen.size(), [=](index_t j) { return first[j]; });
+  std::fill(scores, first, M(0));
+  std::fill(scores + seen.end, scores + padded, M(0));
   if (top != max) {
     const M shrink = exponential(max - top);
     sum *= shrink;
@@ -147,21 +143,20 @@ void softmax_step(M* scores, index_t seen, index_t padded, M& max, M& sum, M* ou
 // One tile of queries (already loaded) against all keys they see.
 template <class M>
 void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e,
-                  index_t first, index_t queries) {
-  const index_t offset =
-      s.key_length - s.query_length + first;  // last key of the tile's first query
+                  index_t sequence, index_t first, index_t queries) {
+  const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.out, w.out + rows * e.width, M(0));
   std::fill(w.max, w.max + queries, std::numeric_limits<M>::lowest());
   std::fill(w.sum, w.sum + queries, M(0));
-  for (index_t j = 0; j < offset + queries; j += key_tile) {
-    const index_t keys = std::min(key_tile, offset + queries - j);
+  for (index_t j = met.begin; j < met.end; j += key_tile) {
+    const index_t keys = std::min(key_tile, met.end - j);
     const index_t padded = round_up(keys, vector_width<M>);
     tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores,
                     key_tile, false);
     for (index_t r = 0; r < queries; ++r) {
-      softmax_step(w.scores + r * key_tile, visible(offset + r, j, keys), padded, w.max[r],
-                   w.sum[r], w.out + r * e.width, e.width);
+      softmax_step(w.scores + r * key_tile, s.keys_of(sequence, first + r, j, keys), padded,
+                   w.max[r], w.sum[r], w.out + r * e.width, e.width);
     }
     tile_product<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width,
                     w.out, e.width, true);
@@ -187,13 +182,15 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
       const index_t queries = std::min(query_tile, s.query_length - first);
-      const index_t row = sequence * s.query_length + first;
+      const index_t row = sequence * s.query_row_stride() + first;
       load(head_of(q, head, row, queries), scale, query_tile, e.width, w.query);
-      forward_tile(s, w, e, first, queries);
-      M* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_length + first;
+      forward_tile(s, w, e, sequence, first, queries);
+      M* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
-        store(w.out + r * e.width, e.width, M(1) / w.sum[r], head_of(out, head, row + r, 1));
-        lse_rows[r] = w.max[r] + std::log(w.sum[r]);
+        const bool sees = w.sum[r] > 0;
+        store(w.out + r * e.width, e.width, sees ? M(1) / w.sum[r] : M(0),
+              head_of(out, head, row + r, 1));
+        lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<M>::lowest();
       }
     }
   }
@@ -201,39 +198,42 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
 
 // p and ds of one tile: on entry p holds scores and ds holds dp.
 template <class M>
-void backward_softmax(const BackwardBuffers<M>& w, const M* lse, index_t queries, index_t offset,
-                      index_t j, index_t keys, index_t padded) {
+void backward_softmax(const AttentionShape& s, const BackwardBuffers<M>& w, const M* lse,
+                      index_t sequence, index_t first, index_t queries, Range tile, index_t padded) {
   const HostRow row;
   for (index_t r = 0; r < queries; ++r) {
     M* const p = w.p + r * key_tile;
     M* const ds = w.ds + r * key_tile;
     const M log_sum = lse[r];
     const M dot = w.dot[r];
-    const index_t seen = visible(offset + r, j, keys);
-    row.for_each(seen, [=](index_t c) {
-      const M probability = exponential(p[c] - log_sum);
-      p[c] = probability;
-      ds[c] = probability * (ds[c] - dot);
+    const Range seen = s.keys_of(sequence, first + r, tile.begin, tile.size());
+    M* const seen_p = p + seen.begin;
+    M* const seen_ds = ds + seen.begin;
+    row.for_each(seen.size(), [=](index_t c) {
+      const M probability = exponential(seen_p[c] - log_sum);
+      seen_p[c] = probability;
+      seen_ds[c] = probability * (seen_ds[c] - dot);
     });
-    for (index_t c = seen; c < padded; ++c) p[c] = ds[c] = 0;
+    for (index_t c = 0; c < seen.begin; ++c) p[c] = ds[c] = 0;
+    for (index_t c = seen.end; c < padded; ++c) p[c] = ds[c] = 0;
   }
 }
 
 template <class M>
 void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const Extents<M>& e,
-                   const M* lse, index_t first, index_t queries) {
-  const index_t offset = s.key_length - s.query_length + first;
+                   const M* lse, index_t sequence, index_t first, index_t queries) {
+  const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.dquery, w.dquery + rows * e.width, M(0));
-  for (index_t j = 0; j < offset + queries; j += key_tile) {
-    const index_t keys = std::min(key_tile, offset + queries - j);
+  for (index_t j = met.begin; j < met.end; j += key_tile) {
+    const index_t keys = std::min(key_tile, met.end - j);
     const index_t key_rows = round_up(keys, tile_rows);
     const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
     tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p,
                     key_tile, false);
     tile_product<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds,
                     key_tile, false);
-    backward_softmax(w, lse, queries, offset, j, keys, padded);
+    backward_softmax(s, w, lse, sequence, first, queries, {j, j + keys}, padded);
     tile_product<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width,
                     w.dvalue + j * e.width, e.width, true);
     tile_product<M>(key_rows, e.width, queries, {w.ds, 1, key_tile}, w.query, e.width,
@@ -265,7 +265,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
       const index_t queries = std::min(query_tile, s.query_length - first);
-      const index_t row = sequence * s.query_length + first;
+      const index_t row = sequence * s.query_row_stride() + first;
       const auto out = head_of(t.out, head, row, queries);
       load(head_of(t.q, head, row, queries), scale, query_tile, e.width, w.query);
       load(head_of(t.dout, head, row, queries), M(1), query_tile, e.width, w.dout);
@@ -276,8 +276,8 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
             HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
       }
       const M* const lse =
-          t.lse.data() + (sequence * s.query_heads + head) * s.query_length + first;
-      backward_tile(s, w, e, lse, first, queries);
+          t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first;
+      backward_tile(s, w, e, lse, sequence, first, queries);
       store(w.dquery, e.width, scale, head_of(t.dq, head, row, queries));
     }
   }

@@ -24,14 +24,16 @@ template <class T>
 void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   using M = master_t<T>;
   act.input_rstd = arena.take<M>(kind, s.stream);
-  act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
+  if (s.core.rows == 0) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
+  act.attention.all_qkv = arena.take<T>(kind, s.core.rows, s.core.qkv_columns);
+  act.attention.all_out = arena.take<T>(kind, s.core.rows, s.core.out_columns);
   if (s.qk_norm) {
     act.attention.raw_qk = arena.take<T>(kind, s.tokens, s.query + s.key);
     act.attention.query_rstd = arena.take<M>(kind, s.tokens, s.query_heads);
     act.attention.key_rstd = arena.take<M>(kind, s.tokens, s.key_heads);
   }
   act.attention.out = arena.take<T>(kind, s.tokens, s.query);
-  act.attention.lse = arena.take<M>(kind, s.tokens * s.query_heads);
+  act.attention.lse = arena.take<M>(kind, s.core.lse);
   act.middle = arena.take<T>(kind, s.stream, s.hidden);
   act.middle_rstd = arena.take<M>(kind, s.stream);
   act.mlp.gate_up = arena.take<T>(kind, s.tokens, 2 * s.intermediate);
@@ -41,6 +43,7 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiva
 template <class T>
 LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, deck::Recompute recompute) {
   LayerActivations<T> common;
+  if (s.core.rows > 0) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   if (recompute != deck::Recompute::none) take_cheap(arena, shared, s, common);
   if (recompute == deck::Recompute::full) take_costly(arena, shared, s, common);
   return common;
@@ -77,7 +80,7 @@ template <class T>
 Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
   using M = master_t<T>;
   Workspace<T> work;
-  work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(setup.attention_bytes));
+  work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(s.core.tile_bytes));
   if (setup.purpose == Purpose::inference) return work;
   for (index_t i = 0; i < setup.stream_gradients; ++i) work.dx.push_back(arena.take<T>(shared, s.stream, s.hidden));
   work.dn = arena.take<T>(shared, s.stream, s.hidden);

@@ -35,23 +35,10 @@ nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const Para
           .sine = sine};
 }
 
-nn::TokenBatch make_batch(const TransformerSetup& setup, Device& device, Arena& arena) {
-  const index_t length = setup.length;
-  const auto positions =
-      arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * setup.length);
-  if (!arena.is_planning()) {
-    Kokkos::parallel_for(
-        "positions",
-        Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, setup.sequences * setup.length),
-        KOKKOS_LAMBDA(const index_t i) { positions(i) = static_cast<std::int32_t>(i % length); });
-  }
-  return {.sequences = setup.sequences, .length = setup.length, .positions = positions};
-}
-
-template <class T>
-std::size_t attention_bytes(const TransformerSetup& setup, const nn::AttentionGeometry<T>& geometry) {
-  return kernels::attention_workspace_bytes<T>(
-      geometry.shape(setup.sequences, setup.length, setup.key_length));
+std::vector<index_t> slots_of(const std::vector<Chunk>& chunks) {
+  std::vector<index_t> slots;
+  for (const Chunk& chunk : chunks) slots.push_back(chunk.slots);
+  return slots;
 }
 
 template <class T>
@@ -99,7 +86,8 @@ nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers,
 
 template <class T>
 nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                                const nn::AttentionGeometry<T>& geometry, index_t layer) {
+                                const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
+                                index_t layer) {
   const std::string prefix = "model/layers/self_attn/";
   const index_t rows = geometry.qkv_columns();
   nn::LinearWeights<T> qkv = linear_weights(buffers, table[prefix + "q_proj/weight"], layer, rows);
@@ -116,7 +104,7 @@ nn::Attention<T> make_attention(const ParameterTable& table, const nn::Parameter
     norms = {query.weight, key.weight, query.gradient, key.gradient};
   }
   return nn::Attention<T>(geometry, nn::Linear<T>(qkv),
-                          nn::Linear<T>(linear_weights(buffers, out, layer, out.local_rows())), norms);
+                          nn::Linear<T>(linear_weights(buffers, out, layer, out.local_rows())), norms, core);
 }
 
 template <class T>
@@ -131,12 +119,12 @@ template <class T>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry,
-                                         nn::ResidualStream<T>& stream) {
+                                         nn::AttentionCore<T>& core, nn::ResidualStream<T>& stream) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table[prefix + "input_layernorm/weight"].local_layers(); ++l) {
     layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l),
-                        make_attention(table, buffers, geometry, l),
+                        make_attention(table, buffers, geometry, core, l),
                         norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l),
                         make_mlp(table, buffers, l), setup.model.rms_norm_eps, stream);
   }
@@ -190,24 +178,31 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
                                   layers_of(setup_.chunks), setup.sharding.size)),
       buffers_(arena, places_of<T>(setup, table_)),
       weights_(make_unit_weights(setup.sharding, table_, buffers_, device)),
-      batch_(make_batch(setup, device, arena)),
+      micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.chunks), device, arena),
       geometry_(make_geometry<T>(setup, table_, device, arena)),
+      core_(nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, setup.cp, arena)),
       stream_(nn::make_residual_stream<T>(
           setup.tp_mode,
-          {.tokens = batch_.tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, tp, arena)),
-      act_(arena, local_sizes(setup.model, table_, batch_.tokens(), stream_->rows()),
+          {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, tp, arena)),
+      act_(arena, sizes(),
            {.chunks = setup_.chunks,
             .has_head = is_last(setup_, setup_.chunks.back()),
             .recompute = setup.recompute,
             .purpose = setup.purpose,
-            .attention_bytes = attention_bytes(setup, geometry_),
             .stream_gradients = setup.stream_gradients}),
       partial_(arena.take<M>(MemoryKind::workspace, largest_partial(table_))),
       embedding_(make_embedding(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_, tp)),
-      layers_(make_layers(setup, table_, buffers_, geometry_, *stream_)) {
-  take_product_workspace<T>(local_sizes(setup.model, table_, batch_.tokens(), stream_->rows()), act_.loss.chunk(),
+      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *stream_)) {
+  take_product_workspace<T>(sizes(), act_.loss.chunk(),
                             device, arena);
+}
+
+template <class T>
+LocalSizes Transformer<T>::sizes() const {
+  LocalSizes s = local_sizes(setup_.model, table_, tokens(), stream_->rows());
+  s.core = core_->sizes();
+  return s;
 }
 
 template <class T>
@@ -255,7 +250,7 @@ void Transformer<T>::forward(const Slot& slot) {
   for (std::size_t l = 0; l < act.layers.size(); ++l) {
     use_in_forward(slot.chunk, static_cast<index_t>(l));
     layer_of(slot.chunk, static_cast<index_t>(l))
-        .forward(*device_, batch_, act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
+        .forward(*device_, batch(slot), act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
   }
 }
 
@@ -300,9 +295,9 @@ void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> d
   if (setup_.recompute == deck::Recompute::selective) {
     decoder.recompute_cheap(*device_, x, act);
   } else if (setup_.recompute == deck::Recompute::full) {
-    decoder.forward(*device_, batch_, x, act, act_.work, act_.work.dn);
+    decoder.forward(*device_, batch(slot), x, act, act_.work, act_.work.dn);
   }
-  decoder.backward(*device_, batch_, x, act, act_.work, dx);
+  decoder.backward(*device_, batch(slot), x, act, act_.work, dx);
 }
 
 template <class T>
@@ -313,7 +308,7 @@ void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matri
   const auto l = static_cast<std::size_t>(layer);
   const ChunkActivations<T>& act = at(slot);
   layer_of(slot.chunk, layer)
-      .backward_input(*device_, batch_, act.residual[l], act.layers[l], act_.work, act.residual[l + 1], dx);
+      .backward_input(*device_, batch(slot), act.residual[l], act.layers[l], act_.work, act.residual[l + 1], dx);
 }
 
 template <class T>
@@ -366,7 +361,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
                                     Vector<const std::int32_t> inputs,
                                     const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last) {
   const index_t tokens = batch.tokens();
-  NANOTRON_REQUIRE(tokens <= batch_.tokens(), "{} tokens at once, set up for {}", tokens, batch_.tokens());
+  NANOTRON_REQUIRE(tokens <= this->tokens(), "{} tokens at once, set up for {}", tokens, this->tokens());
   const ChunkActivations<T>& act = at({});
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
   embedding_->forward(*device_, inputs, first(act.residual[0]));

@@ -2,6 +2,7 @@
 
 #include "nanotron/kernels/copy_matrix.hpp"
 #include "nanotron/kernels/rms_norm.hpp"
+#include "nanotron/nn/attention_core.hpp"
 
 namespace nanotron::nn {
 
@@ -16,39 +17,24 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
           .head_dim = head_dim,
           .first_query_head = heads.query.begin,
           .first_key_head = heads.key.begin,
-          .group = heads.group};
+          .group = heads.group,
+          .query_position = key_length - query_length};
 }
 
 template <class T>
 Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
-                        const HeadNorms<T>& norms)
-    : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms) {}
-
-template <class T>
-MatrixRef<T> Attention<T>::query_of(const Matrix<T>& qkv) const {
-  return MatrixRef<T>(qkv).column_block(0, geometry_.query_columns());
-}
-
-template <class T>
-MatrixRef<T> Attention<T>::key_of(const Matrix<T>& qkv) const {
-  return MatrixRef<T>(qkv).column_block(geometry_.query_columns(), geometry_.key_columns());
-}
-
-template <class T>
-MatrixRef<T> Attention<T>::value_of(const Matrix<T>& qkv) const {
-  return MatrixRef<T>(qkv).column_block(geometry_.query_columns() + geometry_.key_columns(),
-                                        geometry_.key_columns());
-}
+                        const HeadNorms<T>& norms, AttentionCore<T>& core)
+    : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms), core_(&core) {}
 
 template <class T>
 void Attention<T>::project(Device& device, const TokenBatch& batch, Matrix<const T> n,
                            const AttentionActivations<T>& act) const {
   qkv_.forward(device, n, act.qkv);
-  const MatrixRef<T> query = query_of(act.qkv);
-  const MatrixRef<T> key = key_of(act.qkv);
+  const MatrixRef<T> query = geometry_.query_of(act.qkv);
+  const MatrixRef<T> key = geometry_.key_of(act.qkv);
   if (has_head_norms()) {
-    const MatrixRef<T> raw_query = query_of(act.raw_qk);
-    const MatrixRef<T> raw_key = key_of(act.raw_qk);
+    const MatrixRef<T> raw_query = geometry_.query_of(act.raw_qk);
+    const MatrixRef<T> raw_key = geometry_.key_of(act.raw_qk);
     kernels::copy_matrix<T>(device, query, raw_query);
     kernels::copy_matrix<T>(device, key, raw_key);
     kernels::head_rms_norm_forward<T>(device, raw_query, norms_.query, geometry_.norm_eps, query,
@@ -67,9 +53,7 @@ void Attention<T>::forward(Device& device, const TokenBatch& batch, Matrix<const
                            const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
                            Matrix<T> y) const {
   project(device, batch, n, act);
-  kernels::attention_forward<T>(device, geometry_.shape(batch.sequences, batch.length, batch.length),
-                                query_of(act.qkv), key_of(act.qkv), value_of(act.qkv), act.out, act.lse,
-                                work.tiles);
+  core_->forward(device, batch, act, work);
   out_.forward(device, act.out, y);
 }
 
@@ -84,18 +68,15 @@ void Attention<T>::backward_input(Device& device, const TokenBatch& batch, Matri
                                   const AttentionWorkspace<T>& work, Matrix<T> dn) const {
   out_.backward_input(device, dy, work.dout);
 
-  const MatrixRef<T> dquery = query_of(work.dqkv);
-  const MatrixRef<T> dkey = key_of(work.dqkv);
-  kernels::attention_backward<T>(device, geometry_.shape(batch.sequences, batch.length, batch.length),
-                                 query_of(act.qkv), key_of(act.qkv), value_of(act.qkv),
-                                 MatrixRef<T>(act.out), MatrixRef<T>(work.dout), act.lse, dquery, dkey,
-                                 value_of(work.dqkv), work.tiles);
+  const MatrixRef<T> dquery = geometry_.query_of(work.dqkv);
+  const MatrixRef<T> dkey = geometry_.key_of(work.dqkv);
+  core_->backward(device, batch, act, work);
   kernels::rotary_backward<T>(device, dquery, batch.positions, geometry_.cosine, geometry_.sine);
   kernels::rotary_backward<T>(device, dkey, batch.positions, geometry_.cosine, geometry_.sine);
   if (has_head_norms()) {
-    kernels::head_rms_norm_backward<T>(device, dquery, query_of(act.raw_qk), norms_.query,
+    kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query,
                                        act.query_rstd, dquery, norms_.query_gradient, work.sums);
-    kernels::head_rms_norm_backward<T>(device, dkey, key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
+    kernels::head_rms_norm_backward<T>(device, dkey, geometry_.key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
                                        norms_.key_gradient, work.sums);
   }
   qkv_.backward_input(device, work.dqkv, dn);
@@ -124,14 +105,14 @@ void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index
   const MatrixRef<T> values(cache.values);
   for (index_t s = 0; s < batch.sequences; ++s) {
     const index_t row = s * cache.capacity + past;
-    kernels::copy_matrix<T>(device, key_of(act.qkv).row_block(s * length, length),
+    kernels::copy_matrix<T>(device, geometry_.key_of(act.qkv).row_block(s * length, length),
                              keys.row_block(row, length));
-    kernels::copy_matrix<T>(device, value_of(act.qkv).row_block(s * length, length),
+    kernels::copy_matrix<T>(device, geometry_.value_of(act.qkv).row_block(s * length, length),
                              values.row_block(row, length));
   }
   kernels::AttentionShape shape = geometry_.shape(batch.sequences, length, past + length);
   shape.key_rows = cache.capacity;
-  kernels::attention_forward<T>(device, shape, query_of(act.qkv), keys, values, act.out, act.lse,
+  kernels::attention_forward<T>(device, shape, geometry_.query_of(act.qkv), keys, values, act.out, act.lse,
                                 work.tiles);
   out_.forward(device, act.out, y);
 }

@@ -4,23 +4,33 @@
 #include <array>
 
 #include "nanotron/model/unit_weights.hpp"
+#include "nanotron/nn/attention_core.hpp"
 #include "nanotron/nn/residual_stream.hpp"
 #include "nanotron/parallel/pipeline_partition.hpp"
 
 namespace nanotron::parallel {
 namespace {
 
-index_t stream_rows_of(const deck::Config& c) {
-  return nn::stream_rows(c.parallel.tp_mode, {.tokens = c.data.micro_batch_size * c.data.sequence_length,
-                                              .tp_size = static_cast<int>(c.parallel.tp)});
+nn::ContextShard context_of(const deck::Config& c, const comm::GridCoordinate& at) {
+  const SequenceLayout layout(c.parallel.cp_mode, c.data.sequence_length, static_cast<int>(c.parallel.cp));
+  return {c.parallel.cp_mode, layout, at.cp};
+}
+
+// Of a micro-batch.
+index_t tokens_of(const deck::Config& c, const comm::GridCoordinate& at) {
+  return c.data.micro_batch_size * context_of(c, at).tokens().length();
+}
+
+index_t stream_rows_of(const deck::Config& c, const comm::GridCoordinate& at) {
+  return nn::stream_rows(c.parallel.tp_mode, {.tokens = tokens_of(c, at), .tp_size = static_cast<int>(c.parallel.tp)});
 }
 
 // Elements of T that one micro-batch brings through this rank's layers, embedding and head.
-index_t activations_of(const deck::Config& c, const model::ParameterTable& table) {
+index_t activations_of(const deck::Config& c, const model::ParameterTable& table, const comm::GridCoordinate& at) {
   const index_t layers = table.layers, hidden = c.model.hidden_size, ranks = c.parallel.tp;
   const index_t again = c.parallel.recompute == deck::Recompute::full ? 2 * layers : 0;
   const index_t outer = (table.has_embedding ? 1 : 0) + (table.has_head ? 1 : 0);
-  const index_t rows = stream_rows_of(c), sums = 4 * layers + again + outer;
+  const index_t rows = stream_rows_of(c, at), sums = 4 * layers + again + outer;
   if (c.parallel.tp_mode == deck::TpMode::all_reduce) return hidden * rows * sums;
   const bool two_parts = c.parallel.pp > 1 && c.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   const index_t gathers = (two_parts ? 8 : 6) * layers + again + outer;
@@ -122,23 +132,34 @@ index_t over_replicas(const deck::Config& c, const model::ParameterTable& table,
          static_cast<index_t>(size_of(c.precision.compute)) * gathered / shards;
 }
 
+// Bytes that one micro-batch's attention sends.
+index_t attention_bytes_of(const deck::Config& c, const model::ParameterTable& table, const comm::GridCoordinate& at,
+                           index_t element, index_t master) {
+  const nn::CoreTraffic core =
+      nn::core_traffic(context_of(c, at), table.heads, c.model.head_dim, c.data.micro_batch_size);
+  const index_t forwards = c.parallel.recompute == deck::Recompute::full ? 2 : 1;
+  return table.layers * (element * (forwards * core.forward + core.backward) + master * core.backward_master);
+}
+
 }  // namespace
 
-StepTraffic step_traffic(const deck::Config& c, const model::ParameterTable& table, int pp_rank) {
+StepTraffic step_traffic(const deck::Config& c, const model::ParameterTable& table, const comm::GridCoordinate& at) {
+  const auto element = static_cast<index_t>(size_of(c.precision.compute));
   const auto master = static_cast<index_t>(c.precision.compute == ScalarType::fp64 ? sizeof(double) : sizeof(float));
-  const index_t tokens = c.data.micro_batch_size * c.data.sequence_length;
   const index_t micro_batches = c.data.global_batch_size / c.parallel.dp / c.data.micro_batch_size;
   StepTraffic traffic;
   if (c.parallel.tp > 1) {
-    const auto element = static_cast<index_t>(size_of(c.precision.compute));
     const auto [vectors, matrices] = partial_gradients(table);
     const index_t sums = table.shards > 1 && c.parallel.zero_stage > 1 ? micro_batches : 1;
+    const index_t loss = table.has_head ? master * 3 * tokens_of(c, at) : 0;
     traffic.tensor_parallel = static_cast<std::uint64_t>(
-        micro_batches * (element * activations_of(c, table) + (table.has_head ? master * 3 * tokens : 0)) + master * (vectors + sums * matrices));
+        micro_batches * (element * activations_of(c, table, at) + loss) + master * (vectors + sums * matrices));
   }
-  traffic.pipeline = static_cast<std::uint64_t>(micro_batches * messages_of(c, table) * stream_rows_of(c) *
-                                                c.model.hidden_size * static_cast<index_t>(size_of(c.precision.compute)));
-  traffic.data_parallel = static_cast<std::uint64_t>(over_replicas(c, table, master, micro_batches, pp_rank));
+  traffic.context_parallel =
+      static_cast<std::uint64_t>(micro_batches * attention_bytes_of(c, table, at, element, master));
+  traffic.pipeline = static_cast<std::uint64_t>(micro_batches * messages_of(c, table) * stream_rows_of(c, at) *
+                                                c.model.hidden_size * element);
+  traffic.data_parallel = static_cast<std::uint64_t>(over_replicas(c, table, master, micro_batches, at.pp));
   return traffic;
 }
 

@@ -25,7 +25,11 @@ class OneLayer {
               .key_length = config.data.sequence_length,
               .tp_mode = config.parallel.tp_mode,
               .tp_size = grid.tp().size(),
-              .tp_rank = grid.tp_rank()};
+              .tp_rank = grid.tp_rank(),
+              .cp_mode = config.parallel.cp_mode,
+              .cp_size = grid.cp().size(),
+              .cp_rank = grid.cp_rank(),
+              .cp = &grid.cp()};
     setup_.model.num_hidden_layers = 1;
     Arena planning = Arena::planning();
     static_cast<void>(Memory(setup_, grid.tp(), device_, planning));
@@ -55,8 +59,8 @@ class OneLayer {
     Vector<double> losses;
     Memory(const model::TransformerSetup& setup, comm::Group& tp, Device& device, Arena& arena)
         : model(setup, tp, device, arena),
-          tokens(arena.take<std::int32_t>(MemoryKind::workspace, model.batch().tokens())),
-          losses(arena.take<double>(MemoryKind::workspace, model.batch().tokens())) {}
+          tokens(arena.take<std::int32_t>(MemoryKind::workspace, model.tokens())),
+          losses(arena.take<double>(MemoryKind::workspace, model.tokens())) {}
   };
 
   // Of the slowest rank, the quickest time.

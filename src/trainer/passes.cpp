@@ -29,6 +29,7 @@ class WholeModel final : public Passes<T> {
   Matrix<T> dx() const { return state_.model.stream_gradient(0); }
 
   void forward(index_t micro_batch) {
+    state_.model.set_documents({}, state_.documents_of(micro_batch));
     state_.model.embed({}, state_.inputs_of(micro_batch));
     state_.model.forward({});
   }

@@ -23,7 +23,7 @@ parallel::StepTraffic traffic_of(const deck::Config& c, const comm::GridCoordina
   const model::ParameterTable table =
       model::make_parameter_table(c.model, static_cast<int>(c.parallel.tp), at.tp, c.parallel.tp_mode, layers,
                                   static_cast<int>(deck::shard_group_size(c.parallel)));
-  return parallel::step_traffic(c, table, at.pp);
+  return parallel::step_traffic(c, table, at);
 }
 
 }  // namespace
@@ -33,22 +33,23 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
   const comm::GridShape shape = comm::shape_of(config.parallel);
   MemoryPlan plan;
   comm::GridCoordinate largest;
-  for (comm::GridCoordinate at; at.pp < shape.pp; ++at.pp) {  // stages and shards are of unequal size
-    for (at.tp = 0; at.tp < shape.tp; ++at.tp) {
-      const MemoryPlan of_rank = plan_memory(config, {shape, at}, alone);
-      if (of_rank.total() <= plan.total()) continue;
-      plan = of_rank;
-      largest = at;
-    }
+  for (int rank = 0; rank < shape.pp * shape.cp * shape.tp; ++rank) {  // stages and shards are of unequal size
+    const comm::GridCoordinate at{.pp = rank / (shape.cp * shape.tp), .cp = rank / shape.tp % shape.cp, .tp = rank % shape.tp};
+    const MemoryPlan of_rank = plan_memory(config, {shape, at}, alone);
+    if (of_rank.total() <= plan.total()) continue;
+    plan = of_rank;
+    largest = at;
   }
   const parallel::StepTraffic traffic = traffic_of(config, largest);
   const auto in_mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / mib; };
   return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\n{}"
-                     "memory of the largest rank (pp {}, tp {}):\n{}"
-                     "into messages, this rank and step: tensor parallel {:.1f} MiB, data parallel {:.1f} MiB, "
+                     "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
+                     "into messages, this rank and step: tensor parallel {:.1f} MiB, context parallel {:.1f} MiB, "
+                     "replicas {:.1f} MiB, "
                      "pipeline {:.1f} MiB\n",
                      model_summary(config), shape.dp, shape.pp, shape.cp, shape.tp, shape.size(),
-                     describe_pipeline(config), largest.pp, largest.tp, plan.table(), in_mib(traffic.tensor_parallel),
+                     describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.table(), in_mib(traffic.tensor_parallel),
+                     in_mib(traffic.context_parallel),
                      in_mib(traffic.data_parallel), in_mib(traffic.pipeline));
 }
 

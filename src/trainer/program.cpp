@@ -84,10 +84,12 @@ struct Tokens {
   }
 };
 
-Loaders make_loaders(const deck::Config& config, const Tokens& tokens, int dp_rank) {
+Loaders make_loaders(const deck::Config& config, const Tokens& tokens, const comm::GridCoordinate& at) {
+  const SequenceLayout layout = sequence_layout(config);
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   const auto loader = [&](const data::TokenFile& file, data::Split split) {
-    return data::BatchLoader(config.data, seed, file, split, dp_rank, static_cast<int>(config.parallel.dp));
+    return data::BatchLoader(config.data, seed, file, split, at.dp, static_cast<int>(config.parallel.dp),
+                             layout[at.cp]);
   };
   Loaders loaders{loader(tokens.training, data::Split::training), std::nullopt};
   if (tokens.validation || config.data.validation_fraction > 0.0) {
@@ -126,8 +128,9 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   const double rate = machine_rate<T>(device, grid.world());
   const std::size_t resident_before = resident_bytes();
   const MemoryPlan plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp());
-  const std::size_t staging = grid.tp().staging_bytes() + grid.replicas().staging_bytes() +
-                              grid.shards().staging_bytes() + grid.copies().staging_bytes();
+  const std::size_t staging = grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() +
+                              grid.replicas().staging_bytes() + grid.shards().staging_bytes() +
+                              grid.copies().staging_bytes();
   log.info("memory of rank 0, besides {:.0f} MiB of program and libraries and {:.0f} MiB to stage messages:\n{}",
            static_cast<double>(resident_before) / mib, static_cast<double>(staging) / mib, plan.table());
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
@@ -212,7 +215,7 @@ std::string describe_data(const deck::Config& config, MPI_Comm world) {
       }
     }
     const Tokens tokens(config);
-    const Loaders loaders = make_loaders(config, tokens, 0);
+    const Loaders loaders = make_loaders(config, tokens, {});
     const index_t batches = loaders.training.number_of_batches();
     return fmt::format("data: {} sequences of {} tokens for training, {} for validation; {} steps are {:.3g} epochs",
                        loaders.training.number_of_sequences(), config.data.sequence_length,
@@ -231,8 +234,8 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("{}", to_text(provenance));
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
-  log.info("data: {}; tensor-parallel group by {}, replicas by {}", config.data.path, grid.tp().path(),
-           grid.replicas().path());
+  log.info("data: {}; tensor-parallel group by {}, context-parallel group by {}, replicas by {}", config.data.path,
+           grid.tp().path(), grid.cp().path(), grid.replicas().path());
 
   std::optional<Tokens> opened;
   comm::collectively(world, [&] { opened.emplace(config); });
@@ -240,7 +243,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   if (tokens.training.unigram_entropy()) {
     log.info("unigram entropy of the data: {:.4f} nats a token", *tokens.training.unigram_entropy());
   }
-  Loaders loaders = make_loaders(config, tokens, grid.dp_rank());
+  Loaders loaders = make_loaders(config, tokens, grid.coordinate());
   deck::Config settled = config;
   settle_pipeline_cut(settled, grid);
   if (config.parallel.pp > 1) log.info("{}", describe_pipeline(settled));

@@ -30,7 +30,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       device_(device),
       loaders_(loaders),
       log_(log),
-      state_(config, {grid.shape(), grid.coordinate()}, {grid.tp(), grid.shards()}, device, arena),
+      state_(config, {grid.shape(), grid.coordinate()}, {grid.tp(), grid.cp(), grid.shards()}, device, arena),
       answered_(optim::answered_ranges(state_.model.table(), state_.model.parameters().places, state_.sharding)),
       gradients_(parallel::make_gradient_sum<T>(state_.sharding, state_.model,
                                                 {grid.replicas(), grid.shards(), grid.copies()}, device,
@@ -45,6 +45,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       counters_{.seed = config.run.seed},
       host_inputs_(state_.inputs.size()),
       host_targets_(state_.targets.size()),
+      host_document_starts_(state_.document_starts.size()),
       host_losses_(Kokkos::create_mirror_view(state_.loss_rows)) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.places.master);
@@ -99,13 +100,16 @@ double Trainer<T>::save() {
 template <class T>
 std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) {
   const Region region(device_.timers(), "load tokens");
-  const index_t tokens = state_.model.batch().tokens();
+  const index_t tokens = state_.model.tokens();
   std::uint64_t hash = 0;
   for (index_t m = 0; m < state_.micro_batches(); ++m) {
     hash += loader.load(first_sample, m, host_inputs_.data() + m * tokens, host_targets_.data() + m * tokens);
   }
+  loader.load_documents(first_sample, host_document_starts_);
   Kokkos::deep_copy(device_.exec(), state_.inputs, HostTokens(host_inputs_.data(), host_inputs_.size()));
   Kokkos::deep_copy(device_.exec(), state_.targets, HostTokens(host_targets_.data(), host_targets_.size()));
+  Kokkos::deep_copy(device_.exec(), state_.document_starts,
+                    HostTokens(host_document_starts_.data(), host_document_starts_.size()));
   device_.fence();  // the host buffers are filled again
   return hash;
 }

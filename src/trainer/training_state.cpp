@@ -6,7 +6,8 @@
 namespace nanotron::trainer {
 namespace {
 
-model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place, const model::Sharding& sharding) {
+model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place, comm::Group& cp,
+                                 const model::Sharding& sharding) {
   std::vector<model::Chunk> chunks;
   index_t stream_gradients = 1;
   if (config.parallel.pp > 1) {
@@ -25,10 +26,20 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .tp_mode = config.parallel.tp_mode,
           .tp_size = place.shape.tp,
           .tp_rank = place.at.tp,
-          .sharding = sharding};
+          .sharding = sharding,
+          .cp_mode = config.parallel.cp_mode,
+          .cp_size = place.shape.cp,
+          .cp_rank = place.at.cp,
+          .cp = &cp,
+          .document_mask = config.data.document_mask};
 }
 
 index_t tokens_of_rank(const deck::Config& config, const GridPlace& place) {
+  return config.data.global_batch_size / place.shape.dp * sequence_layout(config)[place.at.cp].length();
+}
+
+index_t documents_of_rank(const deck::Config& config, const GridPlace& place) {
+  if (config.data.document_mask == deck::DocumentMask::none) return 0;
   return config.data.global_batch_size / place.shape.dp * config.data.sequence_length;
 }
 
@@ -47,19 +58,20 @@ template <class T>
 TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& place, const ModelGroups& groups,
                                 Device& device, Arena& arena)
     : sharding(sharding_of(config, place, groups.shards)),
-      model(setup_of(config, place, sharding), groups.tp, device, arena),
+      model(setup_of(config, place, groups.cp, sharding), groups.tp, device, arena),
       optimizer(config.optimizer, optim::update_parts(model.table(), model.parameters().places),
                 model.parameters().places.moments.size(), arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
-      loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, place))) {}
+      loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, place))),
+      document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config, place))) {}
 
 MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     Timers timers;
     Device device(timers);
     Arena arena = Arena::planning();
-    const TrainingState<T> state(config, place, {any_group, any_group}, device, arena);
+    const TrainingState<T> state(config, place, {any_group, any_group, any_group}, device, arena);
     return arena.plan();
   });
 }

@@ -79,7 +79,8 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(m.head_dim, m.rms_norm_eps)
             self.k_norm = RMSNorm(m.head_dim, m.rms_norm_eps)
 
-    def forward(self, x):
+    def forward(self, x, starts):
+        """starts (batch, length): where the document of each position begins."""
         m, (batch, length, _) = self.m, x.shape
         q = self.q_proj(x).view(batch, length, m.num_attention_heads, m.head_dim)
         k = self.k_proj(x).view(batch, length, m.num_key_value_heads, m.head_dim)
@@ -88,7 +89,8 @@ class Attention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         exponent = torch.arange(0, m.head_dim, 2, dtype=torch.float64) / m.head_dim
-        angle = torch.outer(torch.arange(length, dtype=torch.float64), m.rope_theta**-exponent)
+        places = torch.arange(length)
+        angle = (places - starts).double()[:, None, :, None] * m.rope_theta**-exponent
         angle = torch.cat((angle, angle), dim=-1)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
@@ -96,7 +98,8 @@ class Attention(nn.Module):
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         score = q @ k.transpose(2, 3) / math.sqrt(m.head_dim)
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
-        weight = torch.softmax(score.masked_fill(future, float("-inf")), dim=-1)
+        elsewhere = places < starts[:, None, :, None]
+        weight = torch.softmax(score.masked_fill(future | elsewhere, float("-inf")), dim=-1)
         return self.o_proj((weight @ v).transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -118,8 +121,8 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(m.hidden_size, m.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(m.hidden_size, m.rms_norm_eps)
 
-    def forward(self, x):
-        x = x + self.self_attn(self.input_layernorm(x))
+    def forward(self, x, starts):
+        x = x + self.self_attn(self.input_layernorm(x), starts)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -130,10 +133,10 @@ class Backbone(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(m) for _ in range(m.num_hidden_layers))
         self.norm = RMSNorm(m.hidden_size, m.rms_norm_eps)
 
-    def forward(self, tokens):
+    def forward(self, tokens, starts):
         x = self.embed_tokens(tokens)
         for layer in self.layers:
-            x = layer(x)
+            x = layer(x, starts)
         return self.norm(x)
 
 
@@ -145,8 +148,9 @@ class CausalLM(nn.Module):
         if m.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def forward(self, tokens):
-        return self.lm_head(self.model(tokens))
+    def forward(self, tokens, starts=None):
+        starts = torch.zeros_like(tokens) if starts is None else starts
+        return self.lm_head(self.model(tokens, starts))
 
 
 def initial_weights(sizes, seed):
@@ -227,7 +231,17 @@ def loss_of(logits, targets):
     return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def train(sizes, weights, tokens, dtype):
+def document_starts(step, documents):
+    """As batch(): the begin of each position's document in its sequence, 0 where that lies before it."""
+    first = step * GLOBAL_BATCH * SEQUENCE
+    places = np.arange(first, first + GLOBAL_BATCH * SEQUENCE)
+    begins = np.concatenate(([0], documents))
+    begin = begins[np.searchsorted(begins, places, side="right") - 1]
+    sequence = (places - first) // SEQUENCE * SEQUENCE + first
+    return torch.from_numpy(np.maximum(begin - sequence, 0)).view(GLOBAL_BATCH, SEQUENCE)
+
+
+def train(sizes, weights, tokens, dtype, documents=()):
     model = build(sizes, weights, dtype)
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
@@ -238,7 +252,7 @@ def train(sizes, weights, tokens, dtype):
     for step in range(STEPS):
         inputs, targets = batch(tokens, step)
         optimizer.zero_grad()
-        loss = loss_of(model(inputs), targets)
+        loss = loss_of(model(inputs, document_starts(step, documents)), targets)
         loss.backward()
         if first is None:
             grads = {name: p.grad for name, p in model.named_parameters()}
@@ -363,14 +377,28 @@ def check_transformers(case, sizes, weights, tokens):
           f"loss {float(abs(loss_a - loss_b) / loss_a):.1e}, gradients {worst:.1e} (relative)")
 
 
+def write_documents():
+    """documents.json: the qwen3 case with packed documents, a block-diagonal mask and positions of their own."""
+    sizes, seed = CASES["qwen3"], SEEDS["qwen3"]
+    tokens = make_tokens(sizes.vocab_size, seed)
+    documents = np.cumsum(np.random.default_rng(4).integers(1, 3 * SEQUENCE // 2, size=len(tokens)))
+    documents = documents[documents < len(tokens)]
+    numbers = train(sizes, initial_weights(sizes, seed), tokens, torch.float64, documents)
+    (HERE / "documents.json").write_text(json.dumps(
+        {"case": "qwen3", "torch": torch.__version__, "documents": documents.tolist(), "fp64": numbers}, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", default=list(CASES))
     parser.add_argument("--check-transformers", action="store_true",
                         help="compare with the package instead of writing anything")
+    parser.add_argument("--documents", action="store_true", help="write documents.json alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    if options.documents:
+        return write_documents()
     for case in options.cases or list(CASES):
         sizes = CASES[case]
         weights = initial_weights(sizes, SEEDS[case])

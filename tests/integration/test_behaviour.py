@@ -42,7 +42,7 @@ def deck_errors():
         code, text = case.run()
         check(code == 78 and "3" in text and "2 ranks" in text, "a grid that does not fit names both numbers", text)
     with Case("later") as case:
-        for key, value in (("pp", 2), ("cp", 2), ("ep", 2)):
+        for key, value in (("ep", 2),):
             code, text = case.run("--check", "--set", f"parallel.{key}={value}", ranks=1)
             check(code == 78 and f"{key}" in text, f"parallel%{key} = {value} is refused", text)
         code, text = case.run("--check", ranks=1)

@@ -124,8 +124,8 @@ struct TrainingRun {
         grid(trainer::make_grid(world, config)),
         device(timers),
         tokens(config.data.path),
-        loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(),
-                                  grid.shape().dp),
+        loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), grid.shape().dp,
+                                  trainer::sequence_layout(config)[grid.cp_rank()]),
                 std::nullopt},
         plan(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp())),
         before(resident_bytes()),
@@ -156,7 +156,10 @@ class Memory : public testing::Test {
  protected:
   void SetUp() override {
     MPI_Comm_rank(test::world(), &rank_);
-    if (rank_ == 0) test::write_tokens(folder_.path() / "tokens.h5", 128 * 100 + 1, 1000);
+    if (rank_ == 0) {
+      test::write_tokens(folder_.path() / "tokens.h5", 128 * 100 + 1, 1000);
+      test::write_documents(folder_.path() / "tokens.h5", {7, 40, 300, 301, 2000});
+    }
     MPI_Barrier(test::world());
   }
   int rank_ = 0;
@@ -182,16 +185,24 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     std::int64_t tp;
     deck::TpMode stream;
     std::int64_t zero_stage = 0;
+    std::int64_t cp = 1;
+    deck::CpMode core = deck::CpMode::ring;
+    deck::DocumentMask mask = deck::DocumentMask::none;
   };
-  for (const auto& [tp, stream, zero_stage] :
+  for (const auto& [tp, stream, zero_stage, cp, core, mask] :
        {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::reduce_scatter},
         Mode{1, deck::TpMode::all_reduce, 1}, Mode{1, deck::TpMode::all_reduce, 2},
-        Mode{1, deck::TpMode::all_reduce, 3}}) {
-    if (ranks % tp != 0 || (zero_stage > 0 && ranks == 1)) continue;
+        Mode{1, deck::TpMode::all_reduce, 3},
+        Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::ring, deck::DocumentMask::block_diagonal},
+        Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::all_to_all}}) {
+    if (ranks % (tp * cp) != 0 || (zero_stage > 0 && ranks == 1)) continue;
     deck::Config config = config_for(folder_.path(), 128, 3);
     config.parallel.zero_stage = zero_stage;
     config.parallel.tp = tp;
     config.parallel.tp_mode = stream;
+    config.parallel.cp = cp;
+    config.parallel.cp_mode = core;
+    config.data.document_mask = mask;
     for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
       config.precision.compute = type;
       with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
@@ -202,11 +213,12 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
         counting = true;
         for (int i = 0; i < 5; ++i) run.trainer.train_step();
         counting = false;
-        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " zero_stage " << zero_stage << ", the largest of "
+        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " zero_stage " << zero_stage << " cp " << cp
+                                  << ", the largest of "
                                   << counts.largest << " bytes";
         if (rank_ == 0) {
-          std::printf("%s tp %d: inside the product libraries %.0f a step\n", name_of(type),
-                      static_cast<int>(tp), static_cast<double>(counts.products) / 5);
+          std::printf("%s tp %d cp %d: inside the product libraries %.0f a step\n", name_of(type),
+                      static_cast<int>(tp), static_cast<int>(cp), static_cast<double>(counts.products) / 5);
         }
       });
     }

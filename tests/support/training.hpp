@@ -70,6 +70,20 @@ inline void write_tokens(const std::filesystem::path& path, index_t count, int v
   H5Fclose(file);
 }
 
+// Sets /documents of a token file.
+inline void write_documents(const std::filesystem::path& path, const std::vector<std::uint64_t>& starts) {
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  if (H5Lexists(file, "/documents", H5P_DEFAULT) > 0) H5Ldelete(file, "/documents", H5P_DEFAULT);
+  const auto n = static_cast<hsize_t>(starts.size());
+  const hid_t space = H5Screate_simple(1, &n, nullptr);
+  const hid_t set =
+      H5Dcreate2(file, "/documents", H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Dwrite(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, starts.data());
+  H5Dclose(set);
+  H5Sclose(space);
+  H5Fclose(file);
+}
+
 // A folder of its own for a test, made by rank 0 and removed with the object.
 class TemporaryFolder {
  public:
@@ -170,17 +184,19 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     const data::TokenFile tokens(config.data.path);
     trainer::Loaders loaders{
         data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
-                          data::Split::training, grid.dp_rank(), grid.shape().dp),
+                          data::Split::training, grid.dp_rank(), grid.shape().dp,
+                          trainer::sequence_layout(config)[grid.cp_rank()]),
         std::nullopt};
     Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
     trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
     run.resume();
     Numbers numbers;
     while (run.step() < until) {
-      const std::uint64_t tp = grid.tp().traffic().bytes, dp = replica_bytes(grid),
+      const std::uint64_t tp = grid.tp().traffic().bytes, cp = grid.cp().traffic().bytes, dp = replica_bytes(grid),
                           pp = grid.pp().traffic().bytes;
       const trainer::StepResult r = run.train_step();
-      numbers.counted = {grid.tp().traffic().bytes - tp, replica_bytes(grid) - dp, grid.pp().traffic().bytes - pp};
+      numbers.counted = {grid.tp().traffic().bytes - tp, grid.cp().traffic().bytes - cp, replica_bytes(grid) - dp,
+                         grid.pp().traffic().bytes - pp};
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);
@@ -190,7 +206,7 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     const model::ParameterTable& table = state.model.table();
     const nn::ParameterBuffers<T>& parameters = state.model.parameters();
     const nn::Placement answered = model::answered_places(table, state.sharding);
-    numbers.predicted = parallel::step_traffic(config, table, grid.pp_rank());
+    numbers.predicted = parallel::step_traffic(config, table, grid.coordinate());
     const bool owner = grid.copies().rank() == 0;
     const auto all = [&](const nn::Placement& place, const Vector<M>& buffer) {
       return gather<M>(table, place.common(answered), buffer, owner, world);

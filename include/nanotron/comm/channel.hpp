@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "nanotron/base/types.hpp"
@@ -29,6 +30,8 @@ class Channel : public Operations {
   virtual void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                               const Stream& stream) = 0;
   virtual void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) = 0;
+  virtual void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                          std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) = 0;
 
   /// Each returns the ticket of the operation.
   virtual std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/messages.hpp"
@@ -90,6 +91,12 @@ void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Strea
 template <class T>
 void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
                     const Stream& stream = {});
+
+/// recv <- from each rank s, in rank order, the part of its send that is for this rank: recv_counts[s] elements,
+/// which is what s has in its send_counts for this rank. The parts of send lie in rank order too. No aliasing.
+template <class T>
+void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_counts, T* recv,
+                std::span<const std::size_t> recv_counts, const Stream& stream = {});
 
 /// data of rank root to all ranks.
 template <class T>

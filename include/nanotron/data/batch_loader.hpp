@@ -3,12 +3,16 @@
 // From (global sample, dp rank, micro-batch) to inputs and targets on the host.
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/data/documents.hpp"
 #include "nanotron/data/sample_order.hpp"
 #include "nanotron/data/token_file.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::data {
 
@@ -20,9 +24,9 @@ enum class Split {
 
 /// Sequence k of a file has inputs tokens[k*S .. k*S+S-1] and targets tokens[k*S+1 .. k*S+S], S =
 /// sequence_length. A step uses the GBS samples behind a cursor; of these dp rank r takes the
-/// block i in [r*GBS/dp, (r+1)*GBS/dp), and micro-batch m of it the next micro_batch_size. Not
-/// collective; the ranks of one tp group each read the same. Nothing is allocated after
-/// construction.
+/// block i in [r*GBS/dp, (r+1)*GBS/dp), and micro-batch m of it the next micro_batch_size. A rank of
+/// a context-parallel group takes its shard of each sequence. Not collective; the ranks of one tp
+/// group each read the same. Nothing is allocated after construction.
 class BatchLoader {
  public:
   /// Borrows `file`, which must outlive the loader: the file at data.path, or for Split::validation
@@ -31,6 +35,9 @@ class BatchLoader {
   /// Error(deck_error) when the batch does not divide over dp_size and micro_batch_size.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
               int dp_rank, int dp_size);
+  /// As above, of a part of each sequence.
+  BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
+              int dp_rank, int dp_size, const SequenceShard& tokens);
 
   index_t number_of_sequences() const { return order_.number_of_sequences(); }
   /// Whole global batches in the split: those of one epoch.
@@ -38,19 +45,31 @@ class BatchLoader {
   /// Micro-batches of this rank in each step.
   index_t micro_batches() const { return per_rank_ / micro_batch_size_; }
 
-  /// Fills inputs and targets, each (micro_batch_size, sequence_length) row-major, with micro-batch
+  /// Fills inputs and targets, each (micro_batch_size, tokens of the shard) row-major, with micro-batch
   /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`; samples
-  /// past the end of the data go on into the next epoch. Returns the sum of the token hashes of its samples; summed mod 2^64 over micro-batches
-  /// and dp ranks that is the hash of the step.
+  /// past the end of the data go on into the next epoch. Returns the sum of the token hashes of its samples
+  /// where the shard has position 0, else 0: summed mod 2^64 over micro-batches, dp and cp ranks that is
+  /// the hash of the step. Only that shard's rank reads more than its tokens.
   std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                      std::int32_t* targets);
 
+  /// Without a document mask nothing; else starts (sequences of this rank in a step, sequence_length): where the
+  /// document of each position begins, in its sequence.
+  void load_documents(index_t first_sample, std::span<std::int32_t> starts) const;
+
  private:
+  // First token of this rank's sample j of the step.
+  index_t token_of(index_t first_sample, index_t j) const {
+    return (first_sequence_ + order_.sequence_of(first_sample + first_of_rank_ + j)) * sequence_length_;
+  }
+
   const TokenFile& file_;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t per_rank_ = 0, first_of_rank_ = 0;  // samples of one step
   index_t first_sequence_ = 0;                // of the split in the file
   SampleOrder order_;
+  SequenceShard shard_;
+  std::optional<Documents> documents_;
   std::vector<std::int32_t> tokens_;  // sequence_length + 1
 };
 

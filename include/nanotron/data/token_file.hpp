@@ -1,7 +1,7 @@
 #pragma once
 
 // A file of tokens: HDF5 with the 1-D dataset /tokens (uint16 or uint32). Optional: /documents
-// (uint64 start offsets), attributes vocab_size, eos_token_id, tokenizer, unigram_entropy (nats per
+// (uint64 start offsets, see documents.hpp), attributes vocab_size, eos_token_id, tokenizer, unigram_entropy (nats per
 // token), and the vocabulary as bytes: token i is /vocabulary/bytes[offsets[i] .. offsets[i+1]-1],
 // /vocabulary/offsets.
 
@@ -45,6 +45,9 @@ class TokenFile {
   /// is stored plainly (contiguous, no filter): then it is one pread, and may be called from any
   /// thread.
   void read(index_t first, index_t count, std::int32_t* out) const;
+
+  /// /documents; empty when the file has none.
+  std::vector<std::uint64_t> read_documents() const;
 
   bool has_vocabulary() const { return !vocabulary_offsets_.empty(); }
   /// The bytes of these tokens, one after another. Ids outside the vocabulary become "<id>".

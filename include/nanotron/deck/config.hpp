@@ -14,12 +14,14 @@ namespace nanotron::deck {
 enum class TpMode { all_reduce, reduce_scatter };
 enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
 enum class PpCut { flops, parameters, time };
+enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
 enum class Recompute { none, selective, full };
 enum class OptimizerName { adamw };
 enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
 enum class DecayShape { linear, one_minus_sqrt, cosine };
 enum class Shuffle { none, global };
+enum class DocumentMask { none, block_diagonal };
 enum class Reproducible { run, layout };
 enum class Console { progress, quiet };
 
@@ -63,6 +65,7 @@ struct ParallelConfig {
   std::int64_t pp_chunks = 2;  // of interleaved_1f1b
   PpCut pp_cut = PpCut::flops;
   std::string pp_layers{};  // of each stage, separated by blanks or commas; empty: by pp_cut
+  CpMode cp_mode = CpMode::ring;
   std::int64_t zero_stage = 0;
   std::int64_t zero_size = 0;  // 0: all replicas
   Backend backend = Backend::automatic;
@@ -95,6 +98,7 @@ struct DataConfig {
   std::int64_t global_batch_size = 8;
   std::int64_t micro_batch_size = 1;
   Shuffle shuffle = Shuffle::global;
+  DocumentMask document_mask = DocumentMask::none;
   std::string validation_path;
   double validation_fraction = 0.0;
   std::int64_t validation_every = 0;

@@ -13,15 +13,17 @@
 // enter a product (on the host: on AMX tiles only).
 
 #include <cstddef>
+#include <cstdint>
 
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
 
-/// Query i of a sequence attends to its keys 0 .. key_length - query_length + i, so that
-/// query_length < key_length serves a cache of earlier keys. Needs key_length >= query_length and
-/// 1 <= head_dim <= 256.
+/// Queries and keys are pieces of a sequence. A query sees the keys of its own document that are not
+/// behind it, which is a range of them, perhaps an empty one: then its out is 0 and its lse the lowest
+/// finite number. Needs 1 <= head_dim <= 256.
 struct AttentionShape {
   index_t batch = 0;         // sequences
   index_t query_length = 0;  // tokens of one sequence in q, out
@@ -33,11 +35,36 @@ struct AttentionShape {
   index_t first_key_head = 0;
   index_t group = 1;  // global query heads per key head
   index_t key_rows = 0;  // from one sequence to the next in k and v; 0: key_length (a cache has more)
+  index_t query_rows = 0;      // the same in q, out and, per head, in lse; 0: query_length
+  index_t query_position = 0;  // of query 0 in its sequence
+  index_t key_position = 0;    // of key 0
+  /// Where the document of each position begins, (batch, document_stride), rising along a sequence;
+  /// null: all of a sequence is one document.
+  const std::int32_t* document_starts = nullptr;
+  index_t document_stride = 0;
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;
   }
   NANOTRON_FUNCTION index_t key_row_stride() const { return key_rows > 0 ? key_rows : key_length; }
+  NANOTRON_FUNCTION index_t query_row_stride() const {
+    return query_rows > 0 ? query_rows : query_length;
+  }
+  /// The keys here that a query sees.
+  NANOTRON_FUNCTION Range keys_of(index_t sequence, index_t query) const {
+    const index_t position = query_position + query;
+    const index_t last = position + 1 - key_position;
+    const index_t end = last < 0 ? 0 : last < key_length ? last : key_length;
+    if (document_starts == nullptr) return {0, end};
+    const index_t first = document_starts[sequence * document_stride + position] - key_position;
+    return {first < 0 ? 0 : first < end ? first : end, end};
+  }
+  /// Those of them in the `count` keys from `first` on, counted from there.
+  NANOTRON_FUNCTION Range keys_of(index_t sequence, index_t query, index_t first, index_t count) const {
+    const Range all = keys_of(sequence, query);
+    const index_t begin = all.begin - first, end = all.end - first;
+    return {begin < 0 ? 0 : begin < count ? begin : count, end < 0 ? 0 : end < count ? end : count};
+  }
 };
 
 /// q, out (batch * query_length, query_heads * head_dim) and k, v (batch * key_length, key_heads *
@@ -50,7 +77,7 @@ void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
                        Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
 /// dq, dk, dv are overwritten; gradients of a key head are summed over its query heads here, in
-/// order. workspace as above.
+/// order. With out and lse of all keys a query sees, gradients of any piece of them. workspace as above.
 template <class T>
 void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                         MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<const T> out,

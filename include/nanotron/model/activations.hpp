@@ -14,7 +14,7 @@
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/parameter_table.hpp"
-#include "nanotron/nn/attention.hpp"
+#include "nanotron/nn/attention_core.hpp"
 #include "nanotron/nn/mlp.hpp"
 #include "nanotron/nn/residual_stream.hpp"
 #include "nanotron/nn/vocab_loss.hpp"
@@ -37,6 +37,7 @@ struct LocalSizes {
   index_t vocabulary = 0;
   index_t layers = 0;     // held here
   bool qk_norm = false;
+  nn::CoreSizes core{};   // of attention
 };
 LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
                        index_t stream);
@@ -87,7 +88,6 @@ struct ActivationSetup {
   bool has_head = true;
   deck::Recompute recompute = deck::Recompute::none;
   Purpose purpose = Purpose::training;
-  std::size_t attention_bytes = 0;
   index_t stream_gradients = 1;  // Workspace::dx
 };
 

@@ -6,14 +6,15 @@
 // gradients that are complete. Activations are kept in slots, one a micro-batch between its forward and the end of
 // its backward.
 //
-// Every function is collective over the tensor-parallel group given to the constructor, and over the shard group
-// where weights have to be gathered.
+// Every function is collective over the tensor-parallel group given to the constructor, layers over the
+// context-parallel group too, and over the shard group where weights have to be gathered.
 
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "nanotron/model/decoder_layer.hpp"
+#include "nanotron/model/micro_batch_tokens.hpp"
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/vocab_embedding.hpp"
 
@@ -25,7 +26,7 @@ struct TransformerSetup {
   deck::Recompute recompute = deck::Recompute::none;
   Purpose purpose = Purpose::training;
   index_t sequences = 0;   // of a micro-batch
-  index_t length = 0;      // tokens of a sequence
+  index_t length = 0;      // tokens of a whole sequence
   index_t key_length = 0;  // most keys a query meets: length, or a cache's capacity
   std::vector<Chunk> chunks{};   // ascending and apart; empty: one, all layers
   index_t stream_gradients = 1;  // buffers for gradients of the residual stream
@@ -33,6 +34,13 @@ struct TransformerSetup {
   int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
   int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
   Sharding sharding{};     // over ranks that hold the same parameters
+  deck::CpMode cp_mode = deck::CpMode::ring;
+  int cp_size = 1;              // the context-parallel group, in the same way
+  int cp_rank = 0;
+  comm::Group* cp = nullptr;    // may be null for one rank
+  deck::DocumentMask document_mask = deck::DocumentMask::none;
+
+  nn::ContextShard context() const { return {cp_mode, {cp_mode, length, cp_size}, cp_rank}; }
 };
 
 template <class T>
@@ -58,7 +66,8 @@ class Transformer {
   const deck::ModelConfig& config() const { return setup_.model; }
   const ParameterTable& table() const { return table_; }
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
-  const nn::TokenBatch& batch() const { return batch_; }
+  /// This rank's tokens of a micro-batch.
+  index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }
 
   /// Brings the master weights to where products read them, rounded. After every change of the master weights.
   /// settle_weights: before parameters() are read by others than the functions below.
@@ -77,6 +86,11 @@ class Transformer {
   Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
   Matrix<T> stream_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
 
+  /// Where documents begin, (sequences, whole length) positions: with a document mask, before anything else is done
+  /// with the slot's micro-batch.
+  void set_documents(const Slot& slot, Vector<const std::int32_t> starts) {
+    micro_batches_.set_documents(*device_, slot.chunk, slot.index, starts);
+  }
   /// For the chunk with the embedding: inputs (tokens) -> input(slot).
   void embed(const Slot& slot, Vector<const std::int32_t> inputs);
   /// input(slot) -> output(slot).
@@ -107,11 +121,13 @@ class Transformer {
                       const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last);
 
  private:
+  LocalSizes sizes() const;
   void sum_partial_gradient(const nn::ParameterSpec& spec, M* local);
   void normalise_output(const Slot& slot);
   const ChunkActivations<T>& at(const Slot& slot) const {
     return act_.chunks[static_cast<std::size_t>(slot.chunk)][static_cast<std::size_t>(slot.index)];
   }
+  const nn::TokenBatch& batch(const Slot& slot) const { return micro_batches_.of(slot.chunk, slot.index); }
   const DecoderLayer<T>& layer_of(index_t chunk, index_t layer) const {
     return layers_[static_cast<std::size_t>(first_layer(chunk) + layer)];
   }
@@ -125,8 +141,9 @@ class Transformer {
   ParameterTable table_;
   nn::ParameterBuffers<T> buffers_;
   std::unique_ptr<UnitWeights<T>> weights_;
-  nn::TokenBatch batch_;
+  MicroBatchTokens micro_batches_;
   nn::AttentionGeometry<T> geometry_;
+  std::unique_ptr<nn::AttentionCore<T>> core_;
   std::unique_ptr<nn::ResidualStream<T>> stream_;
   Activations<T> act_;
   Vector<M> partial_;  // one logical key or value projection, where heads are shared

@@ -7,10 +7,10 @@
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
 //   y = a Wo^T, a part of the sum over the group
 
-#include "nanotron/kernels/attention.hpp"
 #include "nanotron/kernels/rotary.hpp"
 #include "nanotron/nn/heads.hpp"
 #include "nanotron/nn/linear.hpp"
+#include "nanotron/nn/token_batch.hpp"
 
 namespace nanotron::nn {
 
@@ -28,6 +28,18 @@ struct AttentionGeometry {
   index_t key_columns() const { return heads.key.size() * head_dim; }
   index_t qkv_columns() const { return query_columns() + 2 * key_columns(); }
   kernels::AttentionShape shape(index_t batch, index_t query_length, index_t key_length) const;
+
+  // Columns of q | k | v.
+  MatrixRef<T> query_of(const Matrix<T>& qkv) const { return MatrixRef<T>(qkv).column_block(0, query_columns()); }
+  MatrixRef<T> key_of(const Matrix<T>& qkv) const {
+    return MatrixRef<T>(qkv).column_block(query_columns(), key_columns());
+  }
+  MatrixRef<T> value_of(const Matrix<T>& qkv) const {
+    return MatrixRef<T>(qkv).column_block(query_columns() + key_columns(), key_columns());
+  }
+  MatrixRef<T> key_value_of(const Matrix<T>& qkv) const {
+    return MatrixRef<T>(qkv).column_block(query_columns(), 2 * key_columns());
+  }
 };
 
 /// Views of one layer's activations, kept from forward to backward. tokens = sequences x length.
@@ -39,7 +51,9 @@ struct AttentionActivations {
   Matrix<M> query_rstd;  // (tokens, local query heads); empty without head norms
   Matrix<M> key_rstd;    // (tokens, local key heads); empty without head norms
   Matrix<T> out;         // (tokens, q)
-  Vector<M> lse;         // (sequences x local query heads x length)
+  Vector<M> lse;         // (sequences x query heads x length), of the tokens and heads that AttentionCore has
+  Matrix<T> all_qkv;     // what AttentionCore keeps of tokens of other ranks, see CoreSizes
+  Matrix<T> all_out;
 };
 
 /// Shared by all layers, overwritten by each.
@@ -50,14 +64,6 @@ struct AttentionWorkspace {
   Matrix<T> dout;           // (tokens, q)
   Vector<std::byte> tiles;  // kernels::attention_workspace_bytes
   Vector<M> sums;           // for fixed-order sums over tokens
-};
-
-/// The tokens of a call: sequences of equal length, and the position of each token.
-struct TokenBatch {
-  index_t sequences = 0;
-  index_t length = 0;
-  Vector<const std::int32_t> positions;
-  index_t tokens() const { return sequences * length; }
 };
 
 /// Keys and values of the tokens so far, for generation. (sequences x capacity, local key columns)
@@ -77,12 +83,16 @@ struct HeadNorms {
 };
 
 template <class T>
+class AttentionCore;  // nn/attention_core.hpp: attention(q, k, v), wherever the tokens are
+
+template <class T>
 class Attention {
  public:
   using M = master_t<T>;
 
+  /// core must outlive it; layers may share one.
   Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
-            const HeadNorms<T>& norms);
+            const HeadNorms<T>& norms, AttentionCore<T>& core);
 
   /// n (tokens, hidden) -> this rank's part of y (tokens, hidden), overwritten.
   void forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
@@ -109,14 +119,12 @@ class Attention {
   void project(Device& device, const TokenBatch& batch, Matrix<const T> n,
                const AttentionActivations<T>& act) const;
   bool has_head_norms() const { return norms_.query.extent(0) > 0; }
-  MatrixRef<T> query_of(const Matrix<T>& qkv) const;
-  MatrixRef<T> key_of(const Matrix<T>& qkv) const;
-  MatrixRef<T> value_of(const Matrix<T>& qkv) const;
 
   AttentionGeometry<T> geometry_;
   Linear<T> qkv_;
   Linear<T> out_;
   HeadNorms<T> norms_;
+  AttentionCore<T>* core_;
 };
 
 }  // namespace nanotron::nn

@@ -11,6 +11,12 @@
 //   pipeline       m h R                  each output to the next stage, each gradient to the one before
 //
 // A rank of a pipeline counts its own layers, embedding and head; backward in two parts gathers 8 L.
+// B tokens are those of this rank. Attention over c = cp ranks, S tokens of this micro-batch's sequences in all, S_next
+// of them on the next rank, q and k columns of the heads here, and q', k' those of the rank's part of them:
+//
+//   ring           m L (S - S_next) 2 k forward and backward, and m L S 2 k of the master type backward
+//   all-to-all     m L (B (sum of q' + 2 k' over ranks) + S q') forward, m L (B q + S (q' + 2 k')) backward
+//
 // Recomputation 'full' repeats the forward of each layer. In elements of the master type: 3 m B of the loss, and the
 // gradients that are partial within the group.
 //
@@ -27,6 +33,7 @@
 
 #include <cstdint>
 
+#include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/parameter_table.hpp"
 
@@ -35,11 +42,12 @@ namespace nanotron::parallel {
 /// Bytes of one rank in one step; without the few scalars of losses, norms and counters.
 struct StepTraffic {
   std::uint64_t tensor_parallel = 0;
+  std::uint64_t context_parallel = 0;
   std::uint64_t data_parallel = 0;
   std::uint64_t pipeline = 0;
 };
 
-/// config is resolved; table is that of a rank at pp_rank of its pipeline.
-StepTraffic step_traffic(const deck::Config& config, const model::ParameterTable& table, int pp_rank);
+/// config is resolved; table is that of the rank at this place.
+StepTraffic step_traffic(const deck::Config& config, const model::ParameterTable& table, const comm::GridCoordinate& at);
 
 }  // namespace nanotron::parallel

@@ -75,7 +75,7 @@ class Trainer {
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;
   std::int64_t skipped_in_a_row_ = 0;
-  std::vector<std::int32_t> host_inputs_, host_targets_;
+  std::vector<std::int32_t> host_inputs_, host_targets_, host_document_starts_;
   typename Vector<double>::HostMirror host_losses_;
 };
 

@@ -22,6 +22,7 @@ model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, 
 /// The groups a model talks to.
 struct ModelGroups {
   comm::Group& tp;
+  comm::Group& cp;
   comm::Group& shards;
 };
 
@@ -32,26 +33,33 @@ struct TrainingState {
   TrainingState(const deck::Config& config, const GridPlace& place, const ModelGroups& groups, Device& device,
                 Arena& arena);
 
-  index_t micro_batches() const { return static_cast<index_t>(inputs.size()) / model.batch().tokens(); }
+  index_t micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
   Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
   Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
+  Vector<const std::int32_t> documents_of(index_t micro_batch) const { return part(document_starts, micro_batch); }
   Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
 
   model::Sharding sharding;
   model::Transformer<T> model;
   optim::Adamw<M> optimizer;
-  // Of this rank's tokens of a step, in sample order; (micro-batches x sequences x length).
+  // Of this rank's tokens of a step, in sample order; (micro-batches x sequences x tokens here).
   Vector<std::int32_t> inputs;
   Vector<std::int32_t> targets;
   Vector<double> loss_rows;
+  Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
 
  private:
   template <class U>
   Vector<U> part(const Vector<U>& of_step, index_t micro_batch) const {
-    const index_t tokens = model.batch().tokens();
-    return Vector<U>(of_step.data() + micro_batch * tokens, tokens);
+    const index_t size = static_cast<index_t>(of_step.size()) / micro_batches();
+    return Vector<U>(of_step.data() + micro_batch * size, size);
   }
 };
+
+/// How each sequence lies over the context-parallel group.
+inline SequenceLayout sequence_layout(const deck::Config& config) {
+  return {config.parallel.cp_mode, config.data.sequence_length, static_cast<int>(config.parallel.cp)};
+}
 
 /// Target tokens of a global batch.
 inline index_t tokens_per_step(const deck::Config& config) {

@@ -77,7 +77,8 @@ class RunnerOf final : public Runner {
         file_(config_.data.path),
         loaders_{
             data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
-                              data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp),
+                              data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp,
+                              trainer::sequence_layout(config_)[bench.grid.cp_rank()]),
             std::nullopt},
         arena_(trainer::plan_memory(config_, {bench.grid.shape(), bench.grid.coordinate()}, bench.grid.tp())),
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {

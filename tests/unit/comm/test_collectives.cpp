@@ -207,6 +207,30 @@ TEST_P(Collectives, TrafficCountsCallsAndBytes) {
   }
 }
 
+// Rank s sends n (s + 1) + 2 r elements to rank r, and nothing from an odd rank to itself.
+TEST_P(Collectives, AllToAllOfUnevenParts) {
+  Group group = make();
+  const int me = group.rank(), ranks = group.size();
+  for (const std::size_t n : {std::size_t{0}, std::size_t{5}, std::size_t{3001}}) {
+    const auto count = [&](int s, int r) {
+      return s == r && s % 2 == 1 ? 0 : n * static_cast<std::size_t>(s + 1) + 2 * static_cast<std::size_t>(r);
+    };
+    std::vector<std::size_t> send_counts, recv_counts;
+    std::vector<float> send, expected;
+    for (int r = 0; r < ranks; ++r) {
+      send_counts.push_back(count(me, r));
+      recv_counts.push_back(count(r, me));
+      for (std::size_t i = 0; i < count(me, r); ++i) send.push_back(static_cast<float>(me * 100 + r) + 0.001f * i);
+      for (std::size_t i = 0; i < count(r, me); ++i) expected.push_back(static_cast<float>(r * 100 + me) + 0.001f * i);
+    }
+    std::vector<float> recv(expected.size(), -1.0f);
+    const std::uint64_t before = group.traffic().bytes;
+    all_to_all<float>(group, send.data(), send_counts, recv.data(), recv_counts);
+    EXPECT_EQ(recv, expected) << n;
+    EXPECT_EQ(group.traffic().bytes - before, ranks > 1 ? 4 * send.size() : 0u);
+  }
+}
+
 TEST_P(Collectives, ScalarsOfTheHost) {
   Group group = make();
   const int ranks = group.size();

@@ -158,11 +158,76 @@ TEST(BatchLoader, RefusesTooLittleDataAndUnevenBatches) {
                [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
 }
 
+TEST(BatchLoader, ShardsAreTheirPartOfEachSequence) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 13 * 20 + 1, vocab_size);
+  const TokenFile file(scratch / "tokens.h5");
+  const auto data = data_config(13, 4, 2, deck::Shuffle::global);
+  BatchLoader whole(data, 3, file, Split::training, 0, 1);
+  std::vector<std::int32_t> inputs(26), targets(26), part(26), part_targets(26);
+  for (const auto mode : {deck::CpMode::ring, deck::CpMode::all_to_all}) {
+    const SequenceLayout layout(mode, 13, 3);
+    for (index_t m = 0; m < 2; ++m) {
+      const std::uint64_t hash = whole.load(4, m, inputs.data(), targets.data());
+      std::uint64_t sum = 0;
+      for (int r = 0; r < 3; ++r) {
+        BatchLoader loader(data, 3, file, Split::training, 0, 1, layout[r]);
+        sum += loader.load(4, m, part.data(), part_targets.data());
+        const index_t length = layout[r].length();
+        for (index_t i = 0; i < 2 * length; ++i) {
+          const auto at = static_cast<std::size_t>(i / length * 13 + layout[r].position_of(i % length));
+          EXPECT_EQ(part[static_cast<std::size_t>(i)], inputs[at]);
+          EXPECT_EQ(part_targets[static_cast<std::size_t>(i)], targets[at]);
+        }
+      }
+      EXPECT_EQ(sum, hash);
+    }
+  }
+}
+
+// A token file with these documents.
+void make_documents(const std::filesystem::path& path, const std::vector<std::uint64_t>& starts) {
+  const hdf5::File file = test::new_file(path);
+  test::put(file.id(), "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT32, test::sample_tokens(41, vocab_size), {41});
+  test::put(file.id(), "documents", H5T_STD_U64LE, H5T_NATIVE_UINT64, starts, {starts.size()});
+}
+
+TEST(BatchLoader, DocumentsBeginWhereTheFileSays) {
+  const Scratch scratch(test::world());
+  make_documents(scratch / "tokens.h5", {3, 12, 12, 20, 21, 33});
+  const TokenFile file(scratch / "tokens.h5");
+  auto data = data_config(10, 4, 2, deck::Shuffle::none);
+  data.document_mask = deck::DocumentMask::block_diagonal;
+  const BatchLoader loader(data, 1, file, Split::training, 1, 2);  // the file's sequences 2 and 3
+  std::vector<std::int32_t> starts(20);
+  loader.load_documents(0, starts);
+  EXPECT_EQ(starts, (std::vector<std::int32_t>{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 3, 3, 3, 3, 3, 3, 3}));
+  BatchLoader(data, 1, file, Split::training, 0, 2).load_documents(0, starts);
+  EXPECT_EQ(starts, (std::vector<std::int32_t>{0, 0, 0, 3, 3, 3, 3, 3, 3, 3, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2}));
+}
+
+TEST(BatchLoader, RefusesAMaskWithoutGoodDocuments) {
+  const Scratch scratch(test::world());
+  auto data = data_config(10, 4, 2, deck::Shuffle::none);
+  data.document_mask = deck::DocumentMask::block_diagonal;
+  const auto refused = [&](const std::string& name, const std::string& words) {
+    const TokenFile file(scratch / name);
+    expect_error(ExitCode::data_error, words, [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
+  };
+  test::make_token_file(scratch / "none.h5", 41, vocab_size);
+  refused("none.h5", "document_mask = 'none'");
+  make_documents(scratch / "falls.h5", {3, 12, 11});
+  refused("falls.h5", "11 at place 2");
+  make_documents(scratch / "far.h5", {3, 12, 99});
+  refused("far.h5", "at most 41");
+}
+
 TEST(BatchLoader, AllocatesNothingWhenLoading) {
   const Scratch scratch(test::world());
   test::make_token_file(scratch / "tokens.h5", 64 * 100 + 1, vocab_size);
   const TokenFile file(scratch / "tokens.h5");
-  BatchLoader loader(data_config(64, 8, 4, deck::Shuffle::global), 1, file, Split::training, 0, 1);
+  const SequenceLayout layout(deck::CpMode::ring, 64, 2);
+  BatchLoader loader(data_config(64, 8, 4, deck::Shuffle::global), 1, file, Split::training, 0, 1, layout[0]);
   std::vector<std::int32_t> inputs(256), targets(256);
   const long before = allocations;
   for (index_t step = 0; step < 50; ++step)

@@ -155,7 +155,6 @@ TEST(Config, RefusesValues) {
 }
 
 TEST(Config, RefusesWhatDoesNotExistYet) {
-  expect_refused({"parallel.cp=2"}, "context parallelism does not exist");
   expect_refused({"parallel.ep=2"}, "expert parallelism does not exist");
   expect_refused({"precision.reproducible=layout"}, "reproducible = 'run'");
 }
@@ -197,6 +196,19 @@ TEST(Config, SizeOfAShardGroup) {
   EXPECT_EQ(shard_group_size(p), 6);
   p.zero_size = 3;
   EXPECT_EQ(shard_group_size(p), 3);
+}
+
+TEST(Config, ContextParallelGroupsNeedTokensAndHeads) {
+  EXPECT_EQ(message(small, {"parallel.cp=32"}), "");
+  expect_refused({"parallel.cp=33"}, "cp <= 32");
+  const std::string mode = "parallel.cp_mode=all_to_all";
+  EXPECT_EQ(message(small, {"parallel.cp=8", mode}), "");
+  expect_refused({"parallel.cp=9", mode}, "cp <= 8, or cp_mode = 'ring'");
+  EXPECT_EQ(message(small, {"parallel.cp=4", "parallel.tp=2", mode}), "");
+  expect_refused({"parallel.cp=3", "parallel.tp=3", mode}, "cp <= 2");
+  expect_refused({"parallel.cp=3", "parallel.tp=3", "model.num_key_value_heads=4", mode}, "a rank has 2");
+  expect_refused({"parallel.cp=4", "parallel.tp=5", mode}, "a rank has 1");
+  EXPECT_EQ(read("&parallel cp = 4, cp_mode = 'all_to_all' /\n").parallel.cp_mode, CpMode::all_to_all);
 }
 
 TEST(Config, GridMismatchNamesBothAndTheNearest) {

@@ -19,18 +19,24 @@ class Attention : public KernelTest<T> {
   // p and ds are rounded before their products (2^-8 relative each, which partly cancels in the
   // sum) and q is scaled before its own: a few roundings in all; in the other types 64 roundings of
   // M.
-  void check(const AttentionShape& s, bool by_products = false) {
+  void check(AttentionShape s, bool by_products = false, const Array<std::int32_t>* documents = nullptr) {
+    AttentionShape twin = s;
+    if (documents != nullptr) {
+      s.document_stride = twin.document_stride = documents->size() / s.batch;
+      s.document_starts = documents->data();
+      twin.document_starts = documents->host.data();
+    }
     const index_t d = s.head_dim;
     const index_t key_rows = s.batch * s.key_row_stride();
     const index_t gap = 3;
     const index_t q_width = s.query_heads * d, k_width = s.key_heads * d;
-    const index_t queries = s.batch * s.query_length;
+    const index_t queries = s.batch * s.query_row_stride();
     const auto q = Array<T>::random(queries * (q_width + gap), 1);
     const auto k = Array<T>::random(key_rows * (2 * k_width + gap), 2);
     const auto dout = Array<T>::random(queries * q_width, 4);
     Array<T> out(queries * q_width), dq(queries * q_width), dk(key_rows * k_width),
         dv(key_rows * k_width);
-    Array<M> lse(s.batch * s.query_heads * s.query_length);
+    Array<M> lse(queries * s.query_heads);
     const std::size_t bytes = by_products ? kernels::blocked::attention_workspace_bytes<T>(s)
                                           : kernels::attention_workspace_bytes<T>(s);
     Array<double> work(static_cast<index_t>(bytes / 8 + 8), 1e300);
@@ -66,12 +72,13 @@ class Attention : public KernelTest<T> {
     out.pull(), lse.pull(), dq.pull(), dk.pull(), dv.pull();
     std::vector<double> out2(out.host.size()), lse2(lse.host.size()), dq2(dq.host.size()),
         dk2(dk.host.size()), dv2(dv.host.size());
-    kernels::reference::attention_forward<T>(s, on_host[0], on_host[1], on_host[2],
+    kernels::reference::attention_forward<T>(twin, on_host[0], on_host[1], on_host[2],
                                              matrix_of(out2, queries, q_width), lse2.data());
     kernels::reference::attention_backward<T>(
-        s, on_host[0], on_host[1], on_host[2], dout.on_host(queries, q_width),
+        twin, on_host[0], on_host[1], on_host[2], dout.on_host(queries, q_width),
         matrix_of(dq2, queries, q_width), matrix_of(dk2, key_rows, k_width),
         matrix_of(dv2, key_rows, k_width));
+    for (double& x : lse2) x = std::max(x, static_cast<double>(std::numeric_limits<M>::lowest()));
     const double roundings = is_bf16<T> ? 4 : 64;
     expect_close(out.host, out2, roundings * unit_roundoff<T>());
     expect_close(lse.host, lse2, is_bf16<T> ? 2 * unit_roundoff<T>() : 16 * unit_roundoff<M>());
@@ -90,7 +97,8 @@ AttentionShape shape_of(index_t batch, index_t queries, index_t keys, index_t he
           .query_heads = heads,
           .key_heads = key_heads,
           .head_dim = head_dim,
-          .group = heads / key_heads};
+          .group = heads / key_heads,
+          .query_position = keys - queries};
 }
 
 TYPED_TEST(Attention, OneTile) { this->check(shape_of(1, 5, 5, 1, 1, 16)); }
@@ -112,6 +120,7 @@ TYPED_TEST(Attention, QueriesAfterACache) {
   s.key_rows = 230;
   this->check(s);
   s.query_length = 1;
+  s.query_position = 202;
   this->check(s);
 }
 
@@ -123,6 +132,49 @@ TYPED_TEST(Attention, ShardThatCutsAGroup) {
   s.first_query_head = 3;
   s.first_key_head = 1;
   this->check(s);
+}
+
+// Documents begin at 0, 17, 40 and 180 of the first sequence, at 0 and 100 of the second.
+Array<std::int32_t> document_starts(index_t length) {
+  Array<std::int32_t> starts(2 * length);
+  const std::vector<std::vector<index_t>> begins{{0, 17, 40, 180}, {0, 100}};
+  for (index_t sequence = 0; sequence < 2; ++sequence) {
+    for (const index_t begin : begins[static_cast<std::size_t>(sequence)]) {
+      for (index_t i = begin; i < length; ++i) {
+        starts.host[static_cast<std::size_t>(sequence * length + i)] = static_cast<std::int32_t>(begin);
+      }
+    }
+  }
+  starts.push();
+  return starts;
+}
+
+TYPED_TEST(Attention, Documents) {
+  const index_t length = 211;
+  const auto starts = document_starts(length);
+  const AttentionShape s = shape_of(2, length, length, 4, 2, 32);
+  this->check(s, false, &starts);
+  this->check(s, true, &starts);
+}
+
+// Pieces of a sequence as context parallelism meets them: all keys before the queries, keys that end among
+// the queries, keys behind all queries, with documents that lie in none, one or both of the pieces.
+TYPED_TEST(Attention, PiecesOfASequence) {
+  const index_t length = 700;
+  const auto starts = document_starts(length);
+  for (const bool documents : {false, true}) {
+    for (const auto& [query, key] : {std::pair<index_t, index_t>{300, 0}, {60, 0}, {150, 90}, {0, 300}}) {
+      for (const bool by_products : {false, true}) {
+        AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
+        s.query_rows = 140;
+        s.key_rows = 210;
+        s.query_position = query;
+        s.key_position = key;
+        SCOPED_TRACE(testing::Message() << query << " after " << key << " " << documents << by_products);
+        this->check(s, by_products, documents ? &starts : nullptr);
+      }
+    }
+  }
 }
 
 TEST(AttentionTwin, GradientIsTheFiniteDifference) {

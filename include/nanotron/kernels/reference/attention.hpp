@@ -11,7 +11,8 @@
 
 namespace nanotron::kernels::reference {
 
-/// f(sequence, query head, query, query row, first key row, probabilities of the keys it sees, lse)
+/// f(sequence, query head, query, query row, row of the first key it sees, probabilities of those it sees,
+/// lse); the probabilities are empty for a query that sees no key.
 template <class T, class F>
 void for_each_query(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<const T> k,
                     const F& f) {
@@ -19,9 +20,10 @@ void for_each_query(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<con
   for (index_t b = 0; b < s.batch; ++b) {
     for (index_t h = 0; h < s.query_heads; ++h) {
       for (index_t i = 0; i < s.query_length; ++i) {
-        const index_t row = b * s.query_length + i;
-        const index_t key_row = b * s.key_row_stride();
-        std::vector<double> p(static_cast<std::size_t>(s.key_length - s.query_length + i + 1));
+        const index_t row = b * s.query_row_stride() + i;
+        const Range seen = s.keys_of(b, i);
+        const index_t key_row = b * s.key_row_stride() + seen.begin;
+        std::vector<double> p(static_cast<std::size_t>(seen.size()));
         double max = std::numeric_limits<double>::lowest();
         for (std::size_t j = 0; j < p.size(); ++j) {
           double dot = 0;
@@ -36,7 +38,7 @@ void for_each_query(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<con
         double sum = 0;
         for (double& value : p) sum += value = std::exp(value - max);
         for (double& value : p) value /= sum;
-        f(b, h, i, row, key_row, p, max + std::log(sum));
+        f(b, h, i, row, key_row, p, p.empty() ? max : max + std::log(sum));
       }
     }
   }
@@ -49,7 +51,7 @@ void attention_forward(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<
   for_each_query(s, q, k,
                  [&](index_t b, index_t h, index_t i, index_t row, index_t key_row,
                      const std::vector<double>& p, double log_sum) {
-                   lse[(b * s.query_heads + h) * s.query_length + i] = log_sum;
+                   lse[(b * s.query_heads + h) * s.query_row_stride() + i] = log_sum;
                    for (index_t c = 0; c < d; ++c) {
                      double sum = 0;
                      for (std::size_t j = 0; j < p.size(); ++j) {

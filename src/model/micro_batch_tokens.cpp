@@ -1,0 +1,37 @@
+#include "nanotron/model/micro_batch_tokens.hpp"
+
+namespace nanotron::model {
+
+MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequences, deck::DocumentMask mask,
+                                   const std::vector<index_t>& slots, Device& device, Arena& arena)
+    : context_(context), mask_(mask) {
+  const index_t tokens = context.tokens().length(), length = context.layout.length();
+  const auto take = [&] {
+    Places p;
+    p.positions = arena.take<std::int32_t>(MemoryKind::workspace, sequences * tokens);
+    if (mask == deck::DocumentMask::block_diagonal) {
+      p.document_starts = arena.take<std::int32_t>(MemoryKind::workspace, sequences * length);
+    }
+    p.batch = {sequences, tokens, p.positions, p.document_starts};
+    return p;
+  };
+  const Places whole = take();
+  if (!arena.is_planning()) nn::place_tokens(device, context.tokens(), length, {}, whole.positions);
+  for (const index_t count : slots) {
+    std::vector<Places>& chunk = places_.emplace_back();
+    for (index_t i = 0; i < count; ++i) {
+      const bool first = places_.size() == 1 && i == 0;
+      chunk.push_back(first || mask == deck::DocumentMask::none ? whole : take());
+    }
+  }
+}
+
+void MicroBatchTokens::set_documents(Device& device, index_t chunk, index_t slot,
+                                     Vector<const std::int32_t> starts) {
+  if (mask_ == deck::DocumentMask::none) return;
+  const Places& p = at(chunk, slot);
+  Kokkos::deep_copy(device.exec(), p.document_starts, starts);
+  nn::place_tokens(device, context_.tokens(), context_.layout.length(), p.document_starts, p.positions);
+}
+
+}  // namespace nanotron::model

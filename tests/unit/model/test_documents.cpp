@@ -1,0 +1,98 @@
+// Packed documents: losses and gradients are those of the documents by themselves.
+#include <gtest/gtest.h>
+
+#include "nanotron/model/transformer.hpp"
+#include "support/world.hpp"
+
+namespace nanotron::model {
+namespace {
+
+deck::ModelConfig tiny() {
+  deck::ModelConfig m;
+  m.hidden_size = 12;
+  m.num_hidden_layers = 2;
+  m.num_attention_heads = 4;
+  m.num_key_value_heads = 2;
+  m.head_dim = 6;
+  m.intermediate_size = 17;
+  m.vocab_size = 23;
+  m.initializer_range = 0.4;
+  m.qk_norm = true;
+  return m;
+}
+
+struct Outcome {
+  std::vector<double> losses, gradient;
+};
+
+class PackedDocuments : public testing::Test {
+ protected:
+  // One sequence of these tokens from position `begin` of the text.
+  Outcome run(index_t begin, index_t length, deck::DocumentMask mask, const std::vector<std::int32_t>& starts) {
+    const TransformerSetup setup{.model = tiny(),
+                                 .sequences = 1,
+                                 .length = length,
+                                 .key_length = length,
+                                 .chunks = {},
+                                 .document_mask = mask};
+    Arena planning = Arena::planning();
+    const Transformer<double> plan(setup, tp_, device_, planning);
+    Arena arena(planning.plan());
+    Transformer<double> model(setup, tp_, device_, arena);
+    initialise<double>(model.table(), 5, model.parameters().master, model.parameters().places.master);
+    Kokkos::View<std::int32_t*, MemorySpace> inputs("i", length), targets("t", length), documents("d", starts.size());
+    Kokkos::View<double*, MemorySpace> losses("l", length);
+    const auto host_inputs = Kokkos::create_mirror_view(inputs);
+    const auto host_targets = Kokkos::create_mirror_view(targets);
+    const auto host_documents = Kokkos::create_mirror_view(documents);
+    for (index_t i = 0; i < length; ++i) {
+      host_inputs(i) = static_cast<std::int32_t>((begin + i) * 7 % 23);
+      host_targets(i) = static_cast<std::int32_t>((begin + i) * 5 % 23);
+    }
+    std::copy(starts.begin(), starts.end(), host_documents.data());
+    Kokkos::deep_copy(inputs, host_inputs);
+    Kokkos::deep_copy(targets, host_targets);
+    Kokkos::deep_copy(documents, host_documents);
+    Kokkos::deep_copy(model.parameters().gradient, 0.0);
+    model.set_documents({}, documents);
+    model.embed({}, inputs);
+    model.forward({});
+    model.loss_backward({}, targets, 1.0, losses, model.stream_gradient(0));
+    for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.stream_gradient(0));
+    model.backward_embedding(inputs, model.stream_gradient(0));
+    device_.fence();
+    const auto host_losses = Kokkos::create_mirror_view(losses);
+    const auto gradient = Kokkos::create_mirror_view(model.parameters().gradient);
+    Kokkos::deep_copy(host_losses, losses);
+    Kokkos::deep_copy(gradient, model.parameters().gradient);
+    return {{host_losses.data(), host_losses.data() + length}, {gradient.data(), gradient.data() + gradient.size()}};
+  }
+
+  comm::Group tp_{comm::Communicator::duplicate(test::world()), comm::Transport::mpi};
+  Timers timers_;
+  Device device_{timers_};
+};
+
+TEST_F(PackedDocuments, AreTheSameAsOneByOne) {
+  const std::vector<index_t> begins{0, 1, 8, 21}, ends{1, 8, 21, 26};
+  std::vector<std::int32_t> starts;
+  Outcome apart;
+  for (std::size_t d = 0; d < begins.size(); ++d) {
+    const index_t length = ends[d] - begins[d];
+    starts.insert(starts.end(), static_cast<std::size_t>(length), static_cast<std::int32_t>(begins[d]));
+    const Outcome one = run(begins[d], length, deck::DocumentMask::none, {});
+    apart.losses.insert(apart.losses.end(), one.losses.begin(), one.losses.end());
+    apart.gradient.resize(one.gradient.size());
+    for (std::size_t i = 0; i < one.gradient.size(); ++i) apart.gradient[i] += one.gradient[i];
+  }
+  const Outcome packed = run(0, 26, deck::DocumentMask::block_diagonal, starts);
+  for (std::size_t i = 0; i < packed.losses.size(); ++i) EXPECT_NEAR(packed.losses[i], apart.losses[i], 1e-13) << i;
+  for (std::size_t i = 0; i < packed.gradient.size(); ++i) {
+    EXPECT_NEAR(packed.gradient[i], apart.gradient[i], 1e-12) << i;
+  }
+  const Outcome whole = run(0, 26, deck::DocumentMask::none, {});
+  EXPECT_GT(std::abs(whole.losses[10] - packed.losses[10]), 1e-4);
+}
+
+}  // namespace
+}  // namespace nanotron::model
