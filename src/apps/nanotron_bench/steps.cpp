@@ -30,7 +30,7 @@ struct Record {
   std::vector<double> round_steps;  // seconds of a step, median of a round
   std::vector<double> seconds;      // of a step
   std::vector<double> shares;       // rate of a step over the ceiling of its round
-  Share tp, dp, model;
+  Share tp, dp, shards, copies, model;
   double tp_alone = 0.0;  // seconds the same traffic takes when all ranks arrive together
   double dp_alone = 0.0;
   double exposed = 0.0;  // seconds that backward's end waited for the gradient sum
@@ -130,12 +130,15 @@ void RunnerOf<T>::round(std::int64_t steps) {
   for (std::int64_t i = 0; i < steps; ++i) {
     comm::barrier(grid.world());
     const comm::Traffic tp = grid.tp().traffic(), dp = grid.replicas().traffic(),
+                        shards = grid.shards().traffic(), copies = grid.copies().traffic(),
                         model = grid.model().traffic();
     const double begin = wall_seconds();
     step();
     const double took = wall_seconds() - begin;
     record_.tp.add(tp, grid.tp().traffic());
     record_.dp.add(dp, grid.replicas().traffic());
+    record_.shards.add(shards, grid.shards().traffic());
+    record_.copies.add(copies, grid.copies().traffic());
     record_.model.add(model, grid.model().traffic());
     seconds.push_back(comm::max(grid.world(), took));
     record_.rates.push_back(flops / seconds.back() / giga);
@@ -257,6 +260,8 @@ Table communication_table(const Bench& bench, const Record& r) {
   };
   add("tensor parallel", bench.grid.tp().path(), r.tp.used, r.tp_alone);
   add("replicas", bench.grid.replicas().path(), r.dp.used, r.dp_alone);
+  add("shard group", bench.grid.shards().path(), r.shards.used, 0.0);
+  add("copies of a shard", bench.grid.copies().path(), r.copies.used, 0.0);
   add("whole model", bench.grid.model().path(), r.model.used, 0.0);
   add("replicas, after backward", "", {.calls = 0, .bytes = 0, .seconds = r.exposed}, 0.0);
   return table;
