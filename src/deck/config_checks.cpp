@@ -280,7 +280,8 @@ std::string Findings::text() const {
 void Findings::throw_errors() const {
   if (errors_ == 0) return;
   const std::string count = errors_ == 1 ? "1 error" : std::to_string(errors_) + " errors";
-  throw Error(ExitCode::deck_error, text() + count + " in the deck");
+  const std::string advice = advice_.empty() ? "" : "; " + advice_;
+  throw Error(ExitCode::deck_error, text() + count + " in the deck" + advice);
 }
 
 void check_batch(const Config& c, Findings& f) {

@@ -10,6 +10,7 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
                                  const model::Sharding& sharding) {
   std::vector<model::Chunk> chunks;
   index_t stream_gradients = 1;
+  const bool zero_bubble = config.parallel.pp > 1 && config.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   if (config.parallel.pp > 1) {
     const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
     chunks = parallel::chunks_of_rank(parallel::stage_layers(config), schedule, place.at.pp);
@@ -23,6 +24,7 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .key_length = config.data.sequence_length,
           .chunks = std::move(chunks),
           .stream_gradients = stream_gradients,
+          .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
           .tp_mode = config.parallel.tp_mode,
           .tp_size = place.shape.tp,
           .tp_rank = place.at.tp,
