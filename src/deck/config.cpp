@@ -99,7 +99,7 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 
 /// What to change when nothing but the grid may be wrong.
 void advise_grid(const Config& config, std::int64_t ranks, detail::Findings& findings) {
-  if (findings.errors() == 0 || ranks < 1 || ranks > largest_world) return;
+  if (findings.errors() == 0 || ranks < 1 || ranks > largest_world || detail::grid_is_legal(config)) return;
   const std::string grids = detail::nearest_grids(config, ranks);
   if (!grids.empty()) findings.advise("grids of " + ranks_text(ranks) + " that this deck allows: " + grids);
 }

@@ -23,7 +23,7 @@ void check_missing_features(const Config& c, Findings& f) {
     const std::string key = std::string("parallel.") + name;
     if (degree == 1 || !f.trusted({key})) return;
     f.error({key}, std::string(what) + " parallelism does not exist in this version",
-            std::string(name) + " = 1", "dp, cp and tp can be used");
+            std::string(name) + " = 1");
   };
   only_one("ep", c.parallel.ep, "expert");
   if (c.precision.reproducible != Reproducible::run && f.trusted({"precision.reproducible"})) {

@@ -54,11 +54,7 @@ bool is_legal(Config config, const Grid& grid) {
   p.tp = grid.tp;
   p.pp = grid.pp;
   p.cp = grid.cp;
-  Origin unknown;
-  unknown.sources.emplace_back("deck", "");
-  Findings findings(unknown);
-  check_config(config, findings);
-  return findings.errors() == 0;
+  return grid_is_legal(config);
 }
 
 std::string text(const Grid& g) {
@@ -69,6 +65,14 @@ std::string text(const Grid& g) {
 }
 
 }  // namespace
+
+bool grid_is_legal(const Config& config) {
+  Origin unknown;
+  unknown.sources.emplace_back("deck", "");
+  Findings findings(unknown);
+  check_config(config, findings);
+  return findings.errors() == 0;
+}
 
 std::string nearest_grids(const Config& config, std::int64_t ranks) {
   std::string out;
