@@ -313,6 +313,15 @@ void check_shards(const Config& c, Findings& f) {
           "a divisor of " + text(replicas) + ": " + text(below) + (above <= replicas ? " or " + text(above) : ""));
 }
 
+void check_gradient_sum(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  if (p.compression != Compression::none && p.zero_stage > 0 && f.trusted({"parallel.compression", "parallel.zero_stage"})) {
+    f.error({"parallel.compression", "parallel.zero_stage"},
+            "compression is of the all-reduce of gradients, which zero_stage = " + text(p.zero_stage) + " does without",
+            "compression = 'none', or zero_stage = 0");
+  }
+}
+
 void check_config(const Config& config, Findings& findings) {
   check_missing_features(config, findings);
   check_model(config, findings);
@@ -321,6 +330,7 @@ void check_config(const Config& config, Findings& findings) {
   check_run(config, findings);
   check_batch(config, findings);
   check_shards(config, findings);
+  check_gradient_sum(config, findings);
   check_size(config, findings);
 }
 

@@ -2,12 +2,23 @@
 
 #include <algorithm>
 
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/cast.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 
 namespace nanotron::parallel {
+namespace {
+
+template <class M>
+index_t elements_of(double megabytes) {
+  NANOTRON_REQUIRE(megabytes > 0.0, "a bucket of {} MiB: settle_bucket was not called", megabytes);
+  return std::max<index_t>(1, static_cast<index_t>(megabytes * 1024 * 1024 / sizeof(M)));
+}
+
+}  // namespace
 
 template <class T>
-DataParallel<T>::DataParallel(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule)
+BucketedSum<T>::BucketedSum(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule)
     : model_(&model),
       replicas_(&replicas),
       device_(&device),
@@ -16,17 +27,22 @@ DataParallel<T>::DataParallel(model::Transformer<T>& model, comm::Group& replica
       is_final_(model.table().units.size(), 0),
       not_final_(is_final_.size()),
       overlap_(rule.overlap),
-      bucket_(std::max<index_t>(1, static_cast<index_t>(rule.megabytes * 1024 * 1024 / sizeof(M)))),
-      unsent_(static_cast<index_t>(gradient_.size())),
-      running_(static_cast<std::size_t>((unsent_ + bucket_ - 1) / bucket_)) {}
+      bucket_(elements_of<M>(rule.megabytes)),
+      running_((gradient_.size() + static_cast<std::size_t>(bucket_) - 1) / static_cast<std::size_t>(bucket_)) {}
 
 template <class T>
-void DataParallel<T>::begin_step() {
+void BucketedSum<T>::begin_step() {
   kernels::fill<M>(*device_, gradient_, 0.0);
 }
 
 template <class T>
-void DataParallel<T>::end(index_t unit) {
+Range BucketedSum<T>::bucket(std::size_t number) const {
+  const index_t end = static_cast<index_t>(gradient_.size()) - static_cast<index_t>(number) * bucket_;
+  return {std::max<index_t>(0, end - bucket_), end};
+}
+
+template <class T>
+void BucketedSum<T>::end(index_t unit) {
   if (!count_.add(unit)) return;
   model_->sum_partial_gradients(model_->table().units[static_cast<std::size_t>(unit)].range);
   is_final_[static_cast<std::size_t>(unit)] = 1;
@@ -35,40 +51,56 @@ void DataParallel<T>::end(index_t unit) {
 }
 
 template <class T>
-void DataParallel<T>::start_next() {
-  const index_t begin = std::max<index_t>(0, unsent_ - bucket_);
-  running_[started_++] = comm::start_all_reduce(*replicas_, gradient_.data() + begin,
-                                                static_cast<std::size_t>(unsent_ - begin),
-                                                comm::ReduceOp::sum, device_->stream());
-  unsent_ = begin;
-}
-
-template <class T>
-void DataParallel<T>::send_final() {
+void BucketedSum<T>::send_final() {
   if (!overlap_ || replicas_->size() == 1 || not_final_ == is_final_.size()) return;
   const index_t begin = model_->table().units[not_final_].range.begin;
   const Region region(device_->timers(), "gradient sum, overlapped");
-  while (unsent_ > 0 && std::max<index_t>(0, unsent_ - bucket_) >= begin) start_next();
-  while (done_ < started_ && running_[done_].test()) ++done_;
+  while (started_ < running_.size() && bucket(started_).begin >= begin) start_next();
+  for (; done_ < started_ && running_[done_].test(); ++done_) land(bucket(done_));
 }
 
 template <class T>
-void DataParallel<T>::finish() {
+void BucketedSum<T>::finish() {
   model_->sum_partial_gradients(model_->table().vectors);
   is_final_.assign(is_final_.size(), 0);
   not_final_ = is_final_.size();
   if (replicas_->size() == 1) return;
   const Region region(device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
-  while (unsent_ > 0) start_next();
-  while (done_ < started_) running_[done_++].wait();
+  while (started_ < running_.size()) start_next();
+  for (; done_ < started_; ++done_) {
+    running_[done_].wait();
+    land(bucket(done_));
+  }
   started_ = done_ = 0;
-  unsent_ = static_cast<index_t>(gradient_.size());
   this->exposed_seconds_ += wall_seconds() - begin;
 }
 
-template class DataParallel<double>;
-template class DataParallel<float>;
-template class DataParallel<bf16>;
+template <class T>
+comm::Request DataParallel<T>::start(const Range& bucket) {
+  return comm::start_all_reduce(this->replicas(), this->gradient(bucket).data(),
+                                static_cast<std::size_t>(bucket.size()), comm::ReduceOp::sum, this->device().stream());
+}
+
+template <class T>
+comm::Request RoundedSum<T>::start(const Range& bucket) {
+  kernels::cast<master_t<T>, bf16>(this->device(), this->gradient(bucket), part(bucket));
+  return comm::start_all_reduce(this->replicas(), part(bucket).data(), static_cast<std::size_t>(bucket.size()),
+                                comm::ReduceOp::sum, this->device().stream());
+}
+
+template <class T>
+void RoundedSum<T>::land(const Range& bucket) {
+  kernels::cast<bf16, master_t<T>>(this->device(), part(bucket), this->gradient(bucket));
+}
+
+#define NANOTRON_INSTANTIATE(T)    \
+  template class BucketedSum<T>;   \
+  template class DataParallel<T>;  \
+  template class RoundedSum<T>;
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::parallel

@@ -18,17 +18,25 @@ bool UnitCount::add(index_t unit) {
 
 template <class T>
 std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
-                                                  const ReplicaGroups& groups, Device& device, const SumRule& rule) {
-  if (sharding.size == 1) return std::make_unique<DataParallel<T>>(model, groups.replicas, device, rule);
-  if (sharding.stage == 1) return std::make_unique<ShardedInPlace<T>>(model, sharding, groups, device, rule);
-  return std::make_unique<ShardedByUnit<T>>(model, sharding, groups, device, rule);
+                                                  const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
+                                                  Device& device, const SumRule& rule) {
+  if (sharding.size > 1 && sharding.stage == 1) {
+    return std::make_unique<ShardedInPlace<T>>(model, sharding, groups, device, rule);
+  }
+  if (sharding.size > 1) return std::make_unique<ShardedByUnit<T>>(model, sharding, groups, device, rule);
+  if (groups.replicas.size() > 1 && rule.compression == deck::Compression::bf16) {
+    return std::make_unique<RoundedSum<T>>(model, groups.replicas, device, rule, memory.rounded);
+  }
+  return std::make_unique<DataParallel<T>>(model, groups.replicas, device, rule);
 }
 
-template std::unique_ptr<GradientSum<double>> make_gradient_sum(const model::Sharding&, model::Transformer<double>&,
-                                                                const ReplicaGroups&, Device&, const SumRule&);
-template std::unique_ptr<GradientSum<float>> make_gradient_sum(const model::Sharding&, model::Transformer<float>&,
-                                                               const ReplicaGroups&, Device&, const SumRule&);
-template std::unique_ptr<GradientSum<bf16>> make_gradient_sum(const model::Sharding&, model::Transformer<bf16>&,
-                                                              const ReplicaGroups&, Device&, const SumRule&);
+#define NANOTRON_INSTANTIATE(T)                                                                              \
+  template std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding&, model::Transformer<T>&, \
+                                                             const SumMemory<master_t<T>>&,                  \
+                                                             const ReplicaGroups&, Device&, const SumRule&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::parallel

@@ -123,7 +123,7 @@ index_t over_replicas(const deck::Config& c, const model::ParameterTable& table,
                       int pp_rank) {
   const index_t replicas = c.parallel.dp * c.parallel.cp, shards = table.shards, stage = c.parallel.zero_stage;
   if (replicas == 1) return 0;
-  if (shards == 1) return master * table.size;
+  if (shards == 1) return table.size * (c.parallel.compression == deck::Compression::bf16 ? 2 : master);
   const index_t matrices = table.size - table.vectors.size();
   const index_t gathered =
       stage == 3 ? gathered_per_use(c, table, pp_rank) : matrices;

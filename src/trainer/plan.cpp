@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "model_summary.hpp"
-#include "nanotron/parallel/pipeline_partition.hpp"
 #include "nanotron/parallel/traffic.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
@@ -13,18 +12,6 @@ namespace nanotron::trainer {
 namespace {
 
 constexpr double mib = 1024.0 * 1024.0;
-
-parallel::StepTraffic traffic_of(const deck::Config& c, const comm::GridCoordinate& at) {
-  std::vector<Range> layers;
-  if (c.parallel.pp > 1) {
-    const auto chunks = parallel::chunks_of_rank(parallel::stage_layers(c), parallel::schedule_of(c), at.pp);
-    for (const model::Chunk& chunk : chunks) layers.push_back(chunk.layers);
-  }
-  const model::ParameterTable table =
-      model::make_parameter_table(c.model, static_cast<int>(c.parallel.tp), at.tp, c.parallel.tp_mode, layers,
-                                  static_cast<int>(deck::shard_group_size(c.parallel)));
-  return parallel::step_traffic(c, table, at);
-}
 
 }  // namespace
 
@@ -40,7 +27,7 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
     plan = of_rank;
     largest = at;
   }
-  const parallel::StepTraffic traffic = traffic_of(config, largest);
+  const parallel::StepTraffic traffic = parallel::step_traffic(config, parameter_table_of(config, largest), largest);
   const auto in_mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / mib; };
   return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\n{}"
                      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"

@@ -17,6 +17,7 @@
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/matrix_rate.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/trainer/bucket_size.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "block_times.hpp"
@@ -246,6 +247,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   Loaders loaders = make_loaders(config, tokens, grid.coordinate());
   deck::Config settled = config;
   settle_pipeline_cut(settled, grid);
+  settle_bucket(settled, grid, log);
   if (config.parallel.pp > 1) log.info("{}", describe_pipeline(settled));
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     return train_as<T>(settled, provenance, grid, loaders, log, start);

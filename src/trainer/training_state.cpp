@@ -56,6 +56,16 @@ model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, 
           .group = &shards};
 }
 
+model::ParameterTable parameter_table_of(const deck::Config& c, const comm::GridCoordinate& at) {
+  std::vector<Range> layers;
+  if (c.parallel.pp > 1) {
+    const auto chunks = parallel::chunks_of_rank(parallel::stage_layers(c), parallel::schedule_of(c), at.pp);
+    for (const model::Chunk& chunk : chunks) layers.push_back(chunk.layers);
+  }
+  return model::make_parameter_table(c.model, static_cast<int>(c.parallel.tp), at.tp, c.parallel.tp_mode, layers,
+                                     static_cast<int>(deck::shard_group_size(c.parallel)));
+}
+
 template <class T>
 TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& place, const ModelGroups& groups,
                                 Device& device, Arena& arena)
@@ -63,6 +73,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& pla
       model(setup_of(config, place, groups.cp, sharding), groups.tp, device, arena),
       optimizer(config.optimizer, optim::update_parts(model.table(), model.parameters().places),
                 model.parameters().places.moments.size(), arena),
+      sums(config.parallel, model.table(), arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, place))),

@@ -9,20 +9,33 @@
 
 namespace nanotron::parallel {
 
+/// When buckets go off and come back; what is sent of one is the derived class's.
 template <class T>
-class DataParallel final : public GradientSum<T> {
+class BucketedSum : public GradientSum<T> {
  public:
   using M = master_t<T>;
-  DataParallel(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule);
 
   void begin_step() override;
   void begin(index_t) override {}
   void end(index_t unit) override;
   void finish() override;
 
+ protected:
+  BucketedSum(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule);
+
+  comm::Group& replicas() const { return *replicas_; }
+  Device& device() const { return *device_; }
+  Vector<M> gradient(const Range& bucket) const { return Vector<M>(gradient_.data() + bucket.begin, bucket.size()); }
+
  private:
+  /// Sends a bucket of the gradient buffer off.
+  virtual comm::Request start(const Range& bucket) = 0;
+  /// Its request is complete.
+  virtual void land(const Range& bucket) = 0;
+
+  Range bucket(std::size_t number) const;
+  void start_next() { running_[started_] = start(bucket(started_)), ++started_; }
   void send_final();
-  void start_next();
 
   model::Transformer<T>* model_;
   comm::Group* replicas_;
@@ -33,10 +46,38 @@ class DataParallel final : public GradientSum<T> {
   std::size_t not_final_;               // units [0, not_final_) have one that is not
   bool overlap_;
   index_t bucket_;                      // elements
-  index_t unsent_;                      // elements [0, unsent_) have not been sent off in this step
   std::vector<comm::Request> running_;  // by bucket, from the end of the buffer
   std::size_t started_ = 0;
   std::size_t done_ = 0;
+};
+
+/// In the master type, in place.
+template <class T>
+class DataParallel final : public BucketedSum<T> {
+ public:
+  DataParallel(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule)
+      : BucketedSum<T>(model, replicas, device, rule) {}
+
+ private:
+  comm::Request start(const Range& bucket) override;
+  void land(const Range&) override {}
+};
+
+/// Every rank's part rounded to bf16 on its way: half the bytes. Sums of one node are added in float and rounded once.
+template <class T>
+class RoundedSum final : public BucketedSum<T> {
+ public:
+  /// rounded: as many elements as the gradient has.
+  RoundedSum(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule,
+             Vector<bf16> rounded)
+      : BucketedSum<T>(model, replicas, device, rule), rounded_(rounded) {}
+
+ private:
+  Vector<bf16> part(const Range& bucket) const { return Vector<bf16>(rounded_.data() + bucket.begin, bucket.size()); }
+  comm::Request start(const Range& bucket) override;
+  void land(const Range& bucket) override;
+
+  Vector<bf16> rounded_;
 };
 
 }  // namespace nanotron::parallel

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "nanotron/model/transformer.hpp"
+#include "nanotron/parallel/sum_memory.hpp"
 
 namespace nanotron::parallel {
 
@@ -21,6 +22,7 @@ struct SumRule {
   double megabytes = 25.0;      // MiB of one bucket, where nothing is sharded
   bool overlap = true;          // false: nothing is on its way while backward computes
   index_t micro_batches = 1;    // of a step
+  deck::Compression compression = deck::Compression::none;
 };
 
 /// Every function is collective over the replicas; units are told in the order of backward.
@@ -57,9 +59,10 @@ class UnitCount {
   std::vector<index_t> wanted_, added_;
 };
 
-/// The strategy of a stage. The model, its memory and the groups must outlive it.
+/// The strategy of a stage. The model, all memory and the groups must outlive it.
 template <class T>
 std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
-                                                  const ReplicaGroups& groups, Device& device, const SumRule& rule);
+                                                  const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
+                                                  Device& device, const SumRule& rule);
 
 }  // namespace nanotron::parallel

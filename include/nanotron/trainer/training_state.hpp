@@ -7,6 +7,7 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/transformer.hpp"
 #include "nanotron/optim/adamw.hpp"
+#include "nanotron/parallel/sum_memory.hpp"
 
 namespace nanotron::trainer {
 
@@ -18,6 +19,9 @@ struct GridPlace {
 
 /// What the deck shards over replicas, for this place. shards is only talked to where its size is that of the deck.
 model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, comm::Group& shards);
+
+/// The parameters of the rank at this place.
+model::ParameterTable parameter_table_of(const deck::Config& config, const comm::GridCoordinate& at);
 
 /// The groups a model talks to.
 struct ModelGroups {
@@ -42,6 +46,7 @@ struct TrainingState {
   model::Sharding sharding;
   model::Transformer<T> model;
   optim::Adamw<M> optimizer;
+  parallel::SumMemory<M> sums;
   // Of this rank's tokens of a step, in sample order; (micro-batches x sequences x tokens here).
   Vector<std::int32_t> inputs;
   Vector<std::int32_t> targets;

@@ -6,6 +6,7 @@
 
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/trainer/bucket_size.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron_bench/collectives.hpp"
 #include "nanotron_bench/host_load.hpp"
@@ -63,10 +64,12 @@ void run(const Options& options, const comm::Communicator& world) {
   Report report(world.rank() == 0);
   tell_where(report, world);
   const Workload workload(options, world);
-  const deck::Config& config = workload.config();
+  deck::Config config = workload.config();
   std::vector<ScalarType> types = options.types;
   if (types.empty()) types = {config.precision.compute};
   comm::ProcessGrid grid = trainer::make_grid(world.get(), config);
+  Log log(world.rank() == 0, world.rank());
+  trainer::settle_bucket(config, grid, log);
   report.line(grid.placement());
   report.line(headline(config, types));
   report.set("deck", deck::canonical_deck(config));

@@ -189,6 +189,14 @@ TEST(Config, ShardGroupsDivideTheReplicas) {
   expect_refused({"parallel.zero_stage=4"}, "zero_stage");
 }
 
+TEST(Config, CompressionNeedsTheWholeGradient) {
+  EXPECT_EQ(message(small, {"parallel.compression='bf16'"}), "");
+  expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"}, "compression = 'none', or zero_stage = 0");
+  expect_refused({"parallel.compression='fp16'"}, "'bf16'");
+  EXPECT_EQ(message(small, {"parallel.bucket_mb=0"}), "");
+  expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
+}
+
 TEST(Config, SizeOfAShardGroup) {
   ParallelConfig p{.dp = 6};
   EXPECT_EQ(shard_group_size(p), 1);

@@ -1,0 +1,98 @@
+// ranks: 2 4
+// timeout: 300
+// Gradients that are compressed on their way between replicas: training stays near the uncompressed run, repeats bit for
+// bit, goes on from a checkpoint, and sends what was predicted.
+
+#include <gtest/gtest.h>
+
+#include "nanotron/trainer/bucket_size.hpp"
+#include "support/comparison.hpp"
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+constexpr std::int64_t steps = 20;
+
+class Compression : public testing::Test {
+ protected:
+  void SetUp() override {
+    MPI_Comm_size(test::world(), &ranks_);
+    config_ = test::golden_config("qwen3");
+    config_.precision.compute = ScalarType::fp32;
+    config_.parallel.dp = ranks_;
+  }
+
+  test::Numbers run(std::int64_t until = steps, bool save = false) const {
+    return test::run_training(config_, test::world(), until, save);
+  }
+
+  // Loss and hash over the replicas.
+  static constexpr std::uint64_t scalars = sizeof(double) + sizeof(std::uint64_t);
+
+  static void expect_same_bits(const test::Numbers& a, const test::Numbers& b) {
+    EXPECT_EQ(a.losses, b.losses);
+    EXPECT_EQ(a.grad_norms, b.grad_norms);
+    EXPECT_EQ(a.parameters, b.parameters);
+    EXPECT_EQ(a.exp_avg, b.exp_avg);
+    EXPECT_EQ(a.exp_avg_sq, b.exp_avg_sq);
+  }
+
+  // Ten steps, a checkpoint and the rest against all in one go.
+  void expect_resumes_bit_for_bit() {
+    const test::TemporaryFolder folder(test::world(), "compression");
+    config_.checkpoint.directory = folder.path().string();
+    test::Numbers whole = run();
+    run(steps / 2, true);
+    config_.checkpoint.resume = "auto";
+    for (auto* of_steps : {&whole.losses, &whole.grad_norms}) of_steps->erase(of_steps->begin(), of_steps->begin() + steps / 2);
+    expect_same_bits(run(), whole);
+  }
+
+  int ranks_ = 1;
+  deck::Config config_;
+};
+
+TEST_F(Compression, RoundedToBf16StaysNear) {
+  const test::Numbers plain = run();
+  config_.parallel.compression = deck::Compression::bf16;
+  const test::Numbers rounded = run();
+  for (std::size_t i = 0; i < plain.losses.size(); ++i) EXPECT_NEAR(rounded.losses[i], plain.losses[i], 3e-3 * plain.losses[i]) << i;
+  EXPECT_NE(rounded.losses, plain.losses);
+  EXPECT_EQ(2 * rounded.predicted.data_parallel, plain.predicted.data_parallel);
+  EXPECT_EQ(rounded.counted.data_parallel, rounded.predicted.data_parallel + scalars);
+}
+
+TEST_F(Compression, RoundedToBf16TheBucketsAndOverlapChangeNoBit) {
+  config_.parallel.compression = deck::Compression::bf16;
+  const test::Numbers one = run(4);
+  config_.parallel.bucket_mb = 0.0137;
+  expect_same_bits(run(4), one);
+  config_.parallel.overlap = false;
+  expect_same_bits(run(4), one);
+}
+
+TEST_F(Compression, RoundedToBf16ContinuesBitForBitAndWithTensorParallel) {
+  config_.parallel.compression = deck::Compression::bf16;
+  if (ranks_ == 4) config_.parallel.dp = config_.parallel.tp = 2;
+  expect_resumes_bit_for_bit();
+}
+
+TEST_F(Compression, OfBucketsMeasuredChangesNoBit) {
+  const test::Numbers one = run(4);
+  config_.parallel.bucket_mb = 0.0;
+  deck::resolve(config_, ranks_);
+  {
+    comm::ProcessGrid grid = trainer::make_grid(test::world(), config_);
+    Log log(false, grid.world().rank());
+    trainer::settle_bucket(config_, grid, log);
+    EXPECT_EQ(comm::max(grid.world(), config_.parallel.bucket_mb), config_.parallel.bucket_mb);
+  }
+  EXPECT_GE(config_.parallel.bucket_mb, 0.25);
+  EXPECT_EQ(deck::read_deck_text(deck::canonical_deck(config_), "deck.nml").parallel.bucket_mb, config_.parallel.bucket_mb);
+  expect_same_bits(run(4), one);
+}
+
+}  // namespace
+}  // namespace nanotron
