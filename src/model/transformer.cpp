@@ -53,7 +53,7 @@ void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& devi
                                linear(s.tokens, s.hidden, s.query),
                                linear(s.tokens, 2 * s.intermediate, s.hidden),
                                linear(s.tokens, s.hidden, s.intermediate),
-                               linear(loss_rows, s.vocabulary, s.hidden)});
+                               loss_rows > 0 ? linear(loss_rows, s.vocabulary, s.hidden) : std::size_t{0}});
   device.set_product_workspace(
       arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }

@@ -67,10 +67,11 @@ std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std
   return list;
 }
 
+// An open degree counts as 1, an open dp as what a shard group needs.
 std::int64_t named_ranks(const deck::ParallelConfig& p) {
   std::int64_t product = 1;
   for (const std::int64_t degree : {p.dp, p.tp, p.pp, p.cp}) product *= std::max<std::int64_t>(degree, 1);
-  return product;
+  return p.dp == 0 && p.zero_stage > 0 ? product * std::max<std::int64_t>(p.zero_size, 1) : product;
 }
 
 struct Tokens {

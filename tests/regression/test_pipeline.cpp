@@ -120,6 +120,23 @@ TEST_P(Pipelines, GoOnByAnySchedule) {
   }
 }
 
+// Stages without a head or an embedding, in the types that training is done in.
+TEST_P(Pipelines, NarrowTypesFollowWithinTheirRounding) {
+  const int pp = ranks_ % 3 == 0 ? 3 : 2, dp = ranks_ / pp;
+  if (8 % dp != 0) return;
+  for (const auto& [type, bound] : {std::pair{ScalarType::fp32, 2e-5}, {ScalarType::bf16, 2e-2}}) {
+    deck::Config config = with_layers(GetParam(), 2 * pp + 1);
+    config.precision.compute = type;
+    const test::Numbers reference = test::serial(config, 4);
+    for (const PpSchedule schedule :
+         {PpSchedule::gpipe, PpSchedule::one_f_one_b, PpSchedule::interleaved_1f1b, PpSchedule::zero_bubble}) {
+      SCOPED_TRACE(text({pp, 1, dp, schedule}));
+      const test::Numbers ours = test::run_training(on({pp, 1, dp, schedule}, config), test::world(), 4);
+      for (std::size_t s = 0; s < 4; ++s) EXPECT_NEAR(ours.losses[s], reference.losses[s], bound * reference.losses[s]);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Pipelines, testing::Values("llama", "qwen2"),
                          [](const auto& info) { return std::string(info.param); });
 
