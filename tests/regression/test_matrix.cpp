@@ -1,5 +1,5 @@
 // ranks: 2 3 4 6 8
-// timeout: 300
+// timeout: 600
 // Any two options together: grids and options are drawn so that every pair of values that the deck allows on that many
 // ranks meets in some run (pairwise cover), and each run follows the serial one.
 
