@@ -164,6 +164,7 @@ void for_each_group(const CheckpointContents& contents, const Visitor& visitor) 
   visitor("parameters/", contents.parameters);
   visitor("optimizer/exp_avg/", contents.exp_avg);
   visitor("optimizer/exp_avg_sq/", contents.exp_avg_sq);
+  visitor("compression/", contents.compression);
 }
 
 // Not less than the size the file will have.
@@ -190,6 +191,9 @@ void create_checkpoint(const fs::path& path, const CheckpointContents& contents)
   write_state(create_group(file.id(), "state").id(), contents.state);
   write_deck(file.id(), contents.deck);
   write_provenance(file.id(), contents.provenance);
+  if (!contents.compression.empty()) {
+    hdf5::write_string(create_group(file.id(), "compression").id(), "layout", contents.compression_layout);
+  }
   for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors) {
     for (const StateTensor& tensor : tensors)
       create_dataset(file.id(), group + tensor.name, tensor, contents.master);

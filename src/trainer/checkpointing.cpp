@@ -1,6 +1,9 @@
 #include "nanotron/trainer/checkpointing.hpp"
 
+#include <fmt/format.h>
+
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/collectives.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -86,6 +89,19 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
   return parts;
 }
 
+template <class M>
+io::StateTensor carried_tensor(const char* name, index_t all, const Range& here, M* data) {
+  io::StateTensor tensor{.name = name, .global_shape = {all}, .parts = {}};
+  if (here.size() > 0) tensor.parts.push_back({.offset = {here.begin}, .extent = {here.size()}, .data = data, .stride = {1}});
+  return tensor;
+}
+
+template <class M>
+std::vector<io::StateTensor> carried_tensors(const CarriedState& s, M* error, M* q) {
+  if (s.layout.empty()) return {};
+  return {carried_tensor("error", s.errors, s.error, error), carried_tensor("q", s.qs, s.q, q)};
+}
+
 }  // namespace
 
 template <class M>
@@ -105,6 +121,27 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
   return tensors;
 }
 
+CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid& grid) {
+  comm::Group& world = grid.world();
+  CarriedState s;
+  const std::int64_t here[2] = {plan.errors, plan.q};
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(world.size()));
+  NANOTRON_CHECK_MPI(MPI_Allgather(here, 2, MPI_INT64_T, all.data(), 2, MPI_INT64_T, world.mpi()));
+  for (int r = 0; r < world.size(); ++r) {
+    const auto at = 2 * static_cast<std::size_t>(r);
+    if (r == world.rank()) s.error = {s.errors, s.errors + plan.errors}, s.q = {s.qs, s.qs + plan.q};
+    s.errors += all[at];
+    s.qs += all[at + 1];
+  }
+  const std::uint64_t digest = comm::sum(world, plan.digest * (2 * static_cast<std::uint64_t>(world.rank()) + 1));
+  const comm::GridShape& g = grid.shape();
+  if (s.errors > 0) {
+    s.layout = fmt::format("powersgd_rank {}, dp {} x pp {} x cp {} x tp {} in the order {}, {:016x}", plan.rank, g.dp,
+                           g.pp, g.cp, g.tp, g.order, digest);
+  }
+  return s;
+}
+
 template <class T>
 Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
                                 comm::ProcessGrid& grid, TrainingState<T>& state, Log& log)
@@ -116,7 +153,10 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       writer_(grid.world().mpi(), config.checkpoint.directory, config.checkpoint.keep_last, log),
       master_(Kokkos::create_mirror_view(state.model.parameters().master)),
       exp_avg_(Kokkos::create_mirror_view(state.optimizer.exp_avg())),
-      exp_avg_sq_(Kokkos::create_mirror_view(state.optimizer.exp_avg_sq())) {}
+      exp_avg_sq_(Kokkos::create_mirror_view(state.optimizer.exp_avg_sq())),
+      error_(Kokkos::create_mirror_view(state.sums.error)),
+      q_(Kokkos::create_mirror_view(state.sums.q)),
+      carried_(carried_state(state.sums.low_rank, grid)) {}
 
 template <class T>
 io::CheckpointState Checkpointing<T>::restore() {
@@ -155,7 +195,23 @@ void Checkpointing<T>::read_into(io::CheckpointReader& reader) {
     Kokkos::deep_copy(state_.optimizer.exp_avg(), exp_avg_);
     Kokkos::deep_copy(state_.optimizer.exp_avg_sq(), exp_avg_sq_);
   }
+  read_compression(reader);
   state_.optimizer.set_steps(with_moments ? reader.info().state.adam_step : 0);
+}
+
+template <class T>
+void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
+  const std::string& layout = reader.info().compression_layout;
+  if (layout.empty() && carried_.layout.empty()) return;
+  if (layout != carried_.layout) {
+    const auto said = [](const std::string& text) { return text.empty() ? "nothing" : text; };
+    log_.warn("the errors of compressed gradients start anew: the checkpoint has {}, this run needs {}", said(layout),
+              said(carried_.layout));
+    return;
+  }
+  reader.read_compression(carried_tensors(carried_, error_.data(), q_.data()), scalar_type_of<M>);
+  Kokkos::deep_copy(state_.sums.error, error_);
+  Kokkos::deep_copy(state_.sums.q, q_);
 }
 
 // Of a shard group each element is written once.
@@ -177,10 +233,15 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   const auto parameters = state_tensors<M>(table, answered(places.master), master_.data(), part);
   const auto exp_avg = state_tensors<M>(table, answered(places.moments), exp_avg_.data(), part);
   const auto exp_avg_sq = state_tensors<M>(table, answered(places.moments), exp_avg_sq_.data(), part);
+  Kokkos::deep_copy(error_, state_.sums.error);
+  Kokkos::deep_copy(q_, state_.sums.q);
+  const auto carried = carried_tensors(carried_, error_.data(), q_.data());
   counters.adam_step = state_.optimizer.steps();
   writer_.write({.parameters = parameters,
                  .exp_avg = exp_avg,
                  .exp_avg_sq = exp_avg_sq,
+                 .compression = carried,
+                 .compression_layout = carried_.layout,
                  .master = scalar_type_of<M>,
                  .state = counters,
                  .model = config_.model,

@@ -54,6 +54,9 @@ struct CheckpointState {
 /// on all ranks; replicated parts are given to one owner. The spans borrow.
 struct CheckpointContents {
   std::span<const StateTensor> parameters, exp_avg, exp_avg_sq;
+  /// What a compressed sum of gradients carries from step to step, of all ranks one behind the other; empty: nothing.
+  std::span<const StateTensor> compression;
+  std::string compression_layout;  // says what lies where
   ScalarType master = ScalarType::fp32;  // fp32 or fp64: of memory and of the file
   CheckpointState state;
   deck::ModelConfig model;  // resolved
@@ -68,6 +71,7 @@ struct CheckpointInfo {
   ScalarType master = ScalarType::fp32;
   bool has_optimizer = false;  // false: converted from Hugging Face, the moments start at zero
   std::string deck;
+  std::string compression_layout;  // empty: no such state
 };
 
 /// <directory>/step_00000100

@@ -45,6 +45,9 @@ class CheckpointReader {
   void read(std::span<const StateTensor> parameters, std::span<const StateTensor> exp_avg,
             std::span<const StateTensor> exp_avg_sq, ScalarType master);
 
+  /// The state of a compressed sum of gradients, where info().compression_layout is that of the tensors.
+  void read_compression(std::span<const StateTensor> tensors, ScalarType master);
+
  private:
   CheckpointReader(MPI_Comm world, std::filesystem::path folder);
   void read_info();

@@ -26,6 +26,16 @@ template <class M>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,
                                            Part part);
 
+/// What this rank carries of a compressed gradient sum, and where it lies behind that of the ranks before it.
+struct CarriedState {
+  Range error, q;                // of all ranks' elements
+  index_t errors = 0, qs = 0;    // of all ranks
+  std::string layout;            // empty: nothing is carried
+};
+
+/// Collective over the world.
+CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid& grid);
+
 template <class T>
 class Checkpointing {
  public:
@@ -48,6 +58,7 @@ class Checkpointing {
 
  private:
   void read_into(io::CheckpointReader& reader);
+  void read_compression(io::CheckpointReader& reader);
   nn::Placement answered(const nn::Placement& place) const;
 
   const deck::Config& config_;
@@ -57,7 +68,8 @@ class Checkpointing {
   Log& log_;
   io::CheckpointWriter writer_;
   /// The buffers as the host sees them: themselves on a CPU, staging memory on a GPU build.
-  typename Vector<M>::HostMirror master_, exp_avg_, exp_avg_sq_;
+  typename Vector<M>::HostMirror master_, exp_avg_, exp_avg_sq_, error_, q_;
+  CarriedState carried_;
 };
 
 }  // namespace nanotron::trainer
