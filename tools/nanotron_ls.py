@@ -71,7 +71,7 @@ def list_checkpoint(folder: Path, options) -> int:
                 print({"state": "state", "parameters": "model",
                        "provenance": "provenance"}[title])
                 table(attribute_rows(file[title]))
-        for title in ("parameters", "optimizer/exp_avg", "optimizer/exp_avg_sq"):
+        for title in ("parameters", "optimizer/exp_avg", "optimizer/exp_avg_sq", "optimizer/momentum"):
             if title in file:
                 list_tensors(title, datasets_below(file[title]), options.values)
         if "optimizer" not in file:

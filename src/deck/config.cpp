@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config_checks.hpp"
+#include "nearest_grids.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/parameters.hpp"
 
@@ -86,38 +87,21 @@ void require_keys(const Origin& origin, detail::Findings& findings) {
   }
 }
 
+constexpr std::int64_t largest_world = 1'000'000;
+
+std::string ranks_text(std::int64_t ranks) { return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"); }
+
 /// Saturates: a grid of that many ranks fits nowhere anyway.
 std::int64_t product(std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
   return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<std::int64_t>::max() : out;
 }
 
-/// "dp = 3, tp = 1": at most three grids of world_size ranks, those nearest to the wish first.
-std::string grids_that_fit(const Config& c, std::int64_t world_size) {
-  struct Grid {
-    bool batch_fits;
-    double distance;
-    std::int64_t dp, tp;
-  };
-  std::vector<Grid> grids;
-  for (std::int64_t tp = 1; tp <= std::min(world_size, c.model.num_attention_heads); ++tp) {
-    if (world_size % tp != 0) continue;
-    const std::int64_t dp = world_size / tp;
-    const double far_tp = std::fabs(std::log2(double(tp) / std::max(1.0, double(c.parallel.tp))));
-    const double far_dp = c.parallel.dp == 0 ? 0.0 : std::fabs(std::log2(double(dp) / double(c.parallel.dp)));
-    const bool fits = c.data.global_batch_size % product(dp, c.data.micro_batch_size) == 0;
-    grids.push_back({fits, far_tp + far_dp, dp, tp});
-  }
-  std::stable_sort(grids.begin(), grids.end(), [](const Grid& a, const Grid& b) {
-    return std::pair(!a.batch_fits, a.distance) < std::pair(!b.batch_fits, b.distance);
-  });
-  std::string out;
-  for (std::size_t i = 0; i < grids.size() && i < 3; ++i) {
-    if (!grids[i].batch_fits && i > 0) break;
-    out += (out.empty() ? "" : "; ") + std::string("dp = ") + std::to_string(grids[i].dp) +
-           ", tp = " + std::to_string(grids[i].tp);
-  }
-  return out;
+/// What to change when nothing but the grid may be wrong.
+void advise_grid(const Config& config, std::int64_t ranks, detail::Findings& findings) {
+  if (findings.errors() == 0 || ranks < 1 || ranks > largest_world || detail::grid_is_legal(config)) return;
+  const std::string grids = detail::nearest_grids(config, ranks);
+  if (!grids.empty()) findings.advise("grids of " + ranks_text(ranks) + " that this deck allows: " + grids);
 }
 
 void fill_grid(Config& c, std::int64_t world_size, detail::Findings& findings) {
@@ -140,12 +124,12 @@ void fill_grid(Config& c, std::int64_t world_size, detail::Findings& findings) {
   if (keys.empty()) keys.emplace_back("parallel.dp");
   const bool fits = open != nullptr ? world_size % given == 0 : world_size == given;
   if (!fits) {
-    const std::string ranks = std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks");
+    const std::string ranks = ranks_text(world_size), grids = detail::nearest_grids(c, world_size);
     findings.error(keys,
                    "the grid " + names + " = " + values + " = " + std::to_string(given) +
                        (open != nullptr ? " does not divide the " : " is not the ") + ranks +
                        " of this run",
-                   "a grid of " + ranks + ": " + grids_that_fit(c, world_size),
+                   grids.empty() ? "a grid of " + ranks : "a grid of " + ranks + ": " + grids,
                    "or start " + (open != nullptr ? "a multiple of " : std::string()) +
                        std::to_string(given) + (given == 1 ? " rank" : " ranks"));
     return;
@@ -193,6 +177,7 @@ Config read_deck_text(const std::string& text, const std::string& file_name,
   }
   require_keys(*origin, findings);
   detail::check_config(config, findings);
+  advise_grid(config, grid_size(config.parallel), findings);
   findings.throw_errors();
   if (warnings != nullptr) *warnings = findings.text();
   config.origin = origin;
@@ -222,6 +207,7 @@ void resolve(Config& config, std::int64_t world_size) {
   fill_grid(config, world_size, findings);
   findings.throw_errors();
   detail::check_config(config, findings);
+  advise_grid(config, world_size, findings);
   findings.throw_errors();
 
   ModelConfig& m = config.model;

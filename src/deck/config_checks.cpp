@@ -23,7 +23,7 @@ void check_missing_features(const Config& c, Findings& f) {
     const std::string key = std::string("parallel.") + name;
     if (degree == 1 || !f.trusted({key})) return;
     f.error({key}, std::string(what) + " parallelism does not exist in this version",
-            std::string(name) + " = 1", "dp, cp and tp can be used");
+            std::string(name) + " = 1");
   };
   only_one("ep", c.parallel.ep, "expert");
   if (c.precision.reproducible != Reproducible::run && f.trusted({"precision.reproducible"})) {
@@ -280,7 +280,8 @@ std::string Findings::text() const {
 void Findings::throw_errors() const {
   if (errors_ == 0) return;
   const std::string count = errors_ == 1 ? "1 error" : std::to_string(errors_) + " errors";
-  throw Error(ExitCode::deck_error, text() + count + " in the deck");
+  const std::string advice = advice_.empty() ? "" : "; " + advice_;
+  throw Error(ExitCode::deck_error, text() + count + " in the deck" + advice);
 }
 
 void check_batch(const Config& c, Findings& f) {

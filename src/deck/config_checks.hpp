@@ -32,6 +32,8 @@ class Findings {
   void add(std::size_t source, Diagnostic diagnostic);
   void error(const std::vector<std::string>& keys, std::string message, std::string expected = {},
              std::string hint = {});
+  /// Said behind the findings when they are thrown.
+  void advise(std::string advice) { advice_ = std::move(advice); }
   /// A key whose own value is wrong or missing takes part in no further check.
   void distrust(const std::string& key) { distrusted_.insert(key); }
   bool trusted(const std::vector<std::string>& keys) const;
@@ -45,6 +47,7 @@ class Findings {
   const Origin& origin_;
   std::vector<std::vector<Diagnostic>> found_;
   std::set<std::string> distrusted_;
+  std::string advice_;
   int errors_ = 0;
 };
 

@@ -50,7 +50,7 @@ const Spellings<Recompute>& spellings(Recompute) {
   return s;
 }
 const Spellings<OptimizerName>& spellings(OptimizerName) {
-  static const Spellings<OptimizerName> s = {{"adamw", OptimizerName::adamw}};
+  static const Spellings<OptimizerName> s = {{"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}};
   return s;
 }
 const Spellings<ScheduleKind>& spellings(ScheduleKind) {
@@ -212,11 +212,13 @@ std::vector<Parameter> parallel_rows() {
 
 std::vector<Parameter> optimizer_rows() {
   return {
-    KEY(optimizer, name).says("The optimizer."),
+    KEY(optimizer, name).says("The optimizer: AdamW for all; or Muon for the matrices of the layers and AdamW for embedding, head, norms and biases."),
     KEY(optimizer, learning_rate).at_least(0).says("Learning rate at the schedule's top."),
     KEY(optimizer, beta1).at_least(0).below(1).says("Decay of the first moment."),
     KEY(optimizer, beta2).at_least(0).below(1).says("Decay of the second moment."),
     KEY(optimizer, eps).above(0).says("Added to the root of the second moment."),
+    KEY(optimizer, momentum).at_least(0).below(1).says("Decay of the momentum of 'muon'."),
+    KEY(optimizer, newton_schulz_steps).at_least(1).at_most(100).in("steps").says("Newton-Schulz steps with which 'muon' orthogonalises the momentum of a matrix."),
     KEY(optimizer, weight_decay).at_least(0).says("Decoupled weight decay; not applied to 1-D parameters."),
     KEY(optimizer, clip_grad_norm).at_least(0).says("Largest global L2 norm of the gradient; 0: no clipping."),
   };

@@ -70,6 +70,12 @@ CheckpointState read_state(hid_t state, const std::string& file) {
   return counters;
 }
 
+// Files from before there were others have no name in them.
+std::string read_optimizer(hid_t file, const std::string& name) {
+  const hdf5::Group optimizer = hdf5::open_group(file, "optimizer", name);
+  return hdf5::read_string(optimizer.id(), "name", name).value_or("adamw");
+}
+
 std::string read_deck(hid_t file, const std::string& name) {
   if (!hdf5::exists(file, "deck")) return "";
   const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
@@ -226,6 +232,7 @@ void CheckpointReader::read_info() {
   info_.state = read_state(state.id(), file_name_);
   info_.deck = read_deck(file_.id(), file_name_);
   info_.has_optimizer = hdf5::exists(file_.id(), "optimizer");
+  if (info_.has_optimizer) info_.optimizer = read_optimizer(file_.id(), file_name_);
   if (hdf5::exists(file_.id(), "compression")) {
     const hdf5::Group compression = hdf5::open_group(file_.id(), "compression", file_name_);
     info_.compression_layout = hdf5::read_string(compression.id(), "layout", file_name_).value_or("");
@@ -265,14 +272,12 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
 }
 
 void CheckpointReader::read(std::span<const StateTensor> parameters,
-                            std::span<const StateTensor> exp_avg,
-                            std::span<const StateTensor> exp_avg_sq, ScalarType master) {
+                            std::span<const StateGroup> moments, ScalarType master) {
   std::vector<Slab> slabs;
   collectively(world_, [&] {
     open_group("parameters/", parameters, slabs);
     if (!info_.has_optimizer) return;
-    open_group("optimizer/exp_avg/", exp_avg, slabs);
-    open_group("optimizer/exp_avg_sq/", exp_avg_sq, slabs);
+    for (const StateGroup& group : moments) open_group("optimizer/" + group.name + "/", group.tensors, slabs);
   });
   read_slabs(world_, slabs, master);
 }

@@ -162,8 +162,7 @@ fs::path whole_one_before(const fs::path& folder, std::int64_t step) {
 template <class Visitor>
 void for_each_group(const CheckpointContents& contents, const Visitor& visitor) {
   visitor("parameters/", contents.parameters);
-  visitor("optimizer/exp_avg/", contents.exp_avg);
-  visitor("optimizer/exp_avg_sq/", contents.exp_avg_sq);
+  for (const StateGroup& group : contents.moments) visitor("optimizer/" + group.name + "/", group.tensors);
   visitor("compression/", contents.compression);
 }
 
@@ -191,6 +190,8 @@ void create_checkpoint(const fs::path& path, const CheckpointContents& contents)
   write_state(create_group(file.id(), "state").id(), contents.state);
   write_deck(file.id(), contents.deck);
   write_provenance(file.id(), contents.provenance);
+  if (!contents.moments.empty())
+    hdf5::write_string(create_group(file.id(), "optimizer").id(), "name", contents.optimizer);
   if (!contents.compression.empty()) {
     hdf5::write_string(create_group(file.id(), "compression").id(), "layout", contents.compression_layout);
   }

@@ -11,6 +11,11 @@ namespace {
 constexpr auto kept = MemoryKind::activations;
 constexpr auto shared = MemoryKind::workspace;
 
+// Attention that trades tokens for heads keeps q, k, v of all tokens instead of those of this rank's.
+bool keeps_qkv(const LocalSizes& s, Backward backward) {
+  return s.core.rows == 0 || backward == Backward::two_parts;
+}
+
 // What 'selective' computes again.
 template <class T>
 void take_cheap(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
@@ -21,10 +26,10 @@ void take_cheap(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivat
 
 // What only 'full' computes again.
 template <class T>
-void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
+void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, LayerActivations<T>& act) {
   using M = master_t<T>;
   act.input_rstd = arena.take<M>(kind, s.stream);
-  if (s.core.rows == 0) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
+  if (keeps_qkv(s, backward)) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
   act.attention.all_qkv = arena.take<T>(kind, s.core.rows, s.core.qkv_columns);
   act.attention.all_out = arena.take<T>(kind, s.core.rows, s.core.out_columns);
   if (s.qk_norm) {
@@ -41,22 +46,22 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiva
 
 // What all layers share of their activations.
 template <class T>
-LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, deck::Recompute recompute) {
+LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
   LayerActivations<T> common;
-  if (s.core.rows > 0) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
-  if (recompute != deck::Recompute::none) take_cheap(arena, shared, s, common);
-  if (recompute == deck::Recompute::full) take_costly(arena, shared, s, common);
+  if (!keeps_qkv(s, setup.backward)) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
+  if (setup.recompute != deck::Recompute::none) take_cheap(arena, shared, s, common);
+  if (setup.recompute == deck::Recompute::full) take_costly(arena, shared, s, setup.backward, common);
   return common;
 }
 
 template <class T>
-ChunkActivations<T> take_chunk(Arena& arena, const LocalSizes& s, index_t layers, deck::Recompute recompute,
+ChunkActivations<T> take_chunk(Arena& arena, const LocalSizes& s, index_t layers, const ActivationSetup& setup,
                                const LayerActivations<T>& common) {
   ChunkActivations<T> chunk;
   chunk.layers.assign(static_cast<std::size_t>(layers), common);
   for (LayerActivations<T>& act : chunk.layers) {
-    if (recompute == deck::Recompute::none) take_cheap(arena, kept, s, act);
-    if (recompute != deck::Recompute::full) take_costly(arena, kept, s, act);
+    if (setup.recompute == deck::Recompute::none) take_cheap(arena, kept, s, act);
+    if (setup.recompute != deck::Recompute::full) take_costly(arena, kept, s, setup.backward, act);
   }
   for (index_t l = 0; l <= layers; ++l) chunk.residual.push_back(arena.take<T>(kept, s.stream, s.hidden));
   return chunk;
@@ -65,12 +70,12 @@ ChunkActivations<T> take_chunk(Arena& arena, const LocalSizes& s, index_t layers
 template <class T>
 std::vector<std::vector<ChunkActivations<T>>> take_chunks(Arena& arena, const LocalSizes& s,
                                                           const ActivationSetup& setup) {
-  const LayerActivations<T> common = take_common<T>(arena, s, setup.recompute);
+  const LayerActivations<T> common = take_common<T>(arena, s, setup);
   std::vector<std::vector<ChunkActivations<T>>> chunks;
   for (const Chunk& chunk : setup.chunks) {
     auto& slots = chunks.emplace_back();
     for (index_t i = 0; i < chunk.slots; ++i) {
-      slots.push_back(take_chunk<T>(arena, s, chunk.layers.size(), setup.recompute, common));
+      slots.push_back(take_chunk<T>(arena, s, chunk.layers.size(), setup, common));
     }
   }
   return chunks;

@@ -186,6 +186,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
           {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, tp, arena)),
       act_(arena, sizes(),
            {.chunks = setup_.chunks,
+            .backward = setup.backward,
             .has_head = is_last(setup_, setup_.chunks.back()),
             .recompute = setup.recompute,
             .purpose = setup.purpose,
@@ -303,7 +304,8 @@ void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> d
 template <class T>
 void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none, "backward in two parts keeps all activations");
+  NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none && setup_.backward == Backward::two_parts,
+                   "the model is not set up for backward in two parts");
   use_in_backward(slot.chunk, layer);
   const auto l = static_cast<std::size_t>(layer);
   const ChunkActivations<T>& act = at(slot);

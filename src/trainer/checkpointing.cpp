@@ -142,6 +142,14 @@ CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid&
   return s;
 }
 
+template <class M>
+std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
+                                            const nn::Placement& place, M* data, Part part) {
+  model::ParameterTable covered = table;
+  std::erase_if(covered.specs, [&](const nn::ParameterSpec& spec) { return !optim::covers(moment.over, spec); });
+  return state_tensors<M>(covered, place, data, part);
+}
+
 template <class T>
 Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
                                 comm::ProcessGrid& grid, TrainingState<T>& state, Log& log)
@@ -152,11 +160,12 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       log_(log),
       writer_(grid.world().mpi(), config.checkpoint.directory, config.checkpoint.keep_last, log),
       master_(Kokkos::create_mirror_view(state.model.parameters().master)),
-      exp_avg_(Kokkos::create_mirror_view(state.optimizer.exp_avg())),
-      exp_avg_sq_(Kokkos::create_mirror_view(state.optimizer.exp_avg_sq())),
       error_(Kokkos::create_mirror_view(state.sums.error)),
       q_(Kokkos::create_mirror_view(state.sums.q)),
-      carried_(carried_state(state.sums.low_rank, grid)) {}
+      carried_(carried_state(state.sums.low_rank, grid)),
+      moments_(state.optimizer->moments()) {
+  for (const optim::Moment<M>& moment : moments_) host_moments_.push_back(Kokkos::create_mirror_view(moment.values));
+}
 
 template <class T>
 io::CheckpointState Checkpointing<T>::restore() {
@@ -173,6 +182,10 @@ io::CheckpointState Checkpointing<T>::restore() {
 
   log_.info("resumed from {} (step {}, {} tokens seen{})", reader->folder().string(), info.state.step,
             info.state.tokens_seen, info.has_optimizer ? "" : "; no optimizer state in it: moments start at zero");
+  if (info.has_optimizer && !has_our_moments(info)) {
+    log_.warn("optimizer%name is '{}' here and was '{}': all moments start at zero, and the count of updates too",
+              state_.optimizer->name(), info.optimizer);
+  }
   if (info.state.seed != config_.run.seed) {
     log_.warn("run%seed is {} here and was {}: the order of the samples changes from here on",
               config_.run.seed, info.state.seed);
@@ -186,17 +199,33 @@ template <class T>
 void Checkpointing<T>::read_into(io::CheckpointReader& reader) {
   const model::ParameterTable& table = state_.model.table();
   const nn::ParameterPlaces& places = state_.model.parameters().places;
-  const bool with_moments = reader.info().has_optimizer;
-  reader.read(state_tensors<M>(table, places.master, master_.data(), Part::held),
-              state_tensors<M>(table, places.moments, exp_avg_.data(), Part::held),
-              state_tensors<M>(table, places.moments, exp_avg_sq_.data(), Part::held), scalar_type_of<M>);
+  const bool with_moments = has_our_moments(reader.info());
+  std::vector<io::StateGroup> moments;
+  if (with_moments) moments = moment_groups(Part::held, [](const nn::Placement& place) { return place; });
+  reader.read(state_tensors<M>(table, places.master, master_.data(), Part::held), moments, scalar_type_of<M>);
   Kokkos::deep_copy(state_.model.parameters().master, master_);
   if (with_moments) {
-    Kokkos::deep_copy(state_.optimizer.exp_avg(), exp_avg_);
-    Kokkos::deep_copy(state_.optimizer.exp_avg_sq(), exp_avg_sq_);
+    for (std::size_t i = 0; i < moments_.size(); ++i) Kokkos::deep_copy(moments_[i].values, host_moments_[i]);
   }
   read_compression(reader);
-  state_.optimizer.set_steps(with_moments ? reader.info().state.adam_step : 0);
+  state_.optimizer->set_steps(with_moments ? reader.info().state.adam_step : 0);
+}
+
+template <class T>
+bool Checkpointing<T>::has_our_moments(const io::CheckpointInfo& info) const {
+  return info.has_optimizer && info.optimizer == state_.optimizer->name();
+}
+
+template <class T>
+template <class PlaceOf>
+std::vector<io::StateGroup> Checkpointing<T>::moment_groups(Part part, const PlaceOf& place_of) {
+  const model::ParameterTable& table = state_.model.table();
+  std::vector<io::StateGroup> groups;
+  for (std::size_t i = 0; i < moments_.size(); ++i) {
+    const optim::Moment<M>& moment = moments_[i];
+    groups.push_back({moment.name, moment_tensors<M>(table, moment, place_of(moment.place), host_moments_[i].data(), part)});
+  }
+  return groups;
 }
 
 template <class T>
@@ -224,22 +253,20 @@ template <class T>
 double Checkpointing<T>::save(io::CheckpointState counters) {
   const double begin = wall_seconds();
   Kokkos::deep_copy(master_, state_.model.parameters().master);
-  Kokkos::deep_copy(exp_avg_, state_.optimizer.exp_avg());
-  Kokkos::deep_copy(exp_avg_sq_, state_.optimizer.exp_avg_sq());
+  for (std::size_t i = 0; i < moments_.size(); ++i) Kokkos::deep_copy(host_moments_[i], moments_[i].values);
 
   const model::ParameterTable& table = state_.model.table();
   const nn::ParameterPlaces& places = state_.model.parameters().places;
   const Part part = grid_.copies().rank() == 0 ? Part::owned : Part::none;
   const auto parameters = state_tensors<M>(table, answered(places.master), master_.data(), part);
-  const auto exp_avg = state_tensors<M>(table, answered(places.moments), exp_avg_.data(), part);
-  const auto exp_avg_sq = state_tensors<M>(table, answered(places.moments), exp_avg_sq_.data(), part);
+  const auto moments = moment_groups(part, [&](const nn::Placement& place) { return answered(place); });
   Kokkos::deep_copy(error_, state_.sums.error);
   Kokkos::deep_copy(q_, state_.sums.q);
   const auto carried = carried_tensors(carried_, error_.data(), q_.data());
-  counters.adam_step = state_.optimizer.steps();
+  counters.adam_step = state_.optimizer->steps();
   writer_.write({.parameters = parameters,
-                 .exp_avg = exp_avg,
-                 .exp_avg_sq = exp_avg_sq,
+                 .optimizer = state_.optimizer->name(),
+                 .moments = moments,
                  .compression = carried,
                  .compression_layout = carried_.layout,
                  .master = scalar_type_of<M>,
@@ -252,6 +279,10 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
 
 template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, double*, Part);
 template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, float*, Part);
+template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, const optim::Moment<double>&,
+                                                    const nn::Placement&, double*, Part);
+template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, const optim::Moment<float>&,
+                                                     const nn::Placement&, float*, Part);
 template class Checkpointing<double>;
 template class Checkpointing<float>;
 template class Checkpointing<bf16>;

@@ -26,8 +26,8 @@ std::string stage_line(const deck::Config& c, const parallel::PipelineSchedule& 
   const bool first = stage == 0, last = stage + 1 == schedule.stages();
   const double share = (static_cast<double>(layers.size()) * flops.layer + (first ? flops.embedding : 0.0) +
                         (last ? flops.head : 0.0)) / whole;
-  return fmt::format("  stage {:>3} on pp rank {:>3}: {:>4} layers, {:>3} to {:>3}{}{}; {:.1f} % of the operations\n", stage,
-                     schedule.place_of(stage).rank, layers.size(), layers.begin, layers.end - 1,
+  return fmt::format("  stage {:>3} on pp rank {:>3}: layers {:>3} to {:>3}{}{}; {:.1f} % of the operations\n", stage,
+                     schedule.place_of(stage).rank, layers.begin, layers.end - 1,
                      first ? ", embedding" : "", last ? ", norm and head" : "", 100.0 * share);
 }
 

@@ -27,7 +27,10 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
     plan = of_rank;
     largest = at;
   }
-  const parallel::StepTraffic traffic = parallel::step_traffic(config, parameter_table_of(config, largest), largest);
+  parallel::StepTraffic traffic = parallel::step_traffic(config, parameter_table_of(config, largest), largest);
+  const optim::UpdateTraffic update = plan_update_traffic(config, {shape, largest}, alone);
+  traffic.tensor_parallel += update.tensor_parallel;
+  traffic.data_parallel += update.data_parallel;
   const auto in_mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / mib; };
   return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\n{}"
                      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"

@@ -78,16 +78,21 @@ void Trainer<T>::compare_replicas() {
     for (const nn::Placement::Part& part : held.parts()) {
       hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(p.master.data() + part.at, part.range.size()));
     }
-    hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg());
-    hash = 3 * hash + kernels::content_hash<M>(device_, state_.optimizer.exp_avg_sq());
+    for (const optim::Moment<M>& moment : state_.optimizer->moments()) {
+      hash = 3 * hash + kernels::content_hash<M>(device_, moment.values);
+    }
     copies_.require_equal(hash, counters_.step);
   }
   if (state_.sharding.size == 1) return;
-  const index_t vectors = state_.model.table().vectors.size();  // in front of every buffer
+  const Range vectors = state_.model.table().vectors;  // held by all
   std::uint64_t hash = kernels::content_hash<T>(device_, p.compute);
-  hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(p.master.data(), vectors));
-  hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(state_.optimizer.exp_avg().data(), vectors));
-  hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(state_.optimizer.exp_avg_sq().data(), vectors));
+  const auto add_vectors = [&](const nn::Placement& place, const Vector<M>& values) {
+    for (const nn::Placement::Part& part : place.within(vectors)) {
+      hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(values.data() + part.at, part.range.size()));
+    }
+  };
+  add_vectors(p.places.master, p.master);
+  for (const optim::Moment<M>& moment : state_.optimizer->moments()) add_vectors(moment.place, moment.values);
   replicas_.require_equal(hash, counters_.step);
 }
 
@@ -135,7 +140,7 @@ void Trainer<T>::update(StepResult& r) {
   if (r.updated) {
     checkpointing_.proven();
     const Region region(device_.timers(), "optimizer");
-    state_.optimizer.update(device_, p.master, p.gradient, r.learning_rate, clip);
+    state_.optimizer->update(device_, p.master, p.gradient, r.learning_rate, clip);
     state_.model.refresh_compute_weights();
     skipped_in_a_row_ = 0;
     return;

@@ -10,6 +10,7 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
                                  const model::Sharding& sharding) {
   std::vector<model::Chunk> chunks;
   index_t stream_gradients = 1;
+  const bool zero_bubble = config.parallel.pp > 1 && config.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   if (config.parallel.pp > 1) {
     const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
     chunks = parallel::chunks_of_rank(parallel::stage_layers(config), schedule, place.at.pp);
@@ -23,6 +24,7 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .key_length = config.data.sequence_length,
           .chunks = std::move(chunks),
           .stream_gradients = stream_gradients,
+          .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
           .tp_mode = config.parallel.tp_mode,
           .tp_size = place.shape.tp,
           .tp_rank = place.at.tp,
@@ -69,22 +71,43 @@ TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& pla
                                 Device& device, Arena& arena)
     : sharding(sharding_of(config, place, groups.shards)),
       model(setup_of(config, place, groups.cp, sharding), groups.tp, device, arena),
-      optimizer(config.optimizer, optim::update_parts(model.table(), model.parameters().places),
-                model.parameters().places.moments.size(), arena),
+      optimizer(optim::make_optimizer<M>(config,
+                                         {.table = model.table(),
+                                          .places = model.parameters().places,
+                                          .sharding = sharding,
+                                          .tp_size = place.shape.tp,
+                                          .tp_rank = place.at.tp,
+                                          .tp = &groups.tp},
+                                         arena)),
       sums(config.parallel, model.table(), arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, place))),
       document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config, place))) {}
 
-MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
+namespace {
+
+// tell(state, arena) of the state that a rank will have.
+template <class Tell>
+auto of_planned_state(const deck::Config& config, const GridPlace& place, comm::Group& any_group, const Tell& tell) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     Timers timers;
     Device device(timers);
     Arena arena = Arena::planning();
     const TrainingState<T> state(config, place, {any_group, any_group, any_group}, device, arena);
-    return arena.plan();
+    return tell(state, arena);
   });
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
+  return of_planned_state(config, place, any_group, [](const auto&, const Arena& arena) { return arena.plan(); });
+}
+
+optim::UpdateTraffic plan_update_traffic(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
+  return of_planned_state(config, place, any_group,
+                          [](const auto& state, const Arena&) { return state.optimizer->traffic(); });
 }
 
 template struct TrainingState<double>;

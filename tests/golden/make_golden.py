@@ -9,6 +9,7 @@ For each case it writes
     <case>/step_00000000/                  checkpoint with the initial weights (exact in float32)
     <case>/input.deck                      deck of the run; paths relative to the repository root
     <case>/golden.json                     hyperparameters and results, in float64 and in float32
+    muon.json                              (--muon) the same runs with Muon, in float64
     <case>/generate.json                   greedy continuation by the initial weights (llama only)
 
 The model below is written out plainly in the convention of Hugging Face's Llama, Qwen2 and Qwen3;
@@ -241,13 +242,56 @@ def document_starts(step, documents):
     return torch.from_numpy(np.maximum(begin - sequence, 0)).view(GLOBAL_BATCH, SEQUENCE)
 
 
-def train(sizes, weights, tokens, dtype, documents=()):
-    model = build(sizes, weights, dtype)
-    parameters = list(model.parameters())
-    optimizer = torch.optim.AdamW(
+def adamw(parameters):
+    return torch.optim.AdamW(
         [{"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
          {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0}],
         lr=LEARNING_RATE, betas=(BETA1, BETA2), eps=EPS, foreach=False, fused=False)
+
+
+def newton_schulz(grad, coefficients, steps, eps):
+    """torch.optim's, but in the type of the gradient instead of bfloat16."""
+    a, b, c = coefficients
+    x = grad.T if grad.size(0) > grad.size(1) else grad
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if grad.size(0) > grad.size(1) else x
+
+
+class MuonAndAdamw:
+    """torch.optim.Muon for the matrices of the layers, AdamW for the rest."""
+
+    def __init__(self, model):
+        torch.optim._muon._zeropower_via_newtonschulz = newton_schulz
+        hidden = [p for name, p in model.named_parameters() if "layers" in name and p.ndim > 1]
+        ids = {id(p) for p in hidden}
+        self.muon = torch.optim.Muon(hidden, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, momentum=0.95,
+                                     nesterov=True, ns_steps=5, adjust_lr_fn="match_rms_adamw")
+        self.adamw = adamw([p for p in model.parameters() if id(p) not in ids])
+
+    @property
+    def param_groups(self):
+        return self.muon.param_groups + self.adamw.param_groups
+
+    @property
+    def state(self):
+        return self.muon.state | self.adamw.state
+
+    def zero_grad(self):
+        self.muon.zero_grad()
+        self.adamw.zero_grad()
+
+    def step(self):
+        self.muon.step()
+        self.adamw.step()
+
+
+def train(sizes, weights, tokens, dtype, documents=(), muon=False):
+    model = build(sizes, weights, dtype)
+    parameters = list(model.parameters())
+    optimizer = MuonAndAdamw(model) if muon else adamw(parameters)
     losses, norms, first = [], [], None
     for step in range(STEPS):
         inputs, targets = batch(tokens, step)
@@ -264,6 +308,11 @@ def train(sizes, weights, tokens, dtype, documents=()):
         losses.append(float(loss.detach()))
         norms.append(float(norm))
     named = dict(model.named_parameters())
+    if muon:
+        buffers = {name: optimizer.state[p].get("momentum_buffer", torch.zeros(1)) for name, p in named.items()}
+        momentum = summary(stacked(sizes, buffers))
+        return {"losses": losses, "grad_norms": norms, "parameters": summary(stacked(sizes, named)),
+                "momentum": {name: value for name, value in momentum.items() if name.endswith("proj/weight")}}
     moments = {}
     for kind in ("exp_avg", "exp_avg_sq"):
         moments[kind] = summary(stacked(
@@ -388,17 +437,29 @@ def write_documents():
         {"case": "qwen3", "torch": torch.__version__, "documents": documents.tolist(), "fp64": numbers}, indent=1) + "\n")
 
 
+def write_muon():
+    """muon.json: every case with Muon."""
+    numbers = {}
+    for case, sizes in CASES.items():
+        weights, tokens = initial_weights(sizes, SEEDS[case]), make_tokens(sizes.vocab_size, SEEDS[case])
+        numbers[case] = train(sizes, weights, tokens, torch.float64, muon=True)
+    (HERE / "muon.json").write_text(json.dumps({"torch": torch.__version__, "fp64": numbers}, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", default=list(CASES))
     parser.add_argument("--check-transformers", action="store_true",
                         help="compare with the package instead of writing anything")
     parser.add_argument("--documents", action="store_true", help="write documents.json alone")
+    parser.add_argument("--muon", action="store_true", help="write muon.json alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     if options.documents:
         return write_documents()
+    if options.muon:
+        return write_muon()
     for case in options.cases or list(CASES):
         sizes = CASES[case]
         weights = initial_weights(sizes, SEEDS[case])

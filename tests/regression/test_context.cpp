@@ -5,13 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include "support/training.hpp"
+#include "support/comparison.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
 namespace {
 
-constexpr std::int64_t steps = 6;
+constexpr std::int64_t steps = std::min<std::int64_t>(6, test::compared_steps);
 constexpr double tolerance = 1e-11;
 
 struct Grid {
@@ -39,21 +39,6 @@ std::vector<Grid> grids_of(int ranks) {
     }
   }
   return grids;
-}
-
-double worst_difference(const test::Numbers& ours, const test::Numbers& theirs) {
-  double worst = 0.0;
-  for (std::size_t i = 0; i < theirs.losses.size(); ++i) {
-    worst = std::max(worst, std::abs(ours.losses[i] - theirs.losses[i]) / theirs.losses[i]);
-    worst = std::max(worst, std::abs(ours.grad_norms[i] - theirs.grad_norms[i]) / theirs.grad_norms[i]);
-  }
-  return worst;
-}
-
-void expect_same_state(const test::Tensors& ours, const test::Tensors& theirs) {
-  for (const auto& [name, tensor] : theirs) {
-    EXPECT_LT(test::relative_difference(ours.at(name), tensor), 1e-9) << name;
-  }
 }
 
 class Context : public testing::Test {
@@ -95,22 +80,17 @@ class Context : public testing::Test {
     return numbers;
   }
 
-  test::Numbers serial(deck::Config c) {
-    c.parallel.dp = c.parallel.tp = c.parallel.cp = 1;
-    return test::run_training(c, MPI_COMM_SELF, steps);
-  }
-
   void expect_grids_follow(const deck::Config& c, const std::string& what) {
-    const test::Numbers reference = serial(c);
+    const test::Numbers reference = test::serial(c, steps);
     for (const Grid& grid : grids_of(ranks_)) {
       SCOPED_TRACE(what + " " + name_of(grid));
       const test::Numbers ours = run(c, grid);
-      const double worst = worst_difference(ours, reference);
+      const double worst = test::worst_loss_difference(ours, reference);
       EXPECT_LT(worst, tolerance);
       EXPECT_EQ(ours.hashes, reference.hashes);
-      expect_same_state(ours.parameters, reference.parameters);
-      expect_same_state(ours.exp_avg, reference.exp_avg);
-      expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
+      test::expect_same_state(ours.parameters, reference.parameters);
+      test::expect_same_state(ours.exp_avg, reference.exp_avg);
+      test::expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
       int rank = 0;
       MPI_Comm_rank(test::world(), &rank);
       if (rank == 0) std::printf("%s %s: worst relative difference %.1e\n", what.c_str(), name_of(grid).c_str(), worst);
@@ -185,12 +165,12 @@ TEST_F(Context, RecomputationAndASecondRunChangeNoBit) {
 // A checkpoint of sequences that are cut is one of those that are not.
 TEST_F(Context, GoesOnOnAnotherGrid) {
   deck::Config c = config("llama", 13, deck::DocumentMask::none);
-  const test::Numbers reference = serial(c);
+  const test::Numbers reference = test::serial(c, 6);
   c.checkpoint.directory = (folder_.path() / "checkpoints").string();
   run(c, {ranks_, 1, deck::CpMode::ring}, 3, true);
   MPI_Barrier(test::world());
   c.checkpoint.resume = (folder_.path() / "checkpoints" / "step_00000003").string();
-  for (const test::Numbers& rest : {serial(c), run(c, {ranks_, 1, deck::CpMode::all_to_all})}) {
+  for (const test::Numbers& rest : {test::serial(c, 6), run(c, {ranks_, 1, deck::CpMode::all_to_all}, 6)}) {
     ASSERT_EQ(rest.losses.size(), 3u);
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_NEAR(rest.losses[i], reference.losses[3 + i], tolerance * reference.losses[3 + i]);
@@ -205,7 +185,7 @@ TEST_F(Context, NarrowTypesFollowWithinTheirRounding) {
     deck::Config c = config("llama", 29, deck::DocumentMask::block_diagonal);
     c.precision.compute = type;
     c.checkpoint.resume = "none";
-    const test::Numbers reference = serial(c);
+    const test::Numbers reference = test::serial(c, steps);
     for (const auto mode : {deck::CpMode::ring, deck::CpMode::all_to_all}) {
       const test::Numbers ours = run(c, {ranks_, 1, mode});
       for (std::size_t i = 0; i < ours.losses.size(); ++i) {

@@ -49,7 +49,7 @@ TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
   const auto master = Kokkos::create_mirror_view(parameters.master);
   reader.read(trainer::state_tensors<T>(generator.transformer().table(), parameters.places.master, master.data(),
                                         trainer::Part::held),
-              {}, {}, scalar_type_of<T>);
+              {}, scalar_type_of<T>);
   Kokkos::deep_copy(parameters.master, master);
 
   const auto logits = generator.extend(prompt);

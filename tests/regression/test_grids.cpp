@@ -13,7 +13,7 @@
 namespace nanotron {
 namespace {
 
-constexpr std::int64_t steps = 10;
+constexpr std::int64_t steps = test::compared_steps;
 constexpr double tolerance = 1e-11;
 
 struct Grid {

@@ -14,7 +14,7 @@ namespace {
 
 using deck::PpSchedule;
 
-constexpr std::int64_t steps = 10;
+constexpr std::int64_t steps = test::compared_steps;
 constexpr double tolerance = 1e-11;
 
 struct Grid {
@@ -87,6 +87,36 @@ TEST_P(Pipelines, FollowTheSerialRun) {
     int rank = 0;
     MPI_Comm_rank(test::world(), &rank);
     if (rank == 0) std::printf("%s %s: worst relative difference %.1e\n", GetParam(), text(grid).c_str(), worst);
+  }
+}
+
+// Five steps by one schedule, five more by another or on one rank, from the checkpoint between them.
+TEST_P(Pipelines, GoOnByAnySchedule) {
+  const test::TemporaryFolder folder(test::world(), "pipeline");
+  const int pp = ranks_ % 3 == 0 ? 3 : 2, dp = ranks_ / pp;
+  if (8 % dp != 0) return;
+  deck::Config config = with_layers(GetParam(), 7);
+  const test::Numbers reference = test::serial(config, 10);
+  config.checkpoint.directory = (folder.path() / "checkpoints").string();
+  const PpSchedule schedules[] = {PpSchedule::zero_bubble, PpSchedule::interleaved_1f1b, PpSchedule::one_f_one_b};
+  for (std::size_t i = 0; i < 3; ++i) {
+    SCOPED_TRACE(i);
+    config.checkpoint.resume = "none";
+    test::run_training(on({pp, 1, dp, schedules[i]}, config), test::world(), 5, true);
+    config.checkpoint.resume = (folder.path() / "checkpoints" / "step_00000005").string();
+    const test::Numbers same = test::run_training(on({pp, 1, dp, schedules[i]}, config), test::world(), 10);
+    const test::Numbers other = test::run_training(on({pp, 1, dp, schedules[(i + 1) % 3]}, config), test::world(), 10);
+    const test::Numbers serial = test::serial(config, 10);
+    for (const test::Numbers* rest : {&same, &other, &serial}) {
+      ASSERT_EQ(rest->losses.size(), 5u);
+      for (std::size_t s = 0; s < 5; ++s) {
+        EXPECT_NEAR(rest->losses[s], reference.losses[5 + s], tolerance * reference.losses[5 + s]);
+      }
+      test::expect_same_state(rest->parameters, reference.parameters);
+      test::expect_same_state(rest->exp_avg_sq, reference.exp_avg_sq);
+      EXPECT_EQ(rest->adam_steps, 10);
+    }
+    MPI_Barrier(test::world());
   }
 }
 

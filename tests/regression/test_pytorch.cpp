@@ -1,5 +1,5 @@
 // ranks: 1
-// The same weights and tokens as PyTorch: 20 AdamW steps, tests/golden/make_golden.py.
+// The same weights and tokens as PyTorch: 20 steps of AdamW or Muon, tests/golden/make_golden.py.
 
 #include <gtest/gtest.h>
 
@@ -34,13 +34,7 @@ void expect_state(const test::Tensors& ours, const nlohmann::json& golden, doubl
   }
 }
 
-TEST_P(AgainstPytorch, TwentyStepsAgree) {
-  const Case& c = GetParam();
-  deck::Config config = test::golden_config(c.name);
-  config.precision.compute = c.type;
-  const test::Numbers ours = test::run_training(config, test::world(), 20);
-  const nlohmann::json golden = test::golden_numbers(c.name).at(name_of(c.type));
-
+void expect_losses(const test::Numbers& ours, const nlohmann::json& golden, const Case& c) {
   const std::vector<double> losses = golden.at("losses");
   const std::vector<double> norms = golden.at("grad_norms");
   ASSERT_EQ(losses.size(), 20u);
@@ -52,9 +46,34 @@ TEST_P(AgainstPytorch, TwentyStepsAgree) {
   }
   std::printf("%s %s: worst relative difference of a loss %.2e\n", c.name, name_of(c.type), worst);
   EXPECT_LT(losses.back(), 0.99 * losses.front()) << "a golden that learns nothing proves nothing";
+}
+
+TEST_P(AgainstPytorch, TwentyStepsAgree) {
+  const Case& c = GetParam();
+  deck::Config config = test::golden_config(c.name);
+  config.precision.compute = c.type;
+  const test::Numbers ours = test::run_training(config, test::world(), 20);
+  const nlohmann::json golden = test::golden_numbers(c.name).at(name_of(c.type));
+  expect_losses(ours, golden, c);
   expect_state(ours.parameters, golden.at("parameters"), c.state_tolerance);
   expect_state(ours.exp_avg, golden.at("exp_avg"), c.state_tolerance);
   expect_state(ours.exp_avg_sq, golden.at("exp_avg_sq"), c.state_tolerance);
+}
+
+TEST(AgainstPytorchsMuon, TwentyStepsAgree) {
+  std::ifstream file(std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / "muon.json");
+  const nlohmann::json all = nlohmann::json::parse(file).at("fp64");
+  for (const char* name : {"llama", "qwen2", "qwen3"}) {
+    SCOPED_TRACE(name);
+    const Case c{name, ScalarType::fp64, 1e-10, 1e-9};
+    deck::Config config = test::golden_config(name);
+    config.optimizer.name = deck::OptimizerName::muon;
+    const test::Numbers ours = test::run_training(config, test::world(), 20);
+    const nlohmann::json& golden = all.at(name);
+    expect_losses(ours, golden, c);
+    expect_state(ours.parameters, golden.at("parameters"), c.state_tolerance);
+    expect_state(ours.momentum, golden.at("momentum"), c.state_tolerance);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AgainstPytorch,

@@ -12,7 +12,7 @@
 namespace nanotron {
 namespace {
 
-constexpr std::int64_t steps = 10;
+constexpr std::int64_t steps = test::compared_steps;
 constexpr double tolerance = 1e-11;
 
 class Zero : public testing::TestWithParam<std::tuple<const char*, int>> {

@@ -8,10 +8,17 @@
 
 namespace nanotron::test {
 
+// Of runs that are held against each other. Sanitizers look at memory, which is the same in every step.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr std::int64_t compared_steps = 2;
+#else
+inline constexpr std::int64_t compared_steps = 10;
+#endif
+
 // The same run on one rank, computed by rank 0 and given to all.
 inline Numbers serial(const deck::Config& config, std::int64_t steps) {
   deck::Config alone = config;
-  alone.parallel.dp = alone.parallel.tp = alone.parallel.pp = 1;
+  alone.parallel.dp = alone.parallel.tp = alone.parallel.pp = alone.parallel.cp = 1;
   alone.parallel.zero_stage = alone.parallel.zero_size = 0;
   return run_training(alone, MPI_COMM_SELF, steps);
 }

@@ -25,7 +25,7 @@ using Tensors = std::map<std::string, std::vector<double>>;
 struct Numbers {
   std::vector<double> losses, grad_norms;
   std::vector<std::uint64_t> hashes;
-  Tensors parameters, exp_avg, exp_avg_sq;
+  Tensors parameters, exp_avg, exp_avg_sq, momentum;
   std::int64_t adam_steps = 0;
   parallel::StepTraffic predicted, counted;  // of the last step of this rank
 };
@@ -146,15 +146,15 @@ void add_part(const std::vector<index_t>& global_shape, const io::StatePart& p, 
   }
 }
 
-// The logical tensors of which the ranks of `world` hold between them what `place` says.
+// The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says.
 template <class M>
-Tensors gather(const model::ParameterTable& table, const nn::Placement& place, const Vector<M>& buffer, bool owner,
+Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& moment, const nn::Placement& place, bool owner,
                MPI_Comm world) {
-  const auto host = Kokkos::create_mirror_view(buffer);
-  Kokkos::deep_copy(host, buffer);
+  const auto host = Kokkos::create_mirror_view(moment.values);
+  Kokkos::deep_copy(host, moment.values);
   const trainer::Part part = owner ? trainer::Part::owned : trainer::Part::none;
   Tensors all;
-  for (const io::StateTensor& t : trainer::state_tensors<M>(table, place, host.data(), part)) {
+  for (const io::StateTensor& t : trainer::moment_tensors<M>(table, moment, place, host.data(), part)) {
     const auto size = std::accumulate(t.global_shape.begin(), t.global_shape.end(), index_t{1}, std::multiplies<>());
     std::vector<double> logical(static_cast<std::size_t>(size), 0.0);
     for (const io::StatePart& p : t.parts) add_part<M>(t.global_shape, p, logical);
@@ -208,13 +208,17 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     const nn::Placement answered = model::answered_places(table, state.sharding);
     numbers.predicted = parallel::step_traffic(config, table, grid.coordinate());
     const bool owner = grid.copies().rank() == 0;
-    const auto all = [&](const nn::Placement& place, const Vector<M>& buffer) {
-      return gather<M>(table, place.common(answered), buffer, owner, world);
+    numbers.predicted.tensor_parallel += state.optimizer->traffic().tensor_parallel;
+    numbers.predicted.data_parallel += state.optimizer->traffic().data_parallel;
+    const auto all = [&](const optim::Moment<M>& moment) {
+      return gather<M>(table, moment, moment.place.common(answered), owner, world);
     };
-    numbers.parameters = all(parameters.places.master, parameters.master);
-    numbers.exp_avg = all(parameters.places.moments, state.optimizer.exp_avg());
-    numbers.exp_avg_sq = all(parameters.places.moments, state.optimizer.exp_avg_sq());
-    numbers.adam_steps = run.state().optimizer.steps();
+    numbers.parameters = all({"", optim::Covers::all, parameters.places.master, parameters.master});
+    for (const optim::Moment<M>& moment : state.optimizer->moments()) {
+      (moment.name == "exp_avg" ? numbers.exp_avg : moment.name == "exp_avg_sq" ? numbers.exp_avg_sq : numbers.momentum) =
+          all(moment);
+    }
+    numbers.adam_steps = state.optimizer->steps();
     return numbers;
   });
 }

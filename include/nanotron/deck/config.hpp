@@ -18,7 +18,7 @@ enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
 enum class Compression { none, bf16, powersgd };
 enum class Recompute { none, selective, full };
-enum class OptimizerName { adamw };
+enum class OptimizerName { adamw, muon };
 enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
 enum class DecayShape { linear, one_minus_sqrt, cosine };
 enum class Shuffle { none, global };
@@ -83,6 +83,8 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
+  double momentum = 0.95;                // of muon
+  std::int64_t newton_schulz_steps = 5;  // of muon
   double weight_decay = 0.1;
   double clip_grad_norm = 1.0;
 };

@@ -40,6 +40,12 @@ struct StateTensor {
   std::vector<StatePart> parts;
 };
 
+/// Tensors below /optimizer/<name>: one kind of moment. Not every parameter has every moment.
+struct StateGroup {
+  std::string name;
+  std::vector<StateTensor> tensors;
+};
+
 /// All counters of a run.
 struct CheckpointState {
   std::int64_t step = 0;           // updates done
@@ -53,7 +59,9 @@ struct CheckpointState {
 /// Everything one checkpoint is made of, as the writer needs it. The same tensors in the same order
 /// on all ranks; replicated parts are given to one owner. The spans borrow.
 struct CheckpointContents {
-  std::span<const StateTensor> parameters, exp_avg, exp_avg_sq;
+  std::span<const StateTensor> parameters;
+  std::string optimizer;  // whose moments these are
+  std::span<const StateGroup> moments;
   /// What a compressed sum of gradients carries from step to step, of all ranks one behind the other; empty: nothing.
   std::span<const StateTensor> compression;
   std::string compression_layout;  // says what lies where
@@ -70,6 +78,7 @@ struct CheckpointInfo {
   deck::ModelConfig model;  // all but initializer_range
   ScalarType master = ScalarType::fp32;
   bool has_optimizer = false;  // false: converted from Hugging Face, the moments start at zero
+  std::string optimizer;       // whose moments it has: "adamw", "muon"; empty without any
   std::string deck;
   std::string compression_layout;  // empty: no such state
 };

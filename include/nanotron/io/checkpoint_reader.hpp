@@ -39,11 +39,9 @@ class CheckpointReader {
   void require_model(const deck::ModelConfig& wanted) const;
 
   /// Fills the parts the tensors describe, whatever grid wrote them; ranks may read the same part.
-  /// `master` is the type in memory; the file's is converted when it differs. The moments are read
-  /// when the checkpoint has them (info().has_optimizer) and left untouched when not; give empty
-  /// spans to leave them out.
-  void read(std::span<const StateTensor> parameters, std::span<const StateTensor> exp_avg,
-            std::span<const StateTensor> exp_avg_sq, ScalarType master);
+  /// `master` is the type in memory; the file's is converted when it differs. Moments that the checkpoint
+  /// does not have are an error where it has others (see info().optimizer), else left untouched.
+  void read(std::span<const StateTensor> parameters, std::span<const StateGroup> moments, ScalarType master);
 
   /// The state of a compressed sum of gradients, where info().compression_layout is that of the tensors.
   void read_compression(std::span<const StateTensor> tensors, ScalarType master);

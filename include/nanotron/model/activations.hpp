@@ -83,8 +83,12 @@ struct Chunk {
   index_t slots = 1;
 };
 
+/// Backward of a layer at once, or with the weight gradients later: then what they need keeps a place of each layer.
+enum class Backward { whole, two_parts };
+
 struct ActivationSetup {
   std::vector<Chunk> chunks;
+  Backward backward = Backward::whole;
   bool has_head = true;
   deck::Recompute recompute = deck::Recompute::none;
   Purpose purpose = Purpose::training;

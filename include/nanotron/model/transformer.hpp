@@ -30,6 +30,7 @@ struct TransformerSetup {
   index_t key_length = 0;  // most keys a query meets: length, or a cache's capacity
   std::vector<Chunk> chunks{};   // ascending and apart; empty: one, all layers
   index_t stream_gradients = 1;  // buffers for gradients of the residual stream
+  Backward backward = Backward::whole;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
   int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
@@ -105,7 +106,8 @@ class Transformer {
 
   /// For layer = layers(chunk) - 1, ..., 0. dx: gradient of the layer's output on entry, of its input on return.
   void backward_layer(const Slot& slot, index_t layer, Matrix<T> dx);
-  /// The same in two parts, see DecoderLayer; the second for any order of layers. Needs Recompute::none.
+  /// The same in two parts, see DecoderLayer; the second for any order of layers. Needs Recompute::none and
+  /// Backward::two_parts.
   void backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx);
   void backward_layer_weight(const Slot& slot, index_t layer);
   /// For the chunk with the embedding, last: dx is the gradient of its input.

@@ -2,40 +2,31 @@
 
 // AdamW (Loshchilov and Hutter 2019) over what one rank updates of the flat parameters, with the moments of that.
 
-#include <vector>
-
-#include "nanotron/deck/config.hpp"
-#include "nanotron/model/parameter_table.hpp"
-#include "nanotron/tensor/device.hpp"
+#include "nanotron/optim/optimizer.hpp"
+#include "nanotron/optim/update_parts.hpp"
 
 namespace nanotron::optim {
 
-/// Elements updated alike, and where they begin in the buffers.
-struct UpdatePart {
-  index_t size, parameters, gradient, moments;
-  bool decays;
-};
-std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterPlaces& places);
-
+/// No communication.
 template <class M>
-class Adamw {
+class Adamw : public Optimizer<M> {
  public:
-  /// Moments start at zero; `size` elements of each.
-  Adamw(const deck::OptimizerConfig& config, std::vector<UpdatePart> parts, index_t size, Arena& arena);
+  /// Of what places.moments has. over: what that is, for the checkpoint.
+  Adamw(const deck::OptimizerConfig& config, const model::ParameterTable& table, const nn::ParameterPlaces& places,
+        Covers over, Arena& arena);
 
-  /// One update with gradient_scale * gradient. parameters and moments are updated; no communication.
   void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
-              double gradient_scale);
-
-  const Vector<M>& exp_avg() const { return exp_avg_; }
-  const Vector<M>& exp_avg_sq() const { return exp_avg_sq_; }
-  /// Updates done so far; part of a checkpoint.
-  std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps) { steps_ = steps; }
+              double gradient_scale) override;
+  std::string name() const override { return "adamw"; }
+  std::vector<Moment<M>> moments() const override;
+  std::int64_t steps() const override { return steps_; }
+  void set_steps(std::int64_t steps) override { steps_ = steps; }
 
  private:
   deck::OptimizerConfig config_;
   std::vector<UpdatePart> parts_;
+  Covers over_;
+  nn::Placement place_;
   Vector<M> exp_avg_;
   Vector<M> exp_avg_sq_;
   std::int64_t steps_ = 0;

@@ -26,6 +26,11 @@ template <class M>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,
                                            Part part);
 
+/// The same of a moment, `place` being all of it or a part: the tensors it covers.
+template <class M>
+std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
+                                            const nn::Placement& place, M* data, Part part);
+
 /// What this rank carries of a compressed gradient sum, and where it lies behind that of the ranks before it.
 struct CarriedState {
   Range error, q;                // of all ranks' elements
@@ -57,9 +62,12 @@ class Checkpointing {
   const std::filesystem::path& newest_proven() const { return writer_.newest_proven(); }
 
  private:
+  bool has_our_moments(const io::CheckpointInfo& info) const;
   void read_into(io::CheckpointReader& reader);
   void read_compression(io::CheckpointReader& reader);
   nn::Placement answered(const nn::Placement& place) const;
+  template <class PlaceOf>
+  std::vector<io::StateGroup> moment_groups(Part part, const PlaceOf& place_of);
 
   const deck::Config& config_;
   Provenance provenance_;
@@ -68,8 +76,10 @@ class Checkpointing {
   Log& log_;
   io::CheckpointWriter writer_;
   /// The buffers as the host sees them: themselves on a CPU, staging memory on a GPU build.
-  typename Vector<M>::HostMirror master_, exp_avg_, exp_avg_sq_, error_, q_;
+  typename Vector<M>::HostMirror master_, error_, q_;
   CarriedState carried_;
+  std::vector<optim::Moment<M>> moments_;
+  std::vector<typename Vector<M>::HostMirror> host_moments_;  // of each
 };
 
 }  // namespace nanotron::trainer

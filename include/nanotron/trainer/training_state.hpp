@@ -6,7 +6,7 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/transformer.hpp"
-#include "nanotron/optim/adamw.hpp"
+#include "nanotron/optim/optimizer.hpp"
 #include "nanotron/parallel/sum_memory.hpp"
 
 namespace nanotron::trainer {
@@ -45,7 +45,7 @@ struct TrainingState {
 
   model::Sharding sharding;
   model::Transformer<T> model;
-  optim::Adamw<M> optimizer;
+  std::unique_ptr<optim::Optimizer<M>> optimizer;
   parallel::SumMemory<M> sums;
   // Of this rank's tokens of a step, in sample order; (micro-batches x sequences x tokens here).
   Vector<std::int32_t> inputs;
@@ -73,5 +73,8 @@ inline index_t tokens_per_step(const deck::Config& config) {
 
 /// What rank `place` of the grid will take. One process can plan for any grid; config is resolved.
 MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group);
+
+/// What its optimizer will hand to the collectives in one step.
+optim::UpdateTraffic plan_update_traffic(const deck::Config& config, const GridPlace& place, comm::Group& any_group);
 
 }  // namespace nanotron::trainer

@@ -70,7 +70,7 @@ void read_weights(io::CheckpointReader& reader, model::Transformer<T>& transform
   const auto master = Kokkos::create_mirror_view(transformer.parameters().master);
   const nn::Placement& place = transformer.parameters().places.master;
   reader.read(trainer::state_tensors<M>(transformer.table(), place, master.data(), trainer::Part::held),
-              {}, {}, scalar_type_of<M>);
+              {}, scalar_type_of<M>);
   Kokkos::deep_copy(transformer.parameters().master, master);
   transformer.refresh_compute_weights();
 }

@@ -166,8 +166,8 @@ struct FakeState {
   io::CheckpointContents contents(std::int64_t step) {
     io::CheckpointContents c;
     c.parameters = parameters.tensors();
-    c.exp_avg = exp_avg.tensors();
-    c.exp_avg_sq = exp_avg_sq.tensors();
+    c.optimizer = "adamw";
+    c.moments = moments();
     c.master = scalar_type_of<M>;
     c.state = {step, step * 100, step * 8, 1234, step};
     c.model = fake_config();
@@ -175,7 +175,14 @@ struct FakeState {
     c.provenance = {{"program", "test"}, {"note", "\xc3\xa4 and \"quotes\""}};
     return c;
   }
+  const std::vector<io::StateGroup>& moments() {
+    moments_ = {{"exp_avg", exp_avg.tensors()}, {"exp_avg_sq", exp_avg_sq.tensors()}};
+    return moments_;
+  }
   FakeModel<M> parameters, exp_avg, exp_avg_sq;
+
+ private:
+  std::vector<io::StateGroup> moments_;
 };
 
 }  // namespace nanotron::test

@@ -80,8 +80,7 @@ class Checkpoint : public ::testing::Test {
       state.want_replicas();
       {
         auto reader = CheckpointReader::open(some, step_folder(scratch.path(), step));
-        reader.read(state.parameters.tensors(), state.exp_avg.tensors(), state.exp_avg_sq.tensors(),
-                    scalar_type_of<M>);
+        reader.read(state.parameters.tensors(), state.moments(), scalar_type_of<M>);
       }
       wrong = state.differences(salt);
       MPI_Comm_free(&some);
@@ -377,12 +376,11 @@ TEST_F(Checkpoint, WithoutMomentsTheyAreLeftAlone) {
   FakeState<float> state(rank, size), back(rank, size);
   state.fill(4);
   auto contents = state.contents(3);
-  contents.exp_avg = contents.exp_avg_sq = {};
+  contents.moments = {};
   CheckpointWriter(world, scratch.path(), 0, log).write(contents);
   auto reader = CheckpointReader::open(world, scratch / "step_00000003");
   EXPECT_FALSE(reader.info().has_optimizer);
-  reader.read(back.parameters.tensors(), back.exp_avg.tensors(), back.exp_avg_sq.tensors(),
-              ScalarType::fp32);
+  reader.read(back.parameters.tensors(), back.moments(), ScalarType::fp32);
   EXPECT_EQ(back.parameters.differences(4), 0);
   for (const float value : back.exp_avg.memory()) ASSERT_EQ(value, -1.0f);
 }
@@ -395,7 +393,7 @@ TEST_F(Checkpoint, OfTheToolsIsRead) {
     EXPECT_EQ(reader.info().model.vocab_size, 131);
     std::vector<float> norm(32);
     const StateTensor t{"model/norm/weight", {32}, {{{0}, {32}, norm.data(), {1}}}};
-    reader.read(std::vector<StateTensor>{t}, {}, {}, ScalarType::fp32);
+    reader.read(std::vector<StateTensor>{t}, {}, ScalarType::fp32);
     EXPECT_NE(norm[31], 0.0f);
   }
 }

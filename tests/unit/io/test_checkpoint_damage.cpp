@@ -72,8 +72,7 @@ class Damage : public ::testing::Test {
     ASSERT_EQ(reader->info().state.step, 20);
     FakeState<float> state(rank, size);
     expect_error(ExitCode::data_error, words, [&] {
-      reader->read(state.parameters.tensors(), state.exp_avg.tensors(), state.exp_avg_sq.tensors(),
-                   ScalarType::fp32);
+      reader->read(state.parameters.tensors(), state.moments(), ScalarType::fp32);
     });
   }
 

@@ -48,6 +48,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .length = length,
                .key_length = length,
                .chunks = {{.layers = {0, 2}, .slots = 2}},
+               .backward = Backward::two_parts,
                .tp_mode = GetParam().mode,
                .tp_size = grid_.tp().size(),
                .tp_rank = grid_.tp_rank()},

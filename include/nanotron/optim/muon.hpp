@@ -1,0 +1,68 @@
+#pragma once
+
+// Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for vectors, embedding and head. With O the
+// orthogonalised momentum of a whole logical matrix (kernels/muon.hpp), however it is cut:
+//
+//   p = (1 - learning_rate weight_decay) p - learning_rate 0.2 sqrt(max(rows, columns)) O
+//
+// The factor brings the root mean square of an update to that of AdamW, about 0.2, so that learning rate and weight
+// decay carry over (Liu et al. 2025, "Muon is scalable for LLM training", section 2.2).
+//
+// Layer by layer: the look-ahead momentum is gathered, first the pieces of shard ranks, then the units of
+// tensor-parallel ranks; each matrix is put together and orthogonalised by one rank of the tp x shards that hold a
+// layer, and broadcast to them. A unit having U elements and the whole matrices W, t tp and s shard ranks each take
+// t U + W and the workspace of one matrix, and hand over, for each layer:
+//
+//   t > 1   U, and W of the matrices its shard rank works on        s > 1   U / s + W
+
+#include "nanotron/optim/adamw.hpp"
+#include "nanotron/optim/muon_layout.hpp"
+
+namespace nanotron::optim {
+
+template <class M>
+class Muon : public Optimizer<M> {
+ public:
+  Muon(const deck::Config& config, const OptimizerPlace& place, Arena& arena);
+
+  void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
+              double gradient_scale) override;
+  std::string name() const override { return "muon"; }
+  std::vector<Moment<M>> moments() const override;
+  UpdateTraffic traffic() const override;
+  std::int64_t steps() const override { return adamw_.steps(); }
+  void set_steps(std::int64_t steps) override { adamw_.set_steps(steps); }
+
+ private:
+  /// A part of one matrix, and where it begins in the unit and in this rank's shard of the matrix.
+  struct Piece {
+    UpdatePart part;
+    std::size_t matrix = 0;
+    index_t in_unit = 0, in_shard = 0;
+  };
+  std::vector<std::vector<Piece>> pieces_of_layers(const model::ParameterTable& table) const;
+
+  void look_ahead(Device& device, const std::vector<Piece>& layer, Vector<const M> gradient, double gradient_scale);
+  void gather(Device& device);
+  void orthogonalise(Device& device);
+  void descend(Device& device, const std::vector<Piece>& layer, Vector<M> parameters, double learning_rate);
+  bool is_mine(const HiddenMatrix& m) const { return m.tp_owner == tp_rank_ && m.shard_owner == sharding_.rank; }
+  Matrix<M> whole(const HiddenMatrix& m) const { return Matrix<M>(whole_.data() + m.at, m.rows, m.columns); }
+
+  deck::OptimizerConfig config_;
+  model::Sharding sharding_;
+  int tp_size_, tp_rank_;
+  comm::Group* tp_;
+  MuonLayout layout_;
+  std::vector<MatrixShard> local_;  // of each matrix: all that this rank computes with
+  index_t unit_size_;               // of this rank
+  nn::ParameterPlaces places_;      // with the momentum as moments
+  std::vector<std::vector<Piece>> layers_;
+  Adamw<M> adamw_;
+  Vector<M> momentum_;
+  Vector<M> gathered_;  // units of the tensor-parallel ranks
+  Vector<M> whole_;
+  Vector<M> workspace_;
+};
+
+}  // namespace nanotron::optim

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <vector>
+
+#include "nanotron/model/parameter_table.hpp"
+
+namespace nanotron::optim {
+
+/// Elements that lie in one piece in each of the buffers, and where they begin there.
+struct UpdatePart {
+  Range range;  // of the flat space
+  index_t parameters = 0, gradient = 0, moments = 0;
+  bool decays = false;
+
+  index_t size() const { return range.size(); }
+};
+
+/// What places.moments has of a range.
+std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterPlaces& places);
+
+/// What it has of the whole flat space, cut where decay begins or ends too.
+std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterPlaces& places);
+
+}  // namespace nanotron::optim

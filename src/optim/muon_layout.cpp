@@ -1,0 +1,70 @@
+#include "nanotron/optim/muon_layout.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "nanotron/kernels/muon.hpp"
+#include "nanotron/optim/optimizer.hpp"
+
+namespace nanotron::optim {
+namespace {
+
+constexpr index_t alignment = 64;  // elements: every product operand starts on a cache line
+
+MatrixShard shard_of(const nn::ParameterSpec& spec, index_t unit_begin) {
+  const bool by_columns = spec.cut == nn::Cut::columns;  // never held twice
+  const index_t skip = by_columns ? 0 : spec.owned.begin - spec.local.begin;
+  return {.offset = spec.offset - unit_begin + skip * spec.local_columns(),
+          .rows = by_columns ? spec.rows : spec.owned.size(),
+          .columns = spec.local_columns(),
+          .row = by_columns ? 0 : spec.owned.begin,
+          .column = by_columns ? spec.owned.begin : 0};
+}
+
+// Products of an orthogonalisation, up to a factor.
+double work_of(const HiddenMatrix& m) {
+  const auto rows = static_cast<double>(m.rows), columns = static_cast<double>(m.columns);
+  const double side = std::min(rows, columns);
+  return side * side * (2.0 * std::max(rows, columns) + side);
+}
+
+// The most expensive first, each to the rank with the least to do so far (Graham 1969).
+void deal_out(std::vector<HiddenMatrix>& matrices, int tp_size, int shards) {
+  std::vector<std::size_t> order(matrices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return work_of(matrices[i]); });
+  std::vector<double> work(static_cast<std::size_t>(tp_size * shards), 0.0);
+  for (const std::size_t i : order) {
+    const auto least = std::ranges::min_element(work);
+    *least += work_of(matrices[i]);
+    const auto rank = static_cast<int>(least - work.begin());
+    matrices[i].tp_owner = rank % tp_size;
+    matrices[i].shard_owner = rank / tp_size;
+  }
+}
+
+}  // namespace
+
+MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode mode, int shards) {
+  MuonLayout layout;
+  for (int rank = 0; rank < tp_size; ++rank) {
+    const model::ParameterTable table = model::make_parameter_table(model, tp_size, rank, mode, {}, shards);
+    const Range unit = table.units[static_cast<std::size_t>(table.first_layer_unit)].range;
+    layout.unit = std::max(layout.unit, unit.size());
+    std::size_t i = 0;
+    for (const nn::ParameterSpec& spec : table.specs) {
+      if (!covers(Covers::hidden_matrices, spec)) continue;
+      if (rank == 0) {
+        layout.matrices.push_back(
+            {.name = spec.name, .rows = spec.rows, .columns = spec.columns, .at = layout.whole, .shards = {}});
+        layout.whole += (spec.rows * spec.columns + alignment - 1) / alignment * alignment;
+        layout.workspace = std::max(layout.workspace, kernels::orthogonalise_workspace(spec.rows, spec.columns));
+      }
+      layout.matrices[i++].shards.push_back(shard_of(spec, unit.begin));
+    }
+  }
+  deal_out(layout.matrices, tp_size, shards);
+  return layout;
+}
+
+}  // namespace nanotron::optim

@@ -1,0 +1,41 @@
+#include "nanotron/optim/update_parts.hpp"
+
+#include <algorithm>
+
+namespace nanotron::optim {
+namespace {
+
+// Cuts [begin, end) where a buffer goes on elsewhere: the end of the first part of it.
+index_t contiguous_end(const nn::Placement& place, const Range& range) {
+  return place.within(range).front().range.end;
+}
+
+}  // namespace
+
+std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterPlaces& places) {
+  std::vector<UpdatePart> parts;
+  for (const nn::Placement::Part& held : places.moments.within(range)) {
+    for (index_t begin = held.range.begin, end = 0; begin < held.range.end; begin = end) {
+      const Range rest{begin, held.range.end};
+      end = std::min(contiguous_end(places.master, rest), contiguous_end(places.reduced, rest));
+      parts.push_back({.range = {begin, end},
+                       .parameters = places.master.at(begin),
+                       .gradient = places.reduced.at(begin),
+                       .moments = held.at + begin - held.range.begin});
+    }
+  }
+  return parts;
+}
+
+std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterPlaces& places) {
+  std::vector<UpdatePart> all;
+  for (const auto& [range, decays] : model::decay_ranges(table)) {
+    for (UpdatePart& part : update_parts(range, places)) {
+      part.decays = decays;
+      all.push_back(part);
+    }
+  }
+  return all;
+}
+
+}  // namespace nanotron::optim

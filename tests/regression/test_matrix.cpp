@@ -1,0 +1,177 @@
+// ranks: 2 3 4 6 8
+// timeout: 300
+// Any two options together: grids and options are drawn so that every pair of values that the deck allows on that many
+// ranks meets in some run (pairwise cover), and each run follows the serial one.
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "support/comparison.hpp"
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+constexpr std::int64_t steps = test::compared_steps;
+constexpr double tolerance = 1e-11;
+constexpr int candidates = 3000;
+
+// The values of all axes of one run, each an index into its list of choices.
+struct Axis {
+  const char* name;
+  std::vector<std::string> values;
+};
+const std::vector<Axis> axes{
+    {"parallel.tp", {"1", "2", "3", "4"}},
+    {"parallel.pp", {"1", "2", "3", "4"}},
+    {"parallel.cp", {"1", "2", "3", "4"}},
+    {"parallel.zero_stage", {"0", "1", "2", "3"}},
+    {"parallel.zero_size", {"0", "2"}},
+    {"parallel.tp_mode", {"all_reduce", "reduce_scatter"}},
+    {"parallel.cp_mode", {"ring", "all_to_all"}},
+    {"parallel.pp_schedule", {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}},
+    {"parallel.recompute", {"none", "selective", "full"}},
+    {"data.micro_batch_size", {"1", "2"}},
+    {"data.document_mask", {"none", "block_diagonal"}},
+    {"model", {"llama", "qwen2", "qwen3"}},
+};
+using Choice = std::vector<std::size_t>;  // by axis
+using Pair = std::array<std::size_t, 4>;  // axis, value, axis, value
+
+std::string text(const Choice& choice) {
+  std::string out;
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    const std::string name = axes[a].name;
+    out += fmt::format("{}{} {}", a > 0 ? ", " : "", name.substr(name.find('.') + 1), axes[a].values[choice[a]]);
+  }
+  return out;
+}
+
+// An option of an axis of degree 1 does nothing.
+bool is_at_work(const Choice& choice, const deck::Config& config, std::size_t axis) {
+  const std::string name = axes[axis].name;
+  const deck::ParallelConfig& p = config.parallel;
+  if (name == "parallel.tp_mode") return p.tp > 1;
+  if (name == "parallel.cp_mode") return p.cp > 1;
+  if (name == "parallel.pp_schedule") return p.pp > 1;
+  if (name == "parallel.zero_size") return p.zero_stage > 0;
+  if (name == "parallel.zero_stage") return choice[axis] == 0 || p.dp * p.cp > 1;
+  return true;
+}
+
+std::set<Pair> pairs_of(const Choice& choice, const deck::Config& config) {
+  std::set<Pair> pairs;
+  for (std::size_t a = 0; a < choice.size(); ++a) {
+    if (!is_at_work(choice, config, a)) continue;
+    for (std::size_t b = a + 1; b < choice.size(); ++b) {
+      if (is_at_work(choice, config, b)) pairs.insert({a, choice[a], b, choice[b]});
+    }
+  }
+  return pairs;
+}
+
+struct Trial {
+  Choice choice;
+  deck::Config config;
+  std::set<Pair> pairs;
+};
+
+// Greedily, the run with the most pairs that have not met yet.
+std::vector<Trial> cover(const std::vector<Trial>& legal) {
+  std::set<Pair> open;
+  for (const Trial& run : legal) open.insert(run.pairs.begin(), run.pairs.end());
+  std::vector<Trial> chosen;
+  while (!open.empty()) {
+    const Trial* best = nullptr;
+    std::ptrdiff_t most = 0;
+    for (const Trial& run : legal) {
+      const auto met = std::ranges::count_if(run.pairs, [&](const Pair& p) { return open.contains(p); });
+      if (met > most) {
+        most = met;
+        best = &run;
+      }
+    }
+    for (const Pair& pair : best->pairs) open.erase(pair);
+    chosen.push_back(*best);
+  }
+  return chosen;
+}
+
+class Matrix : public testing::Test {
+ protected:
+  Matrix() : folder_(test::world(), "matrix") {
+    MPI_Comm_size(test::world(), &ranks_);
+    MPI_Comm_rank(test::world(), &rank_);
+    if (rank_ == 0) {
+      test::write_tokens(tokens(), 4000, 131);
+      std::vector<std::uint64_t> starts;
+      for (std::uint64_t at = 2, i = 0; at < 4000; at += 1 + i * i % 23, ++i) starts.push_back(at);
+      test::write_documents(tokens(), starts);
+    }
+    MPI_Barrier(test::world());
+  }
+
+  std::string tokens() const { return (folder_.path() / "tokens.h5").string(); }
+
+  // Nothing when the deck is refused.
+  std::optional<deck::Config> config_of(const Choice& choice) const {
+    std::vector<std::string> set{"model.num_hidden_layers=9", "checkpoint.resume=none", "checkpoint.at_end=false",
+                                 "data.sequence_length=13", "parallel.dp=0", "data.path=" + tokens()};
+    for (std::size_t a = 0; a + 1 < axes.size(); ++a) set.push_back(std::string(axes[a].name) + "=" + axes[a].values[choice[a]]);
+    const auto golden = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / axes.back().values[choice.back()];
+    try {
+      deck::Config config = deck::read_deck((golden / "input.deck").string(), set);
+      deck::resolve(config, ranks_);
+      return config;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  std::vector<Trial> legal_trials() const {
+    std::mt19937 random(2024);
+    std::set<Choice> drawn;
+    std::vector<Trial> legal;
+    for (int i = 0; i < candidates; ++i) {
+      Choice choice;
+      for (const Axis& axis : axes) choice.push_back(random() % axis.values.size());
+      const auto config = drawn.insert(choice).second ? config_of(choice) : std::nullopt;
+      if (config) legal.push_back({choice, *config, pairs_of(choice, *config)});
+    }
+    return legal;
+  }
+
+  test::TemporaryFolder folder_;
+  int ranks_ = 1, rank_ = 0;
+};
+
+TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
+  const std::vector<Trial> runs = cover(legal_trials());
+  std::map<std::pair<std::string, deck::DocumentMask>, test::Numbers> references;
+  double worst = 0.0;
+  for (const auto& [choice, config, pairs] : runs) {
+    SCOPED_TRACE(text(choice));
+    test::Numbers& reference = references[{axes.back().values[choice.back()], config.data.document_mask}];
+    if (reference.losses.empty()) reference = test::serial(config, steps);
+    const test::Numbers ours = test::run_training(config, test::world(), steps);
+    EXPECT_LT(test::worst_loss_difference(ours, reference), tolerance);
+    EXPECT_EQ(ours.hashes, reference.hashes);
+    EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
+    EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
+    const std::uint64_t replicas = (config.parallel.dp * config.parallel.cp > 1 ? 16 : 0) +       // loss and hash
+                                   (deck::shard_group_size(config.parallel) > 1 ? 8 : 0);  // norm
+    EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel + replicas);
+    EXPECT_EQ(ours.counted.pipeline, ours.predicted.pipeline + (config.parallel.pp > 1 ? 8 : 0));  // the loss
+    test::expect_same_state(ours.parameters, reference.parameters);
+    test::expect_same_state(ours.exp_avg, reference.exp_avg);
+    worst = std::max(worst, test::worst_loss_difference(ours, reference));
+    if (testing::Test::HasFailure()) break;
+  }
+  if (rank_ == 0) std::printf("%zu runs on %d ranks: worst relative difference %.1e\n", runs.size(), ranks_, worst);
+}
+
+}  // namespace
+}  // namespace nanotron
