@@ -233,6 +233,10 @@ void CheckpointReader::read_info() {
   info_.deck = read_deck(file_.id(), file_name_);
   info_.has_optimizer = hdf5::exists(file_.id(), "optimizer");
   if (info_.has_optimizer) info_.optimizer = read_optimizer(file_.id(), file_name_);
+  if (hdf5::exists(file_.id(), "compression")) {
+    const hdf5::Group compression = hdf5::open_group(file_.id(), "compression", file_name_);
+    info_.compression_layout = hdf5::read_string(compression.id(), "layout", file_name_).value_or("");
+  }
   const char* embedding = "parameters/model/embed_tokens/weight";
   const hdf5::Dataset weight = hdf5::open_dataset(file_.id(), embedding, file_name_);
   info_.master =
@@ -275,6 +279,12 @@ void CheckpointReader::read(std::span<const StateTensor> parameters,
     if (!info_.has_optimizer) return;
     for (const StateGroup& group : moments) open_group("optimizer/" + group.name + "/", group.tensors, slabs);
   });
+  read_slabs(world_, slabs, master);
+}
+
+void CheckpointReader::read_compression(std::span<const StateTensor> tensors, ScalarType master) {
+  std::vector<Slab> slabs;
+  collectively(world_, [&] { open_group("compression/", tensors, slabs); });
   read_slabs(world_, slabs, master);
 }
 

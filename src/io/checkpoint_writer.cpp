@@ -163,6 +163,7 @@ template <class Visitor>
 void for_each_group(const CheckpointContents& contents, const Visitor& visitor) {
   visitor("parameters/", contents.parameters);
   for (const StateGroup& group : contents.moments) visitor("optimizer/" + group.name + "/", group.tensors);
+  visitor("compression/", contents.compression);
 }
 
 // Not less than the size the file will have.
@@ -191,6 +192,9 @@ void create_checkpoint(const fs::path& path, const CheckpointContents& contents)
   write_provenance(file.id(), contents.provenance);
   if (!contents.moments.empty())
     hdf5::write_string(create_group(file.id(), "optimizer").id(), "name", contents.optimizer);
+  if (!contents.compression.empty()) {
+    hdf5::write_string(create_group(file.id(), "compression").id(), "layout", contents.compression_layout);
+  }
   for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors) {
     for (const StateTensor& tensor : tensors)
       create_dataset(file.id(), group + tensor.name, tensor, contents.master);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/random.hpp"
 #include "nanotron/kernels/loop.hpp"
 
 namespace nanotron::kernels {
@@ -52,6 +53,16 @@ void fill(Device& device, Vector<T> x, double value) {
   for_each_element(
       device, "fill", static_cast<index_t>(x.extent(0)),
       KOKKOS_LAMBDA(const index_t i) { data[i] = element; });
+}
+
+template <class M>
+void fill_normal(Device& device, Vector<M> x, std::uint32_t stream) {
+  const Region region(device.timers(), "fill_normal");
+  M* const data = x.data();
+  for_each_element(
+      device, "fill_normal", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        data[i] = static_cast<M>(normal(0, stream, static_cast<std::uint64_t>(i)));
+      });
 }
 
 template <class T>
@@ -140,6 +151,8 @@ NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)
 #undef NANOTRON_INSTANTIATE
+template void fill_normal<double>(Device&, Vector<double>, std::uint32_t);
+template void fill_normal<float>(Device&, Vector<float>, std::uint32_t);
 template double sum_of_squares<double>(Device&, Vector<const double>);
 template double sum_of_squares<float>(Device&, Vector<const float>);
 

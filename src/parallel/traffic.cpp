@@ -6,6 +6,7 @@
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/attention_core.hpp"
 #include "nanotron/nn/residual_stream.hpp"
+#include "nanotron/parallel/low_rank.hpp"
 #include "nanotron/parallel/pipeline_partition.hpp"
 
 namespace nanotron::parallel {
@@ -118,12 +119,23 @@ index_t gathered_per_use(const deck::Config& c, const model::ParameterTable& tab
   return weights.elements();
 }
 
+// Bytes of gradients that nothing shards.
+index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& table, index_t master) {
+  switch (p.compression) {
+    case deck::Compression::none: return master * table.size;
+    case deck::Compression::bf16: return 2 * table.size;
+    case deck::Compression::powersgd: break;
+  }
+  const LowRankPlan plan = low_rank_plan(table, p.powersgd_rank);
+  return master * (plan.whole + plan.p + plan.q);
+}
+
 // Bytes over the ranks that hold the same parameters.
 index_t over_replicas(const deck::Config& c, const model::ParameterTable& table, index_t master, index_t micro_batches,
                       int pp_rank) {
   const index_t replicas = c.parallel.dp * c.parallel.cp, shards = table.shards, stage = c.parallel.zero_stage;
   if (replicas == 1) return 0;
-  if (shards == 1) return table.size * (c.parallel.compression == deck::Compression::bf16 ? 2 : master);
+  if (shards == 1) return all_reduced(c.parallel, table, master);
   const index_t matrices = table.size - table.vectors.size();
   const index_t gathered =
       stage == 3 ? gathered_per_use(c, table, pp_rank) : matrices;

@@ -1,6 +1,9 @@
 #include "nanotron/trainer/checkpointing.hpp"
 
+#include <fmt/format.h>
+
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/collectives.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -86,6 +89,19 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
   return parts;
 }
 
+template <class M>
+io::StateTensor carried_tensor(const char* name, index_t all, const Range& here, M* data) {
+  io::StateTensor tensor{.name = name, .global_shape = {all}, .parts = {}};
+  if (here.size() > 0) tensor.parts.push_back({.offset = {here.begin}, .extent = {here.size()}, .data = data, .stride = {1}});
+  return tensor;
+}
+
+template <class M>
+std::vector<io::StateTensor> carried_tensors(const CarriedState& s, M* error, M* q) {
+  if (s.layout.empty()) return {};
+  return {carried_tensor("error", s.errors, s.error, error), carried_tensor("q", s.qs, s.q, q)};
+}
+
 }  // namespace
 
 template <class M>
@@ -103,6 +119,27 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
     tensors.back().parts = state_parts(spec, place, data, rows);
   }
   return tensors;
+}
+
+CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid& grid) {
+  comm::Group& world = grid.world();
+  CarriedState s;
+  const std::int64_t here[2] = {plan.errors, plan.q};
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(world.size()));
+  NANOTRON_CHECK_MPI(MPI_Allgather(here, 2, MPI_INT64_T, all.data(), 2, MPI_INT64_T, world.mpi()));
+  for (int r = 0; r < world.size(); ++r) {
+    const auto at = 2 * static_cast<std::size_t>(r);
+    if (r == world.rank()) s.error = {s.errors, s.errors + plan.errors}, s.q = {s.qs, s.qs + plan.q};
+    s.errors += all[at];
+    s.qs += all[at + 1];
+  }
+  const std::uint64_t digest = comm::sum(world, plan.digest * (2 * static_cast<std::uint64_t>(world.rank()) + 1));
+  const comm::GridShape& g = grid.shape();
+  if (s.errors > 0) {
+    s.layout = fmt::format("powersgd_rank {}, dp {} x pp {} x cp {} x tp {} in the order {}, {:016x}", plan.rank, g.dp,
+                           g.pp, g.cp, g.tp, g.order, digest);
+  }
+  return s;
 }
 
 template <class M>
@@ -123,6 +160,9 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       log_(log),
       writer_(grid.world().mpi(), config.checkpoint.directory, config.checkpoint.keep_last, log),
       master_(Kokkos::create_mirror_view(state.model.parameters().master)),
+      error_(Kokkos::create_mirror_view(state.sums.error)),
+      q_(Kokkos::create_mirror_view(state.sums.q)),
+      carried_(carried_state(state.sums.low_rank, grid)),
       moments_(state.optimizer->moments()) {
   for (const optim::Moment<M>& moment : moments_) host_moments_.push_back(Kokkos::create_mirror_view(moment.values));
 }
@@ -167,6 +207,7 @@ void Checkpointing<T>::read_into(io::CheckpointReader& reader) {
   if (with_moments) {
     for (std::size_t i = 0; i < moments_.size(); ++i) Kokkos::deep_copy(moments_[i].values, host_moments_[i]);
   }
+  read_compression(reader);
   state_.optimizer->set_steps(with_moments ? reader.info().state.adam_step : 0);
 }
 
@@ -187,6 +228,21 @@ std::vector<io::StateGroup> Checkpointing<T>::moment_groups(Part part, const Pla
   return groups;
 }
 
+template <class T>
+void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
+  const std::string& layout = reader.info().compression_layout;
+  if (layout.empty() && carried_.layout.empty()) return;
+  if (layout != carried_.layout) {
+    const auto said = [](const std::string& text) { return text.empty() ? "nothing" : text; };
+    log_.warn("the errors of compressed gradients start anew: the checkpoint has {}, this run needs {}", said(layout),
+              said(carried_.layout));
+    return;
+  }
+  reader.read_compression(carried_tensors(carried_, error_.data(), q_.data()), scalar_type_of<M>);
+  Kokkos::deep_copy(state_.sums.error, error_);
+  Kokkos::deep_copy(state_.sums.q, q_);
+}
+
 // Of a shard group each element is written once.
 template <class T>
 nn::Placement Checkpointing<T>::answered(const nn::Placement& place) const {
@@ -204,10 +260,15 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   const Part part = grid_.copies().rank() == 0 ? Part::owned : Part::none;
   const auto parameters = state_tensors<M>(table, answered(places.master), master_.data(), part);
   const auto moments = moment_groups(part, [&](const nn::Placement& place) { return answered(place); });
+  Kokkos::deep_copy(error_, state_.sums.error);
+  Kokkos::deep_copy(q_, state_.sums.q);
+  const auto carried = carried_tensors(carried_, error_.data(), q_.data());
   counters.adam_step = state_.optimizer->steps();
   writer_.write({.parameters = parameters,
                  .optimizer = state_.optimizer->name(),
                  .moments = moments,
+                 .compression = carried,
+                 .compression_layout = carried_.layout,
                  .master = scalar_type_of<M>,
                  .state = counters,
                  .model = config_.model,

@@ -145,6 +145,7 @@ void Trainer<T>::update(StepResult& r) {
     skipped_in_a_row_ = 0;
     return;
   }
+  gradients_->forget();
   if (++skipped_in_a_row_ > config_.run.max_nonfinite_steps) {
     fail(ExitCode::numerics_error,
          {.what = fmt::format("step {}: the numbers are not finite", counters_.step + 1),

@@ -58,7 +58,9 @@ TEST_F(Compression, RoundedToBf16StaysNear) {
   const test::Numbers plain = run();
   config_.parallel.compression = deck::Compression::bf16;
   const test::Numbers rounded = run();
-  for (std::size_t i = 0; i < plain.losses.size(); ++i) EXPECT_NEAR(rounded.losses[i], plain.losses[i], 3e-3 * plain.losses[i]) << i;
+  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
+    EXPECT_NEAR(rounded.losses[i], plain.losses[i], 3e-3 * plain.losses[i]) << i;
+  }
   EXPECT_NE(rounded.losses, plain.losses);
   EXPECT_EQ(2 * rounded.predicted.data_parallel, plain.predicted.data_parallel);
   EXPECT_EQ(rounded.counted.data_parallel, rounded.predicted.data_parallel + scalars);
@@ -77,6 +79,81 @@ TEST_F(Compression, RoundedToBf16ContinuesBitForBitAndWithTensorParallel) {
   config_.parallel.compression = deck::Compression::bf16;
   if (ranks_ == 4) config_.parallel.dp = config_.parallel.tp = 2;
   expect_resumes_bit_for_bit();
+}
+
+TEST_F(Compression, ByPowerSgdStaysNear) {
+  const test::Numbers plain = run();
+  config_.parallel.compression = deck::Compression::powersgd;
+  for (const std::int64_t rank : {1, 4}) {
+    config_.parallel.powersgd_rank = rank;
+    const test::Numbers ours = run();
+    double worst = 0.0;
+    for (std::size_t i = 0; i < plain.losses.size(); ++i)
+      worst = std::max(worst, std::abs(ours.losses[i] / plain.losses[i] - 1.0));
+    EXPECT_LT(worst, 0.1) << rank;
+    EXPECT_LT(ours.losses.back(), ours.losses.front()) << rank;
+    EXPECT_LT(ours.predicted.data_parallel, plain.predicted.data_parallel);
+    EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel + scalars);
+    int me = 0;
+    MPI_Comm_rank(test::world(), &me);
+    if (me == 0) {
+      std::printf("powersgd rank %d on %d replicas: %.1f %% of the bytes, losses within %.1e\n", static_cast<int>(rank), ranks_,
+                  100.0 * static_cast<double>(ours.predicted.data_parallel) / static_cast<double>(plain.predicted.data_parallel), worst);
+    }
+  }
+}
+
+TEST_F(Compression, ByPowerSgdOverlapChangesNoBit) {
+  config_.parallel.compression = deck::Compression::powersgd;
+  const test::Numbers one = run(4);
+  expect_same_bits(run(4), one);
+  config_.parallel.overlap = false;
+  expect_same_bits(run(4), one);
+}
+
+TEST_F(Compression, ByPowerSgdContinuesBitForBit) {
+  config_.parallel.compression = deck::Compression::powersgd;
+  config_.parallel.powersgd_rank = 2;
+  expect_resumes_bit_for_bit();
+}
+
+TEST_F(Compression, ByPowerSgdContinuesBitForBitOnEveryKindOfGrid) {
+  config_.parallel.compression = deck::Compression::powersgd;
+  config_.parallel.powersgd_rank = 2;
+  if (ranks_ == 2) {
+    config_.parallel.dp = 1, config_.parallel.cp = 2;  // the parts of a sequence are replicas
+    return expect_resumes_bit_for_bit();
+  }
+  config_.parallel.dp = config_.parallel.tp = 2;
+  expect_resumes_bit_for_bit();
+  config_.checkpoint.resume = test::golden_config("qwen3").checkpoint.resume;
+  config_.parallel.tp = 1, config_.parallel.pp = 2;
+  expect_resumes_bit_for_bit();
+}
+
+// The errors are those of a grid and a rank: elsewhere the run goes on without.
+TEST_F(Compression, ByPowerSgdGoesOnWithoutItsErrorsElsewhere) {
+  const test::TemporaryFolder folder(test::world(), "elsewhere");
+  config_.checkpoint.directory = folder.path().string();
+  config_.parallel.compression = deck::Compression::powersgd;
+  const test::Numbers whole = run();
+  run(steps / 2, true);
+  config_.checkpoint.resume = "auto";
+  const auto goes_on = [&] {
+    const test::Numbers resumed = run();
+    ASSERT_EQ(resumed.losses.size(), steps / 2u);
+    for (std::size_t i = 0; i < steps / 2; ++i) {
+      EXPECT_NEAR(resumed.losses[i], whole.losses[i + steps / 2], 0.05 * whole.losses[i + steps / 2]);
+    }
+    EXPECT_NE(resumed.losses, std::vector<double>(whole.losses.begin() + steps / 2, whole.losses.end()));
+  };
+  config_.parallel.powersgd_rank = 3;
+  goes_on();
+  config_.parallel.powersgd_rank = 4;
+  config_.parallel.dp = ranks_ / 2, config_.parallel.tp = 2;
+  goes_on();
+  config_.parallel.compression = deck::Compression::none;
+  goes_on();
 }
 
 TEST_F(Compression, OfBucketsMeasuredChangesNoBit) {

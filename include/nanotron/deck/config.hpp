@@ -16,7 +16,7 @@ enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
 enum class PpCut { flops, parameters, time };
 enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
-enum class Compression { none, bf16 };
+enum class Compression { none, bf16, powersgd };
 enum class Recompute { none, selective, full };
 enum class OptimizerName { adamw, muon };
 enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
@@ -71,6 +71,7 @@ struct ParallelConfig {
   std::int64_t zero_size = 0;  // 0: all replicas
   Backend backend = Backend::automatic;
   Compression compression = Compression::none;
+  std::int64_t powersgd_rank = 4;
   double bucket_mb = 25.0;  // 0: settle_bucket() measures
   bool overlap = true;
   Recompute recompute = Recompute::none;

@@ -62,6 +62,9 @@ struct CheckpointContents {
   std::span<const StateTensor> parameters;
   std::string optimizer;  // whose moments these are
   std::span<const StateGroup> moments;
+  /// What a compressed sum of gradients carries from step to step, of all ranks one behind the other; empty: nothing.
+  std::span<const StateTensor> compression;
+  std::string compression_layout;  // says what lies where
   ScalarType master = ScalarType::fp32;  // fp32 or fp64: of memory and of the file
   CheckpointState state;
   deck::ModelConfig model;  // resolved
@@ -77,6 +80,7 @@ struct CheckpointInfo {
   bool has_optimizer = false;  // false: converted from Hugging Face, the moments start at zero
   std::string optimizer;       // whose moments it has: "adamw", "muon"; empty without any
   std::string deck;
+  std::string compression_layout;  // empty: no such state
 };
 
 /// <directory>/step_00000100

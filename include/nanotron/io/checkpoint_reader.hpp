@@ -43,6 +43,9 @@ class CheckpointReader {
   /// does not have are an error where it has others (see info().optimizer), else left untouched.
   void read(std::span<const StateTensor> parameters, std::span<const StateGroup> moments, ScalarType master);
 
+  /// The state of a compressed sum of gradients, where info().compression_layout is that of the tensors.
+  void read_compression(std::span<const StateTensor> tensors, ScalarType master);
+
  private:
   CheckpointReader(MPI_Comm world, std::filesystem::path folder);
   void read_info();

@@ -11,6 +11,10 @@ namespace nanotron::kernels {
 template <class T>
 void fill(Device& device, Vector<T> x, double value);
 
+/// x = standard normal numbers, a function of the stream and the index alone. M is double or float.
+template <class M>
+void fill_normal(Device& device, Vector<M> x, std::uint32_t stream);
+
 /// y += x.
 template <class T>
 void add(Device& device, Vector<const T> x, Vector<T> y);

@@ -39,6 +39,9 @@ class GradientSum {
   /// Behind the last micro-batch: returns when the sums are there (on a GPU: when work queued afterwards sees them).
   virtual void finish() = 0;
 
+  /// The sums were not finite and are not used: what is carried from step to step starts anew.
+  virtual void forget() {}
+
   /// Host seconds spent waiting, since construction: communication that was not hidden.
   double exposed_seconds() const { return exposed_seconds_; }
 

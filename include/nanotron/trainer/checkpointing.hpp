@@ -31,6 +31,16 @@ template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
                                             const nn::Placement& place, M* data, Part part);
 
+/// What this rank carries of a compressed gradient sum, and where it lies behind that of the ranks before it.
+struct CarriedState {
+  Range error, q;                // of all ranks' elements
+  index_t errors = 0, qs = 0;    // of all ranks
+  std::string layout;            // empty: nothing is carried
+};
+
+/// Collective over the world.
+CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid& grid);
+
 template <class T>
 class Checkpointing {
  public:
@@ -54,6 +64,7 @@ class Checkpointing {
  private:
   bool has_our_moments(const io::CheckpointInfo& info) const;
   void read_into(io::CheckpointReader& reader);
+  void read_compression(io::CheckpointReader& reader);
   nn::Placement answered(const nn::Placement& place) const;
   template <class PlaceOf>
   std::vector<io::StateGroup> moment_groups(Part part, const PlaceOf& place_of);
@@ -65,7 +76,8 @@ class Checkpointing {
   Log& log_;
   io::CheckpointWriter writer_;
   /// The buffers as the host sees them: themselves on a CPU, staging memory on a GPU build.
-  typename Vector<M>::HostMirror master_;
+  typename Vector<M>::HostMirror master_, error_, q_;
+  CarriedState carried_;
   std::vector<optim::Moment<M>> moments_;
   std::vector<typename Vector<M>::HostMirror> host_moments_;  // of each
 };

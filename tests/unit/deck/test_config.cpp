@@ -193,6 +193,8 @@ TEST(Config, CompressionNeedsTheWholeGradient) {
   EXPECT_EQ(message(small, {"parallel.compression='bf16'"}), "");
   expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"}, "compression = 'none', or zero_stage = 0");
   expect_refused({"parallel.compression='fp16'"}, "'bf16'");
+  expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"}, "compression = 'none', or zero_stage = 0");
+  expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
   EXPECT_EQ(message(small, {"parallel.bucket_mb=0"}), "");
   expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
 }

@@ -1,0 +1,36 @@
+#pragma once
+
+// Which gradients travel as products of two thin matrices, M = P Q^T with M (m, n), P (m, r) and Q (n, r), and which
+// as they are: vectors, matrices that are no larger than P and Q, and those that tensor-parallel ranks hold in
+// common, since each rank approximates what it holds.
+
+#include <string>
+#include <vector>
+
+#include "nanotron/model/parameter_table.hpp"
+
+namespace nanotron::parallel {
+
+/// Offsets in the flat gradient, and in the buffers of errors, of P and of Q.
+struct LowRankMatrix {
+  index_t gradient = 0, rows = 0, columns = 0;
+  index_t error = 0, p = 0, q = 0;
+};
+
+struct LowRankUnit {
+  std::vector<LowRankMatrix> matrices;  // in the order of the flat space
+  std::vector<Range> whole;             // of the flat space: what else is in the unit
+  Range p, q;                           // of the buffers
+};
+
+struct LowRankPlan {
+  index_t rank = 0;  // r
+  std::vector<LowRankUnit> units;  // of the table; none: nothing is compressed
+  index_t errors = 0, p = 0, q = 0;  // elements of the buffers
+  index_t whole = 0;                 // elements that travel as they are, vectors included
+  std::uint64_t digest = 0;          // equal for the same parts of the same tensors in the same places
+};
+
+LowRankPlan low_rank_plan(const model::ParameterTable& table, index_t rank);
+
+}  // namespace nanotron::parallel
