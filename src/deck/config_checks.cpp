@@ -73,6 +73,28 @@ void check_model(const Config& c, Findings& f) {
   }
 }
 
+void check_parametrization(const Config& c, Findings& f) {
+  const ModelConfig& m = c.model;
+  if (!f.trusted({"model.parametrization", "model.base_hidden_size"})) return;
+  if (m.parametrization == Parametrization::standard) {
+    if (m.base_hidden_size > 0) {
+      f.error({"model.base_hidden_size"}, "base_hidden_size is of no use to parametrization = 'standard'",
+              "parametrization = 'mup', or no base_hidden_size");
+    }
+    return;
+  }
+  if (m.base_hidden_size == 0) {
+    f.error({"model.parametrization"}, "parametrization = 'mup' is relative to a base, and base_hidden_size is 0",
+            "base_hidden_size of the model that initializer_range and learning_rate are meant for");
+  }
+  if (m.tie_word_embeddings && f.trusted({"model.tie_word_embeddings"})) {
+    f.error({"model.tie_word_embeddings", "model.parametrization"},
+            "parametrization = 'mup' gives head and embedding deviations and learning rates of their own; tied they are "
+            "one tensor",
+            "tie_word_embeddings = .false., or parametrization = 'standard'");
+  }
+}
+
 void check_stage_layers(const Config& c, Findings& f) {
   const std::vector<std::string> keys{"parallel.pp_layers"};
   const std::int64_t stages = pipeline_stages(c.parallel), layers = c.model.num_hidden_layers;
@@ -325,6 +347,7 @@ void check_gradient_sum(const Config& c, Findings& f) {
 void check_config(const Config& config, Findings& findings) {
   check_missing_features(config, findings);
   check_model(config, findings);
+  check_parametrization(config, findings);
   check_parallel(config, findings);
   check_context(config, findings);
   check_run(config, findings);

@@ -49,6 +49,10 @@ const Spellings<Recompute>& spellings(Recompute) {
                                          {"full", Recompute::full}};
   return s;
 }
+const Spellings<Parametrization>& spellings(Parametrization) {
+  static const Spellings<Parametrization> s = {{"standard", Parametrization::standard}, {"mup", Parametrization::mup}};
+  return s;
+}
 const Spellings<OptimizerName>& spellings(OptimizerName) {
   static const Spellings<OptimizerName> s = {{"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}};
   return s;
@@ -181,7 +185,9 @@ std::vector<Parameter> model_rows() {
     KEY(model, tie_word_embeddings).says("Whether the output head uses the weights of the token embedding."),
     KEY(model, qkv_bias).says("Whether query, key and value projections have a bias (Qwen2)."),
     KEY(model, qk_norm).says("Whether queries and keys pass an RMSNorm per head (Qwen3)."),
-    KEY(model, initializer_range).above(0).says("Standard deviation of the initial weights."),
+    KEY(model, initializer_range).above(0).says("Standard deviation of the initial weights; with 'mup' those of the base."),
+    KEY(model, parametrization).says("How deviations and learning rates follow the width: not at all, or by the spectral condition ('mup'), so that those found at base_hidden_size serve here."),
+    KEY(model, base_hidden_size).at_least(0).at_most(1e8).says("Of 'mup': hidden_size of the model that initializer_range and learning_rate are meant for, of the same proportions and head_dim."),
   };
 }
 

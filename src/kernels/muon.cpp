@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/kernels/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/kernels/gemm.hpp"
 #include "nanotron/kernels/loop.hpp"
@@ -62,9 +63,9 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
   const Matrix<M> gram(behind, side, side), polynomial(behind + aligned(side * side), side, side);
   for (int step = 0; step < steps; ++step) {
     gemm<M, M>(device, left, right, 1.0, from, from, 0.0, gram);
-    Kokkos::deep_copy(device.exec(), polynomial, gram);
+    copy_matrix<M>(device, gram, polynomial);
     gemm<M, M>(device, Op::none, Op::none, coefficient_c, gram, gram, coefficient_b, polynomial);
-    Kokkos::deep_copy(device.exec(), to, from);
+    copy_matrix<M>(device, from, to);
     if (wide) {
       gemm<M, M>(device, Op::none, Op::none, 1.0, polynomial, from, coefficient_a, to);
     } else {
@@ -72,7 +73,7 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
     }
     std::swap(from, to);
   }
-  if (from.data() != x.data()) Kokkos::deep_copy(device.exec(), x, from);
+  if (from.data() != x.data()) copy_matrix<M>(device, from, x);
 }
 
 template <class M>

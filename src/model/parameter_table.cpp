@@ -1,10 +1,10 @@
 #include "nanotron/model/parameter_table.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"
+#include "nanotron/model/parametrization.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -84,10 +84,11 @@ class Builder {
     shard(spec, held);
   }
 
-  void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held,
-              double deviation) {
+  void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held, Role role) {
     ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .cut = cut};
-    spec.deviation = deviation;
+    const Scaling scaling = scaling_of(model_, role);
+    spec.deviation = scaling.deviation;
+    spec.fan_in_ratio = scaling.fan_in_ratio;
     spec.decays = true;
     shard(spec, held);
   }
@@ -159,25 +160,21 @@ void add_attention(Builder& build, const deck::ModelConfig& m, const AttentionPa
   const std::string attention = "model/layers/self_attn/";
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;
-  const double plain = m.initializer_range;
-  const double residual = plain / std::sqrt(2.0 * static_cast<double>(m.num_hidden_layers));
-  build.matrix(attention + "q_proj/weight", query, m.hidden_size, Cut::rows, parts.query, plain);
-  build.matrix(attention + "k_proj/weight", key, m.hidden_size, Cut::rows, parts.key, plain);
-  build.matrix(attention + "v_proj/weight", key, m.hidden_size, Cut::rows, parts.key, plain);
+  build.matrix(attention + "q_proj/weight", query, m.hidden_size, Cut::rows, parts.query, Role::hidden);
+  build.matrix(attention + "k_proj/weight", key, m.hidden_size, Cut::rows, parts.key, Role::hidden);
+  build.matrix(attention + "v_proj/weight", key, m.hidden_size, Cut::rows, parts.key, Role::hidden);
   build.align();
-  build.matrix(attention + "o_proj/weight", m.hidden_size, query, Cut::columns, parts.query, residual);
+  build.matrix(attention + "o_proj/weight", m.hidden_size, query, Cut::columns, parts.query, Role::residual);
   build.align();
 }
 
 void add_mlp(Builder& build, const deck::ModelConfig& m, const ParameterTable& table) {
   const std::string mlp = "model/layers/mlp/";
   const Held f = exclusively(table.intermediate);
-  const double plain = m.initializer_range;
-  const double residual = plain / std::sqrt(2.0 * static_cast<double>(m.num_hidden_layers));
-  build.matrix(mlp + "gate_proj/weight", m.intermediate_size, m.hidden_size, Cut::rows, f, plain);
-  build.matrix(mlp + "up_proj/weight", m.intermediate_size, m.hidden_size, Cut::rows, f, plain);
+  build.matrix(mlp + "gate_proj/weight", m.intermediate_size, m.hidden_size, Cut::rows, f, Role::hidden);
+  build.matrix(mlp + "up_proj/weight", m.intermediate_size, m.hidden_size, Cut::rows, f, Role::hidden);
   build.align();
-  build.matrix(mlp + "down_proj/weight", m.hidden_size, m.intermediate_size, Cut::columns, f, residual);
+  build.matrix(mlp + "down_proj/weight", m.hidden_size, m.intermediate_size, Cut::columns, f, Role::residual);
 }
 
 std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
@@ -227,7 +224,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
   const bool holds_words = is_first || (is_last && table.is_tied);
   build.hold(holds_words);
   build.begin_unit();
-  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, embedding, m.initializer_range);
+  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, embedding, Role::embedding);
   if (holds_words) build.end_unit(is_first && is_last && table.is_tied ? 2 : 1);
 
   build.hold(true);
@@ -242,7 +239,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
   if (!table.is_tied) {
     build.hold(is_last);
     build.begin_unit();
-    build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, m.initializer_range);
+    build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, Role::head);
     if (is_last) build.end_unit(1);
   }
   table.size = build.cursor();
@@ -290,23 +287,19 @@ std::vector<Range> owned_ranges(const ParameterTable& table) {
   return merged;
 }
 
-std::vector<DecayRange> decay_ranges(const ParameterTable& table) {
-  struct Start {
-    index_t begin;
-    bool decays;
-  };
-  std::vector<Start> starts;
+std::vector<UpdateRange> update_ranges(const ParameterTable& table) {
+  std::vector<UpdateRange> starts;
   for (const ParameterSpec& spec : table.specs) {
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-      starts.push_back({spec.offset_of(layer), spec.decays});
+      starts.push_back({{spec.offset_of(layer), table.size}, spec.decays, spec.fan_in_ratio});
     }
   }
-  std::ranges::sort(starts, {}, &Start::begin);
-  std::vector<DecayRange> ranges;
-  for (const Start& s : starts) {
-    if (!ranges.empty() && ranges.back().decays == s.decays) continue;
-    if (!ranges.empty()) ranges.back().range.end = s.begin;
-    ranges.push_back({{s.begin, table.size}, s.decays});
+  std::ranges::sort(starts, {}, [](const UpdateRange& s) { return s.range.begin; });
+  std::vector<UpdateRange> ranges;
+  for (const UpdateRange& s : starts) {
+    if (!ranges.empty() && ranges.back().decays == s.decays && ranges.back().fan_in_ratio == s.fan_in_ratio) continue;
+    if (!ranges.empty()) ranges.back().range.end = s.range.begin;
+    ranges.push_back(s);
   }
   return ranges;
 }

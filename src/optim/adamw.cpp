@@ -1,6 +1,7 @@
 #include "nanotron/optim/adamw.hpp"
 
 #include "nanotron/kernels/adamw.hpp"
+#include "nanotron/model/parametrization.hpp"
 
 namespace nanotron::optim {
 
@@ -19,11 +20,12 @@ void Adamw<M>::update(Device& device, Vector<M> parameters, Vector<const M> grad
                       double gradient_scale) {
   ++steps_;
   for (const UpdatePart& p : parts_) {
-    const kernels::AdamwStep step{.learning_rate = learning_rate,
+    const double rate = model::adamw_rate(p.fan_in_ratio);
+    const kernels::AdamwStep step{.learning_rate = rate * learning_rate,
                                   .beta1 = config_.beta1,
                                   .beta2 = config_.beta2,
                                   .eps = config_.eps,
-                                  .weight_decay = p.decays ? config_.weight_decay : 0.0,
+                                  .weight_decay = p.decays ? config_.weight_decay / rate : 0.0,
                                   .step = steps_,
                                   .gradient_scale = gradient_scale};
     kernels::adamw<M>(device, Vector<M>(parameters.data() + p.parameters, p.size()),

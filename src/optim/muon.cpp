@@ -6,6 +6,7 @@
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/kernels/copy_matrix.hpp"
 #include "nanotron/kernels/muon.hpp"
+#include "nanotron/model/parametrization.hpp"
 
 namespace nanotron::optim {
 namespace {
@@ -153,7 +154,7 @@ void Muon<M>::descend(Device& device, const std::vector<Piece>& layer, Vector<M>
     const double size = update_size * std::sqrt(static_cast<double>(std::max(m.rows, m.columns)));
     kernels::descend<M>(device, Vector<M>(parameters.data() + part.parameters, part.size()),
                         MatrixRef<const M>(MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns)),
-                        in_shard, keep, learning_rate * size);
+                        in_shard, keep, model::muon_rate(m.fan_in_ratio) * learning_rate * size);
   }
 }
 

@@ -55,8 +55,12 @@ MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode
     for (const nn::ParameterSpec& spec : table.specs) {
       if (!covers(Covers::hidden_matrices, spec)) continue;
       if (rank == 0) {
-        layout.matrices.push_back(
-            {.name = spec.name, .rows = spec.rows, .columns = spec.columns, .at = layout.whole, .shards = {}});
+        layout.matrices.push_back({.name = spec.name,
+                                   .rows = spec.rows,
+                                   .columns = spec.columns,
+                                   .fan_in_ratio = spec.fan_in_ratio,
+                                   .at = layout.whole,
+                                   .shards = {}});
         layout.whole += (spec.rows * spec.columns + alignment - 1) / alignment * alignment;
         layout.workspace = std::max(layout.workspace, kernels::orthogonalise_workspace(spec.rows, spec.columns));
       }

@@ -29,9 +29,10 @@ std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterPlac
 
 std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterPlaces& places) {
   std::vector<UpdatePart> all;
-  for (const auto& [range, decays] : model::decay_ranges(table)) {
+  for (const auto& [range, decays, fan_in_ratio] : model::update_ranges(table)) {
     for (UpdatePart& part : update_parts(range, places)) {
       part.decays = decays;
+      part.fan_in_ratio = fan_in_ratio;
       all.push_back(part);
     }
   }

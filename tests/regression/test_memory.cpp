@@ -188,13 +188,16 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     std::int64_t cp = 1;
     deck::CpMode core = deck::CpMode::ring;
     deck::DocumentMask mask = deck::DocumentMask::none;
+    deck::OptimizerName optimizer = deck::OptimizerName::adamw;
   };
-  for (const auto& [tp, stream, zero_stage, cp, core, mask] :
+  constexpr auto muon = deck::OptimizerName::muon;
+  for (const auto& [tp, stream, zero_stage, cp, core, mask, optimizer] :
        {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::reduce_scatter},
         Mode{1, deck::TpMode::all_reduce, 1}, Mode{1, deck::TpMode::all_reduce, 2},
         Mode{1, deck::TpMode::all_reduce, 3},
         Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::ring, deck::DocumentMask::block_diagonal},
-        Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::all_to_all}}) {
+        Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::all_to_all}, Mode{.tp = 1, .stream = {}, .optimizer = muon},
+        Mode{.tp = 2, .stream = {}, .optimizer = muon}, Mode{.tp = 1, .stream = {}, .zero_stage = 2, .optimizer = muon}}) {
     if (ranks % (tp * cp) != 0 || (zero_stage > 0 && ranks == 1)) continue;
     deck::Config config = config_for(folder_.path(), 128, 3);
     config.parallel.zero_stage = zero_stage;
@@ -203,6 +206,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     config.parallel.cp = cp;
     config.parallel.cp_mode = core;
     config.data.document_mask = mask;
+    config.optimizer.name = optimizer;
     for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
       config.precision.compute = type;
       with_scalar_type(type, [&]<class T>(std::type_identity<T>) {

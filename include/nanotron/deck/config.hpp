@@ -18,6 +18,7 @@ enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
 enum class Compression { none, bf16, powersgd };
 enum class Recompute { none, selective, full };
+enum class Parametrization { standard, mup };
 enum class OptimizerName { adamw, muon };
 enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
 enum class DecayShape { linear, one_minus_sqrt, cosine };
@@ -52,6 +53,8 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool qk_norm = false;
   double initializer_range = 0.02;
+  Parametrization parametrization = Parametrization::standard;
+  std::int64_t base_hidden_size = 0;  // of mup
 };
 
 struct ParallelConfig {

@@ -75,7 +75,7 @@ struct CheckpointContents {
 /// What the reader knows before it reads a tensor.
 struct CheckpointInfo {
   CheckpointState state;
-  deck::ModelConfig model;  // all but initializer_range
+  deck::ModelConfig model;  // all but initial deviations and parametrization
   ScalarType master = ScalarType::fp32;
   bool has_optimizer = false;  // false: converted from Hugging Face, the moments start at zero
   std::string optimizer;       // whose moments it has: "adamw", "muon"; empty without any

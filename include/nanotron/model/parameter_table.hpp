@@ -61,17 +61,17 @@ ParameterTable make_parameter_table(const deck::ModelConfig& model, int tp_size,
 /// each logical element once.
 std::vector<Range> owned_ranges(const ParameterTable& table);
 
-/// The whole of the flat buffers, cut where weight decay begins or ends to apply.
-struct DecayRange {
+/// The whole of the flat buffers, cut where weight decay begins or ends to apply or the fan-in ratio changes.
+struct UpdateRange {
   Range range;
-  bool decays;
+  bool decays = false;
+  double fan_in_ratio = 1.0;
 };
-std::vector<DecayRange> decay_ranges(const ParameterTable& table);
+std::vector<UpdateRange> update_ranges(const ParameterTable& table);
 
 /// Overwrites the master weights, or what `held` says of them, with their initial values. An element depends on the seed, the tensor's name
 /// and its index in the logical tensor alone, so every grid starts from the same weights. Normal values are
-/// rounded to float in every precision. Projections back into the residual stream are scaled by
-/// 1 / sqrt(2 layers) (Shoeybi et al. 2019, section 4).
+/// rounded to float in every precision. Deviations: model/parametrization.hpp.
 template <class M>
 void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::Placement& held);
 

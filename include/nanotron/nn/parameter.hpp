@@ -37,6 +37,7 @@ struct ParameterSpec {
   Initial initial = Initial::normal;
   double deviation = 0.0;  // of Initial::normal
   bool decays = false;     // weight decay applies
+  double fan_in_ratio = 1.0;  // over that of the base width, see model/parametrization.hpp
 
   std::vector<index_t> layer_numbers{0};  // of the layers held here, as they lie in the flat buffers; empty: none
   index_t offset = 0;                     // of the first of them, in elements

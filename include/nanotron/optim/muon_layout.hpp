@@ -20,6 +20,7 @@ struct MatrixShard {
 struct HiddenMatrix {
   std::string name;
   index_t rows = 0, columns = 0;  // logical
+  double fan_in_ratio = 1.0;      // see model/parametrization.hpp
   index_t at = 0;                 // of the whole matrices of a layer
   int tp_owner = 0, shard_owner = 0;
   std::vector<MatrixShard> shards;  // by tensor-parallel rank

@@ -11,6 +11,7 @@ struct UpdatePart {
   Range range;  // of the flat space
   index_t parameters = 0, gradient = 0, moments = 0;
   bool decays = false;
+  double fan_in_ratio = 1.0;
 
   index_t size() const { return range.size(); }
 };
@@ -18,7 +19,7 @@ struct UpdatePart {
 /// What places.moments has of a range.
 std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterPlaces& places);
 
-/// What it has of the whole flat space, cut where decay begins or ends too.
+/// What it has of the whole flat space, cut as model::update_ranges too.
 std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterPlaces& places);
 
 }  // namespace nanotron::optim

@@ -135,6 +135,11 @@ TEST(Config, RefusesValues) {
   expect_refused({"run.steps=0"}, "--set:1:11: error: steps = 0 is out of range");
   expect_refused({"optimizer.beta1=1"}, "0 <= x < 1");
   expect_refused({"optimizer.eps=0.0"}, "> 0");
+  expect_refused({"optimizer.momentum=1"}, "0 <= x < 1");
+  expect_refused({"model.parametrization=mup"}, "base_hidden_size is 0");
+  expect_refused({"model.base_hidden_size=32"}, "no use to parametrization = 'standard'");
+  expect_refused({"model.parametrization=mup", "model.base_hidden_size=32", "model.tie_word_embeddings=t"},
+                 "tied they are one tensor");
   expect_refused({"precision.compute=pf32"}, "did you mean 'fp32'?");
   expect_refused({"model.num_attention_heads=6"}, "60 or 66");
   expect_refused({"model.num_attention_heads=64"}, "head_dim = 1 is odd");

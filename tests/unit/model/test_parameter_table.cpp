@@ -45,7 +45,7 @@ TEST_P(Table, OwnedPartsCoverTheModelOnce) {
   }
 }
 
-TEST_P(Table, LocalTensorsDoNotOverlapAndDecayRangesAgree) {
+TEST_P(Table, LocalTensorsDoNotOverlapAndUpdateRangesAgree) {
   for (int tp : {1, 3, 4}) {
     const ParameterTable table = make_parameter_table(model_, tp, tp - 1);
     std::map<index_t, std::pair<index_t, bool>> pieces;  // begin -> end, decays
@@ -61,7 +61,7 @@ TEST_P(Table, LocalTensorsDoNotOverlapAndDecayRangesAgree) {
     }
     EXPECT_LE(last, table.size);
     index_t at = 0;
-    for (const DecayRange& r : decay_ranges(table)) {
+    for (const UpdateRange& r : update_ranges(table)) {
       EXPECT_EQ(r.range.begin, at);
       at = r.range.end;
       for (const auto& [begin, piece] : pieces) {
