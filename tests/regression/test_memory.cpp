@@ -17,8 +17,9 @@
 #include "support/training.hpp"
 #include "support/world.hpp"
 
-// Every heap allocation of the process is counted, by the library that asked for it: what the product
-// libraries (oneDNN, BLAS, their threads) do inside a call is theirs, everything else is ours. A sanitizer has
+// Every heap allocation of the process is counted, by the library that asked for it: what the libraries for
+// products (oneDNN, BLAS, their threads) and for messages (MPI keeps what came before it was awaited) do
+// inside a call is theirs, everything else is ours. A sanitizer has
 // an allocator of its own, so this is left to the other builds.
 #if !defined(__SANITIZE_ADDRESS__)
 #define NANOTRON_COUNTS_ALLOCATIONS
@@ -27,16 +28,17 @@
 namespace {
 
 struct Counts {
-  std::atomic<long> ours{0}, products{0};
+  std::atomic<long> ours{0}, libraries{0};
   std::atomic<std::size_t> largest{0};  // of ours
 };
 Counts counts;
 std::atomic<bool> counting{false};
 
-bool is_product_library(const void* caller) {
+bool is_library(const void* caller) {
   Dl_info info;
   if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;
-  for (const char* name : {"libdnnl", "blas", "libgomp", "libmkl"}) {
+  for (const char* name :
+       {"libdnnl", "blas", "libgomp", "libmkl", "libmpi", "libopen-", "mca_", "libfabric", "libuc", "libpmi"}) {
     if (std::strstr(info.dli_fname, name) != nullptr) return true;
   }
   return false;
@@ -45,8 +47,8 @@ bool is_product_library(const void* caller) {
 void count(std::size_t size, const void* caller) {
   if (!counting) return;
   counting = false;  // dladdr may allocate
-  if (is_product_library(caller)) {
-    ++counts.products;
+  if (is_library(caller)) {
+    ++counts.libraries;
   } else {
     ++counts.ours;
     counts.largest = std::max(counts.largest.load(), size);
@@ -196,8 +198,9 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
         Mode{1, deck::TpMode::all_reduce, 1}, Mode{1, deck::TpMode::all_reduce, 2},
         Mode{1, deck::TpMode::all_reduce, 3},
         Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::ring, deck::DocumentMask::block_diagonal},
-        Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::all_to_all}, Mode{.tp = 1, .stream = {}, .optimizer = muon},
-        Mode{.tp = 2, .stream = {}, .optimizer = muon}, Mode{.tp = 1, .stream = {}, .zero_stage = 2, .optimizer = muon}}) {
+        Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::all_to_all},
+        Mode{.tp = 1, .stream = {}, .optimizer = muon}, Mode{.tp = 2, .stream = {}, .optimizer = muon},
+        Mode{.tp = 1, .stream = {}, .zero_stage = 2, .optimizer = muon}}) {
     if (ranks % (tp * cp) != 0 || (zero_stage > 0 && ranks == 1)) continue;
     deck::Config config = config_for(folder_.path(), 128, 3);
     config.parallel.zero_stage = zero_stage;
@@ -212,17 +215,16 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
       with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
         TrainingRun<T> run(config, test::world());
         for (int i = 0; i < 3; ++i) run.trainer.train_step();
-        counts.ours = counts.products = 0;
+        counts.ours = counts.libraries = 0;
         counts.largest = 0;
         counting = true;
         for (int i = 0; i < 5; ++i) run.trainer.train_step();
         counting = false;
         EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " zero_stage " << zero_stage << " cp " << cp
-                                  << ", the largest of "
-                                  << counts.largest << " bytes";
+                                  << ", the largest of " << counts.largest << " bytes";
         if (rank_ == 0) {
-          std::printf("%s tp %d cp %d: inside the product libraries %.0f a step\n", name_of(type),
-                      static_cast<int>(tp), static_cast<int>(cp), static_cast<double>(counts.products) / 5);
+          std::printf("%s tp %d cp %d: inside the libraries %.0f a step\n", name_of(type), static_cast<int>(tp),
+                      static_cast<int>(cp), static_cast<double>(counts.libraries) / 5);
         }
       });
     }
@@ -238,8 +240,9 @@ TEST_F(Memory, PeakIsWhatWasPlanned) {
   run.trainer.train_step();
   const auto planned = static_cast<double>(run.before + run.plan.total());
   const auto peak = static_cast<double>(peak_resident_bytes());
-  if (rank_ == 0) std::printf("planned %.0f MiB, peak %.0f MiB: %+.1f %%\n", planned / 1048576, peak / 1048576,
-                              100 * (peak / planned - 1));
+  if (rank_ == 0)
+    std::printf("planned %.0f MiB, peak %.0f MiB: %+.1f %%\n", planned / 1048576, peak / 1048576,
+                100 * (peak / planned - 1));
   EXPECT_NEAR(peak / planned, 1.0, 0.1);
 }
 #endif
