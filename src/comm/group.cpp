@@ -13,12 +13,16 @@ std::unique_ptr<Channel> make_host_channel(const Communicator& communicator) {
   return make_mpi_channel(communicator);
 }
 
-std::unique_ptr<Channel> make_channel(const Communicator& communicator, Transport transport) {
+std::unique_ptr<Channel> make_channel(const Communicator& communicator, Transport transport, Sums sums) {
   if (communicator.size() < 2) return nullptr;
-  if (transport == Transport::mpi) return make_host_channel(communicator);
+  const auto host = [&] {
+    auto channel = make_host_channel(communicator);
+    return sums == Sums::tree ? make_tree_channel(communicator, std::move(channel)) : std::move(channel);
+  };
+  if (transport == Transport::mpi) return host();
 #ifdef NANOTRON_WITH_CUDA
-  if (transport == Transport::nccl) return make_nccl_channel(communicator);
-  return make_staged_channel(communicator, make_host_channel(communicator));
+  if (transport == Transport::nccl && sums == Sums::any_order) return make_nccl_channel(communicator);
+  return make_staged_channel(communicator, host());
 #else
   NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
   return nullptr;
@@ -47,9 +51,9 @@ const char* name_of(Transport transport) {
   }
 }
 
-Group::Group(Communicator communicator, Transport transport)
+Group::Group(Communicator communicator, Transport transport, Sums sums)
     : communicator_(std::move(communicator)), transport_(transport),
-      channel_(make_channel(communicator_, transport)) {}
+      channel_(make_channel(communicator_, transport, sums)) {}
 
 Group::Group(Communicator communicator, std::unique_ptr<Channel> channel)
     : communicator_(std::move(communicator)), transport_(Transport::mpi), channel_(std::move(channel)) {}

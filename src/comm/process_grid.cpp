@@ -122,13 +122,15 @@ const GridShape& checked(const GridShape& shape, const Communicator& world) {
 
 }  // namespace
 
-GridShape shape_of(const deck::ParallelConfig& p) {
+GridShape shape_of(const deck::Config& config) {
+  const deck::ParallelConfig& p = config.parallel;
   return {.dp = static_cast<int>(p.dp),
           .pp = static_cast<int>(p.pp),
           .cp = static_cast<int>(p.cp),
           .tp = static_cast<int>(p.tp),
           .shards = static_cast<int>(deck::shard_group_size(p)),
-          .order = p.order};
+          .order = p.order,
+          .tp_sums = config.precision.reproducible == deck::Reproducible::layout ? Sums::tree : Sums::any_order};
 }
 
 int rank_of(const GridShape& shape, const GridCoordinate& coordinate) {
@@ -185,7 +187,7 @@ ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Tran
                 transport),
       shards_(replicas_.communicator().split(replicas_.rank() / shape_.shards, replicas_.rank()), transport),
       copies_(make_copies(replicas_.communicator(), shape_.shards, transport)),
-      tp_(world.split(group_of(shape_, coordinate_, {tp_axis}), coordinate_.tp), transport),
+      tp_(world.split(group_of(shape_, coordinate_, {tp_axis}), coordinate_.tp), transport, shape_.tp_sums),
       cp_(world.split(group_of(shape_, coordinate_, {cp_axis}), coordinate_.cp), transport),
       pp_(world.split(group_of(shape_, coordinate_, {pp_axis}), coordinate_.pp), transport),
       placement_(placement_report(shape_, gather_hosts(world))) {}

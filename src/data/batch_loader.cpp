@@ -45,14 +45,19 @@ SequenceRange checked_sequences(const deck::DataConfig& data, const TokenFile& f
 BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file,
                          Split split, int dp_rank, int dp_size)
     : BatchLoader(data, seed, file, split, dp_rank, dp_size,
-                  {{0, data.sequence_length}, {data.sequence_length, data.sequence_length}}) {}
+                  {{0, data.sequence_length}, {data.sequence_length, data.sequence_length}},
+                  data.global_batch_size / dp_size) {}
 
 BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file,
-                         Split split, int dp_rank, int dp_size, const SequenceShard& tokens)
+                         Split split, int dp_rank, int dp_size, const SequenceShard& tokens,
+                         index_t neighbours)
     : file_(file),
       sequence_length_(data.sequence_length),
       global_batch_size_(data.global_batch_size),
       micro_batch_size_(data.micro_batch_size),
+      dp_rank_(dp_rank),
+      dp_size_(dp_size),
+      neighbours_(neighbours),
       order_(seed, checked_sequences(data, file, split).count,
              split == Split::training ? data.shuffle : deck::Shuffle::none),
       shard_(tokens),
@@ -65,7 +70,6 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const
                                 "the deck, group &data",
                                 "data%global_batch_size, data%micro_batch_size or parallel%dp"});
   per_rank_ = global_batch_size_ / dp_size;
-  first_of_rank_ = dp_rank * per_rank_;
   first_sequence_ = sequences_of(data, file, split).first;
   if (data.document_mask == deck::DocumentMask::block_diagonal) documents_.emplace(file);
 }
@@ -82,7 +86,7 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
     const index_t begin = token_of(first_sample, of_rank);
     if (hashes) {
       file_.read(begin, sequence_length_ + 1, tokens_.data());
-      hash += token_hash(first_sample + first_of_rank_ + of_rank, tokens_);
+      hash += token_hash(first_sample + sample_of(of_rank), tokens_);
     }
     for (const auto& [positions, token] : shard_.pieces()) {
       std::int32_t* const piece = tokens_.data() + positions.begin;

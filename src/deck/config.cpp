@@ -11,6 +11,7 @@
 #include "nearest_grids.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/sum_shards.hpp"
 
 namespace nanotron::deck {
 namespace {
@@ -200,6 +201,15 @@ std::int64_t shard_group_size(const ParallelConfig& p) {
   return p.zero_size > 0 ? p.zero_size : p.dp * p.cp;
 }
 
+SumShards sum_shards(const Config& c) {
+  if (c.precision.reproducible == Reproducible::run) return {c.parallel.tp, c.parallel.cp, c.parallel.dp};
+  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
+  std::int64_t tensor = c.precision.tensor_shards;
+  for (tensor = tensor > 0 ? tensor : 8; c.precision.tensor_shards == 0 && kv % tensor != 0;) tensor /= 2;
+  return {tensor, c.precision.context_shards,
+          c.precision.batch_shards > 0 ? c.precision.batch_shards : c.data.global_batch_size};
+}
+
 void resolve(Config& config, std::int64_t world_size) {
   Origin unknown;
   unknown.sources.emplace_back("deck", "");
@@ -211,6 +221,12 @@ void resolve(Config& config, std::int64_t world_size) {
   findings.throw_errors();
 
   ModelConfig& m = config.model;
+  if (config.precision.reproducible == Reproducible::layout) {
+    const SumShards shards = sum_shards(config);
+    config.precision.tensor_shards = shards.tensor;
+    config.precision.batch_shards = shards.batch;
+    config.data.micro_batch_size = 1;
+  }
   if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
   if (m.head_dim == 0) m.head_dim = m.hidden_size / m.num_attention_heads;
   if (config.checkpoint.directory.empty()) {

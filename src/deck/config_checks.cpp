@@ -26,11 +26,6 @@ void check_missing_features(const Config& c, Findings& f) {
             std::string(name) + " = 1");
   };
   only_one("ep", c.parallel.ep, "expert");
-  if (c.precision.reproducible != Reproducible::run && f.trusted({"precision.reproducible"})) {
-    f.error({"precision.reproducible"},
-            "runs that are the same on every grid, bit for bit, do not exist in this version",
-            "reproducible = 'run'");
-  }
 }
 
 void check_model(const Config& c, Findings& f) {
@@ -308,6 +303,7 @@ void Findings::throw_errors() const {
 
 void check_batch(const Config& c, Findings& f) {
   if (!f.trusted({"data.global_batch_size", "data.micro_batch_size", "parallel.dp"})) return;
+  if (c.precision.reproducible == Reproducible::layout) return;  // check_layout
   const std::int64_t unit = c.data.micro_batch_size * std::max<std::int64_t>(c.parallel.dp, 1);
   if (c.data.global_batch_size % unit == 0) return;
   f.error({"data.global_batch_size"},
@@ -354,6 +350,7 @@ void check_config(const Config& config, Findings& findings) {
   check_batch(config, findings);
   check_shards(config, findings);
   check_gradient_sum(config, findings);
+  check_layout(config, findings);
   check_size(config, findings);
 }
 

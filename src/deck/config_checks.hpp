@@ -54,6 +54,9 @@ class Findings {
 /// Everything that can be said without the number of ranks.
 void check_config(const Config& config, Findings& findings);
 
+/// What reproducible = 'layout' needs.
+void check_layout(const Config& config, Findings& findings);
+
 /// global_batch_size against micro_batch_size * dp; nothing while dp is 0.
 void check_batch(const Config& config, Findings& findings);
 

@@ -31,17 +31,29 @@ template <class T>
 void cross_entropy_local_sum(Device& device, Matrix<const T> logits,
                              Vector<const std::int32_t> targets, index_t vocab_begin,
                              Vector<const master_t<T>> max, Vector<master_t<T>> sum,
-                             Vector<master_t<T>> target_logit) {
+                             Vector<master_t<T>> target_logit, const SumOrder& given) {
   const Region region(device.timers(), "cross_entropy_local_sum");
   using M = master_t<T>;
   const index_t columns = static_cast<index_t>(logits.extent(1));
+  const SumOrder order = given.block_count == 0 ? SumOrder({{columns, 1}}, 1, 1, 0) : given;
   for_each_row(
       device, "cross_entropy_local_sum", static_cast<index_t>(logits.extent(0)),
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T* const l = logits.data() + i * columns;
         const M top = max.data()[i];
-        sum.data()[i] = row.template sum<M>(
-            columns, [=](const index_t c) { return exponential(static_cast<M>(l[c]) - top); });
+        M stack[TreeStack::depth];
+        const auto add = [&](int into, int from) { stack[into] += stack[from]; };
+        TreeStack tree;
+        for (int s = 0; s < order.held; ++s) {
+          const Range shard = order.terms(0, s);
+          const T* const of_shard = l + shard.begin;
+          stack[tree.top()] = row.template sum<M>(shard.end - shard.begin, [=](const index_t c) {
+            return exponential(static_cast<M>(of_shard[c]) - top);
+          });
+          tree.push(add);
+        }
+        tree.finish(add);
+        sum.data()[i] = stack[0];
         const index_t target = targets.data()[i] - vocab_begin;
         const bool here = targets.data()[i] >= 0 && target >= 0 && target < columns;
         target_logit.data()[i] = here ? static_cast<M>(l[target]) : M(0);
@@ -104,7 +116,8 @@ template void cross_entropy_loss<float>(Device&, Vector<const float>, Vector<con
   template void cross_entropy_local_max<T>(Device&, Matrix<const T>, Vector<master_t<T>>);         \
   template void cross_entropy_local_sum<T>(Device&, Matrix<const T>, Vector<const std::int32_t>,   \
                                            index_t, Vector<const master_t<T>>,                     \
-                                           Vector<master_t<T>>, Vector<master_t<T>>);              \
+                                           Vector<master_t<T>>, Vector<master_t<T>>,               \
+                                           const SumOrder&);                                       \
   template void cross_entropy_gradient<T>(Device&, Matrix<T>, Vector<const std::int32_t>, index_t, \
                                           Vector<const master_t<T>>, Vector<const master_t<T>>,    \
                                           double);

@@ -5,11 +5,10 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/loop.hpp"
+#include "segment_sums.hpp"
 
 namespace nanotron::kernels {
 namespace {
-
-constexpr index_t pieces = on_host ? 16 : 128;  // of rows, see rms_norm.cpp
 
 template <class T>
 NANOTRON_FUNCTION T of_double(double value) {
@@ -94,34 +93,31 @@ void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
 
 template <class T>
 void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
-                   Vector<master_t<T>> workspace) {
+                   Vector<master_t<T>> workspace, index_t segments) {
   const Region region(device.timers(), "bias_backward");
   using M = master_t<T>;
-  const index_t width = dy.columns;
-  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= pieces * width,
-                   "bias_backward: workspace of {}, needs {}", workspace.extent(0), pieces * width);
+  const index_t width = dy.columns, rows = dy.rows / segments;
+  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= bias_workspace_size(width, segments) &&
+                       rows * segments == dy.rows,
+                   "bias_backward: {} rows in {} segments, workspace of {}, needs {}", dy.rows, segments,
+                   workspace.extent(0), bias_workspace_size(width, segments));
   M* const partial = workspace.data();
-  const index_t count = (dy.rows + pieces - 1) / pieces;
+  const index_t count = (rows + pieces_of_segment - 1) / pieces_of_segment;
   for_each_row(
-      device, "bias_backward", pieces, KOKKOS_LAMBDA(const Row& row, const index_t piece) {
-        M* const sums = partial + piece * width;
+      device, "bias_backward", segments * pieces_of_segment, KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t first = at / pieces_of_segment * rows, piece = at % pieces_of_segment;
+        M* const sums = partial + at * width;
         row.for_each(width, [=](const index_t c) { sums[c] = 0; });
-        const index_t end = dy.rows < (piece + 1) * count ? dy.rows : (piece + 1) * count;
+        const index_t end = rows < (piece + 1) * count ? rows : (piece + 1) * count;
         for (index_t i = piece * count; i < end; ++i) {
-          const T* const source = dy.data + i * dy.leading;
+          const T* const source = dy.data + (first + i) * dy.leading;
           row.for_each(width, [=](const index_t c) { sums[c] += static_cast<M>(source[c]); });
         }
       });
-  M* const out = dbias.data();
-  for_each_element(
-      device, "bias_sums", width, KOKKOS_LAMBDA(const index_t c) {
-        M sum = 0;
-        for (index_t piece = 0; piece < pieces; ++piece) sum += partial[piece * width + c];
-        out[c] += sum;
-      });
+  add_segment_sums<M>(device, partial, segments, width, dbias.data());
 }
 
-index_t bias_workspace_size(index_t columns) { return pieces * columns; }
+index_t bias_workspace_size(index_t columns, index_t segments) { return segments * pieces_of_segment * columns; }
 
 template <class M>
 double sum_of_squares(Device& device, Vector<const M> x) {
@@ -146,7 +142,7 @@ double sum_of_squares(Device& device, Vector<const M> x) {
   template void add<T>(Device&, Vector<const T>, Vector<T>);                       \
   template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);     \
   template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, \
-                                 Vector<master_t<T>>);
+                                 Vector<master_t<T>>, index_t);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

@@ -19,4 +19,19 @@ struct Product {
 template <class T, class C>
 void multiply(Device& device, const Product& product, const T* a, const T* b, C* c);
 
+// gemm_fixed_order.cpp
+template <class T, class C>
+void multiply_in_order(Device& device, const Product& product, const SumOrder& order, const T* a, const T* b, C* c);
+template <class T, class C>
+void multiply_batch_in_order(Device& device, const Product& product, const T* const* a, const T* const* b, C* const* c,
+                             index_t count);
+template <class T>
+std::size_t fixed_order_workspace_bytes(index_t k);
+// gemm_host.cpp, gemm_cuda.cpp
+template <class T, class C>
+void multiply_batch(Device& device, const Product& product, const T* const* a, const T* const* b, C* const* c,
+                    index_t count);
+template <class T>
+std::size_t library_workspace_bytes(index_t m, index_t n, index_t k);
+
 }  // namespace nanotron::kernels::detail

@@ -171,22 +171,10 @@ template void multiply<float, float>(Device&, const Product&, const float*, cons
 template void multiply<bf16, bf16>(Device&, const Product&, const bf16*, const bf16*, bf16*);
 template void multiply<bf16, float>(Device&, const Product&, const bf16*, const bf16*, float*);
 
-}  // namespace detail
-
-template <class T>
-std::size_t gemm_workspace_bytes(index_t, index_t, index_t) {
-  return detail::lt_workspace;
-}
-template std::size_t gemm_workspace_bytes<double>(index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<float>(index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<bf16>(index_t, index_t, index_t);
-
 template <class T, class C>
-void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, const T* const* b,
+void multiply_batch(Device& device, const Product& s, const T* const* a, const T* const* b,
                   C* const* c, index_t count) {
-  const Region region(device.timers(), "gemm_batched");
-  if (count == 0 || s.m == 0 || s.n == 0) return;
-  ProductHandles& all = detail::handles(device);
+  ProductHandles& all = handles(device);
   const auto& workspace = device.product_workspace();
   NANOTRON_CHECK_CUBLAS(cublasSetStream(all.cublas, device.exec().cuda_stream()));
   if (workspace.extent(0) > 0) {
@@ -199,16 +187,26 @@ void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, cons
       cuda_type<T>, static_cast<int>(s.leading_b), reinterpret_cast<const void* const*>(a),
       cuda_type<T>, static_cast<int>(s.leading_a), &beta, reinterpret_cast<void* const*>(c),
       cuda_type<C>, static_cast<int>(s.leading_c), static_cast<int>(count),
-      detail::compute_type(cuda_type<T>), CUBLAS_GEMM_DEFAULT));
+      compute_type(cuda_type<T>), CUBLAS_GEMM_DEFAULT));
 }
 #define NANOTRON_INSTANTIATE(T, C)                                                                 \
-  template void gemm_batched<T, C>(Device&, const BatchedShape&, const T* const*, const T* const*, \
+  template void multiply_batch<T, C>(Device&, const Product&, const T* const*, const T* const*, \
                                    C* const*, index_t);
 NANOTRON_INSTANTIATE(double, double)
 NANOTRON_INSTANTIATE(float, float)
 NANOTRON_INSTANTIATE(bf16, bf16)
 NANOTRON_INSTANTIATE(bf16, float)
 #undef NANOTRON_INSTANTIATE
+
+template <class T>
+std::size_t library_workspace_bytes(index_t, index_t, index_t) {
+  return detail::lt_workspace;
+}
+template std::size_t library_workspace_bytes<double>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<float>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<bf16>(index_t, index_t, index_t);
+
+}  // namespace detail
 
 template <class T>
 const char* gemm_library() {

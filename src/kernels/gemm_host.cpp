@@ -181,10 +181,23 @@ void widen_and_multiply(Device& device, const Product& p, const bf16* a, const b
 }
 
 }  // namespace
-}  // namespace detail
+
+template <class T, class C>
+void multiply_batch(Device& device, const Product& p, const T* const* a, const T* const* b, C* const* c,
+                    index_t count) {
+  for (index_t i = 0; i < count; ++i) multiply<T, C>(device, p, a[i], b[i], c[i]);
+}
+template void multiply_batch<double, double>(Device&, const Product&, const double* const*, const double* const*,
+                                             double* const*, index_t);
+template void multiply_batch<float, float>(Device&, const Product&, const float* const*, const float* const*,
+                                           float* const*, index_t);
+template void multiply_batch<bf16, bf16>(Device&, const Product&, const bf16* const*, const bf16* const*, bf16* const*,
+                                         index_t);
+template void multiply_batch<bf16, float>(Device&, const Product&, const bf16* const*, const bf16* const*,
+                                          float* const*, index_t);
 
 template <class T>
-std::size_t gemm_workspace_bytes(index_t m, index_t n, index_t k) {
+std::size_t library_workspace_bytes(index_t m, index_t n, index_t k) {
   if constexpr (std::is_same_v<T, double>) return 0;
   if constexpr (std::is_same_v<T, float>) return detail::scratch_allowance;
   const auto floats = [](index_t count) {
@@ -196,30 +209,11 @@ std::size_t gemm_workspace_bytes(index_t m, index_t n, index_t k) {
   return std::max(detail::packed_bytes(k, n, sizeof(bf16)) + detail::scratch_allowance,
                   detail::aligned(amx::workspace_bytes(n, k)));
 }
-template std::size_t gemm_workspace_bytes<double>(index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<float>(index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<bf16>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<double>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<float>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<bf16>(index_t, index_t, index_t);
 
-template <class T, class C>
-void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b,
-                  C* const* c, index_t count) {
-  const Region region(device.timers(), "gemm_batched");
-  if (shape.m == 0 || shape.n == 0) return;
-  const detail::Product p{shape.op_a,  shape.op_b,      shape.m,         shape.n,
-                          shape.k,     shape.leading_a, shape.leading_b, shape.leading_c,
-                          shape.alpha, shape.beta};
-  for (index_t i = 0; i < count; ++i) {
-    detail::multiply<T, C>(device, p, a[i], b[i], c[i]);
-  }
-}
-#define NANOTRON_INSTANTIATE(T, C)                                                                 \
-  template void gemm_batched<T, C>(Device&, const BatchedShape&, const T* const*, const T* const*, \
-                                   C* const*, index_t);
-NANOTRON_INSTANTIATE(double, double)
-NANOTRON_INSTANTIATE(float, float)
-NANOTRON_INSTANTIATE(bf16, bf16)
-NANOTRON_INSTANTIATE(bf16, float)
-#undef NANOTRON_INSTANTIATE
+}  // namespace detail
 
 template <class T>
 const char* gemm_library() {

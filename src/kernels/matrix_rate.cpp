@@ -31,7 +31,7 @@ class WorkspaceLoan {
 
 template <class T>
 double matrix_rate(Device& device, index_t n, double seconds) {
-  const WorkspaceLoan loan(device, gemm_workspace_bytes<T>(n, n, n));
+  const WorkspaceLoan loan(device, gemm_workspace_bytes<T>(device.who_multiplies(), n, n, n));
   Kokkos::View<T*, MemorySpace> memory("nanotron::matrix_rate", 3 * n * n);
   const index_t size = n * n;
   Kokkos::parallel_for(

@@ -4,14 +4,10 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop.hpp"
+#include "segment_sums.hpp"
 
 namespace nanotron::kernels {
 namespace {
-
-// Rows are cut into this many pieces whose sums of dw are kept apart and then added in order. On
-// the host a piece's sums stay in the first-level cache, so there are only as many as cores may
-// want; a GPU wants one a multiprocessor.
-constexpr index_t pieces = on_host ? 16 : 128;
 
 // y = norm(x) of `groups` groups of `width` columns in each row; rstd(row * groups + group).
 template <class T>
@@ -45,26 +41,32 @@ template <class T, bool accumulate_dx>
 void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy,
                         MatrixRef<const T> x, index_t groups, index_t width,
                         Vector<const master_t<T>> w, const master_t<T>* rstd, MatrixRef<T> dx,
-                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace) {
+                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace, const RowSegments& segments) {
   using M = master_t<T>;
-  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= pieces * width,
-                   "{}: workspace of {}, needs {}", label, workspace.extent(0), pieces * width);
+  const index_t tokens = x.rows / segments.tokens, heads = groups / segments.heads;  // of a segment
+  const index_t parts = segments.tokens * segments.heads, head_parts = segments.heads;
+  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= rms_norm_workspace_size(width, parts) &&
+                       tokens * segments.tokens == x.rows && heads * segments.heads == groups,
+                   "{}: {} x {} in {} x {} segments, workspace of {}, needs {}", label, x.rows, groups,
+                   segments.tokens, segments.heads, workspace.extent(0), rms_norm_workspace_size(width, parts));
   const M* const weights = w.data();
   M* const partial = workspace.data();
-  const index_t total = x.rows * groups;
-  const index_t count = (total + pieces - 1) / pieces;
+  const index_t total = tokens * heads;
+  const index_t count = (total + pieces_of_segment - 1) / pieces_of_segment;
   for_each_row(
-      device, label, pieces, KOKKOS_LAMBDA(const Row& row, const index_t piece) {
+      device, label, parts * pieces_of_segment, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const M* const weight = weights;
-        M* const sums = partial + piece * width;
-        const index_t n = width;
+        M* const sums = partial + at * width;
+        const index_t n = width, piece = at % pieces_of_segment, part = at / pieces_of_segment;
+        const index_t first_token = part / head_parts * tokens, first_head = part % head_parts * heads;
         row.for_each(n, [=](const index_t c) { sums[c] = 0; });
         const index_t end = total < (piece + 1) * count ? total : (piece + 1) * count;
         for (index_t i = piece * count; i < end; ++i) {
-          const T* const gradient = dy.data + (i / groups) * dy.leading + (i % groups) * n;
-          const T* const source = x.data + (i / groups) * x.leading + (i % groups) * n;
-          T* const target = dx.data + (i / groups) * dx.leading + (i % groups) * n;
-          const M r = rstd[i];
+          const index_t token = first_token + i / heads, head = first_head + i % heads;
+          const T* const gradient = dy.data + token * dy.leading + head * n;
+          const T* const source = x.data + token * x.leading + head * n;
+          T* const target = dx.data + token * dx.leading + head * n;
+          const M r = rstd[token * groups + head];
           const M dot = row.template sum<M>(n, [=](const index_t c) {
             return static_cast<M>(gradient[c]) * weight[c] * static_cast<M>(source[c]);
           });
@@ -82,13 +84,7 @@ void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy
           });
         }
       });
-  M* const out = dw.data();
-  for_each_element(
-      device, "norm_weight_sums", width, KOKKOS_LAMBDA(const index_t c) {
-        M sum = 0;
-        for (index_t piece = 0; piece < pieces; ++piece) sum += partial[piece * width + c];
-        out[c] += sum;
-      });
+  add_segment_sums<M>(device, partial, parts, width, dw.data());
 }
 
 }  // namespace
@@ -136,13 +132,13 @@ void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> del
 template <class T>
 void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
                        Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
-                       Vector<master_t<T>> dw, Vector<master_t<T>> workspace) {
+                       Vector<master_t<T>> dw, Vector<master_t<T>> workspace, const RowSegments& segments) {
   const Region region(device.timers(), "rms_norm_backward");
   normalise_backward<T, true>(device, "rms_norm_backward", dy, x, 1,
-                              static_cast<index_t>(x.extent(1)), w, rstd.data(), dx, dw, workspace);
+                              static_cast<index_t>(x.extent(1)), w, rstd.data(), dx, dw, workspace, segments);
 }
 
-index_t rms_norm_workspace_size(index_t columns) { return pieces * columns; }
+index_t rms_norm_workspace_size(index_t columns, index_t segments) { return segments * pieces_of_segment * columns; }
 
 template <class T>
 void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,
@@ -156,11 +152,11 @@ template <class T>
 void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
                             Vector<const master_t<T>> w, Matrix<const master_t<T>> rstd,
                             MatrixRef<T> dx, Vector<master_t<T>> dw,
-                            Vector<master_t<T>> workspace) {
+                            Vector<master_t<T>> workspace, const RowSegments& segments) {
   const Region region(device.timers(), "head_rms_norm_backward");
   normalise_backward<T, false>(
       device, "head_rms_norm_backward", dy, x, static_cast<index_t>(rstd.extent(1)),
-      static_cast<index_t>(w.extent(0)), w, rstd.data(), dx, dw, workspace);
+      static_cast<index_t>(w.extent(0)), w, rstd.data(), dx, dw, workspace, segments);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                  \
@@ -171,12 +167,14 @@ void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<con
                                         Vector<master_t<T>>);                                    \
   template void rms_norm_backward<T>(Device&, Matrix<const T>, Matrix<const T>,                  \
                                      Vector<const master_t<T>>, Vector<const master_t<T>>,       \
-                                     Matrix<T>, Vector<master_t<T>>, Vector<master_t<T>>);       \
+                                     Matrix<T>, Vector<master_t<T>>, Vector<master_t<T>>,        \
+                                       const RowSegments&);       \
   template void head_rms_norm_forward<T>(Device&, MatrixRef<const T>, Vector<const master_t<T>>, \
                                          double, MatrixRef<T>, Matrix<master_t<T>>);             \
   template void head_rms_norm_backward<T>(Device&, MatrixRef<const T>, MatrixRef<const T>,       \
                                           Vector<const master_t<T>>, Matrix<const master_t<T>>,  \
-                                          MatrixRef<T>, Vector<master_t<T>>, Vector<master_t<T>>);
+                                          MatrixRef<T>, Vector<master_t<T>>, Vector<master_t<T>>, \
+                                          const RowSegments&);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

@@ -91,9 +91,9 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   work.dn = arena.take<T>(shared, s.stream, s.hidden);
   work.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const index_t head_dim = s.query / s.query_heads;
-  work.sums = arena.take<M>(shared, std::max({kernels::rms_norm_workspace_size(s.hidden),
-                                              kernels::rms_norm_workspace_size(head_dim),
-                                              kernels::bias_workspace_size(s.query + 2 * s.key)}));
+  work.sums = arena.take<M>(shared, std::max({kernels::rms_norm_workspace_size(s.hidden, s.token_segments),
+                                              kernels::rms_norm_workspace_size(head_dim, s.token_segments * s.head_segments),
+                                              kernels::bias_workspace_size(s.query + 2 * s.key, s.token_segments)}));
   work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   work.attention.dout = arena.take<T>(shared, s.tokens, s.query);
   work.attention.sums = work.sums;
@@ -148,7 +148,7 @@ Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationS
     : chunks(take_chunks<T>(arena, s, setup)),
       final_norm(arena.take<T>(shared, setup.has_head ? s.stream : 0, s.hidden)),
       final_rstd(arena.take<M>(shared, setup.has_head ? s.stream : 0)),
-      loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary),
+      loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width),
       work(take_workspace<T>(arena, s, setup)) {}
 
 template LayerActivations<double> first_tokens(const LayerActivations<double>&, index_t);

@@ -95,14 +95,14 @@ template <class T>
 void DecoderLayer<T>::middle_norm_backward(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                                            Matrix<T> dx) const {
   kernels::rms_norm_backward<T>(device, work.dn, act.middle, middle_norm_.weight, act.middle_rstd, dx,
-                                middle_norm_.gradient, work.sums);
+                                middle_norm_.gradient, work.sums, middle_norm_.segments);
 }
 
 template <class T>
 void DecoderLayer<T>::input_norm_backward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
                                           const Workspace<T>& work, Matrix<T> dx) const {
   kernels::rms_norm_backward<T>(device, work.dn, x, input_norm_.weight, act.input_rstd, dx, input_norm_.gradient,
-                                work.sums);
+                                work.sums, input_norm_.segments);
 }
 
 template <class T>

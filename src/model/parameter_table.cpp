@@ -5,6 +5,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/model/parametrization.hpp"
+#include "nanotron/tensor/sum_order.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -190,11 +191,12 @@ std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
 }  // namespace
 
 ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int tp_rank, deck::TpMode mode,
-                                    const std::vector<Range>& chunks, int shards) {
+                                    const std::vector<Range>& chunks, int shards, int tensor_shards) {
   ParameterTable table;
+  const int cuts = std::max(tensor_shards, tp_size);
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
-  table.intermediate = shard_range(m.intermediate_size, tp_size, tp_rank);
-  table.vocabulary = shard_range(m.vocab_size, tp_size, tp_rank);
+  table.intermediate = shard_range(m.intermediate_size, cuts, tp_size, tp_rank);
+  table.vocabulary = shard_range(m.vocab_size, cuts, tp_size, tp_rank);
   table.shards = shards;
 
   const std::vector<index_t> layers = layers_of(chunks, m.num_hidden_layers);

@@ -45,16 +45,22 @@ nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding
   held.insert(held.begin(), table.vectors);
   const Placement packed = Placement::packed(held);
   nn::ParameterPlaces p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
-  if (sharding.size == 1 || sharding.stage == 0) return p;
-  p.reduced = whole.common(packed);
-  if (compute == ComputeWeights::narrower || sharding.stage == 3) p.master = packed;
-  if (sharding.stage >= 2) {
-    std::vector<Placement::Part> parts = in_slots(table, packed.size());
-    parts.insert(parts.begin(), {table.vectors, 0});
-    p.gradient = Placement(parts);
-    p.reduced = packed;
+  const bool in_pieces = sharding.size > 1 && sharding.stage > 0;
+  if (in_pieces) {
+    p.reduced = sharding.stage == 1 ? whole.common(packed) : packed;
+    if (compute == ComputeWeights::narrower || sharding.stage == 3) p.master = packed;
+    if (sharding.stage == 3) p.compute = Placement(in_slots(table, 0));
   }
-  if (sharding.stage == 3) p.compute = Placement(in_slots(table, 0));
+  if (in_pieces && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
+  const index_t behind = p.reduced.size();
+  const Placement::Part vectors{table.vectors, 0};
+  if (sharding.gradients == UnitGradients::apart) {
+    p.gradient = Placement({vectors, {{table.vectors.end, table.size}, behind}});
+  } else if (sharding.gradients == UnitGradients::in_slots || (in_pieces && sharding.stage >= 2)) {
+    std::vector<Placement::Part> parts = in_slots(table, behind);
+    parts.insert(parts.begin(), vectors);
+    p.gradient = Placement(parts);
+  }
   return p;
 }
 

@@ -11,6 +11,40 @@
 namespace nanotron::model {
 namespace {
 
+// The orders of all sums on this rank.
+struct SumOrders {
+  nn::LinearOrders qkv, attention_out, gate_up, down, head;
+  kernels::RowSegments tokens, heads;
+};
+
+SumOrders orders_of(const TransformerSetup& s) {
+  const deck::ModelConfig& m = s.model;
+  const int tensor = std::max(s.tensor_shards, s.tp_size), context = std::max(s.context_shards, s.cp_size);
+  const auto over_tp = [&](std::initializer_list<SumOrder::Block> blocks) {
+    return SumOrder(blocks, tensor, s.tp_size, s.tp_rank);
+  };
+  const index_t groups = m.num_key_value_heads, query = m.num_attention_heads / groups * m.head_dim;
+  const SumOrder::Block features{m.intermediate_size, 1};
+  SumOrders o{.qkv = {.out = over_tp({{groups, query}, {groups, m.head_dim}, {groups, m.head_dim}})},
+              .attention_out = {.in = over_tp({{groups, query}})},
+              .gate_up = {.out = over_tp({features, features})},
+              .down = {.in = over_tp({features})},
+              .head = {.out = over_tp({{m.vocab_size, 1}})},
+              .tokens = {.tokens = context / s.cp_size},
+              .heads = {.tokens = context / s.cp_size, .heads = tensor / s.tp_size}};
+  if (context > 1) {
+    const SumOrder tokens({{s.length, 1}}, context, s.cp_size, s.cp_rank);
+    for (nn::LinearOrders* linear : {&o.qkv, &o.attention_out, &o.gate_up, &o.down, &o.head}) linear->tokens = tokens;
+  }
+  return o;
+}
+
+// Of the vocabulary: chunks of the loss that do not depend on the grid where their sums must not.
+index_t loss_width(const TransformerSetup& s, const ParameterTable& table) {
+  if (s.context_shards > 1) return 0;
+  return s.tensor_shards > 0 ? s.model.vocab_size : table.vocabulary.size();
+}
+
 template <class T>
 nn::ParameterPlaces places_of(const TransformerSetup& setup, const ParameterTable& table) {
   const bool narrower = !std::is_same_v<T, master_t<T>>;
@@ -22,7 +56,7 @@ nn::ParameterPlaces places_of(const TransformerSetup& setup, const ParameterTabl
 
 template <class T>
 nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const ParameterTable& table,
-                                       Device& device, Arena& arena) {
+                                       const SumOrders& orders, Device& device, Arena& arena) {
   using M = master_t<T>;
   const index_t half = setup.model.head_dim / 2;
   const auto cosine = arena.take<M>(MemoryKind::workspace, setup.key_length, half);
@@ -32,7 +66,8 @@ nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const Para
           .head_dim = setup.model.head_dim,
           .norm_eps = setup.model.rms_norm_eps,
           .cosine = cosine,
-          .sine = sine};
+          .sine = sine,
+          .segments = orders.heads};
 }
 
 std::vector<index_t> slots_of(const std::vector<Chunk>& chunks) {
@@ -44,10 +79,10 @@ std::vector<index_t> slots_of(const std::vector<Chunk>& chunks) {
 template <class T>
 void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
   // The products of a linear layer: forward, input gradient, weight gradient.
-  const auto linear = [](index_t tokens, index_t out, index_t in) {
-    return std::max({kernels::gemm_workspace_bytes<T>(tokens, out, in),
-                     kernels::gemm_workspace_bytes<T>(tokens, in, out),
-                     kernels::gemm_workspace_bytes<T>(out, in, tokens)});
+  const auto linear = [&](index_t tokens, index_t out, index_t in) {
+    return std::max({kernels::gemm_workspace_bytes<T>(device.who_multiplies(), tokens, out, in),
+                     kernels::gemm_workspace_bytes<T>(device.who_multiplies(), tokens, in, out),
+                     kernels::gemm_workspace_bytes<T>(device.who_multiplies(), out, in, tokens)});
   };
   const auto bytes = std::max({linear(s.tokens, s.query + 2 * s.key, s.hidden),
                                linear(s.tokens, s.hidden, s.query),
@@ -71,9 +106,9 @@ index_t largest_partial(const ParameterTable& table) {
 
 template <class T>
 NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                            const std::string& name, index_t layer) {
+                            const std::string& name, index_t layer, const kernels::RowSegments& segments = {}) {
   const nn::ParameterSpec& spec = table[name];
-  return {buffers.vector(spec, layer, spec.rows), buffers.vector_gradient(spec, layer, spec.rows)};
+  return {buffers.vector(spec, layer, spec.rows), buffers.vector_gradient(spec, layer, spec.rows), segments};
 }
 
 // `rows` is the sum over the projections that lie one behind the other, `first` being the first of them.
@@ -87,7 +122,7 @@ nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers,
 template <class T>
 nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
                                 const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
-                                index_t layer) {
+                                const SumOrders& orders, index_t layer) {
   const std::string prefix = "model/layers/self_attn/";
   const index_t rows = geometry.qkv_columns();
   nn::LinearWeights<T> qkv = linear_weights(buffers, table[prefix + "q_proj/weight"], layer, rows);
@@ -103,30 +138,33 @@ nn::Attention<T> make_attention(const ParameterTable& table, const nn::Parameter
     const auto key = norm_weights(table, buffers, prefix + "k_norm/weight", layer);
     norms = {query.weight, key.weight, query.gradient, key.gradient};
   }
-  return nn::Attention<T>(geometry, nn::Linear<T>(qkv),
-                          nn::Linear<T>(linear_weights(buffers, out, layer, out.local_rows())), norms, core);
+  return nn::Attention<T>(geometry, nn::Linear<T>(qkv, orders.qkv),
+                          nn::Linear<T>(linear_weights(buffers, out, layer, out.local_rows()), orders.attention_out),
+                          norms, core);
 }
 
 template <class T>
-nn::Mlp<T> make_mlp(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers, index_t layer) {
+nn::Mlp<T> make_mlp(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers, const SumOrders& orders,
+                    index_t layer) {
   const nn::ParameterSpec& gate = table["model/layers/mlp/gate_proj/weight"];
   const nn::ParameterSpec& down = table["model/layers/mlp/down_proj/weight"];
-  return nn::Mlp<T>(nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows())),
-                    nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows())));
+  return nn::Mlp<T>(nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), orders.gate_up),
+                    nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows()), orders.down));
 }
 
 template <class T>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry,
-                                         nn::AttentionCore<T>& core, nn::ResidualStream<T>& stream) {
+                                         nn::AttentionCore<T>& core, nn::ResidualStream<T>& stream,
+                                         const SumOrders& orders) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table[prefix + "input_layernorm/weight"].local_layers(); ++l) {
-    layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l),
-                        make_attention(table, buffers, geometry, core, l),
-                        norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l),
-                        make_mlp(table, buffers, l), setup.model.rms_norm_eps, stream);
+    layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l, orders.tokens),
+                        make_attention(table, buffers, geometry, core, orders, l),
+                        norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l, orders.tokens),
+                        make_mlp(table, buffers, orders, l), setup.model.rms_norm_eps, stream);
   }
   return layers;
 }
@@ -142,7 +180,8 @@ std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setu
   if (!is_first(setup.chunks.front())) return std::nullopt;
   const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
   return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                               buffers.weight_gradient(spec, 0, spec.local_rows()));
+                               buffers.weight_gradient(spec, 0, spec.local_rows()),
+                               orders_of(setup).tokens.tokens);
 }
 
 template <class T>
@@ -151,9 +190,10 @@ std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterT
   if (!is_last(setup, setup.chunks.back())) return std::nullopt;
   const nn::ParameterSpec& spec =
       table[setup.model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
-  return Head<T>{norm_weights(table, buffers, "model/norm/weight", 0),
+  const SumOrders orders = orders_of(setup);
+  return Head<T>{norm_weights(table, buffers, "model/norm/weight", 0, orders.tokens),
                  nn::VocabLoss<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                                  buffers.weight_gradient(spec, 0, spec.local_rows()), tp)};
+                                  buffers.weight_gradient(spec, 0, spec.local_rows()), tp, orders.head)};
 }
 
 TransformerSetup with_chunks(TransformerSetup setup) {
@@ -175,11 +215,11 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       tp_(&tp),
       device_(&device),
       table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank, setup.tp_mode,
-                                  layers_of(setup_.chunks), setup.sharding.size)),
+                                  layers_of(setup_.chunks), std::max(setup.sharding.unit_pieces, setup.sharding.size), setup.tensor_shards)),
       buffers_(arena, places_of<T>(setup, table_)),
       weights_(make_unit_weights(setup.sharding, table_, buffers_, device)),
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.chunks), device, arena),
-      geometry_(make_geometry<T>(setup, table_, device, arena)),
+      geometry_(make_geometry<T>(setup, table_, orders_of(setup), device, arena)),
       core_(nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, setup.cp, arena)),
       stream_(nn::make_residual_stream<T>(
           setup.tp_mode,
@@ -194,7 +234,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       partial_(arena.take<M>(MemoryKind::workspace, largest_partial(table_))),
       embedding_(make_embedding(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_, tp)),
-      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *stream_)) {
+      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *stream_, orders_of(setup))) {
   take_product_workspace<T>(sizes(), act_.loss.chunk(),
                             device, arena);
 }
@@ -203,6 +243,10 @@ template <class T>
 LocalSizes Transformer<T>::sizes() const {
   LocalSizes s = local_sizes(setup_.model, table_, tokens(), stream_->rows());
   s.core = core_->sizes();
+  const kernels::RowSegments segments = orders_of(setup_).heads;
+  s.token_segments = segments.tokens;
+  s.head_segments = segments.heads;
+  s.loss_width = loss_width(setup_, table_);
   return s;
 }
 
@@ -282,7 +326,7 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
   kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
   dn_sum.wait();
   kernels::rms_norm_backward<T>(*device_, work.dn, output(slot), head_->norm.weight, act_.final_rstd, dx,
-                                head_->norm.gradient, work.sums);
+                                head_->norm.gradient, work.sums, head_->norm.segments);
 }
 
 template <class T>

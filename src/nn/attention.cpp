@@ -75,9 +75,9 @@ void Attention<T>::backward_input(Device& device, const TokenBatch& batch, Matri
   kernels::rotary_backward<T>(device, dkey, batch.positions, geometry_.cosine, geometry_.sine);
   if (has_head_norms()) {
     kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query,
-                                       act.query_rstd, dquery, norms_.query_gradient, work.sums);
+                                       act.query_rstd, dquery, norms_.query_gradient, work.sums, geometry_.segments);
     kernels::head_rms_norm_backward<T>(device, dkey, geometry_.key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
-                                       norms_.key_gradient, work.sums);
+                                       norms_.key_gradient, work.sums, geometry_.segments);
   }
   qkv_.backward_input(device, work.dqkv, dn);
 }

@@ -12,7 +12,7 @@ void VocabEmbedding<T>::forward(Device& device, Vector<const std::int32_t> token
 template <class T>
 void VocabEmbedding<T>::backward(Device& device, Vector<const std::int32_t> tokens,
                                  Matrix<const T> dx) const {
-  kernels::embedding_backward<T>(device, tokens, vocabulary_, dx, gradient_);
+  kernels::embedding_backward<T>(device, tokens, vocabulary_, dx, gradient_, token_segments_);
 }
 
 template class VocabEmbedding<double>;

@@ -23,9 +23,10 @@ Matrix<T> rows_of(const Matrix<T>& m, index_t begin, index_t count) {
 }  // namespace
 
 template <class T>
-LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary) {
-  const std::size_t row_bytes = static_cast<std::size_t>(std::max<index_t>(local_vocabulary, 1)) * sizeof(T);
-  const index_t rows = std::min(tokens, std::max(least_rows, static_cast<index_t>(chunk_bytes / row_bytes)));
+LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width) {
+  const std::size_t row_bytes = static_cast<std::size_t>(std::max<index_t>(chunk_width, 1)) * sizeof(T);
+  const index_t chunk = std::max(least_rows, static_cast<index_t>(chunk_bytes / row_bytes));
+  const index_t rows = chunk_width == 0 ? tokens : std::min(tokens, chunk);
   logits = arena.take<T>(MemoryKind::workspace, rows, local_vocabulary);
   max = arena.take<M>(MemoryKind::workspace, rows);
   sum_and_target = arena.take<M>(MemoryKind::workspace, 2 * rows);
@@ -65,7 +66,7 @@ void VocabLoss<T>::softmax_statistics(Device& device, const Chunk& c) const {
   kernels::cross_entropy_local_max<T>(device, c.logits, c.max);
   comm::all_reduce(*tp_, c.max.data(), c.max.size(), comm::ReduceOp::max, device.stream());
   kernels::cross_entropy_local_sum<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
-                                      c.target_logit);
+                                      c.target_logit, orders_.out);
   comm::all_reduce(*tp_, c.sum.data(), 2 * c.sum.size(), comm::ReduceOp::sum, device.stream());
   kernels::cross_entropy_loss<M>(device, c.max, c.sum, c.target_logit, c.targets, c.loss_rows);
 }
@@ -92,9 +93,9 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
     kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
                                        scale);
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, c.logits, weight_, 0.0,
-                        MatrixRef<T>(rows_of<T>(dn, begin, count)));
+                        MatrixRef<T>(rows_of<T>(dn, begin, count)), orders_.out);
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, c.logits, c.n, 1.0,
-                        MatrixRef<M>(gradient_));
+                        MatrixRef<M>(gradient_), orders_.tokens);
   }
 }
 

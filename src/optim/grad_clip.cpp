@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/kernels/exact_sum.hpp"
 
 namespace nanotron::optim {
 
@@ -21,12 +21,21 @@ template <class M>
 double global_norm(Device& device, comm::Group& model, comm::Group& shards, const std::vector<Range>& answered,
                    Vector<const M> gradient) {
   const Region region(device.timers(), "gradient norm");
-  double squares = 0.0;
-  for (const auto& [begin, end] : answered) {
-    squares +=
-        kernels::sum_of_squares<M>(device, Vector<const M>(gradient.data() + begin, end - begin));
+  const auto part = [&](const Range& r) { return Vector<const M>(gradient.data() + r.begin, r.size()); };
+  double largest = 0.0;
+  for (const Range& r : answered) largest = std::max(largest, kernels::largest_magnitude<M>(device, part(r)));
+  largest = comm::max(model, comm::max(shards, largest));
+  if (largest == 0.0 || !std::isfinite(largest * largest)) return largest * largest;
+  const kernels::Quanta quanta(largest * largest);
+  kernels::ExactParts squares;
+  for (const Range& r : answered) {
+    const kernels::ExactParts more = kernels::sum_of_squares<M>(device, part(r), quanta);
+    squares.coarse += more.coarse;
+    squares.fine += more.fine;
   }
-  return std::sqrt(comm::sum(model, comm::sum(shards, squares)));
+  squares.coarse = comm::sum(model, comm::sum(shards, squares.coarse));
+  squares.fine = comm::sum(model, comm::sum(shards, squares.fine));
+  return std::sqrt(kernels::value(squares, quanta));
 }
 
 double clip_factor(double norm, double max_norm) {

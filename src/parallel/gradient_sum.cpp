@@ -1,6 +1,7 @@
 #include "nanotron/parallel/gradient_sum.hpp"
 
 #include "nanotron/parallel/data_parallel.hpp"
+#include "nanotron/parallel/ordered_sum.hpp"
 #include "nanotron/parallel/power_sgd.hpp"
 #include "nanotron/parallel/zero.hpp"
 
@@ -21,6 +22,9 @@ template <class T>
 std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
                                                   const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
                                                   Device& device, const SumRule& rule) {
+  if (sharding.gradients != model::UnitGradients::by_stage) {
+    return std::make_unique<OrderedSum<T>>(model, sharding, memory.ordered, groups, device, rule);
+  }
   if (sharding.size > 1 && sharding.stage == 1) {
     return std::make_unique<ShardedInPlace<T>>(model, sharding, groups, device, rule);
   }

@@ -1,5 +1,7 @@
 #include "nanotron/parallel/sum_memory.hpp"
 
+#include <algorithm>
+
 namespace nanotron::parallel {
 namespace {
 
@@ -11,13 +13,29 @@ LowRankPlan plan_of(const deck::ParallelConfig& p, const model::ParameterTable& 
   return compression_of(p) == deck::Compression::powersgd ? low_rank_plan(table, p.powersgd_rank) : LowRankPlan{};
 }
 
+template <class M>
+OrderedMemory<M> take_ordered(const deck::Config& c, const model::ParameterTable& table, Arena& arena) {
+  if (c.precision.reproducible == deck::Reproducible::run) return {};
+  const index_t replicas = c.parallel.dp * c.parallel.cp, vectors = table.vectors.size();
+  index_t unit = 0;
+  for (const model::Unit& u : table.units) unit = std::max(unit, replicas > 1 ? u.range.size() : 0);
+  constexpr auto kind = MemoryKind::gradients;
+  return {.send = arena.take<M>(kind, unit),
+          .receive = arena.take<M>(kind, unit),
+          .vectors = arena.take<M>(kind, c.data.global_batch_size / c.parallel.dp * vectors),
+          .vector_shard = arena.take<M>(kind, vectors),
+          .vector_sum = arena.take<M>(kind, vectors),
+          .gathered = arena.take<M>(kind, replicas > 1 ? replicas * vectors : 0)};
+}
+
 }  // namespace
 
 template <class M>
-SumMemory<M>::SumMemory(const deck::ParallelConfig& parallel, const model::ParameterTable& table, Arena& arena)
-    : rounded(arena.take<bf16>(MemoryKind::workspace,
-                               compression_of(parallel) == deck::Compression::bf16 ? table.size : 0)),
-      low_rank(plan_of(parallel, table)),
+SumMemory<M>::SumMemory(const deck::Config& config, const model::ParameterTable& table, Arena& arena)
+    : ordered(take_ordered<M>(config, table, arena)),
+      rounded(arena.take<bf16>(MemoryKind::workspace,
+                               compression_of(config.parallel) == deck::Compression::bf16 ? table.size : 0)),
+      low_rank(plan_of(config.parallel, table)),
       error(arena.take<M>(MemoryKind::gradients, low_rank.errors)),
       p(arena.take<M>(MemoryKind::workspace, low_rank.p)),
       q(arena.take<M>(MemoryKind::gradients, low_rank.q)) {}

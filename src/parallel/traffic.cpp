@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "nanotron/deck/sum_shards.hpp"
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/attention_core.hpp"
 #include "nanotron/nn/residual_stream.hpp"
@@ -130,18 +131,29 @@ index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& 
   return master * (plan.whole + plan.p + plan.q);
 }
 
+// Elements of gradients that OrderedSum hands to collectives.
+index_t summed_in_order(const deck::Config& c, const model::ParameterTable& table) {
+  const index_t replicas = c.parallel.dp * c.parallel.cp, matrices = table.size - table.vectors.size();
+  const index_t rounds = deck::sum_shards(c).batch / c.parallel.dp;
+  const bool hands_out = deck::shard_group_size(c.parallel) < replicas;
+  return rounds * (matrices + table.vectors.size()) + (hands_out ? matrices / replicas : 0);
+}
+
 // Bytes over the ranks that hold the same parameters.
 index_t over_replicas(const deck::Config& c, const model::ParameterTable& table, index_t master, index_t micro_batches,
                       int pp_rank) {
-  const index_t replicas = c.parallel.dp * c.parallel.cp, shards = table.shards, stage = c.parallel.zero_stage;
+  const index_t replicas = c.parallel.dp * c.parallel.cp, shards = deck::shard_group_size(c.parallel),
+                stage = c.parallel.zero_stage;
+  const bool in_order = c.precision.reproducible == deck::Reproducible::layout;
   if (replicas == 1) return 0;
-  if (shards == 1) return all_reduced(c.parallel, table, master);
+  if (shards == 1) return in_order ? master * summed_in_order(c, table) : all_reduced(c.parallel, table, master);
   const index_t matrices = table.size - table.vectors.size();
   const index_t gathered =
       stage == 3 ? gathered_per_use(c, table, pp_rank) : matrices;
+  const index_t gathered_bytes = static_cast<index_t>(size_of(c.precision.compute)) * gathered / shards;
+  if (in_order) return master * summed_in_order(c, table) + gathered_bytes;
   const index_t copies = shards < replicas ? matrices / shards : 0;
-  return master * (table.vectors.size() + (stage == 1 ? 1 : micro_batches) * matrices + copies) +
-         static_cast<index_t>(size_of(c.precision.compute)) * gathered / shards;
+  return master * (table.vectors.size() + (stage == 1 ? 1 : micro_batches) * matrices + copies) + gathered_bytes;
 }
 
 // Bytes that one micro-batch's attention sends.
@@ -162,10 +174,11 @@ StepTraffic step_traffic(const deck::Config& c, const model::ParameterTable& tab
   StepTraffic traffic;
   if (c.parallel.tp > 1) {
     const auto [vectors, matrices] = partial_gradients(table);
-    const index_t sums = table.shards > 1 && c.parallel.zero_stage > 1 ? micro_batches : 1;
+    const bool in_order = c.precision.reproducible == deck::Reproducible::layout;
+    const index_t sums = deck::shard_group_size(c.parallel) > 1 && c.parallel.zero_stage > 1 ? micro_batches : 1;
     const index_t loss = table.has_head ? master * 3 * tokens_of(c, at) : 0;
     traffic.tensor_parallel = static_cast<std::uint64_t>(
-        micro_batches * (element * activations_of(c, table, at) + loss) + master * (vectors + sums * matrices));
+        micro_batches * (element * activations_of(c, table, at) + loss) + master * ((in_order ? micro_batches : 1) * vectors + sums * matrices));
   }
   traffic.context_parallel =
       static_cast<std::uint64_t>(micro_batches * attention_bytes_of(c, table, at, element, master));

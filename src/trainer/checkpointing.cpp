@@ -37,10 +37,11 @@ io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, M* d
     part.extent.push_back(range.size());
     part.stride.push_back(stride);
   };
-  // Of one layer the stride is never taken; the rows' own keeps it a rectangle.
-  const index_t layer_stride = block.layers.size() > 1 ? spec.layer_stride : block.rows.size() * spec.local_columns();
+  // Of one row or layer the stride is never taken; what lies in it keeps it a rectangle.
+  const index_t row_stride = block.rows.size() > 1 || spec.is_vector ? spec.local_columns() : block.columns.size();
+  const index_t layer_stride = block.layers.size() > 1 ? spec.layer_stride : block.rows.size() * row_stride;
   if (spec.is_stacked) add(block.layers, 0, layer_stride);
-  add(block.rows, by_columns ? 0 : spec.local.begin, spec.local_columns());
+  add(block.rows, by_columns ? 0 : spec.local.begin, row_stride);
   if (!spec.is_vector) add(block.columns, by_columns ? spec.local.begin : 0, 1);
   return part;
 }

@@ -17,7 +17,7 @@ constexpr double mib = 1024.0 * 1024.0;
 
 std::string describe_plan(const deck::Config& config, MPI_Comm world) {
   comm::Group alone(comm::Communicator::duplicate(world), comm::Transport::mpi);
-  const comm::GridShape shape = comm::shape_of(config.parallel);
+  const comm::GridShape shape = comm::shape_of(config);
   MemoryPlan plan;
   comm::GridCoordinate largest;
   for (int rank = 0; rank < shape.pp * shape.cp * shape.tp; ++rank) {  // stages and shards are of unequal size

@@ -91,7 +91,7 @@ Loaders make_loaders(const deck::Config& config, const Tokens& tokens, const com
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   const auto loader = [&](const data::TokenFile& file, data::Split split) {
     return data::BatchLoader(config.data, seed, file, split, at.dp, static_cast<int>(config.parallel.dp),
-                             layout[at.cp]);
+                             layout[at.cp], neighbouring_sequences(config));
   };
   Loaders loaders{loader(tokens.training, data::Split::training), std::nullopt};
   if (tokens.validation || config.data.validation_fraction > 0.0) {
@@ -126,7 +126,7 @@ template <class T>
 ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
                   Loaders& loaders, Log& log, double start) {
   Timers timers;
-  Device device(timers);
+  Device device(timers, products_of(config));
   const double rate = machine_rate<T>(device, grid.world());
   const std::size_t resident_before = resident_bytes();
   const MemoryPlan plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp());
@@ -205,7 +205,7 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
 
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
-  return comm::ProcessGrid(all, comm::shape_of(config.parallel), comm::choose_transport(config.parallel.backend, all));
+  return comm::ProcessGrid(all, comm::shape_of(config), comm::choose_transport(config.parallel.backend, all));
 }
 
 std::string describe_data(const deck::Config& config, MPI_Comm world) {

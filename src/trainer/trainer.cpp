@@ -5,6 +5,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/content_hash.hpp"
 #include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/kernels/exact_sum.hpp"
 #include "nanotron/optim/grad_clip.hpp"
 
 namespace nanotron::trainer {
@@ -37,6 +38,8 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
                                                 {.megabytes = config.parallel.bucket_mb,
                                                  .overlap = config.parallel.overlap,
                                                  .micro_batches = state_.micro_batches(),
+                                                 .micro_batches_of_shard = neighbouring_sequences(config),
+                                                 .context = static_cast<int>(config.parallel.cp),
                                                  .compression = config.parallel.compression})),
       passes_(make_passes<T>({config, grid, device, state_, *gradients_})),
       replicas_(grid.replicas(), grid.world(), config.run.check_replicas_every),
@@ -46,8 +49,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       counters_{.seed = config.run.seed},
       host_inputs_(state_.inputs.size()),
       host_targets_(state_.targets.size()),
-      host_document_starts_(state_.document_starts.size()),
-      host_losses_(Kokkos::create_mirror_view(state_.loss_rows)) {
+      host_document_starts_(state_.document_starts.size()) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.places.master);
   state_.model.refresh_compute_weights();
@@ -122,11 +124,17 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
 
 template <class T>
 double Trainer<T>::mean_loss() {
-  Kokkos::deep_copy(device_.exec(), host_losses_, state_.loss_rows);
-  device_.fence();
-  double sum = 0.0;
-  for (index_t i = 0; i < static_cast<index_t>(host_losses_.size()); ++i) sum += host_losses_(i);
-  return comm::sum(grid_.pp(), comm::sum(grid_.replicas(), sum)) / static_cast<double>(tokens_per_step(config_));
+  const auto over_ranks = [&](const auto& combine, auto value) {
+    return combine(grid_.pp(), combine(grid_.replicas(), value));
+  };
+  const auto larger = [](comm::Group& group, double x) { return comm::max(group, x); };
+  const auto add = [](comm::Group& group, std::int64_t x) { return comm::sum(group, x); };
+  const double largest = over_ranks(larger, kernels::largest_magnitude<double>(device_, state_.loss_rows));
+  if (!std::isfinite(largest)) return largest;
+  const kernels::Quanta quanta(largest);
+  kernels::ExactParts parts = kernels::sum(device_, state_.loss_rows, quanta);
+  parts = {over_ranks(add, parts.coarse), over_ranks(add, parts.fine)};
+  return kernels::value(parts, quanta) / static_cast<double>(tokens_per_step(config_));
 }
 
 template <class T>

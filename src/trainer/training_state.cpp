@@ -1,5 +1,6 @@
 #include "nanotron/trainer/training_state.hpp"
 
+#include "nanotron/deck/sum_shards.hpp"
 #include "nanotron/parallel/pipeline.hpp"
 #include "nanotron/parallel/pipeline_partition.hpp"
 
@@ -10,6 +11,8 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
                                  const model::Sharding& sharding) {
   std::vector<model::Chunk> chunks;
   index_t stream_gradients = 1;
+  const deck::SumShards shards = deck::sum_shards(config);
+  const bool keeps_order = config.precision.reproducible == deck::Reproducible::layout;
   const bool zero_bubble = config.parallel.pp > 1 && config.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   if (config.parallel.pp > 1) {
     const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
@@ -33,11 +36,20 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .cp_size = place.shape.cp,
           .cp_rank = place.at.cp,
           .cp = &cp,
-          .document_mask = config.data.document_mask};
+          .document_mask = config.data.document_mask,
+          .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
+          .context_shards = keeps_order ? static_cast<int>(shards.context) : 0};
 }
 
 index_t tokens_of_rank(const deck::Config& config, const GridPlace& place) {
   return config.data.global_batch_size / place.shape.dp * sequence_layout(config)[place.at.cp].length();
+}
+
+// OrderedSum cuts units over all replicas.
+int unit_pieces(const deck::Config& config) {
+  const deck::ParallelConfig& p = config.parallel;
+  const bool keeps_order = config.precision.reproducible == deck::Reproducible::layout;
+  return static_cast<int>(keeps_order ? p.dp * p.cp : deck::shard_group_size(p));
 }
 
 index_t documents_of_rank(const deck::Config& config, const GridPlace& place) {
@@ -47,13 +59,22 @@ index_t documents_of_rank(const deck::Config& config, const GridPlace& place) {
 
 }  // namespace
 
+index_t neighbouring_sequences(const deck::Config& config) {
+  return config.data.global_batch_size / deck::sum_shards(config).batch;
+}
+
 model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, comm::Group& shards) {
   const auto size = static_cast<int>(deck::shard_group_size(config.parallel));
   const int replica = place.at.dp * place.shape.cp + place.at.cp;
+  const bool keeps_order = config.precision.reproducible == deck::Reproducible::layout;
   return {.stage = size > 1 ? static_cast<int>(config.parallel.zero_stage) : 0,
           .size = size,
           .rank = replica % size,
-          .group = &shards};
+          .group = &shards,
+          .gradients = !keeps_order                          ? model::UnitGradients::by_stage
+                       : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
+                                                             : model::UnitGradients::apart,
+          .unit_pieces = unit_pieces(config)};
 }
 
 model::ParameterTable parameter_table_of(const deck::Config& c, const comm::GridCoordinate& at) {
@@ -63,7 +84,8 @@ model::ParameterTable parameter_table_of(const deck::Config& c, const comm::Grid
     for (const model::Chunk& chunk : chunks) layers.push_back(chunk.layers);
   }
   return model::make_parameter_table(c.model, static_cast<int>(c.parallel.tp), at.tp, c.parallel.tp_mode, layers,
-                                     static_cast<int>(deck::shard_group_size(c.parallel)));
+                                     unit_pieces(c),
+                                     c.precision.reproducible == deck::Reproducible::layout ? static_cast<int>(c.precision.tensor_shards) : 0);
 }
 
 template <class T>
@@ -79,7 +101,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& pla
                                           .tp_rank = place.at.tp,
                                           .tp = &groups.tp},
                                          arena)),
-      sums(config.parallel, model.table(), arena),
+      sums(config, model.table(), arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, place))),
@@ -92,7 +114,7 @@ template <class Tell>
 auto of_planned_state(const deck::Config& config, const GridPlace& place, comm::Group& any_group, const Tell& tell) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     Timers timers;
-    Device device(timers);
+    Device device(timers, products_of(config));
     Arena arena = Arena::planning();
     const TrainingState<T> state(config, place, {any_group, any_group, any_group}, device, arena);
     return tell(state, arena);

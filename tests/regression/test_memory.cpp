@@ -124,10 +124,10 @@ struct TrainingRun {
   TrainingRun(const deck::Config& given, MPI_Comm world)
       : config(resolved(given, world)),
         grid(trainer::make_grid(world, config)),
-        device(timers),
+        device(timers, trainer::products_of(config)),
         tokens(config.data.path),
         loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), grid.shape().dp,
-                                  trainer::sequence_layout(config)[grid.cp_rank()]),
+                                  trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
                 std::nullopt},
         plan(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp())),
         before(resident_bytes()),

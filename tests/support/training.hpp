@@ -169,6 +169,15 @@ inline std::uint64_t replica_bytes(comm::ProcessGrid& grid) {
   return grid.replicas().traffic().bytes + grid.shards().traffic().bytes + grid.copies().traffic().bytes;
 }
 
+// Bytes of the few numbers of a step that parallel::step_traffic leaves out: of a sum that no order changes the largest
+// term and two integers (kernels/exact_sum.hpp), and the hash of the tokens.
+inline constexpr std::uint64_t exact_sum = 3 * sizeof(double), hash = sizeof(std::uint64_t);
+inline void add_scalars(const deck::Config& config, parallel::StepTraffic& traffic) {
+  if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash;  // loss
+  if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;         // norm of the gradient
+  if (config.parallel.pp > 1) traffic.pipeline += exact_sum;                                   // loss
+}
+
 // Trains from what config.checkpoint.resume says up to step `until` and, with save, writes a checkpoint
 // there. Collective over world, which has as many ranks as the grid.
 inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bool save = false) {
@@ -180,12 +189,12 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     comm::ProcessGrid grid = trainer::make_grid(world, config);
     Log log(false, grid.world().rank());
     Timers timers;
-    Device device(timers);
+    Device device(timers, trainer::products_of(config));
     const data::TokenFile tokens(config.data.path);
     trainer::Loaders loaders{
         data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
                           data::Split::training, grid.dp_rank(), grid.shape().dp,
-                          trainer::sequence_layout(config)[grid.cp_rank()]),
+                          trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
         std::nullopt};
     Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
     trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
@@ -210,6 +219,7 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     const bool owner = grid.copies().rank() == 0;
     numbers.predicted.tensor_parallel += state.optimizer->traffic().tensor_parallel;
     numbers.predicted.data_parallel += state.optimizer->traffic().data_parallel;
+    add_scalars(config, numbers.predicted);
     const auto all = [&](const optim::Moment<M>& moment) {
       return gather<M>(table, moment, moment.place.common(answered), owner, world);
     };

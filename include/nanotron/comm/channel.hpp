@@ -49,6 +49,8 @@ class Channel : public Operations {
 /// At most `max_count` elements go into one MPI call.
 std::unique_ptr<Channel> make_mpi_channel(const Communicator& communicator,
                                           std::size_t max_count = std::size_t{1} << 30);
+/// Sums over the ranks in a binary tree, through host memory.
+std::unique_ptr<Channel> make_tree_channel(const Communicator& communicator, std::unique_ptr<Channel> host);
 /// Null on every rank when the ranks are not all on one node or there is no memory to share.
 std::unique_ptr<Channel> make_shared_memory_channel(const Communicator& communicator);
 #ifdef NANOTRON_WITH_CUDA

@@ -36,6 +36,10 @@ enum class Transport {
 };
 const char* name_of(Transport transport);
 
+/// In which order sums run: as suits the transport, or in a binary tree over the ranks, neighbours in pairs
+/// (tensor/sum_order.hpp). The latter goes through host memory.
+enum class Sums { any_order, tree };
+
 /// The transport for parallel%backend. On the host always mpi. In a CUDA build: 'auto' is nccl when no two ranks
 /// use the same GPU, staged_mpi otherwise; 'mpi' is staged_mpi. Error(deck_error) for 'nccl' without
 /// CUDA, or with two ranks on one GPU. Collective; in a CUDA build call it after the GPU is selected.
@@ -61,7 +65,7 @@ class Messages;  // comm/messages.hpp
 /// moved only while no Request is running.
 class Group {
  public:
-  Group(Communicator communicator, Transport transport);
+  Group(Communicator communicator, Transport transport, Sums sums = Sums::any_order);
   /// With a channel of the caller's choice for host memory: for tests and nanotron_bench.
   Group(Communicator communicator, std::unique_ptr<Channel> channel);
   ~Group();

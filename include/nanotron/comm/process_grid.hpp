@@ -13,12 +13,13 @@ struct GridShape {
   int dp = 1, pp = 1, cp = 1, tp = 1;
   int shards = 1;  // of dp x cp ranks that hold the same parameters, neighbours in groups of so many share them
   std::string order = "tp-cp-pp-dp";  // innermost first: neighbours in the first axis are neighbouring ranks
+  Sums tp_sums = Sums::any_order;
 
   int size() const { return dp * pp * cp * tp; }
 };
 
 /// Of a resolved deck.
-GridShape shape_of(const deck::ParallelConfig& parallel);
+GridShape shape_of(const deck::Config& config);
 
 struct GridCoordinate {
   int dp = 0, pp = 0, cp = 0, tp = 0;

@@ -35,9 +35,10 @@ class BatchLoader {
   /// Error(deck_error) when the batch does not divide over dp_size and micro_batch_size.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
               int dp_rank, int dp_size);
-  /// As above, of a part of each sequence.
+  /// As above, of a part of each sequence; the samples are dealt out in turn, `neighbours` at a time, a divisor of
+  /// GBS/dp.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
-              int dp_rank, int dp_size, const SequenceShard& tokens);
+              int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
 
   index_t number_of_sequences() const { return order_.number_of_sequences(); }
   /// Whole global batches in the split: those of one epoch.
@@ -58,14 +59,18 @@ class BatchLoader {
   void load_documents(index_t first_sample, std::span<std::int32_t> starts) const;
 
  private:
-  // First token of this rank's sample j of the step.
+  // This rank's sample j among those of the step, and its first token.
+  index_t sample_of(index_t j) const {
+    return (j / neighbours_ * dp_size_ + dp_rank_) * neighbours_ + j % neighbours_;
+  }
   index_t token_of(index_t first_sample, index_t j) const {
-    return (first_sequence_ + order_.sequence_of(first_sample + first_of_rank_ + j)) * sequence_length_;
+    return (first_sequence_ + order_.sequence_of(first_sample + sample_of(j))) * sequence_length_;
   }
 
   const TokenFile& file_;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
-  index_t per_rank_ = 0, first_of_rank_ = 0;  // samples of one step
+  index_t dp_rank_, dp_size_, neighbours_;
+  index_t per_rank_ = 0;                      // samples of one step
   index_t first_sequence_ = 0;                // of the split in the file
   SampleOrder order_;
   SequenceShard shard_;

@@ -116,6 +116,10 @@ struct DataConfig {
 struct PrecisionConfig {
   ScalarType compute = ScalarType::fp32;
   Reproducible reproducible = Reproducible::run;
+  // Of 'layout', the parts that sums are cut into on every grid; 0: resolve() chooses.
+  std::int64_t tensor_shards = 0;
+  std::int64_t context_shards = 1;
+  std::int64_t batch_shards = 0;
 };
 
 struct CheckpointConfig {

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/sum_order.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
@@ -23,13 +24,13 @@ namespace nanotron::kernels {
 template <class T>
 void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max);
 
-/// sum(r) = sum_j exp(l_j - max(r)), target_logit(r) = l_t or 0 where t is not here. Both
-/// overwritten.
+/// sum(r) = sum_j exp(l_j - max(r)), by the shards of `order` where it has any; target_logit(r) = l_t or 0
+/// where t is not here. Both overwritten.
 template <class T>
 void cross_entropy_local_sum(Device& device, Matrix<const T> logits,
                              Vector<const std::int32_t> targets, index_t vocab_begin,
                              Vector<const master_t<T>> max, Vector<master_t<T>> sum,
-                             Vector<master_t<T>> target_logit);
+                             Vector<master_t<T>> target_logit, const SumOrder& order = {});
 
 /// loss_per_row(r) in fp64, overwritten. M is double or float.
 template <class M>

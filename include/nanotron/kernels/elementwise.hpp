@@ -23,12 +23,12 @@ void add(Device& device, Vector<const T> x, Vector<T> y);
 template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias);
 
-/// dbias(c) += sum over rows of dy(r, c), in a fixed order; workspace has
-/// bias_workspace_size(columns).
+/// dbias(c) += sum over rows of dy(r, c), in a fixed order: that of segments of as many rows each, the
+/// segments in a tree (tensor/sum_order.hpp). workspace has bias_workspace_size(columns, segments).
 template <class T>
 void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
-                   Vector<master_t<T>> workspace);
-index_t bias_workspace_size(index_t columns);
+                   Vector<master_t<T>> workspace, index_t segments = 1);
+index_t bias_workspace_size(index_t columns, index_t segments = 1);
 
 /// Sum of x^2 in fp64 and in a fixed order, on the host when it returns. M is double or float.
 template <class M>

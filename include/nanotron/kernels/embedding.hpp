@@ -17,9 +17,10 @@ void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range 
                        Matrix<const T> table, Matrix<T> out);
 
 /// dtable(tokens(i) - begin, :) += dout(i, :) for the local tokens; the rows of one token are added
-/// in the order of i, on every kind of device.
+/// in the order of i, on every kind of device. With several segments of as many i each, the rows of one
+/// token in each are added up first, and then in a tree (tensor/sum_order.hpp).
 template <class T>
 void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
-                        Matrix<const T> dout, Matrix<master_t<T>> dtable);
+                        Matrix<const T> dout, Matrix<master_t<T>> dtable, index_t segments = 1);
 
 }  // namespace nanotron::kernels

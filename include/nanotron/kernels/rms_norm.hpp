@@ -11,6 +11,13 @@
 
 namespace nanotron::kernels {
 
+/// Into how many equal parts tokens and heads are cut for the sums of weight gradients: parts are added in a tree
+/// (tensor/sum_order.hpp), those of heads inside those of tokens.
+struct RowSegments {
+  index_t tokens = 1;
+  index_t heads = 1;
+};
+
 /// x, y (rows, columns); w (columns); rstd (rows), kept for the backward. y may alias x.
 template <class T>
 void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps,
@@ -29,10 +36,12 @@ void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> del
 template <class T>
 void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
                        Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
-                       Vector<master_t<T>> dw, Vector<master_t<T>> workspace);
+                       Vector<master_t<T>> dw, Vector<master_t<T>> workspace,
+                       const RowSegments& segments = {});
 
-/// Elements of the workspace above and of head_rms_norm_backward (columns = head_dim there).
-index_t rms_norm_workspace_size(index_t columns);
+/// Elements of the workspace above and of head_rms_norm_backward (columns = head_dim there); segments =
+/// tokens x heads of RowSegments.
+index_t rms_norm_workspace_size(index_t columns, index_t segments = 1);
 
 /// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim) with leading dimensions of
 /// their own, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).
@@ -45,6 +54,7 @@ void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const ma
 template <class T>
 void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
                             Vector<const master_t<T>> w, Matrix<const master_t<T>> rstd,
-                            MatrixRef<T> dx, Vector<master_t<T>> dw, Vector<master_t<T>> workspace);
+                            MatrixRef<T> dx, Vector<master_t<T>> dw, Vector<master_t<T>> workspace,
+                            const RowSegments& segments = {});
 
 }  // namespace nanotron::kernels

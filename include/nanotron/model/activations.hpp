@@ -37,6 +37,9 @@ struct LocalSizes {
   index_t vocabulary = 0;
   index_t layers = 0;     // held here
   bool qk_norm = false;
+  index_t loss_width = 0;       // see nn::LossWorkspace
+  index_t token_segments = 1;   // of sums over tokens, and over heads inside them
+  index_t head_segments = 1;
   nn::CoreSizes core{};   // of attention
 };
 LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,

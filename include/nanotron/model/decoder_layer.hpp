@@ -4,6 +4,7 @@
 //
 //   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
 
+#include "nanotron/kernels/rms_norm.hpp"
 #include "nanotron/model/activations.hpp"
 
 namespace nanotron::model {
@@ -13,6 +14,7 @@ struct NormWeights {
   using M = master_t<T>;
   Vector<const M> weight;
   Vector<M> gradient;
+  kernels::RowSegments segments{};  // of the sum over tokens
 };
 
 template <class T>

@@ -52,10 +52,11 @@ struct ParameterTable {
 };
 
 /// model must be resolved (heads, head_dim, vocab_size filled in). chunks: the layers held, ascending and apart;
-/// empty: all. shards: ranks that share the matrices of one replica. A pure function: no communication.
+/// empty: all. shards: ranks that share the matrices of one replica. tensor_shards: parts of a dimension between which
+/// alone it is cut, a multiple of tp_size, or 0: tp_size. A pure function: no communication.
 ParameterTable make_parameter_table(const deck::ModelConfig& model, int tp_size, int tp_rank,
                                     deck::TpMode mode = deck::TpMode::all_reduce,
-                                    const std::vector<Range>& chunks = {}, int shards = 1);
+                                    const std::vector<Range>& chunks = {}, int shards = 1, int tensor_shards = 0);
 
 /// What this rank owns of the flat buffers, neighbours merged: the union over the tensor-parallel group holds
 /// each logical element once.

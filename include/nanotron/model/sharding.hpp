@@ -18,12 +18,18 @@
 
 namespace nanotron::model {
 
+/// Where backward leaves the gradients of a unit. Of parallel/ordered_sum.hpp, which adds them to what it keeps of the
+/// sum, whatever the stage: after each micro-batch from a slot, or after several from a place of their own.
+enum class UnitGradients { by_stage, in_slots, apart };
+
 /// What a rank needs to know of those that hold the same parameters.
 struct Sharding {
   int stage = 0;
   int size = 1;                  // ranks of a shard group; 1: nothing is sharded
   int rank = 0;                  // in it
   comm::Group* group = nullptr;  // talked to only where size > 1; may be null while planning
+  UnitGradients gradients = UnitGradients::by_stage;
+  int unit_pieces = 0;           // into which units divide, a multiple of size; 0: size
 };
 
 /// Whether products read a type of their own or the master weights.

@@ -40,6 +40,9 @@ struct TransformerSetup {
   int cp_rank = 0;
   comm::Group* cp = nullptr;    // may be null for one rank
   deck::DocumentMask document_mask = deck::DocumentMask::none;
+  int tensor_shards = 0;        // parts of the sums over features and heads, and over the tokens of a sequence, in the
+  int context_shards = 0;       // order of tensor/sum_order.hpp; 0: those of the groups. With more than these a
+                                // micro-batch is one sequence, and the device multiplies in that order
 
   nn::ContextShard context() const { return {cp_mode, {cp_mode, length, cp_size}, cp_rank}; }
 };

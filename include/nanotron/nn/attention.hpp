@@ -7,6 +7,7 @@
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
 //   y = a Wo^T, a part of the sum over the group
 
+#include "nanotron/kernels/rms_norm.hpp"
 #include "nanotron/kernels/rotary.hpp"
 #include "nanotron/nn/heads.hpp"
 #include "nanotron/nn/linear.hpp"
@@ -23,6 +24,7 @@ struct AttentionGeometry {
   double norm_eps = 0.0;
   Matrix<const M> cosine;  // (positions, head_dim / 2)
   Matrix<const M> sine;
+  kernels::RowSegments segments{};  // of the sums of the head norms' gradients
 
   index_t query_columns() const { return heads.query.size() * head_dim; }
   index_t key_columns() const { return heads.key.size() * head_dim; }

@@ -25,35 +25,42 @@ struct LinearWeights {
   Vector<M> bias_gradient{};
 };
 
+/// The orders of the sums over features in, features out and tokens (kernels/gemm.hpp).
+struct LinearOrders {
+  SumOrder in{}, out{}, tokens{};
+};
+
 template <class T>
 class Linear {
  public:
   using M = master_t<T>;
 
-  explicit Linear(const LinearWeights<T>& w) : w_(w) {}
+  explicit Linear(const LinearWeights<T>& w, const LinearOrders& orders = {}) : w_(w), orders_(orders) {}
 
   /// y is overwritten.
   void forward(Device& device, Matrix<const T> x, Matrix<T> y) const {
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, 1.0, x, w_.weight, 0.0,
-                        MatrixRef<T>(y));
+                        MatrixRef<T>(y), orders_.in);
     if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);
   }
 
   /// dx is overwritten.
   void backward_input(Device& device, Matrix<const T> dy, Matrix<T> dx) const {
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, dy, w_.weight, 0.0,
-                        MatrixRef<T>(dx));
+                        MatrixRef<T>(dx), orders_.out);
   }
 
-  /// The gradients of weight and bias are accumulated. sums: bias_workspace_size(out), or empty without a bias.
+  /// The gradients of weight and bias are accumulated. sums: bias_workspace_size(out, shards of tokens here), or empty
+  /// without a bias.
   void backward_weight(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<M> sums = {}) const {
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, dy, x, 1.0,
-                        MatrixRef<M>(w_.gradient));
-    if (w_.bias.extent(0) > 0) kernels::bias_backward<T>(device, dy, w_.bias_gradient, sums);
+                        MatrixRef<M>(w_.gradient), orders_.tokens);
+    if (w_.bias.extent(0) > 0) kernels::bias_backward<T>(device, dy, w_.bias_gradient, sums, orders_.tokens.held);
   }
 
  private:
   LinearWeights<T> w_;
+  LinearOrders orders_;
 };
 
 }  // namespace nanotron::nn

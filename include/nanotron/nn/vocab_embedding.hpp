@@ -14,8 +14,9 @@ class VocabEmbedding {
   using M = master_t<T>;
 
   /// table (vocabulary.size(), hidden) and its gradient.
-  VocabEmbedding(Range vocabulary, Matrix<const T> table, Matrix<M> gradient)
-      : vocabulary_(vocabulary), table_(table), gradient_(gradient) {}
+  /// token_segments: of the sum over tokens (kernels/embedding.hpp).
+  VocabEmbedding(Range vocabulary, Matrix<const T> table, Matrix<M> gradient, index_t token_segments = 1)
+      : vocabulary_(vocabulary), table_(table), gradient_(gradient), token_segments_(token_segments) {}
 
   /// tokens (n) -> this rank's part of x (n, hidden), overwritten.
   void forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const;
@@ -27,6 +28,7 @@ class VocabEmbedding {
   Range vocabulary_;
   Matrix<const T> table_;
   Matrix<M> gradient_;
+  index_t token_segments_;
 };
 
 }  // namespace nanotron::nn

@@ -12,6 +12,7 @@
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/nn/linear.hpp"
 #include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::nn {
@@ -24,7 +25,8 @@ struct LossWorkspace {
   Vector<M> max;              // (chunk)
   Vector<M> sum_and_target;   // (2 chunk): summed over the group in one message
 
-  LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary);
+  /// chunk_width: of the vocabulary that the chunk is made for; 0: one chunk.
+  LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width);
   index_t chunk() const { return static_cast<index_t>(logits.extent(0)); }
 };
 
@@ -33,8 +35,10 @@ class VocabLoss {
  public:
   using M = master_t<T>;
 
-  VocabLoss(Range vocabulary, Matrix<const T> weight, Matrix<M> gradient, comm::Group& tp)
-      : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp) {}
+  /// orders.out is also that of the softmax's sum.
+  VocabLoss(Range vocabulary, Matrix<const T> weight, Matrix<M> gradient, comm::Group& tp,
+            const LinearOrders& orders = {})
+      : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp), orders_(orders) {}
 
   /// n (tokens, hidden), targets (tokens; negative: ignored) -> loss_rows (tokens), overwritten, the same on
   /// every rank of the group. Collective over the group, as is backward.
@@ -57,6 +61,7 @@ class VocabLoss {
   Matrix<const T> weight_;
   Matrix<M> gradient_;
   comm::Group* tp_;
+  LinearOrders orders_;
 };
 
 }  // namespace nanotron::nn

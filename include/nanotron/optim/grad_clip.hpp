@@ -18,7 +18,8 @@ std::vector<Range> answered_ranges(const model::ParameterTable& table, const nn:
                                    const model::Sharding& sharding);
 
 /// The norm of the gradients already summed over the replicas. Waits for the device; collective over the group that
-/// holds one model and over the shard group; the same bits on each of their ranks.
+/// holds one model and over the shard group. Its bits depend on the gradients alone, not on where they lie
+/// (kernels/exact_sum.hpp); infinity where one is not finite.
 template <class M>
 double global_norm(Device& device, comm::Group& model, comm::Group& shards, const std::vector<Range>& answered,
                    Vector<const M> gradient);

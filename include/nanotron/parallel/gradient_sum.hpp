@@ -22,6 +22,8 @@ struct SumRule {
   double megabytes = 25.0;      // MiB of one bucket, where nothing is sharded
   bool overlap = true;          // false: nothing is on its way while backward computes
   index_t micro_batches = 1;    // of a step
+  index_t micro_batches_of_shard = 1;  // of OrderedSum: neighbouring sequences that are added first
+  int context = 1;                     // of OrderedSum: cp ranks
   deck::Compression compression = deck::Compression::none;
 };
 

@@ -7,9 +7,20 @@
 
 namespace nanotron::parallel {
 
+/// Of OrderedSum.
+template <class M>
+struct OrderedMemory {
+  Vector<M> send, receive;       // one unit each
+  Vector<M> vectors;             // (sequences of this rank, vectors)
+  Vector<M> vector_shard, vector_sum;
+  Vector<M> gathered;            // (replicas, vectors)
+};
+
 template <class M>
 struct SumMemory {
-  SumMemory(const deck::ParallelConfig& parallel, const model::ParameterTable& table, Arena& arena);
+  SumMemory(const deck::Config& config, const model::ParameterTable& table, Arena& arena);
+
+  OrderedMemory<M> ordered;
 
   Vector<bf16> rounded;  // of RoundedSum
 

@@ -30,7 +30,9 @@
 //   stage 3        V + m Q           gathers: of each unit where a micro-     + Q / S where there are copies
 //                                    batch does not find it in its slot
 //
-// From stage 2 on matrices that are partial within the tensor-parallel group are summed with every micro-batch.
+//   'layout'       M (V + Q)         gathers: as the stage                    + Q / (dp cp) where shards are fewer
+//
+// M rounds of OrderedSum, batch_shards / dp. From stage 2 on matrices that are partial within the tensor-parallel group are summed with every micro-batch.
 
 #include <cstdint>
 

@@ -20,9 +20,14 @@ inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(
 inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
 #endif
 
+/// Who multiplies: the fastest library, whose order of sums changes with the shapes; or tiles of our own, with which
+/// an element of a product depends on its own terms and their order alone (kernels/gemm.hpp).
+enum class Products { library, fixed_order };
+
 class Device {
  public:
-  explicit Device(Timers& timers) : stream_(stream_of(exec_)), timers_(timers) {}
+  explicit Device(Timers& timers, Products products = Products::library)
+      : stream_(stream_of(exec_)), timers_(timers), who_multiplies_(products) {}
   ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -31,6 +36,7 @@ class Device {
   /// The same queue, as collectives want it.
   const comm::Stream& stream() const { return stream_; }
   Timers& timers() const { return timers_; }
+  Products who_multiplies() const { return who_multiplies_; }
   /// Made, laid out and used by kernels/gemm alone; it lives as long as the device.
   std::shared_ptr<ProductHandles>& products() const { return products_; }
   /// Memory the products may scribble on (packed operands); taken from the arena once, see
@@ -44,6 +50,7 @@ class Device {
   ExecutionSpace exec_;
   comm::Stream stream_;
   Timers& timers_;
+  Products who_multiplies_;
   mutable std::shared_ptr<ProductHandles> products_;
   Vector<std::byte> product_workspace_;
 };

@@ -76,7 +76,6 @@ class Trainer {
   io::CheckpointState counters_;
   std::int64_t skipped_in_a_row_ = 0;
   std::vector<std::int32_t> host_inputs_, host_targets_, host_document_starts_;
-  typename Vector<double>::HostMirror host_losses_;
 };
 
 }  // namespace nanotron::trainer

@@ -66,6 +66,14 @@ inline SequenceLayout sequence_layout(const deck::Config& config) {
   return {config.parallel.cp_mode, config.data.sequence_length, static_cast<int>(config.parallel.cp)};
 }
 
+/// Who multiplies on this run's device.
+inline Products products_of(const deck::Config& config) {
+  return config.precision.reproducible == deck::Reproducible::layout ? Products::fixed_order : Products::library;
+}
+
+/// Neighbouring sequences of a global batch that go to one dp rank at a time.
+index_t neighbouring_sequences(const deck::Config& config);
+
 /// Target tokens of a global batch.
 inline index_t tokens_per_step(const deck::Config& config) {
   return config.data.global_batch_size * config.data.sequence_length;

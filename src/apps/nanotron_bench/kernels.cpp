@@ -63,8 +63,8 @@ class KernelBench {
  private:
   // As much as a model gives its device: attention multiplies too.
   static std::size_t product_bytes(const model::LocalSizes& s) {
-    return std::max(kernels::gemm_workspace_bytes<T>(s.tokens, 2 * s.intermediate, s.hidden),
-                    kernels::gemm_workspace_bytes<T>(s.tokens, s.vocabulary, s.hidden));
+    return std::max(kernels::gemm_workspace_bytes<T>(Products::library, s.tokens, 2 * s.intermediate, s.hidden),
+                    kernels::gemm_workspace_bytes<T>(Products::library, s.tokens, s.vocabulary, s.hidden));
   }
   static double bytes(index_t n, std::size_t size) {
     return static_cast<double>(n) * static_cast<double>(size);
@@ -213,7 +213,7 @@ class KernelBench {
 
   void cross_entropy() {
     Arena planning = Arena::planning();
-    const index_t rows = nn::LossWorkspace<T>(planning, s_.tokens, s_.vocabulary).chunk();
+    const index_t rows = nn::LossWorkspace<T>(planning, s_.tokens, s_.vocabulary, s_.vocabulary).chunk();
     const index_t calls = (s_.tokens + rows - 1) / rows * in_step_;
     const Range range = bench_.table().vocabulary;
     const Buffer<T> logits(rows * range.size());

@@ -36,7 +36,7 @@ void add_linear(std::vector<Product>& list, const std::string& name, index_t row
 template <class T>
 index_t loss_chunk(const model::LocalSizes& s) {
   Arena planning = Arena::planning();
-  return nn::LossWorkspace<T>(planning, s.tokens, s.vocabulary).chunk();
+  return nn::LossWorkspace<T>(planning, s.tokens, s.vocabulary, s.vocabulary).chunk();
 }
 
 template <class T>
@@ -97,7 +97,7 @@ class ProductBench {
   static std::size_t workspace_bytes(const std::vector<Product>& list) {
     std::size_t most = 0;
     for (const Product& p : list)
-      most = std::max(most, kernels::gemm_workspace_bytes<T>(p.m, p.n, p.k));
+      most = std::max(most, kernels::gemm_workspace_bytes<T>(Products::library, p.m, p.n, p.k));
     return most;
   }
 

@@ -72,13 +72,14 @@ class RunnerOf final : public Runner {
       : bench_(bench),
         config_(with_type(bench.config, scalar_type_of<T>)),
         log_(false),
-        device_(timers_),
+        device_(timers_, trainer::products_of(bench.config)),
         ceiling_device_(ceiling_timers_),
         file_(config_.data.path),
         loaders_{
             data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
                               data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp,
-                              trainer::sequence_layout(config_)[bench.grid.cp_rank()]),
+                              trainer::sequence_layout(config_)[bench.grid.cp_rank()],
+                              trainer::neighbouring_sequences(config_)),
             std::nullopt},
         arena_(trainer::plan_memory(config_, {bench.grid.shape(), bench.grid.coordinate()}, bench.grid.tp())),
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {

@@ -171,7 +171,7 @@ TEST(BatchLoader, ShardsAreTheirPartOfEachSequence) {
       const std::uint64_t hash = whole.load(4, m, inputs.data(), targets.data());
       std::uint64_t sum = 0;
       for (int r = 0; r < 3; ++r) {
-        BatchLoader loader(data, 3, file, Split::training, 0, 1, layout[r]);
+        BatchLoader loader(data, 3, file, Split::training, 0, 1, layout[r], 4);
         sum += loader.load(4, m, part.data(), part_targets.data());
         const index_t length = layout[r].length();
         for (index_t i = 0; i < 2 * length; ++i) {
@@ -222,12 +222,29 @@ TEST(BatchLoader, RefusesAMaskWithoutGoodDocuments) {
   refused("far.h5", "at most 41");
 }
 
+// Neighbours are dealt out in turn: of 12 samples, two at a time, rank 1 of 3 gets 2, 3, 8, 9.
+TEST(BatchLoader, DealsNeighboursInTurn) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 13 * 40 + 1, vocab_size);
+  const TokenFile file(scratch / "tokens.h5");
+  const auto data = data_config(13, 12, 1, deck::Shuffle::global);
+  const SequenceLayout layout(deck::CpMode::all_to_all, 13, 1);
+  BatchLoader whole(data, 3, file, Split::training, 0, 1);
+  BatchLoader part(data, 3, file, Split::training, 1, 3, layout[0], 2);
+  std::vector<std::int32_t> expected(13), inputs(13), targets(13);
+  for (const auto& [mine, sample] : {std::pair{0, 2}, {1, 3}, {2, 8}, {3, 9}}) {
+    const std::uint64_t hash = whole.load(24, sample, expected.data(), targets.data());
+    EXPECT_EQ(part.load(24, mine, inputs.data(), targets.data()), hash);
+    EXPECT_EQ(inputs, expected) << sample;
+  }
+}
+
 TEST(BatchLoader, AllocatesNothingWhenLoading) {
   const Scratch scratch(test::world());
   test::make_token_file(scratch / "tokens.h5", 64 * 100 + 1, vocab_size);
   const TokenFile file(scratch / "tokens.h5");
   const SequenceLayout layout(deck::CpMode::ring, 64, 2);
-  BatchLoader loader(data_config(64, 8, 4, deck::Shuffle::global), 1, file, Split::training, 0, 1, layout[0]);
+  BatchLoader loader(data_config(64, 8, 4, deck::Shuffle::global), 1, file, Split::training, 0, 1, layout[0], 8);
   std::vector<std::int32_t> inputs(256), targets(256);
   const long before = allocations;
   for (index_t step = 0; step < 50; ++step)

@@ -161,7 +161,21 @@ TEST(Config, RefusesValues) {
 
 TEST(Config, RefusesWhatDoesNotExistYet) {
   expect_refused({"parallel.ep=2"}, "expert parallelism does not exist");
-  expect_refused({"precision.reproducible=layout"}, "reproducible = 'run'");
+}
+
+TEST(Config, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
+  const std::string deck = std::string(small) + "&parallel dp = 1 /\n";
+  EXPECT_EQ(message(deck, {"precision.reproducible=layout"}), "");
+  const auto refused = [&](std::vector<std::string> set, const std::string& words) {
+    set.insert(set.begin(), {"precision.reproducible=layout", "parallel.dp=1"});
+    EXPECT_NE(message(deck, set).find(words), std::string::npos) << message(deck, set);
+  };
+  refused({"parallel.cp=2", "parallel.cp_mode=all_to_all"}, "cp = 2 cuts sums elsewhere than context_shards = 1");
+  refused({"parallel.cp=2", "precision.context_shards=2"}, "cp_mode = 'all_to_all'");
+  refused({"precision.tensor_shards=5"}, "tensor_shards = 5 does not divide");
+  refused({"precision.batch_shards=5"}, "batch_shards = 5 does not divide");
+  refused({"parallel.tp_mode=reduce_scatter", "parallel.tp=2"}, "tp_mode = 'all_reduce'");
+  refused({"optimizer.name=muon"}, "name = 'adamw'");
 }
 
 TEST(Config, APipelineHasALayerForEveryStage) {

@@ -34,6 +34,11 @@ class Grids {
     set.push_back(std::string("parallel.cp_mode=") + name({"ring", "all_to_all"}));
     set.push_back(std::string("parallel.recompute=") + name({"none", "selective", "full"}));
     set.push_back(std::string("parallel.pp_schedule=") + name({"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}));
+    if (pick({0, 1, 2}) == 0) {
+      set.push_back("precision.reproducible=layout");
+      set.push_back("precision.tensor_shards=" + std::to_string(pick({0, 0, 1, 2})));
+      set.push_back("precision.context_shards=" + std::to_string(pick({1, 3, 9})));
+    }
     set.push_back("data.micro_batch_size=" + std::to_string(pick({1, 1, 2, 3})));
     return set;
   }

@@ -25,13 +25,13 @@ class Sums : public testing::Test {
               .sequences = 1,
               .length = 4,
               .key_length = 4};
-    rule_.dp = replicas_.size();
+    config_.parallel.dp = replicas_.size();
   }
 
   // A model, its memory and the sum of its gradients.
   struct Subject {
     Subject(Sums& s, Arena& arena)
-        : model(s.setup_, s.alone_, s.device_, arena), memory(s.rule_, model.table(), arena) {}
+        : model(s.setup_, s.alone_, s.device_, arena), memory(s.config_, model.table(), arena) {}
     model::Transformer<double> model;
     SumMemory<double> memory;
     std::unique_ptr<GradientSum<double>> sum;
@@ -43,7 +43,7 @@ class Sums : public testing::Test {
     arenas_.emplace_back(planning.plan());
     auto subject = std::make_unique<Subject>(*this, arenas_.back());
     subject->sum = make_gradient_sum<double>({}, subject->model, subject->memory, {replicas_, alone_, alone_}, device_,
-                                             {.megabytes = 0.002, .overlap = rule_.overlap, .compression = rule_.compression});
+                                             {.megabytes = 0.002, .overlap = config_.parallel.overlap, .compression = config_.parallel.compression});
     return subject;
   }
 
@@ -102,12 +102,12 @@ class Sums : public testing::Test {
   Timers timers_;
   Device device_{timers_};
   model::TransformerSetup setup_;
-  deck::ParallelConfig rule_;
+  deck::Config config_;
   std::list<Arena> arenas_;
 };
 
 TEST_F(Sums, OfBf16RoundOnTheWayIn) {
-  rule_.compression = deck::Compression::bf16;
+  config_.parallel.compression = deck::Compression::bf16;
   const auto s = make();
   const Values mine = random_gradient(s->model.table().size, replicas_.rank(), 0);
   const Values exact = over_ranks(mine), sum = through(*s, mine);
@@ -120,10 +120,10 @@ TEST_F(Sums, OfBf16RoundOnTheWayIn) {
 
 // sum over steps of what was sent + errors left = sum over steps and ranks of the gradients.
 TEST_F(Sums, OfPowerSgdLoseNothing) {
-  rule_.compression = deck::Compression::powersgd;
-  rule_.powersgd_rank = 2;
+  config_.parallel.compression = deck::Compression::powersgd;
+  config_.parallel.powersgd_rank = 2;
   for (const bool overlap : {true, false}) {
-    rule_.overlap = overlap;
+    config_.parallel.overlap = overlap;
     const auto s = make();
     Values sent(static_cast<std::size_t>(s->model.table().size), 0.0), wanted = sent;
     double left_out = 0.0;
@@ -141,8 +141,8 @@ TEST_F(Sums, OfPowerSgdLoseNothing) {
 }
 
 TEST_F(Sums, OfPowerSgdAreExactForMatricesOfThatRank) {
-  rule_.compression = deck::Compression::powersgd;
-  rule_.powersgd_rank = 3;
+  config_.parallel.compression = deck::Compression::powersgd;
+  config_.parallel.powersgd_rank = 3;
   const auto s = make();
   Values mine(static_cast<std::size_t>(s->model.table().size), 0.0);
   for (const LowRankUnit& unit : s->memory.low_rank.units) {
@@ -161,20 +161,20 @@ TEST_F(Sums, OfPowerSgdAreExactForMatricesOfThatRank) {
 
 // Where two thin matrices are no smaller than the one it travels as it is.
 TEST_F(Sums, OfPowerSgdOfFullRankAreThoseWithout) {
-  rule_.compression = deck::Compression::powersgd;
-  rule_.powersgd_rank = 24;
+  config_.parallel.compression = deck::Compression::powersgd;
+  config_.parallel.powersgd_rank = 24;
   const auto s = make();
   EXPECT_EQ(s->memory.low_rank.errors, 0);
   EXPECT_EQ(s->memory.low_rank.whole, replicas_.size() > 1 ? s->model.table().size : 0);
   const Values mine = random_gradient(s->model.table().size, replicas_.rank(), 0);
-  rule_.compression = deck::Compression::none;
+  config_.parallel.compression = deck::Compression::none;
   const auto plain = make();
   EXPECT_EQ(through(*s, mine), through(*plain, mine));
 }
 
 TEST_F(Sums, OfPowerSgdForget) {
-  rule_.compression = deck::Compression::powersgd;
-  rule_.powersgd_rank = 2;
+  config_.parallel.compression = deck::Compression::powersgd;
+  config_.parallel.powersgd_rank = 2;
   const auto s = make();
   const index_t size = s->model.table().size;
   Values mine = random_gradient(size, replicas_.rank(), 0);

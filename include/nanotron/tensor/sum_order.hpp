@@ -1,0 +1,101 @@
+#pragma once
+
+// The order in which the terms of a sum are added, where its bits must not depend on how many ranks share the terms
+// (precision%reproducible = 'layout'). An extent is cut into a fixed number of shards, whatever the grid. The terms
+// of a shard are added one after the other; the sums of shards in a binary tree, neighbours in pairs:
+//
+//   ((s0 + s1) + (s2 + s3)) + (s4 + s5)
+//
+// A rank that holds 2^j neighbouring shards, the first a multiple of 2^j, holds a node of that tree: ranks then go on
+// with the nodes as leaves, and end with the same bits as one rank that holds everything.
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "nanotron/tensor/shard.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron {
+
+/// shard_range over `parts` ranks whose cuts are among those of `shards` parts: a rank holds shards / parts
+/// neighbouring shards (deck::holds_node). parts divides shards.
+constexpr Range shard_range(index_t extent, int shards, int parts, int index) {
+  const int each = shards / parts;
+  return {shard_range(extent, shards, index * each).begin, shard_range(extent, shards, (index + 1) * each - 1).end};
+}
+
+/// The terms of a sum on one rank: blocks that lie one behind the other, each a part of an extent cut into the same
+/// shards. A shard is its piece of the first block, then that of the second, ...
+struct SumOrder {
+  struct Block {
+    index_t extent = 0;  // whole, of all ranks, in units
+    index_t width = 1;   // terms of a unit
+  };
+  static constexpr int most_blocks = 3;
+  Block blocks[most_blocks]{};
+  int block_count = 0;  // 0: one shard, all terms as they lie
+  int shards = 1;       // of the whole extent
+  int first = 0;        // of those held here
+  int held = 1;
+
+  SumOrder() = default;
+  SumOrder(std::initializer_list<Block> list, int all_shards, int parts, int index)
+      : block_count(static_cast<int>(list.size())),
+        shards(all_shards),
+        first(index * (all_shards / parts)),
+        held(all_shards / parts) {
+    std::copy(list.begin(), list.end(), blocks);
+  }
+
+  /// Where the terms of block b of the held shard s lie.
+  NANOTRON_FUNCTION Range terms(int b, int s) const {
+    index_t at = 0;
+    for (int i = 0; i < b; ++i) at += terms_of(blocks[i], held);
+    return {at + terms_of(blocks[b], s), at + terms_of(blocks[b], s + 1)};
+  }
+  /// All terms here.
+  index_t size() const {
+    index_t sum = 0;
+    for (int b = 0; b < block_count; ++b) sum += terms_of(blocks[b], held);
+    return sum;
+  }
+
+ private:
+  // Of the first `count` held shards.
+  NANOTRON_FUNCTION index_t terms_of(const Block& block, int count) const {
+    return (cut(block.extent, first + count) - cut(block.extent, first)) * block.width;
+  }
+  // As shard_range.
+  NANOTRON_FUNCTION index_t cut(index_t extent, int shard) const {
+    const index_t base = extent / shards, extra = extent % shards;
+    return shard * base + (shard < extra ? shard : extra);
+  }
+};
+
+/// Adds up a list of sums in the order of the tree: push() what comes, then finish(). add(into, from) adds two levels
+/// of a stack of `depth` places, of which the caller fills place top() before each push().
+class TreeStack {
+ public:
+  static constexpr int depth = 16;
+  NANOTRON_FUNCTION int top() const { return top_; }
+  template <class Add>
+  NANOTRON_FUNCTION void push(const Add& add) {
+    ++top_;
+    for (int n = count_++; n & 1; n >>= 1) fold(add);
+  }
+  /// The sum is in place 0.
+  template <class Add>
+  NANOTRON_FUNCTION void finish(const Add& add) {
+    while (top_ > 1) fold(add);
+  }
+
+ private:
+  template <class Add>
+  NANOTRON_FUNCTION void fold(const Add& add) {
+    --top_;
+    add(top_ - 1, top_);
+  }
+  int top_ = 0, count_ = 0;
+};
+
+}  // namespace nanotron

@@ -1,0 +1,109 @@
+// What precision%reproducible = 'layout' asks of a deck: the grid must cut no sum but where its shards are cut.
+
+#include "config_checks.hpp"
+#include "nanotron/deck/sum_shards.hpp"
+
+namespace nanotron::deck::detail {
+namespace {
+
+std::string text(std::int64_t n) { return std::to_string(n); }
+
+// The degrees that a number of shards admits: "1, 2 or 4".
+std::string admitted(std::int64_t shards) {
+  std::vector<std::string> degrees;
+  for (std::int64_t d = 1; d <= shards; ++d) {
+    if (holds_node(shards, d)) degrees.push_back(text(d));
+  }
+  std::string all;
+  for (std::size_t i = 0; i < degrees.size(); ++i) {
+    all += (i == 0 ? "" : i + 1 == degrees.size() ? " or " : ", ") + degrees[i];
+  }
+  return all;
+}
+
+struct Missing {
+  bool asked;
+  const char *key, *what, *change;
+};
+
+// What has sums of its own that follow the grid.
+void check_options(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  const Missing options[] = {
+      {p.tp_mode != TpMode::all_reduce && p.tp > 1, "parallel.tp_mode", "a stream that is cut over tp", "tp_mode = 'all_reduce'"},
+      {p.cp_mode != CpMode::all_to_all && p.cp > 1, "parallel.cp_mode", "attention that goes round a ring",
+       "cp_mode = 'all_to_all'"},
+      {p.pp_schedule == PpSchedule::zero_bubble && p.pp > 1, "parallel.pp_schedule", "backward in two parts",
+       "pp_schedule = '1f1b'"},
+      {p.compression != Compression::none, "parallel.compression", "compression", "compression = 'none'"},
+      {c.optimizer.name != OptimizerName::adamw, "optimizer.name", "Muon", "name = 'adamw'"},
+      {c.model.tie_word_embeddings && p.pp > 1, "parallel.pp", "a pipeline with head and embedding tied",
+       "pp = 1, or tie_word_embeddings = .false."}};
+  for (const Missing& option : options) {
+    if (!option.asked || !f.trusted({option.key})) continue;
+    f.error({option.key, "precision.reproducible"},
+            std::string("reproducible = 'layout' does not go with ") + option.what + ": its sums follow the grid",
+            option.change, "or reproducible = 'run'");
+  }
+}
+
+void check_shard_counts(const Config& c, Findings& f) {
+  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
+  const std::int64_t tensor = sum_shards(c).tensor, context = c.precision.context_shards;
+  if (f.trusted({"precision.tensor_shards", "model.num_key_value_heads", "model.num_attention_heads"}) && kv % tensor != 0) {
+    f.error({"precision.tensor_shards"},
+            "tensor_shards = " + text(tensor) + " does not divide the " + text(kv) + " key-value heads", "a divisor of " + text(kv));
+  }
+  if (f.trusted({"precision.context_shards", "data.sequence_length"}) && c.data.sequence_length % context != 0) {
+    f.error({"precision.context_shards"},
+            "context_shards = " + text(context) + " does not divide sequences of " + text(c.data.sequence_length) + " tokens",
+            "a divisor of sequence_length");
+  }
+  const std::int64_t batch = c.precision.batch_shards, samples = c.data.global_batch_size;
+  if (batch > 0 && f.trusted({"precision.batch_shards", "data.global_batch_size"}) && samples % batch != 0) {
+    f.error({"precision.batch_shards"},
+            "batch_shards = " + text(batch) + " does not divide global_batch_size = " + text(samples), "a divisor of " + text(samples));
+  } else if (batch > 0 && batch != samples && context > 1) {
+    f.error({"precision.batch_shards", "precision.context_shards"},
+            "with context_shards > 1 the parts of each sequence are added before sequences are",
+            "batch_shards = 0, or context_shards = 1");
+  }
+  if (c.model.qk_norm && tensor > 1 && context > 1) {
+    f.error({"precision.context_shards", "precision.tensor_shards"},
+            "the weights of head norms are summed over heads and tokens at once", "context_shards = 1 or tensor_shards = 1");
+  }
+}
+
+void check_degrees(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  const SumShards shards = sum_shards(c);
+  const auto check = [&](const char* name, std::int64_t degree, const char* key, std::int64_t count) {
+    const std::string of_grid = std::string("parallel.") + name, of_sums = std::string("precision.") + key;
+    if (degree <= 0 || holds_node(count, degree) || !f.trusted({of_grid, of_sums})) return;
+    f.error({of_grid, of_sums}, std::string(name) + " = " + text(degree) + " cuts sums elsewhere than " + key + " = " + text(count),
+            std::string(name) + " = " + admitted(count), std::string("or another ") + key + ", which gives other bits");
+  };
+  check("tp", p.tp, "tensor_shards", shards.tensor);
+  check("cp", p.cp, "context_shards", shards.context);
+  if (p.dp > 0 && shards.batch % p.dp != 0 && f.trusted({"parallel.dp", "precision.batch_shards", "data.global_batch_size"})) {
+    f.error({"parallel.dp", "precision.batch_shards"},
+            "dp = " + text(p.dp) + " does not divide batch_shards = " + text(shards.batch), "a divisor of " + text(shards.batch));
+  }
+  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
+  if (p.cp > 1 && p.tp > 0 && kv % (p.tp * p.cp) != 0 && f.trusted({"parallel.cp", "parallel.tp"})) {
+    f.error({"parallel.cp", "precision.reproducible"},
+            "reproducible = 'layout' keeps key-value heads whole: tp * cp = " + text(p.tp * p.cp) + " does not divide " + text(kv),
+            "tp * cp a divisor of " + text(kv));
+  }
+}
+
+}  // namespace
+
+void check_layout(const Config& c, Findings& f) {
+  if (c.precision.reproducible == Reproducible::run || !f.trusted({"precision.reproducible"})) return;
+  check_options(c, f);
+  check_shard_counts(c, f);
+  if (f.errors() == 0) check_degrees(c, f);
+}
+
+}  // namespace nanotron::deck::detail

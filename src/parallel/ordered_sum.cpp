@@ -1,0 +1,188 @@
+#include "nanotron/parallel/ordered_sum.hpp"
+
+#include <algorithm>
+
+#include "nanotron/kernels/elementwise.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+// The norms and biases of each unit's layer; the final norm is the head's.
+std::vector<std::vector<Range>> vectors_by_unit(const model::ParameterTable& table) {
+  std::vector<std::vector<Range>> vectors(table.units.size());
+  for (const nn::ParameterSpec& spec : table.specs) {
+    if (!spec.is_vector) continue;
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
+      const index_t unit = spec.is_stacked ? table.layer_unit(layer) : table.head_unit();
+      const index_t begin = spec.offset_of(layer);
+      vectors[static_cast<std::size_t>(unit)].push_back({begin, begin + spec.local_size()});
+    }
+  }
+  return vectors;
+}
+
+template <class M>
+void copy(Device& device, const Vector<M>& from, const Vector<M>& to) {
+  if (from.extent(0) > 0) Kokkos::deep_copy(device.exec(), to, from);
+}
+
+template <class M>
+Vector<M> slice(const Vector<M>& v, index_t begin, index_t count) {
+  return Vector<M>(v.data() + begin, count);
+}
+
+}  // namespace
+
+template <class T>
+OrderedSum<T>::OrderedSum(model::Transformer<T>& model, const model::Sharding& sharding, const OrderedMemory<M>& memory,
+                          const ReplicaGroups& groups, Device& device, const SumRule& rule)
+    : model_(&model),
+      sharding_(sharding),
+      memory_(memory),
+      groups_(groups),
+      device_(&device),
+      samples_(rule.micro_batches),
+      samples_of_shard_(rule.micro_batches_of_shard),
+      context_(rule.context),
+      count_(model.table(), rule.micro_batches_of_shard),
+      uses_(model.table().units.size()),
+      vectors_(vectors_by_unit(model.table())),
+      send_counts_(static_cast<std::size_t>(groups.replicas.size())) {}
+
+template <class T>
+auto OrderedSum<T>::gradient(const Range& flat) const -> Vector<M> {
+  const nn::ParameterBuffers<T>& p = model_->parameters();
+  return slice(p.gradient, p.places.gradient.at(flat.begin), flat.size());
+}
+
+template <class T>
+auto OrderedSum<T>::kept(const Range& flat) const -> Vector<M> {
+  const nn::ParameterBuffers<T>& p = model_->parameters();
+  return slice(p.gradient, p.places.reduced.at(flat.begin), flat.size());
+}
+
+template <class T>
+auto OrderedSum<T>::vectors_of(index_t micro_batch) const -> Vector<M> {
+  const index_t size = model_->table().vectors.size();
+  return slice(memory_.vectors, micro_batch * size, size);
+}
+
+// Shard s of a group has piece s of the unit, and copy c of that rank part c of the piece.
+template <class T>
+Range OrderedSum<T>::piece_of_replica(index_t u, int replica) const {
+  const int copies = groups_.replicas.size() / sharding_.size;
+  model::Sharding of_rank = sharding_;
+  of_rank.rank = replica % sharding_.size;
+  const Range piece = piece_of(unit(u), of_rank);
+  const index_t size = piece.size() / copies, begin = piece.begin + replica / sharding_.size * size;
+  return {begin, begin + size};
+}
+
+template <class T>
+void OrderedSum<T>::begin_step() {
+  const nn::ParameterBuffers<T>& p = model_->parameters();
+  kernels::fill<M>(*device_, slice(p.gradient, 0, p.places.reduced.size()), 0.0);
+  kernels::fill<M>(*device_, memory_.vectors, 0.0);
+  std::ranges::fill(uses_, 0);
+}
+
+template <class T>
+void OrderedSum<T>::begin(index_t u) {
+  if (count_.is_fresh(u)) kernels::fill<M>(*device_, gradient(unit(u).range), 0.0);
+}
+
+template <class T>
+void OrderedSum<T>::end(index_t u) {
+  const Region region(device_->timers(), "gradient sum, exposed");
+  const double begin = wall_seconds();
+  set_vectors_apart(u);
+  if (count_.add(u)) add_round(u);
+  this->exposed_seconds_ += wall_seconds() - begin;
+}
+
+template <class T>
+void OrderedSum<T>::set_vectors_apart(index_t u) {
+  index_t& uses = uses_[static_cast<std::size_t>(u)];
+  const index_t micro_batch = uses++ / unit(u).uses;
+  for (const Range& r : vectors_[static_cast<std::size_t>(u)]) {
+    const Vector<M> here = gradient(r);
+    kernels::add<M>(*device_, here, slice(vectors_of(micro_batch), r.begin - model_->table().vectors.begin, r.size()));
+    kernels::fill<M>(*device_, here, 0.0);
+  }
+}
+
+template <class T>
+void OrderedSum<T>::add_round(index_t u) {
+  comm::Group& replicas = groups_.replicas;
+  if (replicas.size() == 1) return kernels::add<M>(*device_, gradient(unit(u).range), kept(unit(u).range));
+  const Range mine = piece_of_replica(u, replicas.rank());
+  std::ranges::fill(send_counts_, static_cast<std::size_t>(mine.size()));
+  for (int r = 0; r < replicas.size(); ++r) {
+    copy(*device_, gradient(piece_of_replica(u, r)), slice(memory_.send, r * mine.size(), mine.size()));
+  }
+  comm::all_to_all<M>(replicas, memory_.send.data(), send_counts_, memory_.receive.data(), send_counts_,
+                      device_->stream());
+  add_in_order(slice(memory_.receive, 0, replicas.size() * mine.size()), kept(mine));
+}
+
+// parts (replicas, size of sum): those of one sequence in a tree, the sequences one after the other.
+template <class T>
+void OrderedSum<T>::add_in_order(const Vector<M>& parts, const Vector<M>& sum) {
+  const auto size = static_cast<index_t>(sum.extent(0));
+  for (int first = 0; first < groups_.replicas.size(); first += context_) {
+    const auto part = [&](int c) { return slice(parts, (first + c) * size, size); };
+    for (int step = 1; step < context_; step *= 2) {
+      for (int c = 0; c + step < context_; c += 2 * step) kernels::add<M>(*device_, part(c + step), part(c));
+    }
+    kernels::add<M>(*device_, part(0), sum);
+  }
+}
+
+template <class T>
+void OrderedSum<T>::sum_vectors() {
+  const Range flat = model_->table().vectors;
+  const Vector<M> here = gradient(flat);
+  kernels::fill<M>(*device_, memory_.vector_sum, 0.0);
+  for (index_t first = 0; first < samples_; first += samples_of_shard_) {
+    kernels::fill<M>(*device_, memory_.vector_shard, 0.0);
+    for (index_t m = first; m < first + samples_of_shard_; ++m) {
+      copy(*device_, vectors_of(m), here);
+      model_->sum_partial_gradients(flat);
+      kernels::add<M>(*device_, here, memory_.vector_shard);
+    }
+    if (groups_.replicas.size() == 1) {
+      kernels::add<M>(*device_, memory_.vector_shard, memory_.vector_sum);
+      continue;
+    }
+    comm::all_gather<M>(groups_.replicas, memory_.vector_shard.data(), static_cast<std::size_t>(flat.size()),
+                        memory_.gathered.data(), device_->stream());
+    add_in_order(memory_.gathered, memory_.vector_sum);
+  }
+  copy(*device_, memory_.vector_sum, here);
+}
+
+template <class T>
+void OrderedSum<T>::hand_out() {
+  comm::Group& copies = sharding_.size == 1 ? groups_.replicas : groups_.copies;
+  if (copies.size() == 1) return;
+  for (index_t u = 0; u < static_cast<index_t>(uses_.size()); ++u) {
+    const Range mine = piece_of_replica(u, groups_.replicas.rank());
+    comm::all_gather<M>(copies, kept(mine).data(), static_cast<std::size_t>(mine.size()),
+                        kept(piece_of(unit(u), sharding_)).data(), device_->stream());
+  }
+}
+
+template <class T>
+void OrderedSum<T>::finish() {
+  const Region region(device_->timers(), "gradient sum, exposed");
+  const double begin = wall_seconds();
+  sum_vectors();
+  hand_out();
+  this->exposed_seconds_ += wall_seconds() - begin;
+}
+
+template class OrderedSum<double>;
+template class OrderedSum<float>;
+template class OrderedSum<bf16>;
+
+}  // namespace nanotron::parallel

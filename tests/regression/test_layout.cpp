@@ -1,0 +1,171 @@
+// ranks: 1 2 3 4 6 8
+// timeout: 600
+// precision%reproducible = 'layout': losses, gradient norms, weights and moments have the same bits on every grid that
+// the deck allows. Grids and options are drawn; the reference is one rank without any of them.
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <span>
+
+#include "support/comparison.hpp"
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+constexpr std::int64_t steps = test::compared_steps;
+constexpr std::size_t runs_of_case = 6;
+
+// A deck and the sums it fixes.
+struct Case {
+  const char* model;
+  std::vector<std::string> set;
+};
+
+const std::vector<Case> cases{
+    {"llama", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4"}},
+    {"llama", {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.context_shards=4"}},
+    {"qwen2", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6"}},
+    {"qwen3", {"precision.compute=fp32", "precision.batch_shards=12", "data.document_mask=block_diagonal"}},
+    {"llama", {"precision.compute=fp64", "model.num_attention_heads=6", "model.num_key_value_heads=6", "model.head_dim=8",
+               "precision.tensor_shards=6", "precision.context_shards=2"}},
+    {"llama", {"precision.compute=bf16", "model.num_key_value_heads=4", "precision.context_shards=2",
+               "precision.tensor_shards=4"}}};
+
+class Layout : public testing::Test {
+ protected:
+  Layout() : folder_(test::world(), "layout") {
+    MPI_Comm_size(test::world(), &ranks_);
+    MPI_Comm_rank(test::world(), &rank_);
+    if (rank_ == 0) {
+      test::write_tokens(tokens(), 6000, 131);
+      std::vector<std::uint64_t> starts;
+      for (std::uint64_t at = 2, i = 0; at < 6000; at += 1 + i * i % 23, ++i) starts.push_back(at);
+      test::write_documents(tokens(), starts);
+    }
+    MPI_Barrier(test::world());
+  }
+
+  std::string tokens() const { return (folder_.path() / "tokens.h5").string(); }
+
+  // Nothing when the deck is refused.
+  std::optional<deck::Config> config_of(const Case& c, const std::vector<std::string>& grid) const {
+    std::vector<std::string> set{"model.num_hidden_layers=4",  "model.tie_word_embeddings=.false.", "checkpoint.resume=none",
+                                 "checkpoint.at_end=false",    "data.sequence_length=24",           "data.global_batch_size=12",
+                                 "data.path=" + tokens(),      "precision.reproducible=layout",     "parallel.cp_mode=all_to_all"};
+    set.insert(set.end(), c.set.begin(), c.set.end());
+    set.insert(set.end(), grid.begin(), grid.end());
+    const auto golden = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / c.model;
+    try {
+      deck::Config config = deck::read_deck((golden / "input.deck").string(), set);
+      deck::resolve(config, ranks_);
+      return config;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  // Grids of all ranks, no two alike.
+  std::vector<std::pair<std::string, deck::Config>> draw(const Case& c, std::mt19937& random) const {
+    const std::vector<std::pair<const char*, std::vector<const char*>>> axes{
+        {"parallel.tp", {"1", "2", "3", "4", "6"}},
+        {"parallel.cp", {"1", "2", "4"}},
+        {"parallel.pp", {"1", "2", "4"}},
+        {"parallel.zero_stage", {"0", "1", "2", "3"}},
+        {"parallel.zero_size", {"0", "2"}},
+        {"parallel.pp_schedule", {"gpipe", "1f1b", "interleaved_1f1b"}},
+        {"parallel.recompute", {"none", "selective", "full"}},
+        {"data.micro_batch_size", {"1", "2", "3"}}};
+    std::vector<std::pair<std::string, deck::Config>> runs;
+    std::set<std::string> drawn;
+    for (int trial = 0; trial < 2000 && runs.size() < runs_of_case; ++trial) {
+      std::vector<std::string> grid{"parallel.dp=0"};
+      std::string name = c.model;
+      for (const auto& [key, values] : axes) {
+        grid.push_back(fmt::format("{}={}", key, values[random() % values.size()]));
+        name += " " + grid.back().substr(grid.back().find('.') + 1);
+      }
+      if (!drawn.insert(name).second) continue;
+      if (const auto config = config_of(c, grid)) runs.emplace_back(name, *config);
+    }
+    return runs;
+  }
+
+  test::TemporaryFolder folder_;
+  int ranks_ = 1, rank_ = 0;
+};
+
+void expect_same_bits(const test::Tensors& ours, const test::Tensors& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs) EXPECT_TRUE(ours.at(name) == tensor) << name;
+}
+
+TEST_F(Layout, SameBitsOnEveryGrid) {
+  std::mt19937 random(2026);
+  std::size_t all = 0;
+  for (const Case& c : cases) {
+    std::optional<test::Numbers> reference;
+    for (const auto& [name, config] : draw(c, random)) {
+      SCOPED_TRACE(fmt::format("{} {} on {} ranks, dp {}", name, fmt::join(c.set, " "), ranks_, config.parallel.dp));
+      if (!reference) reference = test::serial(config, steps);
+      const test::Numbers ours = test::run_training(config, test::world(), steps);
+      EXPECT_EQ(ours.losses, reference->losses);
+      EXPECT_EQ(ours.grad_norms, reference->grad_norms);
+      EXPECT_EQ(ours.hashes, reference->hashes);
+      expect_same_bits(ours.parameters, reference->parameters);
+      expect_same_bits(ours.exp_avg, reference->exp_avg);
+      expect_same_bits(ours.exp_avg_sq, reference->exp_avg_sq);
+      EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
+      EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
+      EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
+      ++all;
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+  EXPECT_GE(all, ranks_ == 1 ? 12U : 8U);
+  if (rank_ == 0) std::printf("%zu runs on %d ranks, the same bits\n", all, ranks_);
+}
+
+// A checkpoint goes on from any grid to any other: the bits of the run that was never interrupted.
+TEST_F(Layout, SameBitsBehindACheckpointOfAnotherGrid) {
+  std::mt19937 random(5);
+  for (const Case& c : {cases[1], cases[2]}) {
+    const auto runs = draw(c, random);
+    ASSERT_GE(runs.size(), 1U);
+    const test::Numbers reference = test::serial(runs[0].second, 2 * steps);
+    for (std::size_t i = 0; i + 1 < std::min<std::size_t>(runs.size(), 4); ++i) {
+      const test::TemporaryFolder folder(test::world(), "layout_resume");
+      deck::Config first = runs[i].second, second = runs[i + 1].second;
+      SCOPED_TRACE(runs[i].first + ", then " + runs[i + 1].first);
+      first.checkpoint.directory = second.checkpoint.directory = folder.path().string();
+      second.checkpoint.resume = "auto";
+      test::run_training(first, test::world(), steps, true);
+      const test::Numbers ours = test::run_training(second, test::world(), 2 * steps);
+      EXPECT_TRUE(std::ranges::equal(ours.losses, std::span(reference.losses).last(static_cast<std::size_t>(steps))));
+      expect_same_bits(ours.parameters, reference.parameters);
+      expect_same_bits(ours.exp_avg, reference.exp_avg);
+      expect_same_bits(ours.exp_avg_sq, reference.exp_avg_sq);
+    }
+  }
+}
+
+// The order of 'layout' is one of many: the sums of 'run' differ from it by rounding alone.
+TEST_F(Layout, IsTheSameTraining) {
+  if (ranks_ > 1) return;  // one rank is enough
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("{} {}", c.model, fmt::join(c.set, " ")));
+    const auto layout = config_of(c, {});
+    deck::Config run = *layout;
+    run.precision.reproducible = deck::Reproducible::run;
+    const test::Numbers ours = test::serial(*layout, steps), theirs = test::serial(run, steps);
+    const ScalarType type = run.precision.compute;
+    EXPECT_LT(test::worst_loss_difference(ours, theirs), type == ScalarType::fp64 ? 1e-11 : type == ScalarType::fp32 ? 1e-4 : 0.05);
+    EXPECT_NE(ours.parameters, theirs.parameters) << "the fixed order was not used";
+  }
+}
+
+}  // namespace
+}  // namespace nanotron
