@@ -88,12 +88,13 @@ void check_all(Group& group, std::size_t least, std::size_t most) {
   }
 }
 
-// Each transport of host memory: as chosen, plain MPI, MPI in calls of at most 1000 elements.
+// Each transport of host memory: as chosen, with sums in a tree, plain MPI, MPI in calls of at most 1000 elements.
 class Collectives : public ::testing::TestWithParam<std::string> {
  protected:
   Group make() {
     Communicator own = Communicator::duplicate(test::world());
     if (GetParam() == "chosen" || own.size() == 1) return Group(std::move(own), Transport::mpi);
+    if (GetParam() == "tree") return Group(std::move(own), Transport::mpi, Sums::tree);
     const std::size_t most = GetParam() == "pieces" ? 1000 : std::size_t{1} << 30;
     return Group(std::move(own), make_mpi_channel(base_, most));
   }
@@ -242,7 +243,7 @@ TEST_P(Collectives, ScalarsOfTheHost) {
   EXPECT_EQ(min(group, static_cast<std::int64_t>(-group.rank())), 1 - ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Host, Collectives, ::testing::Values("chosen", "mpi", "pieces"),
+INSTANTIATE_TEST_SUITE_P(Host, Collectives, ::testing::Values("chosen", "tree", "mpi", "pieces"),
                          [](const auto& info) { return info.param; });
 
 // The sum of a group on one node: rank order, whatever n and the place of an element in it.
@@ -271,6 +272,36 @@ TEST(SharedMemory, SumsRunInRankOrder) {
       bf16_wrong += rounded[i].bits != bf16(sum).bits;
     }
     EXPECT_EQ(bf16_wrong, 0u);
+  }
+}
+
+// ((r0 + r1) + (r2 + r3)) + ..., whatever n and the place of an element in it; the same from a reduce-scatter.
+TEST(Tree, AddsNeighboursInPairs) {
+  Group group(Communicator::duplicate(test::world()), Transport::mpi, Sums::tree);
+  const auto size = static_cast<std::size_t>(group.size());
+  const auto mine = [](std::size_t r, std::size_t i) {
+    return std::sin(static_cast<float>(i * 31 + r * 7)) * std::exp2(static_cast<float>(r * 3));
+  };
+  for (const std::size_t each : {std::size_t{1}, std::size_t{5}, std::size_t{150001}}) {
+    const std::size_t n = each * size;
+    std::vector<float> data(n), expected(n), piece(each);
+    for (std::size_t i = 0; i < n; ++i) {
+      data[i] = mine(static_cast<std::size_t>(group.rank()), i);
+      std::vector<float> level(size);
+      for (std::size_t r = 0; r < size; ++r) level[r] = mine(r, i);
+      while (level.size() > 1) {
+        std::vector<float> above;
+        for (std::size_t r = 0; r < level.size(); r += 2) above.push_back(r + 1 < level.size() ? level[r] + level[r + 1] : level[r]);
+        level = above;
+      }
+      expected[i] = level[0];
+    }
+    std::vector<float> sent = data;
+    reduce_scatter(group, sent.data(), piece.data(), each, ReduceOp::sum);
+    const std::size_t first = static_cast<std::size_t>(group.rank()) * each;
+    EXPECT_EQ(wrong(piece, [&](std::size_t i) { return expected[first + i]; }), 0u);
+    all_reduce(group, data.data(), n, ReduceOp::sum);
+    EXPECT_EQ(wrong(data, [&](std::size_t i) { return expected[i]; }), 0u);
   }
 }
 
