@@ -3,37 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::data {
 namespace {
 
-struct SequenceRange {
-  index_t first, count;
-};
-
-SequenceRange sequences_of(const deck::DataConfig& data, const TokenFile& file, Split split) {
-  const index_t all = std::max<index_t>(file.size() - 1, 0) / data.sequence_length;
-  if (!data.validation_path.empty()) return {0, all};
-  index_t held_out = 0;
-  if (data.validation_fraction > 0.0)
-    held_out = std::clamp<index_t>(std::llround(data.validation_fraction * double(all)), 1, all);
-  if (split == Split::training) return {0, all - held_out};
-  return {all - held_out, held_out};
-}
-
-SequenceRange checked_sequences(const deck::DataConfig& data, const TokenFile& file, Split split) {
-  const SequenceRange range = sequences_of(data, file, split);
-  if (range.count >= data.global_batch_size) return range;
+std::unique_ptr<Sequences> checked_sequences(const deck::DataConfig& data, const TokenFile& file, Split split) {
+  std::unique_ptr<Sequences> sequences = make_sequences(data, file, split);
+  if (sequences->count() >= data.global_batch_size) return sequences;
   const char* name = split == Split::training ? "training" : "validation";
   fail(ExitCode::data_error,
        {fmt::format("the {} data are smaller than one global batch", name),
         fmt::format("at least {} sequences of {} tokens (data%global_batch_size, "
                     "data%sequence_length)",
                     data.global_batch_size, data.sequence_length),
-        fmt::format("{} sequences ({} tokens in the file, validation_fraction {})", range.count,
+        fmt::format("{} sequences ({} tokens in the file, validation_fraction {})", sequences->count(),
                     file.size(), data.validation_fraction),
         file.path(),
         split == Split::training ? "use more text, shorter sequences or a smaller batch"
@@ -51,17 +36,19 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const
 BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file,
                          Split split, int dp_rank, int dp_size, const SequenceShard& tokens,
                          index_t neighbours)
-    : file_(file),
+    : sequences_(checked_sequences(data, file, split)),
       sequence_length_(data.sequence_length),
       global_batch_size_(data.global_batch_size),
       micro_batch_size_(data.micro_batch_size),
       dp_rank_(dp_rank),
       dp_size_(dp_size),
       neighbours_(neighbours),
-      order_(seed, checked_sequences(data, file, split).count,
+      order_(seed, sequences_->count(),
              split == Split::training ? data.shuffle : deck::Shuffle::none),
       shard_(tokens),
-      tokens_(static_cast<std::size_t>(data.sequence_length + 1)) {
+      mask_(data.document_mask),
+      tokens_(static_cast<std::size_t>(data.sequence_length + 1)),
+      next_(static_cast<std::size_t>(data.sequence_length)) {
   if (global_batch_size_ % (dp_size * micro_batch_size_) != 0)
     fail(ExitCode::deck_error, {"the global batch does not divide over the grid",
                                 "data%global_batch_size a multiple of dp * micro_batch_size",
@@ -70,8 +57,6 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const
                                 "the deck, group &data",
                                 "data%global_batch_size, data%micro_batch_size or parallel%dp"});
   per_rank_ = global_batch_size_ / dp_size;
-  first_sequence_ = sequences_of(data, file, split).first;
-  if (data.document_mask == deck::DocumentMask::block_diagonal) documents_.emplace(file);
 }
 
 std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
@@ -83,26 +68,37 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
   std::uint64_t hash = 0;
   for (index_t j = 0; j < micro_batch_size_; ++j) {
     const index_t of_rank = micro_batch * micro_batch_size_ + j;
-    const index_t begin = token_of(first_sample, of_rank);
+    const index_t sequence = sequence_of(first_sample, of_rank);
     if (hashes) {
-      file_.read(begin, sequence_length_ + 1, tokens_.data());
+      sequences_->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
+      tokens_.back() = next_.back();
       hash += token_hash(first_sample + sample_of(of_rank), tokens_);
     }
     for (const auto& [positions, token] : shard_.pieces()) {
-      std::int32_t* const piece = tokens_.data() + positions.begin;
-      if (!hashes && positions.size() > 0) file_.read(begin + positions.begin, positions.size() + 1, piece);
-      std::copy_n(piece, positions.size(), inputs + j * tokens + token);
-      std::copy_n(piece + 1, positions.size(), targets + j * tokens + token);
+      std::int32_t* const in = inputs + j * tokens + token;
+      std::int32_t* const out = targets + j * tokens + token;
+      if (hashes) {
+        std::copy_n(tokens_.data() + positions.begin, positions.size(), in);
+        std::copy_n(next_.data() + positions.begin, positions.size(), out);
+      } else {
+        sequences_->read(sequence, positions, in, out);
+      }
     }
   }
   return hash;
 }
 
+index_t BatchLoader::targets(index_t first_sample) const {
+  index_t sum = 0;
+  for (index_t i = 0; i < global_batch_size_; ++i) sum += sequences_->targets(order_.sequence_of(first_sample + i));
+  return sum;
+}
+
 void BatchLoader::load_documents(index_t first_sample, std::span<std::int32_t> starts) const {
-  if (!documents_) return;
+  if (mask_ == deck::DocumentMask::none) return;
   const auto length = static_cast<std::size_t>(sequence_length_);
   for (index_t j = 0; j < per_rank_; ++j) {
-    documents_->starts(token_of(first_sample, j), starts.subspan(static_cast<std::size_t>(j) * length, length));
+    sequences_->document_starts(sequence_of(first_sample, j), starts.subspan(static_cast<std::size_t>(j) * length, length));
   }
 }
 

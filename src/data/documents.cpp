@@ -34,4 +34,16 @@ void Documents::starts(index_t first, std::span<std::int32_t> out) const {
   }
 }
 
+std::vector<Range> Documents::ranges(index_t tokens) const {
+  std::vector<Range> found;
+  index_t begin = 0;
+  const auto add = [&](index_t end) {
+    if (end > begin) found.push_back({begin, end});
+    begin = end;
+  };
+  for (const std::uint64_t offset : offsets_) add(static_cast<index_t>(offset));
+  add(tokens);
+  return found;
+}
+
 }  // namespace nanotron::data

@@ -234,6 +234,11 @@ void check_run(const Config& c, Findings& f) {
     f.error({"data.validation_every"}, "there is no validation data",
             "validation_path or validation_fraction");
   }
+  if (c.data.sequences == SequenceKind::documents && c.data.document_mask == DocumentMask::none &&
+      f.trusted({"data.sequences", "data.document_mask"})) {
+    f.error({"data.sequences"}, "sequences = 'documents' puts documents together that must not see each other",
+            "document_mask = 'block_diagonal'", "or sequences = 'stream'");
+  }
   if (c.checkpoint.resume.empty()) {
     f.error({"checkpoint.resume"}, "resume is empty", "'auto', 'none' or the path of a checkpoint");
   }

@@ -74,6 +74,10 @@ const Spellings<Shuffle>& spellings(Shuffle) {
   static const Spellings<Shuffle> s = {{"none", Shuffle::none}, {"global", Shuffle::global}};
   return s;
 }
+const Spellings<SequenceKind>& spellings(SequenceKind) {
+  static const Spellings<SequenceKind> s = {{"stream", SequenceKind::stream}, {"documents", SequenceKind::documents}};
+  return s;
+}
 const Spellings<DocumentMask>& spellings(DocumentMask) {
   static const Spellings<DocumentMask> s = {{"none", DocumentMask::none},
                                             {"block_diagonal", DocumentMask::block_diagonal}};
@@ -247,6 +251,7 @@ std::vector<Parameter> data_rows() {
     KEY(data, global_batch_size).needed().at_least(1).at_most(1e9).in("sequences").says("Sequences of one optimizer step over all ranks, a multiple of micro_batch_size * dp."),
     KEY(data, micro_batch_size).at_least(1).at_most(1e9).in("sequences").says("Sequences that a rank computes at a time."),
     KEY(data, shuffle).says("Order of the sequences: as in the file, or a permutation of the whole file anew for each epoch."),
+    KEY(data, sequences).says("What a sequence is: so many tokens of the file in a row ('stream'), or whole documents of any length put together so that little room is left, none cut unless it is longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
     KEY(data, document_mask).says("Whether a token attends to all earlier tokens of its sequence, or to those of its own document only, with positions that begin anew in each ('block_diagonal'; needs /documents in the token file)."),
     KEY(data, validation_path).says("Token file of the validation data; empty: see validation_fraction."),
     KEY(data, validation_fraction).at_least(0).below(1).says("Part at the end of the training file that is kept for validation."),

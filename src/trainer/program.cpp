@@ -138,6 +138,10 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
            kernels::gemm_library<T>(), rate / 1e9);
 
+  if (config.data.sequences == deck::SequenceKind::documents) {
+    log.info("training data: whole documents in {} sequences, {:.1f} % of their positions filled",
+             loaders.training.number_of_sequences(), 100.0 * loaders.training.filled());
+  }
   Arena arena(plan);
   Trainer<T> trainer(config, provenance, grid, device, arena, loaders, log);
   trainer.resume();

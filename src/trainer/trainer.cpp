@@ -114,6 +114,7 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
     hash += loader.load(first_sample, m, host_inputs_.data() + m * tokens, host_targets_.data() + m * tokens);
   }
   loader.load_documents(first_sample, host_document_starts_);
+  targets_ = loader.targets(first_sample);
   Kokkos::deep_copy(device_.exec(), state_.inputs, HostTokens(host_inputs_.data(), host_inputs_.size()));
   Kokkos::deep_copy(device_.exec(), state_.targets, HostTokens(host_targets_.data(), host_targets_.size()));
   Kokkos::deep_copy(device_.exec(), state_.document_starts,
@@ -134,7 +135,7 @@ double Trainer<T>::mean_loss() {
   const kernels::Quanta quanta(largest);
   kernels::ExactParts parts = kernels::sum(device_, state_.loss_rows, quanta);
   parts = {over_ranks(add, parts.coarse), over_ranks(add, parts.fine)};
-  return kernels::value(parts, quanta) / static_cast<double>(tokens_per_step(config_));
+  return kernels::value(parts, quanta) / static_cast<double>(targets_);
 }
 
 template <class T>
@@ -173,14 +174,14 @@ StepResult Trainer<T>::train_step() {
   const Region region(device_.timers(), "step");
   StepResult result;
   result.token_hash = load(loaders_.training, counters_.sample_cursor);
-  passes_->train(1.0 / static_cast<double>(tokens_per_step(config_)));
+  passes_->train(1.0 / static_cast<double>(targets_));
   result.loss = mean_loss();
   result.token_hash = comm::sum(grid_.replicas(), result.token_hash);
   update(result);
 
   ++counters_.step;
   counters_.sample_cursor += config_.data.global_batch_size;
-  counters_.tokens_seen += tokens_per_step(config_);
+  counters_.tokens_seen += targets_;
   if (replicas_.is_due(counters_.step)) compare_replicas();
   return result;
 }

@@ -36,6 +36,7 @@ const std::vector<Axis> axes{
     {"parallel.recompute", {"none", "selective", "full"}},
     {"data.micro_batch_size", {"1", "2"}},
     {"data.document_mask", {"none", "block_diagonal"}},
+    {"data.sequences", {"stream", "documents"}},
     {"model", {"llama", "qwen2", "qwen3"}},
 };
 using Choice = std::vector<std::size_t>;  // by axis
@@ -150,11 +151,11 @@ class Matrix : public testing::Test {
 
 TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
   const std::vector<Trial> runs = cover(legal_trials());
-  std::map<std::pair<std::string, deck::DocumentMask>, test::Numbers> references;
+  std::map<std::tuple<std::string, deck::DocumentMask, deck::SequenceKind>, test::Numbers> references;
   double worst = 0.0;
   for (const auto& [choice, config, pairs] : runs) {
     SCOPED_TRACE(text(choice));
-    test::Numbers& reference = references[{axes.back().values[choice.back()], config.data.document_mask}];
+    test::Numbers& reference = references[{axes.back().values[choice.back()], config.data.document_mask, config.data.sequences}];
     if (reference.losses.empty()) reference = test::serial(config, steps);
     const test::Numbers ours = test::run_training(config, test::world(), steps);
     EXPECT_LT(test::worst_loss_difference(ours, reference), tolerance);

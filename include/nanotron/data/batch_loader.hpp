@@ -3,27 +3,19 @@
 // From (global sample, dp rank, micro-batch) to inputs and targets on the host.
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/data/documents.hpp"
 #include "nanotron/data/sample_order.hpp"
-#include "nanotron/data/token_file.hpp"
+#include "nanotron/data/sequences.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::data {
 
-/// Which sequences of a file belong to training and which to validation.
-enum class Split {
-  training,    // all but the last validation_fraction of the sequences
-  validation,  // the last validation_fraction, or all of the file at validation_path
-};
-
-/// Sequence k of a file has inputs tokens[k*S .. k*S+S-1] and targets tokens[k*S+1 .. k*S+S], S =
-/// sequence_length. A step uses the GBS samples behind a cursor; of these dp rank r takes the
+/// A step uses the GBS samples behind a cursor; of these dp rank r takes the
 /// block i in [r*GBS/dp, (r+1)*GBS/dp), and micro-batch m of it the next micro_batch_size. A rank of
 /// a context-parallel group takes its shard of each sequence. Not collective; the ranks of one tp
 /// group each read the same. Nothing is allocated after construction.
@@ -41,6 +33,8 @@ class BatchLoader {
               int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
 
   index_t number_of_sequences() const { return order_.number_of_sequences(); }
+  /// Share of all positions that have a target.
+  double filled() const { return sequences_->filled(); }
   /// Whole global batches in the split: those of one epoch.
   index_t number_of_batches() const { return order_.number_of_sequences() / global_batch_size_; }
   /// Micro-batches of this rank in each step.
@@ -54,28 +48,28 @@ class BatchLoader {
   std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                      std::int32_t* targets);
 
+  /// How many targets of the global batch that begins at this sample count, on all ranks together.
+  index_t targets(index_t first_sample) const;
+
   /// Without a document mask nothing; else starts (sequences of this rank in a step, sequence_length): where the
   /// document of each position begins, in its sequence.
   void load_documents(index_t first_sample, std::span<std::int32_t> starts) const;
 
  private:
-  // This rank's sample j among those of the step, and its first token.
+  // This rank's sample j among those of the step, and its sequence.
   index_t sample_of(index_t j) const {
     return (j / neighbours_ * dp_size_ + dp_rank_) * neighbours_ + j % neighbours_;
   }
-  index_t token_of(index_t first_sample, index_t j) const {
-    return (first_sequence_ + order_.sequence_of(first_sample + sample_of(j))) * sequence_length_;
-  }
+  index_t sequence_of(index_t first_sample, index_t j) const { return order_.sequence_of(first_sample + sample_of(j)); }
 
-  const TokenFile& file_;
+  std::unique_ptr<Sequences> sequences_;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t dp_rank_, dp_size_, neighbours_;
   index_t per_rank_ = 0;                      // samples of one step
-  index_t first_sequence_ = 0;                // of the split in the file
   SampleOrder order_;
   SequenceShard shard_;
-  std::optional<Documents> documents_;
-  std::vector<std::int32_t> tokens_;  // sequence_length + 1
+  deck::DocumentMask mask_;
+  std::vector<std::int32_t> tokens_, next_;  // inputs of a sequence with the last target behind them; targets
 };
 
 }  // namespace nanotron::data

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nanotron/data/token_file.hpp"
+#include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::data {
 
@@ -19,6 +20,9 @@ class Documents {
   /// out[i]: begin of the document of token first + i, counted from first; 0 where that lies before. Allocates
   /// nothing.
   void starts(index_t first, std::span<std::int32_t> out) const;
+
+  /// The tokens of each document that has any, of a file of so many tokens.
+  std::vector<Range> ranges(index_t tokens) const;
 
  private:
   std::vector<std::uint64_t> offsets_;

@@ -24,6 +24,7 @@ enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse
 enum class DecayShape { linear, one_minus_sqrt, cosine };
 enum class Shuffle { none, global };
 enum class DocumentMask { none, block_diagonal };
+enum class SequenceKind { stream, documents };
 enum class Reproducible { run, layout };
 enum class Console { progress, quiet };
 
@@ -106,6 +107,7 @@ struct DataConfig {
   std::int64_t global_batch_size = 8;
   std::int64_t micro_batch_size = 1;
   Shuffle shuffle = Shuffle::global;
+  SequenceKind sequences = SequenceKind::stream;
   DocumentMask document_mask = DocumentMask::none;
   std::string validation_path;
   double validation_fraction = 0.0;

@@ -74,7 +74,7 @@ inline Products products_of(const deck::Config& config) {
 /// Neighbouring sequences of a global batch that go to one dp rank at a time.
 index_t neighbouring_sequences(const deck::Config& config);
 
-/// Target tokens of a global batch.
+/// Positions of a global batch.
 inline index_t tokens_per_step(const deck::Config& config) {
   return config.data.global_batch_size * config.data.sequence_length;
 }

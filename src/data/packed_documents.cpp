@@ -1,0 +1,109 @@
+#include "nanotron/data/packed_documents.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "nanotron/data/documents.hpp"
+
+namespace nanotron::data {
+namespace {
+
+// The first document of the validation split.
+std::size_t first_held_out(const std::vector<Range>& documents, double fraction) {
+  index_t all = 0, before = 0;
+  for (const Range& d : documents) all += d.size();
+  const double kept = (1.0 - fraction) * static_cast<double>(all);
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    if (static_cast<double>(before += documents[i].size()) > kept) return i;
+  }
+  return documents.size();
+}
+
+}  // namespace
+
+PackedDocuments::PackedDocuments(const deck::DataConfig& data, const TokenFile& file, Split split)
+    : file_(file), length_(data.sequence_length) {
+  std::vector<Range> documents = Documents(file).ranges(file.size());
+  if (data.validation_path.empty() && data.validation_fraction > 0.0) {
+    const auto border = documents.begin() + static_cast<std::ptrdiff_t>(first_held_out(documents, data.validation_fraction));
+    if (split == Split::training) {
+      documents.erase(border, documents.end());
+    } else {
+      documents.erase(documents.begin(), border);
+    }
+  }
+
+  std::vector<Piece> pieces;
+  for (const Range& d : documents) {
+    for (index_t at = d.begin; at + 1 < d.end; at += length_) pieces.push_back({at, std::min(length_, d.end - 1 - at)});
+  }
+  std::ranges::stable_sort(pieces, std::greater<>(), &Piece::length);
+
+  // The sequence of each piece: the one with the least room that is enough, of those the last.
+  std::map<index_t, std::vector<std::size_t>> with_room;
+  std::vector<std::size_t> sequence_of, used;
+  for (const Piece& piece : pieces) {
+    const auto best = with_room.lower_bound(piece.length);
+    std::size_t sequence = used.size();
+    index_t room = length_;
+    if (best == with_room.end()) {
+      used.push_back(0);
+    } else {
+      sequence = best->second.back();
+      room = best->first;
+      best->second.pop_back();
+      if (best->second.empty()) with_room.erase(best);
+    }
+    sequence_of.push_back(sequence);
+    ++used[sequence];
+    if (room > piece.length) with_room[room - piece.length].push_back(sequence);
+  }
+
+  begins_.push_back(0);
+  for (const std::size_t count : used) begins_.push_back(begins_.back() + count);
+  pieces_.resize(pieces.size());
+  std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
+  for (std::size_t i = 0; i < pieces.size(); ++i) pieces_[next[sequence_of[i]]++] = pieces[i];
+}
+
+void PackedDocuments::read(index_t sequence, const Range& positions, std::int32_t* inputs, std::int32_t* targets) const {
+  index_t at = 0;
+  for (const Piece& piece : pieces_of(sequence)) {
+    const index_t begin = std::max(at, positions.begin), end = std::min(at + piece.length, positions.end);
+    if (begin < end) {
+      const index_t first = piece.token + begin - at, out = begin - positions.begin;
+      file_.read(first, end - begin, inputs + out);
+      std::copy_n(inputs + out + 1, end - begin - 1, targets + out);
+      file_.read(first + end - begin, 1, targets + out + end - begin - 1);
+    }
+    at += piece.length;
+  }
+  const index_t left = positions.end - std::max(at, positions.begin);
+  if (left <= 0) return;
+  std::fill_n(inputs + positions.size() - left, left, 0);
+  std::fill_n(targets + positions.size() - left, left, no_target);
+}
+
+void PackedDocuments::document_starts(index_t sequence, std::span<std::int32_t> out) const {
+  std::size_t at = 0;
+  for (const Piece& piece : pieces_of(sequence)) {
+    std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(at), piece.length, static_cast<std::int32_t>(at));
+    at += static_cast<std::size_t>(piece.length);
+  }
+  for (; at < out.size(); ++at) out[at] = static_cast<std::int32_t>(at);
+}
+
+index_t PackedDocuments::targets(index_t sequence) const {
+  index_t sum = 0;
+  for (const Piece& piece : pieces_of(sequence)) sum += piece.length;
+  return sum;
+}
+
+double PackedDocuments::filled() const {
+  index_t sum = 0;
+  for (const Piece& piece : pieces_) sum += piece.length;
+  return count() == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(count() * length_);
+}
+
+}  // namespace nanotron::data
