@@ -132,6 +132,33 @@ void check_pipeline(const Config& c, Findings& f) {
   }
 }
 
+void check_split_stream(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  if (!f.trusted({"parallel.tp_mode", "parallel.tp_overlap_chunks"})) return;
+  if (p.tp_mode == TpMode::all_reduce) {
+    const char* const expected = "tp_mode = 'reduce_scatter'";
+    if (p.tp_overlap_chunks > 1) {
+      f.error({"parallel.tp_overlap_chunks"},
+              "tp_overlap_chunks = " + text(p.tp_overlap_chunks) + " cuts gathers, which tp_mode = 'all_reduce' does without",
+              expected, "or tp_overlap_chunks = 1");
+    }
+    if (p.tp_gathered_inputs == GatheredInputs::keep) {
+      f.error({"parallel.tp_gathered_inputs"},
+              "tp_gathered_inputs = 'keep' keeps what is gathered; tp_mode = 'all_reduce' gathers nothing", expected,
+              "or tp_gathered_inputs = 'gather_again'");
+    }
+    return;
+  }
+  if (p.tp == 0 || p.cp == 0 || !f.trusted({"parallel.tp", "parallel.cp", "data.micro_batch_size", "data.sequence_length"})) return;
+  const std::int64_t tokens = c.data.micro_batch_size * (c.data.sequence_length / p.cp);  // of the least rank
+  const std::int64_t rows = std::max<std::int64_t>(1, (tokens + p.tp - 1) / p.tp);
+  if (p.tp_overlap_chunks <= rows) return;
+  f.error({"parallel.tp_overlap_chunks"},
+          "tp_overlap_chunks = " + text(p.tp_overlap_chunks) + ", but a rank has " + text(rows) +
+              " rows of a micro-batch's tokens",
+          "at most " + text(rows));
+}
+
 void check_parallel(const Config& c, Findings& f) {
   const ParallelConfig& p = c.parallel;
   const std::pair<const char*, std::int64_t> degrees[] = {
@@ -163,6 +190,7 @@ void check_parallel(const Config& c, Findings& f) {
   too_narrow("model.intermediate_size", c.model.intermediate_size);
   too_narrow("model.vocab_size", c.model.vocab_size);
 
+  check_split_stream(c, f);
   check_pipeline(c, f);
 
   std::string order = "-" + p.order + "-";

@@ -17,6 +17,11 @@ const Spellings<TpMode>& spellings(TpMode) {
                                       {"reduce_scatter", TpMode::reduce_scatter}};
   return s;
 }
+const Spellings<GatheredInputs>& spellings(GatheredInputs) {
+  static const Spellings<GatheredInputs> s = {{"gather_again", GatheredInputs::gather_again},
+                                              {"keep", GatheredInputs::keep}};
+  return s;
+}
 const Spellings<PpSchedule>& spellings(PpSchedule) {
   static const Spellings<PpSchedule> s = {{"gpipe", PpSchedule::gpipe},
                                           {"1f1b", PpSchedule::one_f_one_b},
@@ -200,6 +205,8 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a part of dp; only 1 in this version."),
     KEY(parallel, order).says("Order of the grid's axes over the ranks, the innermost (on one node) first: tp, cp, pp and dp joined by '-'."),
     KEY(parallel, tp_mode).says("What lies on each tensor-parallel rank between the blocks: all tokens, sums being all-reduced; or its part of them, sums being reduce-scattered (sequence parallel), which takes less memory."),
+    KEY(parallel, tp_overlap_chunks).at_least(1).at_most(16).says("Pieces into which the gathers and sums of tp_mode = 'reduce_scatter' are cut, each travelling while another is multiplied; 1: all rows at once."),
+    KEY(parallel, tp_gathered_inputs).says("Where backward takes the gathered inputs of a block from with tp_mode = 'reduce_scatter': gathered again, or kept by forward, which takes more memory and less communication."),
     KEY(parallel, cp_mode).says("How attention meets the keys of other ranks: they go round a ring, or an all-to-all trades tokens for heads (cp * tp at most num_attention_heads)."),
     KEY(parallel, pp_schedule).says("Order of a pipeline's forwards and backwards: all forwards first; one forward, one backward; the same with several chunks of layers a rank; or backward in two parts on two chunks a rank, with the fewest bubbles. --check draws it."),
     KEY(parallel, pp_chunks).at_least(2).at_most(1e4).says("Chunks of layers on each rank of a pipeline with pp_schedule = 'interleaved_1f1b'."),

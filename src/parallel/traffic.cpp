@@ -35,7 +35,8 @@ index_t activations_of(const deck::Config& c, const model::ParameterTable& table
   const index_t rows = stream_rows_of(c, at), sums = 4 * layers + again + outer;
   if (c.parallel.tp_mode == deck::TpMode::all_reduce) return hidden * rows * sums;
   const bool two_parts = c.parallel.pp > 1 && c.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
-  const index_t gathers = (two_parts ? 8 : 6) * layers + again + outer;
+  const bool kept = c.parallel.tp_gathered_inputs == deck::GatheredInputs::keep;
+  const index_t gathers = ((two_parts ? 8 : 6) - (kept ? 2 : 0)) * layers + again + outer;
   return hidden * rows * (gathers + ranks * sums);
 }
 

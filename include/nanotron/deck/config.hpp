@@ -12,6 +12,7 @@
 namespace nanotron::deck {
 
 enum class TpMode { all_reduce, reduce_scatter };
+enum class GatheredInputs { gather_again, keep };
 enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
 enum class PpCut { flops, parameters, time };
 enum class CpMode { ring, all_to_all };
@@ -65,6 +66,8 @@ struct ParallelConfig {
   std::int64_t ep = 1;
   std::string order = "tp-cp-pp-dp";
   TpMode tp_mode = TpMode::all_reduce;
+  std::int64_t tp_overlap_chunks = 1;                                // of reduce_scatter
+  GatheredInputs tp_gathered_inputs = GatheredInputs::gather_again;  // of reduce_scatter
   PpSchedule pp_schedule = PpSchedule::one_f_one_b;
   std::int64_t pp_chunks = 2;  // of interleaved_1f1b
   PpCut pp_cut = PpCut::flops;

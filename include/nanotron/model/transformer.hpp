@@ -32,6 +32,7 @@ struct TransformerSetup {
   index_t stream_gradients = 1;  // buffers for gradients of the residual stream
   Backward backward = Backward::whole;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
+  nn::StreamOverlap overlap{};
   int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
   int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
   Sharding sharding{};     // over ranks that hold the same parameters

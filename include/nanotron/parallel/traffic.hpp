@@ -7,10 +7,11 @@
 //
 //   whole stream   m h B (4 L + 2)        embedding, attention and mlp forward and backward, head
 //   split stream   m h R (6 L + 2)        gathers: forward 2 a layer, backward 4, embedding's backward, head
-//                + m h R t (4 L + 2)      reduce-scatters
+//                                       backward 2 a layer where forward keeps what it gathered
+//                + m h R t (4 L + 2)      reduce-scatters, as many elements for any number of chunks
 //   pipeline       m h R                  each output to the next stage, each gradient to the one before
 //
-// A rank of a pipeline counts its own layers, embedding and head; backward in two parts gathers 8 L.
+// A rank of a pipeline counts its own layers, embedding and head; backward in two parts gathers 2 L more.
 // B tokens are those of this rank. Attention over c = cp ranks, S tokens of this micro-batch's sequences in all, S_next
 // of them on the next rank, q and k columns of the heads here, and q', k' those of the rank's part of them:
 //

@@ -195,6 +195,26 @@ TEST(Config, APipelineHasALayerForEveryStage) {
   EXPECT_NE(message(deck, {"parallel.pp_layers=2 0 4"}).find("are no numbers of layers"), std::string::npos);
 }
 
+TEST(Config, OnlyASplitStreamIsGatheredInChunks) {
+  const std::string deck = small + "&parallel tp = 2, tp_mode = 'reduce_scatter',\n  tp_overlap_chunks = 4 /\n";
+  EXPECT_EQ(message(deck), "");
+  EXPECT_EQ(message(deck, {"parallel.tp_gathered_inputs=keep", "parallel.recompute=full"}), "");
+  expect_refused({"parallel.tp_overlap_chunks=2"}, "tp_mode = 'reduce_scatter'");
+  expect_refused({"parallel.tp_gathered_inputs=keep"}, "'all_reduce' gathers nothing");
+  expect_refused({"parallel.tp_gathered_inputs=drop"}, "'gather_again' | 'keep'");
+  expect_refused({"parallel.tp_overlap_chunks=0"}, "tp_overlap_chunks");
+  expect_refused({"parallel.tp_overlap_chunks=17"}, "tp_overlap_chunks");
+  const std::string text = message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=5"});
+  EXPECT_NE(text.find("a rank has 4 rows"), std::string::npos) << text;
+  EXPECT_EQ(message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=4"}), "");
+  const std::string line = message(small + "&parallel tp = 2, tp_mode = 'all_reduce',\n  tp_overlap_chunks = 4 /\n");
+  EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
+  // With an open degree nothing is known of the rows until the ranks are.
+  const std::string open = small + "&parallel dp = 1, tp = 0, tp_mode = 'reduce_scatter', tp_overlap_chunks = 9 /\n";
+  EXPECT_EQ(message(open), "");
+  EXPECT_NE(message(open, {}, 4), "");
+}
+
 TEST(Config, ShardGroupsDivideTheReplicas) {
   const std::string deck = small + "&parallel dp = 6, zero_stage = 2, zero_size = 4 /\n";
   const std::string text = message(deck, {"data.global_batch_size=6"});
