@@ -26,8 +26,8 @@ class WholeStream final : public ResidualStream<T> {
 
   Matrix<T> addend(Matrix<T> y) override { return y; }
   Running start_sum(Device& device, Matrix<T> y) override {
-    sum_ = comm::start_all_reduce(*tp_, y.data(), y.size(), comm::ReduceOp::sum, device.stream());
-    return Running({&sum_, 1});
+    sum_[0] = comm::start_all_reduce(*tp_, y.data(), y.size(), comm::ReduceOp::sum, device.stream());
+    return Running(sum_);
   }
   Running multiply_sum(Device& device, const RowProduct<T>& product, Matrix<const T> x, Matrix<T> y) override {
     product(device, x, y);
@@ -37,7 +37,7 @@ class WholeStream final : public ResidualStream<T> {
  private:
   index_t tokens_;
   comm::Group* tp_;
-  comm::Request sum_;
+  std::vector<comm::Request> sum_ = std::vector<comm::Request>(1);
 };
 
 template <class T>

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nanotron/kernels/scaled_half.hpp"
+
 namespace nanotron::parallel {
 namespace {
 
@@ -35,6 +37,9 @@ SumMemory<M>::SumMemory(const deck::Config& config, const model::ParameterTable&
     : ordered(take_ordered<M>(config, table, arena)),
       rounded(arena.take<bf16>(MemoryKind::workspace,
                                compression_of(config.parallel) == deck::Compression::bf16 ? table.size : 0)),
+      half(arena.take<fp16>(MemoryKind::workspace,
+                            compression_of(config.parallel) == deck::Compression::fp16 ? table.size : 0)),
+      largest(arena.take<M>(MemoryKind::workspace, kernels::half_blocks(static_cast<index_t>(half.size())))),
       low_rank(plan_of(config.parallel, table)),
       error(arena.take<M>(MemoryKind::gradients, low_rank.errors)),
       p(arena.take<M>(MemoryKind::workspace, low_rank.p)),

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "nanotron/deck/sum_shards.hpp"
+#include "nanotron/kernels/scaled_half.hpp"
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/attention_core.hpp"
 #include "nanotron/nn/residual_stream.hpp"
@@ -126,6 +127,7 @@ index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& 
   switch (p.compression) {
     case deck::Compression::none: return master * table.size;
     case deck::Compression::bf16: return 2 * table.size;
+    case deck::Compression::fp16: return 2 * table.size + master * kernels::half_blocks(table.size);
     case deck::Compression::powersgd: break;
   }
   const LowRankPlan plan = low_rank_plan(table, p.powersgd_rank);

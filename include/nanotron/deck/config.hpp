@@ -17,7 +17,7 @@ enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
 enum class PpCut { flops, parameters, time };
 enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
-enum class Compression { none, bf16, powersgd };
+enum class Compression { none, bf16, fp16, powersgd };
 enum class Recompute { none, selective, full };
 enum class Parametrization { standard, mup };
 enum class OptimizerName { adamw, muon };

@@ -67,7 +67,7 @@ struct BlockInput {
 template <class T>
 class ResidualStream {
  public:
-  virtual ~ResidualStream() noexcept(false) = default;  // requests wait
+  virtual ~ResidualStream() = default;
 
   /// Of the stream on this rank, for a micro-batch.
   virtual index_t rows() const = 0;

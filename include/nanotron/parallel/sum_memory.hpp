@@ -2,6 +2,7 @@
 
 // What a gradient sum needs besides the gradients: taken from the arena with the model, before the sum is made.
 
+#include "nanotron/base/fp16.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/parallel/low_rank.hpp"
 
@@ -23,6 +24,8 @@ struct SumMemory {
   OrderedMemory<M> ordered;
 
   Vector<bf16> rounded;  // of RoundedSum
+  Vector<fp16> half;     // of ScaledSum, as is the next
+  Vector<M> largest;
 
   // Of PowerSgd; error and q are what it carries from step to step.
   LowRankPlan low_rank;

@@ -24,7 +24,7 @@
 // Over the replicas, V elements of vectors and Q of matrices in shard groups of S, in elements of the master type
 // but for gathers, which are of T:
 //
-//   stage 0        V + Q; in bf16 with compression = 'bf16'
+//   stage 0        V + Q; in bf16 with compression = 'bf16', in fp16 with 'fp16', and a scale for 1024 elements
 //   powersgd       V + r (m + n) for each matrix (m, n) that low_rank.hpp factorises + the others
 //   stage 1        V + Q             gathers: Q / S behind the update         + Q / S where there are copies
 //   stage 2        V + m Q           gathers: Q / S behind the update         + Q / S where there are copies

@@ -231,7 +231,9 @@ TEST(Config, ShardGroupsDivideTheReplicas) {
 TEST(Config, CompressionNeedsTheWholeGradient) {
   EXPECT_EQ(message(small, {"parallel.compression='bf16'"}), "");
   expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"}, "compression = 'none', or zero_stage = 0");
-  expect_refused({"parallel.compression='fp16'"}, "'bf16'");
+  EXPECT_EQ(message(small, {"parallel.compression='fp16'"}), "");
+  expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"}, "compression = 'none', or zero_stage = 0");
+  expect_refused({"parallel.compression='fp8'"}, "'bf16'");
   expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"}, "compression = 'none', or zero_stage = 0");
   expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
   EXPECT_EQ(message(small, {"parallel.bucket_mb=0"}), "");
