@@ -368,6 +368,29 @@ void check_gradient_sum(const Config& c, Findings& f) {
   }
 }
 
+// Adasum combines gradients of different samples, each whole, on one rank of each tensor.
+void check_adasum(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  if (p.gradient_sum != GradientRule::adasum || !f.trusted({"parallel.gradient_sum"})) return;
+  const auto refuse = [&](const char* key, bool applies, const std::string& why, const std::string& expected) {
+    if (applies && f.trusted({key})) f.error({"parallel.gradient_sum", key}, "gradient_sum = 'adasum' " + why, expected);
+  };
+  refuse("parallel.cp", p.cp > 1,
+         "combines the gradients of different samples; with cp = " + text(p.cp) + " replicas hold parts of the same",
+         "cp = 1, or gradient_sum = 'sum'");
+  refuse("parallel.zero_stage", p.zero_stage > 0,
+         "needs the whole gradient of every replica, of which zero_stage = " + text(p.zero_stage) + " leaves pieces of the sum",
+         "zero_stage = 0, or gradient_sum = 'sum'");
+  refuse("parallel.compression", p.compression != Compression::none,
+         "is no sum, and compression is of the all-reduce of one", "compression = 'none', or gradient_sum = 'sum'");
+  refuse("model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.trusted({"parallel.pp"}),
+         "is not linear, and tied words with pp = " + text(p.pp) + " are summed over both ends of the pipeline behind it",
+         "pp = 1, untied words, or gradient_sum = 'sum'");
+  refuse("precision.reproducible", c.precision.reproducible == Reproducible::layout,
+         "depends on the number of replicas, and reproducible = 'layout' asks for the same bits on every grid",
+         "reproducible = 'run', or gradient_sum = 'sum'");
+}
+
 void check_config(const Config& config, Findings& findings) {
   check_missing_features(config, findings);
   check_model(config, findings);
@@ -379,6 +402,7 @@ void check_config(const Config& config, Findings& findings) {
   check_shards(config, findings);
   check_gradient_sum(config, findings);
   check_layout(config, findings);
+  check_adasum(config, findings);
   check_size(config, findings);
 }
 

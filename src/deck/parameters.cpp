@@ -43,6 +43,10 @@ const Spellings<Backend>& spellings(Backend) {
       {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}};
   return s;
 }
+const Spellings<GradientRule>& spellings(GradientRule) {
+  static const Spellings<GradientRule> s = {{"sum", GradientRule::sum}, {"adasum", GradientRule::adasum}};
+  return s;
+}
 const Spellings<Compression>& spellings(Compression) {
   static const Spellings<Compression> s = {{"none", Compression::none},
                                            {"bf16", Compression::bf16},
@@ -217,6 +221,7 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, zero_stage).at_least(0).at_most(3).says("What the dp x cp replicas shard instead of holding it whole (ZeRO): 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."),
     KEY(parallel, zero_size).at_least(0).at_most(1e6).in("ranks").says("Replicas in one shard group, neighbours in the order of ranks, a divisor of dp x cp: the ranks of a node, so that only pieces are summed between nodes; 0: all replicas."),
     KEY(parallel, backend).says("Library of the collectives; 'auto': NCCL on GPUs of their own, MPI otherwise."),
+    KEY(parallel, gradient_sum).says("What becomes of the replicas' gradients: their sum, which is the gradient of the mean loss; or, tensor by tensor, Adasum, which adds what is orthogonal and averages what is alike."),
     KEY(parallel, compression).says("How gradients travel between replicas: as they are, or rounded to bf16 or, in blocks that are scaled, to fp16 (half the bytes), or each matrix as a product of two thin ones, what is lost being sent with the next step (PowerSGD)."),
     KEY(parallel, powersgd_rank).at_least(1).at_most(1024).says("Columns of the thin matrices of compression = 'powersgd'; m x n elements become (m + n) x powersgd_rank."),
     KEY(parallel, bucket_mb).at_least(0).at_most(1e6).in("MiB").says("Size of a bucket of gradients in the data-parallel all-reduce; with zero_stage > 0 a bucket is a layer; 0: chosen by the speed of the replicas' all-reduce, measured at the start."),

@@ -193,10 +193,12 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     deck::OptimizerName optimizer = deck::OptimizerName::adamw;
     std::int64_t chunks = 1;
     deck::GatheredInputs inputs = deck::GatheredInputs::gather_again;
+    deck::Compression compression = deck::Compression::none;
+    deck::GradientRule rule = deck::GradientRule::sum;
   };
   constexpr auto muon = deck::OptimizerName::muon;
   constexpr auto split = deck::TpMode::reduce_scatter;
-  for (const auto& [tp, stream, zero_stage, cp, core, mask, optimizer, chunks, inputs] :
+  for (const auto& [tp, stream, zero_stage, cp, core, mask, optimizer, chunks, inputs, compression, rule] :
        {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::reduce_scatter},
         Mode{1, deck::TpMode::all_reduce, 1}, Mode{1, deck::TpMode::all_reduce, 2},
         Mode{1, deck::TpMode::all_reduce, 3},
@@ -205,7 +207,9 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
         Mode{.tp = 1, .stream = {}, .optimizer = muon}, Mode{.tp = 2, .stream = {}, .optimizer = muon},
         Mode{.tp = 1, .stream = {}, .zero_stage = 2, .optimizer = muon},
         Mode{.tp = 2, .stream = split, .chunks = 3},
-        Mode{.tp = 2, .stream = split, .chunks = 16, .inputs = deck::GatheredInputs::keep}}) {
+        Mode{.tp = 2, .stream = split, .chunks = 16, .inputs = deck::GatheredInputs::keep},
+        Mode{.tp = 1, .stream = {}, .compression = deck::Compression::fp16},
+        Mode{.tp = 1, .stream = {}, .rule = deck::GradientRule::adasum}}) {
     if (ranks % (tp * cp) != 0 || (zero_stage > 0 && ranks == 1)) continue;
     deck::Config config = config_for(folder_.path(), 128, 3);
     config.parallel.zero_stage = zero_stage;
@@ -213,6 +217,8 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     config.parallel.tp_mode = stream;
     config.parallel.tp_overlap_chunks = chunks;
     config.parallel.tp_gathered_inputs = inputs;
+    config.parallel.compression = compression;
+    config.parallel.gradient_sum = rule;
     config.parallel.cp = cp;
     config.parallel.cp_mode = core;
     config.data.document_mask = mask;

@@ -17,6 +17,7 @@ enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
 enum class PpCut { flops, parameters, time };
 enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
+enum class GradientRule { sum, adasum };
 enum class Compression { none, bf16, fp16, powersgd };
 enum class Recompute { none, selective, full };
 enum class Parametrization { standard, mup };
@@ -76,6 +77,7 @@ struct ParallelConfig {
   std::int64_t zero_stage = 0;
   std::int64_t zero_size = 0;  // 0: all replicas
   Backend backend = Backend::automatic;
+  GradientRule gradient_sum = GradientRule::sum;
   Compression compression = Compression::none;
   std::int64_t powersgd_rank = 4;
   double bucket_mb = 25.0;  // 0: settle_bucket() measures

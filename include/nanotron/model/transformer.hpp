@@ -70,6 +70,7 @@ class Transformer {
 
   const deck::ModelConfig& config() const { return setup_.model; }
   const ParameterTable& table() const { return table_; }
+  comm::Group& tensor_parallel() const { return *tp_; }
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
   /// This rank's tokens of a micro-batch.
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }

@@ -26,6 +26,7 @@
 //
 //   stage 0        V + Q; in bf16 with compression = 'bf16', in fp16 with 'fp16', and a scale for 1024 elements
 //   powersgd       V + r (m + n) for each matrix (m, n) that low_rank.hpp factorises + the others
+//   adasum         V + Q and 1 / dp of that gathered, and for each tensor 8 bytes a pair of replicas, over tp too
 //   stage 1        V + Q             gathers: Q / S behind the update         + Q / S where there are copies
 //   stage 2        V + m Q           gathers: Q / S behind the update         + Q / S where there are copies
 //   stage 3        V + m Q           gathers: of each unit where a micro-     + Q / S where there are copies

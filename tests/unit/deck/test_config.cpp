@@ -240,6 +240,22 @@ TEST(Config, CompressionNeedsTheWholeGradient) {
   expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
 }
 
+TEST(Config, AdasumNeedsWholeGradientsOfDifferentSamples) {
+  const std::string adasum = "parallel.gradient_sum='adasum'";
+  EXPECT_EQ(message(small, {adasum}), "");
+  EXPECT_EQ(message(small, {adasum, "parallel.tp=2", "model.tie_word_embeddings=true"}), "");
+  expect_refused({adasum, "parallel.cp=2"}, "replicas hold parts of the same");
+  expect_refused({adasum, "parallel.zero_stage=1"}, "the whole gradient of every replica");
+  expect_refused({adasum, "parallel.compression='bf16'"}, "compression = 'none'");
+  expect_refused({adasum, "parallel.pp=2", "model.tie_word_embeddings=true"}, "both ends of the pipeline");
+  EXPECT_EQ(message(small, {adasum, "parallel.pp=2"}), "");
+  expect_refused({"parallel.gradient_sum='mean'"}, "'sum' | 'adasum'");
+  expect_refused({adasum, "precision.reproducible=layout"}, "depends on the number of replicas");
+  const std::string line = message(small + "&parallel cp = 2,\n  gradient_sum = 'adasum' /\n");
+  EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
+  EXPECT_NE(message(small + "&parallel dp = 1, cp = 0, gradient_sum = 'adasum' /\n", {}, 2), "") << "once cp is known";
+}
+
 TEST(Config, SizeOfAShardGroup) {
   ParallelConfig p{.dp = 6};
   EXPECT_EQ(shard_group_size(p), 1);
