@@ -8,6 +8,7 @@
 
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/fp16.hpp"
 #include "nanotron/base/timer.hpp"
 
 #ifdef NANOTRON_WITH_CUDA
@@ -22,6 +23,7 @@ constexpr DataType data_type = [] {
   if constexpr (std::is_same_v<T, double>) return DataType::fp64;
   if constexpr (std::is_same_v<T, float>) return DataType::fp32;
   if constexpr (std::is_same_v<T, bf16>) return DataType::bf16;
+  if constexpr (std::is_same_v<T, fp16>) return DataType::fp16;
   if constexpr (std::is_same_v<T, std::int64_t>) return DataType::int64;
   return DataType::uint64;
 }();
@@ -219,6 +221,7 @@ std::int64_t min(Group& group, std::int64_t value) {
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)
+NANOTRON_INSTANTIATE(fp16)
 NANOTRON_INSTANTIATE(std::int64_t)
 NANOTRON_INSTANTIATE(std::uint64_t)
 #undef NANOTRON_INSTANTIATE

@@ -13,30 +13,31 @@
 namespace nanotron::comm {
 namespace {
 
-template <ReduceOp op>
-void reduce_bf16(void* in, void* in_out, int* count, MPI_Datatype*) {
+template <DataType type, ReduceOp op>
+void reduce_pairs(void* in, void* in_out, int* count, MPI_Datatype*) {
   const std::array<const void*, 2> sources{in, in_out};
-  reduce_elements(DataType::bf16, op, sources, static_cast<std::size_t>(*count), in_out, nullptr);
+  reduce_elements(type, op, sources, static_cast<std::size_t>(*count), in_out, nullptr);
 }
 
-// Owns the MPI types and operations of bf16, which MPI does not know.
-class Bf16Operations {
+// Owns the MPI type and operations of a type of two bytes, which MPI does not know.
+template <DataType type>
+class NarrowOperations {
  public:
-  Bf16Operations() {
+  NarrowOperations() {
     NANOTRON_CHECK_MPI(MPI_Type_contiguous(2, MPI_BYTE, &type_));
     NANOTRON_CHECK_MPI(MPI_Type_commit(&type_));
-    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_bf16<ReduceOp::sum>, 1, &ops_[0]));
-    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_bf16<ReduceOp::max>, 1, &ops_[1]));
-    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_bf16<ReduceOp::min>, 1, &ops_[2]));
+    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_pairs<type, ReduceOp::sum>, 1, &ops_[0]));
+    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_pairs<type, ReduceOp::max>, 1, &ops_[1]));
+    NANOTRON_CHECK_MPI(MPI_Op_create(&reduce_pairs<type, ReduceOp::min>, 1, &ops_[2]));
   }
-  ~Bf16Operations() {
+  ~NarrowOperations() {
     for (MPI_Op& op : ops_) MPI_Op_free(&op);
     MPI_Type_free(&type_);
   }
-  Bf16Operations(const Bf16Operations&) = delete;
-  Bf16Operations& operator=(const Bf16Operations&) = delete;
+  NarrowOperations(const NarrowOperations&) = delete;
+  NarrowOperations& operator=(const NarrowOperations&) = delete;
 
-  MPI_Datatype type() const { return type_; }
+  MPI_Datatype mpi_type() const { return type_; }
   MPI_Op op(ReduceOp op) const { return ops_[static_cast<std::size_t>(op)]; }
 
  private:
@@ -207,12 +208,14 @@ class MpiChannel final : public Channel {
       case DataType::fp32: return MPI_FLOAT;
       case DataType::int64: return MPI_INT64_T;
       case DataType::uint64: return MPI_UINT64_T;
-      default: return bf16_.type();
+      case DataType::fp16: return fp16_.mpi_type();
+      default: return bf16_.mpi_type();
     }
   }
 
   MPI_Op mpi(DataType type, ReduceOp op) const {
     if (type == DataType::bf16) return bf16_.op(op);
+    if (type == DataType::fp16) return fp16_.op(op);
     return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
   }
 
@@ -220,7 +223,8 @@ class MpiChannel final : public Channel {
   int rank_;
   int size_;
   std::size_t max_count_;
-  Bf16Operations bf16_;
+  NarrowOperations<DataType::bf16> bf16_;
+  NarrowOperations<DataType::fp16> fp16_;
   std::deque<Running> running_;
   std::uint64_t started_ = 0;
   std::uint64_t complete_ = 0;

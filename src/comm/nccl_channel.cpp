@@ -21,6 +21,7 @@ ncclDataType_t nccl(DataType type) {
     case DataType::fp64: return ncclFloat64;
     case DataType::fp32: return ncclFloat32;
     case DataType::bf16: return ncclBfloat16;
+    case DataType::fp16: return ncclFloat16;
     case DataType::int64: return ncclInt64;
     default: return ncclUint64;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nanotron/base/fp16.hpp"
+
 namespace nanotron::comm {
 namespace {
 
@@ -83,6 +85,7 @@ void reduce_elements(DataType type, ReduceOp op, std::span<const void* const> so
     case DataType::fp64: return reduce_typed<double, double>(op, sources, n, result, copy);
     case DataType::fp32: return reduce_typed<float, float>(op, sources, n, result, copy);
     case DataType::bf16: return reduce_typed<bf16, float>(op, sources, n, result, copy);
+    case DataType::fp16: return reduce_typed<fp16, float>(op, sources, n, result, copy);
     case DataType::int64: return reduce_typed<std::int64_t, std::int64_t>(op, sources, n, result, copy);
     case DataType::uint64:
       return reduce_typed<std::uint64_t, std::uint64_t>(op, sources, n, result, copy);

@@ -132,6 +132,33 @@ void check_pipeline(const Config& c, Findings& f) {
   }
 }
 
+void check_split_stream(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  if (!f.trusted({"parallel.tp_mode", "parallel.tp_overlap_chunks"})) return;
+  if (p.tp_mode == TpMode::all_reduce) {
+    const char* const expected = "tp_mode = 'reduce_scatter'";
+    if (p.tp_overlap_chunks > 1) {
+      f.error({"parallel.tp_overlap_chunks"},
+              "tp_overlap_chunks = " + text(p.tp_overlap_chunks) + " cuts gathers, which tp_mode = 'all_reduce' does without",
+              expected, "or tp_overlap_chunks = 1");
+    }
+    if (p.tp_gathered_inputs == GatheredInputs::keep) {
+      f.error({"parallel.tp_gathered_inputs"},
+              "tp_gathered_inputs = 'keep' keeps what is gathered; tp_mode = 'all_reduce' gathers nothing", expected,
+              "or tp_gathered_inputs = 'gather_again'");
+    }
+    return;
+  }
+  if (p.tp == 0 || p.cp == 0 || !f.trusted({"parallel.tp", "parallel.cp", "data.micro_batch_size", "data.sequence_length"})) return;
+  const std::int64_t tokens = c.data.micro_batch_size * (c.data.sequence_length / p.cp);  // of the least rank
+  const std::int64_t rows = std::max<std::int64_t>(1, (tokens + p.tp - 1) / p.tp);
+  if (p.tp_overlap_chunks <= rows) return;
+  f.error({"parallel.tp_overlap_chunks"},
+          "tp_overlap_chunks = " + text(p.tp_overlap_chunks) + ", but a rank has " + text(rows) +
+              " rows of a micro-batch's tokens",
+          "at most " + text(rows));
+}
+
 void check_parallel(const Config& c, Findings& f) {
   const ParallelConfig& p = c.parallel;
   const std::pair<const char*, std::int64_t> degrees[] = {
@@ -163,6 +190,7 @@ void check_parallel(const Config& c, Findings& f) {
   too_narrow("model.intermediate_size", c.model.intermediate_size);
   too_narrow("model.vocab_size", c.model.vocab_size);
 
+  check_split_stream(c, f);
   check_pipeline(c, f);
 
   std::string order = "-" + p.order + "-";
@@ -345,6 +373,29 @@ void check_gradient_sum(const Config& c, Findings& f) {
   }
 }
 
+// Adasum combines gradients of different samples, each whole, on one rank of each tensor.
+void check_adasum(const Config& c, Findings& f) {
+  const ParallelConfig& p = c.parallel;
+  if (p.gradient_sum != GradientRule::adasum || !f.trusted({"parallel.gradient_sum"})) return;
+  const auto refuse = [&](const char* key, bool applies, const std::string& why, const std::string& expected) {
+    if (applies && f.trusted({key})) f.error({"parallel.gradient_sum", key}, "gradient_sum = 'adasum' " + why, expected);
+  };
+  refuse("parallel.cp", p.cp > 1,
+         "combines the gradients of different samples; with cp = " + text(p.cp) + " replicas hold parts of the same",
+         "cp = 1, or gradient_sum = 'sum'");
+  refuse("parallel.zero_stage", p.zero_stage > 0,
+         "needs the whole gradient of every replica, of which zero_stage = " + text(p.zero_stage) + " leaves pieces of the sum",
+         "zero_stage = 0, or gradient_sum = 'sum'");
+  refuse("parallel.compression", p.compression != Compression::none,
+         "is no sum, and compression is of the all-reduce of one", "compression = 'none', or gradient_sum = 'sum'");
+  refuse("model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.trusted({"parallel.pp"}),
+         "is not linear, and tied words with pp = " + text(p.pp) + " are summed over both ends of the pipeline behind it",
+         "pp = 1, untied words, or gradient_sum = 'sum'");
+  refuse("precision.reproducible", c.precision.reproducible == Reproducible::layout,
+         "depends on the number of replicas, and reproducible = 'layout' asks for the same bits on every grid",
+         "reproducible = 'run', or gradient_sum = 'sum'");
+}
+
 void check_config(const Config& config, Findings& findings) {
   check_missing_features(config, findings);
   check_model(config, findings);
@@ -356,6 +407,7 @@ void check_config(const Config& config, Findings& findings) {
   check_shards(config, findings);
   check_gradient_sum(config, findings);
   check_layout(config, findings);
+  check_adasum(config, findings);
   check_size(config, findings);
 }
 

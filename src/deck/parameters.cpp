@@ -17,6 +17,11 @@ const Spellings<TpMode>& spellings(TpMode) {
                                       {"reduce_scatter", TpMode::reduce_scatter}};
   return s;
 }
+const Spellings<GatheredInputs>& spellings(GatheredInputs) {
+  static const Spellings<GatheredInputs> s = {{"gather_again", GatheredInputs::gather_again},
+                                              {"keep", GatheredInputs::keep}};
+  return s;
+}
 const Spellings<PpSchedule>& spellings(PpSchedule) {
   static const Spellings<PpSchedule> s = {{"gpipe", PpSchedule::gpipe},
                                           {"1f1b", PpSchedule::one_f_one_b},
@@ -38,9 +43,15 @@ const Spellings<Backend>& spellings(Backend) {
       {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}};
   return s;
 }
+const Spellings<GradientRule>& spellings(GradientRule) {
+  static const Spellings<GradientRule> s = {{"sum", GradientRule::sum}, {"adasum", GradientRule::adasum}};
+  return s;
+}
 const Spellings<Compression>& spellings(Compression) {
-  static const Spellings<Compression> s = {
-      {"none", Compression::none}, {"bf16", Compression::bf16}, {"powersgd", Compression::powersgd}};
+  static const Spellings<Compression> s = {{"none", Compression::none},
+                                           {"bf16", Compression::bf16},
+                                           {"fp16", Compression::fp16},
+                                           {"powersgd", Compression::powersgd}};
   return s;
 }
 const Spellings<Recompute>& spellings(Recompute) {
@@ -204,6 +215,8 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a part of dp; only 1 in this version."),
     KEY(parallel, order).says("Order of the grid's axes over the ranks, the innermost (on one node) first: tp, cp, pp and dp joined by '-'."),
     KEY(parallel, tp_mode).says("What lies on each tensor-parallel rank between the blocks: all tokens, sums being all-reduced; or its part of them, sums being reduce-scattered (sequence parallel), which takes less memory."),
+    KEY(parallel, tp_overlap_chunks).at_least(1).at_most(16).says("Pieces into which the gathers and sums of tp_mode = 'reduce_scatter' are cut, each travelling while another is multiplied; 1: all rows at once."),
+    KEY(parallel, tp_gathered_inputs).says("Where backward takes the gathered inputs of a block from with tp_mode = 'reduce_scatter': gathered again, or kept by forward, which takes more memory and less communication."),
     KEY(parallel, cp_mode).says("How attention meets the keys of other ranks: they go round a ring, or an all-to-all trades tokens for heads (cp * tp at most num_attention_heads)."),
     KEY(parallel, pp_schedule).says("Order of a pipeline's forwards and backwards: all forwards first; one forward, one backward; the same with several chunks of layers a rank; or backward in two parts on two chunks a rank, with the fewest bubbles. --check draws it."),
     KEY(parallel, pp_chunks).at_least(2).at_most(1e4).says("Chunks of layers on each rank of a pipeline with pp_schedule = 'interleaved_1f1b'."),
@@ -212,7 +225,8 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, zero_stage).at_least(0).at_most(3).says("What the dp x cp replicas shard instead of holding it whole (ZeRO): 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."),
     KEY(parallel, zero_size).at_least(0).at_most(1e6).in("ranks").says("Replicas in one shard group, neighbours in the order of ranks, a divisor of dp x cp: the ranks of a node, so that only pieces are summed between nodes; 0: all replicas."),
     KEY(parallel, backend).says("Library of the collectives; 'auto': NCCL on GPUs of their own, MPI otherwise."),
-    KEY(parallel, compression).says("How gradients travel between replicas: as they are, or rounded to bf16 (half the bytes), or each matrix as a product of two thin ones, what is lost being sent with the next step (PowerSGD)."),
+    KEY(parallel, gradient_sum).says("What becomes of the replicas' gradients: their sum, which is the gradient of the mean loss; or, tensor by tensor, Adasum, which adds what is orthogonal and averages what is alike."),
+    KEY(parallel, compression).says("How gradients travel between replicas: as they are, or rounded to bf16 or, in blocks that are scaled, to fp16 (half the bytes), or each matrix as a product of two thin ones, what is lost being sent with the next step (PowerSGD)."),
     KEY(parallel, powersgd_rank).at_least(1).at_most(1024).says("Columns of the thin matrices of compression = 'powersgd'; m x n elements become (m + n) x powersgd_rank."),
     KEY(parallel, bucket_mb).at_least(0).at_most(1e6).in("MiB").says("Size of a bucket of gradients in the data-parallel all-reduce; with zero_stage > 0 a bucket is a layer; 0: chosen by the speed of the replicas' all-reduce, measured at the start."),
     KEY(parallel, overlap).says("Whether the sum of gradients over replicas starts while backward still runs."),

@@ -16,11 +16,16 @@ bool keeps_qkv(const LocalSizes& s, Backward backward) {
   return s.core.rows == 0 || backward == Backward::two_parts;
 }
 
-// What 'selective' computes again.
+// The outputs of the norms; those of this rank alone do not outlive the gather of what is kept.
 template <class T>
-void take_cheap(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
+void take_norms(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   act.input_norm = arena.take<T>(kind, s.stream, s.hidden);
   act.middle_norm = arena.take<T>(kind, s.stream, s.hidden);
+}
+
+// What 'selective' computes again besides them.
+template <class T>
+void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   act.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
 }
 
@@ -28,6 +33,8 @@ void take_cheap(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivat
 template <class T>
 void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, LayerActivations<T>& act) {
   using M = master_t<T>;
+  act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
+  act.middle_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
   act.input_rstd = arena.take<M>(kind, s.stream);
   if (keeps_qkv(s, backward)) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
   act.attention.all_qkv = arena.take<T>(kind, s.core.rows, s.core.qkv_columns);
@@ -44,12 +51,17 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward ba
   act.mlp.gate_up = arena.take<T>(kind, s.tokens, 2 * s.intermediate);
 }
 
+bool keeps_norms(const LocalSizes& s, const ActivationSetup& setup) {
+  return setup.recompute == deck::Recompute::none && s.kept_inputs == 0;
+}
+
 // What all layers share of their activations.
 template <class T>
 LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
   LayerActivations<T> common;
   if (!keeps_qkv(s, setup.backward)) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
-  if (setup.recompute != deck::Recompute::none) take_cheap(arena, shared, s, common);
+  if (!keeps_norms(s, setup)) take_norms(arena, shared, s, common);
+  if (setup.recompute != deck::Recompute::none) take_hidden(arena, shared, s, common);
   if (setup.recompute == deck::Recompute::full) take_costly(arena, shared, s, setup.backward, common);
   return common;
 }
@@ -60,7 +72,8 @@ ChunkActivations<T> take_chunk(Arena& arena, const LocalSizes& s, index_t layers
   ChunkActivations<T> chunk;
   chunk.layers.assign(static_cast<std::size_t>(layers), common);
   for (LayerActivations<T>& act : chunk.layers) {
-    if (setup.recompute == deck::Recompute::none) take_cheap(arena, kept, s, act);
+    if (keeps_norms(s, setup)) take_norms(arena, kept, s, act);
+    if (setup.recompute == deck::Recompute::none) take_hidden(arena, kept, s, act);
     if (setup.recompute != deck::Recompute::full) take_costly(arena, kept, s, setup.backward, act);
   }
   for (index_t l = 0; l <= layers; ++l) chunk.residual.push_back(arena.take<T>(kept, s.stream, s.hidden));

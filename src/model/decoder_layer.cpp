@@ -20,8 +20,7 @@ void DecoderLayer<T>::feed_forward(Device& device, Matrix<const T> x, const Laye
                                    Matrix<T> x_out) const {
   kernels::add_rms_norm_forward<T>(device, x, act.middle, act.middle, middle_norm_.weight, eps_,
                                    act.middle_norm, act.middle_rstd);
-  mlp_.forward(device, stream_->gather(device, act.middle_norm), act.mlp, stream_->addend(x_out));
-  stream_->start_sum(device, x_out).wait();
+  mlp_.forward(device, *stream_, act.mlp_input(), act.mlp, x_out).wait();
   kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
 }
 
@@ -31,33 +30,29 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
                               const LayerActivations<T>& act, const Workspace<T>& work,
                               Matrix<T> x_out) const {
   kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
-  attention_.forward(device, batch, stream_->gather(device, act.input_norm), act.attention, work.attention,
-                     stream_->addend(act.middle));
-  stream_->start_sum(device, act.middle).wait();
+  attention_.forward(device, batch, *stream_, act.attention_input(), act.attention, work.attention, act.middle).wait();
   feed_forward(device, x, act, x_out);
 }
 
 // With dx the gradient of x_out on entry, dn that of a norm's output:
 //   dn = mlp backward of dx               dx += norm backward of dn: the gradient of x_mid
 //   dn = attention backward of dx         dx += norm backward of dn: the gradient of x
+// Each block's input is gathered again while dn is computed, and dn is summed behind the weight gradients.
 template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {
-  Matrix<const T> dy = stream_->gather(device, dx);
-  mlp_.backward_output_weight(device, dy, act.mlp);
-  mlp_.backward_input(device, dy, act.mlp, work.dhidden, stream_->addend(work.dn));
-  Matrix<const T> n = stream_->gather(device, act.middle_norm);
-  comm::Request dn = stream_->start_sum(device, work.dn);
-  mlp_.backward_input_weight(device, n, act.mlp);  // while the sum runs
+  mlp_.backward_output_weight(device, mlp_.backward_inside(device, *stream_, dx, act.mlp, work.dhidden), act.mlp);
+  nn::Gathering<T> n = stream_->start_gather_again(device, act.mlp_input());
+  nn::Running dn = mlp_.backward_input(device, *stream_, act.mlp, work.dn);
+  mlp_.backward_input_weight(device, n.wait(), act.mlp);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
-  dy = stream_->gather(device, dx);
-  attention_.backward_output_weight(device, dy, act.attention);
-  attention_.backward_input(device, batch, dy, act.attention, work.attention, stream_->addend(work.dn));
-  n = stream_->gather(device, act.input_norm);
-  dn = stream_->start_sum(device, work.dn);
-  attention_.backward_input_weight(device, n, work.attention.dqkv, work.attention);
+  attention_.backward_output_weight(
+      device, attention_.backward_inside(device, batch, *stream_, dx, act.attention, work.attention), act.attention);
+  n = stream_->start_gather_again(device, act.attention_input());
+  dn = attention_.backward_input(device, *stream_, work.attention, work.dn);
+  attention_.backward_input_weight(device, n.wait(), work.attention.dqkv, work.attention);
   dn.wait();
   input_norm_backward(device, x, act, work, dx);
 }
@@ -66,15 +61,14 @@ template <class T>
 void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out,
                                      Matrix<T> dx) const {
-  mlp_.backward_input(device, stream_->gather(device, dx), act.mlp, work.dhidden, stream_->addend(work.dn));
-  comm::Request dn = stream_->start_sum(device, work.dn);
+  mlp_.backward_inside(device, *stream_, dx, act.mlp, work.dhidden);
+  nn::Running dn = mlp_.backward_input(device, *stream_, act.mlp, work.dn);
   kernels::copy_matrix<T>(device, dx, x_out);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
-  attention_.backward_input(device, batch, stream_->gather(device, dx), act.attention, work.attention,
-                            stream_->addend(work.dn));
-  dn = stream_->start_sum(device, work.dn);
+  attention_.backward_inside(device, batch, *stream_, dx, act.attention, work.attention);
+  dn = attention_.backward_input(device, *stream_, work.attention, work.dn);
   kernels::copy_matrix<T>(device, dx, act.middle);
   kernels::copy_matrix<T>(device, work.attention.dqkv, act.attention.qkv);
   dn.wait();
@@ -85,10 +79,10 @@ template <class T>
 void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                                       Matrix<const T> dx_out) const {
   mlp_.backward_output_weight(device, stream_->gather(device, dx_out), act.mlp);
-  mlp_.backward_input_weight(device, stream_->gather(device, act.middle_norm), act.mlp);
+  mlp_.backward_input_weight(device, stream_->start_gather_again(device, act.mlp_input()).wait(), act.mlp);
   attention_.backward_output_weight(device, stream_->gather(device, act.middle), act.attention);
-  attention_.backward_input_weight(device, stream_->gather(device, act.input_norm), act.attention.qkv,
-                                   work.attention);
+  attention_.backward_input_weight(device, stream_->start_gather_again(device, act.attention_input()).wait(),
+                                   act.attention.qkv, work.attention);
 }
 
 template <class T>
@@ -108,9 +102,11 @@ void DecoderLayer<T>::input_norm_backward(Device& device, Matrix<const T> x, con
 template <class T>
 void DecoderLayer<T>::recompute_cheap(Device& device, Matrix<const T> x,
                                       const LayerActivations<T>& act) const {
-  kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
-  kernels::rms_norm_forward<T>(device, act.middle, middle_norm_.weight, eps_, act.middle_norm,
-                               act.middle_rstd);
+  if (act.input_norm_kept.extent(0) == 0) {
+    kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
+    kernels::rms_norm_forward<T>(device, act.middle, middle_norm_.weight, eps_, act.middle_norm,
+                                 act.middle_rstd);
+  }
   mlp_.recompute_hidden(device, act.mlp);
 }
 

@@ -223,7 +223,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       core_(nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, setup.cp, arena)),
       stream_(nn::make_residual_stream<T>(
           setup.tp_mode,
-          {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, tp, arena)),
+          {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, setup.overlap, tp, arena)),
       act_(arena, sizes(),
            {.chunks = setup_.chunks,
             .backward = setup.backward,
@@ -247,6 +247,7 @@ LocalSizes Transformer<T>::sizes() const {
   s.token_segments = segments.tokens;
   s.head_segments = segments.heads;
   s.loss_width = loss_width(setup_, table_);
+  s.kept_inputs = stream_->kept_rows();
   return s;
 }
 
@@ -322,7 +323,7 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
   normalise_output(slot);
   head_->loss.forward_backward(*device_, stream_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
                                loss_rows, stream_->addend(work.dn));
-  comm::Request dn_sum = stream_->start_sum(*device_, work.dn);
+  nn::Running dn_sum = stream_->start_sum(*device_, work.dn);
   kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
   dn_sum.wait();
   kernels::rms_norm_backward<T>(*device_, work.dn, output(slot), head_->norm.weight, act_.final_rstd, dx,

@@ -27,9 +27,8 @@ Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& q
     : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms), core_(&core) {}
 
 template <class T>
-void Attention<T>::project(Device& device, const TokenBatch& batch, Matrix<const T> n,
-                           const AttentionActivations<T>& act) const {
-  qkv_.forward(device, n, act.qkv);
+void Attention<T>::normalise_and_rotate(Device& device, const TokenBatch& batch,
+                                        const AttentionActivations<T>& act) const {
   const MatrixRef<T> query = geometry_.query_of(act.qkv);
   const MatrixRef<T> key = geometry_.key_of(act.qkv);
   if (has_head_norms()) {
@@ -49,12 +48,13 @@ void Attention<T>::project(Device& device, const TokenBatch& batch, Matrix<const
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
 //   a = attention(q, k, v)          y = a Wo^T, summed over the group
 template <class T>
-void Attention<T>::forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
-                           const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
-                           Matrix<T> y) const {
-  project(device, batch, n, act);
+Running Attention<T>::forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                              const BlockInput<T>& n, const AttentionActivations<T>& act,
+                              const AttentionWorkspace<T>& work, Matrix<T> y) const {
+  stream.gather_multiply(device, n, qkv_.forward(), act.qkv);
+  normalise_and_rotate(device, batch, act);
   core_->forward(device, batch, act, work);
-  out_.forward(device, act.out, y);
+  return stream.multiply_sum(device, out_.forward(), act.out, y);
 }
 
 //   dWo += dy^T a                   da = dy Wo
@@ -63,10 +63,10 @@ void Attention<T>::forward(Device& device, const TokenBatch& batch, Matrix<const
 //   dn = [dq | dk | dv] Wqkv, a part of the sum over the group
 //   dWqkv += [dq | dk | dv]^T n     db += sum over tokens of [dq | dk | dv]
 template <class T>
-void Attention<T>::backward_input(Device& device, const TokenBatch& batch, Matrix<const T> dy,
-                                  const AttentionActivations<T>& act,
-                                  const AttentionWorkspace<T>& work, Matrix<T> dn) const {
-  out_.backward_input(device, dy, work.dout);
+Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                                              Matrix<const T> dy, const AttentionActivations<T>& act,
+                                              const AttentionWorkspace<T>& work) const {
+  const Matrix<const T> all_dy = stream.gather_multiply(device, {dy, {}}, out_.backward_input(), work.dout);
 
   const MatrixRef<T> dquery = geometry_.query_of(work.dqkv);
   const MatrixRef<T> dkey = geometry_.key_of(work.dqkv);
@@ -79,7 +79,13 @@ void Attention<T>::backward_input(Device& device, const TokenBatch& batch, Matri
     kernels::head_rms_norm_backward<T>(device, dkey, geometry_.key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
                                        norms_.key_gradient, work.sums, geometry_.segments);
   }
-  qkv_.backward_input(device, work.dqkv, dn);
+  return all_dy;
+}
+
+template <class T>
+Running Attention<T>::backward_input(Device& device, ResidualStream<T>& stream, const AttentionWorkspace<T>& work,
+                                     Matrix<T> dn) const {
+  return stream.multiply_sum(device, qkv_.backward_input(), work.dqkv, dn);
 }
 
 template <class T>
@@ -99,7 +105,8 @@ void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index
                                   Matrix<const T> n, const AttentionActivations<T>& act,
                                   const AttentionWorkspace<T>& work, const KeyValueCache<T>& cache,
                                   Matrix<T> y) const {
-  project(device, batch, n, act);
+  qkv_.forward()(device, n, act.qkv);
+  normalise_and_rotate(device, batch, act);
   const index_t length = batch.length;
   const MatrixRef<T> keys(cache.keys);
   const MatrixRef<T> values(cache.values);
@@ -114,7 +121,7 @@ void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index
   shape.key_rows = cache.capacity;
   kernels::attention_forward<T>(device, shape, geometry_.query_of(act.qkv), keys, values, act.out, act.lse,
                                 work.tiles);
-  out_.forward(device, act.out, y);
+  out_.forward()(device, act.out, y);
 }
 
 template struct AttentionGeometry<double>;

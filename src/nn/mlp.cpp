@@ -11,23 +11,29 @@ void Mlp<T>::recompute_hidden(Device& device, const MlpActivations<T>& act) cons
 
 //   gate | up = n Wgu^T      h = silu(gate) up      y = h Wd^T, a part of the sum over the group
 template <class T>
-void Mlp<T>::forward(Device& device, Matrix<const T> n, const MlpActivations<T>& act,
-                     Matrix<T> y) const {
-  gate_up_.forward(device, n, act.gate_up);
+Running Mlp<T>::forward(Device& device, ResidualStream<T>& stream, const BlockInput<T>& n, const MlpActivations<T>& act,
+                        Matrix<T> y) const {
+  stream.gather_multiply(device, n, gate_up_.forward(), act.gate_up);
   recompute_hidden(device, act);
-  down_.forward(device, act.hidden, y);
+  return stream.multiply_sum(device, down_.forward(), act.hidden, y);
 }
 
 //   dWd += dy^T h            dh = dy Wd
 //   dgate, dup = swiglu backward of dh (kernels/swiglu.hpp), in the place of gate, up
 //   dn = [dgate | dup] Wgu, a part of the sum over the group      dWgu += [dgate | dup]^T n
 template <class T>
-void Mlp<T>::backward_input(Device& device, Matrix<const T> dy, const MlpActivations<T>& act,
-                            Matrix<T> dhidden, Matrix<T> dn) const {
-  down_.backward_input(device, dy, dhidden);
+Matrix<const T> Mlp<T>::backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
+                                        const MlpActivations<T>& act, Matrix<T> dhidden) const {
+  const Matrix<const T> all_dy = stream.gather_multiply(device, {dy, {}}, down_.backward_input(), dhidden);
   const Matrix<T> dgate_up = act.gate_up;
   kernels::swiglu_backward<T>(device, act.gate_up, dhidden, dgate_up);
-  gate_up_.backward_input(device, dgate_up, dn);
+  return all_dy;
+}
+
+template <class T>
+Running Mlp<T>::backward_input(Device& device, ResidualStream<T>& stream, const MlpActivations<T>& act,
+                               Matrix<T> dn) const {
+  return stream.multiply_sum(device, gate_up_.backward_input(), act.gate_up, dn);
 }
 
 template <class T>

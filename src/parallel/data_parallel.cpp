@@ -5,14 +5,17 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/cast.hpp"
 #include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/kernels/scaled_half.hpp"
 
 namespace nanotron::parallel {
 namespace {
 
+// Whole blocks, so that what scales them does not depend on the size of a bucket.
 template <class M>
 index_t elements_of(double megabytes) {
   NANOTRON_REQUIRE(megabytes > 0.0, "a bucket of {} MiB: settle_bucket was not called", megabytes);
-  return std::max<index_t>(1, static_cast<index_t>(megabytes * 1024 * 1024 / sizeof(M)));
+  const auto wanted = static_cast<index_t>(megabytes * 1024 * 1024 / sizeof(M));
+  return std::max<index_t>(1, wanted / kernels::half_block) * kernels::half_block;
 }
 
 }  // namespace
@@ -51,11 +54,17 @@ void BucketedSum<T>::end(index_t unit) {
 }
 
 template <class T>
+void BucketedSum<T>::prepare_next() {
+  prepare(bucket(prepared_));
+  if (++prepared_ > started_ + static_cast<std::size_t>(lag())) start_next();
+}
+
+template <class T>
 void BucketedSum<T>::send_final() {
   if (!overlap_ || replicas_->size() == 1 || not_final_ == is_final_.size()) return;
   const index_t begin = model_->table().units[not_final_].range.begin;
   const Region region(device_->timers(), "gradient sum, overlapped");
-  while (started_ < running_.size() && bucket(started_).begin >= begin) start_next();
+  while (prepared_ < running_.size() && bucket(prepared_).begin >= begin) prepare_next();
   for (; done_ < started_ && running_[done_].test(); ++done_) land(bucket(done_));
 }
 
@@ -67,12 +76,13 @@ void BucketedSum<T>::finish() {
   if (replicas_->size() == 1) return;
   const Region region(device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
+  while (prepared_ < running_.size()) prepare_next();
   while (started_ < running_.size()) start_next();
   for (; done_ < started_; ++done_) {
     running_[done_].wait();
     land(bucket(done_));
   }
-  started_ = done_ = 0;
+  prepared_ = started_ = done_ = 0;
   this->exposed_seconds_ += wall_seconds() - begin;
 }
 

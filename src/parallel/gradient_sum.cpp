@@ -1,8 +1,10 @@
 #include "nanotron/parallel/gradient_sum.hpp"
 
+#include "nanotron/parallel/adasum.hpp"
 #include "nanotron/parallel/data_parallel.hpp"
 #include "nanotron/parallel/ordered_sum.hpp"
 #include "nanotron/parallel/power_sgd.hpp"
+#include "nanotron/parallel/scaled_sum.hpp"
 #include "nanotron/parallel/zero.hpp"
 
 namespace nanotron::parallel {
@@ -29,8 +31,14 @@ std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& shardin
     return std::make_unique<ShardedInPlace<T>>(model, sharding, groups, device, rule);
   }
   if (sharding.size > 1) return std::make_unique<ShardedByUnit<T>>(model, sharding, groups, device, rule);
+  if (groups.replicas.size() > 1 && rule.rule == deck::GradientRule::adasum) {
+    return std::make_unique<Adasum<T>>(model, memory.adasum, groups.replicas, device, rule);
+  }
   if (groups.replicas.size() > 1 && rule.compression == deck::Compression::bf16) {
     return std::make_unique<RoundedSum<T>>(model, groups.replicas, device, rule, memory.rounded);
+  }
+  if (groups.replicas.size() > 1 && rule.compression == deck::Compression::fp16) {
+    return std::make_unique<ScaledSum<T>>(model, groups.replicas, device, rule, memory.half, memory.largest);
   }
   if (groups.replicas.size() > 1 && rule.compression == deck::Compression::powersgd) {
     return std::make_unique<PowerSgd<T>>(model, memory, groups.replicas, device, rule);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "nanotron/kernels/gram.hpp"
+#include "nanotron/kernels/scaled_half.hpp"
+
 namespace nanotron::parallel {
 namespace {
 
@@ -28,18 +31,40 @@ OrderedMemory<M> take_ordered(const deck::Config& c, const model::ParameterTable
           .gathered = arena.take<M>(kind, replicas > 1 ? replicas * vectors : 0)};
 }
 
+std::vector<AdasumTensor> tensors_of(const deck::ParallelConfig& p, const model::ParameterTable& table) {
+  if (p.dp == 1 || p.gradient_sum != deck::GradientRule::adasum) return {};
+  return adasum_tensors(table);
+}
+
 }  // namespace
+
+template <class M>
+AdasumMemory<M>::AdasumMemory(const deck::ParallelConfig& p, const model::ParameterTable& table, Arena& arena)
+    : tensors(tensors_of(p, table)) {
+  const auto replicas = static_cast<int>(p.dp);
+  const auto count = static_cast<index_t>(tensors.size());
+  piece = arena.take<M>(MemoryKind::workspace, tensors.empty() ? 0 : piece_size(table.size, replicas));
+  received = arena.take<M>(MemoryKind::workspace, replicas * static_cast<index_t>(piece.size()));
+  gram = arena.take<double>(MemoryKind::workspace, count * kernels::gram_pairs(replicas));
+  coefficients = arena.take<double>(MemoryKind::workspace, count * replicas);
+}
 
 template <class M>
 SumMemory<M>::SumMemory(const deck::Config& config, const model::ParameterTable& table, Arena& arena)
     : ordered(take_ordered<M>(config, table, arena)),
       rounded(arena.take<bf16>(MemoryKind::workspace,
                                compression_of(config.parallel) == deck::Compression::bf16 ? table.size : 0)),
+      half(arena.take<fp16>(MemoryKind::workspace,
+                            compression_of(config.parallel) == deck::Compression::fp16 ? table.size : 0)),
+      largest(arena.take<M>(MemoryKind::workspace, kernels::half_blocks(static_cast<index_t>(half.size())))),
+      adasum(config.parallel, table, arena),
       low_rank(plan_of(config.parallel, table)),
       error(arena.take<M>(MemoryKind::gradients, low_rank.errors)),
       p(arena.take<M>(MemoryKind::workspace, low_rank.p)),
       q(arena.take<M>(MemoryKind::gradients, low_rank.q)) {}
 
+template struct AdasumMemory<double>;
+template struct AdasumMemory<float>;
 template struct SumMemory<double>;
 template struct SumMemory<float>;
 

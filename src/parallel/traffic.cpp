@@ -4,9 +4,12 @@
 #include <array>
 
 #include "nanotron/deck/sum_shards.hpp"
+#include "nanotron/kernels/gram.hpp"
+#include "nanotron/kernels/scaled_half.hpp"
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/attention_core.hpp"
 #include "nanotron/nn/residual_stream.hpp"
+#include "nanotron/parallel/adasum_plan.hpp"
 #include "nanotron/parallel/low_rank.hpp"
 #include "nanotron/parallel/pipeline_partition.hpp"
 
@@ -35,7 +38,8 @@ index_t activations_of(const deck::Config& c, const model::ParameterTable& table
   const index_t rows = stream_rows_of(c, at), sums = 4 * layers + again + outer;
   if (c.parallel.tp_mode == deck::TpMode::all_reduce) return hidden * rows * sums;
   const bool two_parts = c.parallel.pp > 1 && c.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
-  const index_t gathers = (two_parts ? 8 : 6) * layers + again + outer;
+  const bool kept = c.parallel.tp_gathered_inputs == deck::GatheredInputs::keep;
+  const index_t gathers = ((two_parts ? 8 : 6) - (kept ? 2 : 0)) * layers + again + outer;
   return hidden * rows * (gathers + ranks * sums);
 }
 
@@ -120,11 +124,21 @@ index_t gathered_per_use(const deck::Config& c, const model::ParameterTable& tab
   return weights.elements();
 }
 
+// Bytes of the inner products of the replicas' gradients; 0 without Adasum.
+index_t adasum_products(const deck::ParallelConfig& p, const model::ParameterTable& table) {
+  if (p.dp == 1 || p.gradient_sum != deck::GradientRule::adasum) return 0;
+  return static_cast<index_t>(sizeof(double) * adasum_tensors(table).size()) * kernels::gram_pairs(p.dp);
+}
+
 // Bytes of gradients that nothing shards.
 index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& table, index_t master) {
+  if (p.gradient_sum == deck::GradientRule::adasum) {
+    return master * (table.size + piece_size(table.size, static_cast<int>(p.dp))) + adasum_products(p, table);
+  }
   switch (p.compression) {
     case deck::Compression::none: return master * table.size;
     case deck::Compression::bf16: return 2 * table.size;
+    case deck::Compression::fp16: return 2 * table.size + master * kernels::half_blocks(table.size);
     case deck::Compression::powersgd: break;
   }
   const LowRankPlan plan = low_rank_plan(table, p.powersgd_rank);
@@ -178,7 +192,8 @@ StepTraffic step_traffic(const deck::Config& c, const model::ParameterTable& tab
     const index_t sums = deck::shard_group_size(c.parallel) > 1 && c.parallel.zero_stage > 1 ? micro_batches : 1;
     const index_t loss = table.has_head ? master * 3 * tokens_of(c, at) : 0;
     traffic.tensor_parallel = static_cast<std::uint64_t>(
-        micro_batches * (element * activations_of(c, table, at) + loss) + master * ((in_order ? micro_batches : 1) * vectors + sums * matrices));
+        micro_batches * (element * activations_of(c, table, at) + loss) + master * ((in_order ? micro_batches : 1) * vectors + sums * matrices) +
+        adasum_products(c.parallel, table));
   }
   traffic.context_parallel =
       static_cast<std::uint64_t>(micro_batches * attention_bytes_of(c, table, at, element, master));

@@ -24,6 +24,7 @@ class OneLayer {
               .length = config.data.sequence_length,
               .key_length = config.data.sequence_length,
               .tp_mode = config.parallel.tp_mode,
+              .overlap = nn::stream_overlap(config.parallel),
               .tp_size = grid.tp().size(),
               .tp_rank = grid.tp_rank(),
               .cp_mode = config.parallel.cp_mode,

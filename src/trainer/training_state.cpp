@@ -29,6 +29,7 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .stream_gradients = stream_gradients,
           .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
           .tp_mode = config.parallel.tp_mode,
+          .overlap = nn::stream_overlap(config.parallel),
           .tp_size = place.shape.tp,
           .tp_rank = place.at.tp,
           .sharding = sharding,

@@ -81,6 +81,40 @@ TEST_F(Compression, RoundedToBf16ContinuesBitForBitAndWithTensorParallel) {
   expect_resumes_bit_for_bit();
 }
 
+// Three bits more than bf16: the losses stay an order of magnitude nearer.
+TEST_F(Compression, RoundedToFp16StaysNearer) {
+  const test::Numbers plain = run();
+  config_.parallel.compression = deck::Compression::fp16;
+  const test::Numbers rounded = run();
+  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
+    EXPECT_NEAR(rounded.losses[i], plain.losses[i], 3e-4 * plain.losses[i]) << i;
+  }
+  EXPECT_NE(rounded.losses, plain.losses);
+  EXPECT_LT(rounded.predicted.data_parallel, plain.predicted.data_parallel * 0.51);
+  EXPECT_EQ(rounded.counted.data_parallel, rounded.predicted.data_parallel);
+}
+
+TEST_F(Compression, RoundedToFp16TheBucketsAndOverlapChangeNoBit) {
+  config_.parallel.compression = deck::Compression::fp16;
+  const test::Numbers one = run(4);
+  config_.parallel.bucket_mb = 0.0137;
+  expect_same_bits(run(4), one);
+  config_.parallel.overlap = false;
+  expect_same_bits(run(4), one);
+}
+
+TEST_F(Compression, RoundedToFp16ContinuesBitForBitAndWithTensorParallelAndPipelines) {
+  config_.parallel.compression = deck::Compression::fp16;
+  expect_resumes_bit_for_bit();
+  if (ranks_ != 4) return;
+  config_.checkpoint.resume = test::golden_config("qwen3").checkpoint.resume;
+  config_.parallel.dp = config_.parallel.tp = 2;
+  expect_resumes_bit_for_bit();
+  config_.checkpoint.resume = test::golden_config("qwen3").checkpoint.resume;
+  config_.parallel.tp = 1, config_.parallel.pp = 2;
+  expect_resumes_bit_for_bit();
+}
+
 TEST_F(Compression, ByPowerSgdStaysNear) {
   const test::Numbers plain = run();
   config_.parallel.compression = deck::Compression::powersgd;

@@ -31,6 +31,8 @@ const std::vector<Axis> axes{
     {"parallel.zero_stage", {"0", "1", "2", "3"}},
     {"parallel.zero_size", {"0", "2"}},
     {"parallel.tp_mode", {"all_reduce", "reduce_scatter"}},
+    {"parallel.tp_overlap_chunks", {"1", "2", "3"}},
+    {"parallel.tp_gathered_inputs", {"gather_again", "keep"}},
     {"parallel.cp_mode", {"ring", "all_to_all"}},
     {"parallel.pp_schedule", {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}},
     {"parallel.recompute", {"none", "selective", "full"}},
@@ -56,6 +58,7 @@ bool is_at_work(const Choice& choice, const deck::Config& config, std::size_t ax
   const std::string name = axes[axis].name;
   const deck::ParallelConfig& p = config.parallel;
   if (name == "parallel.tp_mode") return p.tp > 1;
+  if (name.starts_with("parallel.tp_")) return p.tp > 1 && p.tp_mode == deck::TpMode::reduce_scatter;
   if (name == "parallel.cp_mode") return p.cp > 1;
   if (name == "parallel.pp_schedule") return p.pp > 1;
   if (name == "parallel.zero_size") return p.zero_stage > 0;

@@ -14,10 +14,10 @@
 
 namespace nanotron::comm {
 
-enum class DataType { fp64, fp32, bf16, int64, uint64 };
+enum class DataType { fp64, fp32, bf16, fp16, int64, uint64 };
 
 constexpr std::size_t bytes_of(DataType type) {
-  return type == DataType::fp32 ? 4 : type == DataType::bf16 ? 2 : 8;
+  return type == DataType::fp32 ? 4 : type == DataType::bf16 || type == DataType::fp16 ? 2 : 8;
 }
 
 /// The contracts are those of collectives.hpp, for groups of two and more ranks.

@@ -1,12 +1,12 @@
 #pragma once
 
 // Collective operations on the memory of a group's transport: host memory for mpi, GPU memory for nccl and
-// staged_mpi. T is double, float, bf16, std::int64_t or std::uint64_t; n counts elements and may exceed
+// staged_mpi. T is double, float, bf16, fp16, std::int64_t or std::uint64_t; n counts elements and may exceed
 // 2^31. Every rank of the group calls, in the same order, with the same n. With one rank nothing is done
 // (all_gather and reduce_scatter copy, unless send and recv are the same).
 //
 // On a GPU each is ordered after what is queued on `stream`, and work queued there afterwards sees the
-// result; on the host the result is there on return. On one node a bf16 sum is accumulated in float and
+// result; on the host the result is there on return. On one node a sum of bf16 or fp16 is accumulated in float and
 // rounded once; MPI between nodes and NCCL may round partial sums too. Errors of the libraries throw
 // Error(system_error).
 

@@ -12,11 +12,13 @@
 namespace nanotron::deck {
 
 enum class TpMode { all_reduce, reduce_scatter };
+enum class GatheredInputs { gather_again, keep };
 enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
 enum class PpCut { flops, parameters, time };
 enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
-enum class Compression { none, bf16, powersgd };
+enum class GradientRule { sum, adasum };
+enum class Compression { none, bf16, fp16, powersgd };
 enum class Recompute { none, selective, full };
 enum class Parametrization { standard, mup };
 enum class OptimizerName { adamw, muon };
@@ -66,6 +68,8 @@ struct ParallelConfig {
   std::int64_t ep = 1;
   std::string order = "tp-cp-pp-dp";
   TpMode tp_mode = TpMode::all_reduce;
+  std::int64_t tp_overlap_chunks = 1;                                // of reduce_scatter
+  GatheredInputs tp_gathered_inputs = GatheredInputs::gather_again;  // of reduce_scatter
   PpSchedule pp_schedule = PpSchedule::one_f_one_b;
   std::int64_t pp_chunks = 2;  // of interleaved_1f1b
   PpCut pp_cut = PpCut::flops;
@@ -74,6 +78,7 @@ struct ParallelConfig {
   std::int64_t zero_stage = 0;
   std::int64_t zero_size = 0;  // 0: all replicas
   Backend backend = Backend::automatic;
+  GradientRule gradient_sum = GradientRule::sum;
   Compression compression = Compression::none;
   std::int64_t powersgd_rank = 4;
   double bucket_mb = 25.0;  // 0: settle_bucket() measures

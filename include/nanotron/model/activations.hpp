@@ -8,6 +8,9 @@
 //   selective      x, qkv, a, x_mid, gate_up                                   + norms, silu(gate) up
 //   full           x                                                           + the whole layer
 //
+// Where a split stream keeps the gathered n1 and n2 (parallel%tp_gathered_inputs), these of all tokens are kept beside
+// what is in the table and n1 and n2 of this rank are not; with 'full' they lie in memory that all layers share.
+//
 // (Korthikanti et al. 2022. Scores are never kept: attention recomputes them from lse in every mode.)
 
 #include <vector>
@@ -28,6 +31,7 @@ enum class Purpose { training, inference };
 struct LocalSizes {
   index_t tokens = 0;     // of a micro-batch
   index_t stream = 0;     // rows of the residual stream: tokens, or this rank's part of them
+  index_t kept_inputs = 0;  // rows of the inputs that blocks keep gathered; 0: none
   index_t hidden = 0;
   index_t query = 0;      // columns of the local query heads
   index_t key = 0;        // columns of the local key heads
@@ -48,13 +52,18 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
 template <class T>
 struct LayerActivations {
   using M = master_t<T>;
-  Matrix<T> input_norm;  // n1 (stream, hidden)
+  Matrix<T> input_norm;       // n1 (stream, hidden)
+  Matrix<T> input_norm_kept;  // of all tokens (kept_inputs, hidden); empty where backward gathers again
   Vector<M> input_rstd;
   nn::AttentionActivations<T> attention;
   Matrix<T> middle;      // x_mid (stream, hidden): the residual stream behind attention
-  Matrix<T> middle_norm; // n2 (stream, hidden)
+  Matrix<T> middle_norm;       // n2 (stream, hidden)
+  Matrix<T> middle_norm_kept;  // as input_norm_kept
   Vector<M> middle_rstd;
   nn::MlpActivations<T> mlp;
+
+  nn::BlockInput<T> attention_input() const { return {input_norm, input_norm_kept}; }
+  nn::BlockInput<T> mlp_input() const { return {middle_norm, middle_norm_kept}; }
 };
 
 /// The same memory as if the micro-batch had only this many tokens.

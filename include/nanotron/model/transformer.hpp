@@ -32,6 +32,7 @@ struct TransformerSetup {
   index_t stream_gradients = 1;  // buffers for gradients of the residual stream
   Backward backward = Backward::whole;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
+  nn::StreamOverlap overlap{};
   int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
   int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
   Sharding sharding{};     // over ranks that hold the same parameters
@@ -69,6 +70,7 @@ class Transformer {
 
   const deck::ModelConfig& config() const { return setup_.model; }
   const ParameterTable& table() const { return table_; }
+  comm::Group& tensor_parallel() const { return *tp_; }
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
   /// This rank's tokens of a micro-batch.
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }

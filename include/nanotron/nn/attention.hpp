@@ -6,11 +6,14 @@
 //
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
 //   y = a Wo^T, a part of the sum over the group
+//
+// n, y and their gradients are rows of the residual stream, which gathers and sums them. Functions that are given it
+// are collective over the tensor-parallel group.
 
 #include "nanotron/kernels/rms_norm.hpp"
 #include "nanotron/kernels/rotary.hpp"
 #include "nanotron/nn/heads.hpp"
-#include "nanotron/nn/linear.hpp"
+#include "nanotron/nn/residual_stream.hpp"
 #include "nanotron/nn/token_batch.hpp"
 
 namespace nanotron::nn {
@@ -96,15 +99,20 @@ class Attention {
   Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
             const HeadNorms<T>& norms, AttentionCore<T>& core);
 
-  /// n (tokens, hidden) -> this rank's part of y (tokens, hidden), overwritten.
-  void forward(Device& device, const TokenBatch& batch, Matrix<const T> n,
-               const AttentionActivations<T>& act, const AttentionWorkspace<T>& work, Matrix<T> y) const;
+  /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for.
+  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                                const BlockInput<T>& n, const AttentionActivations<T>& act,
+                                const AttentionWorkspace<T>& work, Matrix<T> y) const;
 
-  /// dy (tokens, hidden) -> this rank's part of dn (tokens, hidden), overwritten, and work.dqkv. Of the weight
-  /// gradients only those of the head norms.
-  void backward_input(Device& device, const TokenBatch& batch, Matrix<const T> dy,
-                      const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
-                      Matrix<T> dn) const;
+  /// dy (rows of the stream, hidden) -> work.dqkv, overwritten. Of the weight gradients only those of the head
+  /// norms. Returns dy of all tokens, see ResidualStream::gather_multiply.
+  Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                                  Matrix<const T> dy, const AttentionActivations<T>& act,
+                                  const AttentionWorkspace<T>& work) const;
+
+  /// work.dqkv -> dn (rows of the stream, hidden), overwritten: there when its sum has been waited for.
+  [[nodiscard]] Running backward_input(Device& device, ResidualStream<T>& stream, const AttentionWorkspace<T>& work,
+                                       Matrix<T> dn) const;
 
   /// The weight gradients: of the output projection from dy (tokens, hidden), at any time; of q, k, v from n
   /// (tokens, hidden) and dqkv.
@@ -112,14 +120,14 @@ class Attention {
   void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
                              const AttentionWorkspace<T>& work) const;
 
-  /// Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache.
+  /// Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache: n (tokens,
+  /// hidden) -> this rank's part of y (tokens, hidden), overwritten. No communication.
   void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
                       const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
                       const KeyValueCache<T>& cache, Matrix<T> y) const;
 
  private:
-  void project(Device& device, const TokenBatch& batch, Matrix<const T> n,
-               const AttentionActivations<T>& act) const;
+  void normalise_and_rotate(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
   bool has_head_norms() const { return norms_.query.extent(0) > 0; }
 
   AttentionGeometry<T> geometry_;

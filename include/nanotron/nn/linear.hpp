@@ -7,7 +7,8 @@
 //
 // Cut by rows (column parallel in Shoeybi et al. 2019, section 3) W gives columns of y from all of x, and dx is
 // a part of a sum over the group; cut by columns (row parallel) it takes columns of x and y is a part of a sum.
-// The sums are the caller's (nn/residual_stream.hpp): nothing here communicates.
+// The sums are the caller's: nothing here communicates, and nn/residual_stream.hpp takes products of some rows while
+// others travel.
 
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/kernels/gemm.hpp"
@@ -30,6 +31,21 @@ struct LinearOrders {
   SumOrder in{}, out{}, tokens{};
 };
 
+/// y = x op(W) + b: what a row of x gives depends on no other, so it may be taken for some rows at a time.
+template <class T>
+struct RowProduct {
+  kernels::Op op = kernels::Op::none;
+  Matrix<const T> weight{};
+  Vector<const master_t<T>> bias{};  // empty where there is none
+  SumOrder order{};                  // over features of x
+
+  /// x (rows, in) -> y (rows, out), overwritten.
+  void operator()(Device& device, Matrix<const T> x, Matrix<T> y) const {
+    kernels::gemm<T, T>(device, kernels::Op::none, op, 1.0, x, weight, 0.0, MatrixRef<T>(y), order);
+    if (bias.extent(0) > 0) kernels::bias_add<T>(device, y, bias);
+  }
+};
+
 template <class T>
 class Linear {
  public:
@@ -37,18 +53,9 @@ class Linear {
 
   explicit Linear(const LinearWeights<T>& w, const LinearOrders& orders = {}) : w_(w), orders_(orders) {}
 
-  /// y is overwritten.
-  void forward(Device& device, Matrix<const T> x, Matrix<T> y) const {
-    kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, 1.0, x, w_.weight, 0.0,
-                        MatrixRef<T>(y), orders_.in);
-    if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);
-  }
-
-  /// dx is overwritten.
-  void backward_input(Device& device, Matrix<const T> dy, Matrix<T> dx) const {
-    kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, dy, w_.weight, 0.0,
-                        MatrixRef<T>(dx), orders_.out);
-  }
+  /// x -> y, and dy -> dx.
+  RowProduct<T> forward() const { return {kernels::Op::transpose, w_.weight, w_.bias, orders_.in}; }
+  RowProduct<T> backward_input() const { return {kernels::Op::none, w_.weight, {}, orders_.out}; }
 
   /// The gradients of weight and bias are accumulated. sums: bias_workspace_size(out, shards of tokens here), or empty
   /// without a bias.

@@ -28,12 +28,16 @@ class BucketedSum : public GradientSum<T> {
   Vector<M> gradient(const Range& bucket) const { return Vector<M>(gradient_.data() + bucket.begin, bucket.size()); }
 
  private:
+  /// A bucket is final; it is sent off when as many more as lag() are, or at the end.
+  virtual index_t lag() const { return 0; }
+  virtual void prepare(const Range&) {}
   /// Sends a bucket of the gradient buffer off.
   virtual comm::Request start(const Range& bucket) = 0;
   /// Its request is complete.
   virtual void land(const Range& bucket) = 0;
 
   Range bucket(std::size_t number) const;
+  void prepare_next();
   void start_next() { running_[started_] = start(bucket(started_)), ++started_; }
   void send_final();
 
@@ -47,6 +51,7 @@ class BucketedSum : public GradientSum<T> {
   bool overlap_;
   index_t bucket_;                      // elements
   std::vector<comm::Request> running_;  // by bucket, from the end of the buffer
+  std::size_t prepared_ = 0;
   std::size_t started_ = 0;
   std::size_t done_ = 0;
 };

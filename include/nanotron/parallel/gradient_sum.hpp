@@ -25,6 +25,7 @@ struct SumRule {
   index_t micro_batches_of_shard = 1;  // of OrderedSum: neighbouring sequences that are added first
   int context = 1;                     // of OrderedSum: cp ranks
   deck::Compression compression = deck::Compression::none;
+  deck::GradientRule rule = deck::GradientRule::sum;
 };
 
 /// Every function is collective over the replicas; units are told in the order of backward.

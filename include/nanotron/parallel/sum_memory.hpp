@@ -2,7 +2,9 @@
 
 // What a gradient sum needs besides the gradients: taken from the arena with the model, before the sum is made.
 
+#include "nanotron/base/fp16.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/parallel/adasum_plan.hpp"
 #include "nanotron/parallel/low_rank.hpp"
 
 namespace nanotron::parallel {
@@ -16,6 +18,18 @@ struct OrderedMemory {
   Vector<M> gathered;            // (replicas, vectors)
 };
 
+/// Of Adasum; empty without it.
+template <class M>
+struct AdasumMemory {
+  AdasumMemory(const deck::ParallelConfig& parallel, const model::ParameterTable& table, Arena& arena);
+
+  std::vector<AdasumTensor> tensors;
+  Vector<M> received;            // (replicas, this rank's piece), then the gathered result
+  Vector<M> piece;               // piece_size
+  Vector<double> gram;           // (tensors, pairs of replicas)
+  Vector<double> coefficients;   // (tensors, replicas)
+};
+
 template <class M>
 struct SumMemory {
   SumMemory(const deck::Config& config, const model::ParameterTable& table, Arena& arena);
@@ -23,6 +37,9 @@ struct SumMemory {
   OrderedMemory<M> ordered;
 
   Vector<bf16> rounded;  // of RoundedSum
+  Vector<fp16> half;     // of ScaledSum, as is the next
+  Vector<M> largest;
+  AdasumMemory<M> adasum;
 
   // Of PowerSgd; error and q are what it carries from step to step.
   LowRankPlan low_rank;

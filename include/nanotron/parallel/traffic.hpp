@@ -7,10 +7,11 @@
 //
 //   whole stream   m h B (4 L + 2)        embedding, attention and mlp forward and backward, head
 //   split stream   m h R (6 L + 2)        gathers: forward 2 a layer, backward 4, embedding's backward, head
-//                + m h R t (4 L + 2)      reduce-scatters
+//                                       backward 2 a layer where forward keeps what it gathered
+//                + m h R t (4 L + 2)      reduce-scatters, as many elements for any number of chunks
 //   pipeline       m h R                  each output to the next stage, each gradient to the one before
 //
-// A rank of a pipeline counts its own layers, embedding and head; backward in two parts gathers 8 L.
+// A rank of a pipeline counts its own layers, embedding and head; backward in two parts gathers 2 L more.
 // B tokens are those of this rank. Attention over c = cp ranks, S tokens of this micro-batch's sequences in all, S_next
 // of them on the next rank, q and k columns of the heads here, and q', k' those of the rank's part of them:
 //
@@ -23,8 +24,9 @@
 // Over the replicas, V elements of vectors and Q of matrices in shard groups of S, in elements of the master type
 // but for gathers, which are of T:
 //
-//   stage 0        V + Q; in bf16 with compression = 'bf16'
+//   stage 0        V + Q; in bf16 with compression = 'bf16', in fp16 with 'fp16', and a scale for 1024 elements
 //   powersgd       V + r (m + n) for each matrix (m, n) that low_rank.hpp factorises + the others
+//   adasum         V + Q and 1 / dp of that gathered, and for each tensor 8 bytes a pair of replicas, over tp too
 //   stage 1        V + Q             gathers: Q / S behind the update         + Q / S where there are copies
 //   stage 2        V + m Q           gathers: Q / S behind the update         + Q / S where there are copies
 //   stage 3        V + m Q           gathers: of each unit where a micro-     + Q / S where there are copies

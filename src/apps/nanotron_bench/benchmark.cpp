@@ -11,6 +11,7 @@
 #include "nanotron_bench/collectives.hpp"
 #include "nanotron_bench/host_load.hpp"
 #include "nanotron_bench/kernels.hpp"
+#include "nanotron_bench/overlap.hpp"
 #include "nanotron_bench/pipeline.hpp"
 #include "nanotron_bench/products.hpp"
 #include "nanotron_bench/steps.hpp"
@@ -82,6 +83,7 @@ void run(const Options& options, const comm::Communicator& world) {
   measure("gemm", measure_products);
   measure("kernels", measure_kernels);
   measure("collectives", measure_collectives);
+  measure("overlap", measure_overlap);
   measure("pipeline", measure_pipelines);
   measure("step", measure_steps);
   report.write(options.json);

@@ -11,6 +11,7 @@ constexpr const char* description =
     "  gemm         the rate of matrix products: squares and the deck's own shapes\n"
     "  kernels      every other kernel, beside a copy of as many bytes\n"
     "  collectives  algbw and busbw (as nccl-tests define them) of the tp and dp groups\n"
+    "  overlap      gathers and sums of tp_mode = 'reduce_scatter' behind the products they feed\n"
     "  pipeline     bubbles of the pipeline schedules over all ranks, with delays for computation\n"
     "  step         training steps: share of the matrix rate, where the time goes, communication\n"
     "All ranks work at once. No token file is needed: tokens are made up.";
@@ -19,9 +20,9 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--deck", o.deck, "the deck that is measured")->capture_default_str();
   app.add_option("--set", o.overrides, "group.name=value: overrides the deck; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--only", o.only, "gemm, kernels, collectives, pipeline or step; several with commas")
+  app.add_option("--only", o.only, "gemm, kernels, collectives, overlap, pipeline or step; several with commas")
       ->delimiter(',')
-      ->check(CLI::IsMember({"gemm", "kernels", "collectives", "pipeline", "step"}));
+      ->check(CLI::IsMember({"gemm", "kernels", "collectives", "overlap", "pipeline", "step"}));
   app.add_option("--types", o.types,
                  "fp64, fp32, bf16: types to compute in, several with commas and in turn (default: "
                  "the deck's)")

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "nanotron/base/fp16.hpp"
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "support/world.hpp"
@@ -111,6 +112,7 @@ class Collectives : public ::testing::TestWithParam<std::string> {
 TEST_P(Collectives, DoubleFollowsTheOracle) { check<double>(); }
 TEST_P(Collectives, FloatFollowsTheOracle) { check<float>(); }
 TEST_P(Collectives, Bf16FollowsTheOracle) { check<bf16>(); }
+TEST_P(Collectives, Fp16FollowsTheOracle) { check<fp16>(); }
 TEST_P(Collectives, SignedFollowsTheOracle) { check<std::int64_t>(); }
 TEST_P(Collectives, UnsignedFollowsTheOracle) { check<std::uint64_t>(); }
 

@@ -195,6 +195,26 @@ TEST(Config, APipelineHasALayerForEveryStage) {
   EXPECT_NE(message(deck, {"parallel.pp_layers=2 0 4"}).find("are no numbers of layers"), std::string::npos);
 }
 
+TEST(Config, OnlyASplitStreamIsGatheredInChunks) {
+  const std::string deck = small + "&parallel tp = 2, tp_mode = 'reduce_scatter',\n  tp_overlap_chunks = 4 /\n";
+  EXPECT_EQ(message(deck), "");
+  EXPECT_EQ(message(deck, {"parallel.tp_gathered_inputs=keep", "parallel.recompute=full"}), "");
+  expect_refused({"parallel.tp_overlap_chunks=2"}, "tp_mode = 'reduce_scatter'");
+  expect_refused({"parallel.tp_gathered_inputs=keep"}, "'all_reduce' gathers nothing");
+  expect_refused({"parallel.tp_gathered_inputs=drop"}, "'gather_again' | 'keep'");
+  expect_refused({"parallel.tp_overlap_chunks=0"}, "tp_overlap_chunks");
+  expect_refused({"parallel.tp_overlap_chunks=17"}, "tp_overlap_chunks");
+  const std::string text = message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=5"});
+  EXPECT_NE(text.find("a rank has 4 rows"), std::string::npos) << text;
+  EXPECT_EQ(message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=4"}), "");
+  const std::string line = message(small + "&parallel tp = 2, tp_mode = 'all_reduce',\n  tp_overlap_chunks = 4 /\n");
+  EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
+  // With an open degree nothing is known of the rows until the ranks are.
+  const std::string open = small + "&parallel dp = 1, tp = 0, tp_mode = 'reduce_scatter', tp_overlap_chunks = 9 /\n";
+  EXPECT_EQ(message(open), "");
+  EXPECT_NE(message(open, {}, 4), "");
+}
+
 TEST(Config, ShardGroupsDivideTheReplicas) {
   const std::string deck = small + "&parallel dp = 6, zero_stage = 2, zero_size = 4 /\n";
   const std::string text = message(deck, {"data.global_batch_size=6"});
@@ -211,11 +231,29 @@ TEST(Config, ShardGroupsDivideTheReplicas) {
 TEST(Config, CompressionNeedsTheWholeGradient) {
   EXPECT_EQ(message(small, {"parallel.compression='bf16'"}), "");
   expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"}, "compression = 'none', or zero_stage = 0");
-  expect_refused({"parallel.compression='fp16'"}, "'bf16'");
+  EXPECT_EQ(message(small, {"parallel.compression='fp16'"}), "");
+  expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"}, "compression = 'none', or zero_stage = 0");
+  expect_refused({"parallel.compression='fp8'"}, "'bf16'");
   expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"}, "compression = 'none', or zero_stage = 0");
   expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
   EXPECT_EQ(message(small, {"parallel.bucket_mb=0"}), "");
   expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
+}
+
+TEST(Config, AdasumNeedsWholeGradientsOfDifferentSamples) {
+  const std::string adasum = "parallel.gradient_sum='adasum'";
+  EXPECT_EQ(message(small, {adasum}), "");
+  EXPECT_EQ(message(small, {adasum, "parallel.tp=2", "model.tie_word_embeddings=true"}), "");
+  expect_refused({adasum, "parallel.cp=2"}, "replicas hold parts of the same");
+  expect_refused({adasum, "parallel.zero_stage=1"}, "the whole gradient of every replica");
+  expect_refused({adasum, "parallel.compression='bf16'"}, "compression = 'none'");
+  expect_refused({adasum, "parallel.pp=2", "model.tie_word_embeddings=true"}, "both ends of the pipeline");
+  EXPECT_EQ(message(small, {adasum, "parallel.pp=2"}), "");
+  expect_refused({"parallel.gradient_sum='mean'"}, "'sum' | 'adasum'");
+  expect_refused({adasum, "precision.reproducible=layout"}, "depends on the number of replicas");
+  const std::string line = message(small + "&parallel cp = 2,\n  gradient_sum = 'adasum' /\n");
+  EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
+  EXPECT_NE(message(small + "&parallel dp = 1, cp = 0, gradient_sum = 'adasum' /\n", {}, 2), "") << "once cp is known";
 }
 
 TEST(Config, SizeOfAShardGroup) {

@@ -50,6 +50,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .chunks = {{.layers = {0, 2}, .slots = 2}},
                .backward = Backward::two_parts,
                .tp_mode = GetParam().mode,
+               .overlap = {.chunks = 3},
                .tp_size = grid_.tp().size(),
                .tp_rank = grid_.tp_rank()},
         arena_(plan()),

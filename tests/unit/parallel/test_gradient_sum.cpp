@@ -118,6 +118,29 @@ TEST_F(Sums, OfBf16RoundOnTheWayIn) {
   }
 }
 
+// Neither tiny nor huge gradients are lost, and what is broken on one replica shows on all.
+TEST_F(Sums, OfFp16AreScaled) {
+  config_.parallel.compression = deck::Compression::fp16;
+  const auto s = make();
+  const index_t size = s->model.table().size;
+  for (const double scale : {0x1p-90, 1.0, 0x1p90}) {
+    Values mine = random_gradient(size, replicas_.rank(), 0);
+    for (double& g : mine) g *= scale;
+    const Values exact = over_ranks(mine), sum = through(*s, mine);
+    double most = 0.0;
+    for (const double x : exact) most = std::max(most, std::abs(x));
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      double parts = std::abs(exact[i]);
+      for (int r = 0; r < replicas_.size(); ++r) parts += scale * std::abs(1e-3 * normal(static_cast<std::uint64_t>(r), 17, i));
+      const double bound = parts * 0x1p-11 + most * 0x1p-34;
+      ASSERT_LE(std::abs(sum[i] - exact[i]), replicas_.size() == 1 ? 0.0 : bound) << scale << " " << i;
+    }
+  }
+  Values broken = random_gradient(size, replicas_.rank(), 0);
+  if (replicas_.rank() == 0) broken[static_cast<std::size_t>(size) / 3] = std::nan("");
+  EXPECT_FALSE(std::isfinite(through(*s, broken)[static_cast<std::size_t>(size) / 3]));
+}
+
 // sum over steps of what was sent + errors left = sum over steps and ranks of the gradients.
 TEST_F(Sums, OfPowerSgdLoseNothing) {
   config_.parallel.compression = deck::Compression::powersgd;

@@ -30,6 +30,16 @@ class PlanMemory : public testing::Test {
     return static_cast<double>(plan.bytes[static_cast<std::size_t>(MemoryKind::activations)]);
   }
 
+  // Of activations and workspace, on a split stream of 4 ranks.
+  std::size_t stream_bytes(deck::GatheredInputs inputs, deck::Recompute recompute) {
+    config_.parallel.tp_mode = deck::TpMode::reduce_scatter;
+    config_.parallel.tp_gathered_inputs = inputs;
+    config_.parallel.recompute = recompute;
+    const MemoryPlan plan = plan_memory(config_, {.shape = {.tp = 4}, .at = {}}, group_);
+    return plan.bytes[static_cast<std::size_t>(MemoryKind::activations)] +
+           plan.bytes[static_cast<std::size_t>(MemoryKind::workspace)];
+  }
+
   // Elements of 4 bytes on each of `dp` ranks.
   MemoryPlan sharded(int stage, int dp, ScalarType compute) {
     config_.precision.compute = compute;
@@ -53,6 +63,20 @@ TEST_F(PlanMemory, ASplitStreamTakesOneTpthOfTheActivations) {
     EXPECT_NEAR(activations(tp, deck::TpMode::all_reduce) / alone, (outside + inside / tp) / (outside + inside), 0.03)
         << tp;
   }
+}
+
+// n1 and n2 of all tokens in every layer, where those of a rank were kept (none), computed again (selective: they share
+// one place), or the whole layer is (full: one place for all).
+TEST_F(PlanMemory, KeptInputsTakeTheRowsOfAllTokens) {
+  config_.data.sequence_length = 511;  // 2 x 511 tokens do not divide by 4
+  const std::size_t row = 2 * 256 * sizeof(float), mine = 256, all = 4 * mine, layers = 6;
+  const auto more = [&](deck::Recompute recompute) {
+    return stream_bytes(deck::GatheredInputs::keep, recompute) -
+           stream_bytes(deck::GatheredInputs::gather_again, recompute);
+  };
+  EXPECT_EQ(more(deck::Recompute::none), row * (layers * all - (layers - 1) * mine));
+  EXPECT_EQ(more(deck::Recompute::selective), row * layers * all);
+  EXPECT_EQ(more(deck::Recompute::full), row * all);
 }
 
 // ZeRO takes 1 / ranks of the moments, from stage 2 on of the gradients, from stage 3 on of the weights, besides
