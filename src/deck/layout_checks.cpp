@@ -36,6 +36,7 @@ void check_options(const Config& c, Findings& f) {
       {p.pp_schedule == PpSchedule::zero_bubble && p.pp > 1, "parallel.pp_schedule", "backward in two parts",
        "pp_schedule = '1f1b'"},
       {p.compression != Compression::none, "parallel.compression", "compression", "compression = 'none'"},
+      {p.gradient_sum != GradientRule::sum, "parallel.gradient_sum", "Adasum", "gradient_sum = 'sum'"},
       {c.optimizer.name != OptimizerName::adamw, "optimizer.name", "Muon", "name = 'adamw'"},
       {c.model.tie_word_embeddings && p.pp > 1, "parallel.pp", "a pipeline with head and embedding tied",
        "pp = 1, or tie_word_embeddings = .false."}};

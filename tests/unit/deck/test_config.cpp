@@ -176,6 +176,7 @@ TEST(Config, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
   refused({"precision.batch_shards=5"}, "batch_shards = 5 does not divide");
   refused({"parallel.tp_mode=reduce_scatter", "parallel.tp=2"}, "tp_mode = 'all_reduce'");
   refused({"optimizer.name=muon"}, "name = 'adamw'");
+  refused({"parallel.gradient_sum=adasum"}, "gradient_sum = 'sum'");
 }
 
 TEST(Config, APipelineHasALayerForEveryStage) {
