@@ -391,9 +391,6 @@ void check_adasum(const Config& c, Findings& f) {
   refuse("model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.trusted({"parallel.pp"}),
          "is not linear, and tied words with pp = " + text(p.pp) + " are summed over both ends of the pipeline behind it",
          "pp = 1, untied words, or gradient_sum = 'sum'");
-  refuse("precision.reproducible", c.precision.reproducible == Reproducible::layout,
-         "depends on the number of replicas, and reproducible = 'layout' asks for the same bits on every grid",
-         "reproducible = 'run', or gradient_sum = 'sum'");
 }
 
 void check_config(const Config& config, Findings& findings) {

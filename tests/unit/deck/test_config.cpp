@@ -251,7 +251,6 @@ TEST(Config, AdasumNeedsWholeGradientsOfDifferentSamples) {
   expect_refused({adasum, "parallel.pp=2", "model.tie_word_embeddings=true"}, "both ends of the pipeline");
   EXPECT_EQ(message(small, {adasum, "parallel.pp=2"}), "");
   expect_refused({"parallel.gradient_sum='mean'"}, "'sum' | 'adasum'");
-  expect_refused({adasum, "precision.reproducible=layout"}, "depends on the number of replicas");
   const std::string line = message(small + "&parallel cp = 2,\n  gradient_sum = 'adasum' /\n");
   EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
   EXPECT_NE(message(small + "&parallel dp = 1, cp = 0, gradient_sum = 'adasum' /\n", {}, 2), "") << "once cp is known";
