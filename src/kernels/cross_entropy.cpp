@@ -41,7 +41,7 @@ void cross_entropy_local_sum(Device& device, Matrix<const T> logits,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T* const l = logits.data() + i * columns;
         const M top = max.data()[i];
-        M stack[TreeStack::depth];
+        M stack[TreeStack::depth] = {};
         const auto add = [&](int into, int from) { stack[into] += stack[from]; };
         TreeStack tree;
         for (int s = 0; s < order.held; ++s) {

@@ -76,7 +76,7 @@ constexpr index_t sum_width = on_host ? 64 : 1;
 template <class T, class M>
 NANOTRON_FUNCTION void add_segments(const std::int32_t* ids, index_t first, index_t count, index_t segments,
                                     const T* dout, index_t hidden, index_t column, index_t width, M* target) {
-  M stack[TreeStack::depth][sum_width];
+  M stack[TreeStack::depth][sum_width] = {};
   const auto add = [&](int into, int from) {
     for (index_t c = 0; c < width; ++c) stack[into][c] += stack[from][c];
   };

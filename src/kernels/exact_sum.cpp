@@ -93,14 +93,14 @@ double largest_magnitude(Device& device, Vector<const M> x) {
   const Region region(device.timers(), "largest_magnitude");
   const M* const data = x.data();
   const auto n = static_cast<index_t>(x.extent(0));
-  constexpr M infinite = std::numeric_limits<M>::infinity();
+  constexpr M infinite = std::numeric_limits<M>::infinity(), finite = std::numeric_limits<M>::max();
   M result = 0;
   if constexpr (on_host) {
     const auto of_piece = [=](const index_t i, M& largest) {
       const M* const part = data + i * piece;
       const M here = HostRow{}.max<M>(std::min(piece, n - i * piece), M(0), [=](const index_t j) {
         const M magnitude = std::abs(part[j]);
-        return magnitude <= std::numeric_limits<M>::max() ? magnitude : infinite;
+        return magnitude <= finite ? magnitude : infinite;
       });
       if (largest < here) largest = here;
     };
@@ -113,8 +113,8 @@ double largest_magnitude(Device& device, Vector<const M> x) {
         "largest_magnitude", Policy(device.exec(), 0, n),
         KOKKOS_LAMBDA(const index_t i, M& largest) {
           const M magnitude = std::abs(data[i]);
-          const M finite = magnitude <= std::numeric_limits<M>::max() ? magnitude : infinite;
-          if (largest < finite) largest = finite;
+          const M here = magnitude <= finite ? magnitude : infinite;
+          if (largest < here) largest = here;
         },
         Kokkos::Max<M>(result));
   }

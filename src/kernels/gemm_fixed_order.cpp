@@ -157,7 +157,7 @@ NANOTRON_FUNCTION void multiply_element(const Product& p, const SumOrder& order,
   using M = master_t<T>;
   const index_t a_row = p.op_a == Op::none ? p.leading_a : 1, a_k = p.op_a == Op::none ? 1 : p.leading_a;
   const index_t b_column = p.op_b == Op::none ? 1 : p.leading_b, b_k = p.op_b == Op::none ? p.leading_b : 1;
-  M stack[TreeStack::depth];
+  M stack[TreeStack::depth] = {};
   const auto add = [&](int into, int from) { stack[into] = static_cast<M>(static_cast<C>(stack[into] + stack[from])); };
   TreeStack tree;
   for (int s = 0; s < order.held; ++s) {

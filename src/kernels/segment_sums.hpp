@@ -17,7 +17,7 @@ template <class M>
 void add_segment_sums(Device& device, const M* partial, index_t segments, index_t width, M* out) {
   for_each_element(
       device, "segment_sums", width, KOKKOS_LAMBDA(const index_t c) {
-        M stack[TreeStack::depth];
+        M stack[TreeStack::depth] = {};
         const auto add = [&](int into, int from) { stack[into] += stack[from]; };
         TreeStack tree;
         for (index_t s = 0; s < segments; ++s) {
