@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "nanotron/data/documents.hpp"
 
@@ -38,7 +39,9 @@ PackedDocuments::PackedDocuments(const deck::DataConfig& data, const TokenFile& 
   for (const Range& d : documents) {
     for (index_t at = d.begin; at + 1 < d.end; at += length_) pieces.push_back({at, std::min(length_, d.end - 1 - at)});
   }
-  std::ranges::stable_sort(pieces, std::greater<>(), &Piece::length);
+  std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
+    return std::pair(b.length, a.token) < std::pair(a.length, b.token);  // the longest first, as they lie in the file
+  });
 
   // The sequence of each piece: the one with the least room that is enough, of those the last.
   std::map<index_t, std::vector<std::size_t>> with_room;
