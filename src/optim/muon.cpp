@@ -78,7 +78,7 @@ std::vector<std::vector<typename Muon<M>::Piece>> Muon<M>::pieces_of_layers(cons
     const index_t unit = table.units[count(table.layer_unit(layer))].range.begin;
     for (std::size_t m = 0; m < local_.size(); ++m) {
       const index_t begin = unit + local_[m].offset;
-      for (const UpdatePart& part : update_parts({begin, begin + local_[m].rows * local_[m].columns}, places_)) {
+      for (const UpdatePart& part : update_parts(Range{begin, begin + local_[m].rows * local_[m].columns}, places_)) {
         layers[count(layer)].push_back({part, m, part.range.begin - unit, part.range.begin - begin});
       }
     }

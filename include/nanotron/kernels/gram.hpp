@@ -8,7 +8,7 @@
 namespace nanotron::kernels {
 
 /// Pairs (i, j), i <= j < rows, in the order of gram: j ascending, and i for each j.
-constexpr index_t gram_pairs(index_t rows) { return rows * (rows + 1) / 2; }
+NANOTRON_FUNCTION constexpr index_t gram_pairs(index_t rows) { return rows * (rows + 1) / 2; }
 
 /// gram (gram_pairs(x.rows)) <- sum over columns of x(i, c) x(j, c), in fp64 and in a fixed order. M is double or float.
 template <class M>
