@@ -23,16 +23,21 @@ struct Selection {
 
 using Transfer = std::vector<Piece>;
 
+// Of an extent of one no stride is ever taken.
 bool packed_below_first(const StatePart& t) {
   const std::size_t n = t.extent.size();
   if (t.stride[n - 1] != 1 && n > 1) return false;
   for (std::size_t i = 1; i + 1 < n; ++i)
-    if (t.stride[i] != t.stride[i + 1] * t.extent[i + 1]) return false;
+    if (t.extent[i] > 1 && t.stride[i] != t.stride[i + 1] * t.extent[i + 1]) return false;
   return true;
 }
 
+index_t inner_elements(const StatePart& t) {
+  return std::accumulate(t.extent.begin() + 1, t.extent.end(), index_t{1}, std::multiplies<>());
+}
+
 bool is_packed(const StatePart& t) {
-  return packed_below_first(t) && (t.extent[0] == 1 || t.extent.size() == 1 || t.stride[0] == t.stride[1] * t.extent[1]);
+  return packed_below_first(t) && (t.extent[0] == 1 || t.extent.size() == 1 || t.stride[0] == inner_elements(t));
 }
 
 hdf5::Dataspace rectangle(const std::vector<hsize_t>& dims, const std::vector<hsize_t>& count) {
