@@ -149,9 +149,14 @@ def verify_checkpoint(folder: Path) -> dict:
 # Checkpoint
 
 
+# Attributes and keys that only models with experts have.
+MOE_SIZES = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
+             "norm_topk_prob")
+
+
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of a dense Llama-family model, under Hugging Face's names."""
+    """Sizes of a Llama-family model, dense or a mixture of experts, under Hugging Face's names."""
 
     hidden_size: int
     num_hidden_layers: int
@@ -165,6 +170,17 @@ class ModelSizes:
     qk_norm: bool = False
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
+    num_experts: int = 0  # from here on: of a mixture of experts alone
+    num_experts_per_tok: int = 2
+    moe_intermediate_size: int = 0
+    shared_expert_intermediate_size: int = 0
+    norm_topk_prob: bool = True
+
+    def dense_values(self) -> dict:
+        return {key: value for key, value in asdict(self).items() if key not in MOE_SIZES}
+
+    def moe_values(self) -> dict:
+        return {key: value for key, value in asdict(self).items() if key in MOE_SIZES}
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Dataset name below /parameters -> global shape, the layers stacked in front."""
@@ -184,9 +200,22 @@ class ModelSizes:
         if self.qk_norm:
             shapes[block + "self_attn/q_norm/weight"] = (layers, self.head_dim)
             shapes[block + "self_attn/k_norm/weight"] = (layers, self.head_dim)
-        shapes[block + "mlp/gate_proj/weight"] = (layers, ffn, hidden)
-        shapes[block + "mlp/up_proj/weight"] = (layers, ffn, hidden)
-        shapes[block + "mlp/down_proj/weight"] = (layers, hidden, ffn)
+
+
+        def gated(prefix, width):
+            shapes[prefix + "gate_proj/weight"] = (layers, width, hidden)
+            shapes[prefix + "up_proj/weight"] = (layers, width, hidden)
+            shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
+
+        if self.num_experts == 0:
+            gated(block + "mlp/", ffn)
+        else:
+            shapes[block + "mlp/gate/weight"] = (layers, self.num_experts, hidden)
+            for expert in range(self.num_experts):
+                gated(f"{block}mlp/experts/{expert}/", self.moe_intermediate_size)
+        if self.shared_expert_intermediate_size > 0:
+            shapes[block + "mlp/shared_expert_gate/weight"] = (layers, 1, hidden)
+            gated(block + "mlp/shared_expert/", self.shared_expert_intermediate_size)
         shapes[block + "input_layernorm/weight"] = (layers, hidden)
         shapes[block + "post_attention_layernorm/weight"] = (layers, hidden)
         shapes["model/norm/weight"] = (hidden,)
@@ -195,20 +224,20 @@ class ModelSizes:
         return shapes
 
     def deck_group(self) -> str:
-        """The &model group of a deck for this model."""
-        lines = []
-        for key, value in asdict(self).items():
+        """The &model group of a deck for this model, and &moe where it has experts."""
+
+        def text(value):
             if isinstance(value, bool):
-                text = ".true." if value else ".false."
-            elif isinstance(value, float):
-                text = repr(float(value))
-            else:
-                text = str(value)
-            lines.append(f"  {key:<20} = {text}")
-        return "&model\n" + "\n".join(lines) + "\n/\n"
+                return ".true." if value else ".false."
+            return repr(float(value)) if isinstance(value, float) else str(value)
+
+        def group(name, values):
+            return f"&{name}\n" + "".join(f"  {key:<20} = {text(value)}\n" for key, value in values.items()) + "/\n"
+
+        return group("model", self.dense_values()) + (group("moe", self.moe_values()) if self.num_experts else "")
 
     def to_attributes(self, group: h5py.Group) -> None:
-        for key, value in asdict(self).items():
+        for key, value in (asdict(self) if self.num_experts else self.dense_values()).items():
             kind = np.float64 if isinstance(value, float) else np.int64
             group.attrs.create(key, value, dtype=kind)
 
@@ -217,6 +246,8 @@ class ModelSizes:
         values = {}
         for key, field in cls.__dataclass_fields__.items():
             if key not in group.attrs:
+                if key in MOE_SIZES and "num_experts" not in group.attrs:
+                    continue
                 raise common.ToolError(f"{group.file.filename}: {group.name} has no attribute '{key}'")
             kind = {"int": int, "bool": bool, "float": float}[field.type]
             values[key] = kind(group.attrs[key])

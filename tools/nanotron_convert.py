@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Converts between Hugging Face Llama/Qwen2/Qwen3 folders and nanotron_hpc checkpoints.
+"""Converts between Hugging Face Llama/Qwen2/Qwen3/Mixtral/Qwen2-MoE/Qwen3-MoE folders and nanotron_hpc checkpoints.
 
     nanotron_convert.py from-hf  meta-llama/  run/checkpoints      -> run/checkpoints/step_00000000
     nanotron_convert.py to-hf    run/  exported/  --dtype bf16
@@ -34,7 +34,13 @@ import nanotron_safetensors as st
 DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
-                 "Qwen3ForCausalLM": "qwen3"}
+                 "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
+                 "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
+KEY_VALUE_HEADS = {"qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}
+# What an architecture has where config.json is silent: experts, of a token, their width, the shared one's, normed.
+EXPERTS = {"mixtral": (8, 2, 14336, 0, True), "qwen2_moe": (60, 4, 1408, 5632, False),
+           "qwen3_moe": (128, 8, 768, 0, False)}
+MIXTRAL_NAMES = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -64,8 +70,54 @@ def refusals(config: dict) -> list[str]:
     act = config.get("hidden_act", "silu")
     refuse(act not in ("silu", "swish"), f"hidden_act '{act}' (only SwiGLU, 'silu')")
     refuse(config.get("quantization_config"), "quantized weights (quantization_config)")
-    refuse(config.get("num_experts") or config.get("num_local_experts"), "mixture of experts")
+    refuse(config.get("decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers"),
+           "dense layers among those with experts (decoder_sparse_step, mlp_only_layers)")
+    refuse(config.get("router_jitter_noise"), "router_jitter_noise")
     return found
+
+
+def expert_sizes(kind: str, config: dict) -> dict:
+    """The sizes of a mixture of experts; nothing for a dense architecture."""
+    if kind not in EXPERTS:
+        return {}
+    experts, of_token, width, shared, normed = EXPERTS[kind]
+    mixtral = kind == "mixtral"
+    return {
+        "num_experts": int(config.get("num_local_experts" if mixtral else "num_experts") or experts),
+        "num_experts_per_tok": int(config.get("num_experts_per_tok") or of_token),
+        "moe_intermediate_size": int(config.get("intermediate_size" if mixtral else "moe_intermediate_size") or width),
+        "shared_expert_intermediate_size":
+            int(config.get("shared_expert_intermediate_size") or shared) if shared else 0,
+        "norm_topk_prob": True if mixtral else bool(config.get("norm_topk_prob", normed)),
+    }
+
+
+def kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
+    """The architecture of these sizes; ToolError when there is none."""
+    if sizes.qkv_bias and sizes.qk_norm:
+        raise common.ToolError(f"{where}: no Hugging Face architecture of this family has both "
+                           "qkv_bias and qk_norm")
+    kind = "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "llama"
+    if sizes.num_experts == 0:
+        return kind
+    kind = {"qwen2": "qwen2_moe", "qwen3": "qwen3_moe", "llama": "mixtral"}[kind]
+    shared = sizes.shared_expert_intermediate_size > 0
+    fits = shared == (kind == "qwen2_moe") and (kind != "mixtral" or (
+        sizes.norm_topk_prob and sizes.moe_intermediate_size == sizes.intermediate_size))
+    if not fits:
+        raise common.ToolError(f"{where}: no Hugging Face architecture has these experts: Mixtral has neither qkv_bias "
+                               "nor qk_norm nor a shared expert, normed weights, and experts of intermediate_size; "
+                               "Qwen2-MoE has qkv_bias and a shared expert, Qwen3-MoE qk_norm and none")
+    return kind
+
+
+def published_name(name: str, kind: str) -> str:
+    """The name in a model's files: Mixtral's differ."""
+    if kind != "mixtral" or ".mlp." not in name:
+        return name
+    for ours, theirs in MIXTRAL_NAMES.items():
+        name = name.replace(ours, theirs)
+    return name.replace(".mlp.", ".block_sparse_moe.")
 
 
 def sizes_from_config(config: dict, where: Path) -> checkpoint_file.ModelSizes:
@@ -80,7 +132,7 @@ def sizes_from_config(config: dict, where: Path) -> checkpoint_file.ModelSizes:
                            + "; ".join(problems))
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        default_kv = heads if kind == "llama" else 32
+        default_kv = KEY_VALUE_HEADS.get(kind, heads)
         default_dim = 128 if kind == "qwen3" else hidden // heads
         rope = config.get("rope_parameters") or {}
         sizes = checkpoint_file.ModelSizes(
@@ -92,13 +144,16 @@ def sizes_from_config(config: dict, where: Path) -> checkpoint_file.ModelSizes:
             intermediate_size=int(config["intermediate_size"]),
             vocab_size=int(config["vocab_size"]),
             tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-            qkv_bias=kind == "qwen2",
-            qk_norm=kind == "qwen3",
+            qkv_bias=bool(config.get("qkv_bias", True)) if kind == "qwen2_moe" else kind == "qwen2",
+            qk_norm=kind in ("qwen3", "qwen3_moe"),
             rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
             rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+            **expert_sizes(kind, config),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
+    if kind == "mixtral" and config.get("sliding_window"):
+        raise common.ToolError(f"{where}: sliding-window attention (sliding_window)")
     if sizes.num_attention_heads % sizes.num_key_value_heads:
         raise common.ToolError(f"{where}: {sizes.num_attention_heads} attention heads are no multiple "
                            f"of {sizes.num_key_value_heads} key/value heads")
@@ -106,18 +161,20 @@ def sizes_from_config(config: dict, where: Path) -> checkpoint_file.ModelSizes:
 
 
 def config_from_sizes(sizes: checkpoint_file.ModelSizes, dtype: str, max_positions: int, where) -> dict:
-    if sizes.qkv_bias and sizes.qk_norm:
-        raise common.ToolError(f"{where}: no Hugging Face architecture of this family has both "
-                           "qkv_bias and qk_norm")
-    kind = "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "llama"
+    kind = kind_of(sizes, where)
     architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
     config = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
-    for key, value in checkpoint_file.asdict(sizes).items():
+    for key, value in sizes.dense_values().items():
         if key not in ("qkv_bias", "qk_norm"):
             config[key] = value
+    if kind == "mixtral":
+        config |= {"num_local_experts": sizes.num_experts, "num_experts_per_tok": sizes.num_experts_per_tok,
+                   "sliding_window": None}
+    elif kind in EXPERTS:
+        config |= sizes.moe_values() | {"decoder_sparse_step": 1, "mlp_only_layers": []}
     if kind == "llama":
         config |= {"attention_bias": False, "mlp_bias": False}
-    elif kind == "qwen3":
+    elif kind in ("qwen3", "qwen3_moe"):
         config["attention_bias"] = False
     return config | {"max_position_embeddings": max_positions, "rope_scaling": None,
                      "initializer_range": 0.02, "use_cache": True, "bos_token_id": None,
@@ -134,20 +191,21 @@ def same_tensor(a: st.StoredTensor, b: st.StoredTensor) -> bool:
         for (_, x), (_, y) in zip(a.pieces(), b.pieces(), strict=True))
 
 
-def expected_tensors(sizes: checkpoint_file.ModelSizes) -> dict[str, tuple[str, int | None, tuple[int, ...]]]:
+def expected_tensors(sizes: checkpoint_file.ModelSizes, where) -> dict[str, tuple[str, int | None, tuple[int, ...]]]:
     """Hugging Face name -> (dataset, layer or None, shape), in file order."""
-    result = {}
+    result, kind = {}, kind_of(sizes, where)
     for name, shape in sizes.parameter_shapes().items():
         names = checkpoint_file.hugging_face_names(name, sizes.num_hidden_layers)
         stacked = name.startswith("model/layers/")
         for layer, full in enumerate(names):
+            full = published_name(full, kind)
             result[full] = (name, layer, shape[1:]) if stacked else (name, None, shape)
     return result
 
 
 def match_tensors(tensors, sizes, where):
     """Checks names and shapes; returns name -> (dataset, layer, shape)."""
-    expected = expected_tensors(sizes)
+    expected = expected_tensors(sizes, where)
     head, embedding = "lm_head.weight", "model.embed_tokens.weight"
     if sizes.tie_word_embeddings and head in tensors and embedding in tensors and \
             not same_tensor(tensors[head], tensors[embedding]):
@@ -225,7 +283,7 @@ def to_hugging_face(options) -> int:
         sizes = checkpoint_file.ModelSizes.from_attributes(file["parameters"])
         checkpoint_file.check_parameters(file, sizes)
         config = config_from_sizes(sizes, dtype, options.max_positions, folder)
-        expected = expected_tensors(sizes)
+        expected = expected_tensors(sizes, folder)
         shards = shards_of([(name, dtype, entry[2]) for name, entry in expected.items()],
                            int(options.shard_gb * 1e9))
         target.mkdir(parents=True, exist_ok=True)

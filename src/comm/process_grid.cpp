@@ -94,13 +94,10 @@ std::string ranges(const std::vector<int>& ranks) {
   return text;
 }
 
-// The place among the ranks that hold the same parameters.
-int replica_of(const GridShape& shape, const GridCoordinate& c) { return c.dp * shape.cp + c.cp; }
-
-// No memory to stage bulk data where each rank is a shard group of its own.
-Group make_copies(const Communicator& replicas, int shards, Transport transport) {
+// No memory to stage bulk data where nothing is sharded.
+Group make_copies(const Communicator& replicas, int shards, int all_shards, Transport transport) {
   Communicator copies = replicas.split(replicas.rank() % shards, replicas.rank());
-  if (shards == 1) return {std::move(copies), std::unique_ptr<Channel>()};
+  if (all_shards == 1) return {std::move(copies), std::unique_ptr<Channel>()};
   return {std::move(copies), transport};
 }
 
@@ -115,6 +112,9 @@ const GridShape& checked(const GridShape& shape, const Communicator& world) {
           .where = "parallel",
           .change = "start as many ranks as the grid has, or set one of the degrees to 0"});
   }
+  NANOTRON_REQUIRE(shape.ep > 0 && shape.dp * shape.cp % shape.ep == 0 &&
+                       (shape.shards % shape.ep == 0 || shape.ep % shape.shards == 0),
+                   "{} replicas over {} ranks of experts in shard groups of {}", shape.dp * shape.cp, shape.ep, shape.shards);
   NANOTRON_REQUIRE(shape.shards > 0 && shape.dp * shape.cp % shape.shards == 0, "{} replicas in shard groups of {}",
                    shape.dp * shape.cp, shape.shards);
   return shape;
@@ -129,6 +129,7 @@ GridShape shape_of(const deck::Config& config) {
           .cp = static_cast<int>(p.cp),
           .tp = static_cast<int>(p.tp),
           .shards = static_cast<int>(deck::shard_group_size(p)),
+          .ep = static_cast<int>(p.ep),
           .order = p.order,
           .tp_sums = config.precision.reproducible == deck::Reproducible::layout ? Sums::tree : Sums::any_order};
 }
@@ -177,16 +178,29 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
   return text;
 }
 
+std::optional<ProcessGrid::ExpertGroups> ProcessGrid::make_experts(const Communicator& replicas, const GridShape& shape,
+                                                                   Transport transport) {
+  if (shape.ep == 1) return std::nullopt;
+  const int rank = replicas.rank(), shards = shape.expert_shards();
+  Group same(replicas.split(rank % shape.ep, rank), transport);
+  Group sharing(same.communicator().split(same.rank() / shards, rank), transport);
+  Group copies = make_copies(same.communicator(), shards, shape.shards, transport);
+  return ExpertGroups{Group(replicas.split(rank / shape.ep, rank), transport), std::move(same), std::move(sharing),
+                      std::move(copies)};
+}
+
 ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport)
     : shape_(checked(shape, world)),
       coordinate_(coordinate_of(shape_, world.rank())),
       world_(Communicator::duplicate(world.get()), std::unique_ptr<Channel>()),
       model_(world.split(group_of(shape_, coordinate_, {pp_axis, tp_axis}), coordinate_.pp * shape_.tp + coordinate_.tp),
              std::unique_ptr<Channel>()),
+      alone_(world.split(world.rank(), 0), std::unique_ptr<Channel>()),
       replicas_(world.split(group_of(shape_, coordinate_, {dp_axis, cp_axis}), replica_of(shape_, coordinate_)),
                 transport),
       shards_(replicas_.communicator().split(replicas_.rank() / shape_.shards, replicas_.rank()), transport),
-      copies_(make_copies(replicas_.communicator(), shape_.shards, transport)),
+      copies_(make_copies(replicas_.communicator(), shape_.shards, shape_.shards, transport)),
+      experts_(make_experts(replicas_.communicator(), shape_, transport)),
       tp_(world.split(group_of(shape_, coordinate_, {tp_axis}), coordinate_.tp), transport, shape_.tp_sums),
       cp_(world.split(group_of(shape_, coordinate_, {cp_axis}), coordinate_.cp), transport),
       pp_(world.split(group_of(shape_, coordinate_, {pp_axis}), coordinate_.pp), transport),

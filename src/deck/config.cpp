@@ -210,6 +210,10 @@ SumShards sum_shards(const Config& c) {
           c.precision.batch_shards > 0 ? c.precision.batch_shards : c.data.global_batch_size};
 }
 
+std::int64_t expert_shard_group_size(const ParallelConfig& p) {
+  return std::max<std::int64_t>(1, shard_group_size(p) / p.ep);
+}
+
 void resolve(Config& config, std::int64_t world_size) {
   Origin unknown;
   unknown.sources.emplace_back("deck", "");
@@ -229,6 +233,7 @@ void resolve(Config& config, std::int64_t world_size) {
   }
   if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
   if (m.head_dim == 0) m.head_dim = m.hidden_size / m.num_attention_heads;
+  if (m.moe.moe_intermediate_size == 0) m.moe.moe_intermediate_size = m.intermediate_size;
   if (config.checkpoint.directory.empty()) {
     config.checkpoint.directory = config.run.output_dir + "/checkpoints";
   }

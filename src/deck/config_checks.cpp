@@ -18,16 +18,6 @@ std::string nearest_multiples(std::int64_t n, std::int64_t unit) {
   return below == 0 ? above : text(below) + " or " + above;
 }
 
-void check_missing_features(const Config& c, Findings& f) {
-  const auto only_one = [&](const char* name, std::int64_t degree, const char* what) {
-    const std::string key = std::string("parallel.") + name;
-    if (degree == 1 || !f.trusted({key})) return;
-    f.error({key}, std::string(what) + " parallelism does not exist in this version",
-            std::string(name) + " = 1");
-  };
-  only_one("ep", c.parallel.ep, "expert");
-}
-
 void check_model(const Config& c, Findings& f) {
   const ModelConfig& m = c.model;
   const std::int64_t heads = m.num_attention_heads;
@@ -187,7 +177,14 @@ void check_parallel(const Config& c, Findings& f) {
               text(width), "tp <= " + text(width));
     }
   };
-  too_narrow("model.intermediate_size", c.model.intermediate_size);
+  const MoeConfig& moe = c.model.moe;
+  if (moe.num_experts == 0 || moe.moe_intermediate_size == 0) {
+    too_narrow("model.intermediate_size", c.model.intermediate_size);
+  }
+  if (moe.num_experts > 0) {
+    too_narrow("moe.moe_intermediate_size", moe.moe_intermediate_size);
+    too_narrow("moe.shared_expert_intermediate_size", moe.shared_expert_intermediate_size);
+  }
   too_narrow("model.vocab_size", c.model.vocab_size);
 
   check_split_stream(c, f);
@@ -279,7 +276,10 @@ void check_size(const Config& c, Findings& f) {
   const ModelConfig& m = c.model;
   const double head_dim = m.head_dim > 0 ? real(m.head_dim) : real(m.hidden_size) / real(m.num_attention_heads);
   const double attention = real(m.num_attention_heads) * head_dim;
-  const double layer = real(m.hidden_size) * (4 * attention + 3 * real(m.intermediate_size));
+  const double width = m.moe.num_experts == 0 ? real(m.intermediate_size)
+                                              : real(m.moe.num_experts) * real(std::max(m.moe.moe_intermediate_size, m.intermediate_size)) +
+                                                    real(m.moe.shared_expert_intermediate_size);
+  const double layer = real(m.hidden_size) * (4 * attention + 3 * width);
   const double parameters = real(m.num_hidden_layers) * layer + 2 * real(m.vocab_size) * real(m.hidden_size);
   if (parameters > limit) {
     f.error({"model.hidden_size", "model.intermediate_size"}, "the model has more than 1e15 parameters",
@@ -364,6 +364,53 @@ void check_shards(const Config& c, Findings& f) {
           "a divisor of " + text(replicas) + ": " + text(below) + (above <= replicas ? " or " + text(above) : ""));
 }
 
+void check_moe(const Config& c, Findings& f) {
+  const MoeConfig& moe = c.model.moe;
+  const ParallelConfig& p = c.parallel;
+  if (!f.trusted({"moe.num_experts"})) return;
+  if (moe.num_experts == 0) {
+    if (p.ep > 1 && f.trusted({"parallel.ep"})) {
+      f.error({"parallel.ep"}, "ep = " + text(p.ep) + ", but num_experts = 0: the model has no experts", "ep = 1, or moe%num_experts");
+    }
+    return;
+  }
+  if (moe.num_experts_per_tok > moe.num_experts && f.trusted({"moe.num_experts_per_tok"})) {
+    f.error({"moe.num_experts_per_tok"}, "num_experts_per_tok = " + text(moe.num_experts_per_tok) + " of " +
+            text(moe.num_experts) + " experts", "at most " + text(moe.num_experts));
+  }
+  if (p.ep > 1 && moe.num_experts % p.ep != 0 && f.trusted({"parallel.ep"})) {
+    f.error({"parallel.ep", "moe.num_experts"}, "num_experts = " + text(moe.num_experts) + " do not divide over ep = " +
+            text(p.ep) + " ranks", "ep a divisor of " + text(moe.num_experts));
+  }
+  const std::int64_t replicas = p.dp * p.cp;
+  if (replicas > 0 && replicas % p.ep != 0 && f.trusted({"parallel.ep", "parallel.dp", "parallel.cp"})) {
+    f.error({"parallel.ep"}, "ep = " + text(p.ep) + " does not divide the " + text(replicas) + " replicas (dp x cp), which share the experts",
+            "a divisor of " + text(replicas));
+  }
+  if (p.zero_stage > 0 && p.zero_size > 0 && p.zero_size % p.ep != 0 && p.ep % p.zero_size != 0 &&
+      f.trusted({"parallel.ep", "parallel.zero_size"})) {
+    f.error({"parallel.zero_size", "parallel.ep"},
+            "a shard group of zero_size = " + text(p.zero_size) + " replicas does not hold whole sets of experts over ep = " + text(p.ep) + " ranks",
+            "zero_size a multiple or a divisor of ep");
+  }
+  if (c.optimizer.name == OptimizerName::muon && f.trusted({"optimizer.name"})) {
+    f.error({"optimizer.name", "moe.num_experts"}, "'muon' does not know experts in this version", "name = 'adamw'");
+  }
+  if ((p.compression == Compression::powersgd || p.compression == Compression::fp16) && f.trusted({"parallel.compression"})) {
+    f.error({"parallel.compression", "moe.num_experts"}, "this compression does not know experts in this version",
+            "compression = 'none' or 'bf16'");
+  }
+  if (p.gradient_sum == GradientRule::adasum && f.trusted({"parallel.gradient_sum"})) {
+    f.error({"parallel.gradient_sum", "moe.num_experts"}, "'adasum' does not know experts in this version",
+            "gradient_sum = 'sum'");
+  }
+  if (c.data.sequences == SequenceKind::documents && f.trusted({"data.sequences"})) {
+    f.error({"data.sequences", "moe.num_experts"},
+            "router losses and capacities are of sequences of one length, which sequences = 'documents' does not have",
+            "sequences = 'stream'");
+  }
+}
+
 void check_gradient_sum(const Config& c, Findings& f) {
   const ParallelConfig& p = c.parallel;
   if (p.compression != Compression::none && p.zero_stage > 0 && f.trusted({"parallel.compression", "parallel.zero_stage"})) {
@@ -394,7 +441,6 @@ void check_adasum(const Config& c, Findings& f) {
 }
 
 void check_config(const Config& config, Findings& findings) {
-  check_missing_features(config, findings);
   check_model(config, findings);
   check_parametrization(config, findings);
   check_parallel(config, findings);
@@ -405,6 +451,7 @@ void check_config(const Config& config, Findings& findings) {
   check_gradient_sum(config, findings);
   check_layout(config, findings);
   check_adasum(config, findings);
+  check_moe(config, findings);
   check_size(config, findings);
 }
 

@@ -156,6 +156,18 @@ Parameter row_of(std::string group, std::string name, G Config::*in, T G::*membe
   return p;
 }
 
+/// Of the mixture of experts, which is a part of the model and a group of the deck.
+template <class T>
+Parameter moe_row_of(std::string name, T MoeConfig::*member) {
+  Parameter p;
+  p.group = "moe";
+  p.name = std::move(name);
+  p.type = value_type<T>();
+  p.get = [=](const Config& c) { return to_scalar(c.model.moe.*member); };
+  p.set = [=](Config& c, const Scalar& s) { c.model.moe.*member = from_scalar<T>(s); };
+  return p;
+}
+
 /// A row being written: Row(...).at_least(1).unit("s").says("...").
 struct Row : Parameter {
   explicit Row(Parameter p) : Parameter(std::move(p)) {}
@@ -170,6 +182,7 @@ struct Row : Parameter {
 
 #define KEY(group, name) \
   Row(row_of(#group, #name, &Config::group, &decltype(Config::group)::name))
+#define MOE_KEY(name) Row(moe_row_of(#name, &MoeConfig::name))
 
 // clang-format off
 std::vector<Parameter> run_rows() {
@@ -206,13 +219,27 @@ std::vector<Parameter> model_rows() {
   };
 }
 
+std::vector<Parameter> moe_rows() {
+  return {
+    MOE_KEY(num_experts).at_least(0).at_most(1e5).says("Experts of each layer's feed-forward network (mixture of experts); 0: none, the network is dense."),
+    MOE_KEY(num_experts_per_tok).at_least(1).at_most(64).says("Experts that each token is sent to: those the router gives the largest probability, of equal ones the lower number."),
+    MOE_KEY(moe_intermediate_size).at_least(0).at_most(1e8).says("Width of an expert; 0: intermediate_size (Mixtral)."),
+    MOE_KEY(shared_expert_intermediate_size).at_least(0).at_most(1e8).says("Width of an expert that all tokens go to, behind a sigmoid gate (Qwen2-MoE); 0: none."),
+    MOE_KEY(norm_topk_prob).says("Whether the probabilities of a token's experts are divided by their sum (Mixtral: yes)."),
+    MOE_KEY(router_aux_loss_coef).at_least(0).says("Factor of the load-balancing loss, per sequence and summed over the layers; it is 1 for an even load."),
+    MOE_KEY(router_z_loss_coef).at_least(0).says("Factor of the router's z loss, summed over the layers."),
+    MOE_KEY(capacity_factor).at_least(0).says("An expert takes at most capacity_factor * num_experts_per_tok * sequence_length / num_experts tokens of a sequence, rounded up, the first ones; others pass it by. 0: all (dropless)."),
+    MOE_KEY(receive_factor).at_least(0).says("Room for the tokens that come to a rank's experts, over what an even load brings; more than that ends the run. 0: room for the worst case."),
+  };
+}
+
 std::vector<Parameter> parallel_rows() {
   return {
     KEY(parallel, dp).at_least(0).at_most(1e6).in("ranks").says("Data-parallel degree; 0: what the number of ranks leaves."),
     KEY(parallel, tp).at_least(0).at_most(1e6).in("ranks").says("Tensor-parallel degree, at most num_attention_heads, intermediate_size and vocab_size; 0: what the number of ranks leaves."),
     KEY(parallel, pp).at_least(0).at_most(1e6).in("ranks").says("Pipeline-parallel degree: the layers are cut into stages; 0: what the number of ranks leaves."),
     KEY(parallel, cp).at_least(0).at_most(1e6).in("ranks").says("Context-parallel degree, over which each sequence is cut, at most sequence_length; 0: what the number of ranks leaves."),
-    KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a part of dp; only 1 in this version."),
+    KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a divisor of dp * cp and of num_experts: so many neighbouring replicas share one set of experts."),
     KEY(parallel, order).says("Order of the grid's axes over the ranks, the innermost (on one node) first: tp, cp, pp and dp joined by '-'."),
     KEY(parallel, tp_mode).says("What lies on each tensor-parallel rank between the blocks: all tokens, sums being all-reduced; or its part of them, sums being reduce-scattered (sequence parallel), which takes less memory."),
     KEY(parallel, tp_overlap_chunks).at_least(1).at_most(16).says("Pieces into which the gathers and sums of tp_mode = 'reduce_scatter' are cut, each travelling while another is multiplied; 1: all rows at once."),
@@ -293,10 +320,11 @@ std::vector<Parameter> other_rows() {
 }
 // clang-format on
 #undef KEY
+#undef MOE_KEY
 
 std::vector<Parameter> all_rows() {
   std::vector<Parameter> all;
-  for (auto rows : {run_rows, model_rows, parallel_rows, optimizer_rows, schedule_rows, data_rows,
+  for (auto rows : {run_rows, model_rows, moe_rows, parallel_rows, optimizer_rows, schedule_rows, data_rows,
                     other_rows}) {
     for (Parameter& p : rows()) all.push_back(std::move(p));
   }

@@ -57,6 +57,12 @@ deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
   model.qk_norm = flag("qk_norm");
   model.rms_norm_eps = required_real(parameters, "rms_norm_eps", file);
   model.rope_theta = required_real(parameters, "rope_theta", file);
+  if (!hdf5::read_integer(parameters, "num_experts", file)) return model;  // dense
+  model.moe.num_experts = required_integer(parameters, "num_experts", 0, file);
+  model.moe.num_experts_per_tok = size("num_experts_per_tok");
+  model.moe.moe_intermediate_size = size("moe_intermediate_size");
+  model.moe.shared_expert_intermediate_size = required_integer(parameters, "shared_expert_intermediate_size", 0, file);
+  model.moe.norm_topk_prob = flag("norm_topk_prob");
   return model;
 }
 
@@ -246,10 +252,12 @@ void CheckpointReader::read_info() {
 void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   const deck::ModelConfig& have = info_.model;
   std::string differences;
-  const auto compare = [&](const char* name, auto want, auto found) {
+  const auto compare_key = [&](const char* key, auto want, auto found) {
     if (want != found)
-      differences += fmt::format("{}model%{}: the deck says {}, the checkpoint {}",
-                                 differences.empty() ? "" : "\n", name, want, found);
+      differences += fmt::format("{}{}: the deck says {}, the checkpoint {}", differences.empty() ? "" : "\n", key, want, found);
+  };
+  const auto compare = [&](const char* name, auto want, auto found) {
+    compare_key(fmt::format("model%{}", name).c_str(), want, found);
   };
   compare("hidden_size", wanted.hidden_size, have.hidden_size);
   compare("num_hidden_layers", wanted.num_hidden_layers, have.num_hidden_layers);
@@ -263,6 +271,14 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   compare("qk_norm", wanted.qk_norm, have.qk_norm);
   compare("rms_norm_eps", wanted.rms_norm_eps, have.rms_norm_eps);
   compare("rope_theta", wanted.rope_theta, have.rope_theta);
+  compare_key("moe%num_experts", wanted.moe.num_experts, have.moe.num_experts);
+  if (wanted.moe.num_experts > 0 && have.moe.num_experts > 0) {
+    compare_key("moe%num_experts_per_tok", wanted.moe.num_experts_per_tok, have.moe.num_experts_per_tok);
+    compare_key("moe%moe_intermediate_size", wanted.moe.moe_intermediate_size, have.moe.moe_intermediate_size);
+    compare_key("moe%shared_expert_intermediate_size", wanted.moe.shared_expert_intermediate_size,
+                have.moe.shared_expert_intermediate_size);
+    compare_key("moe%norm_topk_prob", wanted.moe.norm_topk_prob, have.moe.norm_topk_prob);
+  }
   if (differences.empty()) return;
   fail(ExitCode::deck_error, {.what = "the checkpoint is of another model",
                               .found = differences,

@@ -94,6 +94,12 @@ void write_model(hid_t parameters, const deck::ModelConfig& model) {
   integer("qk_norm", model.qk_norm);
   hdf5::write_real(parameters, "rms_norm_eps", model.rms_norm_eps);
   hdf5::write_real(parameters, "rope_theta", model.rope_theta);
+  if (model.moe.num_experts == 0) return;
+  integer("num_experts", model.moe.num_experts);
+  integer("num_experts_per_tok", model.moe.num_experts_per_tok);
+  integer("moe_intermediate_size", model.moe.moe_intermediate_size);
+  integer("shared_expert_intermediate_size", model.moe.shared_expert_intermediate_size);
+  integer("norm_topk_prob", model.moe.norm_topk_prob);
 }
 
 void write_state(hid_t state, const CheckpointState& counters) {

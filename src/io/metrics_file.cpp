@@ -25,8 +25,8 @@ struct Column {
   std::size_t offset;  // in MetricsRow
 };
 
-// The last two are those of Validation; each value is 8 bytes.
-constexpr std::array columns{
+// Of every run, of a mixture of experts, and the two of Validation; each value is 8 bytes.
+constexpr std::array row_columns{
     Column{"step", Kind::integer, "updates", offsetof(MetricsRow, step)},
     Column{"loss", Kind::real, "nats per token", offsetof(MetricsRow, loss)},
     Column{"grad_norm", Kind::real, "1", offsetof(MetricsRow, grad_norm)},
@@ -36,10 +36,20 @@ constexpr std::array columns{
     Column{"mfu", Kind::real, "1", offsetof(MetricsRow, mfu)},
     Column{"tokens", Kind::integer, "tokens", offsetof(MetricsRow, tokens)},
     Column{"token_hash", Kind::unsigned_integer, "XXH3-64", offsetof(MetricsRow, token_hash)},
-    Column{"validation_step", Kind::integer, "updates", 0},
-    Column{"validation_loss", Kind::real, "nats per token", 8}};
-constexpr std::size_t row_columns = columns.size() - 2;
-constexpr std::size_t validation_step = row_columns, validation_loss = row_columns + 1;
+    Column{"router_load_balance", Kind::real, "1", offsetof(MetricsRow, router_load_balance)},
+    Column{"router_z", Kind::real, "1", offsetof(MetricsRow, router_z)},
+    Column{"dropped_share", Kind::real, "1", offsetof(MetricsRow, dropped_share)},
+    Column{"busiest_expert_share", Kind::real, "1", offsetof(MetricsRow, busiest_expert_share)}};
+constexpr std::size_t dense_columns = 9;
+constexpr std::array validation_columns{Column{"validation_step", Kind::integer, "updates", 0},
+                                        Column{"validation_loss", Kind::real, "nats per token", 8}};
+
+// The i-th dataset of a file that has so many of a row.
+const Column& column(std::size_t i, std::size_t of_row) {
+  return i < of_row ? row_columns[i] : validation_columns[i - of_row];
+}
+std::size_t number_of_columns(std::size_t of_row) { return of_row + validation_columns.size(); }
+
 constexpr hsize_t chunk = 1024;
 constexpr std::size_t pending_limit = 4096;
 constexpr std::int64_t metadata_room = 64 << 10, starting_room = 1 << 20;  // bytes
@@ -90,8 +100,8 @@ index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last) 
 }  // namespace
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step,
-                         const Provenance& provenance, Log& log)
-    : path_(path) {
+                         const Provenance& provenance, Log& log, MetricsOf what)
+    : path_(path), row_columns_(what == MetricsOf::experts ? row_columns.size() : dense_columns) {
   pending_.reserve(pending_limit);
   pending_validation_.reserve(pending_limit);
   gathered_.reserve(pending_limit);
@@ -140,14 +150,14 @@ std::string MetricsFile::try_open(std::int64_t resumed_step) {
     file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
     open_columns();
     index_t rows = INT64_MAX, validation_rows = INT64_MAX;
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      index_t& shortest = c < row_columns ? rows : validation_rows;
-      shortest = std::min(shortest, length_of(columns_[c], columns[c].name, path_.string()));
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      index_t& shortest = c < row_columns_ ? rows : validation_rows;
+      shortest = std::min(shortest, length_of(columns_[c], column(c, row_columns_).name, path_.string()));
     }
     rows_ = rows_until(columns_[0], rows, resumed_step);
-    validation_rows_ = rows_until(columns_[validation_step], validation_rows, resumed_step);
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      const auto length = static_cast<hsize_t>(c < row_columns ? rows_ : validation_rows_);
+    validation_rows_ = rows_until(columns_[row_columns_], validation_rows, resumed_step);
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const auto length = static_cast<hsize_t>(c < row_columns_ ? rows_ : validation_rows_);
       checked(H5Dset_extent(columns_[c].id(), &length), path_);
     }
     return "";
@@ -175,20 +185,19 @@ void MetricsFile::create() {
   const hdf5::Dataspace space(H5Screate_simple(1, &none, &unlimited));
   const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
   H5Pset_chunk(creation.id(), 1, &chunk);
-  for (const Column& column : columns) {
+  for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
+    const auto& [name, kind, unit, offset] = column(c, row_columns_);
     const hdf5::Dataset dataset(
-        checked(H5Dcreate2(file_.id(), column.name, type_of(column.kind), space.id(), H5P_DEFAULT,
-                           creation.id(), H5P_DEFAULT),
-                path_));
-    hdf5::write_string(dataset.id(), "unit", column.unit);
+        checked(H5Dcreate2(file_.id(), name, type_of(kind), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
+    hdf5::write_string(dataset.id(), "unit", unit);
   }
   open_columns();
 }
 
 void MetricsFile::open_columns() {
   columns_.clear();
-  for (const Column& column : columns)
-    columns_.push_back(hdf5::open_dataset(file_.id(), column.name, path_.string()));
+  for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c)
+    columns_.push_back(hdf5::open_dataset(file_.id(), column(c, row_columns_).name, path_.string()));
 }
 
 void MetricsFile::write_provenance(const std::string& group, const Provenance& provenance) {
@@ -217,16 +226,16 @@ void MetricsFile::flush_if_due() {
     flush();
 }
 
-void MetricsFile::append_values(std::size_t column, index_t first, const void* values,
+void MetricsFile::append_values(std::size_t number, index_t first, const void* values,
                                 index_t count) {
-  const hid_t dataset = columns_[column].id();
+  const hid_t dataset = columns_[number].id();
   const auto start = static_cast<hsize_t>(first), extent = static_cast<hsize_t>(count);
   const hsize_t length = start + extent;
   checked(H5Dset_extent(dataset, &length), path_);
   const hdf5::Dataspace file_space(H5Dget_space(dataset));
   const hdf5::Dataspace memory(H5Screate_simple(1, &extent, nullptr));
   H5Sselect_hyperslab(file_space.id(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr);
-  checked(H5Dwrite(dataset, type_of(columns[column].kind), memory.id(), file_space.id(),
+  checked(H5Dwrite(dataset, type_of(column(number, row_columns_).kind), memory.id(), file_space.id(),
                    H5P_DEFAULT, values),
           path_);
 }
@@ -240,22 +249,21 @@ void MetricsFile::make_room(std::int64_t bytes) const {
 void MetricsFile::flush() {
   const auto column_room = static_cast<std::int64_t>(
       8 * (std::max(pending_.size(), pending_validation_.size()) + 2 * chunk));
-  make_room(metadata_room + static_cast<std::int64_t>(columns.size()) * column_room);
+  make_room(metadata_room + static_cast<std::int64_t>(columns_.size()) * column_room);
   const auto write_all = [&](auto& pending, std::size_t from, std::size_t to, index_t& rows) {
     if (pending.empty()) return;
     const auto count = static_cast<index_t>(pending.size());
     for (std::size_t c = from; c < to; ++c) {
       gathered_.resize(pending.size());
       for (std::size_t i = 0; i < pending.size(); ++i)
-        std::memcpy(&gathered_[i], reinterpret_cast<const char*>(&pending[i]) + columns[c].offset,
-                    8);
+        std::memcpy(&gathered_[i], reinterpret_cast<const char*>(&pending[i]) + column(c, row_columns_).offset, 8);
       append_values(c, rows, gathered_.data(), count);
     }
     rows += count;
     pending.clear();
   };
-  write_all(pending_, 0, row_columns, rows_);
-  write_all(pending_validation_, validation_step, validation_loss + 1, validation_rows_);
+  write_all(pending_, 0, row_columns_, rows_);
+  write_all(pending_validation_, row_columns_, columns_.size(), validation_rows_);
   checked(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), path_);
   last_flush_ = wall_seconds();
 }

@@ -147,6 +147,7 @@ NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)
 #undef NANOTRON_INSTANTIATE
+template void fill<std::int64_t>(Device&, Vector<std::int64_t>, double);
 template void fill_normal<double>(Device&, Vector<double>, std::uint32_t);
 template void fill_normal<float>(Device&, Vector<float>, std::uint32_t);
 template double sum_of_squares<double>(Device&, Vector<const double>);

@@ -26,7 +26,8 @@ void take_norms(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivat
 // What 'selective' computes again besides them.
 template <class T>
 void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
-  act.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
+  act.feed_forward.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
+  nn::take_cheap(arena, kind, s.moe, act.feed_forward.moe);
 }
 
 // What only 'full' computes again.
@@ -48,7 +49,9 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward ba
   act.attention.lse = arena.take<M>(kind, s.core.lse);
   act.middle = arena.take<T>(kind, s.stream, s.hidden);
   act.middle_rstd = arena.take<M>(kind, s.stream);
-  act.mlp.gate_up = arena.take<T>(kind, s.tokens, 2 * s.intermediate);
+  act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, 2 * s.intermediate);
+  nn::take_costly(arena, kind, s.moe, s.ep_size, act.feed_forward.moe);
+  if (backward == Backward::two_parts) nn::take_doutput(arena, kind, s.moe, act.feed_forward.moe);
 }
 
 bool keeps_norms(const LocalSizes& s, const ActivationSetup& setup) {
@@ -60,6 +63,9 @@ template <class T>
 LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
   LayerActivations<T> common;
   if (!keeps_qkv(s, setup.backward)) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
+  if (setup.backward == Backward::whole && setup.purpose == Purpose::training) {
+    nn::take_doutput(arena, shared, s.moe, common.feed_forward.moe);
+  }
   if (!keeps_norms(s, setup)) take_norms(arena, shared, s, common);
   if (setup.recompute != deck::Recompute::none) take_hidden(arena, shared, s, common);
   if (setup.recompute == deck::Recompute::full) take_costly(arena, shared, s, setup.backward, common);
@@ -99,10 +105,12 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   using M = master_t<T>;
   Workspace<T> work;
   work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(s.core.tile_bytes));
+  nn::take_forward(arena, s.moe, work.feed_forward.moe);
   if (setup.purpose == Purpose::inference) return work;
+  nn::take_backward(arena, s.moe, work.feed_forward.moe);
   for (index_t i = 0; i < setup.stream_gradients; ++i) work.dx.push_back(arena.take<T>(shared, s.stream, s.hidden));
   work.dn = arena.take<T>(shared, s.stream, s.hidden);
-  work.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
+  work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const index_t head_dim = s.query / s.query_heads;
   work.sums = arena.take<M>(shared, std::max({kernels::rms_norm_workspace_size(s.hidden, s.token_segments),
                                               kernels::rms_norm_workspace_size(head_dim, s.token_segments * s.head_segments),
@@ -151,8 +159,9 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
   first.middle = rows(act.middle);
   first.middle_norm = rows(act.middle_norm);
   first.middle_rstd = entries(act.middle_rstd);
-  first.mlp.gate_up = rows(act.mlp.gate_up);
-  first.mlp.hidden = rows(act.mlp.hidden);
+  nn::MlpActivations<T>& mlp = first.feed_forward.mlp;
+  mlp.gate_up = rows(mlp.gate_up);
+  mlp.hidden = rows(mlp.hidden);
   return first;
 }
 

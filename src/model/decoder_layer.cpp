@@ -16,11 +16,11 @@ Vector<T> flat(const Matrix<T>& m) {
 
 // act.middle holds attention's output on entry and x_mid on return.
 template <class T>
-void DecoderLayer<T>::feed_forward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
-                                   Matrix<T> x_out) const {
+void DecoderLayer<T>::feed_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+                                   const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const {
   kernels::add_rms_norm_forward<T>(device, x, act.middle, act.middle, middle_norm_.weight, eps_,
                                    act.middle_norm, act.middle_rstd);
-  mlp_.forward(device, *stream_, act.mlp_input(), act.mlp, x_out).wait();
+  mlp_->forward(device, batch, *stream_, act.mlp_input(), act.feed_forward, work.feed_forward, x_out).wait();
   kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
 }
 
@@ -31,7 +31,7 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
                               Matrix<T> x_out) const {
   kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
   attention_.forward(device, batch, *stream_, act.attention_input(), act.attention, work.attention, act.middle).wait();
-  feed_forward(device, x, act, x_out);
+  feed_forward(device, batch, x, act, work, x_out);
 }
 
 // With dx the gradient of x_out on entry, dn that of a norm's output:
@@ -41,10 +41,11 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
 template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {
-  mlp_.backward_output_weight(device, mlp_.backward_inside(device, *stream_, dx, act.mlp, work.dhidden), act.mlp);
+  mlp_->backward_output_weight(
+      device, mlp_->backward_inside(device, *stream_, dx, act.feed_forward, work.feed_forward), act.feed_forward);
   nn::Gathering<T> n = stream_->start_gather_again(device, act.mlp_input());
-  nn::Running dn = mlp_.backward_input(device, *stream_, act.mlp, work.dn);
-  mlp_.backward_input_weight(device, n.wait(), act.mlp);
+  nn::Running dn = mlp_->backward_input(device, batch, *stream_, act.feed_forward, work.feed_forward, work.dn);
+  mlp_->backward_input_weight(device, n.wait(), act.feed_forward);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
@@ -61,8 +62,8 @@ template <class T>
 void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out,
                                      Matrix<T> dx) const {
-  mlp_.backward_inside(device, *stream_, dx, act.mlp, work.dhidden);
-  nn::Running dn = mlp_.backward_input(device, *stream_, act.mlp, work.dn);
+  mlp_->backward_inside(device, *stream_, dx, act.feed_forward, work.feed_forward);
+  nn::Running dn = mlp_->backward_input(device, batch, *stream_, act.feed_forward, work.feed_forward, work.dn);
   kernels::copy_matrix<T>(device, dx, x_out);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
@@ -78,8 +79,8 @@ void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch
 template <class T>
 void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                                       Matrix<const T> dx_out) const {
-  mlp_.backward_output_weight(device, stream_->gather(device, dx_out), act.mlp);
-  mlp_.backward_input_weight(device, stream_->start_gather_again(device, act.mlp_input()).wait(), act.mlp);
+  mlp_->backward_output_weight(device, stream_->gather(device, dx_out), act.feed_forward);
+  mlp_->backward_input_weight(device, stream_->start_gather_again(device, act.mlp_input()).wait(), act.feed_forward);
   attention_.backward_output_weight(device, stream_->gather(device, act.middle), act.attention);
   attention_.backward_input_weight(device, stream_->start_gather_again(device, act.attention_input()).wait(),
                                    act.attention.qkv, work.attention);
@@ -107,7 +108,7 @@ void DecoderLayer<T>::recompute_cheap(Device& device, Matrix<const T> x,
     kernels::rms_norm_forward<T>(device, act.middle, middle_norm_.weight, eps_, act.middle_norm,
                                  act.middle_rstd);
   }
-  mlp_.recompute_hidden(device, act.mlp);
+  mlp_->recompute_hidden(device, act.feed_forward);
 }
 
 template <class T>
@@ -119,7 +120,7 @@ void DecoderLayer<T>::forward_cached(Device& device, const nn::TokenBatch& batch
   attention_.forward_cached(device, batch, past, act.input_norm, act.attention, work.attention, cache,
                             act.middle);
   stream_->start_sum(device, act.middle).wait();
-  feed_forward(device, x, act, x_out);
+  feed_forward(device, batch, x, act, work, x_out);
 }
 
 template class DecoderLayer<double>;

@@ -16,9 +16,15 @@ using HostTokens =
 
 index_t chunk_of(const GenerationSetup& setup) { return std::min(setup.chunk, setup.capacity); }
 
+// Experts take all tokens: what a sequence's later tokens would push out is not known.
+deck::ModelConfig dropless(deck::ModelConfig model) {
+  model.moe.capacity_factor = 0.0;
+  return model;
+}
+
 // With 'full' the layers share their activations: nothing is kept for a backward.
 TransformerSetup transformer_setup(const GenerationSetup& setup) {
-  return {.model = setup.model,
+  return {.model = dropless(setup.model),
           .recompute = deck::Recompute::full,
           .purpose = Purpose::inference,
           .sequences = setup.sequences,

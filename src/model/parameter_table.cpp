@@ -44,17 +44,18 @@ class Builder {
 
   // A unit begins here; end_unit closes it, for one or, with specs from first_spec on, all layers.
   void begin_unit() { begin_ = cursor_; }
-  void end_unit(int uses) {
-    align(table_.shards);
-    table_.units.push_back({{begin_, cursor_}, uses});
+  void end_unit(int uses, nn::Holders holders = nn::Holders::replicas) {
+    align(holders == nn::Holders::replicas ? table_.shards : table_.expert_shards);
+    table_.units.push_back({{begin_, cursor_}, uses, holders});
   }
-  void end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers) {
-    end_unit(1);
+  void end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers,
+                       nn::Holders holders = nn::Holders::replicas) {
+    end_unit(1, holders);
     const Unit first = table_.units.back();
     stack_layers(first_spec, layer_numbers);
     for (index_t l = 1; l < static_cast<index_t>(layer_numbers.size()); ++l) {
       const index_t begin = first.range.begin + l * first.range.size();
-      table_.units.push_back({{begin, begin + first.range.size()}, 1});
+      table_.units.push_back({{begin, begin + first.range.size()}, 1, holders});
     }
   }
 
@@ -63,7 +64,7 @@ class Builder {
     const index_t stride = cursor_ - begin_;
     for (std::size_t i = first_spec; i < table_.specs.size(); ++i) {
       table_.specs[i].layers = model_.num_hidden_layers;
-      table_.specs[i].layer_numbers = layer_numbers;
+      if (!table_.specs[i].layer_numbers.empty()) table_.specs[i].layer_numbers = layer_numbers;
       table_.specs[i].is_stacked = true;
       table_.specs[i].layer_stride = stride;
     }
@@ -85,8 +86,15 @@ class Builder {
     shard(spec, held);
   }
 
-  void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held, Role role) {
-    ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .cut = cut};
+  // One that every rank holds whole, each with a part of its gradient.
+  void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role) {
+    const Range all{0, rows};
+    matrix(name, rows, columns, Cut::none, {all, tp_rank_ == 0 ? all : Range{0, 0}, true}, role);
+  }
+
+  void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held, Role role,
+              nn::Holders holders = nn::Holders::replicas) {
+    ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .holders = holders, .cut = cut};
     const Scaling scaling = scaling_of(model_, role);
     spec.deviation = scaling.deviation;
     spec.fan_in_ratio = scaling.fan_in_ratio;
@@ -169,13 +177,42 @@ void add_attention(Builder& build, const deck::ModelConfig& m, const AttentionPa
   build.align();
 }
 
-void add_mlp(Builder& build, const deck::ModelConfig& m, const ParameterTable& table) {
-  const std::string mlp = "model/layers/mlp/";
-  const Held f = exclusively(table.intermediate);
-  build.matrix(mlp + "gate_proj/weight", m.intermediate_size, m.hidden_size, Cut::rows, f, Role::hidden);
-  build.matrix(mlp + "up_proj/weight", m.intermediate_size, m.hidden_size, Cut::rows, f, Role::hidden);
+// gate and up are one product.
+void add_gated(Builder& build, const std::string& prefix, index_t hidden, index_t width, const Range& local,
+               nn::Holders holders = nn::Holders::replicas) {
+  const Held f = exclusively(local);
+  build.matrix(prefix + "gate_proj/weight", width, hidden, Cut::rows, f, Role::hidden, holders);
+  build.matrix(prefix + "up_proj/weight", width, hidden, Cut::rows, f, Role::hidden, holders);
   build.align();
-  build.matrix(mlp + "down_proj/weight", m.hidden_size, m.intermediate_size, Cut::columns, f, Role::residual);
+  build.matrix(prefix + "down_proj/weight", hidden, width, Cut::columns, f, Role::residual, holders);
+}
+
+// Router and shared gate are one product.
+void add_feed_forward(Builder& build, const deck::ModelConfig& m, const ParameterTable& table) {
+  const std::string mlp = "model/layers/mlp/";
+  if (m.moe.num_experts == 0) return add_gated(build, mlp, m.hidden_size, m.intermediate_size, table.intermediate);
+  const index_t shared = m.moe.shared_expert_intermediate_size;
+  build.whole_matrix(mlp + "gate/weight", m.moe.num_experts, m.hidden_size, Role::head);
+  if (shared == 0) return;
+  build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::head);
+  build.align();
+  add_gated(build, mlp + "shared_expert/", m.hidden_size, shared, table.intermediate);
+}
+
+// Every expert has its specs on every rank; those of other ranks take no memory.
+void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& table, const std::vector<index_t>& layers) {
+  table.first_expert_unit = static_cast<index_t>(table.units.size());
+  if (m.moe.num_experts == 0) return;
+  build.hold(true);
+  build.begin_unit();
+  const std::size_t first_spec = table.specs.size();
+  for (index_t e = 0; e < m.moe.num_experts; ++e) {
+    build.hold(table.experts.contains(e));
+    build.align();
+    add_gated(build, "model/layers/mlp/experts/" + std::to_string(e) + "/", m.hidden_size, m.moe.moe_intermediate_size,
+              table.expert_width, nn::Holders::expert_replicas);
+  }
+  build.end_layer_units(first_spec, layers, nn::Holders::expert_replicas);
 }
 
 std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
@@ -191,11 +228,16 @@ std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
 }  // namespace
 
 ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int tp_rank, deck::TpMode mode,
-                                    const std::vector<Range>& chunks, int shards, int tensor_shards) {
+                                    const std::vector<Range>& chunks, int shards, int tensor_shards,
+                                    const ExpertPlace& experts) {
   ParameterTable table;
   const int cuts = std::max(tensor_shards, tp_size);
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
-  table.intermediate = shard_range(m.intermediate_size, cuts, tp_size, tp_rank);
+  table.intermediate = shard_range(m.moe.num_experts > 0 ? m.moe.shared_expert_intermediate_size : m.intermediate_size,
+                                   cuts, tp_size, tp_rank);
+  table.expert_width = shard_range(m.moe.moe_intermediate_size, cuts, tp_size, tp_rank);
+  table.experts = shard_range(m.moe.num_experts, experts.size, experts.rank);
+  table.expert_shards = experts.shards;
   table.vocabulary = shard_range(m.vocab_size, cuts, tp_size, tp_rank);
   table.shards = shards;
 
@@ -235,7 +277,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
   table.layers = static_cast<index_t>(layers.size());
   const std::size_t first_layer_spec = table.specs.size();
   add_attention(build, m, heads);
-  add_mlp(build, m, table);
+  add_feed_forward(build, m, table);
   build.end_layer_units(first_layer_spec, layers);
 
   if (!table.is_tied) {
@@ -244,8 +286,19 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
     build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, Role::head);
     if (is_last) build.end_unit(1);
   }
+  add_experts(build, m, table, layers);
   table.size = build.cursor();
   return table;
+}
+
+Section ParameterTable::dense_section() const {
+  const Range flat{0, has_experts() ? units[static_cast<std::size_t>(first_expert_unit)].range.begin : size};
+  return {.flat = flat, .vectors = vectors, .units = {0, first_expert_unit}};
+}
+
+Section ParameterTable::expert_section() const {
+  const index_t begin = dense_section().flat.end;
+  return {.flat = {begin, size}, .vectors = {begin, begin}, .units = {first_expert_unit, static_cast<index_t>(units.size())}};
 }
 
 bool ParameterTable::contains(const std::string& name) const {

@@ -18,7 +18,8 @@ std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin
     index_t& largest = size[slot_of(table, static_cast<index_t>(u))];
     largest = std::max(largest, table.units[u].range.size());
   }
-  const std::array<index_t, unit_slots> at{begin, begin + size[0], begin + size[0] + size[1]};
+  std::array<index_t, unit_slots> at{begin};
+  for (std::size_t s = 1; s < unit_slots; ++s) at[s] = at[s - 1] + size[s - 1];
   std::vector<Placement::Part> parts;
   for (std::size_t u = 0; u < table.units.size(); ++u) {
     parts.push_back({table.units[u].range, at[slot_of(table, static_cast<index_t>(u))]});
@@ -29,14 +30,15 @@ std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin
 }  // namespace
 
 Range piece_of(const Unit& unit, const Sharding& sharding) {
-  const index_t size = unit.range.size() / sharding.size;
-  const index_t begin = unit.range.begin + sharding.rank * size;
+  const ShardGroup group = sharding.of(unit.holders);
+  const index_t size = unit.range.size() / group.size;
+  const index_t begin = unit.range.begin + group.rank * size;
   return {begin, begin + size};
 }
 
 std::size_t slot_of(const ParameterTable& table, index_t unit) {
-  const index_t layer = unit - table.first_layer_unit;
-  return layer < 0 || layer >= table.layers ? 0 : static_cast<std::size_t>(1 + layer % 2);
+  if (unit >= table.first_expert_unit) return static_cast<std::size_t>(3 + (unit - table.first_expert_unit) % 2);
+  return table.is_layer(unit) ? static_cast<std::size_t>(1 + (unit - table.first_layer_unit) % 2) : 0;
 }
 
 nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {

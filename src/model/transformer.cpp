@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "feed_forward.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise.hpp"
@@ -80,6 +81,7 @@ template <class T>
 void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
   // The products of a linear layer: forward, input gradient, weight gradient.
   const auto linear = [&](index_t tokens, index_t out, index_t in) {
+    if (tokens == 0 || out == 0 || in == 0) return std::size_t{0};
     return std::max({kernels::gemm_workspace_bytes<T>(device.who_multiplies(), tokens, out, in),
                      kernels::gemm_workspace_bytes<T>(device.who_multiplies(), tokens, in, out),
                      kernels::gemm_workspace_bytes<T>(device.who_multiplies(), out, in, tokens)});
@@ -88,7 +90,10 @@ void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& devi
                                linear(s.tokens, s.hidden, s.query),
                                linear(s.tokens, 2 * s.intermediate, s.hidden),
                                linear(s.tokens, s.hidden, s.intermediate),
-                               loss_rows > 0 ? linear(loss_rows, s.vocabulary, s.hidden) : std::size_t{0}});
+                               linear(s.tokens, s.moe.columns, s.hidden),
+                               linear(s.moe.rows, 2 * s.moe.width, s.hidden),
+                               linear(s.moe.rows, s.hidden, s.moe.width),
+                               linear(loss_rows, s.vocabulary, s.hidden)});
   device.set_product_workspace(
       arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }
@@ -111,21 +116,13 @@ NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuff
   return {buffers.vector(spec, layer, spec.rows), buffers.vector_gradient(spec, layer, spec.rows), segments};
 }
 
-// `rows` is the sum over the projections that lie one behind the other, `first` being the first of them.
-template <class T>
-nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers,
-                                    const nn::ParameterSpec& first, index_t layer, index_t rows) {
-  return {.weight = buffers.weight(first, layer, rows),
-          .gradient = buffers.weight_gradient(first, layer, rows)};
-}
-
 template <class T>
 nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
                                 const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
                                 const SumOrders& orders, index_t layer) {
   const std::string prefix = "model/layers/self_attn/";
   const index_t rows = geometry.qkv_columns();
-  nn::LinearWeights<T> qkv = linear_weights(buffers, table[prefix + "q_proj/weight"], layer, rows);
+  nn::LinearWeights<T> qkv = detail::linear_weights(buffers, table[prefix + "q_proj/weight"], layer, rows);
   if (table.contains(prefix + "q_proj/bias")) {
     const nn::ParameterSpec& bias = table[prefix + "q_proj/bias"];
     qkv.bias = buffers.vector(bias, layer, rows);
@@ -139,17 +136,13 @@ nn::Attention<T> make_attention(const ParameterTable& table, const nn::Parameter
     norms = {query.weight, key.weight, query.gradient, key.gradient};
   }
   return nn::Attention<T>(geometry, nn::Linear<T>(qkv, orders.qkv),
-                          nn::Linear<T>(linear_weights(buffers, out, layer, out.local_rows()), orders.attention_out),
+                          nn::Linear<T>(detail::linear_weights(buffers, out, layer, out.local_rows()), orders.attention_out),
                           norms, core);
 }
 
-template <class T>
-nn::Mlp<T> make_mlp(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers, const SumOrders& orders,
-                    index_t layer) {
-  const nn::ParameterSpec& gate = table["model/layers/mlp/gate_proj/weight"];
-  const nn::ParameterSpec& down = table["model/layers/mlp/down_proj/weight"];
-  return nn::Mlp<T>(nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), orders.gate_up),
-                    nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows()), orders.down));
+Vector<double> row(const Matrix<double>& m, index_t i) {
+  const auto columns = static_cast<index_t>(m.extent(1));
+  return Vector<double>(m.data() == nullptr ? nullptr : m.data() + i * columns, columns);
 }
 
 template <class T>
@@ -157,14 +150,16 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry,
                                          nn::AttentionCore<T>& core, nn::ResidualStream<T>& stream,
-                                         const SumOrders& orders) {
+                                         const SumOrders& orders, const nn::MoeParts<T>& moe,
+                                         const Matrix<double>& router_sums) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table[prefix + "input_layernorm/weight"].local_layers(); ++l) {
     layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l, orders.tokens),
                         make_attention(table, buffers, geometry, core, orders, l),
                         norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l, orders.tokens),
-                        make_mlp(table, buffers, orders, l), setup.model.rms_norm_eps, stream);
+                        detail::make_feed_forward(table, buffers, l, {orders.gate_up, orders.down}, moe, row(router_sums, l)),
+                        setup.model.rms_norm_eps, stream);
   }
   return layers;
 }
@@ -215,7 +210,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       tp_(&tp),
       device_(&device),
       table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank, setup.tp_mode,
-                                  layers_of(setup_.chunks), std::max(setup.sharding.unit_pieces, setup.sharding.size), setup.tensor_shards)),
+                                  layers_of(setup_.chunks), std::max(setup.sharding.unit_pieces, setup.sharding.size), setup.tensor_shards,
+                                  {setup.ep_size, setup.ep_rank, setup.sharding.experts.size})),
       buffers_(arena, places_of<T>(setup, table_)),
       weights_(make_unit_weights(setup.sharding, table_, buffers_, device)),
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.chunks), device, arena),
@@ -224,6 +220,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       stream_(nn::make_residual_stream<T>(
           setup.tp_mode,
           {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, setup.overlap, tp, arena)),
+      moe_(detail::make_moe_parts<T>(setup, table_, tokens(), device, arena)),
+      router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, table_.has_experts() ? 2 * setup.model.moe.num_experts + 2 : 0)),
       act_(arena, sizes(),
            {.chunks = setup_.chunks,
             .backward = setup.backward,
@@ -234,9 +232,11 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       partial_(arena.take<M>(MemoryKind::workspace, largest_partial(table_))),
       embedding_(make_embedding(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_, tp)),
-      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *stream_, orders_of(setup))) {
+      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *stream_, orders_of(setup), *moe_, router_sums_)) {
   take_product_workspace<T>(sizes(), act_.loss.chunk(),
                             device, arena);
+  if (arena.is_planning() || setup.purpose == Purpose::inference) return;
+  layers_.front().prepare(device, act_.chunks.front().front().layers.front(), act_.work);
 }
 
 template <class T>
@@ -248,6 +248,8 @@ LocalSizes Transformer<T>::sizes() const {
   s.head_segments = segments.heads;
   s.loss_width = loss_width(setup_, table_);
   s.kept_inputs = stream_->kept_rows();
+  s.moe = moe_->sizes;
+  s.ep_size = setup_.ep_size;
   return s;
 }
 

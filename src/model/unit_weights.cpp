@@ -27,10 +27,12 @@ template <class T>
 class Pieces {
  public:
   using M = master_t<T>;
-  Pieces(const Sharding& sharding, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers, Device& device)
-      : sharding_(sharding), units_(table.units), buffers_(buffers), device_(&device) {}
+  Pieces(const Sharding& sharding, const ParameterTable& table, const Section& section,
+         const nn::ParameterBuffers<T>& buffers, Device& device)
+      : sharding_(sharding), units_(table.units), section_(section.units), buffers_(buffers), device_(&device) {}
 
-  index_t units() const { return static_cast<index_t>(units_.size()); }
+  /// The numbers of the section's units.
+  const Range& units() const { return section_; }
 
   comm::Request start_gather(index_t unit) const {
     const Unit& u = units_[static_cast<std::size_t>(unit)];
@@ -41,13 +43,14 @@ class Pieces {
     if (static_cast<const void*>(master) != piece) {
       kernels::cast<M, T>(*device_, Vector<const M>(master, mine.size()), Vector<T>(piece, mine.size()));
     }
-    return comm::start_all_gather(*sharding_.group, static_cast<const T*>(piece), static_cast<std::size_t>(mine.size()),
+    return comm::start_all_gather(*sharding_.of(u.holders).group, static_cast<const T*>(piece), static_cast<std::size_t>(mine.size()),
                                   whole, device_->stream());
   }
 
  private:
   Sharding sharding_;
   std::vector<Unit> units_;
+  Range section_;
   nn::ParameterBuffers<T> buffers_;
   Device* device_;
 };
@@ -57,17 +60,19 @@ template <class T>
 class GatheredOnce final : public UnitWeights<T> {
  public:
   explicit GatheredOnce(Pieces<T> pieces, Device& device)
-      : pieces_(std::move(pieces)), device_(&device), running_(static_cast<std::size_t>(pieces_.units())),
-        arrived_(pieces_.units()) {}
+      : pieces_(std::move(pieces)), device_(&device), running_(static_cast<std::size_t>(pieces_.units().end)),
+        arrived_(pieces_.units().end) {}
 
   void refresh() override {
     settle();
     const Region region(device_->timers(), "weights set out");
-    for (index_t u = 0; u < pieces_.units(); ++u) running_[static_cast<std::size_t>(u)] = pieces_.start_gather(u);
-    arrived_ = 0;
+    for (index_t u = pieces_.units().begin; u < pieces_.units().end; ++u) {
+      running_[static_cast<std::size_t>(u)] = pieces_.start_gather(u);
+    }
+    arrived_ = pieces_.units().begin;
   }
   void use(index_t unit, index_t) override { wait_for(unit + 1); }
-  void settle() override { wait_for(pieces_.units()); }
+  void settle() override { wait_for(pieces_.units().end); }
 
  private:
   void wait_for(index_t end) {
@@ -79,7 +84,7 @@ class GatheredOnce final : public UnitWeights<T> {
   Pieces<T> pieces_;
   Device* device_;
   std::vector<comm::Request> running_;  // by unit
-  index_t arrived_;                     // units [0, arrived_) are whole
+  index_t arrived_;                     // units before it are whole
 };
 
 // Units take their slots by turns. A slot keeps its unit until another needs it, so that backward finds the last
@@ -89,7 +94,7 @@ class GatheredPerUse final : public UnitWeights<T> {
  public:
   GatheredPerUse(Pieces<T> pieces, const ParameterTable& table, Device& device)
       : pieces_(std::move(pieces)), device_(&device) {
-    for (index_t u = 0; u < pieces_.units(); ++u) slot_of_.push_back(slot_of(table, u));
+    for (index_t u = 0; u < pieces_.units().end; ++u) slot_of_.push_back(slot_of(table, u));
   }
 
   void refresh() override {
@@ -129,15 +134,51 @@ class GatheredPerUse final : public UnitWeights<T> {
   std::vector<Slot> slots_ = std::vector<Slot>(unit_slots);
 };
 
+// Experts come with the other weights of their layer, from other ranks.
+template <class T>
+class WithExperts final : public UnitWeights<T> {
+ public:
+  WithExperts(const ParameterTable& table, std::unique_ptr<UnitWeights<T>> dense, std::unique_ptr<UnitWeights<T>> experts)
+      : table_(table), dense_(std::move(dense)), experts_(std::move(experts)) {}
+
+  void refresh() override {
+    dense_->refresh();
+    experts_->refresh();
+  }
+  void use(index_t unit, index_t next) override {
+    dense_->use(unit, next);
+    if (table_.is_layer(unit)) {
+      experts_->use(table_.expert_unit(unit), table_.is_layer(next) ? table_.expert_unit(next) : no_unit);
+    }
+  }
+  void settle() override {
+    dense_->settle();
+    experts_->settle();
+  }
+
+ private:
+  ParameterTable table_;
+  std::unique_ptr<UnitWeights<T>> dense_, experts_;
+};
+
+template <class T>
+std::unique_ptr<UnitWeights<T>> make_gathered(const Sharding& sharding, const ParameterTable& table, const Section& section,
+                                              const nn::ParameterBuffers<T>& buffers, Device& device) {
+  Pieces<T> pieces(sharding, table, section, buffers, device);
+  if (sharding.stage < 3) return std::make_unique<GatheredOnce<T>>(std::move(pieces), device);
+  return std::make_unique<GatheredPerUse<T>>(std::move(pieces), table, device);
+}
+
 }  // namespace
 
 template <class T>
 std::unique_ptr<UnitWeights<T>> make_unit_weights(const Sharding& sharding, const ParameterTable& table,
                                                   const nn::ParameterBuffers<T>& buffers, Device& device) {
   if (sharding.size == 1) return std::make_unique<LocalWeights<T>>(buffers, device);
-  Pieces<T> pieces(sharding, table, buffers, device);
-  if (sharding.stage < 3) return std::make_unique<GatheredOnce<T>>(std::move(pieces), device);
-  return std::make_unique<GatheredPerUse<T>>(std::move(pieces), table, device);
+  auto dense = make_gathered<T>(sharding, table, table.dense_section(), buffers, device);
+  if (!table.has_experts()) return dense;
+  return std::make_unique<WithExperts<T>>(
+      table, std::move(dense), make_gathered<T>(sharding, table, table.expert_section(), buffers, device));
 }
 
 template std::unique_ptr<UnitWeights<double>> make_unit_weights(const Sharding&, const ParameterTable&,

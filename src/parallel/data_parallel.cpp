@@ -21,13 +21,15 @@ index_t elements_of(double megabytes) {
 }  // namespace
 
 template <class T>
-BucketedSum<T>::BucketedSum(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule)
+BucketedSum<T>::BucketedSum(model::Transformer<T>& model, const model::Section& section, comm::Group& replicas,
+                            Device& device, const SumRule& rule)
     : model_(&model),
       replicas_(&replicas),
       device_(&device),
-      gradient_(model.parameters().gradient),
+      section_(section),
+      gradient_(model.parameters().gradient.data() + section.flat.begin, section.flat.size()),
       count_(model.table(), rule.micro_batches),
-      is_final_(model.table().units.size(), 0),
+      is_final_(static_cast<std::size_t>(section.units.size()), 0),
       not_final_(is_final_.size()),
       overlap_(rule.overlap),
       bucket_(elements_of<M>(rule.megabytes)),
@@ -48,7 +50,7 @@ template <class T>
 void BucketedSum<T>::end(index_t unit) {
   if (!count_.add(unit)) return;
   model_->sum_partial_gradients(model_->table().units[static_cast<std::size_t>(unit)].range);
-  is_final_[static_cast<std::size_t>(unit)] = 1;
+  is_final_[static_cast<std::size_t>(unit - section_.units.begin)] = 1;
   while (not_final_ > 0 && is_final_[not_final_ - 1]) --not_final_;
   send_final();
 }
@@ -62,7 +64,8 @@ void BucketedSum<T>::prepare_next() {
 template <class T>
 void BucketedSum<T>::send_final() {
   if (!overlap_ || replicas_->size() == 1 || not_final_ == is_final_.size()) return;
-  const index_t begin = model_->table().units[not_final_].range.begin;
+  const auto unit = static_cast<std::size_t>(section_.units.begin) + not_final_;
+  const index_t begin = model_->table().units[unit].range.begin - section_.flat.begin;
   const Region region(device_->timers(), "gradient sum, overlapped");
   while (prepared_ < running_.size() && bucket(prepared_).begin >= begin) prepare_next();
   for (; done_ < started_ && running_[done_].test(); ++done_) land(bucket(done_));
@@ -70,7 +73,7 @@ void BucketedSum<T>::send_final() {
 
 template <class T>
 void BucketedSum<T>::finish() {
-  model_->sum_partial_gradients(model_->table().vectors);
+  model_->sum_partial_gradients(section_.vectors);
   is_final_.assign(is_final_.size(), 0);
   not_final_ = is_final_.size();
   if (replicas_->size() == 1) return;

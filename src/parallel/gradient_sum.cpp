@@ -20,22 +20,22 @@ bool UnitCount::add(index_t unit) {
   return true;
 }
 
+namespace {
+
 template <class T>
-std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
-                                                  const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
-                                                  Device& device, const SumRule& rule) {
-  if (sharding.gradients != model::UnitGradients::by_stage) {
-    return std::make_unique<OrderedSum<T>>(model, sharding, memory.ordered, groups, device, rule);
-  }
+std::unique_ptr<GradientSum<T>> make_section_sum(const model::Section& section, const model::Sharding& sharding,
+                                                 model::Transformer<T>& model, const SumMemory<master_t<T>>& memory,
+                                                 const ReplicaGroups& groups, Device& device, const SumRule& rule) {
   if (sharding.size > 1 && sharding.stage == 1) {
-    return std::make_unique<ShardedInPlace<T>>(model, sharding, groups, device, rule);
+    return std::make_unique<ShardedInPlace<T>>(model, section, sharding, groups, device, rule);
   }
-  if (sharding.size > 1) return std::make_unique<ShardedByUnit<T>>(model, sharding, groups, device, rule);
+  if (sharding.size > 1) return std::make_unique<ShardedByUnit<T>>(model, section, sharding, groups, device, rule);
   if (groups.replicas.size() > 1 && rule.rule == deck::GradientRule::adasum) {
     return std::make_unique<Adasum<T>>(model, memory.adasum, groups.replicas, device, rule);
   }
   if (groups.replicas.size() > 1 && rule.compression == deck::Compression::bf16) {
-    return std::make_unique<RoundedSum<T>>(model, groups.replicas, device, rule, memory.rounded);
+    const Vector<bf16> rounded(memory.rounded.data() + section.flat.begin, section.flat.size());
+    return std::make_unique<RoundedSum<T>>(model, section, groups.replicas, device, rule, rounded);
   }
   if (groups.replicas.size() > 1 && rule.compression == deck::Compression::fp16) {
     return std::make_unique<ScaledSum<T>>(model, groups.replicas, device, rule, memory.half, memory.largest);
@@ -43,13 +43,66 @@ std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& shardin
   if (groups.replicas.size() > 1 && rule.compression == deck::Compression::powersgd) {
     return std::make_unique<PowerSgd<T>>(model, memory, groups.replicas, device, rule);
   }
-  return std::make_unique<DataParallel<T>>(model, groups.replicas, device, rule);
+  return std::make_unique<DataParallel<T>>(model, section, groups.replicas, device, rule);
+}
+
+// Experts are summed over other ranks than the rest of their layer.
+template <class T>
+class WithExperts final : public GradientSum<T> {
+ public:
+  WithExperts(const model::ParameterTable& table, std::unique_ptr<GradientSum<T>> dense,
+              std::unique_ptr<GradientSum<T>> experts)
+      : table_(table), dense_(std::move(dense)), experts_(std::move(experts)) {}
+
+  void begin_step() override {
+    dense_->begin_step();
+    experts_->begin_step();
+  }
+  void begin(index_t unit) override {
+    dense_->begin(unit);
+    if (table_.is_layer(unit)) experts_->begin(table_.expert_unit(unit));
+  }
+  void end(index_t unit) override {
+    dense_->end(unit);
+    if (table_.is_layer(unit)) experts_->end(table_.expert_unit(unit));
+  }
+  void finish() override {
+    dense_->finish();
+    experts_->finish();
+    this->exposed_seconds_ = dense_->exposed_seconds() + experts_->exposed_seconds();
+  }
+  void forget() override {
+    dense_->forget();
+    experts_->forget();
+  }
+
+ private:
+  const model::ParameterTable& table_;
+  std::unique_ptr<GradientSum<T>> dense_, experts_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
+                                                  const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
+                                                  const ReplicaGroups& experts, Device& device, const SumRule& rule) {
+  if (sharding.gradients != model::UnitGradients::by_stage) {  // never with experts
+    return std::make_unique<OrderedSum<T>>(model, sharding, memory.ordered, groups, device, rule);
+  }
+  const model::ParameterTable& table = model.table();
+  auto dense = make_section_sum<T>(table.dense_section(), sharding, model, memory, groups, device, rule);
+  if (!table.has_experts()) return dense;
+  return std::make_unique<WithExperts<T>>(
+      table, std::move(dense),
+      make_section_sum<T>(table.expert_section(), sharding, model, memory, experts, device, rule));
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                              \
   template std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding&, model::Transformer<T>&, \
                                                              const SumMemory<master_t<T>>&,                  \
-                                                             const ReplicaGroups&, Device&, const SumRule&);
+                                                             const ReplicaGroups&, const ReplicaGroups&, Device&, \
+                                                             const SumRule&);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

@@ -8,6 +8,7 @@
 #include "nanotron/kernels/scaled_half.hpp"
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/attention_core.hpp"
+#include "nanotron/nn/moe.hpp"
 #include "nanotron/nn/residual_stream.hpp"
 #include "nanotron/parallel/adasum_plan.hpp"
 #include "nanotron/parallel/low_rank.hpp"
@@ -69,6 +70,7 @@ class GatheredPerUse {
   explicit GatheredPerUse(const model::ParameterTable& table) : table_(table) { slots_.fill(model::no_unit); }
 
   void use(index_t unit, index_t next) {
+    if (unit == model::no_unit) return;
     set_out(unit);
     if (next != model::no_unit && model::slot_of(table_, next) != model::slot_of(table_, unit)) set_out(next);
   }
@@ -100,28 +102,32 @@ std::vector<Range> local_chunks(const deck::Config& c, const model::ParameterTab
   return chunks;
 }
 
-// As model::Transformer asks for its weights.
-index_t gathered_per_use(const deck::Config& c, const model::ParameterTable& table, int pp_rank) {
+// As model::Transformer asks for its weights, seen as which units: all but experts, or these (unit_of).
+template <class UnitOf>
+index_t gathered_per_use(const deck::Config& c, const model::ParameterTable& table, int pp_rank, const UnitOf& unit_of) {
   const PipelineSchedule schedule = schedule_of(c);
   const std::vector<Range> chunks = local_chunks(c, table, schedule, pp_rank);
-  GatheredPerUse weights(table);
+  GatheredPerUse gathered(table);
+  const auto use = [&](index_t unit, index_t next) {
+    gathered.use(unit_of(unit), next == model::no_unit ? next : unit_of(next));
+  };
   for (const Action& action : schedule.actions[static_cast<std::size_t>(pp_rank)]) {
     const Range& chunk = chunks[static_cast<std::size_t>(action.chunk)];
     const int stage = schedule.stage_of(pp_rank, action.chunk);
     const bool last = stage + 1 == schedule.stages();
     if (action.work == Work::forward) {
-      if (stage == 0) weights.use(table.embedding_unit(), table.layer_unit(chunk.begin));
+      if (stage == 0) use(table.embedding_unit(), table.layer_unit(chunk.begin));
       for (index_t l = chunk.begin; l < chunk.end; ++l) {
-        weights.use(table.layer_unit(l), l + 1 < chunk.end ? table.layer_unit(l + 1) : last ? table.head_unit() : model::no_unit);
+        use(table.layer_unit(l), l + 1 < chunk.end ? table.layer_unit(l + 1) : last ? table.head_unit() : model::no_unit);
       }
     } else if (action.work != Work::backward_weight) {
-      if (last) weights.use(table.head_unit(), table.layer_unit(chunk.end - 1));
+      if (last) use(table.head_unit(), table.layer_unit(chunk.end - 1));
       for (index_t l = chunk.end - 1; l >= chunk.begin; --l) {
-        weights.use(table.layer_unit(l), l > chunk.begin ? table.layer_unit(l - 1) : model::no_unit);
+        use(table.layer_unit(l), l > chunk.begin ? table.layer_unit(l - 1) : model::no_unit);
       }
     }
   }
-  return weights.elements();
+  return gathered.elements();
 }
 
 // Bytes of the inner products of the replicas' gradients; 0 without Adasum.
@@ -130,15 +136,16 @@ index_t adasum_products(const deck::ParallelConfig& p, const model::ParameterTab
   return static_cast<index_t>(sizeof(double) * adasum_tensors(table).size()) * kernels::gram_pairs(p.dp);
 }
 
-// Bytes of gradients that nothing shards.
-index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& table, index_t master) {
-  if (p.gradient_sum == deck::GradientRule::adasum) {
+// Bytes of a section's gradients, which nothing shards.
+index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& table, const model::Section& section,
+                    index_t master) {
+  if (p.gradient_sum == deck::GradientRule::adasum) {  // without experts
     return master * (table.size + piece_size(table.size, static_cast<int>(p.dp))) + adasum_products(p, table);
   }
   switch (p.compression) {
-    case deck::Compression::none: return master * table.size;
-    case deck::Compression::bf16: return 2 * table.size;
-    case deck::Compression::fp16: return 2 * table.size + master * kernels::half_blocks(table.size);
+    case deck::Compression::none: return master * section.flat.size();
+    case deck::Compression::bf16: return 2 * section.flat.size();
+    case deck::Compression::fp16: return 2 * section.flat.size() + master * kernels::half_blocks(section.flat.size());
     case deck::Compression::powersgd: break;
   }
   const LowRankPlan plan = low_rank_plan(table, p.powersgd_rank);
@@ -153,29 +160,71 @@ index_t summed_in_order(const deck::Config& c, const model::ParameterTable& tabl
   return rounds * (matrices + table.vectors.size()) + (hands_out ? matrices / replicas : 0);
 }
 
+// Of the ranks that hold a section, and of those that share one set of it.
+struct SectionRanks {
+  index_t replicas, shards;
+};
+
+// Bytes of one section over its ranks. gathered: elements of units that stage 3 gathers.
+template <class Gathered>
+index_t of_section(const deck::Config& c, const model::ParameterTable& table, const model::Section& section,
+                   const SectionRanks& ranks, index_t master, index_t micro_batches, const Gathered& gathered) {
+  const auto [replicas, shards] = ranks;
+  const index_t stage = c.parallel.zero_stage;
+  if (replicas == 1) return 0;
+  if (deck::shard_group_size(c.parallel) == 1) return all_reduced(c.parallel, table, section, master);
+  const index_t matrices = section.flat.size() - section.vectors.size();
+  const index_t copies = shards < replicas ? matrices / shards : 0;
+  if (shards == 1) return master * (section.vectors.size() + copies);
+  const index_t elements = stage == 3 ? gathered() : matrices;
+  return master * (section.vectors.size() + (stage == 1 ? 1 : micro_batches) * matrices + copies) +
+         static_cast<index_t>(size_of(c.precision.compute)) * elements / shards;
+}
+
 // Bytes over the ranks that hold the same parameters.
 index_t over_replicas(const deck::Config& c, const model::ParameterTable& table, index_t master, index_t micro_batches,
                       int pp_rank) {
-  const index_t replicas = c.parallel.dp * c.parallel.cp, shards = deck::shard_group_size(c.parallel),
-                stage = c.parallel.zero_stage;
-  const bool in_order = c.precision.reproducible == deck::Reproducible::layout;
+  const index_t replicas = c.parallel.dp * c.parallel.cp, shards = deck::shard_group_size(c.parallel);
   if (replicas == 1) return 0;
-  if (shards == 1) return in_order ? master * summed_in_order(c, table) : all_reduced(c.parallel, table, master);
-  const index_t matrices = table.size - table.vectors.size();
-  const index_t gathered =
-      stage == 3 ? gathered_per_use(c, table, pp_rank) : matrices;
-  const index_t gathered_bytes = static_cast<index_t>(size_of(c.precision.compute)) * gathered / shards;
-  if (in_order) return master * summed_in_order(c, table) + gathered_bytes;
-  const index_t copies = shards < replicas ? matrices / shards : 0;
-  return master * (table.vectors.size() + (stage == 1 ? 1 : micro_batches) * matrices + copies) + gathered_bytes;
+  const auto all = [](index_t unit) { return unit; };
+  if (c.precision.reproducible == deck::Reproducible::layout) {  // no experts
+    const index_t gathered = shards == 1 ? 0 : c.parallel.zero_stage == 3 ? gathered_per_use(c, table, pp_rank, all)
+                                                                          : table.size - table.vectors.size();
+    return master * summed_in_order(c, table) + static_cast<index_t>(size_of(c.precision.compute)) * gathered / shards;
+  }
+  const auto experts = [&](index_t unit) { return table.is_layer(unit) ? table.expert_unit(unit) : model::no_unit; };
+  const index_t dense = of_section(c, table, table.dense_section(), {replicas, shards}, master, micro_batches,
+                                   [&] { return gathered_per_use(c, table, pp_rank, all); });
+  if (!table.has_experts()) return dense;
+  return dense + of_section(c, table, table.expert_section(), {replicas / c.parallel.ep, table.expert_shards}, master,
+                            micro_batches, [&] { return gathered_per_use(c, table, pp_rank, experts); });
 }
+
+// Of one layer and micro-batch.
+nn::MoeTraffic moe_traffic_of(const deck::Config& c, const comm::GridCoordinate& at, index_t element, index_t master) {
+  const deck::MoeConfig& moe = c.model.moe;
+  if (moe.num_experts == 0) return {};
+  return nn::moe_traffic({.tokens = tokens_of(c, at),
+                          .sequences = c.data.micro_batch_size,
+                          .longest_shard = context_of(c, at).layout.longest_shard(),
+                          .hidden = c.model.hidden_size,
+                          .experts = moe.num_experts,
+                          .top_k = moe.num_experts_per_tok,
+                          .element = element,
+                          .master = master,
+                          .ep_size = static_cast<int>(c.parallel.ep),
+                          .cp_size = static_cast<int>(c.parallel.cp),
+                          .capacity_factor = moe.capacity_factor});
+}
+
+index_t forwards_of(const deck::Config& c) { return c.parallel.recompute == deck::Recompute::full ? 2 : 1; }
 
 // Bytes that one micro-batch's attention sends.
 index_t attention_bytes_of(const deck::Config& c, const model::ParameterTable& table, const comm::GridCoordinate& at,
                            index_t element, index_t master) {
   const nn::CoreTraffic core =
       nn::core_traffic(context_of(c, at), table.heads, c.model.head_dim, c.data.micro_batch_size);
-  const index_t forwards = c.parallel.recompute == deck::Recompute::full ? 2 : 1;
+  const index_t forwards = forwards_of(c);
   return table.layers * (element * (forwards * core.forward + core.backward) + master * core.backward_master);
 }
 
@@ -195,8 +244,12 @@ StepTraffic step_traffic(const deck::Config& c, const model::ParameterTable& tab
         micro_batches * (element * activations_of(c, table, at) + loss) + master * ((in_order ? micro_batches : 1) * vectors + sums * matrices) +
         adasum_products(c.parallel, table));
   }
+  const nn::MoeTraffic moe = moe_traffic_of(c, at, element, master);
+  const index_t choices = table.layers * (forwards_of(c) * moe.context_forward + moe.context_backward);
   traffic.context_parallel =
-      static_cast<std::uint64_t>(micro_batches * attention_bytes_of(c, table, at, element, master));
+      static_cast<std::uint64_t>(micro_batches * (attention_bytes_of(c, table, at, element, master) + choices));
+  traffic.expert_parallel =
+      static_cast<std::uint64_t>(micro_batches * table.layers * (forwards_of(c) * moe.forward + moe.backward));
   traffic.pipeline = static_cast<std::uint64_t>(micro_batches * messages_of(c, table) * stream_rows_of(c, at) *
                                                 c.model.hidden_size * element);
   traffic.data_parallel = static_cast<std::uint64_t>(over_replicas(c, table, master, micro_batches, at.pp));

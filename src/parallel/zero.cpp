@@ -20,15 +20,26 @@ std::vector<Range> intervals(const nn::Placement& place, const Range& range) {
 }  // namespace
 
 template <class T>
-ShardedSum<T>::ShardedSum(model::Transformer<T>& model, const model::Sharding& sharding, const ReplicaGroups& groups,
-                          Device& device, const SumRule& rule, index_t micro_batches)
+ShardedSum<T>::ShardedSum(model::Transformer<T>& model, const model::Section& section, const model::Sharding& sharding,
+                          const ReplicaGroups& groups, Device& device, const SumRule& rule, index_t micro_batches)
     : model_(&model),
+      section_(section),
       sharding_(sharding),
       groups_(groups),
       device_(&device),
       overlap_(rule.overlap),
       count_(model.table(), micro_batches),
-      pieces_(intervals(model.parameters().places.reduced, {model.table().vectors.end, model.table().size})) {}
+      pieces_(intervals(model.parameters().places.reduced, {section.vectors.end, section.flat.end})) {}
+
+template <class T>
+void ShardedSum<T>::clear(const nn::Placement& place) {
+  for (const nn::Placement::Part& part : place.parts()) {
+    const index_t begin = std::max(part.range.begin, section_.flat.begin), end = std::min(part.range.end, section_.flat.end);
+    if (begin >= end) continue;
+    M* const at = model_->parameters().gradient.data() + part.at + (begin - part.range.begin);
+    kernels::fill<M>(*device_, Vector<M>(at, end - begin), 0.0);
+  }
+}
 
 template <class T>
 auto ShardedSum<T>::gradient_of(index_t u) const -> M* {
@@ -46,7 +57,8 @@ comm::Request ShardedSum<T>::start_reduce_scatter(index_t u) const {
 
 template <class T>
 void ShardedSum<T>::sum_vectors() {
-  const Range& vectors = model_->table().vectors;
+  const Range& vectors = section_.vectors;
+  if (vectors.size() == 0) return;
   const nn::ParameterBuffers<T>& p = model_->parameters();
   model_->sum_partial_gradients(vectors);
   comm::all_reduce(groups_.replicas, p.gradient.data() + p.places.reduced.at(vectors.begin),
@@ -62,13 +74,15 @@ void ShardedSum<T>::sum_copies() {
 }
 
 template <class T>
-ShardedInPlace<T>::ShardedInPlace(model::Transformer<T>& model, const model::Sharding& sharding,
-                                  const ReplicaGroups& groups, Device& device, const SumRule& rule)
-    : ShardedSum<T>(model, sharding, groups, device, rule, rule.micro_batches), running_(model.table().units.size()) {}
+ShardedInPlace<T>::ShardedInPlace(model::Transformer<T>& model, const model::Section& section,
+                                  const model::Sharding& sharding, const ReplicaGroups& groups, Device& device,
+                                  const SumRule& rule)
+    : ShardedSum<T>(model, section, sharding, groups, device, rule, rule.micro_batches),
+      running_(static_cast<std::size_t>(section.units.size())) {}
 
 template <class T>
 void ShardedInPlace<T>::begin_step() {
-  kernels::fill<M>(*this->device_, this->model_->parameters().gradient, 0.0);
+  this->clear(this->model_->parameters().places.gradient);
 }
 
 template <class T>
@@ -90,7 +104,7 @@ void ShardedInPlace<T>::finish() {
   const Region region(this->device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
   if (!this->overlap_) {
-    for (index_t u = static_cast<index_t>(running_.size()) - 1; u >= 0; --u) start(u);
+    for (index_t u = this->section_.units.end - 1; u >= this->section_.units.begin; --u) start(u);
   }
   while (done_ < started_) running_[done_++].wait();
   started_ = done_ = 0;
@@ -100,16 +114,16 @@ void ShardedInPlace<T>::finish() {
 }
 
 template <class T>
-ShardedByUnit<T>::ShardedByUnit(model::Transformer<T>& model, const model::Sharding& sharding,
-                                const ReplicaGroups& groups, Device& device, const SumRule& rule)
-    : ShardedSum<T>(model, sharding, groups, device, rule, 1) {
+ShardedByUnit<T>::ShardedByUnit(model::Transformer<T>& model, const model::Section& section,
+                                const model::Sharding& sharding, const ReplicaGroups& groups, Device& device,
+                                const SumRule& rule)
+    : ShardedSum<T>(model, section, sharding, groups, device, rule, 1) {
   flights_.reserve(model::unit_slots);
 }
 
 template <class T>
 void ShardedByUnit<T>::begin_step() {
-  const nn::ParameterBuffers<T>& p = this->model_->parameters();
-  kernels::fill<M>(*this->device_, Vector<M>(p.gradient.data(), p.places.reduced.size()), 0.0);
+  this->clear(this->model_->parameters().places.reduced);
 }
 
 template <class T>

@@ -30,7 +30,10 @@ class OneLayer {
               .cp_mode = config.parallel.cp_mode,
               .cp_size = grid.cp().size(),
               .cp_rank = grid.cp_rank(),
-              .cp = &grid.cp()};
+              .cp = &grid.cp(),
+              .ep_size = grid.shape().ep,
+              .ep_rank = grid.ep().rank(),
+              .ep = &grid.ep()};
     setup_.model.num_hidden_layers = 1;
     Arena planning = Arena::planning();
     static_cast<void>(Memory(setup_, grid.tp(), device_, planning));

@@ -107,11 +107,11 @@ std::vector<io::StateTensor> carried_tensors(const CarriedState& s, M* error, M*
 
 template <class M>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,
-                                           Part part) {
+                                           const Parts& part) {
   std::vector<io::StateTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
     tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}});
-    const Range range = range_of(spec, part);
+    const Range range = range_of(spec, part.of(spec.holders));
     if (range.size() == 0 || spec.local_layers() == 0) continue;
     // Columns are never held twice: a rank owns all rows of what it holds of them.
     const Range rows = spec.cut == nn::Cut::columns
@@ -120,6 +120,11 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
     tensors.back().parts = state_parts(spec, place, data, rows);
   }
   return tensors;
+}
+
+Parts written_parts(comm::ProcessGrid& grid) {
+  const auto of_first = [](const comm::Group& copies) { return copies.rank() == 0 ? Part::owned : Part::none; };
+  return {of_first(grid.copies()), of_first(grid.expert_copies())};
 }
 
 CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid& grid) {
@@ -145,7 +150,7 @@ CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid&
 
 template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
-                                            const nn::Placement& place, M* data, Part part) {
+                                            const nn::Placement& place, M* data, const Parts& part) {
   model::ParameterTable covered = table;
   std::erase_if(covered.specs, [&](const nn::ParameterSpec& spec) { return !optim::covers(moment.over, spec); });
   return state_tensors<M>(covered, place, data, part);
@@ -219,7 +224,7 @@ bool Checkpointing<T>::has_our_moments(const io::CheckpointInfo& info) const {
 
 template <class T>
 template <class PlaceOf>
-std::vector<io::StateGroup> Checkpointing<T>::moment_groups(Part part, const PlaceOf& place_of) {
+std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, const PlaceOf& place_of) {
   const model::ParameterTable& table = state_.model.table();
   std::vector<io::StateGroup> groups;
   for (std::size_t i = 0; i < moments_.size(); ++i) {
@@ -258,7 +263,7 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
 
   const model::ParameterTable& table = state_.model.table();
   const nn::ParameterPlaces& places = state_.model.parameters().places;
-  const Part part = grid_.copies().rank() == 0 ? Part::owned : Part::none;
+  const Parts part = written_parts(grid_);
   const auto parameters = state_tensors<M>(table, answered(places.master), master_.data(), part);
   const auto moments = moment_groups(part, [&](const nn::Placement& place) { return answered(place); });
   Kokkos::deep_copy(error_, state_.sums.error);
@@ -278,12 +283,14 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   return wall_seconds() - begin;
 }
 
-template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, double*, Part);
-template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, float*, Part);
+template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, double*,
+                                                    const Parts&);
+template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, float*,
+                                                    const Parts&);
 template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, const optim::Moment<double>&,
-                                                    const nn::Placement&, double*, Part);
+                                                    const nn::Placement&, double*, const Parts&);
 template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, const optim::Moment<float>&,
-                                                     const nn::Placement&, float*, Part);
+                                                     const nn::Placement&, float*, const Parts&);
 template class Checkpointing<double>;
 template class Checkpointing<float>;
 template class Checkpointing<bf16>;

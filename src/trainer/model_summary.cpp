@@ -16,19 +16,42 @@ std::string with_prefix(double value, const char* unit) {
   return fmt::format("{:.2f} {}{}", value, prefixes[p], unit);
 }
 
+// "ffn 1408", or the experts and how many of their parameters a token meets.
+std::string feed_forward_text(const deck::ModelConfig& m) {
+  const deck::MoeConfig& moe = m.moe;
+  if (moe.num_experts == 0) return fmt::format("ffn {}", m.intermediate_size);
+  const std::string shared = moe.shared_expert_intermediate_size == 0 ? "" : fmt::format(" and a shared one of {}", moe.shared_expert_intermediate_size);
+  const std::string capacity = moe.capacity_factor == 0.0 ? "dropless" : fmt::format("capacity factor {}", moe.capacity_factor);
+  return fmt::format("{} of {} experts of {}{} ({})", moe.num_experts_per_tok, moe.num_experts, moe.moe_intermediate_size, shared, capacity);
+}
+
+std::string count_text(double parameters) {
+  return parameters < 1e9 ? fmt::format("{:.2f} million", parameters / 1e6) : fmt::format("{:.2f} billion", parameters / 1e9);
+}
+
+// Those of experts that a token does not go to left out.
+double active_parameters(const deck::ModelConfig& m, double all) {
+  const auto idle = static_cast<double>(m.moe.num_experts - m.moe.num_experts_per_tok);
+  return all - static_cast<double>(3 * m.num_hidden_layers * m.hidden_size * m.moe.moe_intermediate_size) * idle;
+}
+
+std::string parameters_text(const deck::ModelConfig& m) {
+  const auto all = static_cast<double>(model::make_parameter_table(m, 1, 0).logical_parameters());
+  const std::string active = m.moe.num_experts == 0 ? "" : fmt::format(", {} active", count_text(active_parameters(m, all)));
+  return count_text(all) + " parameters" + active;
+}
+
 }  // namespace
 
 std::string model_summary(const deck::Config& c) {
-  const model::ParameterTable table = model::make_parameter_table(c.model, 1, 0);
   const double flops = model::training_flops_per_token(c.model, c.data.sequence_length);
-  const auto parameters = static_cast<double>(table.logical_parameters());
   return fmt::format(
-      "model: {} layers, hidden {}, {} heads ({} key-value) of {}, ffn {}, vocabulary {}: {} parameters\n"
+      "model: {} layers, hidden {}, {} heads ({} key-value) of {}, {}, vocabulary {}: {}\n"
       "batch: {} sequences of {} tokens a step ({} a micro-batch), {} a token, {} a step\n"
       "compute: {}, recompute {}",
       c.model.num_hidden_layers, c.model.hidden_size, c.model.num_attention_heads,
-      c.model.num_key_value_heads, c.model.head_dim, c.model.intermediate_size, c.model.vocab_size,
-      parameters < 1e9 ? fmt::format("{:.2f} million", parameters / 1e6) : fmt::format("{:.2f} billion", parameters / 1e9),
+      c.model.num_key_value_heads, c.model.head_dim, feed_forward_text(c.model), c.model.vocab_size,
+      parameters_text(c.model),
       c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
       with_prefix(flops, "FLOP"), with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), name_of(c.precision.compute),
       c.parallel.recompute == deck::Recompute::none        ? "none"

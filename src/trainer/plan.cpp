@@ -32,15 +32,17 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
   traffic.tensor_parallel += update.tensor_parallel;
   traffic.data_parallel += update.data_parallel;
   const auto in_mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / mib; };
-  return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks\n{}"
+  return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks{}\n{}"
                      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
                      "into messages, this rank and step: tensor parallel {:.1f} MiB, context parallel {:.1f} MiB, "
                      "replicas {:.1f} MiB, "
-                     "pipeline {:.1f} MiB\n",
+                     "pipeline {:.1f} MiB, experts {:.1f} MiB\n",
                      model_summary(config), shape.dp, shape.pp, shape.cp, shape.tp, shape.size(),
+                     shape.ep > 1 ? fmt::format(", experts over ep {} of the replicas", shape.ep) : "",
                      describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.table(), in_mib(traffic.tensor_parallel),
                      in_mib(traffic.context_parallel),
-                     in_mib(traffic.data_parallel), in_mib(traffic.pipeline));
+                     in_mib(traffic.data_parallel), in_mib(traffic.pipeline),
+                     in_mib(traffic.expert_parallel));
 }
 
 }  // namespace nanotron::trainer

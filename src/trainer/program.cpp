@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/log.hpp"
@@ -67,11 +68,13 @@ std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std
   return list;
 }
 
-// An open degree counts as 1, an open dp as what a shard group needs.
+// An open degree counts as 1, an open dp as what a shard group and an expert-parallel group need.
 std::int64_t named_ranks(const deck::ParallelConfig& p) {
   std::int64_t product = 1;
   for (const std::int64_t degree : {p.dp, p.tp, p.pp, p.cp}) product *= std::max<std::int64_t>(degree, 1);
-  return p.dp == 0 && p.zero_stage > 0 ? product * std::max<std::int64_t>(p.zero_size, 1) : product;
+  if (p.dp > 0) return product;
+  const std::int64_t shards = p.zero_stage > 0 ? std::max<std::int64_t>(p.zero_size, 1) : 1;
+  return product * std::lcm(shards, p.ep / std::gcd(p.ep, std::max<std::int64_t>(p.cp, 1)));
 }
 
 struct Tokens {
@@ -116,9 +119,16 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
   comm::collectively(world.mpi(), [&] {
     if (!log.speaks()) return;
     write_text(folder / "deck.nml", deck::canonical_deck(config));
-    metrics = std::make_unique<io::MetricsFile>(folder / "metrics.h5", step, provenance, log);
+    metrics = std::make_unique<io::MetricsFile>(
+        folder / "metrics.h5", step, provenance, log,
+        config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model);
   });
   return metrics;
+}
+
+std::size_t expert_staging(comm::ProcessGrid& grid) {
+  return grid.ep().staging_bytes() + grid.expert_replicas().staging_bytes() + grid.expert_shards().staging_bytes() +
+         grid.expert_copies().staging_bytes();
 }
 
 // Runs of one type, behind the set-up that all types share.
@@ -132,7 +142,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   const MemoryPlan plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp());
   const std::size_t staging = grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() +
                               grid.replicas().staging_bytes() + grid.shards().staging_bytes() +
-                              grid.copies().staging_bytes();
+                              grid.copies().staging_bytes() + (grid.shape().ep > 1 ? expert_staging(grid) : 0);
   log.info("memory of rank 0, besides {:.0f} MiB of program and libraries and {:.0f} MiB to stage messages:\n{}",
            static_cast<double>(resident_before) / mib, static_cast<double>(staging) / mib, plan.table());
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
@@ -240,8 +250,8 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("{}", to_text(provenance));
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
-  log.info("data: {}; tensor-parallel group by {}, context-parallel group by {}, replicas by {}", config.data.path,
-           grid.tp().path(), grid.cp().path(), grid.replicas().path());
+  log.info("data: {}; tensor-parallel group by {}, context-parallel group by {}, replicas by {}, experts by {}",
+           config.data.path, grid.tp().path(), grid.cp().path(), grid.replicas().path(), grid.ep().path());
 
   std::optional<Tokens> opened;
   comm::collectively(world, [&] { opened.emplace(config); });

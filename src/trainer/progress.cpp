@@ -19,6 +19,14 @@ std::string rate_text(double tokens_per_second) {
   return fmt::format("{:.0f}", tokens_per_second);
 }
 
+// Only said where there are experts.
+std::string router_text(const deck::MoeConfig& moe, const RouterNumbers& r) {
+  if (moe.num_experts == 0) return "";
+  const std::string dropped = moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * r.dropped_share) : "";
+  return fmt::format("  load balance {:.3f}  z {:.2f}  busiest expert {:.1f} %{}", r.load_balance, r.z,
+                     100.0 * r.busiest_share, dropped);
+}
+
 }  // namespace
 
 Progress::Progress(const deck::Config& config, const StepCost& cost,
@@ -53,15 +61,19 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
                       .tokens_per_second = tokens_per_second,
                       .mfu = share,
                       .tokens = tokens_seen,
-                      .token_hash = r.token_hash});
+                      .token_hash = r.token_hash,
+                      .router_load_balance = r.router.load_balance,
+                      .router_z = r.router.z,
+                      .dropped_share = r.router.dropped_share,
+                      .busiest_expert_share = r.router.busiest_share});
     });
   }
   if (first || step % config_.run.log_every == 0 || step == config_.run.steps) {
     const double left = recent_seconds_ * static_cast<double>(config_.run.steps - step);
-    log_.info("step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s  {:4.1f} % of matrix rate  ETA {}",
+    log_.info("step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s  {:4.1f} % of matrix rate  ETA {}{}",
               step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate,
               rate_text(cost_.tokens / recent_seconds_), 100.0 * cost_.flops / recent_seconds_ / cost_.machine_rate,
-              clock_text(left));
+              clock_text(left), router_text(config_.model.moe, r.router));
   }
 }
 

@@ -6,7 +6,6 @@
 #include "nanotron/kernels/content_hash.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/kernels/exact_sum.hpp"
-#include "nanotron/optim/grad_clip.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -21,6 +20,18 @@ std::string where_to_resume(const std::filesystem::path& newest_proven) {
                      newest_proven.string());
 }
 
+// Experts that lie over several ranks are answered for by other groups than the rest.
+template <class T>
+std::vector<optim::NormPart> norm_parts(const TrainingState<T>& state, comm::ProcessGrid& grid) {
+  const model::ParameterTable& table = state.model.table();
+  const auto answered = [&](const Range& flat) {
+    return optim::answered_ranges(table, state.model.parameters().places, state.sharding, flat);
+  };
+  if (grid.shape().ep == 1) return {{answered({0, table.size}), {&grid.shards()}}};
+  return {{answered(table.dense_section().flat), {&grid.shards()}},
+          {answered(table.expert_section().flat), {&grid.expert_shards(), &grid.ep()}}};
+}
+
 }  // namespace
 
 template <class T>
@@ -31,10 +42,12 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       device_(device),
       loaders_(loaders),
       log_(log),
-      state_(config, {grid.shape(), grid.coordinate()}, {grid.tp(), grid.cp(), grid.shards()}, device, arena),
-      answered_(optim::answered_ranges(state_.model.table(), state_.model.parameters().places, state_.sharding)),
+      state_(config, {grid.shape(), grid.coordinate()}, ModelGroups::of(grid), device, arena),
+      norm_(norm_parts(state_, grid)),
       gradients_(parallel::make_gradient_sum<T>(state_.sharding, state_.model, state_.sums,
-                                                {grid.replicas(), grid.shards(), grid.copies()}, device,
+                                                {grid.replicas(), grid.shards(), grid.copies()},
+                                                {grid.expert_replicas(), grid.expert_shards(), grid.expert_copies()},
+                                                device,
                                                 {.megabytes = config.parallel.bucket_mb,
                                                  .overlap = config.parallel.overlap,
                                                  .micro_batches = state_.micro_batches(),
@@ -43,8 +56,11 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
                                                  .compression = config.parallel.compression,
                                                  .rule = config.parallel.gradient_sum})),
       passes_(make_passes<T>({config, grid, device, state_, *gradients_})),
+      routers_(make_router_monitor(config, grid, device, state_.model.router_sums())),
       replicas_(grid.replicas(), grid.world(), config.run.check_replicas_every),
       copies_(grid.copies(), grid.world(), config.run.check_replicas_every),
+      expert_replicas_(grid.expert_replicas(), grid.world(), config.run.check_replicas_every),
+      expert_copies_(grid.expert_copies(), grid.world(), config.run.check_replicas_every),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, grid, state_, log),
       counters_{.seed = config.run.seed},
@@ -71,32 +87,39 @@ TrainingState<T>& Trainer<T>::state() {
 
 // Copies of a piece hold the same weights and moments, all replicas the same weights for their products.
 template <class T>
+void Trainer<T>::compare_section(const model::Section& section, parallel::ReplicaCheck& replicas,
+                                 parallel::ReplicaCheck& copies, int shards) {
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  std::uint64_t hash = 0;
+  const auto add = [&]<class U>(const nn::Placement& place, const Range& range, const Vector<U>& values) {
+    for (const nn::Placement::Part& part : place.within(range)) {
+      hash = 3 * hash + kernels::content_hash<U>(device_, Vector<const U>(values.data() + part.at, part.range.size()));
+    }
+  };
+  if (copies.has_replicas()) {
+    add(p.places.master.common(p.places.moments), section.flat, p.master);
+    for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, section.flat, moment.values);
+    copies.require_equal(hash, counters_.step);
+  }
+  if (shards == 1) return;
+  hash = 0;
+  add(p.places.compute, section.flat, p.compute);
+  add(p.places.master, section.vectors, p.master);  // held by all
+  for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, section.vectors, moment.values);
+  replicas.require_equal(hash, counters_.step);
+}
+
+template <class T>
 void Trainer<T>::compare_replicas() {
   if (!replicas_.has_replicas()) return;
   const Region region(device_.timers(), "compare replicas");
-  const nn::ParameterBuffers<T>& p = state().model.parameters();
-  if (copies_.has_replicas()) {
-    std::uint64_t hash = 0;
-    const nn::Placement held = p.places.master.common(p.places.moments);
-    for (const nn::Placement::Part& part : held.parts()) {
-      hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(p.master.data() + part.at, part.range.size()));
-    }
-    for (const optim::Moment<M>& moment : state_.optimizer->moments()) {
-      hash = 3 * hash + kernels::content_hash<M>(device_, moment.values);
-    }
-    copies_.require_equal(hash, counters_.step);
+  const model::ParameterTable& table = state().model.table();
+  if (grid_.shape().ep == 1) {
+    return compare_section({.flat = {0, table.size}, .vectors = table.vectors, .units = {}}, replicas_, copies_,
+                           state_.sharding.size);
   }
-  if (state_.sharding.size == 1) return;
-  const Range vectors = state_.model.table().vectors;  // held by all
-  std::uint64_t hash = kernels::content_hash<T>(device_, p.compute);
-  const auto add_vectors = [&](const nn::Placement& place, const Vector<M>& values) {
-    for (const nn::Placement::Part& part : place.within(vectors)) {
-      hash = 3 * hash + kernels::content_hash<M>(device_, Vector<const M>(values.data() + part.at, part.range.size()));
-    }
-  };
-  add_vectors(p.places.master, p.master);
-  for (const optim::Moment<M>& moment : state_.optimizer->moments()) add_vectors(moment.place, moment.values);
-  replicas_.require_equal(hash, counters_.step);
+  compare_section(table.dense_section(), replicas_, copies_, state_.sharding.size);
+  compare_section(table.expert_section(), expert_replicas_, expert_copies_, state_.sharding.experts.size);
 }
 
 template <class T>
@@ -142,7 +165,7 @@ double Trainer<T>::mean_loss() {
 template <class T>
 void Trainer<T>::update(StepResult& r) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  r.grad_norm = optim::global_norm<M>(device_, grid_.model(), grid_.shards(), answered_, p.gradient);
+  r.grad_norm = optim::global_norm<M>(device_, grid_.model(), norm_, p.gradient);
   r.learning_rate = learning_rate_(counters_.step);
   const double clip = optim::clip_factor(r.grad_norm, config_.optimizer.clip_grad_norm);
   const auto largest_square = static_cast<M>(clip * r.grad_norm * clip * r.grad_norm);  // Adam squares
@@ -177,6 +200,7 @@ StepResult Trainer<T>::train_step() {
   result.token_hash = load(loaders_.training, counters_.sample_cursor);
   passes_->train(1.0 / static_cast<double>(targets_));
   result.loss = mean_loss();
+  result.router = routers_->collect();
   result.token_hash = comm::sum(grid_.replicas(), result.token_hash);
   update(result);
 

@@ -7,7 +7,7 @@
 namespace nanotron::trainer {
 namespace {
 
-model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place, comm::Group& cp,
+model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place, const ModelGroups& groups,
                                  const model::Sharding& sharding) {
   std::vector<model::Chunk> chunks;
   index_t stream_gradients = 1;
@@ -36,10 +36,14 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .cp_mode = config.parallel.cp_mode,
           .cp_size = place.shape.cp,
           .cp_rank = place.at.cp,
-          .cp = &cp,
+          .cp = &groups.cp,
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
-          .context_shards = keeps_order ? static_cast<int>(shards.context) : 0};
+          .context_shards = keeps_order ? static_cast<int>(shards.context) : 0,
+          .ep_size = place.shape.ep,
+          .ep_rank = comm::replica_of(place.shape, place.at) % place.shape.ep,
+          .ep = &groups.ep,
+          .loss_tokens = tokens_per_step(config)};
 }
 
 index_t tokens_of_rank(const deck::Config& config, const GridPlace& place) {
@@ -64,18 +68,20 @@ index_t neighbouring_sequences(const deck::Config& config) {
   return config.data.global_batch_size / deck::sum_shards(config).batch;
 }
 
-model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, comm::Group& shards) {
+model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, const ModelGroups& groups) {
   const auto size = static_cast<int>(deck::shard_group_size(config.parallel));
-  const int replica = place.at.dp * place.shape.cp + place.at.cp;
+  const int replica = comm::replica_of(place.shape, place.at);
+  const int experts = place.shape.expert_shards();
   const bool keeps_order = config.precision.reproducible == deck::Reproducible::layout;
   return {.stage = size > 1 ? static_cast<int>(config.parallel.zero_stage) : 0,
           .size = size,
           .rank = replica % size,
-          .group = &shards,
+          .group = &groups.shards,
           .gradients = !keeps_order                          ? model::UnitGradients::by_stage
                        : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
                                                              : model::UnitGradients::apart,
-          .unit_pieces = unit_pieces(config)};
+          .unit_pieces = unit_pieces(config),
+          .experts = {experts, replica / place.shape.ep % experts, &groups.expert_shards}};
 }
 
 model::ParameterTable parameter_table_of(const deck::Config& c, const comm::GridCoordinate& at) {
@@ -86,14 +92,17 @@ model::ParameterTable parameter_table_of(const deck::Config& c, const comm::Grid
   }
   return model::make_parameter_table(c.model, static_cast<int>(c.parallel.tp), at.tp, c.parallel.tp_mode, layers,
                                      unit_pieces(c),
-                                     c.precision.reproducible == deck::Reproducible::layout ? static_cast<int>(c.precision.tensor_shards) : 0);
+                                     c.precision.reproducible == deck::Reproducible::layout ? static_cast<int>(c.precision.tensor_shards) : 0,
+                                     {.size = static_cast<int>(c.parallel.ep),
+                                      .rank = comm::replica_of(comm::shape_of(c), at) % static_cast<int>(c.parallel.ep),
+                                      .shards = static_cast<int>(deck::expert_shard_group_size(c.parallel))});
 }
 
 template <class T>
 TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& place, const ModelGroups& groups,
                                 Device& device, Arena& arena)
-    : sharding(sharding_of(config, place, groups.shards)),
-      model(setup_of(config, place, groups.cp, sharding), groups.tp, device, arena),
+    : sharding(sharding_of(config, place, groups)),
+      model(setup_of(config, place, groups, sharding), groups.tp, device, arena),
       optimizer(optim::make_optimizer<M>(config,
                                          {.table = model.table(),
                                           .places = model.parameters().places,
@@ -117,7 +126,7 @@ auto of_planned_state(const deck::Config& config, const GridPlace& place, comm::
     Timers timers;
     Device device(timers, products_of(config));
     Arena arena = Arena::planning();
-    const TrainingState<T> state(config, place, {any_group, any_group, any_group}, device, arena);
+    const TrainingState<T> state(config, place, {any_group, any_group, any_group, any_group, any_group}, device, arena);
     return tell(state, arena);
   });
 }

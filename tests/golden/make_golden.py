@@ -10,14 +10,18 @@ For each case it writes
     <case>/input.deck                      deck of the run; paths relative to the repository root
     <case>/golden.json                     hyperparameters and results, in float64 and in float32
     muon.json                              (--muon) the same runs with Muon, in float64
-    <case>/generate.json                   greedy continuation by the initial weights (llama only)
+    <case>/generate.json                   greedy continuation by the initial weights (llama, qwen2_moe)
 
 The model below is written out plainly in the convention of Hugging Face's Llama, Qwen2 and Qwen3;
 --check-transformers compares its logits, loss and gradients with the package `transformers`.
 Version 5.23.0 agrees to 1.5e-7 in the logits, 1.2e-9 in the loss and 7e-7 in the gradients, which
 is what its float32 norms and rotary tables leave in a float64 model.
+Mixtures of experts (Mixtral, Qwen2-MoE, Qwen3-MoE) train on the cross-entropy and the router's losses of
+doc/numerics.md, per sequence; transformers are compared without the latter, which they average otherwise. The
+same figures hold.
 Conventions of golden.json:
     losses[t]       mean cross-entropy over the global batch of step t, before the update of step t
+    load_balance, router_z   of step t, mean over the layers; without their factors
     grad_norms[t]   global L2 norm of the gradient before clipping
     clipping        g *= min(1, max_norm / (norm + 1e-6))      (torch.nn.utils.clip_grad_norm_)
     learning_rates  t < warmup: lr (t+1)/warmup; then min + (lr-min)(1 + cos(pi p))/2 with
@@ -29,6 +33,7 @@ import argparse
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +55,15 @@ CASES = {
     "qwen2": checkpoint_file.ModelSizes(32, 2, 4, 2, 8, 88, 131, True, True, False, 1e-6, 1000000.0),
     "qwen3": checkpoint_file.ModelSizes(32, 3, 4, 2, 12, 88, 131, False, False, True, 1e-6, 1000000.0),
 }
-SEEDS = {"llama": 11, "qwen2": 22, "qwen3": 33}
+CASES |= {
+    "mixtral": replace(CASES["llama"], intermediate_size=64, num_experts=4, moe_intermediate_size=64),
+    "qwen2_moe": replace(CASES["qwen2"], tie_word_embeddings=False, num_experts=6, num_experts_per_tok=3,
+                         moe_intermediate_size=28, shared_expert_intermediate_size=44, norm_topk_prob=False),
+    "qwen3_moe": replace(CASES["qwen3"], num_hidden_layers=2, num_experts=8, moe_intermediate_size=24),
+}
+SEEDS = {"llama": 11, "qwen2": 22, "qwen3": 33, "mixtral": 44, "qwen2_moe": 55, "qwen3_moe": 66}
+BALANCE, ROUTER_Z = 0.02, 0.001
+DENSE = [case for case, sizes in CASES.items() if sizes.num_experts == 0]
 
 
 class RMSNorm(nn.Module):
@@ -105,20 +118,50 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    def __init__(self, m):
+    def __init__(self, hidden, width):
         super().__init__()
-        self.gate_proj = nn.Linear(m.hidden_size, m.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(m.hidden_size, m.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(m.intermediate_size, m.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(hidden, width, bias=False)
+        self.up_proj = nn.Linear(hidden, width, bias=False)
+        self.down_proj = nn.Linear(width, hidden, bias=False)
 
     def forward(self, x):
         return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+class MoE(nn.Module):
+    """Leaves (load-balancing loss, z loss) of its last input in `losses`, without their factors."""
+
+    def __init__(self, m):
+        super().__init__()
+        self.m = m
+        self.gate = nn.Linear(m.hidden_size, m.num_experts, bias=False)
+        self.experts = nn.ModuleList(MLP(m.hidden_size, m.moe_intermediate_size) for _ in range(m.num_experts))
+        if m.shared_expert_intermediate_size:
+            self.shared_expert = MLP(m.hidden_size, m.shared_expert_intermediate_size)
+            self.shared_expert_gate = nn.Linear(m.hidden_size, 1, bias=False)
+
+    def forward(self, x):
+        logits = self.gate(x)
+        probabilities = torch.softmax(logits, dim=-1)
+        weights, choices = torch.topk(probabilities, self.m.num_experts_per_tok, dim=-1)
+        if self.m.norm_topk_prob:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        chosen = nn.functional.one_hot(choices, self.m.num_experts).to(x.dtype)  # (batch, length, k, experts)
+        weight_of = (chosen * weights[..., None]).sum(dim=2)
+        y = sum(weight_of[..., e, None] * expert(x) for e, expert in enumerate(self.experts))
+        if self.m.shared_expert_intermediate_size:
+            y = y + torch.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
+        share = chosen.mean(dim=(1, 2))  # of a sequence's choices
+        balance = self.m.num_experts * (share * probabilities.mean(dim=1)).sum(dim=-1).mean()
+        self.losses = (balance, torch.logsumexp(logits, dim=-1).square().mean())
+        return y
+
+
 class DecoderLayer(nn.Module):
     def __init__(self, m):
         super().__init__()
-        self.self_attn, self.mlp = Attention(m), MLP(m)
+        self.self_attn = Attention(m)
+        self.mlp = MoE(m) if m.num_experts else MLP(m.hidden_size, m.intermediate_size)
         self.input_layernorm = RMSNorm(m.hidden_size, m.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(m.hidden_size, m.rms_norm_eps)
 
@@ -152,6 +195,11 @@ class CausalLM(nn.Module):
     def forward(self, tokens, starts=None):
         starts = torch.zeros_like(tokens) if starts is None else starts
         return self.lm_head(self.model(tokens, starts))
+
+    def router_losses(self):
+        """(load balance, z), summed over the layers; zeros for a dense model."""
+        of_layers = [layer.mlp.losses for layer in self.model.layers if isinstance(layer.mlp, MoE)]
+        return tuple(sum(values) for values in zip(*of_layers)) if of_layers else (torch.zeros(()), torch.zeros(()))
 
 
 def initial_weights(sizes, seed):
@@ -292,12 +340,15 @@ def train(sizes, weights, tokens, dtype, documents=(), muon=False):
     model = build(sizes, weights, dtype)
     parameters = list(model.parameters())
     optimizer = MuonAndAdamw(model) if muon else adamw(parameters)
-    losses, norms, first = [], [], None
+    losses, norms, first, balances, squares = [], [], None, [], []
     for step in range(STEPS):
         inputs, targets = batch(tokens, step)
         optimizer.zero_grad()
         loss = loss_of(model(inputs, document_starts(step, documents)), targets)
-        loss.backward()
+        balance, z = model.router_losses()
+        (loss + BALANCE * balance + ROUTER_Z * z).backward()
+        balances.append(float(balance.detach()) / sizes.num_hidden_layers)
+        squares.append(float(z.detach()) / sizes.num_hidden_layers)
         if first is None:
             grads = {name: p.grad for name, p in model.named_parameters()}
             first = summary(stacked(sizes, grads))
@@ -317,7 +368,8 @@ def train(sizes, weights, tokens, dtype, documents=(), muon=False):
     for kind in ("exp_avg", "exp_avg_sq"):
         moments[kind] = summary(stacked(
             sizes, {name: optimizer.state[p][kind] for name, p in named.items()}))
-    return {"losses": losses, "grad_norms": norms, "first_gradients": first,
+    router = {"load_balance": balances, "router_z": squares} if sizes.num_experts else {}
+    return {"losses": losses, "grad_norms": norms, **router, "first_gradients": first,
             "parameters": summary(stacked(sizes, named)), **moments}
 
 
@@ -337,6 +389,12 @@ def write_inputs(folder, case, sizes, weights, tokens):
     (folder / "input.deck").write_text(deck(case, sizes), encoding="utf-8")
 
 
+def deck_groups(sizes):
+    groups = sizes.deck_group()
+    factors = f"  router_aux_loss_coef = {BALANCE}\n  router_z_loss_coef   = {ROUTER_Z}\n"
+    return groups[:-2] + factors + "/\n" if sizes.num_experts else groups
+
+
 def deck(case, sizes):
     return f"""! Golden run '{case}': tests/golden/{case}/golden.json has PyTorch's numbers for it.
 ! Paths are relative to the repository root. Made by tests/golden/make_golden.py.
@@ -346,7 +404,7 @@ def deck(case, sizes):
   output_dir = 'run-golden-{case}'
   log_every  = 1
 /
-{sizes.deck_group()}&parallel
+{deck_groups(sizes)}&parallel
   dp = 0
   tp = 1
 /
@@ -395,21 +453,39 @@ def generate(sizes, weights, tokens):
             "first_logits": first_logits}
 
 
+def fused_experts(named, sizes):
+    """The tensors of experts as transformers has them in memory: stacked, gate and up in one."""
+    if not sizes.num_experts:
+        return named
+    result = {name: value for name, value in named.items() if ".experts." not in name}
+    for layer in range(sizes.num_hidden_layers):
+        prefix = f"model.layers.{layer}.mlp.experts."
+        of = [[named[f"{prefix}{e}.{kind}_proj.weight"] for kind in ("gate", "up", "down")]
+              for e in range(sizes.num_experts)]
+        result[prefix + "gate_up_proj"] = torch.stack([torch.cat((gate, up)) for gate, up, _ in of])
+        result[prefix + "down_proj"] = torch.stack([down for _, _, down in of])
+    return result
+
+
 def check_transformers(case, sizes, weights, tokens):
     """Largest relative difference of logits, loss and gradients from the package's model."""
     import transformers
 
-    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[case]
+    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe",
+            "qwen3_moe": "Qwen3Moe"}[case]
+    experts = dict(sizes.moe_values(), num_local_experts=sizes.num_experts, output_router_logits=False) \
+        if sizes.num_experts else {}
     config = getattr(transformers, kind + "Config")(
         hidden_size=sizes.hidden_size, num_hidden_layers=sizes.num_hidden_layers,
         num_attention_heads=sizes.num_attention_heads, head_dim=sizes.head_dim,
         num_key_value_heads=sizes.num_key_value_heads, vocab_size=sizes.vocab_size,
         intermediate_size=sizes.intermediate_size, rms_norm_eps=sizes.rms_norm_eps,
         rope_theta=sizes.rope_theta, tie_word_embeddings=sizes.tie_word_embeddings,
-        attn_implementation="eager", pad_token_id=None, bos_token_id=None, eos_token_id=None)
+        attn_implementation="eager", experts_implementation="eager",
+        pad_token_id=None, bos_token_id=None, eos_token_id=None, **experts)
     theirs = getattr(transformers, kind + "ForCausalLM")(config).double()
     ours = build(sizes, weights, torch.float64)
-    theirs.load_state_dict(ours.state_dict())
+    theirs.load_state_dict(fused_experts(ours.state_dict(), sizes))
     inputs, targets = batch(tokens, 0)
     results = []
     for model in (ours, theirs):
@@ -418,6 +494,8 @@ def check_transformers(case, sizes, weights, tokens):
         loss = loss_of(logits, targets)
         loss.backward()
         grads = {name: p.grad for name, p in model.named_parameters()}
+        if model is ours:
+            grads = fused_experts(grads, sizes)
         results.append((logits.detach(), loss.detach(), grads))
     (a, loss_a, grads_a), (b, loss_b, grads_b) = results
     worst = max(float((grads_a[n] - grads_b[n]).norm() / grads_a[n].norm()) for n in grads_a)
@@ -440,7 +518,8 @@ def write_documents():
 def write_muon():
     """muon.json: every case with Muon."""
     numbers = {}
-    for case, sizes in CASES.items():
+    for case in DENSE:
+        sizes = CASES[case]
         weights, tokens = initial_weights(sizes, SEEDS[case]), make_tokens(sizes.vocab_size, SEEDS[case])
         numbers[case] = train(sizes, weights, tokens, torch.float64, muon=True)
     (HERE / "muon.json").write_text(json.dumps({"torch": torch.__version__, "fp64": numbers}, indent=1) + "\n")
@@ -483,7 +562,7 @@ def main():
             "fp32": train(sizes, weights, tokens, torch.float32),
         }
         (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
-        if case == "llama":
+        if case in ("llama", "qwen2_moe"):
             (folder / "generate.json").write_text(
                 json.dumps(generate(sizes, weights, tokens), indent=1) + "\n")
         a, b = np.array(golden["fp64"]["losses"]), np.array(golden["fp32"]["losses"])

@@ -1,5 +1,5 @@
 // ranks: 1 2 3
-// The continuation PyTorch gives, from the same weights: tests/golden/llama/generate.json.
+// The continuation PyTorch gives, from the same weights: tests/golden/<case>/generate.json.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,16 +14,16 @@
 namespace nanotron {
 namespace {
 
-const std::string golden = std::string(NANOTRON_TEST_DIR) + "/golden/llama/";
-
 template <class T>
 class GoldenGeneration : public testing::Test {};
 
 using Types = testing::Types<double, float>;
 TYPED_TEST_SUITE(GoldenGeneration, Types);
 
-TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
-  using T = TypeParam;
+template <class T>
+void expect_pytorchs(const std::string& name) {
+  SCOPED_TRACE(name);
+  const std::string golden = std::string(NANOTRON_TEST_DIR) + "/golden/" + name + "/";
   const auto expected = nlohmann::json::parse(std::ifstream(golden + "generate.json"));
   const auto tokens = expected["tokens"].get<std::vector<std::int32_t>>();
   const auto prompt = expected["prompt"].get<std::vector<std::int32_t>>();
@@ -62,6 +62,11 @@ TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
                                           .new_tokens = static_cast<index_t>(tokens.size()),
                                           .sampling = {.temperature = 0.0}});
   EXPECT_EQ(answer[0], tokens);
+}
+
+TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
+  expect_pytorchs<TypeParam>("llama");
+  expect_pytorchs<TypeParam>("qwen2_moe");
 }
 
 }  // namespace

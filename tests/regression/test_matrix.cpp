@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t steps = test::compared_steps;
 constexpr double tolerance = 1e-11;
-constexpr int candidates = 3000;
+constexpr int candidates = 6000;
 
 // The values of all axes of one run, each an index into its list of choices.
 struct Axis {
@@ -28,6 +28,7 @@ const std::vector<Axis> axes{
     {"parallel.tp", {"1", "2", "3", "4"}},
     {"parallel.pp", {"1", "2", "3", "4"}},
     {"parallel.cp", {"1", "2", "3", "4"}},
+    {"parallel.ep", {"1", "2", "3", "4"}},
     {"parallel.zero_stage", {"0", "1", "2", "3"}},
     {"parallel.zero_size", {"0", "2"}},
     {"parallel.tp_mode", {"all_reduce", "reduce_scatter"}},
@@ -39,7 +40,7 @@ const std::vector<Axis> axes{
     {"data.micro_batch_size", {"1", "2"}},
     {"data.document_mask", {"none", "block_diagonal"}},
     {"data.sequences", {"stream", "documents"}},
-    {"model", {"llama", "qwen2", "qwen3"}},
+    {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},
 };
 using Choice = std::vector<std::size_t>;  // by axis
 using Pair = std::array<std::size_t, 4>;  // axis, value, axis, value
@@ -167,6 +168,9 @@ TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
     EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
     EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
     EXPECT_EQ(ours.counted.pipeline, ours.predicted.pipeline);
+    std::uint64_t over_experts = ours.predicted.expert_parallel - ours.counted.expert_parallel;
+    MPI_Allreduce(MPI_IN_PLACE, &over_experts, 1, MPI_UINT64_T, MPI_SUM, test::world());
+    EXPECT_EQ(over_experts, 0U);  // mod 2^64: what comes back is other ranks'
     test::expect_same_state(ours.parameters, reference.parameters);
     test::expect_same_state(ours.exp_avg, reference.exp_avg);
     worst = std::max(worst, test::worst_loss_difference(ours, reference));

@@ -195,10 +195,16 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     deck::GatheredInputs inputs = deck::GatheredInputs::gather_again;
     deck::Compression compression = deck::Compression::none;
     deck::GradientRule rule = deck::GradientRule::sum;
+    deck::MoeConfig moe{};
+    std::int64_t ep = 1;
   };
+  const deck::MoeConfig experts{.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 128};
+  deck::MoeConfig capacity = experts, shared = experts;
+  capacity.capacity_factor = 1.0;
+  shared.shared_expert_intermediate_size = 96;
   constexpr auto muon = deck::OptimizerName::muon;
   constexpr auto split = deck::TpMode::reduce_scatter;
-  for (const auto& [tp, stream, zero_stage, cp, core, mask, optimizer, chunks, inputs, compression, rule] :
+  for (const auto& [tp, stream, zero_stage, cp, core, mask, optimizer, chunks, inputs, compression, rule, moe, ep] :
        {Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::reduce_scatter},
         Mode{1, deck::TpMode::all_reduce, 1}, Mode{1, deck::TpMode::all_reduce, 2},
         Mode{1, deck::TpMode::all_reduce, 3},
@@ -209,8 +215,12 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
         Mode{.tp = 2, .stream = split, .chunks = 3},
         Mode{.tp = 2, .stream = split, .chunks = 16, .inputs = deck::GatheredInputs::keep},
         Mode{.tp = 1, .stream = {}, .compression = deck::Compression::fp16},
-        Mode{.tp = 1, .stream = {}, .rule = deck::GradientRule::adasum}}) {
-    if (ranks % (tp * cp) != 0 || (zero_stage > 0 && ranks == 1)) continue;
+        Mode{.tp = 1, .stream = {}, .rule = deck::GradientRule::adasum}, Mode{.tp = 1, .stream = {}, .moe = shared},
+        Mode{.tp = 2, .stream = split, .chunks = 3, .inputs = deck::GatheredInputs::keep, .moe = experts},
+        Mode{.tp = 1, .stream = {}, .cp = 2, .moe = capacity, .ep = 2},
+        Mode{.tp = 1, .stream = {}, .moe = shared, .ep = 2},
+        Mode{.tp = 1, .stream = {}, .zero_stage = 1, .moe = experts, .ep = 2}}) {
+    if (ranks % (tp * cp) != 0 || ranks / tp % ep != 0 || (zero_stage > 0 && ranks == 1)) continue;
     deck::Config config = config_for(folder_.path(), 128, 3);
     config.parallel.zero_stage = zero_stage;
     config.parallel.tp = tp;
@@ -223,6 +233,8 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     config.parallel.cp_mode = core;
     config.data.document_mask = mask;
     config.optimizer.name = optimizer;
+    config.model.moe = moe;
+    config.parallel.ep = ep;
     for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
       config.precision.compute = type;
       with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
@@ -233,8 +245,8 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
         counting = true;
         for (int i = 0; i < 5; ++i) run.trainer.train_step();
         counting = false;
-        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " zero_stage " << zero_stage << " cp " << cp
-                                  << ", the largest of " << counts.largest << " bytes";
+        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " zero_stage " << zero_stage << " cp " << cp << " ep " << ep << " experts "
+                                  << moe.num_experts << ", the largest of " << counts.largest << " bytes";
         if (rank_ == 0) {
           std::printf("%s tp %d cp %d: inside the libraries %.0f a step\n", name_of(type), static_cast<int>(tp),
                       static_cast<int>(cp), static_cast<double>(counts.libraries) / 5);

@@ -48,6 +48,17 @@ void expect_losses(const test::Numbers& ours, const nlohmann::json& golden, cons
   EXPECT_LT(losses.back(), 0.99 * losses.front()) << "a golden that learns nothing proves nothing";
 }
 
+// Of a mixture of experts, the router's own losses too.
+void expect_routers(const test::Numbers& ours, const nlohmann::json& golden, const Case& c) {
+  const std::vector<double> balance = golden.at("load_balance"), z = golden.at("router_z");
+  for (std::size_t i = 0; i < balance.size(); ++i) {
+    EXPECT_NEAR(ours.routers[i].load_balance, balance[i], c.loss_tolerance * balance[i]) << "step " << i;
+    EXPECT_NEAR(ours.routers[i].z, z[i], c.loss_tolerance * z[i]) << "step " << i;
+    EXPECT_EQ(ours.routers[i].dropped_share, 0.0);
+    EXPECT_GT(ours.routers[i].busiest_share, 0.0);
+  }
+}
+
 TEST_P(AgainstPytorch, TwentyStepsAgree) {
   const Case& c = GetParam();
   deck::Config config = test::golden_config(c.name);
@@ -55,6 +66,7 @@ TEST_P(AgainstPytorch, TwentyStepsAgree) {
   const test::Numbers ours = test::run_training(config, test::world(), 20);
   const nlohmann::json golden = test::golden_numbers(c.name).at(name_of(c.type));
   expect_losses(ours, golden, c);
+  if (golden.contains("router_z")) expect_routers(ours, golden, c);
   expect_state(ours.parameters, golden.at("parameters"), c.state_tolerance);
   expect_state(ours.exp_avg, golden.at("exp_avg"), c.state_tolerance);
   expect_state(ours.exp_avg_sq, golden.at("exp_avg_sq"), c.state_tolerance);
@@ -82,7 +94,13 @@ INSTANTIATE_TEST_SUITE_P(Models, AgainstPytorch,
                                          Case{"qwen3", ScalarType::fp64, 1e-10, 1e-9},
                                          Case{"llama", ScalarType::fp32, 1e-5, 1e-3},
                                          Case{"qwen2", ScalarType::fp32, 1e-5, 1e-3},
-                                         Case{"qwen3", ScalarType::fp32, 1e-5, 1e-3}),
+                                         Case{"qwen3", ScalarType::fp32, 1e-5, 1e-3},
+                                         Case{"mixtral", ScalarType::fp64, 1e-10, 1e-9},
+                                         Case{"qwen2_moe", ScalarType::fp64, 1e-10, 1e-9},
+                                         Case{"qwen3_moe", ScalarType::fp64, 1e-10, 1e-9},
+                                         Case{"mixtral", ScalarType::fp32, 1e-5, 1e-3},
+                                         Case{"qwen2_moe", ScalarType::fp32, 1e-5, 1e-3},
+                                         Case{"qwen3_moe", ScalarType::fp32, 1e-5, 1e-3}),
                          [](const auto& info) {
                            return std::string(info.param.name) + "_" + name_of(info.param.type);
                          });

@@ -18,7 +18,7 @@ inline constexpr std::int64_t compared_steps = 10;
 // The same run on one rank, computed by rank 0 and given to all.
 inline Numbers serial(const deck::Config& config, std::int64_t steps) {
   deck::Config alone = config;
-  alone.parallel.dp = alone.parallel.tp = alone.parallel.pp = alone.parallel.cp = 1;
+  alone.parallel.dp = alone.parallel.tp = alone.parallel.pp = alone.parallel.cp = alone.parallel.ep = 1;
   alone.parallel.zero_stage = alone.parallel.zero_size = 0;
   return run_training(alone, MPI_COMM_SELF, steps);
 }

@@ -25,6 +25,7 @@ using Tensors = std::map<std::string, std::vector<double>>;
 struct Numbers {
   std::vector<double> losses, grad_norms;
   std::vector<std::uint64_t> hashes;
+  std::vector<trainer::RouterNumbers> routers;
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
   std::int64_t adam_steps = 0;
   parallel::StepTraffic predicted, counted;  // of the last step of this rank
@@ -148,11 +149,10 @@ void add_part(const std::vector<index_t>& global_shape, const io::StatePart& p, 
 
 // The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says.
 template <class M>
-Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& moment, const nn::Placement& place, bool owner,
-               MPI_Comm world) {
+Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& moment, const nn::Placement& place,
+               const trainer::Parts& part, MPI_Comm world) {
   const auto host = Kokkos::create_mirror_view(moment.values);
   Kokkos::deep_copy(host, moment.values);
-  const trainer::Part part = owner ? trainer::Part::owned : trainer::Part::none;
   Tensors all;
   for (const io::StateTensor& t : trainer::moment_tensors<M>(table, moment, place, host.data(), part)) {
     const auto size = std::accumulate(t.global_shape.begin(), t.global_shape.end(), index_t{1}, std::multiplies<>());
@@ -166,7 +166,12 @@ Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& momen
 
 // What went through the groups of ranks that hold the same parameters.
 inline std::uint64_t replica_bytes(comm::ProcessGrid& grid) {
-  return grid.replicas().traffic().bytes + grid.shards().traffic().bytes + grid.copies().traffic().bytes;
+  std::uint64_t bytes = grid.replicas().traffic().bytes + grid.shards().traffic().bytes + grid.copies().traffic().bytes;
+  if (grid.shape().ep > 1) {
+    bytes += grid.expert_replicas().traffic().bytes + grid.expert_shards().traffic().bytes +
+             grid.expert_copies().traffic().bytes;
+  }
+  return bytes;
 }
 
 // Bytes of the few numbers of a step that parallel::step_traffic leaves out: of a sum that no order changes the largest
@@ -176,6 +181,9 @@ inline void add_scalars(const deck::Config& config, parallel::StepTraffic& traff
   if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash;  // loss
   if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;         // norm of the gradient
   if (config.parallel.pp > 1) traffic.pipeline += exact_sum;                                   // loss
+  if (config.parallel.ep == 1) return;
+  traffic.expert_parallel += exact_sum;                                                        // norm of the experts
+  if (deck::expert_shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;
 }
 
 // Trains from what config.checkpoint.resume says up to step `until` and, with save, writes a checkpoint
@@ -202,13 +210,14 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     Numbers numbers;
     while (run.step() < until) {
       const std::uint64_t tp = grid.tp().traffic().bytes, cp = grid.cp().traffic().bytes, dp = replica_bytes(grid),
-                          pp = grid.pp().traffic().bytes;
+                          pp = grid.pp().traffic().bytes, ep = grid.ep().traffic().bytes;
       const trainer::StepResult r = run.train_step();
       numbers.counted = {grid.tp().traffic().bytes - tp, grid.cp().traffic().bytes - cp, replica_bytes(grid) - dp,
-                         grid.pp().traffic().bytes - pp};
+                         grid.pp().traffic().bytes - pp, grid.ep().traffic().bytes - ep};
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);
+      numbers.routers.push_back(r.router);
     }
     if (save) run.save();
     const trainer::TrainingState<T>& state = run.state();
@@ -216,7 +225,7 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
     const nn::ParameterBuffers<T>& parameters = state.model.parameters();
     const nn::Placement answered = model::answered_places(table, state.sharding);
     numbers.predicted = parallel::step_traffic(config, table, grid.coordinate());
-    const bool owner = grid.copies().rank() == 0;
+    const trainer::Parts owner = trainer::written_parts(grid);
     numbers.predicted.tensor_parallel += state.optimizer->traffic().tensor_parallel;
     numbers.predicted.data_parallel += state.optimizer->traffic().data_parallel;
     add_scalars(config, numbers.predicted);

@@ -3,6 +3,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import conftest  # noqa: F401, puts tools/ on the path
 import h5py
@@ -15,7 +16,8 @@ import nanotron_convert as nc
 import nanotron_checkpoint as checkpoint_file
 import nanotron_safetensors as st
 
-CASES = ("llama", "qwen2", "qwen3")
+DENSE = ("llama", "qwen2", "qwen3")
+CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe")
 STEP = "step_00000000"
 
 
@@ -41,14 +43,56 @@ def test_round_trip_is_bitwise(case, golden, tmp_path, tool):
     assert_same(start, parameters(tmp_path / "back" / STEP))
     group = json.loads((golden / case / "golden.json").read_text())["model"]
     with h5py.File(tmp_path / "back" / STEP / checkpoint_file.CHECKPOINT_FILE, "r") as file:
-        assert checkpoint_file.asdict(checkpoint_file.ModelSizes.from_attributes(file["parameters"])) == group
+        assert checkpoint_file.ModelSizes.from_attributes(file["parameters"]) == checkpoint_file.ModelSizes(**group)
         assert "optimizer" not in file
         assert file["state"].attrs["step"] == 0
     assert (tmp_path / "back" / "model.nml").read_text() in printed
     assert "hidden_size          = 32\n" in printed
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case, gate, expert, shared", [
+    ("mixtral", "block_sparse_moe.gate", "block_sparse_moe.experts.3.w2", None),
+    ("qwen2_moe", "mlp.gate", "mlp.experts.3.down_proj", "mlp.shared_expert.up_proj"),
+    ("qwen3_moe", "mlp.gate", "mlp.experts.3.down_proj", None)])
+def test_names_of_experts(case, gate, expert, shared, golden, tmp_path, tool):
+    """As in published models of each architecture."""
+    tool("convert", "to-hf", golden / case, tmp_path / "hf")
+    tensors, stacks = load_file(tmp_path / "hf" / "model.safetensors"), parameters(golden / case / STEP)
+
+    def same(theirs, ours):
+        return np.array_equal(tensors[f"model.layers.1.{theirs}.weight"], stacks[f"model/layers/mlp/{ours}/weight"][1])
+
+    assert same(gate, "gate") and same(expert, "experts/3/down_proj")
+    if shared:
+        assert same(shared, "shared_expert/up_proj") and same("mlp.shared_expert_gate", "shared_expert_gate")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    sizes = json.loads((golden / case / "golden.json").read_text())["model"]
+    assert config["model_type"] == case
+    assert config["num_local_experts" if case == "mixtral" else "num_experts"] == sizes["num_experts"]
+    if case != "mixtral":
+        assert config["norm_topk_prob"] == sizes["norm_topk_prob"]
+
+
+@pytest.mark.parametrize("config, word", [
+    ({"decoder_sparse_step": 2}, "decoder_sparse_step"),
+    ({"mlp_only_layers": [0]}, "mlp_only_layers"),
+    ({"router_jitter_noise": 0.1}, "router_jitter_noise"),
+])
+def test_refused_of_experts(config, word, hf, tmp_path, tool):
+    assert word in tool("convert", "from-hf", hf("qwen3_moe", **config), tmp_path / "out", rc=65).stderr
+
+
+def test_experts_of_no_architecture(golden, tmp_path, tool):
+    tool("convert", "to-hf", golden / "mixtral", tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"sliding_window": 4096}))
+    assert "sliding" in tool("convert", "from-hf", tmp_path / "hf", tmp_path / "out", rc=65).stderr
+    sizes = checkpoint_file.ModelSizes(**json.loads((golden / "mixtral" / "golden.json").read_text())["model"])
+    with pytest.raises(Exception, match="no Hugging Face architecture has these experts"):
+        nc.kind_of(replace(sizes, norm_topk_prob=False), "here")
+
+
+@pytest.mark.parametrize("case", DENSE)
 def test_hugging_face_names_and_layout(case, golden, tmp_path, tool):
     """The safetensors package reads our file: each layer's tensor is a slice of the stack."""
     tool("convert", "to-hf", golden / case / STEP, tmp_path / "hf")
@@ -144,7 +188,7 @@ def hf(golden, tmp_path, tool):
     ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
     ({"quantization_config": {"bits": 4}}, "quantized"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-    ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+    ({"architectures": ["GemmaForCausalLM"]}, "GemmaForCausalLM"),
     ({"num_attention_heads": 3}, "no multiple"),
     ({"hidden_size": "many"}, "malformed"),
 ])

@@ -2,6 +2,7 @@
 
 // World -> data x pipeline x context x tensor parallel. The order of ranks is written in this file alone.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,12 @@ namespace nanotron::comm {
 struct GridShape {
   int dp = 1, pp = 1, cp = 1, tp = 1;
   int shards = 1;  // of dp x cp ranks that hold the same parameters, neighbours in groups of so many share them
+  int ep = 1;      // of these, so many neighbours share one set of experts
   std::string order = "tp-cp-pp-dp";  // innermost first: neighbours in the first axis are neighbouring ranks
   Sums tp_sums = Sums::any_order;
 
   int size() const { return dp * pp * cp * tp; }
+  int expert_shards() const { return shards > ep ? shards / ep : 1; }  // of a shard group, those with the same experts
 };
 
 /// Of a resolved deck.
@@ -31,6 +34,9 @@ struct GridCoordinate {
 /// Error(deck_error) when order is not a permutation of tp, cp, pp, dp.
 int rank_of(const GridShape& shape, const GridCoordinate& coordinate);
 GridCoordinate coordinate_of(const GridShape& shape, int rank);
+
+/// The place among the ranks that hold the same parameters.
+inline int replica_of(const GridShape& shape, const GridCoordinate& c) { return c.dp * shape.cp + c.cp; }
 
 /// The placement as text: the grid, the ranks of each host, and for each axis whether its groups stay
 /// inside a host or cross hosts (how many do, and over how many hosts at most). host_of_rank has one name a rank.
@@ -56,6 +62,11 @@ class ProcessGrid {
   Group& shards() { return shards_; }  // of the replicas, those that share one set of parameters, gradients or moments
   Group& copies() { return copies_; }  // of the replicas, those with the same place in each such group; bulk data
                                        // moves here only where there are shards
+  Group& ep() { return experts_ ? experts_->ep : alone_; }  // neighbouring replicas, who have all experts between them
+  // Of the replicas, those with the same experts, and their shard groups and copies. Without ep those above.
+  Group& expert_replicas() { return experts_ ? experts_->replicas : replicas_; }
+  Group& expert_shards() { return experts_ ? experts_->shards : shards_; }
+  Group& expert_copies() { return experts_ ? experts_->copies : copies_; }
   Group& tp() { return tp_; }              // same (dp, pp, cp): shards of one layer
   Group& cp() { return cp_; }              // same (dp, pp, tp): parts of the same sequences
   Group& pp() { return pp_; }              // same (dp, cp, tp): the stages of one model
@@ -66,7 +77,15 @@ class ProcessGrid {
  private:
   GridShape shape_;
   GridCoordinate coordinate_;
-  Group world_, model_, replicas_, shards_, copies_, tp_, cp_, pp_;
+  struct ExpertGroups {
+    Group ep, replicas, shards, copies;
+  };
+  static std::optional<ExpertGroups> make_experts(const Communicator& replicas, const GridShape& shape,
+                                                  Transport transport);
+
+  Group world_, model_, alone_, replicas_, shards_, copies_;
+  std::optional<ExpertGroups> experts_;  // where experts lie over several ranks
+  Group tp_, cp_, pp_;
   std::string placement_;
 };
 

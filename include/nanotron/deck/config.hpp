@@ -42,6 +42,19 @@ struct RunConfig {
   std::int64_t check_replicas_every = 100;
 };
 
+// Of &moe: the feed-forward network as a mixture of experts. Part of the model.
+struct MoeConfig {
+  std::int64_t num_experts = 0;          // 0: a dense network
+  std::int64_t num_experts_per_tok = 2;
+  std::int64_t moe_intermediate_size = 0;  // resolve(): intermediate_size
+  std::int64_t shared_expert_intermediate_size = 0;
+  bool norm_topk_prob = true;
+  double router_aux_loss_coef = 0.001;
+  double router_z_loss_coef = 0.0;
+  double capacity_factor = 0.0;  // 0: no token is dropped
+  double receive_factor = 0.0;   // 0: the worst case
+};
+
 struct ModelConfig {
   std::int64_t hidden_size = 512;
   std::int64_t num_hidden_layers = 8;
@@ -58,6 +71,7 @@ struct ModelConfig {
   double initializer_range = 0.02;
   Parametrization parametrization = Parametrization::standard;
   std::int64_t base_hidden_size = 0;  // of mup
+  MoeConfig moe{};
 };
 
 struct ParallelConfig {
@@ -174,7 +188,7 @@ Config read_deck_text(const std::string& text, const std::string& file_name,
 std::string read_deck_file(const std::string& path);
 
 /// Fills what follows from other keys and from the number of ranks: the degree given as 0,
-/// num_key_value_heads, head_dim, checkpoint.directory. Throws Error(deck_error) when
+/// num_key_value_heads, head_dim, moe_intermediate_size, checkpoint.directory. Throws Error(deck_error) when
 /// the grid is not world_size ranks (naming both and the nearest grids that fit) or the batch does
 /// not divide over it. Call once on every rank, before canonical_deck.
 void resolve(Config& config, std::int64_t world_size);
@@ -187,10 +201,12 @@ std::string canonical_deck(const Config& config);
 std::int64_t pipeline_chunks(const ParallelConfig& parallel);
 std::int64_t pipeline_stages(const ParallelConfig& parallel);
 
-/// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp). 0 if one is still 0.
+/// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp*cp). 0 if one is still 0.
 std::int64_t grid_size(const ParallelConfig& parallel);
 
 /// Ranks that share one set of parameters, gradients or moments (zero_stage, zero_size); 1: nothing is sharded.
 std::int64_t shard_group_size(const ParallelConfig& parallel);
+/// The same of the parameters of experts, which every ep-th of these ranks holds.
+std::int64_t expert_shard_group_size(const ParallelConfig& parallel);
 
 }  // namespace nanotron::deck

@@ -26,7 +26,15 @@ struct MetricsRow {
   double mfu = 0.0;
   std::int64_t tokens = 0;  // seen since step 0
   std::uint64_t token_hash = 0;
+  // Of a mixture of experts.
+  double router_load_balance = 0.0;
+  double router_z = 0.0;
+  double dropped_share = 0.0;         // of all choices
+  double busiest_expert_share = 0.0;  // of a layer's choices
 };
+
+/// Which datasets a file has: those of every run, or those of a mixture of experts too.
+enum class MetricsOf { dense_model, experts };
 
 /// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill.
 /// Errors are Error(system_error).
@@ -37,7 +45,7 @@ class MetricsFile {
   /// <name>.previous-<n>, n being the first number that is free; so is one that cannot be read, with a
   /// warning. Then a new file is begun.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step,
-              const Provenance& provenance, Log& log);
+              const Provenance& provenance, Log& log, MetricsOf what = MetricsOf::dense_model);
   ~MetricsFile();
 
   /// Keeps the row; the file is brought up to date at most once a second.
@@ -60,10 +68,11 @@ class MetricsFile {
   void create();
   void open_columns();
   void write_provenance(const std::string& group, const Provenance& provenance);
-  void append_values(std::size_t column, index_t first, const void* values, index_t count);
+  void append_values(std::size_t number, index_t first, const void* values, index_t count);
   void flush_if_due();
 
   std::filesystem::path path_, set_aside_;
+  std::size_t row_columns_;  // of those of MetricsRow, how many there are; the validation's come behind
   hdf5::File file_;
   std::vector<hdf5::Dataset> columns_;
   index_t rows_ = 0, validation_rows_ = 0;  // in the file

@@ -7,7 +7,7 @@
 
 namespace nanotron::kernels {
 
-/// x = value.
+/// x = value. T may be std::int64_t too.
 template <class T>
 void fill(Device& device, Vector<T> x, double value);
 

@@ -8,6 +8,7 @@
 //   selective      x, qkv, a, x_mid, gate_up                                   + norms, silu(gate) up
 //   full           x                                                           + the whole layer
 //
+// With experts: gate_up and h of each row they get, and with gate_up its input and the routing.
 // Where a split stream keeps the gathered n1 and n2 (parallel%tp_gathered_inputs), these of all tokens are kept beside
 // what is in the table and n1 and n2 of this rank are not; with 'full' they lie in memory that all layers share.
 //
@@ -18,7 +19,7 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/parameter_table.hpp"
 #include "nanotron/nn/attention_core.hpp"
-#include "nanotron/nn/mlp.hpp"
+#include "nanotron/nn/feed_forward.hpp"
 #include "nanotron/nn/residual_stream.hpp"
 #include "nanotron/nn/vocab_loss.hpp"
 
@@ -37,7 +38,7 @@ struct LocalSizes {
   index_t key = 0;        // columns of the local key heads
   index_t query_heads = 0;
   index_t key_heads = 0;
-  index_t intermediate = 0;
+  index_t intermediate = 0;   // of the dense network, or of the shared expert
   index_t vocabulary = 0;
   index_t layers = 0;     // held here
   bool qk_norm = false;
@@ -45,6 +46,8 @@ struct LocalSizes {
   index_t token_segments = 1;   // of sums over tokens, and over heads inside them
   index_t head_segments = 1;
   nn::CoreSizes core{};   // of attention
+  nn::MoeSizes moe{};
+  int ep_size = 1;
 };
 LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
                        index_t stream);
@@ -60,7 +63,7 @@ struct LayerActivations {
   Matrix<T> middle_norm;       // n2 (stream, hidden)
   Matrix<T> middle_norm_kept;  // as input_norm_kept
   Vector<M> middle_rstd;
-  nn::MlpActivations<T> mlp;
+  nn::FeedForwardActivations<T> feed_forward;
 
   nn::BlockInput<T> attention_input() const { return {input_norm, input_norm_kept}; }
   nn::BlockInput<T> mlp_input() const { return {middle_norm, middle_norm_kept}; }
@@ -76,9 +79,9 @@ struct Workspace {
   using M = master_t<T>;
   std::vector<Matrix<T>> dx;  // gradients of the residual stream, one a use at a time; each (stream, hidden)
   Matrix<T> dn;       // gradient of a norm's output; (stream, hidden)
-  Matrix<T> dhidden;  // (tokens, local intermediate)
   Vector<M> sums;     // for fixed-order sums over tokens
   nn::AttentionWorkspace<T> attention;
+  nn::FeedForwardWorkspace<T> feed_forward;
 };
 
 /// What one micro-batch keeps in one chunk of layers.

@@ -3,7 +3,8 @@
 // Floating-point operations of the model, as the field counts them: products only, a multiplication and an
 // addition each; backward is twice forward; what recomputation adds is not counted.
 //
-//   per token   6 N + 6 L q (S + 1)        N: elements of all matrices but the embedding table
+//   per token   6 N + 6 L q (S + 1)        N: elements of all matrices but the embedding table, of experts only those
+//                                          that a token goes to (none being dropped)
 //                                          q: query heads x head_dim, S: sequence length
 //
 // The second term is causal attention, 4 q operations for each of (S + 1) / 2 keys on average; counting the

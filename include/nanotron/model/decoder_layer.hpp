@@ -4,6 +4,8 @@
 //
 //   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
 
+#include <memory>
+
 #include "nanotron/kernels/rms_norm.hpp"
 #include "nanotron/model/activations.hpp"
 
@@ -23,12 +25,12 @@ class DecoderLayer {
   using M = master_t<T>;
 
   DecoderLayer(const NormWeights<T>& input_norm, const nn::Attention<T>& attention,
-               const NormWeights<T>& middle_norm, const nn::Mlp<T>& mlp, double norm_eps,
+               const NormWeights<T>& middle_norm, std::unique_ptr<const nn::FeedForward<T>> mlp, double norm_eps,
                nn::ResidualStream<T>& stream)
       : input_norm_(input_norm),
         attention_(attention),
         middle_norm_(middle_norm),
-        mlp_(mlp),
+        mlp_(std::move(mlp)),
         eps_(norm_eps),
         stream_(&stream) {}
 
@@ -53,14 +55,19 @@ class DecoderLayer {
   void backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                        Matrix<const T> dx_out) const;
 
+  /// Before the first step, on memory that is zero, see nn::FeedForward.
+  void prepare(Device& device, const LayerActivations<T>& act, const Workspace<T>& work) const {
+    mlp_->prepare(device, act.feed_forward, work.feed_forward);
+  }
+
   /// Forward behind `past` cached tokens.
   void forward_cached(Device& device, const nn::TokenBatch& batch, index_t past, Matrix<const T> x,
                       const LayerActivations<T>& act, const Workspace<T>& work,
                       const nn::KeyValueCache<T>& cache, Matrix<T> x_out) const;
 
  private:
-  void feed_forward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
-                    Matrix<T> x_out) const;
+  void feed_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
+                    const Workspace<T>& work, Matrix<T> x_out) const;
   // dx += gradient of the norm's input, with work.dn that of its output.
   void middle_norm_backward(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                             Matrix<T> dx) const;
@@ -70,7 +77,7 @@ class DecoderLayer {
   NormWeights<T> input_norm_;
   nn::Attention<T> attention_;
   NormWeights<T> middle_norm_;
-  nn::Mlp<T> mlp_;
+  std::unique_ptr<const nn::FeedForward<T>> mlp_;
   double eps_;
   nn::ResidualStream<T>* stream_;
 };

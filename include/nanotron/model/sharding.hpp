@@ -11,7 +11,7 @@
 //   3       V + Q / S                        slots                  V + Q / S + slots    2 (V + Q / S)
 //
 // slots = max(embedding, head) + 2 layers: the outer units take one in turn, layers two by turns, so that a
-// layer is computed while a neighbour is on its way.
+// layer is computed while a neighbour is on its way; their experts two of their own. S of experts: theirs.
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/model/parameter_table.hpp"
@@ -22,14 +22,27 @@ namespace nanotron::model {
 /// sum, whatever the stage: after each micro-batch from a slot, or after several from a place of their own.
 enum class UnitGradients { by_stage, in_slots, apart };
 
-/// What a rank needs to know of those that hold the same parameters.
-struct Sharding {
-  int stage = 0;
-  int size = 1;                  // ranks of a shard group; 1: nothing is sharded
+/// Ranks that share one set of parameters.
+struct ShardGroup {
+  int size = 1;                  // 1: nothing is sharded
   int rank = 0;                  // in it
   comm::Group* group = nullptr;  // talked to only where size > 1; may be null while planning
+};
+
+/// What a rank needs to know of those that hold the same parameters. Experts, of which fewer ranks hold the same, have
+/// a group of their own, within this one or of one rank.
+struct Sharding {
+  int stage = 0;
+  int size = 1;                  // as of ShardGroup
+  int rank = 0;
+  comm::Group* group = nullptr;
   UnitGradients gradients = UnitGradients::by_stage;
   int unit_pieces = 0;           // into which units divide, a multiple of size; 0: size
+  ShardGroup experts{};
+
+  ShardGroup of(nn::Holders holders) const {
+    return holders == nn::Holders::replicas ? ShardGroup{size, rank, group} : experts;
+  }
 };
 
 /// Whether products read a type of their own or the master weights.
@@ -40,8 +53,8 @@ nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding
 /// This rank's piece of a unit, in the flat space.
 Range piece_of(const Unit& unit, const Sharding& sharding);
 
-/// The slot a unit takes in turn with others: 0 for embedding and head, 1 or 2 for layers.
-inline constexpr std::size_t unit_slots = 3;
+/// The slot a unit takes in turn with others: 0 for embedding and head, 1 or 2 for layers, 3 or 4 for their experts.
+inline constexpr std::size_t unit_slots = 5;
 std::size_t slot_of(const ParameterTable& table, index_t unit);
 
 /// What a rank answers for of what its group holds: each element once.

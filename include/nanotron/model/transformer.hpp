@@ -16,6 +16,7 @@
 #include "nanotron/model/decoder_layer.hpp"
 #include "nanotron/model/micro_batch_tokens.hpp"
 #include "nanotron/model/unit_weights.hpp"
+#include "nanotron/nn/moe.hpp"
 #include "nanotron/nn/vocab_embedding.hpp"
 
 namespace nanotron::model {
@@ -44,6 +45,10 @@ struct TransformerSetup {
   int tensor_shards = 0;        // parts of the sums over features and heads, and over the tokens of a sequence, in the
   int context_shards = 0;       // order of tensor/sum_order.hpp; 0: those of the groups. With more than these a
                                 // micro-batch is one sequence, and the device multiplies in that order
+  int ep_size = 1;              // the expert-parallel group, in the same way
+  int ep_rank = 0;
+  comm::Group* ep = nullptr;    // may be null for one rank
+  index_t loss_tokens = 1;      // of the global batch: the router's losses are means over them
 
   nn::ContextShard context() const { return {cp_mode, {cp_mode, length, cp_size}, cp_rank}; }
 };
@@ -72,6 +77,9 @@ class Transformer {
   const ParameterTable& table() const { return table_; }
   comm::Group& tensor_parallel() const { return *tp_; }
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
+  /// What the routers of the layers here did since it was last set to zero, a row a layer, see
+  /// kernels::add_router_sums; empty without experts.
+  Matrix<double> router_sums() const { return router_sums_; }
   /// This rank's tokens of a micro-batch.
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }
 
@@ -152,6 +160,8 @@ class Transformer {
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;
   std::unique_ptr<nn::ResidualStream<T>> stream_;
+  std::unique_ptr<nn::MoeParts<T>> moe_;
+  Matrix<double> router_sums_;
   Activations<T> act_;
   Vector<M> partial_;  // one logical key or value projection, where heads are shared
   std::optional<nn::VocabEmbedding<T>> embedding_;

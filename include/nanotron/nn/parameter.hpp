@@ -18,6 +18,9 @@ enum class Cut { none, rows, columns };
 
 enum class Initial { normal, ones, zeros };
 
+/// Which ranks hold the same part of a tensor: all replicas, or of these every ep-th, see comm::ProcessGrid.
+enum class Holders { replicas, expert_replicas };
+
 /// One logical tensor (layers, rows, columns). A vector has columns = 1 and is_vector set; a tensor that is
 /// not stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
@@ -28,6 +31,7 @@ struct ParameterSpec {
   bool is_stacked = false;
   bool is_vector = false;
 
+  Holders holders = Holders::replicas;
   Cut cut = Cut::none;
   Range local{};  // of the cut dimension: what this rank computes with
   Range owned{};  // subset of local that this rank answers for in norms and checkpoints; the owned parts of

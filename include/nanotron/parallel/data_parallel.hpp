@@ -21,7 +21,8 @@ class BucketedSum : public GradientSum<T> {
   void finish() override;
 
  protected:
-  BucketedSum(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule);
+  BucketedSum(model::Transformer<T>& model, const model::Section& section, comm::Group& replicas, Device& device,
+              const SumRule& rule);
 
   comm::Group& replicas() const { return *replicas_; }
   Device& device() const { return *device_; }
@@ -44,10 +45,11 @@ class BucketedSum : public GradientSum<T> {
   model::Transformer<T>* model_;
   comm::Group* replicas_;
   Device* device_;
-  Vector<M> gradient_;
+  model::Section section_;
+  Vector<M> gradient_;  // of the section
   UnitCount count_;
   std::vector<char> is_final_;          // by unit; a pipeline ends them in any order
-  std::size_t not_final_;               // units [0, not_final_) have one that is not
+  std::size_t not_final_;               // of the section's units, those in front of this have one that is not
   bool overlap_;
   index_t bucket_;                      // elements
   std::vector<comm::Request> running_;  // by bucket, from the end of the buffer
@@ -60,8 +62,9 @@ class BucketedSum : public GradientSum<T> {
 template <class T>
 class DataParallel final : public BucketedSum<T> {
  public:
-  DataParallel(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule)
-      : BucketedSum<T>(model, replicas, device, rule) {}
+  DataParallel(model::Transformer<T>& model, const model::Section& section, comm::Group& replicas, Device& device,
+               const SumRule& rule)
+      : BucketedSum<T>(model, section, replicas, device, rule) {}
 
  private:
   comm::Request start(const Range& bucket) override;
@@ -72,10 +75,10 @@ class DataParallel final : public BucketedSum<T> {
 template <class T>
 class RoundedSum final : public BucketedSum<T> {
  public:
-  /// rounded: as many elements as the gradient has.
-  RoundedSum(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule,
-             Vector<bf16> rounded)
-      : BucketedSum<T>(model, replicas, device, rule), rounded_(rounded) {}
+  /// rounded: as many elements as the section has.
+  RoundedSum(model::Transformer<T>& model, const model::Section& section, comm::Group& replicas, Device& device,
+             const SumRule& rule, Vector<bf16> rounded)
+      : BucketedSum<T>(model, section, replicas, device, rule), rounded_(rounded) {}
 
  private:
   Vector<bf16> part(const Range& bucket) const { return Vector<bf16>(rounded_.data() + bucket.begin, bucket.size()); }

@@ -65,10 +65,11 @@ class UnitCount {
   std::vector<index_t> wanted_, added_;
 };
 
-/// The strategy of a stage. The model, all memory and the groups must outlive it.
+/// The strategy of a stage; where there are experts, one for these and one for the rest. The units told are those
+/// without experts: a layer's stands for its experts too. The model, all memory and the groups must outlive it.
 template <class T>
 std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
                                                   const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
-                                                  Device& device, const SumRule& rule);
+                                                  const ReplicaGroups& experts, Device& device, const SumRule& rule);
 
 }  // namespace nanotron::parallel

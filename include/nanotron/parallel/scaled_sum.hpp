@@ -18,7 +18,7 @@ class ScaledSum final : public BucketedSum<T> {
   /// half: as many elements as the gradient has; largest: as many as it has blocks.
   ScaledSum(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule,
             Vector<fp16> half, Vector<M> largest)
-      : BucketedSum<T>(model, replicas, device, rule), half_(half), largest_(largest) {}
+      : BucketedSum<T>(model, model.table().dense_section(), replicas, device, rule), half_(half), largest_(largest) {}
 
  private:
   index_t lag() const override { return 1; }

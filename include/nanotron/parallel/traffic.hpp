@@ -34,6 +34,15 @@
 //
 //   'layout'       M (V + Q)         gathers: as the stage                    + Q / (dp cp) where shards are fewer
 //
+// Experts count over those with the same experts, in their shard groups. Tokens on their way to experts and back, k
+// choices of each of B over an expert-parallel group, no token dropped:
+//
+//   forward        m L (2 k B h, and in the master type k B, and 8 E bytes)       backward the same without the counts
+//
+// What comes back is of other ranks' tokens: counted as this rank's own, so that the sum over the group is right.
+// Over c = cp ranks of E experts 8 E bytes a sequence backward, and with a capacity the choices, 8 k a token of the
+// longest part, forward.
+//
 // M rounds of OrderedSum, batch_shards / dp. From stage 2 on matrices that are partial within the tensor-parallel group are summed with every micro-batch.
 
 #include <cstdint>
@@ -50,6 +59,7 @@ struct StepTraffic {
   std::uint64_t context_parallel = 0;
   std::uint64_t data_parallel = 0;
   std::uint64_t pipeline = 0;
+  std::uint64_t expert_parallel = 0;
 };
 
 /// config is resolved; table is that of the rank at this place.

@@ -15,8 +15,10 @@ template <class T>
 class ShardedSum : public GradientSum<T> {
  protected:
   using M = master_t<T>;
-  ShardedSum(model::Transformer<T>& model, const model::Sharding& sharding, const ReplicaGroups& groups, Device& device,
-             const SumRule& rule, index_t micro_batches);
+  ShardedSum(model::Transformer<T>& model, const model::Section& section, const model::Sharding& sharding,
+             const ReplicaGroups& groups, Device& device, const SumRule& rule, index_t micro_batches);
+  /// Sums start at zero, where they lie in the buffer.
+  void clear(const nn::Placement& place);
 
   const model::Unit& unit(index_t u) const { return model_->table().units[static_cast<std::size_t>(u)]; }
   M* gradient_of(index_t u) const;
@@ -26,6 +28,7 @@ class ShardedSum : public GradientSum<T> {
   void sum_copies();
 
   model::Transformer<T>* model_;
+  model::Section section_;
   model::Sharding sharding_;
   ReplicaGroups groups_;
   Device* device_;
@@ -39,8 +42,8 @@ template <class T>
 class ShardedInPlace final : public ShardedSum<T> {
  public:
   using M = master_t<T>;
-  ShardedInPlace(model::Transformer<T>& model, const model::Sharding& sharding, const ReplicaGroups& groups,
-                 Device& device, const SumRule& rule);
+  ShardedInPlace(model::Transformer<T>& model, const model::Section& section, const model::Sharding& sharding,
+                 const ReplicaGroups& groups, Device& device, const SumRule& rule);
   void begin_step() override;
   void begin(index_t) override {}
   void end(index_t unit) override;
@@ -60,8 +63,8 @@ template <class T>
 class ShardedByUnit final : public ShardedSum<T> {
  public:
   using M = master_t<T>;
-  ShardedByUnit(model::Transformer<T>& model, const model::Sharding& sharding, const ReplicaGroups& groups,
-                Device& device, const SumRule& rule);
+  ShardedByUnit(model::Transformer<T>& model, const model::Section& section, const model::Sharding& sharding,
+                const ReplicaGroups& groups, Device& device, const SumRule& rule);
   void begin_step() override;
   void begin(index_t unit) override;
   void end(index_t unit) override;

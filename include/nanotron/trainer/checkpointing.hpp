@@ -20,16 +20,27 @@ enum class Part {
   none,   // nothing: replicas of a rank that writes
 };
 
+/// The same where experts are held by other ranks than the rest.
+struct Parts {
+  Part replicas, expert_replicas;
+  Parts(Part all) : replicas(all), expert_replicas(all) {}  // NOLINT: one for both
+  Parts(Part rest, Part experts) : replicas(rest), expert_replicas(experts) {}
+  Part of(nn::Holders holders) const { return holders == nn::Holders::replicas ? replicas : expert_replicas; }
+};
+
+/// What this rank writes: of the ranks that hold the same, the first.
+Parts written_parts(comm::ProcessGrid& grid);
+
 /// The tensors of one buffer (parameters or a moment), `data` being its first element on the host, `place` what it
 /// holds.
 template <class M>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,
-                                           Part part);
+                                           const Parts& part);
 
 /// The same of a moment, `place` being all of it or a part: the tensors it covers.
 template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
-                                            const nn::Placement& place, M* data, Part part);
+                                            const nn::Placement& place, M* data, const Parts& part);
 
 /// What this rank carries of a compressed gradient sum, and where it lies behind that of the ranks before it.
 struct CarriedState {
@@ -67,7 +78,7 @@ class Checkpointing {
   void read_compression(io::CheckpointReader& reader);
   nn::Placement answered(const nn::Placement& place) const;
   template <class PlaceOf>
-  std::vector<io::StateGroup> moment_groups(Part part, const PlaceOf& place_of);
+  std::vector<io::StateGroup> moment_groups(const Parts& part, const PlaceOf& place_of);
 
   const deck::Config& config_;
   Provenance provenance_;

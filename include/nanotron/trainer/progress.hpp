@@ -7,6 +7,7 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/io/metrics_file.hpp"
+#include "nanotron/trainer/router_monitor.hpp"
 
 namespace nanotron::trainer {
 
@@ -15,6 +16,7 @@ struct StepResult {
   double grad_norm = 0.0;  // before clipping
   double learning_rate = 0.0;
   std::uint64_t token_hash = 0;
+  RouterNumbers router{};
   bool updated = true;  // false: the numbers were not finite and the update was left out
 };
 

@@ -6,11 +6,13 @@
 
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/batch_loader.hpp"
+#include "nanotron/optim/grad_clip.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
 #include "nanotron/parallel/replica_check.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/passes.hpp"
 #include "nanotron/trainer/progress.hpp"
+#include "nanotron/trainer/router_monitor.hpp"
 #include "nanotron/trainer/stop_conditions.hpp"
 
 namespace nanotron::trainer {
@@ -57,6 +59,8 @@ class Trainer {
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
   void update(StepResult& result);
   void compare_replicas();
+  void compare_section(const model::Section& section, parallel::ReplicaCheck& replicas, parallel::ReplicaCheck& copies,
+                       int shards);
   double mean_loss();
   bool validation_is_due(std::int64_t step) const;
 
@@ -66,11 +70,12 @@ class Trainer {
   Loaders& loaders_;
   Log& log_;
   TrainingState<T> state_;
-  std::vector<Range> answered_;  // of the gradients, for their norm
+  std::vector<optim::NormPart> norm_;
   std::unique_ptr<parallel::GradientSum<T>> gradients_;
   std::unique_ptr<Passes<T>> passes_;
-  parallel::ReplicaCheck replicas_;
-  parallel::ReplicaCheck copies_;
+  std::unique_ptr<RouterMonitor> routers_;
+  parallel::ReplicaCheck replicas_, copies_;
+  parallel::ReplicaCheck expert_replicas_, expert_copies_;  // where these are others
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;

@@ -17,18 +17,24 @@ struct GridPlace {
   comm::GridCoordinate at;
 };
 
-/// What the deck shards over replicas, for this place. shards is only talked to where its size is that of the deck.
-model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, comm::Group& shards);
-
-/// The parameters of the rank at this place.
-model::ParameterTable parameter_table_of(const deck::Config& config, const comm::GridCoordinate& at);
-
 /// The groups a model talks to.
 struct ModelGroups {
   comm::Group& tp;
   comm::Group& cp;
   comm::Group& shards;
+  comm::Group& ep;
+  comm::Group& expert_shards;
+
+  static ModelGroups of(comm::ProcessGrid& grid) {
+    return {grid.tp(), grid.cp(), grid.shards(), grid.ep(), grid.expert_shards()};
+  }
 };
+
+/// What the deck shards over replicas, for this place. Groups are only talked to where their sizes are those of the deck.
+model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, const ModelGroups& groups);
+
+/// The parameters of the rank at this place.
+model::ParameterTable parameter_table_of(const deck::Config& config, const comm::GridCoordinate& at);
 
 template <class T>
 struct TrainingState {

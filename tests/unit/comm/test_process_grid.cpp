@@ -98,6 +98,29 @@ TEST(ProcessGrid, GroupsHoldTheRightRanks) {
   }
 }
 
+// Neighbouring replicas have all experts between them; those with the same ones lie ep apart.
+TEST(ProcessGrid, ExpertsLieOverNeighbouringReplicas) {
+  const Communicator world = Communicator::duplicate(test::world());
+  const int ranks = world.size(), rank = world.rank();
+  for (int ep = 1; ep <= ranks; ++ep) {
+    for (int shards = 1; shards <= ranks; ++shards) {
+      if (ranks % ep != 0 || ranks % shards != 0 || (shards % ep != 0 && ep % shards != 0)) continue;
+      ProcessGrid grid(world, {.dp = ranks, .shards = shards, .ep = ep}, Transport::mpi);
+      const int same = std::max(1, shards / ep);
+      EXPECT_EQ(grid.ep().size(), ep);
+      EXPECT_EQ(grid.ep().rank(), rank % ep);
+      EXPECT_EQ(grid.expert_replicas().size(), ranks / ep);
+      EXPECT_EQ(grid.expert_replicas().rank(), rank / ep);
+      EXPECT_EQ(grid.expert_shards().size(), same);
+      EXPECT_EQ(grid.expert_shards().rank(), rank / ep % same);
+      EXPECT_EQ(grid.expert_copies().size(), ranks / ep / same);
+      EXPECT_EQ(grid.expert_copies().rank(), rank / ep / same);
+      EXPECT_EQ(max(grid.expert_replicas(), static_cast<double>(rank % ep)), rank % ep);
+      EXPECT_EQ(max(grid.ep(), static_cast<double>(rank / ep)), rank / ep);
+    }
+  }
+}
+
 TEST(ProcessGrid, AGridOfAnotherSizeIsRefused) {
   const Communicator world = Communicator::duplicate(test::world());
   const GridShape shape{.dp = world.size() + 1};

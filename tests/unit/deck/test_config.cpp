@@ -49,6 +49,28 @@ std::string contents(const std::string& path) {
   return text.str();
 }
 
+TEST(Checks, Experts) {
+  const std::string experts = "moe.num_experts=6";
+  expect_refused({"parallel.ep=2"}, "the model has no experts");
+  expect_refused({"parallel.ep=4", experts}, "ep a divisor of 6");
+  expect_refused({"parallel.ep=2", experts}, "a divisor of 3", 3);
+  expect_refused({"moe.num_experts_per_tok=7", experts}, "at most 6");
+  expect_refused({"moe.moe_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
+  expect_refused({"moe.shared_expert_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
+  expect_refused({"parallel.ep=2", "parallel.zero_stage=1", "parallel.zero_size=3", experts}, "a multiple or a divisor of ep", 6);
+  expect_refused({"optimizer.name=muon", experts}, "'muon' does not know experts");
+  expect_refused({"parallel.compression=powersgd", experts}, "this compression does not know experts");
+
+  Config c = read("", {experts, "parallel.ep=3", "parallel.zero_stage=1"});
+  resolve(c, 6);
+  EXPECT_EQ(c.model.moe.moe_intermediate_size, 96);
+  EXPECT_EQ(grid_size(c.parallel), 6);
+  EXPECT_EQ(shard_group_size(c.parallel), 6);
+  EXPECT_EQ(expert_shard_group_size(c.parallel), 2);
+  c.parallel.zero_size = 3;
+  EXPECT_EQ(expert_shard_group_size(c.parallel), 1);
+}
+
 TEST(Parameters, TableIsComplete) {
   std::set<std::string> seen;
   for (const Parameter& p : parameters()) {
@@ -66,7 +88,7 @@ TEST(Parameters, TableIsComplete) {
       EXPECT_EQ(p.get(c), Scalar(choice)) << key;
     }
   }
-  EXPECT_EQ(parameter_groups().size(), 9U);
+  EXPECT_EQ(parameter_groups().size(), 10U);
 }
 
 TEST(Parameters, EachRowSetsItsOwnMember) {
@@ -160,7 +182,6 @@ TEST(Config, RefusesValues) {
 }
 
 TEST(Config, RefusesWhatDoesNotExistYet) {
-  expect_refused({"parallel.ep=2"}, "expert parallelism does not exist");
 }
 
 TEST(Config, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
@@ -175,6 +196,7 @@ TEST(Config, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
   refused({"precision.tensor_shards=5"}, "tensor_shards = 5 does not divide");
   refused({"precision.batch_shards=5"}, "batch_shards = 5 does not divide");
   refused({"parallel.tp_mode=reduce_scatter", "parallel.tp=2"}, "tp_mode = 'all_reduce'");
+  refused({"moe.num_experts=4"}, "num_experts = 0");
   refused({"optimizer.name=muon"}, "name = 'adamw'");
   refused({"parallel.gradient_sum=adasum"}, "gradient_sum = 'sum'");
 }

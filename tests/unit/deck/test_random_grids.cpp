@@ -39,6 +39,9 @@ class Grids {
       set.push_back("precision.tensor_shards=" + std::to_string(pick({0, 0, 1, 2})));
       set.push_back("precision.context_shards=" + std::to_string(pick({1, 3, 9})));
     }
+    const int experts = pick({0, 0, 0, 4, 6});
+    set.push_back("moe.num_experts=" + std::to_string(experts));
+    set.push_back("parallel.ep=" + std::to_string(experts == 0 ? 1 : pick({1, 1, 2, 2, 3})));
     set.push_back("data.micro_batch_size=" + std::to_string(pick({1, 1, 2, 3})));
     return set;
   }

@@ -33,9 +33,17 @@ deck::ModelConfig sizes(index_t heads, index_t key_heads, bool bias, bool norm, 
   return m;
 }
 
+deck::ModelConfig with_experts(deck::ModelConfig m, index_t shared) {
+  m.moe = {.num_experts = 5, .num_experts_per_tok = 2, .moe_intermediate_size = 7, .shared_expert_intermediate_size = shared,
+           .norm_topk_prob = shared == 0};
+  return m;
+}
+
 const std::vector<Case> cases{{"grouped queries, uneven", sizes(6, 3, false, false, false)},
                               {"shared key heads, bias", sizes(4, 1, true, false, true)},
-                              {"head norms", sizes(4, 4, false, true, false)}};
+                              {"head norms", sizes(4, 4, false, true, false)},
+                              {"experts", with_experts(sizes(4, 2, false, false, false), 0)},
+                              {"a shared expert", with_experts(sizes(4, 2, true, false, false), 9)}};
 
 template <class T>
 class Cached : public testing::Test {

@@ -17,7 +17,14 @@ struct Variant {
   const char* name;
   bool tied, bias, norm;
   deck::TpMode mode;
+  deck::MoeConfig moe{};
 };
+
+// No router losses: they are not in the loss below.
+constexpr deck::MoeConfig experts(int shared, bool norm) {
+  return {.num_experts = 5, .num_experts_per_tok = 2, .moe_intermediate_size = 7, .shared_expert_intermediate_size = shared,
+          .norm_topk_prob = norm, .router_aux_loss_coef = 0.0};
+}
 
 deck::ModelConfig tiny(const Variant& v) {
   deck::ModelConfig m;
@@ -32,6 +39,7 @@ deck::ModelConfig tiny(const Variant& v) {
   m.tie_word_embeddings = v.tied;
   m.qkv_bias = v.bias;
   m.qk_norm = v.norm;
+  m.moe = v.moe;
   return m;
 }
 
@@ -216,7 +224,11 @@ INSTANTIATE_TEST_SUITE_P(Models, Gradient,
                                          Variant{"qwen3", false, false, true, deck::TpMode::all_reduce},
                                          Variant{"llama_split", false, false, false, deck::TpMode::reduce_scatter},
                                          Variant{"qwen2_split", true, true, false, deck::TpMode::reduce_scatter},
-                                         Variant{"qwen3_split", false, false, true, deck::TpMode::reduce_scatter}),
+                                         Variant{"qwen3_split", false, false, true, deck::TpMode::reduce_scatter},
+                                         Variant{"mixtral", false, false, false, deck::TpMode::all_reduce, experts(0, true)},
+                                         Variant{"qwen2_moe", false, true, false, deck::TpMode::all_reduce, experts(9, false)},
+                                         Variant{"qwen2_moe_split", false, true, false, deck::TpMode::reduce_scatter,
+                                                 experts(9, false)}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

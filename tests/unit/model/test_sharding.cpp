@@ -90,6 +90,44 @@ TEST_P(Sharded, NeighboursNeverShareASlot) {
 INSTANTIATE_TEST_SUITE_P(Stages, Sharded,
                          testing::Combine(testing::Values(1, 2, 3), testing::Values(2, 3, 8), testing::Bool()));
 
+// Six replicas over two ranks of experts: each dense element has six pieces, each expert's three, or one.
+TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
+  deck::ModelConfig m = small(false);
+  m.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 10, .shared_expert_intermediate_size = 14};
+  const ParameterTable whole = make_parameter_table(m, 1, 0);
+  for (const int stage : {1, 2, 3}) {
+    for (const int shards : {6, 2}) {
+      index_t dense = 0, experts = 0;
+      for (int replica = 0; replica < shards; ++replica) {
+        const int same = shards / 2;
+        const ParameterTable table = make_parameter_table(m, 1, 0, deck::TpMode::all_reduce, {}, shards, 0, {2, replica % 2, same});
+        EXPECT_EQ(table.experts.size(), 2);
+        EXPECT_EQ(table.units.size(), 2U + 2U * 5U);
+        const Sharding sharding{.stage = stage, .size = shards, .rank = replica, .experts = {same, replica / 2, nullptr}};
+        const nn::Placement answered = answered_places(table, sharding);
+        const nn::ParameterPlaces places = parameter_places(table, sharding, ComputeWeights::narrower);
+        for (const Range& owned : owned_ranges(table)) {
+          for (const nn::Placement::Part& part : answered.within(owned)) {
+            const bool is_expert = part.range.begin >= table.expert_section().flat.begin;
+            (is_expert ? experts : dense) += part.range.size();
+            EXPECT_EQ(places.reduced.within(part.range).size(), 1U);
+            EXPECT_EQ(places.master.within(part.range).size(), 1U);
+            EXPECT_EQ(places.moments.within(part.range).size(), 1U);
+          }
+        }
+        for (index_t l = 0; l < table.layers; ++l) {
+          const index_t unit = table.expert_unit(table.layer_unit(l));
+          EXPECT_EQ(table.units[static_cast<std::size_t>(unit)].holders, nn::Holders::expert_replicas);
+          EXPECT_NE(slot_of(table, unit), slot_of(table, table.layer_unit(l)));
+        }
+      }
+      const index_t all = m.num_hidden_layers * m.moe.num_experts * 3 * m.moe.moe_intermediate_size * m.hidden_size;
+      EXPECT_EQ(experts, all) << stage << " " << shards;
+      EXPECT_EQ(dense, whole.logical_parameters() - all) << stage << " " << shards;
+    }
+  }
+}
+
 TEST(Sharding, OfOneRankIsWhole) {
   const ParameterTable table = make_parameter_table(small(false), 1, 0);
   const nn::ParameterPlaces p = parameter_places(table, {}, ComputeWeights::narrower);

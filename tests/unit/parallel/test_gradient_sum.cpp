@@ -42,7 +42,8 @@ class Sums : public testing::Test {
     static_cast<void>(Subject(*this, planning));
     arenas_.emplace_back(planning.plan());
     auto subject = std::make_unique<Subject>(*this, arenas_.back());
-    subject->sum = make_gradient_sum<double>({}, subject->model, subject->memory, {replicas_, alone_, alone_}, device_,
+    subject->sum = make_gradient_sum<double>({}, subject->model, subject->memory, {replicas_, alone_, alone_},
+                                             {replicas_, alone_, alone_}, device_,
                                              {.megabytes = 0.002, .overlap = config_.parallel.overlap, .compression = config_.parallel.compression});
     return subject;
   }

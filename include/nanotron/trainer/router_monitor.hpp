@@ -1,0 +1,33 @@
+#pragma once
+
+// What the routers of a mixture of experts did in a step, over all ranks.
+
+#include <memory>
+
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::trainer {
+
+/// Of a step; all 0 for a dense model. See doc/numerics.md.
+struct RouterNumbers {
+  double load_balance = 0.0;   // mean over layers and sequences, without its factor; 1: even
+  double z = 0.0;              // mean over layers and tokens of z^2, likewise
+  double dropped_share = 0.0;  // of all choices
+  double busiest_share = 0.0;  // of a layer's choices, those of its busiest expert; of the layer where it is most
+};
+
+class RouterMonitor {
+ public:
+  virtual ~RouterMonitor() = default;
+  /// Of what has come together since the last call. Waits for the device; collective over the world, the same on all.
+  virtual RouterNumbers collect() = 0;
+};
+
+/// config is resolved. sums: model::Transformer::router_sums, set to zero by collect. grid and device must outlive it.
+std::unique_ptr<RouterMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
+                                                   Matrix<double> sums);
+
+}  // namespace nanotron::trainer

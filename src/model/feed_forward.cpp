@@ -1,0 +1,122 @@
+#include "feed_forward.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nanotron/nn/mlp.hpp"
+#include "nanotron/nn/moe.hpp"
+
+namespace nanotron::model::detail {
+namespace {
+
+kernels::Routing routing_of(const deck::MoeConfig& moe) {
+  return {.experts = moe.num_experts,
+          .top_k = moe.num_experts_per_tok,
+          .weights = moe.norm_topk_prob ? kernels::TopKWeights::renormalised : kernels::TopKWeights::softmax};
+}
+
+// Derivatives of the mean losses of the global batch: f_e = n_e / (k S) and P_e = sum of p_e / S, of loss_tokens / S
+// sequences. Once for all ranks of a tensor-parallel group.
+kernels::RouterScales scales_of(const TransformerSetup& setup) {
+  const deck::MoeConfig& moe = setup.model.moe;
+  if (setup.tp_rank != 0) return {};
+  const auto tokens = static_cast<double>(setup.loss_tokens);
+  return {.balance = moe.router_aux_loss_coef * static_cast<double>(moe.num_experts) /
+                     (static_cast<double>(moe.num_experts_per_tok * setup.length) * tokens),
+          .zeta = moe.router_z_loss_coef / tokens};
+}
+
+// Rows that may come to the experts here: all tokens of the group choose as many of them as there are, or as the
+// capacity or the deck allows.
+index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t choices) {
+  if (setup.ep_size == 1) return choices;
+  const nn::ContextShard context = setup.context();
+  const index_t longest = context.layout.longest_shard(), here = routing.experts / setup.ep_size;
+  index_t rows = setup.ep_size * setup.sequences * longest * std::min(routing.top_k, here);
+  const deck::MoeConfig& moe = setup.model.moe;
+  if (moe.capacity_factor > 0.0) {
+    const index_t capacity = nn::expert_capacity(moe.capacity_factor, routing, setup.length);
+    rows = std::min(rows, here * setup.ep_size * setup.sequences * std::min(capacity, longest));
+  }
+  if (moe.receive_factor > 0.0) {
+    const auto even = static_cast<double>(setup.sequences * longest * routing.top_k);
+    rows = std::min(rows, static_cast<index_t>(std::ceil(moe.receive_factor * even)));
+  }
+  return rows;
+}
+
+template <class T>
+nn::GatedLinears<T> gated(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers, const std::string& prefix,
+                          index_t layer, const FeedForwardOrders& orders = {}) {
+  const nn::ParameterSpec& gate = table[prefix + "gate_proj/weight"];
+  const nn::ParameterSpec& down = table[prefix + "down_proj/weight"];
+  return {nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), orders.gate_up),
+          nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows()), orders.down)};
+}
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens,
+                                                Device& device, Arena& arena) {
+  auto parts = std::make_unique<nn::MoeParts<T>>();
+  const deck::MoeConfig& moe = setup.model.moe;
+  if (moe.num_experts == 0) return parts;
+  parts->routing = routing_of(moe);
+  parts->scales = scales_of(setup);
+  parts->ep_size = setup.ep_size;
+  parts->cp_size = setup.cp_size;
+  parts->cp = setup.cp;
+  parts->sizes = {.tokens = tokens,
+                  .sequences = setup.sequences,
+                  .hidden = setup.model.hidden_size,
+                  .experts = moe.num_experts,
+                  .columns = moe.num_experts + (moe.shared_expert_intermediate_size > 0 ? 1 : 0),
+                  .top_k = moe.num_experts_per_tok,
+                  .width = table.expert_width.size(),
+                  .rows = most_rows(setup, parts->routing, tokens * moe.num_experts_per_tok)};
+  parts->exchange = nn::make_expert_exchange<T>({.choices = parts->sizes.choices(),
+                                                 .rows = parts->sizes.rows,
+                                                 .hidden = parts->sizes.hidden,
+                                                 .experts = parts->sizes.experts,
+                                                 .ranks = setup.ep_size},
+                                                setup.ep, arena);
+  parts->capacity = nn::make_expert_capacity(moe.capacity_factor, parts->routing, setup.context(), setup.sequences,
+                                             setup.cp, device, arena);
+  return parts;
+}
+
+template <class T>
+std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const ParameterTable& table,
+                                                            const nn::ParameterBuffers<T>& buffers, index_t layer,
+                                                            const FeedForwardOrders& orders,
+                                                            const nn::MoeParts<T>& parts, Vector<double> sums) {
+  const std::string mlp = "model/layers/mlp/";
+  if (!table.has_experts()) {
+    const nn::GatedLinears<T> dense = gated(table, buffers, mlp, layer, orders);
+    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down);
+  }
+  nn::MoeWeights<T> weights{.router = linear_weights(buffers, table[mlp + "gate/weight"], layer, parts.sizes.columns),
+                            .experts = {},
+                            .shared = {}};
+  for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
+    weights.experts.push_back(gated(table, buffers, mlp + "experts/" + std::to_string(e) + "/", layer));
+  }
+  if (table.contains(mlp + "shared_expert_gate/weight")) {
+    weights.shared = gated(table, buffers, mlp + "shared_expert/", layer);
+  }
+  return std::make_unique<nn::Moe<T>>(std::move(weights), parts, sums);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                                          \
+  template std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup&, const ParameterTable&, index_t,      \
+                                                           Device&, Arena&);                                             \
+  template std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(                                                  \
+      const ParameterTable&, const nn::ParameterBuffers<T>&, index_t, const FeedForwardOrders&,                          \
+      const nn::MoeParts<T>&, Vector<double>);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::model::detail

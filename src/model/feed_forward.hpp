@@ -1,0 +1,34 @@
+#pragma once
+
+// The feed-forward network of a layer as the deck says, and what mixtures of experts share. Private to the model layer.
+
+#include "nanotron/model/transformer.hpp"
+#include "nanotron/nn/linear.hpp"
+
+namespace nanotron::model::detail {
+
+/// `rows` is the sum over the projections that lie one behind the other, `first` being the first of them.
+template <class T>
+nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers, const nn::ParameterSpec& first, index_t layer,
+                                    index_t rows) {
+  return {.weight = buffers.weight(first, layer, rows), .gradient = buffers.weight_gradient(first, layer, rows)};
+}
+
+/// Takes what it needs from the arena (planning or real); nothing for a dense model.
+template <class T>
+std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens,
+                                                Device& device, Arena& arena);
+
+/// Of a dense network.
+struct FeedForwardOrders {
+  nn::LinearOrders gate_up, down;
+};
+
+/// parts must outlive it. sums: of this layer, see nn::Moe.
+template <class T>
+std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const ParameterTable& table,
+                                                            const nn::ParameterBuffers<T>& buffers, index_t layer,
+                                                            const FeedForwardOrders& orders,
+                                                            const nn::MoeParts<T>& parts, Vector<double> sums);
+
+}  // namespace nanotron::model::detail

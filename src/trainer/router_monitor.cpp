@@ -1,0 +1,77 @@
+#include "nanotron/trainer/router_monitor.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/trainer/training_state.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+class NoRouters final : public RouterMonitor {
+ public:
+  RouterNumbers collect() override { return {}; }
+};
+
+// A row a layer: for each expert sum_s n_e sum_t p_te, choices of each expert, sum of z^2, dropped choices. With
+// S tokens a sequence and k choices a token
+//
+//   load balance = mean over sequences of E sum_e n_e / (k S) sum_t p_te / S
+class Routers final : public RouterMonitor {
+ public:
+  Routers(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Matrix<double> sums)
+      : moe_(config.model.moe),
+        layers_(static_cast<double>(config.model.num_hidden_layers)),
+        length_(static_cast<double>(config.data.sequence_length)),
+        tokens_(static_cast<double>(tokens_per_step(config))),
+        grid_(grid),
+        device_(device),
+        sums_(sums),
+        host_(Kokkos::create_mirror(sums)) {}
+
+  RouterNumbers collect() override {
+    Kokkos::deep_copy(device_.exec(), host_, sums_);
+    kernels::fill<double>(device_, Vector<double>(sums_.data(), sums_.size()), 0.0);
+    device_.fence();
+    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, host_.data(), static_cast<int>(host_.size()), MPI_DOUBLE, MPI_SUM,
+                                     grid_.replicas().mpi()));
+    const auto experts = static_cast<std::size_t>(moe_.num_experts);
+    const double choices = static_cast<double>(moe_.num_experts_per_tok) * tokens_;
+    std::array<double, 3> sum{};  // balance, z^2, dropped
+    double busiest = 0.0;
+    for (std::size_t l = 0; l < host_.extent(0); ++l) {
+      for (std::size_t e = 0; e < experts; ++e) {
+        sum[0] += host_(l, e);
+        busiest = std::max(busiest, host_(l, experts + e));
+      }
+      sum[1] += host_(l, 2 * experts);
+      sum[2] += host_(l, 2 * experts + 1);
+    }
+    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, sum.data(), 3, MPI_DOUBLE, MPI_SUM, grid_.pp().mpi()));
+    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &busiest, 1, MPI_DOUBLE, MPI_MAX, grid_.pp().mpi()));
+    return {.load_balance = sum[0] * static_cast<double>(moe_.num_experts) / (choices * length_ * layers_),
+            .z = sum[1] / (tokens_ * layers_),
+            .dropped_share = sum[2] / (choices * layers_),
+            .busiest_share = busiest / choices};
+  }
+
+ private:
+  deck::MoeConfig moe_;
+  double layers_, length_, tokens_;
+  comm::ProcessGrid& grid_;
+  Device& device_;
+  Matrix<double> sums_;
+  decltype(Kokkos::create_mirror(std::declval<Matrix<double>>())) host_;
+};
+
+}  // namespace
+
+std::unique_ptr<RouterMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
+                                                   Matrix<double> sums) {
+  if (config.model.moe.num_experts == 0) return std::make_unique<NoRouters>();
+  return std::make_unique<Routers>(config, grid, device, sums);
+}
+
+}  // namespace nanotron::trainer

@@ -1,0 +1,245 @@
+// ranks: 1 2 3 4 6 8
+// timeout: 600
+// Mixtures of experts follow the serial run on every grid: experts over ep ranks, together with tensor, pipeline, context
+// and data parallelism and every ZeRO stage; with and without a capacity; what they send is what was predicted.
+
+#include <gtest/gtest.h>
+
+#include "nanotron/base/error.hpp"
+#include "support/comparison.hpp"
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+constexpr std::int64_t steps = test::compared_steps;
+constexpr double tolerance = 1e-11;
+
+std::uint64_t over_world(std::uint64_t bytes) {
+  MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, test::world());
+  return bytes;
+}
+
+class Moe : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    MPI_Comm_size(test::world(), &ranks_);
+    MPI_Comm_rank(test::world(), &rank_);
+    config_ = test::golden_config(GetParam());
+  }
+
+  test::Numbers run(const deck::Config& config, std::int64_t until = steps, bool save = false) const {
+    return test::run_training(config, test::world(), until, save);
+  }
+
+  bool is_legal(deck::Config config) const {
+    try {
+      deck::resolve(config, ranks_);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  // All of these ranks that the deck allows.
+  std::vector<deck::Config> grids() const {
+    std::vector<deck::Config> found;
+    for (const std::int64_t tp : {1, 2, 3}) {
+      for (const std::int64_t pp : {1, 2}) {
+        for (const std::int64_t cp : {1, 2, 3}) {
+          for (const std::int64_t ep : {1, 2, 3, 4, 6, 8}) {
+            deck::Config c = config_;
+            if (ranks_ % (tp * pp * cp) != 0) continue;
+            c.parallel.dp = ranks_ / (tp * pp * cp);
+            c.parallel.tp = tp;
+            c.parallel.pp = pp;
+            c.parallel.cp = cp;
+            c.parallel.ep = ep;
+            if (ep == 1 && ranks_ > 4) continue;  // smaller ones will do
+            if (is_legal(c)) found.push_back(c);
+          }
+        }
+      }
+    }
+    return found;
+  }
+
+  // The one with the most ranks that share experts.
+  deck::Config widest() const {
+    const std::vector<deck::Config> all = grids();
+    return *std::ranges::max_element(all, {}, [](const deck::Config& c) { return c.parallel.ep; });
+  }
+
+  void expect_follows(const deck::Config& config, const test::Numbers& ours, const test::Numbers& reference) {
+    const double worst = test::worst_loss_difference(ours, reference);
+    EXPECT_LT(worst, tolerance);
+    worst_ = std::max(worst_, worst);
+    ++runs_;
+    EXPECT_EQ(ours.hashes, reference.hashes);
+    for (std::size_t i = 0; i < reference.routers.size(); ++i) {
+      EXPECT_NEAR(ours.routers[i].load_balance, reference.routers[i].load_balance, tolerance * reference.routers[i].load_balance);
+      EXPECT_NEAR(ours.routers[i].z, reference.routers[i].z, tolerance * reference.routers[i].z);
+      EXPECT_EQ(ours.routers[i].dropped_share, reference.routers[i].dropped_share);
+      EXPECT_EQ(ours.routers[i].busiest_share, reference.routers[i].busiest_share);
+    }
+    EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
+    EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
+    EXPECT_EQ(ours.counted.pipeline, ours.predicted.pipeline);
+    EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
+    const std::uint64_t sent = over_world(ours.counted.expert_parallel), foreseen = over_world(ours.predicted.expert_parallel);
+    if (config.model.moe.capacity_factor == 0.0) {
+      EXPECT_EQ(sent, foreseen);
+    } else {
+      EXPECT_LE(sent, foreseen);
+    }
+    test::expect_same_state(ours.parameters, reference.parameters);
+    test::expect_same_state(ours.exp_avg, reference.exp_avg);
+    test::expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
+  }
+
+  void TearDown() override {
+    if (rank_ == 0 && runs_ > 0) {
+      std::printf("%s on %d ranks, %d runs: worst relative difference %.1e\n", GetParam(), ranks_, runs_, worst_);
+    }
+  }
+
+  int ranks_ = 1, rank_ = 0, runs_ = 0;
+  double worst_ = 0.0;
+  deck::Config config_;
+};
+
+std::string text(const deck::Config& c) {
+  const deck::ParallelConfig& p = c.parallel;
+  return fmt::format("dp {} tp {} pp {} cp {} ep {} tp_mode {} zero_stage {} zero_size {} schedule {} micro-batch {}", p.dp, p.tp,
+                     p.pp, p.cp, p.ep, static_cast<int>(p.tp_mode), p.zero_stage, p.zero_size, static_cast<int>(p.pp_schedule),
+                     c.data.micro_batch_size);
+}
+
+TEST_P(Moe, GridsFollowTheSerialRun) {
+  const test::Numbers reference = test::serial(config_, steps);
+  for (deck::Config grid : grids()) {
+    for (const auto mode : {deck::TpMode::all_reduce, deck::TpMode::reduce_scatter}) {
+      if (grid.parallel.tp == 1 && mode == deck::TpMode::reduce_scatter) continue;
+      grid.parallel.tp_mode = mode;
+      SCOPED_TRACE(text(grid));
+      expect_follows(grid, run(grid), reference);
+    }
+  }
+}
+
+TEST_P(Moe, ZeroFollowsTheSerialRun) {
+  const test::Numbers reference = test::serial(config_, steps);
+  for (deck::Config grid : grids()) {
+    const std::int64_t replicas = grid.parallel.dp * grid.parallel.cp;
+    if (replicas == 1 || grid.parallel.pp > 1) continue;
+    for (const std::int64_t stage : {1, 2, 3}) {
+      for (const std::int64_t size : {0, 2, 4}) {
+        grid.parallel.zero_stage = stage;
+        grid.parallel.zero_size = size;
+        if (size == replicas || !is_legal(grid)) continue;
+        SCOPED_TRACE(text(grid));
+        expect_follows(grid, run(grid), reference);
+      }
+    }
+  }
+}
+
+TEST_P(Moe, PipelineSchedulesFollowTheSerialRun) {
+  if (ranks_ % 2 != 0) return;
+  config_.model.num_hidden_layers = 4;
+  config_.checkpoint.resume = "none";
+  const test::Numbers reference = test::serial(config_, steps);
+  for (deck::Config grid : grids()) {
+    if (grid.parallel.pp != 2 || grid.parallel.tp > 2) continue;
+    using enum deck::PpSchedule;
+    for (const auto schedule : {gpipe, interleaved_1f1b, zero_bubble}) {
+      grid.parallel.pp_schedule = schedule;
+      SCOPED_TRACE(text(grid));
+      expect_follows(grid, run(grid), reference);
+    }
+  }
+}
+
+// Capacities are of whole sequences: neither micro-batches nor ranks change what is dropped.
+TEST_P(Moe, CapacityFollowsTheSerialRun) {
+  config_.model.moe.capacity_factor = 0.9;
+  const test::Numbers reference = test::serial(config_, steps);
+  EXPECT_GT(reference.routers.front().dropped_share, 0.05);
+  EXPECT_LT(reference.routers.front().dropped_share, 0.5);
+  for (deck::Config grid : grids()) {
+    if (grid.parallel.pp > 1) continue;
+    for (const std::int64_t sequences : {1, 2}) {
+      grid.data.micro_batch_size = sequences;
+      if (!is_legal(grid)) continue;
+      SCOPED_TRACE(text(grid));
+      expect_follows(grid, run(grid), reference);
+    }
+  }
+  config_.model.moe.capacity_factor = 0.0;
+  EXPECT_GT(std::abs(test::serial(config_, 1).losses[0] - reference.losses[0]), 1e-6) << "dropping changes something";
+}
+
+TEST_P(Moe, RecomputationChangesNoBitAndASecondRunNeither) {
+  deck::Config grid = widest();
+  const test::Numbers one = run(grid, 4);
+  for (const auto mode : {deck::Recompute::none, deck::Recompute::selective, deck::Recompute::full}) {
+    grid.parallel.recompute = mode;
+    const test::Numbers other = run(grid, 4);
+    EXPECT_EQ(other.losses, one.losses);
+    EXPECT_EQ(other.grad_norms, one.grad_norms);
+    EXPECT_EQ(other.parameters, one.parameters);
+    EXPECT_EQ(over_world(other.counted.expert_parallel), over_world(other.predicted.expert_parallel));
+    EXPECT_EQ(other.counted.context_parallel, other.predicted.context_parallel);
+  }
+}
+
+TEST_P(Moe, ResumesOnEveryGrid) {
+  if (ranks_ != 2 && ranks_ != 4) return;  // files take their time
+  const test::TemporaryFolder folder(test::world(), "moe");
+  const test::Numbers whole = test::serial(config_, 12);
+  std::vector<deck::Config> all = grids();
+  std::erase_if(all, [](const deck::Config& c) { return c.parallel.pp > 1; });
+  all.front().parallel.zero_stage = 1;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    deck::Config first = all[i], second = all[(i + 1) % all.size()];
+    SCOPED_TRACE(text(first) + " -> " + text(second));
+    first.checkpoint.directory = second.checkpoint.directory = (folder.path() / std::to_string(i)).string();
+    run(first, 6, true);
+    second.checkpoint.resume = "auto";
+    const test::Numbers resumed = run(second, 12);
+    ASSERT_EQ(resumed.losses.size(), 6u);
+    for (std::size_t s = 0; s < 6; ++s) EXPECT_NEAR(resumed.losses[s], whole.losses[s + 6], tolerance * whole.losses[s + 6]);
+    test::expect_same_state(resumed.parameters, whole.parameters);
+    test::expect_same_state(resumed.exp_avg, whole.exp_avg);
+  }
+}
+
+TEST_P(Moe, TooLittleRoomIsAnErrorAndEnoughIsNot) {
+  deck::Config grid = widest();
+  if (grid.parallel.ep == 1) return;
+  grid.model.moe.receive_factor = 0.05;
+  try {
+    run(grid, 1);
+    FAIL() << "more rows than room";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::deck_error);
+    EXPECT_NE(std::string(error.what()).find("receive_factor"), std::string::npos) << error.what();
+  }
+  grid.model.moe.receive_factor = 0.9 * static_cast<double>(grid.parallel.ep);
+  EXPECT_LT(std::abs(run(grid, 1).losses[0] - test::serial(config_, 1).losses[0]), 1e-10);
+}
+
+TEST_P(Moe, InBf16TheLossStaysClose) {
+  deck::Config grid = widest();
+  const test::Numbers exact = test::serial(config_, steps);
+  grid.precision.compute = ScalarType::bf16;
+  const test::Numbers ours = run(grid);
+  for (std::size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(ours.losses[i], exact.losses[i], 0.02 * exact.losses[i]) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Moe, testing::Values("mixtral", "qwen2_moe", "qwen3_moe"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace nanotron
