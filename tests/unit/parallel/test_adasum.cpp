@@ -136,8 +136,8 @@ class AdasumSums : public testing::Test {
     static_cast<void>(Subject(*this, planning));
     arena_.emplace(planning.plan());
     subject_.emplace(*this, *arena_);
-    sum_ = make_gradient_sum<double>({}, subject_->model, subject_->memory, {replicas_, alone_, alone_}, device_,
-                                     {.rule = config_.parallel.gradient_sum});
+    sum_ = make_gradient_sum<double>({}, subject_->model, subject_->memory, {replicas_, alone_, alone_},
+                                     {replicas_, alone_, alone_}, device_, {.rule = config_.parallel.gradient_sum});
   }
 
   struct Subject {
