@@ -80,44 +80,82 @@ void route_backward(Device& device, const Routing& routing, Matrix<const master_
   });
 }
 
+namespace {
+
+// n(e) <- how many i < length choose e, of those that counted(i) holds for.
+template <class F>
+NANOTRON_FUNCTION void count_stretch(const Row& row, index_t experts, const std::int64_t* chosen, index_t length,
+                                     std::int64_t* n, const F& counted) {
+  if constexpr (on_host) {
+    row.for_each(experts, [=](const index_t e) { n[e] = 0; });
+    for (index_t i = 0; i < length; ++i) n[chosen[i]] += counted(i) ? 1 : 0;
+  } else {
+    row.for_each(experts, [=](const index_t e) {
+      std::int64_t count = 0;
+      for (index_t i = 0; i < length; ++i) count += chosen[i] == e && counted(i) ? 1 : 0;
+      n[e] = count;
+    });
+  }
+}
+
+}  // namespace
+
 void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> choices, Matrix<std::int64_t> counts) {
   const Region region(device.timers(), "count_choices");
   const auto sequences = static_cast<index_t>(counts.extent(0)), experts = static_cast<index_t>(counts.extent(1));
   const index_t length = static_cast<index_t>(choices.extent(0)) / sequences;
   NANOTRON_REQUIRE(length % top_k == 0, "{} choices of a sequence, {} a token", length, top_k);
   for_each_row(device, "count_choices", sequences, KOKKOS_LAMBDA(const Row& row, const index_t s) {
-    const std::int64_t* const chosen = choices.data() + s * length;
-    std::int64_t* const n = counts.data() + s * experts;
-    if constexpr (on_host) {
-      row.for_each(experts, [=](const index_t e) { n[e] = 0; });
-      for (index_t i = 0; i < length; ++i) ++n[chosen[i]];
-    } else {
-      row.for_each(experts, [=](const index_t e) {
-        std::int64_t count = 0;
-        for (index_t i = 0; i < length; ++i) count += chosen[i] == e ? 1 : 0;
-        n[e] = count;
-      });
-    }
+    count_stretch(row, experts, choices.data() + s * length, length, counts.data() + s * experts,
+                  [](const index_t) { return true; });
   });
 }
 
-// Each expert walks over all choices: once to count, once to number.
+// A counting sort: each stretch of choices counts on its own, the counts become the first row of each stretch in each
+// expert, each stretch numbers its own.
 void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
-                 Vector<std::int64_t> sources, Vector<std::int64_t> counts) {
+                 Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches) {
   const Region region(device.timers(), "assign_rows");
   const auto n = static_cast<index_t>(choices.extent(0)), experts = static_cast<index_t>(counts.extent(0));
-  for_each_element(device, "count_rows", experts, KOKKOS_LAMBDA(const index_t e) {
-    std::int64_t count = 0;
-    for (index_t i = 0; i < n; ++i) count += choices.data()[i] == e && rows.data()[i] >= 0 ? 1 : 0;
-    counts.data()[e] = count;
+  const index_t used = stretches_of(n);
+  NANOTRON_REQUIRE(used <= static_cast<index_t>(stretches.extent(0)), "{} stretches, room for {}", used, stretches.extent(0));
+  for_each_row(device, "count_rows", used, KOKKOS_LAMBDA(const Row& row, const index_t s) {
+    const index_t begin = s * choices_of_stretch, left = n - begin;
+    const std::int64_t* const taken = rows.data() + begin;
+    count_stretch(row, experts, choices.data() + begin, left < choices_of_stretch ? left : choices_of_stretch,
+                  stretches.data() + s * experts, [=](const index_t i) { return taken[i] >= 0; });
   });
-  for_each_element(device, "number_rows", experts, KOKKOS_LAMBDA(const index_t e) {
-    std::int64_t next = 0;
-    for (index_t before = 0; before < e; ++before) next += counts.data()[before];
-    for (index_t i = 0; i < n; ++i) {
-      if (choices.data()[i] != e || rows.data()[i] < 0) continue;
-      sources.data()[next] = i;
-      rows.data()[i] = next++;
+  for_each_element(device, "add_stretches", experts, KOKKOS_LAMBDA(const index_t e) {
+    std::int64_t before = 0;
+    for (index_t s = 0; s < used; ++s) {
+      std::int64_t& first = stretches.data()[s * experts + e];
+      const std::int64_t here = first;
+      first = before;
+      before += here;
+    }
+    counts.data()[e] = before;
+  });
+  for_each_row(device, "number_rows", used, KOKKOS_LAMBDA(const Row& row, const index_t s) {
+    const index_t begin = s * choices_of_stretch, left = n - begin;
+    const index_t end = begin + (left < choices_of_stretch ? left : choices_of_stretch);
+    const std::int64_t* const chosen = choices.data();
+    std::int64_t* const next = stretches.data() + s * experts;
+    const auto number = [=](const index_t i, std::int64_t& at) {
+      sources.data()[at] = i;
+      rows.data()[i] = at++;
+    };
+    row.for_each(experts, [=](const index_t e) {
+      for (index_t before = 0; before < e; ++before) next[e] += counts.data()[before];
+      if constexpr (!on_host) {
+        for (index_t i = begin; i < end; ++i) {
+          if (chosen[i] == e && rows.data()[i] >= 0) number(i, next[e]);
+        }
+      }
+    });
+    if constexpr (on_host) {
+      for (index_t i = begin; i < end; ++i) {
+        if (rows.data()[i] >= 0) number(i, next[chosen[i]]);
+      }
     }
   });
 }
@@ -192,15 +230,16 @@ void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const
   const auto tokens = static_cast<index_t>(probabilities.extent(0)), experts = static_cast<index_t>(probabilities.extent(1));
   const auto n = static_cast<index_t>(choices.extent(0));
   const index_t length = tokens / static_cast<index_t>(counts.extent(0));
-  for_each_element(device, "expert_sums", experts, KOKKOS_LAMBDA(const index_t e) {
-    double balance = 0.0, chosen = 0.0;
-    for (index_t t = 0; t < tokens; ++t) {
-      balance += static_cast<double>(counts.data()[t / length * experts + e]) *
-                 static_cast<double>(probabilities.data()[t * experts + e]);
-    }
-    for (index_t i = 0; i < n; ++i) chosen += choices.data()[i] == e ? 1.0 : 0.0;
-    sums.data()[e] += balance;
-    sums.data()[experts + e] += chosen;
+  for_each_row(device, "expert_sums", experts, KOKKOS_LAMBDA(const Row& row, const index_t e) {
+    const double balance = row.template sum<double>(tokens, [=](const index_t t) {
+      return static_cast<double>(counts.data()[t / length * experts + e]) *
+             static_cast<double>(probabilities.data()[t * experts + e]);
+    });
+    const double chosen = row.template sum<double>(n, [=](const index_t i) { return choices.data()[i] == e ? 1.0 : 0.0; });
+    row.for_each(1, [=](const index_t) {
+      sums.data()[e] += balance;
+      sums.data()[experts + e] += chosen;
+    });
   });
   for_each_row(device, "router_sums", 1, KOKKOS_LAMBDA(const Row& row, const index_t) {
     const double squares = row.template sum<double>(tokens, [=](const index_t t) {

@@ -56,7 +56,7 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
     kernels::sigmoid_forward<M>(device, logits.column_block(routing.experts, 1), first(act.gate, tokens));
   }
   parts_->capacity->apply(device, batch, choices, rows);
-  kernels::assign_rows(device, choices, rows, act.source, work.counts);
+  kernels::assign_rows(device, choices, rows, act.source, work.counts, work.stretches);
 
   ExpertExchange<T>& exchange = *parts_->exchange;
   ExpertRows& plan = *act.rows;

@@ -1,5 +1,7 @@
 #include "nanotron/nn/moe_memory.hpp"
 
+#include "nanotron/kernels/routing.hpp"
+
 namespace nanotron::nn {
 
 template <class T>
@@ -39,6 +41,7 @@ void take_forward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
   constexpr auto kind = MemoryKind::workspace;
   work.logits = arena.take<master_t<T>>(kind, s.tokens, s.columns);
   work.counts = arena.take<std::int64_t>(kind, s.experts);
+  work.stretches = arena.take<std::int64_t>(kind, kernels::stretches_of(s.choices()), s.experts);
   work.output = arena.take<T>(kind, s.rows, s.hidden);
 }
 

@@ -49,10 +49,15 @@ void route_backward(Device& device, const Routing& routing, Matrix<const master_
 /// counts (sequences, experts) <- how often each expert is chosen.
 void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> choices, Matrix<std::int64_t> counts);
 
+/// Choices that are counted one after the other, and how many stretches of them n choices are.
+inline constexpr index_t choices_of_stretch = 256;
+constexpr index_t stretches_of(index_t n) { return (n + choices_of_stretch - 1) / choices_of_stretch; }
+
 /// Gives every choice whose row is not negative on entry its row, sorted by expert and then by token; counts (experts)
-/// <- rows of each. sources(row) <- the number of the choice. One row more is never touched.
+/// <- rows of each. sources(row) <- the number of the choice. One row more is never touched. stretches, at least
+/// (stretches_of(choices), experts), is overwritten.
 void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
-                 Vector<std::int64_t> sources, Vector<std::int64_t> counts);
+                 Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches);
 
 /// rows (count, hidden) <- x of the token of each row's choice. x (tokens, hidden).
 template <class T>

@@ -58,6 +58,7 @@ struct MoeWorkspace {
   using M = master_t<T>;
   Matrix<M> logits;                  // (tokens, columns)
   Vector<std::int64_t> counts;       // (experts)
+  Matrix<std::int64_t> stretches;    // of kernels::assign_rows
   Matrix<T> output;                  // (R, hidden): the experts' output, or the gradient of their input
   // Backward alone:
   Matrix<std::int64_t> sequence_counts;  // (sequences, experts)

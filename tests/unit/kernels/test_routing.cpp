@@ -1,5 +1,8 @@
 // ranks: 1
 // Routing against plain loops, its gradient against finite differences, and what happens to rows on their way.
+#include <algorithm>
+#include <random>
+
 #include "kernel_test.hpp"
 #include "nanotron/kernels/reference/routing.hpp"
 #include "nanotron/kernels/routing.hpp"
@@ -112,7 +115,8 @@ TEST(Rows, AreSortedByExpertAndComeBack) {
   rows.host.assign(14, 0);
   rows.host[2] = rows.host[9] = -1;  // dropped
   choices.push(), rows.push();
-  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector());
+  Array<std::int64_t> stretches(experts);
+  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(), stretches.matrix(1, experts));
   device.fence();
   rows.pull(), source.pull(), counts.pull();
   EXPECT_EQ(counts.host, (std::vector<std::int64_t>{4, 5, 0, 3}));
@@ -136,6 +140,36 @@ TEST(Rows, AreSortedByExpertAndComeBack) {
     }
   }
   for (std::size_t i = 0; i < back.host.size(); ++i) EXPECT_EQ(back.host[i], i == 2 || i == 9 ? 0.0 : values.host[i]);
+}
+
+// Many stretches, the last one short, experts that nobody chooses: as a stable sort.
+TEST(Rows, AreSortedOverManyStretches) {
+  Timers timers;
+  Device device(timers);
+  const index_t n = 5 * kernels::choices_of_stretch + 17, experts = 11;
+  Array<std::int64_t> choices(n), rows(n, 0), source(n, -5), counts(experts);
+  Array<std::int64_t> stretches(kernels::stretches_of(n) * experts, 99);
+  std::mt19937 random(7);
+  for (auto& choice : choices.host) choice = static_cast<std::int64_t>(random() % 8);
+  for (std::size_t i = 0; i < rows.host.size(); i += 7) rows.host[i] = -1;
+  choices.push(), rows.push();
+  std::vector<std::int64_t> kept, expected_counts(static_cast<std::size_t>(experts), 0);
+  for (std::size_t i = 0; i < rows.host.size(); ++i) {
+    if (rows.host[i] < 0) continue;
+    kept.push_back(static_cast<std::int64_t>(i));
+    ++expected_counts[static_cast<std::size_t>(choices.host[i])];
+  }
+  std::ranges::stable_sort(kept, {}, [&](std::int64_t i) { return choices.host[static_cast<std::size_t>(i)]; });
+  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(),
+                       stretches.matrix(kernels::stretches_of(n), experts));
+  device.fence();
+  rows.pull(), source.pull(), counts.pull();
+  EXPECT_EQ(counts.host, expected_counts);
+  for (std::size_t r = 0; r < kept.size(); ++r) {
+    ASSERT_EQ(source.host[r], kept[r]) << r;
+    ASSERT_EQ(rows.host[static_cast<std::size_t>(kept[r])], static_cast<std::int64_t>(r));
+  }
+  EXPECT_EQ(source.host[kept.size()], -5);
 }
 
 // Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's choices lie in front.
