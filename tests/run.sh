@@ -7,7 +7,7 @@
 #   --mpi         the MPI to test with; both: one run after the other (openmpi)
 #   --preset      release, debug, asan, ... (release)
 #   --max-ranks   leave out the tests with more ranks
-#   --full        also the tests labelled 'long'
+#   --full        also the tests labelled 'long', and all runs where others take a sample
 #   --no-install  do not look for missing packages
 #
 # Each run ends with CTest's summary; the exit code is 0 only when all of them passed.
@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
     --mpi) mpi="${2:-}"; shift ;;
     --preset) preset="${2:-}"; shift ;;
     --max-ranks) max_ranks="${2:-}"; shift ;;
-    --full) full=1 ;;
+    --full) full=1; export NANOTRON_FULL=1 ;;
     --no-install) install=0 ;;
     --) shift; ctest_options=("$@"); break ;;
     -h | --help) usage; exit 0 ;;

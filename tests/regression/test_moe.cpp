@@ -7,6 +7,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "support/comparison.hpp"
+#include "support/sampling.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 
@@ -19,6 +20,13 @@ constexpr double tolerance = 1e-11;
 std::uint64_t over_world(std::uint64_t bytes) {
   MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, test::world());
   return bytes;
+}
+
+std::string text(const deck::Config& c) {
+  const deck::ParallelConfig& p = c.parallel;
+  return fmt::format("dp {} tp {} pp {} cp {} ep {} tp_mode {} zero_stage {} zero_size {} schedule {} micro-batch {}", p.dp, p.tp,
+                     p.pp, p.cp, p.ep, static_cast<int>(p.tp_mode), p.zero_stage, p.zero_size, static_cast<int>(p.pp_schedule),
+                     c.data.micro_batch_size);
 }
 
 class Moe : public testing::TestWithParam<const char*> {
@@ -98,6 +106,15 @@ class Moe : public testing::TestWithParam<const char*> {
     test::expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
   }
 
+  // Each, or a sample, against the serial run.
+  void expect_follow(const std::vector<deck::Config>& all) {
+    const test::Numbers reference = test::serial(config_, steps);
+    for (const deck::Config& grid : test::sampled(all, 4, test::world())) {
+      SCOPED_TRACE(text(grid));
+      expect_follows(grid, run(grid), reference);
+    }
+  }
+
   void TearDown() override {
     if (rank_ == 0 && runs_ > 0) {
       std::printf("%s on %d ranks, %d runs: worst relative difference %.1e\n", GetParam(), ranks_, runs_, worst_);
@@ -109,27 +126,20 @@ class Moe : public testing::TestWithParam<const char*> {
   deck::Config config_;
 };
 
-std::string text(const deck::Config& c) {
-  const deck::ParallelConfig& p = c.parallel;
-  return fmt::format("dp {} tp {} pp {} cp {} ep {} tp_mode {} zero_stage {} zero_size {} schedule {} micro-batch {}", p.dp, p.tp,
-                     p.pp, p.cp, p.ep, static_cast<int>(p.tp_mode), p.zero_stage, p.zero_size, static_cast<int>(p.pp_schedule),
-                     c.data.micro_batch_size);
-}
-
 TEST_P(Moe, GridsFollowTheSerialRun) {
-  const test::Numbers reference = test::serial(config_, steps);
+  std::vector<deck::Config> all;
   for (deck::Config grid : grids()) {
     for (const auto mode : {deck::TpMode::all_reduce, deck::TpMode::reduce_scatter}) {
       if (grid.parallel.tp == 1 && mode == deck::TpMode::reduce_scatter) continue;
       grid.parallel.tp_mode = mode;
-      SCOPED_TRACE(text(grid));
-      expect_follows(grid, run(grid), reference);
+      all.push_back(grid);
     }
   }
+  expect_follow(all);
 }
 
 TEST_P(Moe, ZeroFollowsTheSerialRun) {
-  const test::Numbers reference = test::serial(config_, steps);
+  std::vector<deck::Config> all;
   for (deck::Config grid : grids()) {
     const std::int64_t replicas = grid.parallel.dp * grid.parallel.cp;
     if (replicas == 1 || grid.parallel.pp > 1) continue;
@@ -137,28 +147,27 @@ TEST_P(Moe, ZeroFollowsTheSerialRun) {
       for (const std::int64_t size : {0, 2, 4}) {
         grid.parallel.zero_stage = stage;
         grid.parallel.zero_size = size;
-        if (size == replicas || !is_legal(grid)) continue;
-        SCOPED_TRACE(text(grid));
-        expect_follows(grid, run(grid), reference);
+        if (size != replicas && is_legal(grid)) all.push_back(grid);
       }
     }
   }
+  expect_follow(all);
 }
 
 TEST_P(Moe, PipelineSchedulesFollowTheSerialRun) {
   if (ranks_ % 2 != 0) return;
   config_.model.num_hidden_layers = 4;
   config_.checkpoint.resume = "none";
-  const test::Numbers reference = test::serial(config_, steps);
+  std::vector<deck::Config> all;
   for (deck::Config grid : grids()) {
     if (grid.parallel.pp != 2 || grid.parallel.tp > 2) continue;
     using enum deck::PpSchedule;
     for (const auto schedule : {gpipe, interleaved_1f1b, zero_bubble}) {
       grid.parallel.pp_schedule = schedule;
-      SCOPED_TRACE(text(grid));
-      expect_follows(grid, run(grid), reference);
+      all.push_back(grid);
     }
   }
+  expect_follow(all);
 }
 
 // Capacities are of whole sequences: neither micro-batches nor ranks change what is dropped.
@@ -167,15 +176,15 @@ TEST_P(Moe, CapacityFollowsTheSerialRun) {
   const test::Numbers reference = test::serial(config_, steps);
   EXPECT_GT(reference.routers.front().dropped_share, 0.05);
   EXPECT_LT(reference.routers.front().dropped_share, 0.5);
+  std::vector<deck::Config> all;
   for (deck::Config grid : grids()) {
     if (grid.parallel.pp > 1) continue;
     for (const std::int64_t sequences : {1, 2}) {
       grid.data.micro_batch_size = sequences;
-      if (!is_legal(grid)) continue;
-      SCOPED_TRACE(text(grid));
-      expect_follows(grid, run(grid), reference);
+      if (is_legal(grid)) all.push_back(grid);
     }
   }
+  expect_follow(all);
   config_.model.moe.capacity_factor = 0.0;
   EXPECT_GT(std::abs(test::serial(config_, 1).losses[0] - reference.losses[0]), 1e-6) << "dropping changes something";
 }
@@ -201,6 +210,7 @@ TEST_P(Moe, ResumesOnEveryGrid) {
   std::vector<deck::Config> all = grids();
   std::erase_if(all, [](const deck::Config& c) { return c.parallel.pp > 1; });
   all.front().parallel.zero_stage = 1;
+  all = test::sampled(all, 3, test::world());
   for (std::size_t i = 0; i < all.size(); ++i) {
     deck::Config first = all[i], second = all[(i + 1) % all.size()];
     SCOPED_TRACE(text(first) + " -> " + text(second));

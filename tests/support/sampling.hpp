@@ -1,0 +1,40 @@
+#pragma once
+
+// A part of many runs: all of them under tests/run.sh --full (NANOTRON_FULL), else as many as CI has time for, chosen
+// by NANOTRON_SEED, or the time, which is printed.
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <random>
+#include <vector>
+
+namespace nanotron::test {
+
+/// The same on all ranks of the communicator.
+inline unsigned sampling_seed(MPI_Comm comm) {
+  const char* const given = std::getenv("NANOTRON_SEED");
+  unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10))
+                                   : static_cast<unsigned>(std::chrono::system_clock::now().time_since_epoch().count() / 1000000);
+  MPI_Bcast(&seed, 1, MPI_UNSIGNED, 0, comm);
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  if (rank == 0) std::printf("NANOTRON_SEED=%u\n", seed);
+  return seed;
+}
+
+/// Collective; in the order of `all`.
+template <class U>
+std::vector<U> sampled(const std::vector<U>& all, std::size_t count, MPI_Comm comm) {
+  if (std::getenv("NANOTRON_FULL") != nullptr || all.size() <= count) return all;
+  std::vector<U> some;
+  std::mt19937 random(sampling_seed(comm));
+  std::ranges::sample(all, std::back_inserter(some), static_cast<std::ptrdiff_t>(count), random);
+  return some;
+}
+
+}  // namespace nanotron::test
