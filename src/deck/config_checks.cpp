@@ -393,21 +393,11 @@ void check_moe(const Config& c, Findings& f) {
             "a shard group of zero_size = " + text(p.zero_size) + " replicas does not hold whole sets of experts over ep = " + text(p.ep) + " ranks",
             "zero_size a multiple or a divisor of ep");
   }
-  if (c.optimizer.name == OptimizerName::muon && f.trusted({"optimizer.name"})) {
-    f.error({"optimizer.name", "moe.num_experts"}, "'muon' does not know experts in this version", "name = 'adamw'");
-  }
-  if ((p.compression == Compression::powersgd || p.compression == Compression::fp16) && f.trusted({"parallel.compression"})) {
-    f.error({"parallel.compression", "moe.num_experts"}, "this compression does not know experts in this version",
-            "compression = 'none' or 'bf16'");
-  }
-  if (p.gradient_sum == GradientRule::adasum && f.trusted({"parallel.gradient_sum"})) {
-    f.error({"parallel.gradient_sum", "moe.num_experts"}, "'adasum' does not know experts in this version",
-            "gradient_sum = 'sum'");
-  }
-  if (c.data.sequences == SequenceKind::documents && f.trusted({"data.sequences"})) {
-    f.error({"data.sequences", "moe.num_experts"},
-            "router losses and capacities are of sequences of one length, which sequences = 'documents' does not have",
-            "sequences = 'stream'");
+  if (p.gradient_sum == GradientRule::adasum && p.ep > 1 && f.trusted({"parallel.gradient_sum", "parallel.ep"})) {
+    f.error({"parallel.ep", "parallel.gradient_sum"},
+            "gradient_sum = 'adasum' takes each replica's own gradient; with ep = " + text(p.ep) +
+                " an expert's is of the tokens of so many replicas",
+            "ep = 1", "or gradient_sum = 'sum'");
   }
 }
 

@@ -15,33 +15,38 @@ constexpr double update_size = 0.2;  // root mean square, as AdamW's
 
 std::size_t count(index_t n) { return static_cast<std::size_t>(n); }
 
-Range layers_range(const model::ParameterTable& table) {
+Range units_range(const model::ParameterTable& table, nn::Holders holders) {
+  if (holders == nn::Holders::expert_replicas) return table.expert_section().flat;
   return {table.units[count(table.first_layer_unit)].range.begin,
           table.units[count(table.first_layer_unit + table.layers - 1)].range.end};
 }
 
-// Of the moments, what lies inside the range or outside of it.
-nn::ParameterPlaces with_moments(nn::ParameterPlaces places, const Range& range, index_t size, bool inside) {
+// What lies in the units of layers, and what outside of them.
+struct Split {
+  std::vector<Range> inside, outside;
+};
+
+Split split_of(const model::ParameterTable& table) {
+  const Range layers = units_range(table, nn::Holders::replicas), experts = table.expert_section().flat;
+  return {{layers, experts}, {{0, layers.begin}, {layers.end, experts.begin}}};
+}
+
+// Of the moments, what lies within the ranges.
+nn::ParameterPlaces with_moments(nn::ParameterPlaces places, const std::vector<Range>& ranges) {
   std::vector<Range> kept;
-  const auto keep = [&](const Range& of) {
-    for (const nn::Placement::Part& p : places.moments.within(of)) kept.push_back(p.range);
-  };
-  if (inside) {
-    keep(range);
-  } else {
-    keep({0, range.begin});
-    keep({range.end, size});
+  for (const Range& range : ranges) {
+    for (const nn::Placement::Part& p : places.moments.within(range)) kept.push_back(p.range);
   }
   places.moments = nn::Placement::packed(kept);
   return places;
 }
 
-std::vector<MatrixShard> local_shards(const model::ParameterTable& table) {
+std::vector<MatrixShard> local_shards(const model::ParameterTable& table, nn::Holders holders) {
   std::vector<MatrixShard> shards;
   for (const nn::ParameterSpec& spec : table.specs) {
-    if (!covers(Covers::hidden_matrices, spec)) continue;
+    if (!is_matrix_of(holders, spec)) continue;
     const bool by_columns = spec.cut == nn::Cut::columns;
-    shards.push_back({.offset = spec.offset - layers_range(table).begin,
+    shards.push_back({.offset = spec.offset - units_range(table, holders).begin,
                       .rows = spec.local_rows(),
                       .columns = spec.local_columns(),
                       .row = by_columns ? 0 : spec.local.begin,
@@ -55,35 +60,56 @@ std::vector<MatrixShard> local_shards(const model::ParameterTable& table) {
 template <class M>
 Muon<M>::Muon(const deck::Config& config, const OptimizerPlace& place, Arena& arena)
     : config_(config.optimizer),
-      sharding_(place.sharding),
       tp_size_(place.tp_size),
       tp_rank_(place.tp_rank),
       tp_(place.tp),
-      layout_(muon_layout(config.model, tp_size_, config.parallel.tp_mode, place.table.shards)),
-      local_(local_shards(place.table)),
-      unit_size_(place.table.units[count(place.table.first_layer_unit)].range.size()),
-      places_(with_moments(place.places, layers_range(place.table), place.table.size, true)),
-      layers_(pieces_of_layers(place.table)),
-      adamw_(config.optimizer, place.table,
-             with_moments(place.places, layers_range(place.table), place.table.size, false), Covers::others, arena),
+      places_(with_moments(place.places, split_of(place.table).inside)),
+      stacks_(stacks_of(config, place)),
+      adamw_(config.optimizer, place.table, with_moments(place.places, split_of(place.table).outside), Covers::others, arena),
       momentum_(arena.take<M>(MemoryKind::optimizer, places_.moments.size())),
-      gathered_(arena.take<M>(MemoryKind::workspace, tp_size_ * layout_.unit)),
-      whole_(arena.take<M>(MemoryKind::workspace, layout_.whole)),
-      workspace_(arena.take<M>(MemoryKind::workspace, layout_.workspace)) {}
+      gathered_(arena.take<M>(MemoryKind::workspace, tp_size_ * most(&MuonLayout::unit))),
+      whole_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::whole))),
+      workspace_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::workspace))) {}
 
 template <class M>
-std::vector<std::vector<typename Muon<M>::Piece>> Muon<M>::pieces_of_layers(const model::ParameterTable& table) const {
-  std::vector<std::vector<Piece>> layers(count(table.layers));
+index_t Muon<M>::most(index_t MuonLayout::*of) const {
+  index_t most = 0;
+  for (const Stack& stack : stacks_) most = std::max(most, stack.layout.*of);
+  return most;
+}
+
+template <class M>
+std::vector<typename Muon<M>::Stack> Muon<M>::stacks_of(const deck::Config& config, const OptimizerPlace& place) const {
+  std::vector<Stack> stacks{stack_of(config, place, nn::Holders::replicas)};
+  if (place.table.has_experts()) stacks.push_back(stack_of(config, place, nn::Holders::expert_replicas));
+  return stacks;
+}
+
+template <class M>
+typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const OptimizerPlace& place,
+                                          nn::Holders holders) const {
+  const model::ParameterTable& table = place.table;
+  const index_t first = holders == nn::Holders::replicas ? table.first_layer_unit : table.first_expert_unit;
+  const auto ep = static_cast<int>(config.parallel.ep);
+  const model::ExpertPlace experts{.size = ep,
+                                   .rank = table.has_experts() ? static_cast<int>(table.experts.begin / table.experts.size()) : 0,
+                                   .shards = table.expert_shards};
+  Stack stack{.layout = muon_layout(config.model, tp_size_, config.parallel.tp_mode, {holders, experts, table.shards}),
+              .local = local_shards(table, holders),
+              .shards = place.sharding.of(holders),
+              .unit_size = table.units[count(first)].range.size(),
+              .layers = std::vector<std::vector<Piece>>(count(table.layers))};
   for (index_t layer = 0; layer < table.layers; ++layer) {
-    const index_t unit = table.units[count(table.layer_unit(layer))].range.begin;
-    for (std::size_t m = 0; m < local_.size(); ++m) {
-      const index_t begin = unit + local_[m].offset;
-      for (const UpdatePart& part : update_parts(Range{begin, begin + local_[m].rows * local_[m].columns}, places_)) {
-        layers[count(layer)].push_back({part, m, part.range.begin - unit, part.range.begin - begin});
+    const index_t unit = table.units[count(first + layer)].range.begin;
+    for (std::size_t m = 0; m < stack.local.size(); ++m) {
+      const MatrixShard& s = stack.local[m];
+      const index_t begin = unit + s.offset;
+      for (const UpdatePart& part : update_parts(Range{begin, begin + s.rows * s.columns}, places_)) {
+        stack.layers[count(layer)].push_back({part, m, part.range.begin - unit, part.range.begin - begin});
       }
     }
   }
-  return layers;
+  return stack;
 }
 
 template <class M>
@@ -91,19 +117,21 @@ void Muon<M>::update(Device& device, Vector<M> parameters, Vector<const M> gradi
                      double gradient_scale) {
   adamw_.update(device, parameters, gradient, learning_rate, gradient_scale);
   const Region region(device.timers(), "muon");
-  for (const std::vector<Piece>& layer : layers_) {
-    look_ahead(device, layer, gradient, gradient_scale);
-    gather(device);
-    orthogonalise(device);
-    descend(device, layer, parameters, learning_rate);
+  for (const Stack& stack : stacks_) {
+    for (std::size_t layer = 0; layer < stack.layers.size(); ++layer) {
+      look_ahead(device, stack, layer, gradient, gradient_scale);
+      gather(device, stack);
+      orthogonalise(device, stack);
+      descend(device, stack, layer, parameters, learning_rate);
+    }
   }
 }
 
 template <class M>
-void Muon<M>::look_ahead(Device& device, const std::vector<Piece>& layer, Vector<const M> gradient,
+void Muon<M>::look_ahead(Device& device, const Stack& stack, std::size_t layer, Vector<const M> gradient,
                          double gradient_scale) {
-  M* const unit = gathered_.data() + tp_rank_ * layout_.unit;
-  for (const auto& [part, matrix, in_unit, in_shard] : layer) {
+  M* const unit = gathered_.data() + tp_rank_ * stack.layout.unit;
+  for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
     kernels::nesterov<M>(device, Vector<const M>(gradient.data() + part.gradient, part.size()),
                          Vector<M>(momentum_.data() + part.moments, part.size()), Vector<M>(unit + in_unit, part.size()),
                          config_.momentum, gradient_scale);
@@ -111,46 +139,46 @@ void Muon<M>::look_ahead(Device& device, const std::vector<Piece>& layer, Vector
 }
 
 template <class M>
-void Muon<M>::gather(Device& device) {
+void Muon<M>::gather(Device& device, const Stack& stack) {
   const Region region(device.timers(), "gather momentum");
-  M* const unit = gathered_.data() + tp_rank_ * layout_.unit;
-  if (sharding_.size > 1) {
-    const index_t piece = unit_size_ / sharding_.size;
-    comm::all_gather<M>(*sharding_.group, unit + sharding_.rank * piece, count(piece), unit, device.stream());
+  M* const unit = gathered_.data() + tp_rank_ * stack.layout.unit;
+  if (stack.shards.size > 1) {
+    const index_t piece = stack.unit_size / stack.shards.size;
+    comm::all_gather<M>(*stack.shards.group, unit + stack.shards.rank * piece, count(piece), unit, device.stream());
   }
-  if (tp_size_ > 1) comm::all_gather<M>(*tp_, unit, count(layout_.unit), gathered_.data(), device.stream());
+  if (tp_size_ > 1) comm::all_gather<M>(*tp_, unit, count(stack.layout.unit), gathered_.data(), device.stream());
 }
 
 template <class M>
-void Muon<M>::orthogonalise(Device& device) {
-  for (const HiddenMatrix& m : layout_.matrices) {
-    if (!is_mine(m)) continue;
+void Muon<M>::orthogonalise(Device& device, const Stack& stack) {
+  for (const HiddenMatrix& m : stack.layout.matrices) {
+    if (m.tp_owner != tp_rank_ || m.shard_owner != stack.shards.rank) continue;
     for (std::size_t rank = 0; rank < m.shards.size(); ++rank) {
       const MatrixShard& s = m.shards[rank];
-      const M* const from = gathered_.data() + static_cast<index_t>(rank) * layout_.unit + s.offset;
+      const M* const from = gathered_.data() + static_cast<index_t>(rank) * stack.layout.unit + s.offset;
       kernels::copy_matrix<M>(device, MatrixRef<const M>(from, s.rows, s.columns),
                               MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns));
     }
     kernels::orthogonalise<M>(device, whole(m), workspace_, static_cast<int>(config_.newton_schulz_steps));
   }
   const Region region(device.timers(), "broadcast updates");
-  for (const HiddenMatrix& m : layout_.matrices) {
+  for (const HiddenMatrix& m : stack.layout.matrices) {
     const std::size_t size = count(m.rows * m.columns);
-    if (tp_size_ > 1 && m.shard_owner == sharding_.rank) {
+    if (tp_size_ > 1 && m.shard_owner == stack.shards.rank) {
       comm::broadcast<M>(*tp_, whole(m).data(), size, m.tp_owner, device.stream());
     }
-    if (sharding_.size > 1) {
-      comm::broadcast<M>(*sharding_.group, whole(m).data(), size, m.shard_owner, device.stream());
+    if (stack.shards.size > 1) {
+      comm::broadcast<M>(*stack.shards.group, whole(m).data(), size, m.shard_owner, device.stream());
     }
   }
 }
 
 template <class M>
-void Muon<M>::descend(Device& device, const std::vector<Piece>& layer, Vector<M> parameters, double learning_rate) {
+void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, Vector<M> parameters, double learning_rate) {
   const double keep = 1.0 - learning_rate * config_.weight_decay;
-  for (const auto& [part, matrix, in_unit, in_shard] : layer) {
-    const HiddenMatrix& m = layout_.matrices[matrix];
-    const MatrixShard& s = local_[matrix];
+  for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
+    const HiddenMatrix& m = stack.layout.matrices[matrix];
+    const MatrixShard& s = stack.local[matrix];
     const double size = update_size * std::sqrt(static_cast<double>(std::max(m.rows, m.columns)));
     kernels::descend<M>(device, Vector<M>(parameters.data() + part.parameters, part.size()),
                         MatrixRef<const M>(MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns)),
@@ -167,15 +195,20 @@ std::vector<Moment<M>> Muon<M>::moments() const {
 
 template <class M>
 UpdateTraffic Muon<M>::traffic() const {
-  index_t tp = layout_.unit, replicas = unit_size_ / sharding_.size;
-  for (const HiddenMatrix& m : layout_.matrices) {
-    if (m.shard_owner == sharding_.rank) tp += m.rows * m.columns;
-    replicas += m.rows * m.columns;
+  UpdateTraffic sum;
+  for (const Stack& stack : stacks_) {
+    index_t tp = stack.layout.unit, replicas = stack.unit_size / stack.shards.size;
+    for (const HiddenMatrix& m : stack.layout.matrices) {
+      if (m.shard_owner == stack.shards.rank) tp += m.rows * m.columns;
+      replicas += m.rows * m.columns;
+    }
+    const auto bytes = [&](index_t of_layer) {
+      return static_cast<std::uint64_t>(of_layer) * stack.layers.size() * sizeof(M);
+    };
+    if (tp_size_ > 1) sum.tensor_parallel += bytes(tp);
+    if (stack.shards.size > 1) sum.data_parallel += bytes(replicas);
   }
-  const auto bytes = [&](index_t of_layer) {
-    return static_cast<std::uint64_t>(of_layer) * layers_.size() * sizeof(M);
-  };
-  return {.tensor_parallel = tp_size_ > 1 ? bytes(tp) : 0, .data_parallel = sharding_.size > 1 ? bytes(replicas) : 0};
+  return sum;
 }
 
 template <class M>

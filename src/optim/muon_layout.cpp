@@ -45,15 +45,22 @@ void deal_out(std::vector<HiddenMatrix>& matrices, int tp_size, int shards) {
 
 }  // namespace
 
-MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode mode, int shards) {
+bool is_matrix_of(nn::Holders holders, const nn::ParameterSpec& spec) {
+  return covers(Covers::hidden_matrices, spec) && spec.holders == holders && spec.local_layers() > 0;
+}
+
+MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode mode, const MuonUnit& of) {
+  const bool of_experts = of.holders == nn::Holders::expert_replicas;
   MuonLayout layout;
   for (int rank = 0; rank < tp_size; ++rank) {
-    const model::ParameterTable table = model::make_parameter_table(model, tp_size, rank, mode, {}, shards);
-    const Range unit = table.units[static_cast<std::size_t>(table.first_layer_unit)].range;
+    const model::ParameterTable table =
+        model::make_parameter_table(model, tp_size, rank, mode, {}, of.shards, 0, of.experts);
+    const index_t first = of_experts ? table.first_expert_unit : table.first_layer_unit;
+    const Range unit = table.units[static_cast<std::size_t>(first)].range;
     layout.unit = std::max(layout.unit, unit.size());
     std::size_t i = 0;
     for (const nn::ParameterSpec& spec : table.specs) {
-      if (!covers(Covers::hidden_matrices, spec)) continue;
+      if (!is_matrix_of(of.holders, spec)) continue;
       if (rank == 0) {
         layout.matrices.push_back({.name = spec.name,
                                    .rows = spec.rows,
@@ -67,7 +74,7 @@ MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode
       layout.matrices[i++].shards.push_back(shard_of(spec, unit.begin));
     }
   }
-  deal_out(layout.matrices, tp_size, shards);
+  deal_out(layout.matrices, tp_size, of_experts ? of.experts.shards : of.shards);
   return layout;
 }
 

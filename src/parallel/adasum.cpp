@@ -7,27 +7,43 @@
 #include "nanotron/kernels/gram.hpp"
 
 namespace nanotron::parallel {
+namespace {
+
+std::vector<AdasumTensor> tensors_of(const std::vector<AdasumTensor>& all, const Range& flat) {
+  std::vector<AdasumTensor> tensors;
+  const auto from_begin = [&](const Range& r) { return Range{r.begin - flat.begin, r.end - flat.begin}; };
+  for (const AdasumTensor& t : all) {
+    if (flat.contains(t.local.begin)) tensors.push_back({from_begin(t.local), from_begin(t.owned)});
+  }
+  return tensors;
+}
+
+}  // namespace
 
 template <class T>
-Adasum<T>::Adasum(model::Transformer<T>& model, const AdasumMemory<M>& memory, comm::Group& replicas, Device& device,
-                  const SumRule& rule)
+Adasum<T>::Adasum(model::Transformer<T>& model, const model::Section& section, const AdasumMemory<M>& memory,
+                  comm::Group& replicas, Device& device, const SumRule& rule)
     : model_(&model),
+      section_(section),
+      gradient_(model.parameters().gradient.data() + section.flat.begin, section.flat.size()),
+      tensors_(tensors_of(memory.tensors, section.flat)),
       memory_(memory),
+      products_(memory.gram.data(), static_cast<index_t>(tensors_.size()) * kernels::gram_pairs(replicas.size())),
       replicas_(&replicas),
       device_(&device),
       count_(model.table(), rule.micro_batches),
-      piece_(piece_of(model.table().size, replicas.size(), replicas.rank())),
+      piece_(piece_of(section.flat.size(), replicas.size(), replicas.rank())),
       receive_counts_(static_cast<std::size_t>(replicas.size()), static_cast<std::size_t>(piece_.size())),
       gram_(Kokkos::create_mirror_view(memory.gram)),
       coefficients_(Kokkos::create_mirror_view(memory.coefficients)) {
   for (int r = 0; r < replicas.size(); ++r) {
-    send_counts_.push_back(static_cast<std::size_t>(piece_of(model.table().size, replicas.size(), r).size()));
+    send_counts_.push_back(static_cast<std::size_t>(piece_of(section.flat.size(), replicas.size(), r).size()));
   }
 }
 
 template <class T>
 void Adasum<T>::begin_step() {
-  kernels::fill<M>(*device_, model_->parameters().gradient, 0.0);
+  kernels::fill<M>(*device_, gradient_, 0.0);
 }
 
 template <class T>
@@ -44,19 +60,19 @@ MatrixRef<const master_t<T>> Adasum<T>::rows_of(const Range& range) const {
 
 template <class T>
 void Adasum<T>::exchange() {
-  comm::all_to_all(*replicas_, model_->parameters().gradient.data(), send_counts_, memory_.received.data(),
+  comm::all_to_all(*replicas_, gradient_.data(), send_counts_, memory_.received.data(),
                    receive_counts_, device_->stream());
 }
 
 template <class T>
 void Adasum<T>::measure() {
   const index_t pairs = kernels::gram_pairs(replicas_->size());
-  for (std::size_t t = 0; t < memory_.tensors.size(); ++t) {
-    const Vector<double> gram(memory_.gram.data() + static_cast<index_t>(t) * pairs, pairs);
-    kernels::gram<M>(*device_, rows_of(memory_.tensors[t].owned), gram);
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const Vector<double> gram(products_.data() + static_cast<index_t>(t) * pairs, pairs);
+    kernels::gram<M>(*device_, rows_of(tensors_[t].owned), gram);
   }
   for (comm::Group* group : {replicas_, &model_->tensor_parallel()}) {
-    comm::all_reduce(*group, memory_.gram.data(), memory_.gram.size(), comm::ReduceOp::sum, device_->stream());
+    comm::all_reduce(*group, products_.data(), products_.size(), comm::ReduceOp::sum, device_->stream());
   }
 }
 
@@ -66,7 +82,7 @@ void Adasum<T>::solve() {
   const auto pairs = static_cast<std::size_t>(kernels::gram_pairs(replicas_->size()));
   device_->fence();
   Kokkos::deep_copy(gram_, memory_.gram);
-  for (std::size_t t = 0; t < memory_.tensors.size(); ++t) {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const std::span<double> coefficients(coefficients_.data() + t * replicas, replicas);
     adasum_coefficients({gram_.data() + t * pairs, pairs}, coefficients);
     for (double& c : coefficients) c *= static_cast<double>(replicas);
@@ -77,20 +93,20 @@ void Adasum<T>::solve() {
 template <class T>
 void Adasum<T>::combine() {
   const index_t replicas = replicas_->size();
-  for (std::size_t t = 0; t < memory_.tensors.size(); ++t) {
-    const MatrixRef<const M> rows = rows_of(memory_.tensors[t].local);
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const MatrixRef<const M> rows = rows_of(tensors_[t].local);
     const Vector<const double> coefficients(memory_.coefficients.data() + static_cast<index_t>(t) * replicas, replicas);
     kernels::combine_rows<M>(*device_, rows, coefficients,
                              Vector<M>(memory_.piece.data() + (rows.data - memory_.received.data()), rows.columns));
   }
-  comm::all_gather(*replicas_, memory_.piece.data(), memory_.piece.size(), memory_.received.data(), device_->stream());
-  const Vector<M>& gradient = model_->parameters().gradient;
-  kernels::cast<M, M>(*device_, Vector<const M>(memory_.received.data(), gradient.size()), gradient);
+  const index_t piece = piece_size(section_.flat.size(), replicas_->size());
+  comm::all_gather(*replicas_, memory_.piece.data(), static_cast<std::size_t>(piece), memory_.received.data(), device_->stream());
+  kernels::cast<M, M>(*device_, Vector<const M>(memory_.received.data(), gradient_.size()), gradient_);
 }
 
 template <class T>
 void Adasum<T>::finish() {
-  model_->sum_partial_gradients(model_->table().vectors);
+  model_->sum_partial_gradients(section_.vectors);
   const Region region(device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
   exchange();

@@ -1,5 +1,6 @@
 #include "nanotron/parallel/gradient_sum.hpp"
 
+#include "nanotron/kernels/scaled_half.hpp"
 #include "nanotron/parallel/adasum.hpp"
 #include "nanotron/parallel/data_parallel.hpp"
 #include "nanotron/parallel/ordered_sum.hpp"
@@ -31,17 +32,20 @@ std::unique_ptr<GradientSum<T>> make_section_sum(const model::Section& section, 
   }
   if (sharding.size > 1) return std::make_unique<ShardedByUnit<T>>(model, section, sharding, groups, device, rule);
   if (groups.replicas.size() > 1 && rule.rule == deck::GradientRule::adasum) {
-    return std::make_unique<Adasum<T>>(model, memory.adasum, groups.replicas, device, rule);
+    return std::make_unique<Adasum<T>>(model, section, memory.adasum, groups.replicas, device, rule);
   }
   if (groups.replicas.size() > 1 && rule.compression == deck::Compression::bf16) {
     const Vector<bf16> rounded(memory.rounded.data() + section.flat.begin, section.flat.size());
     return std::make_unique<RoundedSum<T>>(model, section, groups.replicas, device, rule, rounded);
   }
   if (groups.replicas.size() > 1 && rule.compression == deck::Compression::fp16) {
-    return std::make_unique<ScaledSum<T>>(model, groups.replicas, device, rule, memory.half, memory.largest);
+    const Vector<fp16> half(memory.half.data() + section.flat.begin, section.flat.size());
+    const index_t before = kernels::half_blocks(section.flat.begin);
+    const Vector<master_t<T>> largest(memory.largest.data() + before, kernels::half_blocks(section.flat.size()));
+    return std::make_unique<ScaledSum<T>>(model, section, groups.replicas, device, rule, half, largest);
   }
   if (groups.replicas.size() > 1 && rule.compression == deck::Compression::powersgd) {
-    return std::make_unique<PowerSgd<T>>(model, memory, groups.replicas, device, rule);
+    return std::make_unique<PowerSgd<T>>(model, section, memory, groups.replicas, device, rule);
   }
   return std::make_unique<DataParallel<T>>(model, section, groups.replicas, device, rule);
 }

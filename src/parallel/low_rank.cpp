@@ -44,17 +44,19 @@ std::uint64_t digest_of(const model::ParameterTable& table, index_t rank) {
 
 }  // namespace
 
-LowRankPlan low_rank_plan(const model::ParameterTable& table, index_t rank) {
-  LowRankPlan plan{.rank = rank, .units = {}, .whole = table.vectors.size(), .digest = digest_of(table, rank)};
+LowRankPlan low_rank_plan(const model::ParameterTable& table, index_t rank, const std::vector<model::Section>& summed) {
+  LowRankPlan plan{.rank = rank, .units = {}, .digest = digest_of(table, rank)};
   for (const model::Unit& unit : table.units) {
     LowRankUnit& u = plan.units.emplace_back();
-    u.matrices = matrices_in(table, unit.range, rank);
+    const bool is_summed = std::ranges::any_of(
+        summed, [&](const model::Section& section) { return section.flat.contains(unit.range.begin); });
+    if (is_summed) u.matrices = matrices_in(table, unit.range, rank);
+    u.errors.begin = plan.errors;
     u.p.begin = plan.p;
     u.q.begin = plan.q;
     index_t at = unit.range.begin;
     const auto send_whole = [&](index_t end) {
       if (at < end) u.whole.push_back({at, end});
-      plan.whole += end - at;
     };
     for (LowRankMatrix& m : u.matrices) {
       send_whole(m.gradient);
@@ -67,10 +69,21 @@ LowRankPlan low_rank_plan(const model::ParameterTable& table, index_t rank) {
       plan.q += m.columns * rank;
     }
     send_whole(unit.range.end);
+    u.errors.end = plan.errors;
     u.p.end = plan.p;
     u.q.end = plan.q;
   }
   return plan;
+}
+
+index_t low_rank_elements(const LowRankPlan& plan, const model::Section& section) {
+  index_t sum = section.vectors.size();
+  for (index_t u = section.units.begin; u < section.units.end; ++u) {
+    const LowRankUnit& unit = plan.units[static_cast<std::size_t>(u)];
+    sum += unit.p.size() + unit.q.size();
+    for (const Range& range : unit.whole) sum += range.size();
+  }
+  return sum;
 }
 
 }  // namespace nanotron::parallel

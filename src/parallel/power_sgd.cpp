@@ -1,5 +1,7 @@
 #include "nanotron/parallel/power_sgd.hpp"
 
+#include <ranges>
+
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/kernels/gemm.hpp"
@@ -11,36 +13,45 @@ namespace {
 using kernels::Op;
 
 // Never more at a time: P of each unit and what it sends whole, then Q of each.
-std::size_t most_requests(const LowRankPlan& plan) {
+std::size_t most_requests(std::span<const LowRankUnit> units) {
   std::size_t requests = 0;
-  for (const LowRankUnit& unit : plan.units) requests += 2 + unit.whole.size();
+  for (const LowRankUnit& unit : units) requests += 2 + unit.whole.size();
   return requests;
 }
 
 }  // namespace
 
 template <class T>
-PowerSgd<T>::PowerSgd(model::Transformer<T>& model, const SumMemory<M>& memory, comm::Group& replicas, Device& device,
-                      const SumRule& rule)
+PowerSgd<T>::PowerSgd(model::Transformer<T>& model, const model::Section& section, const SumMemory<M>& memory,
+                      comm::Group& replicas, Device& device, const SumRule& rule)
     : model_(&model),
+      section_(section),
       memory_(memory),
       replicas_(&replicas),
       device_(&device),
       overlap_(rule.overlap),
       count_(model.table(), rule.micro_batches) {
-  running_.reserve(most_requests(memory_.low_rank));
+  running_.reserve(most_requests(units()));
   forget();
 }
 
 template <class T>
+std::span<const LowRankUnit> PowerSgd<T>::units() const {
+  return std::span(memory_.low_rank.units)
+      .subspan(static_cast<std::size_t>(section_.units.begin), static_cast<std::size_t>(section_.units.size()));
+}
+
+template <class T>
 void PowerSgd<T>::forget() {
-  kernels::fill<M>(*device_, memory_.error, 0.0);
-  kernels::fill_normal<M>(*device_, memory_.q, stream_id("PowerSGD"));
+  const Range errors{units().front().errors.begin, units().back().errors.end};
+  const Range q{units().front().q.begin, units().back().q.end};
+  kernels::fill<M>(*device_, Vector<M>(memory_.error.data() + errors.begin, errors.size()), 0.0);
+  kernels::fill_normal<M>(*device_, Vector<M>(memory_.q.data() + q.begin, q.size()), stream_id("PowerSGD"));
 }
 
 template <class T>
 void PowerSgd<T>::begin_step() {
-  kernels::fill<M>(*device_, model_->parameters().gradient, 0.0);
+  kernels::fill<M>(*device_, Vector<M>(gradient(section_.flat.begin), section_.flat.size()), 0.0);
 }
 
 template <class T>
@@ -50,15 +61,14 @@ void PowerSgd<T>::start(M* data, index_t n) {
 }
 
 template <class T>
-void PowerSgd<T>::project(index_t unit) {
-  const LowRankUnit& u = memory_.low_rank.units[static_cast<std::size_t>(unit)];
-  for (const LowRankMatrix& m : u.matrices) {
+void PowerSgd<T>::project(const LowRankUnit& unit) {
+  for (const LowRankMatrix& m : unit.matrices) {
     const index_t size = m.rows * m.columns;
     kernels::add<M>(*device_, Vector<const M>(gradient(m.gradient), size), Vector<M>(error(m).data(), size));
     kernels::gemm<M, M>(*device_, Op::none, Op::none, 1.0, error(m), q(m), 0.0, p(m));
   }
-  start(memory_.p.data() + u.p.begin, u.p.size());
-  for (const Range& range : u.whole) start(gradient(range.begin), range.size());
+  start(memory_.p.data() + unit.p.begin, unit.p.size());
+  for (const Range& range : unit.whole) start(gradient(range.begin), range.size());
 }
 
 template <class T>
@@ -85,7 +95,7 @@ void PowerSgd<T>::end(index_t unit) {
   model_->sum_partial_gradients(model_->table().units[static_cast<std::size_t>(unit)].range);
   if (!overlap_) return;
   const Region region(device_->timers(), "gradient sum, overlapped");
-  project(unit);
+  project(memory_.low_rank.units[static_cast<std::size_t>(unit)]);
   while (done_ < running_.size() && running_[done_].test()) ++done_;
 }
 
@@ -98,19 +108,18 @@ void PowerSgd<T>::wait_for_all() {
 
 template <class T>
 void PowerSgd<T>::finish() {
-  const Range& vectors = model_->table().vectors;
-  const std::vector<LowRankUnit>& units = memory_.low_rank.units;
+  const Range& vectors = section_.vectors;
   model_->sum_partial_gradients(vectors);
   const Region region(device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
   if (!overlap_) {
-    for (index_t u = static_cast<index_t>(units.size()) - 1; u >= 0; --u) project(u);
+    for (const LowRankUnit& unit : std::views::reverse(units())) project(unit);
   }
   start(gradient(vectors.begin), vectors.size());
   wait_for_all();
-  for (const LowRankUnit& unit : units) factorise(unit);
+  for (const LowRankUnit& unit : units()) factorise(unit);
   wait_for_all();
-  for (const LowRankUnit& unit : units) multiply_out(unit);
+  for (const LowRankUnit& unit : units()) multiply_out(unit);
   this->exposed_seconds_ += wall_seconds() - begin;
 }
 

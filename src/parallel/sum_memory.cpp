@@ -13,7 +13,14 @@ deck::Compression compression_of(const deck::ParallelConfig& p) {
 }
 
 LowRankPlan plan_of(const deck::ParallelConfig& p, const model::ParameterTable& table) {
-  return compression_of(p) == deck::Compression::powersgd ? low_rank_plan(table, p.powersgd_rank) : LowRankPlan{};
+  if (compression_of(p) != deck::Compression::powersgd) return {};
+  return low_rank_plan(table, p.powersgd_rank, summed_sections(p, table));
+}
+
+// Sections are compressed in blocks of their own.
+index_t half_blocks_of(const deck::ParallelConfig& p, const model::ParameterTable& table) {
+  if (compression_of(p) != deck::Compression::fp16) return 0;
+  return kernels::half_blocks(table.dense_section().flat.size()) + kernels::half_blocks(table.expert_section().flat.size());
 }
 
 template <class M>
@@ -38,12 +45,21 @@ std::vector<AdasumTensor> tensors_of(const deck::ParallelConfig& p, const model:
 
 }  // namespace
 
+std::vector<model::Section> summed_sections(const deck::ParallelConfig& p, const model::ParameterTable& table) {
+  std::vector<model::Section> sections;
+  const index_t replicas = p.dp * p.cp;
+  if (replicas > 1) sections.push_back(table.dense_section());
+  if (replicas > p.ep && table.has_experts()) sections.push_back(table.expert_section());
+  return sections;
+}
+
 template <class M>
 AdasumMemory<M>::AdasumMemory(const deck::ParallelConfig& p, const model::ParameterTable& table, Arena& arena)
     : tensors(tensors_of(p, table)) {
   const auto replicas = static_cast<int>(p.dp);
   const auto count = static_cast<index_t>(tensors.size());
-  piece = arena.take<M>(MemoryKind::workspace, tensors.empty() ? 0 : piece_size(table.size, replicas));
+  const index_t largest = std::max(table.dense_section().flat.size(), table.expert_section().flat.size());
+  piece = arena.take<M>(MemoryKind::workspace, tensors.empty() ? 0 : piece_size(largest, replicas));
   received = arena.take<M>(MemoryKind::workspace, replicas * static_cast<index_t>(piece.size()));
   gram = arena.take<double>(MemoryKind::workspace, count * kernels::gram_pairs(replicas));
   coefficients = arena.take<double>(MemoryKind::workspace, count * replicas);
@@ -56,7 +72,7 @@ SumMemory<M>::SumMemory(const deck::Config& config, const model::ParameterTable&
                                compression_of(config.parallel) == deck::Compression::bf16 ? table.size : 0)),
       half(arena.take<fp16>(MemoryKind::workspace,
                             compression_of(config.parallel) == deck::Compression::fp16 ? table.size : 0)),
-      largest(arena.take<M>(MemoryKind::workspace, kernels::half_blocks(static_cast<index_t>(half.size())))),
+      largest(arena.take<M>(MemoryKind::workspace, half_blocks_of(config.parallel, table))),
       adasum(config.parallel, table, arena),
       low_rank(plan_of(config.parallel, table)),
       error(arena.take<M>(MemoryKind::gradients, low_rank.errors)),

@@ -130,26 +130,28 @@ index_t gathered_per_use(const deck::Config& c, const model::ParameterTable& tab
   return gathered.elements();
 }
 
-// Bytes of the inner products of the replicas' gradients; 0 without Adasum.
-index_t adasum_products(const deck::ParallelConfig& p, const model::ParameterTable& table) {
+// Bytes of the inner products of the replicas' gradients within a range; 0 without Adasum.
+index_t adasum_products(const deck::ParallelConfig& p, const model::ParameterTable& table, const Range& range) {
   if (p.dp == 1 || p.gradient_sum != deck::GradientRule::adasum) return 0;
-  return static_cast<index_t>(sizeof(double) * adasum_tensors(table).size()) * kernels::gram_pairs(p.dp);
+  const auto tensors = std::ranges::count_if(adasum_tensors(table),
+                                             [&](const AdasumTensor& t) { return range.contains(t.local.begin); });
+  return static_cast<index_t>(sizeof(double)) * tensors * kernels::gram_pairs(p.dp);
 }
 
 // Bytes of a section's gradients, which nothing shards.
 index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& table, const model::Section& section,
                     index_t master) {
-  if (p.gradient_sum == deck::GradientRule::adasum) {  // without experts
-    return master * (table.size + piece_size(table.size, static_cast<int>(p.dp))) + adasum_products(p, table);
+  const index_t size = section.flat.size();
+  if (p.gradient_sum == deck::GradientRule::adasum) {
+    return master * (size + piece_size(size, static_cast<int>(p.dp))) + adasum_products(p, table, section.flat);
   }
   switch (p.compression) {
-    case deck::Compression::none: return master * section.flat.size();
-    case deck::Compression::bf16: return 2 * section.flat.size();
-    case deck::Compression::fp16: return 2 * section.flat.size() + master * kernels::half_blocks(section.flat.size());
+    case deck::Compression::none: return master * size;
+    case deck::Compression::bf16: return 2 * size;
+    case deck::Compression::fp16: return 2 * size + master * kernels::half_blocks(size);
     case deck::Compression::powersgd: break;
   }
-  const LowRankPlan plan = low_rank_plan(table, p.powersgd_rank);
-  return master * (plan.whole + plan.p + plan.q);
+  return master * low_rank_elements(low_rank_plan(table, p.powersgd_rank, {section}), section);
 }
 
 // Elements of gradients that OrderedSum hands to collectives.
@@ -242,7 +244,7 @@ StepTraffic step_traffic(const deck::Config& c, const model::ParameterTable& tab
     const index_t loss = table.has_head ? master * 3 * tokens_of(c, at) : 0;
     traffic.tensor_parallel = static_cast<std::uint64_t>(
         micro_batches * (element * activations_of(c, table, at) + loss) + master * ((in_order ? micro_batches : 1) * vectors + sums * matrices) +
-        adasum_products(c.parallel, table));
+        adasum_products(c.parallel, table, {0, table.size}));
   }
   const nn::MoeTraffic moe = moe_traffic_of(c, at, element, master);
   const index_t choices = table.layers * (forwards_of(c) * moe.context_forward + moe.context_backward);

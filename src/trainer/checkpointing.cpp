@@ -142,8 +142,8 @@ CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid&
   const std::uint64_t digest = comm::sum(world, plan.digest * (2 * static_cast<std::uint64_t>(world.rank()) + 1));
   const comm::GridShape& g = grid.shape();
   if (s.errors > 0) {
-    s.layout = fmt::format("powersgd_rank {}, dp {} x pp {} x cp {} x tp {} in the order {}, {:016x}", plan.rank, g.dp,
-                           g.pp, g.cp, g.tp, g.order, digest);
+    s.layout = fmt::format("powersgd_rank {}, dp {} x pp {} x cp {} x tp {}, ep {}, in the order {}, {:016x}", plan.rank, g.dp,
+                           g.pp, g.cp, g.tp, g.ep, g.order, digest);
   }
   return s;
 }

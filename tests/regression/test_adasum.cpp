@@ -54,7 +54,7 @@ TEST_F(Adasum, LearnsAndIsNotTheSum) {
 TEST_F(Adasum, FollowsOnEveryGridWithAsManyReplicas) {
   const test::SubWorld two(test::world(), 2);
   config_.parallel.dp = 2;
-  for (const char* model : {"llama", "qwen2", "qwen3"}) {
+  for (const char* model : {"llama", "qwen2", "qwen3", "mixtral"}) {
     SCOPED_TRACE(model);
     const deck::GradientRule rule = config_.parallel.gradient_sum;
     config_ = test::golden_config(model);

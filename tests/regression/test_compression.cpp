@@ -190,6 +190,36 @@ TEST_F(Compression, ByPowerSgdGoesOnWithoutItsErrorsElsewhere) {
   goes_on();
 }
 
+// Experts are summed over replicas of their own, or over none.
+TEST_F(Compression, OfExpertsStaysNearAndContinuesBitForBit) {
+  config_ = test::golden_config("qwen2_moe");
+  config_.precision.compute = ScalarType::fp32;
+  config_.parallel.dp = ranks_;
+  config_.parallel.powersgd_rank = 8;
+  for (const std::int64_t ep : {1, 2}) {
+    config_.parallel.ep = ep;
+    config_.parallel.compression = deck::Compression::none;
+    const test::Numbers plain = run();
+    using enum deck::Compression;
+    const std::pair<deck::Compression, double> all[] = {{deck::Compression::bf16, 1e-2}, {fp16, 1e-3}, {powersgd, 0.1}};
+    for (const auto& [kind, near] : all) {
+      SCOPED_TRACE(fmt::format("ep {}, compression {}", ep, static_cast<int>(kind)));
+      config_.parallel.compression = kind;
+      const test::Numbers ours = run();
+      for (std::size_t i = 0; i < plain.losses.size(); ++i) {
+        EXPECT_NEAR(ours.losses[i], plain.losses[i], near * plain.losses[i]) << i;
+      }
+      EXPECT_NE(ours.losses, plain.losses);
+      EXPECT_LT(ours.losses.back(), ours.losses.front());
+      EXPECT_LT(ours.predicted.data_parallel, plain.predicted.data_parallel);
+      EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
+    }
+    const std::string resume = config_.checkpoint.resume;
+    expect_resumes_bit_for_bit();
+    config_.checkpoint.resume = resume;
+  }
+}
+
 TEST_F(Compression, OfBucketsMeasuredChangesNoBit) {
   const test::Numbers one = run(4);
   config_.parallel.bucket_mb = 0.0;

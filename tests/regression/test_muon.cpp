@@ -19,7 +19,7 @@ struct Case {
   int tp, dp;
   deck::TpMode mode = deck::TpMode::all_reduce;
   std::int64_t zero_stage = 0, zero_size = 0;
-  int pp = 1, cp = 1;
+  int pp = 1, cp = 1, ep = 1;
 };
 
 constexpr auto whole = deck::TpMode::all_reduce, split = deck::TpMode::reduce_scatter;
@@ -28,11 +28,15 @@ std::vector<Case> cases_of(int ranks) {
   switch (ranks) {
     case 2: return {{"llama", 2, 1}, {"qwen2", 2, 1, split}, {"qwen3", 1, 2}, {"qwen3", 1, 2, whole, 1},
                     {"llama", 1, 2, whole, 2}, {"qwen2", 1, 2, whole, 3}, {"qwen3", 1, 1, whole, 0, 0, 2},
-                    {"llama", 1, 1, whole, 1, 0, 1, 2}};
+                    {"llama", 1, 1, whole, 1, 0, 1, 2}, {"mixtral", 1, 2, whole, 0, 0, 1, 1, 2},
+                    {"qwen2_moe", 2, 1, split}, {"qwen3_moe", 1, 2, whole, 3}};
     case 3: return {{"llama", 3, 1}, {"qwen2", 3, 1}, {"qwen3", 3, 1, split}};
     case 4: return {{"qwen3", 2, 2}, {"llama", 2, 2, split}, {"qwen2", 2, 2, split, 2}, {"qwen3", 2, 2, whole, 3},
-                    {"llama", 1, 4, whole, 3, 2}, {"qwen3", 2, 1, whole, 0, 0, 2}};
-    case 6: return {{"llama", 3, 2}, {"qwen2", 3, 2, split, 1}, {"qwen3", 3, 2, whole, 3}};
+                    {"llama", 1, 4, whole, 3, 2}, {"qwen3", 2, 1, whole, 0, 0, 2},
+                    {"qwen2_moe", 2, 2, split, 1, 0, 1, 1, 2}, {"mixtral", 1, 4, whole, 2, 0, 1, 1, 2},
+                    {"qwen3_moe", 2, 1, whole, 0, 0, 2}};
+    case 6: return {{"llama", 3, 2}, {"qwen2", 3, 2, split, 1}, {"qwen3", 3, 2, whole, 3},
+                    {"mixtral", 3, 2, whole, 3, 0, 1, 1, 2}};
     default: return {};
   }
 }
@@ -51,6 +55,7 @@ class Muon : public testing::Test {
     config.parallel.dp = c.dp;
     config.parallel.pp = c.pp;
     config.parallel.cp = c.cp;
+    config.parallel.ep = c.ep;
     config.parallel.tp_mode = c.mode;
     config.parallel.zero_stage = c.zero_stage;
     config.parallel.zero_size = c.zero_size;
@@ -73,8 +78,8 @@ void expect_same(const test::Numbers& ours, const test::Numbers& reference) {
 TEST_F(Muon, FollowsTheSerialRunOnEveryGrid) {
   double worst = 0.0;
   for (const Case& c : cases_of(ranks_)) {
-    SCOPED_TRACE(fmt::format("{} tp {} dp {} mode {} zero {} / {} pp {} cp {}", c.model, c.tp, c.dp,
-                             static_cast<int>(c.mode), c.zero_stage, c.zero_size, c.pp, c.cp));
+    SCOPED_TRACE(fmt::format("{} tp {} dp {} mode {} zero {} / {} pp {} cp {} ep {}", c.model, c.tp, c.dp,
+                             static_cast<int>(c.mode), c.zero_stage, c.zero_size, c.pp, c.cp, c.ep));
     const test::Numbers reference = test::serial(config_of(c.model), steps);
     const test::Numbers ours = test::run_training(on(config_of(c.model), c), test::world(), steps);
     expect_same(ours, reference);

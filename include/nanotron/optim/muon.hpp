@@ -8,9 +8,9 @@
 // The factor brings the root mean square of an update to that of AdamW, about 0.2, so that learning rate and weight
 // decay carry over (Liu et al. 2025, "Muon is scalable for LLM training", section 2.2).
 //
-// Layer by layer: the look-ahead momentum is gathered, first the pieces of shard ranks, then the units of
+// Unit by unit, all of a layer but its experts or these, whom other ranks hold: the look-ahead momentum is gathered, first the pieces of shard ranks, then the units of
 // tensor-parallel ranks; each matrix is put together and orthogonalised by one rank of the tp x shards that hold a
-// layer, and broadcast to them. A unit having U elements and the whole matrices W, t tp and s shard ranks each take
+// unit, and broadcast to them. A unit having U elements and the whole matrices W, t tp and s shard ranks each take
 // t U + W and the workspace of one matrix, and hand over, for each layer:
 //
 //   t > 1   U, and W of the matrices its shard rank works on        s > 1   U / s + W
@@ -40,27 +40,32 @@ class Muon : public Optimizer<M> {
     std::size_t matrix = 0;
     index_t in_unit = 0, in_shard = 0;
   };
-  std::vector<std::vector<Piece>> pieces_of_layers(const model::ParameterTable& table) const;
+  /// The units that the same ranks hold.
+  struct Stack {
+    MuonLayout layout;
+    std::vector<MatrixShard> local;          // of each matrix: all that this rank computes with
+    model::ShardGroup shards;
+    index_t unit_size = 0;                   // of this rank
+    std::vector<std::vector<Piece>> layers;  // of each layer
+  };
+  Stack stack_of(const deck::Config& config, const OptimizerPlace& place, nn::Holders holders) const;
+  std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerPlace& place) const;
+  index_t most(index_t MuonLayout::*of) const;
 
-  void look_ahead(Device& device, const std::vector<Piece>& layer, Vector<const M> gradient, double gradient_scale);
-  void gather(Device& device);
-  void orthogonalise(Device& device);
-  void descend(Device& device, const std::vector<Piece>& layer, Vector<M> parameters, double learning_rate);
-  bool is_mine(const HiddenMatrix& m) const { return m.tp_owner == tp_rank_ && m.shard_owner == sharding_.rank; }
+  void look_ahead(Device& device, const Stack& stack, std::size_t layer, Vector<const M> gradient, double gradient_scale);
+  void gather(Device& device, const Stack& stack);
+  void orthogonalise(Device& device, const Stack& stack);
+  void descend(Device& device, const Stack& stack, std::size_t layer, Vector<M> parameters, double learning_rate);
   Matrix<M> whole(const HiddenMatrix& m) const { return Matrix<M>(whole_.data() + m.at, m.rows, m.columns); }
 
   deck::OptimizerConfig config_;
-  model::Sharding sharding_;
   int tp_size_, tp_rank_;
   comm::Group* tp_;
-  MuonLayout layout_;
-  std::vector<MatrixShard> local_;  // of each matrix: all that this rank computes with
-  index_t unit_size_;               // of this rank
-  nn::ParameterPlaces places_;      // with the momentum as moments
-  std::vector<std::vector<Piece>> layers_;
+  nn::ParameterPlaces places_;  // with the momentum as moments
+  std::vector<Stack> stacks_;
   Adamw<M> adamw_;
   Vector<M> momentum_;
-  Vector<M> gathered_;  // units of the tensor-parallel ranks
+  Vector<M> gathered_;   // units of the tensor-parallel ranks; as all below shared by the stacks
   Vector<M> whole_;
   Vector<M> workspace_;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// How the matrices of a layer, cut over tensor-parallel ranks and as a flat unit over shard ranks, come together for
-// Muon, and who works on which. A pure function of the deck: the same on every rank of a stage.
+// How the matrices of a layer's unit, cut over tensor-parallel ranks and as a flat unit over shard ranks, come together
+// for Muon, and who works on which. A pure function of the deck: the same on every rank that holds them.
 
 #include <vector>
 
@@ -28,12 +28,22 @@ struct HiddenMatrix {
 
 struct MuonLayout {
   std::vector<HiddenMatrix> matrices;
-  index_t unit = 0;       // elements of the largest unit of a layer over the tensor-parallel ranks
+  index_t unit = 0;       // elements of the largest such unit over the tensor-parallel ranks
   index_t whole = 0;      // of the whole matrices
   index_t workspace = 0;  // of the largest orthogonalisation
 };
 
+/// Which unit of a layer: all but experts, or those of one place of the expert-parallel group.
+struct MuonUnit {
+  nn::Holders holders = nn::Holders::replicas;
+  model::ExpertPlace experts{};
+  int shards = 1;  // of the unit without experts
+};
+
 /// model is resolved.
-MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode mode, int shards);
+MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode mode, const MuonUnit& unit);
+
+/// Whether a tensor is one of the matrices of such units and is held here.
+bool is_matrix_of(nn::Holders holders, const nn::ParameterSpec& spec);
 
 }  // namespace nanotron::optim

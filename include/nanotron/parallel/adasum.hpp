@@ -21,8 +21,8 @@ template <class T>
 class Adasum final : public GradientSum<T> {
  public:
   using M = master_t<T>;
-  Adasum(model::Transformer<T>& model, const AdasumMemory<M>& memory, comm::Group& replicas, Device& device,
-         const SumRule& rule);
+  Adasum(model::Transformer<T>& model, const model::Section& section, const AdasumMemory<M>& memory,
+         comm::Group& replicas, Device& device, const SumRule& rule);
 
   void begin_step() override;
   void begin(index_t) override {}
@@ -30,7 +30,7 @@ class Adasum final : public GradientSum<T> {
   void finish() override;
 
  private:
-  // The replicas' rows of a range of the flat space, as far as it is in this rank's piece.
+  // The replicas' rows of a range of the section, as far as it is in this rank's piece.
   MatrixRef<const M> rows_of(const Range& range) const;
   void exchange();
   void measure();
@@ -38,7 +38,11 @@ class Adasum final : public GradientSum<T> {
   void combine();
 
   model::Transformer<T>* model_;
+  model::Section section_;
+  Vector<M> gradient_;                 // of the section
+  std::vector<AdasumTensor> tensors_;  // those of the section, counted from its beginning
   AdasumMemory<M> memory_;
+  Vector<double> products_;            // as far as tensors_ need them
   comm::Group* replicas_;
   Device* device_;
   UnitCount count_;

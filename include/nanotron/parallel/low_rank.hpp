@@ -20,17 +20,20 @@ struct LowRankMatrix {
 struct LowRankUnit {
   std::vector<LowRankMatrix> matrices;  // in the order of the flat space
   std::vector<Range> whole;             // of the flat space: what else is in the unit
-  Range p, q;                           // of the buffers
+  Range errors, p, q;                   // of the buffers
 };
 
 struct LowRankPlan {
   index_t rank = 0;  // r
   std::vector<LowRankUnit> units;  // of the table; none: nothing is compressed
   index_t errors = 0, p = 0, q = 0;  // elements of the buffers
-  index_t whole = 0;                 // elements that travel as they are, vectors included
   std::uint64_t digest = 0;          // equal for the same parts of the same tensors in the same places
 };
 
-LowRankPlan low_rank_plan(const model::ParameterTable& table, index_t rank);
+/// Only units of these sections have matrices: the others are summed over nobody.
+LowRankPlan low_rank_plan(const model::ParameterTable& table, index_t rank, const std::vector<model::Section>& summed);
+
+/// What a section of them sends.
+index_t low_rank_elements(const LowRankPlan& plan, const model::Section& section);
 
 }  // namespace nanotron::parallel

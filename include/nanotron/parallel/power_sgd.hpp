@@ -13,6 +13,7 @@
 // sum_w E_w + P Q^T = sum_w D_w: nothing is lost, only late. E_w is here what P leaves of D_w itself rather than of the
 // mean; their sums, on which all that follows depends, are the same. The first Q is random.
 
+#include <span>
 #include <vector>
 
 #include "nanotron/parallel/gradient_sum.hpp"
@@ -23,8 +24,8 @@ template <class T>
 class PowerSgd final : public GradientSum<T> {
  public:
   using M = master_t<T>;
-  PowerSgd(model::Transformer<T>& model, const SumMemory<M>& memory, comm::Group& replicas, Device& device,
-           const SumRule& rule);
+  PowerSgd(model::Transformer<T>& model, const model::Section& section, const SumMemory<M>& memory, comm::Group& replicas,
+           Device& device, const SumRule& rule);
 
   void begin_step() override;
   void begin(index_t) override {}
@@ -33,19 +34,22 @@ class PowerSgd final : public GradientSum<T> {
   void forget() override;
 
  private:
+  // Those of the section.
+  std::span<const LowRankUnit> units() const;
   M* gradient(index_t offset) const { return model_->parameters().gradient.data() + offset; }
   Matrix<M> error(const LowRankMatrix& m) const { return Matrix<M>(memory_.error.data() + m.error, m.rows, m.columns); }
   Matrix<M> p(const LowRankMatrix& m) const { return Matrix<M>(memory_.p.data() + m.p, m.rows, memory_.low_rank.rank); }
   Matrix<M> q(const LowRankMatrix& m) const { return Matrix<M>(memory_.q.data() + m.q, m.columns, memory_.low_rank.rank); }
   void start(M* data, index_t n);
   /// D and the rank's part of P; sends it off, and what travels whole.
-  void project(index_t unit);
+  void project(const LowRankUnit& unit);
   /// Behind the sum of P: E, and Q sent off.
   void factorise(const LowRankUnit& unit);
   void multiply_out(const LowRankUnit& unit);
   void wait_for_all();
 
   model::Transformer<T>* model_;
+  model::Section section_;
   SumMemory<M> memory_;
   comm::Group* replicas_;
   Device* device_;

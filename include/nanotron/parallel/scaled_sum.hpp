@@ -15,10 +15,10 @@ template <class T>
 class ScaledSum final : public BucketedSum<T> {
  public:
   using M = master_t<T>;
-  /// half: as many elements as the gradient has; largest: as many as it has blocks.
-  ScaledSum(model::Transformer<T>& model, comm::Group& replicas, Device& device, const SumRule& rule,
-            Vector<fp16> half, Vector<M> largest)
-      : BucketedSum<T>(model, model.table().dense_section(), replicas, device, rule), half_(half), largest_(largest) {}
+  /// half: as many elements as the section's gradient has; largest: as many as it has blocks.
+  ScaledSum(model::Transformer<T>& model, const model::Section& section, comm::Group& replicas, Device& device,
+            const SumRule& rule, Vector<fp16> half, Vector<M> largest)
+      : BucketedSum<T>(model, section, replicas, device, rule), half_(half), largest_(largest) {}
 
  private:
   index_t lag() const override { return 1; }
@@ -27,7 +27,7 @@ class ScaledSum final : public BucketedSum<T> {
   void land(const Range& bucket) override;
 
   Vector<fp16> part(const Range& bucket) const { return Vector<fp16>(half_.data() + bucket.begin, bucket.size()); }
-  // Of the bucket's blocks; blocks are counted from the end of the gradient.
+  // Of the bucket's blocks; blocks are counted from the end of the section.
   Vector<M> largest(const Range& bucket) const;
 
   Vector<fp16> half_;

@@ -30,6 +30,9 @@ struct AdasumMemory {
   Vector<double> coefficients;   // (tensors, replicas)
 };
 
+/// The sections that several ranks hold.
+std::vector<model::Section> summed_sections(const deck::ParallelConfig& parallel, const model::ParameterTable& table);
+
 template <class M>
 struct SumMemory {
   SumMemory(const deck::Config& config, const model::ParameterTable& table, Arena& arena);

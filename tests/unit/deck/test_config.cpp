@@ -58,8 +58,7 @@ TEST(Checks, Experts) {
   expect_refused({"moe.moe_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
   expect_refused({"moe.shared_expert_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
   expect_refused({"parallel.ep=2", "parallel.zero_stage=1", "parallel.zero_size=3", experts}, "a multiple or a divisor of ep", 6);
-  expect_refused({"optimizer.name=muon", experts}, "'muon' does not know experts");
-  expect_refused({"parallel.compression=powersgd", experts}, "this compression does not know experts");
+  expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts}, "or gradient_sum = 'sum'", 2);
 
   Config c = read("", {experts, "parallel.ep=3", "parallel.zero_stage=1"});
   resolve(c, 6);
