@@ -36,6 +36,8 @@ TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
                  "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
                  "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
+RMS_NORM_EPS = {"mixtral": 1e-5}  # others: 1e-6
+ROPE_THETA = {"mixtral": 1e6}  # others: 1e4
 KEY_VALUE_HEADS = {"qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}
 # What an architecture has where config.json is silent: experts, of a token, their width, the shared one's, normed.
 EXPERTS = {"mixtral": (8, 2, 14336, 0, True), "qwen2_moe": (60, 4, 1408, 5632, False),
@@ -146,8 +148,8 @@ def sizes_from_config(config: dict, where: Path) -> checkpoint_file.ModelSizes:
             tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
             qkv_bias=bool(config.get("qkv_bias", True)) if kind == "qwen2_moe" else kind == "qwen2",
             qk_norm=kind in ("qwen3", "qwen3_moe"),
-            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-            rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+            rms_norm_eps=float(config.get("rms_norm_eps", RMS_NORM_EPS.get(kind, 1e-6))),
+            rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or ROPE_THETA.get(kind, 1e4)),
             **expert_sizes(kind, config),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     if (!line) return static_cast<int>(ExitCode::ok);
 
     const bool runs = line->action == apps::Action::train;
+    if (!runs) release_stop_signals();
     const deck::Config config =
         trainer::load_config(world.get(), line->deck, line->overrides,
                              runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck);

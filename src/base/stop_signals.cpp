@@ -21,6 +21,11 @@ void hold_stop_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
+void release_stop_signals() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 bool stop_signal_came() {
   const sigset_t set = stop_signals();
   const timespec at_once{};

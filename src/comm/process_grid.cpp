@@ -63,14 +63,12 @@ int group_of(const GridShape& shape, GridCoordinate c, std::initializer_list<Axi
 }
 
 // One line: do the groups of this axis stay on their host?
-std::string axis_line(const GridShape& shape, Axis axis, const std::vector<std::string>& host_of_rank) {
-  const auto name = axis_names[static_cast<std::size_t>(axis)];
-  const int extent = extents(shape)[static_cast<std::size_t>(axis)];
+// group(r): a number that the members of r's group have in common.
+template <class Group>
+std::string axis_line(std::string_view name, int extent, const std::vector<std::string>& host_of_rank, const Group& group) {
   if (extent == 1) return fmt::format("  {} = {:<4} -\n", name, extent);
   std::map<int, std::set<std::string>> hosts;
-  for (int r = 0; r < shape.size(); ++r) {
-    hosts[group_of(shape, coordinate_of(shape, r), {axis})].insert(host_of_rank[static_cast<std::size_t>(r)]);
-  }
+  for (int r = 0; r < static_cast<int>(host_of_rank.size()); ++r) hosts[group(r)].insert(host_of_rank[static_cast<std::size_t>(r)]);
   std::size_t crossing = 0, most = 1;
   for (const auto& [group, names] : hosts) {
     crossing += names.size() > 1;
@@ -168,7 +166,16 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
   std::string text = fmt::format("grid: {} rank{} on {} host{}, order {} (innermost first)\n", shape.size(),
                                  shape.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", shape.order);
   for (const int axis : axes_of(shape.order)) {
-    text += axis_line(shape, static_cast<Axis>(axis), host_of_rank);
+    const auto a = static_cast<std::size_t>(axis);
+    text += axis_line(axis_names[a], extents(shape)[a], host_of_rank, [&](int r) {
+      return group_of(shape, coordinate_of(shape, r), {static_cast<Axis>(axis)});
+    });
+  }
+  if (shape.ep > 1) {
+    text += axis_line("ep", shape.ep, host_of_rank, [&](int r) {
+      const GridCoordinate c = coordinate_of(shape, r);
+      return group_of(shape, c, {dp_axis, cp_axis}) * shape.size() + replica_of(shape, c) / shape.ep;
+    });
   }
   constexpr std::size_t shown = 32;
   for (std::size_t i = 0; i < std::min(hosts.size(), shown); ++i) {

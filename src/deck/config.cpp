@@ -233,7 +233,7 @@ void resolve(Config& config, std::int64_t world_size) {
   }
   if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
   if (m.head_dim == 0) m.head_dim = m.hidden_size / m.num_attention_heads;
-  if (m.moe.moe_intermediate_size == 0) m.moe.moe_intermediate_size = m.intermediate_size;
+  if (m.moe.num_experts > 0 && m.moe.moe_intermediate_size == 0) m.moe.moe_intermediate_size = m.intermediate_size;
   if (config.checkpoint.directory.empty()) {
     config.checkpoint.directory = config.run.output_dir + "/checkpoints";
   }

@@ -236,7 +236,7 @@ std::vector<Parameter> moe_rows() {
 std::vector<Parameter> parallel_rows() {
   return {
     KEY(parallel, dp).at_least(0).at_most(1e6).in("ranks").says("Data-parallel degree; 0: what the number of ranks leaves."),
-    KEY(parallel, tp).at_least(0).at_most(1e6).in("ranks").says("Tensor-parallel degree, at most num_attention_heads, intermediate_size and vocab_size; 0: what the number of ranks leaves."),
+    KEY(parallel, tp).at_least(0).at_most(1e6).in("ranks").says("Tensor-parallel degree, at most num_attention_heads, vocab_size and each width of the feed-forward network; 0: what the number of ranks leaves."),
     KEY(parallel, pp).at_least(0).at_most(1e6).in("ranks").says("Pipeline-parallel degree: the layers are cut into stages; 0: what the number of ranks leaves."),
     KEY(parallel, cp).at_least(0).at_most(1e6).in("ranks").says("Context-parallel degree, over which each sequence is cut, at most sequence_length; 0: what the number of ranks leaves."),
     KEY(parallel, ep).at_least(1).at_most(1e6).in("ranks").says("Expert-parallel degree, a divisor of dp * cp and of num_experts: so many neighbouring replicas share one set of experts."),

@@ -264,7 +264,8 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   compare("num_attention_heads", wanted.num_attention_heads, have.num_attention_heads);
   compare("num_key_value_heads", wanted.num_key_value_heads, have.num_key_value_heads);
   compare("head_dim", wanted.head_dim, have.head_dim);
-  compare("intermediate_size", wanted.intermediate_size, have.intermediate_size);
+  const bool dense = wanted.moe.num_experts == 0 || have.moe.num_experts == 0;  // experts have a width of their own
+  if (dense) compare("intermediate_size", wanted.intermediate_size, have.intermediate_size);
   compare("vocab_size", wanted.vocab_size, have.vocab_size);
   compare("tie_word_embeddings", wanted.tie_word_embeddings, have.tie_word_embeddings);
   compare("qkv_bias", wanted.qkv_bias, have.qkv_bias);
@@ -272,7 +273,7 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   compare("rms_norm_eps", wanted.rms_norm_eps, have.rms_norm_eps);
   compare("rope_theta", wanted.rope_theta, have.rope_theta);
   compare_key("moe%num_experts", wanted.moe.num_experts, have.moe.num_experts);
-  if (wanted.moe.num_experts > 0 && have.moe.num_experts > 0) {
+  if (!dense) {
     compare_key("moe%num_experts_per_tok", wanted.moe.num_experts_per_tok, have.moe.num_experts_per_tok);
     compare_key("moe%moe_intermediate_size", wanted.moe.moe_intermediate_size, have.moe.moe_intermediate_size);
     compare_key("moe%shared_expert_intermediate_size", wanted.moe.shared_expert_intermediate_size,

@@ -24,7 +24,8 @@ void route_forward(Device& device, const Routing& routing, MatrixRef<const M> lo
     for (index_t e = 1; e < experts; ++e) largest = largest < l[e] ? l[e] : largest;
     for (index_t e = 0; e < experts; ++e) sum += p[e] = exponential(l[e] - largest);
     for (index_t e = 0; e < experts; ++e) p[e] /= sum;
-    z.data()[t] = largest + std::log(sum);
+    const M normaliser = z.data()[t] = largest + std::log(sum);
+    const bool finite = normaliser - normaliser == M(0);
     M chosen_sum = 0;
     for (index_t j = 0; j < k; ++j) {
       index_t best = -1;
@@ -33,8 +34,8 @@ void route_forward(Device& device, const Routing& routing, MatrixRef<const M> lo
         for (index_t i = 0; i < j; ++i) taken = taken || chosen[i] == e;
         if (!taken && (best < 0 || l[e] > l[best])) best = e;
       }
-      // Logits that are not a number compare with nothing: any expert will do, the loss says what is wrong.
-      chosen[j] = best < 0 ? j : best;
+      // Tokens whose logits are not finite are dealt out: no expert gets more than it has room for, and the loss tells.
+      chosen[j] = finite ? best : (t * k + j) % experts;
       w[j] = p[chosen[j]];
       chosen_sum += w[j];
     }

@@ -26,6 +26,12 @@ kernels::RouterScales scales_of(const TransformerSetup& setup) {
           .zeta = moe.router_z_loss_coef / tokens};
 }
 
+// At most so many context-parallel groups have members among ep neighbouring replicas.
+index_t sequence_groups(const TransformerSetup& setup) {
+  const index_t ep = setup.ep_size, cp = setup.cp_size, whole = (ep + cp - 1) / cp;
+  return ep % cp == 0 || cp % ep == 0 ? whole : whole + 1;
+}
+
 // Rows that may come to the experts here: all tokens of the group choose as many of them as there are, or as the
 // capacity or the deck allows.
 index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t choices) {
@@ -37,19 +43,20 @@ index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing
   if (moe.capacity_factor > 0.0) {
     const index_t capacity = nn::expert_capacity(moe.capacity_factor, routing, setup.length);
     rows = std::min(rows, here * setup.ep_size * setup.sequences * std::min(capacity, longest));
+    rows = std::min(rows, here * sequence_groups(setup) * setup.sequences * capacity);
   }
   if (moe.receive_factor > 0.0) {
     const auto even = static_cast<double>(setup.sequences * longest * routing.top_k);
-    rows = std::min(rows, static_cast<index_t>(std::ceil(moe.receive_factor * even)));
+    const double allowed = std::ceil(moe.receive_factor * even);
+    rows = static_cast<index_t>(std::min(static_cast<double>(rows), allowed));
   }
   return rows;
 }
 
 template <class T>
-nn::GatedLinears<T> gated(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers, const std::string& prefix,
-                          index_t layer, const FeedForwardOrders& orders = {}) {
-  const nn::ParameterSpec& gate = table[prefix + "gate_proj/weight"];
-  const nn::ParameterSpec& down = table[prefix + "down_proj/weight"];
+nn::GatedLinears<T> gated(const GatedSpecs& specs, const nn::ParameterBuffers<T>& buffers, index_t layer,
+                          const FeedForwardOrders& orders = {}) {
+  const auto& [gate, down] = specs;
   return {nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), orders.gate_up),
           nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows()), orders.down)};
 }
@@ -93,17 +100,17 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const ParameterTable
                                                             const nn::MoeParts<T>& parts, Vector<double> sums) {
   const std::string mlp = "model/layers/mlp/";
   if (!table.has_experts()) {
-    const nn::GatedLinears<T> dense = gated(table, buffers, mlp, layer, orders);
+    const nn::GatedLinears<T> dense = gated(table.gated(mlp), buffers, layer, orders);
     return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down);
   }
   nn::MoeWeights<T> weights{.router = linear_weights(buffers, table[mlp + "gate/weight"], layer, parts.sizes.columns),
                             .experts = {},
                             .shared = {}};
   for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
-    weights.experts.push_back(gated(table, buffers, mlp + "experts/" + std::to_string(e) + "/", layer));
+    weights.experts.push_back(gated(table.expert(e), buffers, layer));
   }
   if (table.contains(mlp + "shared_expert_gate/weight")) {
-    weights.shared = gated(table, buffers, mlp + "shared_expert/", layer);
+    weights.shared = gated(table.gated(mlp + "shared_expert/"), buffers, layer);
   }
   return std::make_unique<nn::Moe<T>>(std::move(weights), parts, sums);
 }

@@ -205,14 +205,14 @@ void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& tab
   if (m.moe.num_experts == 0) return;
   build.hold(true);
   build.begin_unit();
-  const std::size_t first_spec = table.specs.size();
+  table.first_expert_spec = table.specs.size();
   for (index_t e = 0; e < m.moe.num_experts; ++e) {
     build.hold(table.experts.contains(e));
     build.align();
     add_gated(build, "model/layers/mlp/experts/" + std::to_string(e) + "/", m.hidden_size, m.moe.moe_intermediate_size,
               table.expert_width, nn::Holders::expert_replicas);
   }
-  build.end_layer_units(first_spec, layers, nn::Holders::expert_replicas);
+  build.end_layer_units(table.first_expert_spec, layers, nn::Holders::expert_replicas);
 }
 
 std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
@@ -309,6 +309,15 @@ const nn::ParameterSpec& ParameterTable::operator[](const std::string& name) con
   const auto found = std::ranges::find(specs, name, &ParameterSpec::name);
   NANOTRON_REQUIRE(found != specs.end(), "no parameter is called {}", name);
   return *found;
+}
+
+GatedSpecs ParameterTable::gated(const std::string& prefix) const {
+  return {(*this)[prefix + "gate_proj/weight"], (*this)[prefix + "down_proj/weight"]};
+}
+
+GatedSpecs ParameterTable::expert(index_t number) const {
+  const std::size_t gate = first_expert_spec + 3 * static_cast<std::size_t>(number);
+  return {specs[gate], specs[gate + 2]};
 }
 
 index_t ParameterTable::logical_parameters() const {

@@ -1,9 +1,9 @@
 #include "nanotron/nn/expert_capacity.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "nanotron/kernels/elementwise.hpp"
-
 
 namespace nanotron::nn {
 namespace {
@@ -75,8 +75,9 @@ class PerSequence final : public ExpertCapacity {
 }  // namespace
 
 index_t expert_capacity(double factor, const kernels::Routing& routing, index_t length) {
-  return static_cast<index_t>(
-      std::ceil(factor * static_cast<double>(routing.top_k * length) / static_cast<double>(routing.experts)));
+  const double share = factor * static_cast<double>(routing.top_k * length) / static_cast<double>(routing.experts);
+  constexpr double whole = 1.0 - 1e-12;  // what is whole but for the rounding of the factor stays so
+  return static_cast<index_t>(std::min(std::ceil(share * whole), static_cast<double>(length)));
 }
 
 std::unique_ptr<ExpertCapacity> make_expert_capacity(double factor, const kernels::Routing& routing,

@@ -67,7 +67,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
         value_inbox_(arena.take<M>(MemoryKind::workspace, size.rows)),
         received_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts)),
         sent_counts_(static_cast<std::size_t>(size.ranks)),
-        received_counts_(static_cast<std::size_t>(size.ranks)) {}
+        received_counts_(static_cast<std::size_t>(size.ranks)),
+        next_(static_cast<std::size_t>(size.experts / size.ranks + 1)) {}
 
   index_t rows() const override { return size_.rows; }
 
@@ -133,17 +134,16 @@ class ExchangedExperts final : public ExpertExchange<T> {
 
   // f(first row among messages, first row among those of its expert, rows) for each rank and expert here.
   template <class F>
-  static void for_each_block(const ExpertRows& plan, const F& f) {
-    const auto here = plan.begin.size() - 1, ranks = plan.received.size() / here;
+  void for_each_block(const ExpertRows& plan, const F& f) {
+    const auto here = plan.begin.size() - 1;
+    std::ranges::copy(plan.begin, next_.begin());
     index_t in_message = 0;
-    for (std::size_t r = 0; r < ranks; ++r) {
-      for (std::size_t e = 0; e < here; ++e) {
-        index_t at = plan.begin[e];
-        for (std::size_t before = 0; before < r; ++before) at += plan.received[before * here + e];
-        const index_t rows = plan.received[r * here + e];
-        if (rows > 0) f(in_message, at, rows);
-        in_message += rows;
-      }
+    for (std::size_t i = 0; i < plan.received.size(); ++i) {
+      const index_t rows = plan.received[i];
+      index_t& at = next_[i % here];
+      if (rows > 0) f(in_message, at, rows);
+      at += rows;
+      in_message += rows;
     }
   }
 
@@ -171,6 +171,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
   Vector<M> value_outbox_, value_inbox_;
   Vector<std::int64_t> received_;
   std::vector<std::size_t> sent_counts_, received_counts_;  // by rank
+  std::vector<std::int64_t> next_;  // row of each expert here
 };
 
 }  // namespace

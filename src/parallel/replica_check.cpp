@@ -56,8 +56,7 @@ void ReplicaCheck::require_equal(std::uint64_t hash, std::int64_t step) {
     if (holders.size() == 1) return;
     fail(ExitCode::system_error,
          {.what = "the replicas do not hold the same bits",
-          .expected = fmt::format("equal weights and moments on the {} ranks of a data-parallel group",
-                                  replicas_->size()),
+          .expected = fmt::format("equal weights and moments on the {} ranks of a {} group", replicas_->size(), name_),
           .found = who_differs(holders),
           .where = fmt::format("behind step {}; {}", step,
                                last_good_ < 0 ? std::string("the first comparison of this run")

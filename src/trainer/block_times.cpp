@@ -35,6 +35,7 @@ class OneLayer {
               .ep_rank = grid.ep().rank(),
               .ep = &grid.ep()};
     setup_.model.num_hidden_layers = 1;
+    setup_.model.moe.receive_factor = 0.0;  // untrained routers are less even
     Arena planning = Arena::planning();
     static_cast<void>(Memory(setup_, grid.tp(), device_, planning));
     arena_.emplace(planning.plan());
@@ -42,6 +43,7 @@ class OneLayer {
     const nn::ParameterBuffers<T>& p = memory_->model.parameters();
     model::initialise<master_t<T>>(memory_->model.table(), 1, p.master, p.places.master);
     memory_->model.refresh_compute_weights();
+    fill_tokens();
   }
 
   model::BlockCosts seconds() {
@@ -66,6 +68,15 @@ class OneLayer {
           tokens(arena.take<std::int32_t>(MemoryKind::workspace, model.tokens())),
           losses(arena.take<double>(MemoryKind::workspace, model.tokens())) {}
   };
+
+  // Different ones, so that all experts have something to do.
+  void fill_tokens() {
+    const auto host = Kokkos::create_mirror_view(memory_->tokens);
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      host(i) = static_cast<std::int32_t>(i % static_cast<std::size_t>(setup_.model.vocab_size));
+    }
+    Kokkos::deep_copy(memory_->tokens, host);
+  }
 
   // Of the slowest rank, the quickest time.
   template <class F>

@@ -23,7 +23,7 @@ std::string rate_text(double tokens_per_second) {
 std::string router_text(const deck::MoeConfig& moe, const RouterNumbers& r) {
   if (moe.num_experts == 0) return "";
   const std::string dropped = moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * r.dropped_share) : "";
-  return fmt::format("  load balance {:.3f}  z {:.2f}  busiest expert {:.1f} %{}", r.load_balance, r.z,
+  return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", r.load_balance, r.z,
                      100.0 * r.busiest_share, dropped);
 }
 

@@ -57,10 +57,11 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
                                                  .rule = config.parallel.gradient_sum})),
       passes_(make_passes<T>({config, grid, device, state_, *gradients_})),
       routers_(make_router_monitor(config, grid, device, state_.model.router_sums())),
-      replicas_(grid.replicas(), grid.world(), config.run.check_replicas_every),
-      copies_(grid.copies(), grid.world(), config.run.check_replicas_every),
-      expert_replicas_(grid.expert_replicas(), grid.world(), config.run.check_replicas_every),
-      expert_copies_(grid.expert_copies(), grid.world(), config.run.check_replicas_every),
+      replicas_(grid.replicas(), "data-parallel", grid.world(), config.run.check_replicas_every),
+      copies_(grid.copies(), "data-parallel", grid.world(), config.run.check_replicas_every),
+      expert_replicas_(grid.expert_replicas(), "data-parallel", grid.world(), config.run.check_replicas_every),
+      expert_copies_(grid.expert_copies(), "data-parallel", grid.world(), config.run.check_replicas_every),
+      tensor_copies_(grid.tp(), "tensor-parallel", grid.world(), config.run.check_replicas_every),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, grid, state_, log),
       counters_{.seed = config.run.seed},
@@ -109,11 +110,27 @@ void Trainer<T>::compare_section(const model::Section& section, parallel::Replic
   replicas.require_equal(hash, counters_.step);
 }
 
+// Tensors that every rank of a tensor-parallel group holds whole: norms, and routers where no replica has a piece alone.
+template <class T>
+void Trainer<T>::compare_tensor_copies() {
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  std::uint64_t hash = 0;
+  for (const nn::ParameterSpec& spec : state_.model.table().specs) {
+    if (spec.cut != nn::Cut::none || (state_.sharding.size > 1 && !spec.is_vector)) continue;
+    for (index_t l = 0; l < spec.local_layers(); ++l) {
+      const Vector<const M> values(p.master.data() + p.places.master.at(spec.offset_of(l)), spec.local_size());
+      hash = 3 * hash + kernels::content_hash<M>(device_, values);
+    }
+  }
+  tensor_copies_.require_equal(hash, counters_.step);
+}
+
 template <class T>
 void Trainer<T>::compare_replicas() {
-  if (!replicas_.has_replicas()) return;
   const Region region(device_.timers(), "compare replicas");
   const model::ParameterTable& table = state().model.table();
+  if (tensor_copies_.has_replicas()) compare_tensor_copies();
+  if (!replicas_.has_replicas()) return;
   if (grid_.shape().ep == 1) {
     return compare_section({.flat = {0, table.size}, .vectors = table.vectors, .units = {}}, replicas_, copies_,
                            state_.sharding.size);

@@ -23,24 +23,28 @@ void flip_a_bit(const Vector<float>& weights, index_t at) {
   Kokkos::deep_copy(weights, host);
 }
 
-struct Sharded {
-  int stage;
-  int size;  // of a shard group
+struct Case {
+  const char* name;
+  int stage, size;  // of ZeRO
+  const char* model = "llama";
+  int tp = 1;
+  const char* tensor = "";  // that all tensor-parallel ranks hold; else a piece of the first unit
 };
 
-class ReplicasInTraining : public testing::TestWithParam<Sharded> {};
+class ReplicasInTraining : public testing::TestWithParam<Case> {};
 
 TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   constexpr std::int64_t interval = 4;
-  deck::Config config = test::golden_config("llama");
+  deck::Config config = test::golden_config(GetParam().model);
   config.parallel.zero_stage = GetParam().stage;
   config.parallel.zero_size = GetParam().size;
   config.precision.compute = ScalarType::fp32;
   config.run.check_replicas_every = interval;
-  config.parallel.tp = 1;
+  config.parallel.tp = GetParam().tp;
   int ranks = 0;
   MPI_Comm_size(test::world(), &ranks);
-  config.parallel.dp = ranks;
+  if (ranks % config.parallel.tp != 0) return;
+  config.parallel.dp = ranks / config.parallel.tp;
   if (config.parallel.zero_size >= ranks) return;  // the piece has no copy
   deck::resolve(config, ranks);
 
@@ -49,7 +53,7 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   Timers timers;
   Device device(timers);
   const data::TokenFile tokens(config.data.path);
-  trainer::Loaders loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), ranks),
+  trainer::Loaders loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), static_cast<int>(config.parallel.dp)),
                            std::nullopt};
   Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
   trainer::Trainer<float> run(config, {}, grid, device, arena, loaders, log);
@@ -59,8 +63,11 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   const int victim = ranks - 1;
   const trainer::TrainingState<float>& state = run.state();
   const nn::ParameterBuffers<float>& p = state.model.parameters();
-  const Range piece = model::piece_of(state.model.table().units.front(), state.sharding);
-  if (grid.world().rank() == victim) flip_a_bit(p.master, p.places.master.at(piece.begin + 123));
+  const model::ParameterTable& table = state.model.table();
+  const std::string tensor = GetParam().tensor;
+  const index_t at = tensor.empty() ? model::piece_of(table.units.front(), state.sharding).begin + 123
+                                    : table[tensor].offset_of(0) + 5;
+  if (grid.world().rank() == victim) flip_a_bit(p.master, p.places.master.at(at));
   std::string message;
   int steps = 0;
   for (; steps < interval && message.empty(); ++steps) {
@@ -76,8 +83,11 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   EXPECT_NE(message.find("equal behind step 4"), std::string::npos) << message;
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, ReplicasInTraining, testing::Values(Sharded{0, 0}, Sharded{1, 2}, Sharded{2, 2}, Sharded{3, 2}),
-                         [](const auto& info) { return fmt::format("Stage{}", info.param.stage); });
+INSTANTIATE_TEST_SUITE_P(Holders, ReplicasInTraining,
+                         testing::Values(Case{"Stage0", 0, 0}, Case{"Stage1", 1, 2}, Case{"Stage2", 2, 2}, Case{"Stage3", 3, 2},
+                                         Case{"Norm", 0, 0, "llama", 2, "model/layers/input_layernorm/weight"},
+                                         Case{"Router", 0, 0, "qwen2_moe", 2, "model/layers/mlp/gate/weight"}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace nanotron

@@ -9,6 +9,9 @@ namespace nanotron {
 /// From here on the signals wait. Call it first in main(): threads started earlier would not know.
 void hold_stop_signals();
 
+/// They stop the program again.
+void release_stop_signals();
+
 /// Whether one of them has come since hold_stop_signals().
 bool stop_signal_came();
 

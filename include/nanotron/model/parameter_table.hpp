@@ -44,6 +44,11 @@ struct ExpertPlace {
   int shards = 1;
 };
 
+/// Of a gated network: gate, which up lies behind, and down.
+struct GatedSpecs {
+  const nn::ParameterSpec &gate, &down;
+};
+
 struct ParameterTable {
   std::vector<nn::ParameterSpec> specs;
   nn::HeadShard heads{};
@@ -63,6 +68,7 @@ struct ParameterTable {
   index_t layers = 0;       // held
   bool is_tied = false;     // the head's weights are those of the embedding
   index_t first_expert_unit = 0;  // all units without experts
+  std::size_t first_expert_spec = 0;  // gate, up and down of each expert of the layer, behind all others
 
   index_t embedding_unit() const { return 0; }
   index_t layer_unit(index_t local_layer) const { return first_layer_unit + local_layer; }
@@ -75,6 +81,8 @@ struct ParameterTable {
   Section expert_section() const;
   const nn::ParameterSpec& operator[](const std::string& name) const;  // error when there is none
   bool contains(const std::string& name) const;
+  GatedSpecs gated(const std::string& prefix) const;
+  GatedSpecs expert(index_t number) const;
   index_t logical_parameters() const;  // of the whole model
 };
 

@@ -58,6 +58,7 @@ class Trainer {
  private:
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
   void update(StepResult& result);
+  void compare_tensor_copies();
   void compare_replicas();
   void compare_section(const model::Section& section, parallel::ReplicaCheck& replicas, parallel::ReplicaCheck& copies,
                        int shards);
@@ -76,6 +77,7 @@ class Trainer {
   std::unique_ptr<RouterMonitor> routers_;
   parallel::ReplicaCheck replicas_, copies_;
   parallel::ReplicaCheck expert_replicas_, expert_copies_;  // where these are others
+  parallel::ReplicaCheck tensor_copies_;
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;

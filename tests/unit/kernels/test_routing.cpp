@@ -1,6 +1,7 @@
 // ranks: 1
 // Routing against plain loops, its gradient against finite differences, and what happens to rows on their way.
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "kernel_test.hpp"
@@ -170,6 +171,25 @@ TEST(Rows, AreSortedOverManyStretches) {
     ASSERT_EQ(rows.host[static_cast<std::size_t>(kept[r])], static_cast<std::int64_t>(r));
   }
   EXPECT_EQ(source.host[kept.size()], -5);
+}
+
+// Nothing to choose by: each expert gets as many.
+TEST(Rows, OfTokensThatAreNotFiniteAreDealtOut) {
+  Timers timers;
+  Device device(timers);
+  const index_t tokens = 9, experts = 6, k = 2;
+  Array<double> logits(tokens * experts, std::numeric_limits<double>::quiet_NaN()), p(tokens * experts), w(tokens * k), z(tokens);
+  logits.host[0] = 1.0;
+  logits.push();
+  Array<std::int64_t> choices(tokens * k);
+  kernels::route_forward<double>(device, {experts, k, TopKWeights::softmax},
+                                 MatrixRef<const double>(logits.data(), tokens, experts), p.matrix(tokens, experts),
+                                 choices.vector(), w.vector(), z.vector());
+  device.fence();
+  choices.pull();
+  std::vector<int> met(static_cast<std::size_t>(experts), 0);
+  for (const std::int64_t choice : choices.host) ++met[static_cast<std::size_t>(choice)];
+  EXPECT_EQ(met, std::vector<int>(static_cast<std::size_t>(experts), 3));
 }
 
 // Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's choices lie in front.

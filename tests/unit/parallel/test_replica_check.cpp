@@ -22,14 +22,14 @@ class Replicas : public testing::Test {
 
   comm::Group world_{comm::Communicator::duplicate(test::world()), comm::Transport::mpi};
   comm::Group dp_{comm::Communicator::duplicate(test::world()), comm::Transport::mpi};
-  ReplicaCheck check_{dp_, world_, 10};
+  ReplicaCheck check_{dp_, "data-parallel", world_, 10};
 };
 
 TEST_F(Replicas, OfEqualHashesPass) {
   EXPECT_EQ(check_.has_replicas(), world_.size() > 1);
   EXPECT_TRUE(check_.is_due(20));
   EXPECT_FALSE(check_.is_due(21));
-  EXPECT_FALSE(ReplicaCheck(dp_, world_, 0).is_due(20));
+  EXPECT_FALSE(ReplicaCheck(dp_, "data-parallel", world_, 0).is_due(20));
   EXPECT_EQ(message(17, 0), "");
   EXPECT_EQ(message(18, 1), "");
 }
@@ -56,7 +56,7 @@ TEST_F(Replicas, WithoutAMajorityAllSidesAreNamed) {
 TEST_F(Replicas, AFaultInOneGroupStopsTheWorld) {
   if (world_.size() != 4) return;
   comm::Group pair(world_.communicator().split(world_.rank() / 2, world_.rank()), comm::Transport::mpi);
-  ReplicaCheck check(pair, world_, 1);
+  ReplicaCheck check(pair, "data-parallel", world_, 1);
   check.require_equal(7, 1);
   EXPECT_THROW(check.require_equal(world_.rank() == 3 ? 8 : 7, 2), Error);
 }
