@@ -12,6 +12,7 @@
 #include "nanotron/kernels/rms_norm.hpp"
 #include "nanotron/kernels/rotary.hpp"
 #include "nanotron/kernels/swiglu.hpp"
+#include "nanotron/kernels/weighted_swiglu.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -182,6 +183,7 @@ class KernelBench {
   }
 
   void swiglu() {
+    if (bench_.config.model.moe.num_experts > 0) return weighted_swiglu();
     const index_t n = s_.tokens, f = s_.intermediate;
     const Buffer<T> gate_up(2 * n * f), h(n * f), gradient(2 * n * f);
     const double one = bytes(n * f, sizeof(T));
@@ -191,6 +193,22 @@ class KernelBench {
     by_bytes("swiglu_backward", in_layers_, 5 * one, [&] {
       kernels::swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f),
                                   gradient.matrix(n, 2 * f));
+    });
+  }
+
+  // Of the experts; the shared one's is the same kernel.
+  void weighted_swiglu() {
+    const EvenLoad e = bench_.even_load();
+    const index_t n = e.experts * e.rows, f = e.width;
+    const Buffer<T> gate_up(2 * n * f), h(n * f), dh(n * f);
+    const Buffer<M> weights(n), dweights(n);
+    const double one = bytes(n * f, sizeof(T));
+    by_bytes("weighted_swiglu_forward", in_layers_, 3 * one, [&] {
+      kernels::weighted_swiglu_forward<T>(device_, gate_up.matrix(n, 2 * f), weights.vector(n), h.matrix(n, f));
+    });
+    by_bytes("weighted_swiglu_backward", in_layers_, 5 * one, [&] {
+      kernels::weighted_swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), weights.vector(n), dh.matrix(n, f),
+                                           dweights.vector(n));
     });
   }
 

@@ -24,12 +24,14 @@ struct Product {
 
 std::vector<Product> products_of(const model::LocalSizes& s) {
   using kernels::Op;
-  return {{"gather, q k v", Side::gather, Op::transpose, s.hidden, s.query + 2 * s.key},
-          {"gather, gate up", Side::gather, Op::transpose, s.hidden, 2 * s.intermediate},
-          {"gather, down backward", Side::gather, Op::none, s.hidden, s.intermediate},
-          {"attention out, sum", Side::sum, Op::transpose, s.query, s.hidden},
-          {"down, sum", Side::sum, Op::transpose, s.intermediate, s.hidden},
-          {"gate up backward, sum", Side::sum, Op::none, 2 * s.intermediate, s.hidden}};
+  std::vector<Product> list{{"gather, q k v", Side::gather, Op::transpose, s.hidden, s.query + 2 * s.key},
+                            {"gather, gate up", Side::gather, Op::transpose, s.hidden, 2 * s.intermediate},
+                            {"gather, down backward", Side::gather, Op::none, s.hidden, s.intermediate},
+                            {"attention out, sum", Side::sum, Op::transpose, s.query, s.hidden},
+                            {"down, sum", Side::sum, Op::transpose, s.intermediate, s.hidden},
+                            {"gate up backward, sum", Side::sum, Op::none, 2 * s.intermediate, s.hidden}};
+  std::erase_if(list, [](const Product& p) { return p.in == 0 || p.out == 0; });  // no shared expert
+  return list;
 }
 
 // A split stream of the tp group for each number of chunks, with the memory it takes.

@@ -50,8 +50,16 @@ std::vector<Product> products_of(const Bench& bench) {
   std::vector<Product> list;
   add_linear(list, "q, k, v", s.tokens, s.hidden, s.query + 2 * s.key, layers, forward);
   add_linear(list, "attention out", s.tokens, s.query, s.hidden, layers, forward);
-  add_linear(list, "gate, up", s.tokens, s.hidden, 2 * s.intermediate, layers, forward);
-  add_linear(list, "down", s.tokens, s.intermediate, s.hidden, layers, forward);
+  if (s.intermediate > 0) {
+    add_linear(list, "gate, up", s.tokens, s.hidden, 2 * s.intermediate, layers, forward);
+    add_linear(list, "down", s.tokens, s.intermediate, s.hidden, layers, forward);
+  }
+  if (bench.config.model.moe.num_experts > 0) {
+    const EvenLoad e = bench.even_load();
+    add_linear(list, "router", s.tokens, s.hidden, bench.config.model.moe.num_experts, layers, forward);
+    add_linear(list, "expert's gate, up", e.rows, s.hidden, 2 * e.width, e.experts * layers, e.experts * forward);
+    add_linear(list, "expert's down", e.rows, e.width, s.hidden, e.experts * layers, e.experts * forward);
+  }
   add_linear(list, "head", chunk, s.hidden, s.vocabulary, chunks, chunks);
   return list;
 }

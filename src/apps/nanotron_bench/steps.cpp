@@ -23,6 +23,28 @@ struct Share {
   }
 };
 
+struct GroupShare {
+  const char* name;
+  comm::Group* group;
+  Share share{};
+  double alone = 0.0;  // seconds the same sums take when all ranks arrive together; 0: not measured
+};
+
+std::vector<GroupShare> groups_of(comm::ProcessGrid& grid) {
+  std::vector<GroupShare> groups{{"tensor parallel", &grid.tp()}, {"replicas", &grid.replicas()},
+                                 {"shard group", &grid.shards()}, {"copies of a shard", &grid.copies()},
+                                 {"whole model", &grid.model()}};
+  if (grid.shape().cp > 1) groups.push_back({"context parallel", &grid.cp()});
+  if (grid.shape().pp > 1) groups.push_back({"pipeline", &grid.pp()});
+  if (grid.shape().ep == 1) return groups;
+  for (const GroupShare& g : {GroupShare{"expert parallel", &grid.ep()}, {"replicas of experts", &grid.expert_replicas()},
+                              {"shard group of experts", &grid.expert_shards()},
+                              {"copies of a shard of experts", &grid.expert_copies()}}) {
+    groups.push_back(g);
+  }
+  return groups;
+}
+
 struct Record {
   ScalarType type = ScalarType::fp32;
   std::vector<double> ceilings;     // of a round, all ranks together
@@ -30,9 +52,7 @@ struct Record {
   std::vector<double> round_steps;  // seconds of a step, median of a round
   std::vector<double> seconds;      // of a step
   std::vector<double> shares;       // rate of a step over the ceiling of its round
-  Share tp, dp, shards, copies, model;
-  double tp_alone = 0.0;  // seconds the same traffic takes when all ranks arrive together
-  double dp_alone = 0.0;
+  std::vector<GroupShare> groups;
   double exposed = 0.0;  // seconds that backward's end waited for the gradient sum
   std::vector<TimerRow> regions;
   std::size_t planned_bytes = 0;
@@ -85,6 +105,7 @@ class RunnerOf final : public Runner {
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
     record_.type = scalar_type_of<T>;
     record_.planned_bytes = arena_.plan().total();
+    record_.groups = groups_of(bench.grid);
   }
 
   void step() override {
@@ -98,9 +119,9 @@ class RunnerOf final : public Runner {
   void round(std::int64_t steps) override;
   const Record& finish() override {
     record_.regions = timers_.rows();
-    record_.tp_alone = seconds_alone<T>(bench_, ceiling_device_, bench_.grid.tp(), record_.tp.used);
-    record_.dp_alone =
-        seconds_alone<master_t<T>>(bench_, ceiling_device_, bench_.grid.replicas(), record_.dp.used);
+    GroupShare &tp = record_.groups[0], &replicas = record_.groups[1];
+    tp.alone = seconds_alone<T>(bench_, ceiling_device_, *tp.group, tp.share.used);
+    replicas.alone = seconds_alone<master_t<T>>(bench_, ceiling_device_, *replicas.group, replicas.share.used);
     record_.exposed = trainer_.exposed_communication_seconds() - exposed_before_;
     return record_;
   }
@@ -130,17 +151,14 @@ void RunnerOf<T>::round(std::int64_t steps) {
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < steps; ++i) {
     comm::barrier(grid.world());
-    const comm::Traffic tp = grid.tp().traffic(), dp = grid.replicas().traffic(),
-                        shards = grid.shards().traffic(), copies = grid.copies().traffic(),
-                        model = grid.model().traffic();
+    std::vector<comm::Traffic> before;
+    for (const GroupShare& g : record_.groups) before.push_back(g.group->traffic());
     const double begin = wall_seconds();
     step();
     const double took = wall_seconds() - begin;
-    record_.tp.add(tp, grid.tp().traffic());
-    record_.dp.add(dp, grid.replicas().traffic());
-    record_.shards.add(shards, grid.shards().traffic());
-    record_.copies.add(copies, grid.copies().traffic());
-    record_.model.add(model, grid.model().traffic());
+    for (std::size_t g = 0; g < before.size(); ++g) {
+      record_.groups[g].share.add(before[g], record_.groups[g].group->traffic());
+    }
     seconds.push_back(comm::max(grid.world(), took));
     record_.rates.push_back(flops / seconds.back() / giga);
     record_.shares.push_back(100.0 * flops / seconds.back() / ceiling);
@@ -155,7 +173,9 @@ std::string ranged(const Spread& s, int digits) {
 }
 
 double communication_seconds(const Record& r) {
-  return r.tp.used.seconds + r.dp.used.seconds + r.model.used.seconds;
+  double sum = 0.0;
+  for (const GroupShare& g : r.groups) sum += g.share.used.seconds;
+  return sum;
 }
 
 Table speed_table(const Bench& bench, const std::vector<const Record*>& records) {
@@ -184,7 +204,9 @@ Table speed_table(const Bench& bench, const std::vector<const Record*>& records)
   for (const Record* r : records) {
     double total = 0.0;
     for (const double s : r->seconds) total += s;
-    const double moving = 100.0 * comm::max(bench.grid.world(), r->tp_alone + r->dp_alone) / total;
+    double alone = 0.0;
+    for (const GroupShare& g : r->groups) alone += g.alone;
+    const double moving = 100.0 * comm::max(bench.grid.world(), alone) / total;
     const double share = 100.0 * comm::max(bench.grid.world(), communication_seconds(*r)) / total;
     std::vector<double> milliseconds;
     for (const double s : r->seconds) milliseconds.push_back(1e3 * s);
@@ -220,7 +242,7 @@ Table region_table(const Record& r) {
                           {"share %", "share"}},
               .rows = {},
               .note =
-                  "forward, loss and backward exclusive: tensor-parallel sums and the glue between "
+                  "forward, loss and backward exclusive: collectives inside of layers and the glue between "
                   "kernels"};
   for (const TimerRow& row : rows) {
     if (row.calls == 0) continue;
@@ -259,11 +281,7 @@ Table communication_table(const Bench& bench, const Record& r) {
                           1e3 * least / steps, 1e3 * most / steps, 100.0 * alone / total,
                           100.0 * most / total});
   };
-  add("tensor parallel", bench.grid.tp().path(), r.tp.used, r.tp_alone);
-  add("replicas", bench.grid.replicas().path(), r.dp.used, r.dp_alone);
-  add("shard group", bench.grid.shards().path(), r.shards.used, 0.0);
-  add("copies of a shard", bench.grid.copies().path(), r.copies.used, 0.0);
-  add("whole model", bench.grid.model().path(), r.model.used, 0.0);
+  for (const GroupShare& g : r.groups) add(g.name, g.group->path(), g.share.used, g.alone);
   add("replicas, after backward", "", {.calls = 0, .bytes = 0, .seconds = r.exposed}, 0.0);
   return table;
 }
