@@ -34,6 +34,15 @@ int unsigned_bytes(const hdf5::Datatype& type) {
   return static_cast<int>(H5Tget_size(type.id()));
 }
 
+std::string words_of(const hdf5::Datatype& type) {
+  const H5T_class_t kind = H5Tget_class(type.id());
+  const char* const words = kind == H5T_INTEGER ? "signed integers"
+                            : kind == H5T_FLOAT ? "real numbers"
+                            : kind == H5T_STRING ? "strings"
+                                                 : "another type";
+  return fmt::format("{} of {} bytes", unsigned_bytes(type) > 0 ? "unsigned integers" : words, H5Tget_size(type.id()));
+}
+
 // Widens `count` raw ids of type T that stand at the end of out's memory.
 template <class T>
 void widen(std::int32_t* out, index_t count) {
@@ -66,9 +75,7 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path.string()) {
   if (vocab_size_ < 0 || vocab_size_ > std::numeric_limits<std::int32_t>::max())
     fail(ExitCode::data_error, {"the attribute vocab_size is out of range", "1 to 2147483647",
                                 fmt::format("{}", vocab_size_), path_, ""});
-  if (hdf5::exists(file_.id(), "documents"))
-    number_of_documents_ =
-        vector_shape(hdf5::open_dataset(file_.id(), "documents", path_), "/documents", path_)[0];
+  open_documents();
   read_vocabulary();
   if (vocab_size_ == 0 && has_vocabulary()) vocab_size_ = index_t(vocabulary_offsets_.size()) - 1;
   id_limit_ = vocab_size_ > 0 ? vocab_size_ : std::numeric_limits<std::int32_t>::max();
@@ -108,10 +115,18 @@ void TokenFile::open_tokens() {
   if (token_bytes_ != 2 && token_bytes_ != 4)
     fail(ExitCode::data_error,
          {"/tokens has the wrong type", "uint16 or uint32",
-          fmt::format("HDF5 type class {}, {} bytes", static_cast<int>(H5Tget_class(type.id())),
-                      H5Tget_size(type.id())),
-          path_, "write the file with tools/nanotron_tokenize.py"});
+          words_of(type), path_, "write the file with tools/nanotron_tokenize.py"});
   if (size_ == 0) fail(ExitCode::data_error, {"/tokens is empty", "", "", path_, ""});
+}
+
+void TokenFile::open_documents() {
+  if (!hdf5::exists(file_.id(), "documents")) return;
+  const auto documents = hdf5::open_dataset(file_.id(), "documents", path_);
+  number_of_documents_ = vector_shape(documents, "/documents", path_)[0];
+  const hdf5::Datatype type(H5Dget_type(documents.id()));
+  if (unsigned_bytes(type) == 0)
+    fail(ExitCode::data_error, {"/documents has the wrong type", "uint64", words_of(type), path_,
+                                "write the file with tools/nanotron_tokenize.py"});
 }
 
 void TokenFile::open_plain(const std::filesystem::path& path) {

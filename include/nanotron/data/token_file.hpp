@@ -59,6 +59,7 @@ class TokenFile {
 
  private:
   void open_tokens();
+  void open_documents();
   void open_plain(const std::filesystem::path& path);
   void read_vocabulary();
   void read_raw(index_t first, index_t count, std::int32_t* out) const;

@@ -138,6 +138,13 @@ TEST(TokenFile, RefusesWrongContents) {
   expect_refused("empty", [&](hid_t file) {
     put<std::uint16_t>(file, "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT16, {}, {0});
   });
+  for (const auto& [type, found] : {std::pair{H5T_STD_I64LE, "signed integers of 8 bytes"},
+                                    std::pair{H5T_IEEE_F64LE, "real numbers of 8 bytes"},
+                                    std::pair{H5T_C_S1, "strings of 1 bytes"}})
+    expect_refused(found, [&, type = type](hid_t file) {
+      tokens(file);
+      put<std::uint16_t>(file, "documents", type, H5T_NATIVE_UINT16, {}, {2});
+    });
   expect_refused("vocab_size", [&](hid_t file) {
     tokens(file);
     hdf5::write_integer(file, "vocab_size", -5);
