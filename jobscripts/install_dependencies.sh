@@ -66,9 +66,10 @@ find_missing() {
   fi
 }
 
-# True when CMake finds every library elsewhere (modules, Spack, a private installation).
+# True when CMake finds every library elsewhere (modules, Spack, a private installation), and the tests their compiler.
 configures_without_packages() {
   command -v cmake > /dev/null || return 1
+  if [ "$tests" = 1 ]; then command -v gfortran > /dev/null || return 1; fi
   local probe="$root/build/dependency_probe" status=0
   mkdir -p "$probe"
   cmake -S "$root" -B "$probe" -DNANOTRON_BUILD_TESTS=$([ "$tests" = 1 ] && echo ON || echo OFF) \
