@@ -17,6 +17,7 @@
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/parallel/traffic.hpp"
 #include "nanotron/trainer/trainer.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace nanotron::test {
 
@@ -84,32 +85,6 @@ inline void write_documents(const std::filesystem::path& path, const std::vector
   H5Sclose(space);
   H5Fclose(file);
 }
-
-// A folder of its own for a test, made by rank 0 and removed with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder(MPI_Comm world, const std::string& name) : world_(world) {
-    MPI_Comm_rank(world, &rank_);
-    long id = ::getpid();
-    MPI_Bcast(&id, 1, MPI_LONG, 0, world);
-    path_ = std::filesystem::temp_directory_path() / ("nanotron_" + name + "_" + std::to_string(id));
-    if (rank_ == 0) std::filesystem::create_directories(path_);
-    MPI_Barrier(world);
-  }
-  ~TemporaryFolder() {
-    MPI_Barrier(world_);
-    std::error_code ignored;
-    if (rank_ == 0) std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  MPI_Comm world_;
-  int rank_ = 0;
-  std::filesystem::path path_;
-};
 
 // The deck of a golden case, with its paths made absolute.
 inline deck::Config golden_config(const std::string& name) {

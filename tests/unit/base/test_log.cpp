@@ -1,14 +1,13 @@
 // ranks: 1 2
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/log.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
@@ -17,7 +16,8 @@ namespace {
 TEST(Log, OneRankSpeaksAndTheFileIsAppended) {
   int rank = 0;
   MPI_Comm_rank(test::world(), &rank);
-  const auto file = std::filesystem::temp_directory_path() / ("nanotron_log_" + std::to_string(getpid()));
+  const test::TemporaryFolder folder(test::world(), "log");
+  const auto file = folder / ("log_" + std::to_string(rank));
   for (int run = 0; run < 2; ++run) {
     Log log(rank == 0, rank);
     log.open(file);
@@ -31,7 +31,6 @@ TEST(Log, OneRankSpeaksAndTheFileIsAppended) {
   std::ifstream stream(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});
   EXPECT_EQ(text, rank == 0 ? "step 0\nwarning: careful\nstep 1\nwarning: careful\n" : "");
-  std::filesystem::remove(file);
 }
 
 TEST(Log, ErrorsOfEveryRankReachStderr) {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <mpi.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,40 +9,15 @@
 #include <vector>
 
 #include "nanotron/base/error.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace nanotron::test {
 
-/// A folder of this test, the same on all ranks of `world`, removed at the end. Collective.
-class Scratch {
+/// The folder of the test that runs. Collective.
+class Scratch : public TemporaryFolder {
  public:
-  explicit Scratch(MPI_Comm world) : world_(world) {
-    MPI_Comm_rank(world, &rank_);
-    int process = static_cast<int>(::getpid());
-    MPI_Bcast(&process, 1, MPI_INT, 0, world);
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::temp_directory_path() /
-            ("nanotron_" + std::to_string(process) + "_" + info->name());
-    if (rank_ == 0) {
-      std::filesystem::remove_all(path_);
-      std::filesystem::create_directories(path_);
-    }
-    MPI_Barrier(world_);
-  }
-  ~Scratch() {
-    MPI_Barrier(world_);
-    std::error_code ignored;
-    if (rank_ == 0) std::filesystem::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  MPI_Comm world_;
-  int rank_ = 0;
-  std::filesystem::path path_;
+  explicit Scratch(MPI_Comm world)
+      : TemporaryFolder(world, ::testing::UnitTest::GetInstance()->current_test_info()->name()) {}
 };
 
 /// Runs `work`, which must throw Error(code) with `words` somewhere in its message.

@@ -1,7 +1,6 @@
 // ranks: 1
 // The parameter table, the checks of a whole deck, the resolved grid, deck.nml and its page.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <bit>
 #include <cmath>
@@ -13,6 +12,8 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/parameters.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/world.hpp"
 
 namespace nanotron::deck {
 namespace {
@@ -399,9 +400,10 @@ std::string fortran_reader() {
 }
 
 TEST(CanonicalDeck, IsReadIdenticallyByGfortran) {
-  if (std::system("gfortran --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "gfortran is not installed";
+  ASSERT_EQ(std::system("gfortran --version > /dev/null"), 0) << "install_dependencies.sh --tests brings gfortran";
   const Config c = unusual();
-  const std::string base = (std::filesystem::temp_directory_path() / ("nanotron_nml." + std::to_string(getpid()))).string();
+  const test::TemporaryFolder folder(test::world(), "deck");
+  const std::string base = (folder / "read").string();
   std::ofstream(base + ".f90") << fortran_reader();
   std::ofstream(base + ".nml", std::ios::binary) << canonical_deck(c);
   ASSERT_EQ(std::system(("gfortran -o " + base + ".exe " + base + ".f90 && " + base + ".exe " + base + ".nml > " + base + ".out").c_str()), 0);
@@ -417,7 +419,6 @@ TEST(CanonicalDeck, IsReadIdenticallyByGfortran) {
                                                 : spelled(s)) + "\n";
   }
   EXPECT_EQ(contents(base + ".out"), expected);
-  for (const char* end : {".f90", ".nml", ".exe", ".out"}) std::filesystem::remove(base + end);
 }
 
 }  // namespace
