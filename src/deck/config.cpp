@@ -185,6 +185,10 @@ Config read_deck_text(const std::string& text, const std::string& file_name,
   return config;
 }
 
+std::string checkpoint_directory(const Config& c) {
+  return c.checkpoint.directory.empty() ? c.run.output_dir + "/checkpoints" : c.checkpoint.directory;
+}
+
 std::int64_t pipeline_chunks(const ParallelConfig& p) {
   if (p.pp == 1) return 1;
   return p.pp_schedule == PpSchedule::interleaved_1f1b ? p.pp_chunks : p.pp_schedule == PpSchedule::zero_bubble ? 2 : 1;
@@ -234,9 +238,6 @@ void resolve(Config& config, std::int64_t world_size) {
   if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
   if (m.head_dim == 0) m.head_dim = m.hidden_size / m.num_attention_heads;
   if (m.moe.num_experts > 0 && m.moe.moe_intermediate_size == 0) m.moe.moe_intermediate_size = m.intermediate_size;
-  if (config.checkpoint.directory.empty()) {
-    config.checkpoint.directory = config.run.output_dir + "/checkpoints";
-  }
 }
 
 }  // namespace nanotron::deck

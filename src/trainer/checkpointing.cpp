@@ -164,7 +164,7 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       grid_(grid),
       state_(state),
       log_(log),
-      writer_(grid.world().mpi(), config.checkpoint.directory, config.checkpoint.keep_last, log),
+      writer_(grid.world().mpi(), deck::checkpoint_directory(config), config.checkpoint.keep_last, log),
       master_(Kokkos::create_mirror_view(state.model.parameters().master)),
       error_(Kokkos::create_mirror_view(state.sums.error)),
       q_(Kokkos::create_mirror_view(state.sums.q)),
@@ -175,7 +175,7 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
 
 template <class T>
 io::CheckpointState Checkpointing<T>::restore() {
-  auto reader = io::CheckpointReader::find(grid_.world().mpi(), config_.checkpoint.directory,
+  auto reader = io::CheckpointReader::find(grid_.world().mpi(), deck::checkpoint_directory(config_),
                                            config_.checkpoint.resume, log_);
   if (!reader) {
     writer_.begin_anew();

@@ -182,7 +182,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
 
 // Makes the directories the run writes into, for it alone as long as the locks live, and opens the log.
 std::vector<io::RunLock> prepare_run_directory(const deck::Config& config, comm::Group& world, Log& log) {
-  const std::filesystem::path run = config.run.output_dir, checkpoints = config.checkpoint.directory;
+  const std::filesystem::path run = config.run.output_dir, checkpoints = deck::checkpoint_directory(config);
   std::vector<io::RunLock> locks;
   comm::collectively(world.mpi(), [&] {
     if (world.rank() != 0) return;

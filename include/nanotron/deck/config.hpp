@@ -144,7 +144,7 @@ struct PrecisionConfig {
 };
 
 struct CheckpointConfig {
-  std::string directory;  // resolve(): <output_dir>/checkpoints
+  std::string directory;  // empty: checkpoint_directory()
   std::int64_t every_steps = 0;
   std::int64_t keep_last = 2;
   std::string resume = "auto";  // 'auto', 'none' or the path of a checkpoint
@@ -188,7 +188,7 @@ Config read_deck_text(const std::string& text, const std::string& file_name,
 std::string read_deck_file(const std::string& path);
 
 /// Fills what follows from other keys and from the number of ranks: the degree given as 0,
-/// num_key_value_heads, head_dim, moe_intermediate_size, checkpoint.directory. Throws Error(deck_error) when
+/// num_key_value_heads, head_dim, moe_intermediate_size. Throws Error(deck_error) when
 /// the grid is not world_size ranks (naming both and the nearest grids that fit) or the batch does
 /// not divide over it. Call once on every rank, before canonical_deck.
 void resolve(Config& config, std::int64_t world_size);
@@ -196,6 +196,8 @@ void resolve(Config& config, std::int64_t world_size);
 /// The whole configuration as a deck (deck.nml): every key, non-defaults marked by a comment, reals
 /// with the digits that give the same bits back. gfortran and read_deck read the same from it.
 std::string canonical_deck(const Config& config);
+/// Where checkpoints lie: checkpoint.directory, or where that is empty <output_dir>/checkpoints.
+std::string checkpoint_directory(const Config& config);
 
 /// Chunks of layers that a rank of a pipeline has under pp_schedule, and the stages of all ranks; 1 and 1 without one.
 std::int64_t pipeline_chunks(const ParallelConfig& parallel);

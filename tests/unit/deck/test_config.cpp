@@ -147,7 +147,7 @@ TEST(Config, ResolveFillsWhatFollows) {
   EXPECT_EQ(c.parallel.dp, 4);
   EXPECT_EQ(c.model.num_key_value_heads, 8);
   EXPECT_EQ(c.model.head_dim, 8);
-  EXPECT_EQ(c.checkpoint.directory, "run/checkpoints");
+  EXPECT_EQ(checkpoint_directory(c), "run/checkpoints");
   EXPECT_EQ(grid_size(c.parallel), 4);
   Config d = read("&parallel dp = 2, tp = 0 /");
   resolve(d, 8);
@@ -361,6 +361,15 @@ TEST(CanonicalDeck, IsReadBackIdentically) {
   EXPECT_EQ(canonical_deck(again), text);
   EXPECT_NE(text.find("dp                  = 4                 ! set: default 0\n"), std::string::npos) << text;
   EXPECT_NE(text.find("beta2               = 0.95\n"), std::string::npos) << text;
+}
+// Of deck.nml nothing keeps another run in the folders of the first.
+TEST(CanonicalDeck, CheckpointsLieInTheRunUnlessTheDeckSaysOtherwise) {
+  Config c = read();
+  resolve(c, 1);
+  const std::vector<std::string> elsewhere{"run.output_dir=other"};
+  EXPECT_EQ(checkpoint_directory(read_deck_text(canonical_deck(c), "deck.nml", elsewhere)), "other/checkpoints");
+  c.checkpoint.directory = "kept";
+  EXPECT_EQ(checkpoint_directory(read_deck_text(canonical_deck(c), "deck.nml", elsewhere)), "kept");
 }
 
 /// A Fortran program with the table's groups; it prints each value as spelled() would, reals in hex.
