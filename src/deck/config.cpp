@@ -99,7 +99,8 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 }
 
 /// What to change when nothing but the grid may be wrong.
-void advise_grid(const Config& config, std::int64_t ranks, detail::Findings& findings) {
+void advise_grid(const Config& config, detail::Findings& findings) {
+  const std::int64_t ranks = grid_size(config.parallel);
   if (findings.errors() == 0 || ranks < 1 || ranks > largest_world || detail::grid_is_legal(config)) return;
   const std::string grids = detail::nearest_grids(config, ranks);
   if (!grids.empty()) findings.advise("grids of " + ranks_text(ranks) + " that this deck allows: " + grids);
@@ -109,12 +110,12 @@ void fill_grid(Config& c, std::int64_t world_size, detail::Findings& findings) {
   const std::pair<const char*, std::int64_t*> degrees[] = {
       {"dp", &c.parallel.dp}, {"tp", &c.parallel.tp}, {"pp", &c.parallel.pp}, {"cp", &c.parallel.cp}};
   std::int64_t given = 1;
-  std::int64_t* open = nullptr;
+  std::vector<std::int64_t*> open;
   std::string names, values;
   std::vector<std::string> keys;
   for (const auto& [name, degree] : degrees) {
     if (*degree == 0) {
-      open = degree;
+      open.push_back(degree);
       continue;
     }
     given = product(given, *degree);
@@ -123,19 +124,20 @@ void fill_grid(Config& c, std::int64_t world_size, detail::Findings& findings) {
     if (*degree != 1) keys.push_back(std::string("parallel.") + name);
   }
   if (keys.empty()) keys.emplace_back("parallel.dp");
-  const bool fits = open != nullptr ? world_size % given == 0 : world_size == given;
+  if (open.size() > 1) return;  // check_config() says so
+  const bool fits = open.empty() ? world_size == given : world_size % given == 0;
   if (!fits) {
     const std::string ranks = ranks_text(world_size), grids = detail::nearest_grids(c, world_size);
     findings.error(keys,
                    "the grid " + names + " = " + values + " = " + std::to_string(given) +
-                       (open != nullptr ? " does not divide the " : " is not the ") + ranks +
+                       (open.empty() ? " is not the " : " does not divide the ") + ranks +
                        " of this run",
                    grids.empty() ? "a grid of " + ranks : "a grid of " + ranks + ": " + grids,
-                   "or start " + (open != nullptr ? "a multiple of " : std::string()) +
+                   "or start " + std::string(open.empty() ? "" : "a multiple of ") +
                        std::to_string(given) + (given == 1 ? " rank" : " ranks"));
     return;
   }
-  if (open != nullptr) *open = world_size / given;
+  if (!open.empty()) *open.front() = world_size / given;
 }
 
 }  // namespace
@@ -164,7 +166,7 @@ Config read_deck(const std::string& path, const std::vector<std::string>& overri
 }
 
 Config read_deck_text(const std::string& text, const std::string& file_name,
-                      const std::vector<std::string>& overrides, std::string* warnings) {
+                      const std::vector<std::string>& overrides, std::string* warnings, std::optional<std::int64_t> ranks) {
   const auto origin = std::make_shared<Origin>();
   origin->sources.emplace_back(file_name, text);
   for (const std::string& o : overrides) origin->sources.emplace_back("--set", o);
@@ -177,8 +179,10 @@ Config read_deck_text(const std::string& text, const std::string& file_name,
           i, config, *origin, findings);
   }
   require_keys(*origin, findings);
+  const bool known = findings.trusted({"parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp"});
+  if (ranks && known) fill_grid(config, *ranks, findings);
   detail::check_config(config, findings);
-  advise_grid(config, grid_size(config.parallel), findings);
+  if (!ranks || grid_size(config.parallel) == *ranks) advise_grid(config, findings);
   findings.throw_errors();
   if (warnings != nullptr) *warnings = findings.text();
   config.origin = origin;
@@ -225,7 +229,7 @@ void resolve(Config& config, std::int64_t world_size) {
   fill_grid(config, world_size, findings);
   findings.throw_errors();
   detail::check_config(config, findings);
-  advise_grid(config, world_size, findings);
+  advise_grid(config, findings);
   findings.throw_errors();
 
   ModelConfig& m = config.model;

@@ -203,12 +203,14 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
                          const std::vector<std::string>& overrides, GridRanks ranks) {
   const std::string text = comm::text_of_root(world, [&] { return deck::read_deck_file(path); });
   std::string warnings;
-  deck::Config config = deck::read_deck_text(text, path, overrides_of_root(world, overrides), &warnings);
   int rank = 0, world_size = 1;
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  if (rank == 0 && !warnings.empty()) fmt::print(stderr, "{}\n", warnings);
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &world_size));
-  const std::int64_t size = ranks == GridRanks::of_world ? world_size : named_ranks(config.parallel);
+  std::optional<std::int64_t> known;
+  if (ranks == GridRanks::of_world) known = world_size;
+  deck::Config config = deck::read_deck_text(text, path, overrides_of_root(world, overrides), &warnings, known);
+  if (rank == 0 && !warnings.empty()) fmt::print(stderr, "{}\n", warnings);
+  const std::int64_t size = known ? *known : named_ranks(config.parallel);
   deck::resolve(config, size);
   if (config.model.vocab_size == 0) {
     config.model.vocab_size = vocabulary_of_data(config, world);

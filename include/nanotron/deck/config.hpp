@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -177,12 +178,13 @@ struct Config {
 /// Reads, checks and cross-checks a deck. `overrides` are "group.name=value", applied in order after
 /// the file. Throws Error(deck_error) whose message holds every mistake, as a compiler prints them.
 /// `warnings` receives what is legal but doubtful, in the same form. Not collective: rank 0 may read
-/// the file and broadcast its text, then every rank calls read_deck_text.
+/// the file and broadcast its text, then every rank calls read_deck_text. Where the number of `ranks` is given, the grid
+/// has to fit it: that is said with the other mistakes, and the open degree is filled.
 Config read_deck(const std::string& path, const std::vector<std::string>& overrides = {},
                  std::string* warnings = nullptr);
 Config read_deck_text(const std::string& text, const std::string& file_name,
                       const std::vector<std::string>& overrides = {},
-                      std::string* warnings = nullptr);
+                      std::string* warnings = nullptr, std::optional<std::int64_t> ranks = std::nullopt);
 
 /// The deck's bytes. Throws Error(deck_error) when it is missing, unreadable or over 1 MiB.
 std::string read_deck_file(const std::string& path);

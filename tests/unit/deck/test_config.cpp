@@ -317,6 +317,30 @@ TEST(Config, GridMismatchNamesBothAndTheNearest) {
   expect_refused({"parallel.dp=0", "parallel.tp=1"}, "dp = 1 * 7", 7);
 }
 
+// Where the ranks are known, a grid that does not fit them is said with the other mistakes.
+TEST(Config, TheGridAndTheBatchInOneRun) {
+  const auto both = [](const std::vector<std::string>& set, std::int64_t ranks) {
+    try {
+      read_deck_text(small, "t.deck", set, nullptr, ranks);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const std::string open = both({"parallel.dp=5", "parallel.cp=0"}, 8);
+  for (const char* words : {"dp * tp * pp = 5 * 1 * 1 = 5 does not divide the 8 ranks", "micro_batch_size * dp = 1 * 5", "2 errors"}) {
+    EXPECT_NE(open.find(words), std::string::npos) << open;
+  }
+  EXPECT_NE(both({"parallel.dp=5"}, 8).find("= 5 is not the 8 ranks of this run"), std::string::npos);
+  EXPECT_NE(both({"parallel.cp=0"}, 8).find("dp and cp are 0"), std::string::npos);
+  EXPECT_NE(both({}, 5).find("micro_batch_size * dp = 1 * 5"), std::string::npos) << "dp follows from the ranks";
+  EXPECT_EQ(both({"parallel.tp=2.5"}, 8).find("ranks of this run"), std::string::npos) << "nothing follows from a wrong degree";
+  EXPECT_EQ(both({"parallel.cp=2"}, 8), "");
+  Config made = read();
+  made.parallel.cp = 0;  // and dp
+  EXPECT_THROW(resolve(made, 4), Error);
+}
+
 TEST(Config, MissingKeysAndEverythingElseInOneRun) {
   const std::string text = message(
       "&run\n  sede = 5\n/\n&modl hidden_size = 10 num_attention_heads = 3 /\n"
