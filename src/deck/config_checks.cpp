@@ -13,11 +13,26 @@ namespace {
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
+/// "1 stage", "2 stages".
+std::string counted(std::int64_t n, const char* what) { return text(n) + " " + what + (n == 1 ? "" : "s"); }
+
 /// "48 or 56": the multiples of `unit` on both sides of n.
 std::string nearest_multiples(std::int64_t n, std::int64_t unit) {
   const std::int64_t below = n / unit * unit;
   const std::string above = text(below + unit);
   return below == 0 ? above : text(below) + " or " + above;
+}
+
+/// "tp <= 4", or "tp = 1".
+std::string at_most(const std::string& name, std::int64_t n) { return name + (n == 1 ? " = " : " <= ") + text(n); }
+
+/// "a divisor of 12: 4 or 6": those on both sides of n.
+std::string nearest_divisors(std::int64_t n, std::int64_t of) {
+  if (n > of) return text(of) + ", or another divisor of it";
+  std::int64_t below = n, above = n;
+  while (of % below != 0) --below;
+  while (of % above != 0) ++above;
+  return "a divisor of " + text(of) + ": " + text(below) + " or " + text(above);
 }
 
 void check_model(const Config& c, Findings& f) {
@@ -49,14 +64,10 @@ void check_model(const Config& c, Findings& f) {
   const std::int64_t kv = m.num_key_value_heads;
   if (kv > 0 && f.trusted({"model.num_key_value_heads", "model.num_attention_heads"}) &&
       heads % kv != 0) {
-    std::int64_t below = std::min(kv, heads), above = kv;
-    while (heads % below != 0) --below;
-    while (above < heads && heads % above != 0) ++above;
-    const bool both = above <= heads && above > below && heads % above == 0;
     f.error({"model.num_key_value_heads"},
             "num_attention_heads = " + text(heads) + " is not a multiple of num_key_value_heads = " +
                 text(kv),
-            "a divisor of " + text(heads) + ": " + text(below) + (both ? " or " + text(above) : ""));
+            nearest_divisors(kv, heads));
   }
 }
 
@@ -86,7 +97,7 @@ void check_stage_layers(const Config& c, Findings& f) {
   const std::vector<std::string> keys{"parallel.pp_layers"};
   const std::int64_t stages = pipeline_stages(c.parallel), layers = c.model.num_hidden_layers;
   if (c.parallel.pp_layers.empty() || !f.trusted({keys[0], "parallel.pp", "model.num_hidden_layers"})) return;
-  const std::string expected = text(stages) + (stages == 1 ? " number" : " numbers") + " whose sum is " + text(layers);
+  const std::string expected = counted(stages, "number") + " whose sum is " + text(layers);
   const auto counts = layer_counts(c.parallel.pp_layers);
   if (!counts) {
     f.error(keys, deck::quoted(c.parallel.pp_layers) + " are no numbers of layers, at least 1 a stage", expected);
@@ -95,10 +106,12 @@ void check_stage_layers(const Config& c, Findings& f) {
   std::int64_t sum = 0;
   for (const std::int64_t count : *counts) sum += std::min(count, std::int64_t{1} << 40);
   if (static_cast<std::int64_t>(counts->size()) != stages || sum != layers) {
-    f.error(keys, "pp_layers has " + text(static_cast<std::int64_t>(counts->size())) + " stages with " + text(sum) +
-                      " layers; the pipeline has " + text(stages) + (stages == 1 ? " stage" : " stages") + " and the model " +
-                      text(layers) + " layers",
-            expected, "or leave it empty: the cut is then found by pp_cut");
+    f.error(keys, "pp_layers has " + counted(static_cast<std::int64_t>(counts->size()), "stage") + " with " +
+                      counted(sum, "layer") + "; the pipeline has " + counted(stages, "stage") + " and the model " +
+                      counted(layers, "layer"),
+            expected,
+            "or leave it empty, --set parallel.pp_layers= : pp_cut then finds the cut for this grid; a deck.nml has that of "
+            "its own run");
   }
 }
 
@@ -112,7 +125,7 @@ void check_pipeline(const Config& c, Findings& f) {
     f.error({"parallel.pp", "model.num_hidden_layers"},
             "pp = " + text(p.pp) + (chunks > 1 ? " with " + text(chunks) + " chunks a rank" : "") + " needs " +
                 text(pipeline_stages(p)) + " layers, one a stage; the model has " + text(layers),
-            "pp <= " + text(std::max<std::int64_t>(1, layers / chunks)),
+            at_most("pp", std::max<std::int64_t>(1, layers / chunks)),
             chunks > 1 ? "or pp_schedule = '1f1b', which needs one layer a rank" : "");
   }
   if (p.pp > 1 && p.pp_schedule == PpSchedule::zero_bubble && p.recompute != Recompute::none &&
@@ -171,12 +184,12 @@ void check_parallel(const Config& c, Findings& f) {
     f.error({"parallel.tp", "model.num_attention_heads"},
             "tp = " + text(p.tp) + ", but there are " + text(c.model.num_attention_heads) +
                 " attention heads; each rank of a tensor-parallel group needs one",
-            "tp <= " + text(c.model.num_attention_heads));
+            at_most("tp", c.model.num_attention_heads));
   }
   const auto too_narrow = [&](const char* key, std::int64_t width) {
     if (width > 0 && p.tp > width && f.trusted({"parallel.tp", key})) {
       f.error({"parallel.tp", key}, "tp = " + text(p.tp) + " is more than " + key + " = " +
-              text(width), "tp <= " + text(width));
+              text(width), at_most("tp", width));
     }
   };
   const MoeConfig& moe = c.model.moe;
@@ -209,7 +222,7 @@ void check_context(const Config& c, Findings& f) {
     f.error({"parallel.cp", "data.sequence_length"},
             "cp = " + text(p.cp) + ", but a sequence has " + text(c.data.sequence_length) +
                 " tokens; each rank of a context-parallel group needs one",
-            "cp <= " + text(c.data.sequence_length));
+            at_most("cp", c.data.sequence_length));
   }
   // The fewest query heads of a tensor-parallel rank, see nn/heads.hpp: whole groups where there are enough.
   const std::int64_t heads = c.model.num_attention_heads, tp = std::max<std::int64_t>(p.tp, 1);
@@ -221,7 +234,7 @@ void check_context(const Config& c, Findings& f) {
     f.error({"parallel.cp", "parallel.cp_mode"},
             "cp_mode = 'all_to_all' gives each of cp = " + text(p.cp) + " ranks attention heads of its own, but of " +
                 text(heads) + " heads over tp = " + text(tp) + " a rank has " + text(here),
-            "cp <= " + text(here) + ", or cp_mode = 'ring'");
+            at_most("cp", here) + ", or cp_mode = 'ring'");
   }
 }
 
@@ -360,12 +373,9 @@ void check_shards(const Config& c, Findings& f) {
   }
   const std::int64_t replicas = p.dp * p.cp;
   if (replicas == 0 || replicas % p.zero_size == 0) return;
-  std::int64_t below = std::min(p.zero_size, replicas), above = p.zero_size;
-  while (replicas % below != 0) --below;
-  while (above < replicas && replicas % above != 0) ++above;
   f.error({"parallel.zero_size"},
           "zero_size = " + text(p.zero_size) + " does not divide the " + text(replicas) + " replicas (dp x cp)",
-          "a divisor of " + text(replicas) + ": " + text(below) + (above <= replicas ? " or " + text(above) : ""));
+          nearest_divisors(p.zero_size, replicas));
 }
 
 // What a dense network would pass over.

@@ -170,7 +170,7 @@ TEST(Config, RefusesValues) {
   expect_refused({"model.num_attention_heads=64"}, "head_dim = 1 is odd");
   expect_refused({"model.head_dim=7"}, "head_dim = 7 is odd");
   expect_refused({"model.num_key_value_heads=3"}, "a divisor of 8: 2 or 4");
-  expect_refused({"model.num_key_value_heads=16"}, "a divisor of 8: 8");
+  expect_refused({"model.num_key_value_heads=16"}, "= expected 8, or another divisor of it");
   expect_refused({"parallel.tp=9"}, "tp <= 8");
   expect_refused({"parallel.tp=0"}, "dp and tp are 0");
   expect_refused({"parallel.order=tp-cp-pp-tp"}, "is no order of the grid's axes");
@@ -217,6 +217,12 @@ TEST(Config, APipelineHasALayerForEveryStage) {
             std::string::npos);
   EXPECT_EQ(message(deck, {"parallel.pp_layers=1, 4 1"}), "");
   EXPECT_NE(message(deck, {"parallel.pp_layers=3 3"}).find("has 2 stages with 6 layers; the pipeline has 3"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_layers=6"}).find("has 1 stage with 6 layers"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_layers=3 3"}).find("--set parallel.pp_layers="), std::string::npos);
+  for (const char* layers : {",1,4,1", "1,4,1,", "1,,4,1", ",", "1;4;1", "1 4 1 x"}) {
+    EXPECT_NE(message(deck, {std::string("parallel.pp_layers=") + layers}).find("are no numbers of layers"), std::string::npos);
+  }
+  EXPECT_EQ(message(deck, {"parallel.pp_layers= 1 , 4,1 "}), "");
   EXPECT_NE(message(deck, {"parallel.pp_layers=2 2 3"}).find("3 numbers whose sum is 6"), std::string::npos);
   EXPECT_NE(message(deck, {"parallel.pp_layers=2 0 4"}).find("are no numbers of layers"), std::string::npos);
 }
@@ -298,6 +304,7 @@ TEST(Config, ContextParallelGroupsNeedTokensAndHeads) {
   expect_refused({"parallel.cp=9", mode}, "cp <= 8, or cp_mode = 'ring'");
   EXPECT_EQ(message(small, {"parallel.cp=4", "parallel.tp=2", mode}), "");
   expect_refused({"parallel.cp=3", "parallel.tp=3", mode}, "cp <= 2");
+  expect_refused({"parallel.cp=2", "parallel.tp=5", mode}, "expected cp = 1, or cp_mode = 'ring'");
   expect_refused({"parallel.cp=3", "parallel.tp=3", "model.num_key_value_heads=4", mode}, "a rank has 2");
   expect_refused({"parallel.cp=4", "parallel.tp=5", mode}, "a rank has 1");
   EXPECT_EQ(read("&parallel cp = 4, cp_mode = 'all_to_all' /\n").parallel.cp_mode, CpMode::all_to_all);
