@@ -145,6 +145,21 @@ std::string canonical_deck(const Config& config) {
          });
 }
 
+std::string changed_keys(const Config& config) {
+  std::string out, group;
+  for (const Parameter& p : parameters()) {
+    if (p.required || p.get(config) == p.get(Config{})) continue;
+    if (p.group != group) {
+      out += (out.empty() ? "&" : "\n&") + p.group + " ";
+    } else {
+      out += ", ";
+    }
+    group = p.group;
+    out += p.name + " = " + spelled(p.get(config));
+  }
+  return out;
+}
+
 std::string parameters_markdown() {
   std::string out =
       "# Input parameters\n\n"

@@ -48,7 +48,8 @@ std::string model_summary(const deck::Config& c) {
   return fmt::format(
       "model: {} layers, hidden {}, {} heads ({} key-value) of {}, {}, vocabulary {}: {}\n"
       "batch: {} sequences of {} tokens a step ({} a micro-batch), {} a token, {} a step\n"
-      "compute: {}, recompute {}",
+      "compute: {}, recompute {}\n"
+      "keys that are not at their defaults:\n{}",
       c.model.num_hidden_layers, c.model.hidden_size, c.model.num_attention_heads,
       c.model.num_key_value_heads, c.model.head_dim, feed_forward_text(c.model), c.model.vocab_size,
       parameters_text(c.model),
@@ -56,7 +57,8 @@ std::string model_summary(const deck::Config& c) {
       with_prefix(flops, "FLOP"), with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), name_of(c.precision.compute),
       c.parallel.recompute == deck::Recompute::none        ? "none"
       : c.parallel.recompute == deck::Recompute::selective ? "selective"
-                                                           : "full");
+                                                           : "full",
+      deck::changed_keys(c));
 }
 
 }  // namespace nanotron::trainer

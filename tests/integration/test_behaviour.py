@@ -23,6 +23,10 @@ def finishes_and_resumes():
     with Case("plain") as whole, Case("parts") as parts:
         code, text = whole.run()
         check(code == 0 and "finished: 10 steps" in text, "a run finishes with 0", text)
+        check("keys that are not at their defaults" in text and "&parallel dp = 1, tp = 2" in text,
+              "the log names the keys that are set", text)
+        check(re.search(r"memory of rank \d, the largest", text) and re.search(r"peak resident memory: \d+ MiB on rank", text),
+              "and the memory of the largest rank", text)
         first_code, _ = parts.run("--set", "run.steps=5")
         code, again = parts.run()
         check((first_code, code) == (0, 0) and "resumed from" in again, "a run resumes", again)

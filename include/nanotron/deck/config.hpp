@@ -198,6 +198,11 @@ void resolve(Config& config, std::int64_t world_size);
 /// The whole configuration as a deck (deck.nml): every key, non-defaults marked by a comment, reals
 /// with the digits that give the same bits back. gfortran and read_deck read the same from it.
 std::string canonical_deck(const Config& config);
+
+/// The keys that are not at their default, a line a group without the last line's end: "&parallel dp = 4, zero_stage = 1".
+/// Required ones have none and are left out.
+std::string changed_keys(const Config& config);
+
 /// Where checkpoints lie: checkpoint.directory, or where that is empty <output_dir>/checkpoints.
 std::string checkpoint_directory(const Config& config);
 

@@ -393,6 +393,17 @@ TEST(CanonicalDeck, IsReadBackIdentically) {
   EXPECT_NE(text.find("dp                  = 4                 ! set: default 0\n"), std::string::npos) << text;
   EXPECT_NE(text.find("beta2               = 0.95\n"), std::string::npos) << text;
 }
+
+TEST(CanonicalDeck, ChangedKeysAreNamedByGroup) {
+  Config c = read("", {"parallel.zero_stage=2", "parallel.cp_mode=all_to_all", "data.document_mask=block_diagonal",
+                       "precision.reproducible=run"});
+  resolve(c, 4);
+  EXPECT_EQ(changed_keys(c), "&model num_key_value_heads = 8, head_dim = 8\n"
+                             "&parallel dp = 4, cp_mode = 'all_to_all', zero_stage = 2\n"
+                             "&data document_mask = 'block_diagonal'");
+  EXPECT_EQ(changed_keys(Config{}), "");
+}
+
 // Of deck.nml nothing keeps another run in the folders of the first.
 TEST(CanonicalDeck, CheckpointsLieInTheRunUnlessTheDeckSaysOtherwise) {
   Config c = read();
