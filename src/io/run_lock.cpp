@@ -73,7 +73,8 @@ RunLock::RunLock(RunLock&& other) noexcept
     : file_(std::move(other.file_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 void RunLock::take(double patience, Log& log) {
-  const double end = wall_seconds() + patience;
+  const double begin = wall_seconds();
+  bool told = false;
   while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) {
@@ -81,7 +82,7 @@ void RunLock::take(double patience, Log& log) {
                std::strerror(errno));
       break;
     }
-    if (wall_seconds() >= end)
+    if (wall_seconds() - begin >= patience)
       fail(ExitCode::system_error,
            {.what = "another run writes into this directory",
             .expected = "one run at a time",
@@ -89,6 +90,10 @@ void RunLock::take(double patience, Log& log) {
             .where = file_.string(),
             .change = "wait for its end, or set another run%output_dir and checkpoint%directory; if that run "
                       "is certainly gone and its node did not come back, remove the file"});
+    if (!std::exchange(told, true)) {
+      log.warn("another run writes into {} ({}): waiting up to {:.0f} s for its end", file_.parent_path().string(),
+               words_in(descriptor_), patience);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   const std::string text = holder();

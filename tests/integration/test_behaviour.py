@@ -165,6 +165,7 @@ def two_runs_in_one_directory():
         wait_for(case.out / "checkpoints/step_00000005")
         code, text = case.run("--set", "checkpoint.resume=none", ranks=2)
         check(code == 71 and "another run writes" in text and ", process " in text, "a second run is refused", text)
+        check("waiting up to" in text, "and says that it waits", text)
         elsewhere = f"run.output_dir={case.folder}/other"
         code, text = case.run("--set", elsewhere, "--set", f"checkpoint.directory={case.out}/checkpoints")
         check(code == 71 and "another run writes" in text, "and so it is in the folder of checkpoints", text)

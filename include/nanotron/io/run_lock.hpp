@@ -12,7 +12,7 @@ namespace nanotron::io {
 /// process ends, in whatever way; the file stays. One rank. Move-only.
 class RunLock {
  public:
-  /// Makes the directory. Waits up to `patience` seconds for a run that is just ending, then
+  /// Makes the directory. Waits up to `patience` seconds for a run that is just ending, and says so, then
   /// Error(system_error) naming the holder. Where the file system has no locks: a warning, and no lock.
   RunLock(const std::filesystem::path& directory, Log& log, double patience = 5.0);
   ~RunLock();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "support/world.hpp"
@@ -27,6 +28,18 @@ TEST(RunLock, KeepsASecondRunOutAsLongAsItLives) {
   expect_error(ExitCode::system_error, "run.lock", second);
   moved.reset();
   EXPECT_NO_THROW(second());
+}
+
+TEST(RunLock, SaysAtOnceThatItWaits) {
+  const Scratch scratch(test::world());
+  Log silent(false), log(true);
+  log.open(scratch / "run.log");
+  ::testing::internal::CaptureStdout();
+  const RunLock first(scratch.path(), silent, 0.0);
+  expect_error(ExitCode::system_error, "another run writes", [&] { RunLock(scratch.path(), log, 0.3); });
+  const std::string console = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(console.find("warning: another run writes into " + scratch.path().string() + " (host "), 0u) << console;
+  EXPECT_EQ(std::count(console.begin(), console.end(), '\n'), 1) << console;
 }
 
 TEST(RunLock, OfADirectoryThatCannotBeMadeIsAnError) {
