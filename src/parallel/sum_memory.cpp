@@ -12,11 +12,6 @@ deck::Compression compression_of(const deck::ParallelConfig& p) {
   return p.dp * p.cp > 1 ? p.compression : deck::Compression::none;
 }
 
-LowRankPlan plan_of(const deck::ParallelConfig& p, const model::ParameterTable& table) {
-  if (compression_of(p) != deck::Compression::powersgd) return {};
-  return low_rank_plan(table, p.powersgd_rank, summed_sections(p, table));
-}
-
 // Sections are compressed in blocks of their own.
 index_t half_blocks_of(const deck::ParallelConfig& p, const model::ParameterTable& table) {
   if (compression_of(p) != deck::Compression::fp16) return 0;
@@ -53,6 +48,11 @@ std::vector<model::Section> summed_sections(const deck::ParallelConfig& p, const
   return sections;
 }
 
+LowRankPlan low_rank_plan_of(const deck::ParallelConfig& p, const model::ParameterTable& table) {
+  if (compression_of(p) != deck::Compression::powersgd) return {};
+  return low_rank_plan(table, p.powersgd_rank, summed_sections(p, table));
+}
+
 template <class M>
 AdasumMemory<M>::AdasumMemory(const deck::ParallelConfig& p, const model::ParameterTable& table, Arena& arena)
     : tensors(tensors_of(p, table)) {
@@ -74,7 +74,7 @@ SumMemory<M>::SumMemory(const deck::Config& config, const model::ParameterTable&
                             compression_of(config.parallel) == deck::Compression::fp16 ? table.size : 0)),
       largest(arena.take<M>(MemoryKind::workspace, half_blocks_of(config.parallel, table))),
       adasum(config.parallel, table, arena),
-      low_rank(plan_of(config.parallel, table)),
+      low_rank(low_rank_plan_of(config.parallel, table)),
       error(arena.take<M>(MemoryKind::gradients, low_rank.errors)),
       p(arena.take<M>(MemoryKind::workspace, low_rank.p)),
       q(arena.take<M>(MemoryKind::gradients, low_rank.q)) {}

@@ -103,7 +103,21 @@ std::vector<io::StateTensor> carried_tensors(const CarriedState& s, M* error, M*
   return {carried_tensor("error", s.errors, s.error, error), carried_tensor("q", s.qs, s.q, q)};
 }
 
+// Open MPI gathers so much on an aggregator before it writes; ROMIO takes half.
+constexpr std::size_t mpi_io_bytes = std::size_t{32} << 20;
+
 }  // namespace
+
+std::size_t checkpoint_workspace(const deck::Config& config, const comm::GridCoordinate& at) {
+  const model::ParameterTable table = parameter_table_of(config, at);
+  const std::size_t element =
+      with_scalar_type(config.precision.compute, []<class T>(std::type_identity<T>) { return sizeof(master_t<T>); });
+  index_t largest = parallel::low_rank_plan_of(config.parallel, table).errors;
+  for (const nn::ParameterSpec& spec : table.specs) {
+    largest = std::max(largest, spec.local_layers() * spec.local_size());
+  }
+  return mpi_io_bytes + std::min(static_cast<std::size_t>(largest) * element, static_cast<std::size_t>(io::compared_bytes));
+}
 
 template <class M>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,

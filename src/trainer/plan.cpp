@@ -4,6 +4,7 @@
 
 #include "model_summary.hpp"
 #include "nanotron/parallel/traffic.hpp"
+#include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/training_state.hpp"
@@ -34,12 +35,14 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
   const auto in_mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / mib; };
   return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks{}\n{}"
                      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
+                     "  and while a checkpoint is written up to {:.0f} MiB more\n"
                      "into messages, this rank and step: tensor parallel {:.1f} MiB, context parallel {:.1f} MiB, "
                      "replicas {:.1f} MiB, "
                      "pipeline {:.1f} MiB, experts {:.1f} MiB\n",
                      model_summary(config), shape.dp, shape.pp, shape.cp, shape.tp, shape.size(),
                      shape.ep > 1 ? fmt::format(", experts over ep {} of the replicas", shape.ep) : "",
-                     describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.table(), in_mib(traffic.tensor_parallel),
+                     describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.table(),
+                     in_mib(checkpoint_workspace(config, largest)), in_mib(traffic.tensor_parallel),
                      in_mib(traffic.context_parallel),
                      in_mib(traffic.data_parallel), in_mib(traffic.pipeline),
                      in_mib(traffic.expert_parallel));

@@ -23,11 +23,10 @@
 #include "nanotron/trainer/trainer.hpp"
 #include "block_times.hpp"
 #include "model_summary.hpp"
+#include "rank_memory.hpp"
 
 namespace nanotron::trainer {
 namespace {
-
-constexpr double mib = 1024.0 * 1024.0;
 
 // The old file stands until the new one is whole.
 void write_text(const std::filesystem::path& path, const std::string& text) {
@@ -126,11 +125,6 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
   return metrics;
 }
 
-std::size_t expert_staging(comm::ProcessGrid& grid) {
-  return grid.ep().staging_bytes() + grid.expert_replicas().staging_bytes() + grid.expert_shards().staging_bytes() +
-         grid.expert_copies().staging_bytes();
-}
-
 // Runs of one type, behind the set-up that all types share.
 template <class T>
 ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
@@ -138,13 +132,11 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   Timers timers;
   Device device(timers, products_of(config));
   const double rate = machine_rate<T>(device, grid.world());
-  const std::size_t resident_before = resident_bytes();
-  const MemoryPlan plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp());
-  const std::size_t staging = grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() +
-                              grid.replicas().staging_bytes() + grid.shards().staging_bytes() +
-                              grid.copies().staging_bytes() + (grid.shape().ep > 1 ? expert_staging(grid) : 0);
-  log.info("memory of rank 0, besides {:.0f} MiB of program and libraries and {:.0f} MiB to stage messages:\n{}",
-           static_cast<double>(resident_before) / mib, static_cast<double>(staging) / mib, plan.table());
+  RankMemory memory{.program = resident_bytes(),
+                    .staging = staging_bytes(grid),
+                    .checkpoint = checkpoint_workspace(config, grid.coordinate()),
+                    .plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp())};
+  log.info("{}", plan_text(of_largest(memory, memory.staging + memory.plan.total(), grid.world())));
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
            kernels::gemm_library<T>(), rate / 1e9);
 
@@ -152,7 +144,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
     log.info("training data: whole documents in {} sequences, {:.1f} % of their positions filled",
              loaders.training.number_of_sequences(), 100.0 * loaders.training.filled());
   }
-  Arena arena(plan);
+  Arena arena(memory.plan);
   Trainer<T> trainer(config, provenance, grid, device, arena, loaders, log);
   trainer.resume();
   StopConditions stop(config.run, start);
@@ -168,9 +160,8 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   timers.reset();
   const StopReason reason = trainer.run(stop, progress);
   if (config.output.timers) log.info("{}", timers.table(wall_seconds() - begin));
-  log.info("peak resident memory of rank 0: {:.0f} MiB, planned {:.0f} MiB",
-           static_cast<double>(peak_resident_bytes()) / mib,
-           static_cast<double>(resident_before + staging + plan.total()) / mib);
+  memory.peak = peak_resident_bytes();
+  log.info("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
   if (reason == StopReason::none) {
     log.info("finished: {} steps, {:.1f} s", trainer.step(), wall_seconds() - start);
     return ExitCode::ok;

@@ -61,10 +61,13 @@ void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
 void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                 std::int64_t piece_bytes = std::int64_t{1} << 30);
 
+/// What compare_slabs() holds at once.
+inline constexpr std::int64_t compared_bytes = std::int64_t{64} << 20;
+
 /// Collective: each rank reads its parts back and compares the bytes with memory.
 /// Error(system_error) when they differ: Open MPI's collective writes can lose data on a failing
 /// disk without reporting it.
 void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
-                   std::int64_t piece_bytes = std::int64_t{64} << 20);
+                   std::int64_t piece_bytes = compared_bytes);
 
 }  // namespace nanotron::io

@@ -9,6 +9,9 @@
 
 namespace nanotron::parallel {
 
+/// What 'powersgd' cuts and carries; empty where nothing is compressed so.
+LowRankPlan low_rank_plan_of(const deck::ParallelConfig& parallel, const model::ParameterTable& table);
+
 /// Of OrderedSum.
 template <class M>
 struct OrderedMemory {

@@ -42,6 +42,10 @@ template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
                                             const nn::Placement& place, M* data, const Parts& part);
 
+/// Bytes that writing a checkpoint takes for a while on the rank at this place, besides the memory of the plan, about at
+/// most: MPI-IO's own, and what is read back at once to be compared. (A GPU build also keeps on the host what it writes.)
+std::size_t checkpoint_workspace(const deck::Config& config, const comm::GridCoordinate& at);
+
 /// What this rank carries of a compressed gradient sum, and where it lies behind that of the ranks before it.
 struct CarriedState {
   Range error, q;                // of all ranks' elements

@@ -1,0 +1,50 @@
+#include "rank_memory.hpp"
+
+#include <fmt/format.h>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
+
+std::size_t expert_staging(comm::ProcessGrid& grid) {
+  return grid.ep().staging_bytes() + grid.expert_replicas().staging_bytes() + grid.expert_shards().staging_bytes() +
+         grid.expert_copies().staging_bytes();
+}
+
+}  // namespace
+
+RankMemory of_largest(RankMemory mine, std::size_t bytes, comm::Group& world) {
+  struct {
+    double bytes;
+    int rank;
+  } largest{static_cast<double>(bytes), world.rank()};
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &largest, 1, MPI_DOUBLE_INT, MPI_MAXLOC, world.mpi()));
+  mine.rank = largest.rank;
+  NANOTRON_CHECK_MPI(MPI_Bcast(&mine, sizeof mine, MPI_BYTE, largest.rank, world.mpi()));
+  return mine;
+}
+
+std::size_t staging_bytes(comm::ProcessGrid& grid) {
+  return grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() +
+         grid.replicas().staging_bytes() + grid.shards().staging_bytes() + grid.copies().staging_bytes() +
+         (grid.shape().ep > 1 ? expert_staging(grid) : 0);
+}
+
+std::string plan_text(const RankMemory& m) {
+  return fmt::format(
+      "memory of rank {}, the largest, besides {:.0f} MiB of program and libraries, {:.0f} MiB to stage "
+      "messages and up to {:.0f} MiB while a checkpoint is written:\n{}",
+      m.rank, mib(m.program), mib(m.staging), mib(m.checkpoint), m.plan.table());
+}
+
+std::string peak_text(const RankMemory& m) {
+  return fmt::format(
+      "peak resident memory: {:.0f} MiB on rank {}, the largest, planned {:.0f} MiB and up to {:.0f} MiB "
+      "for checkpoints",
+      mib(m.peak), m.rank, mib(m.planned()), mib(m.checkpoint));
+}
+
+}  // namespace nanotron::trainer
