@@ -41,6 +41,9 @@ std::string describe_pipeline(const deck::Config& config) {
       "pipeline: {}, {} ranks, {} stages, {} micro-batches; bubble {:.1f} % of the step by count\n",
       name_of(config.parallel.pp_schedule), schedule.ranks, schedule.stages(), schedule.micro_batches,
       100.0 * parallel::simulate(schedule).bubble());
+  if (config.parallel.pp_cut == deck::PpCut::time && config.parallel.pp_layers.empty()) {
+    text += "  the run measures the blocks and cuts by their times (pp_cut = 'time'); by modelled operations:\n";
+  }
   for (int stage = 0; stage < schedule.stages(); ++stage) text += stage_line(config, schedule, cut, stage);
   return text;
 }

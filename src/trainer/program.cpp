@@ -14,6 +14,7 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/deck/layer_counts.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/matrix_rate.hpp"
@@ -67,10 +68,17 @@ std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std
   return list;
 }
 
-// An open degree counts as 1, an open dp as what a shard group and an expert-parallel group need.
+// The pp that pp_layers has layers for, or 1.
+std::int64_t named_stages(const deck::ParallelConfig& p) {
+  const auto counts = deck::layer_counts(p.pp_layers);
+  return counts ? static_cast<std::int64_t>(counts->size()) / deck::pipeline_chunks(p) : 1;
+}
+
+// An open degree counts as 1, an open pp as what pp_layers is for, an open dp as what a shard group and an
+// expert-parallel group need.
 std::int64_t named_ranks(const deck::ParallelConfig& p) {
-  std::int64_t product = 1;
-  for (const std::int64_t degree : {p.dp, p.tp, p.pp, p.cp}) product *= std::max<std::int64_t>(degree, 1);
+  std::int64_t product = p.pp > 0 ? p.pp : std::max<std::int64_t>(named_stages(p), 1);
+  for (const std::int64_t degree : {p.dp, p.tp, p.cp}) product *= std::max<std::int64_t>(degree, 1);
   if (p.dp > 0) return product;
   const std::int64_t shards = p.zero_stage > 0 ? std::max<std::int64_t>(p.zero_size, 1) : 1;
   return product * std::lcm(shards, p.ep / std::gcd(p.ep, std::max<std::int64_t>(p.cp, 1)));

@@ -53,6 +53,17 @@ def deck_errors():
         check(code == 0 and "good" in text, "--check needs no ranks", text)
         code, text = case.run("--plan", ranks=1)
         check(code == 0 and "MiB" in text, "--plan needs no ranks", text)
+        check("while a checkpoint is written up to" in text, "and tells of checkpoints", text)
+        cut = ("--set", "parallel.dp=1", "--set", "parallel.pp=2", "--set", "parallel.pp_cut=time")
+        for action in ("--check", "--plan"):
+            code, text = case.run(action, *cut, ranks=1)
+            check(code == 0 and "the run measures the blocks" in text, f"{action} knows that the cut is measured", text)
+        layers = ("--set", "parallel.dp=1", "--set", "parallel.pp=0", "--set", "parallel.pp_layers=1 1")
+        code, text = case.run("--check", *layers, ranks=1)
+        check(code == 0 and "2 stages" in text, "an open pp follows from pp_layers", text)
+        code, text = case.run("--set", "parallel.dp=3", "--set", "parallel.tp=0", ranks=2)
+        check(code == 78 and "does not divide the 2 ranks" in text and "micro_batch_size * dp = 1 * 3" in text,
+              "a wrong grid and the batch are told in one run", text)
         code, text = case.run("--nonsense", ranks=1)
         check(code == 78, f"a wrong option gives 78, not {code}", text)
         code, text = case.run("--set", "run.steps=many", ranks=1)
@@ -184,6 +195,19 @@ def refused_runs_touch_nothing():
         check((case.out / "deck.nml").read_text() == deck, "deck.nml is of the run that was", text)
         code, text = case.run("--set", "run.steps=12", "--set", f"checkpoint.resume={case.folder}/nothing")
         check(code == 65 and "no such folder" in text and "change:" in text, "a missing checkpoint gives 65", text)
+
+
+        def run(at):
+            done = subprocess.run([mpiexec, "-n", "2", str(at), "--set", "parallel.tp=3"], text=True, timeout=100,
+                                  cwd=case.folder, env=environment, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            return done.returncode, done.stdout
+
+        code, text = run(bench)
+        check(code == 78 and "does not divide the 2 ranks" in text, "the deck of the source tree is found", text)
+        check(not list(case.folder.glob("nanotron_bench_*")), "nothing is left of a benchmark that was refused", text)
+        code, text = run(shutil.copy(bench, case.folder))
+        check(code == 78 and "there is no deck to measure" in text and "--deck" in text, "a missing deck is named", text)
 
 
 def branches():

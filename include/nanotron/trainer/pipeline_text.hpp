@@ -6,7 +6,8 @@
 
 namespace nanotron::trainer {
 
-/// The pipeline of a resolved deck: its schedule, bubble and stages, a line each; empty for pp = 1.
+/// The pipeline of a resolved deck: its schedule, bubble and stages, a line each; empty for pp = 1. With pp_cut = 'time'
+/// the stages are those of 'flops', which is said, until the run has measured.
 std::string describe_pipeline(const deck::Config& config);
 
 /// The same, and what each rank does when.
