@@ -8,9 +8,11 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from runs import Case, check, mpiexec, program, ranks_of, wait_for
 
@@ -197,6 +199,11 @@ def refused_runs_touch_nothing():
         check(code == 65 and "no such folder" in text and "change:" in text, "a missing checkpoint gives 65", text)
 
 
+def benchmarks():
+    with Case("bench") as case:
+        bench = Path(program).with_name("nanotron_bench")
+        environment = dict(os.environ, TMPDIR=str(case.folder))
+
         def run(at):
             done = subprocess.run([mpiexec, "-n", "2", str(at), "--set", "parallel.tp=3"], text=True, timeout=100,
                                   cwd=case.folder, env=environment, stdin=subprocess.DEVNULL,
@@ -234,7 +241,7 @@ def nodes_with_disks_of_their_own():
 
 
 for part in (finishes_and_resumes, deck_errors, data_errors, damaged_checkpoints, early_stops, killed_rank, bad_numbers,
-             two_runs_in_one_directory, refused_runs_touch_nothing, branches, nodes_with_disks_of_their_own):
+             two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches, nodes_with_disks_of_their_own):
     begin = time.time()
     part()
     print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)

@@ -25,14 +25,15 @@ std::string headline(const deck::Config& c, const std::vector<ScalarType>& types
   for (const ScalarType type : types)
     names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(type));
   return fmt::format(
-      "grid dp {} x tp {}; hidden {}, {} layers, {} heads ({} key-value), ffn {}, vocabulary {}\n"
-      "{} sequences of {} tokens a step, {} in a micro-batch; {:.3f} TFLOP a step; types: {}",
-      c.parallel.dp, c.parallel.tp, c.model.hidden_size, c.model.num_hidden_layers,
+      "grid dp {} x pp {} x cp {} x tp {}, ep {}; hidden {}, {} layers, {} heads ({} key-value), ffn {}, vocabulary {}\n"
+      "{} sequences of {} tokens a step, {} in a micro-batch; {:.3f} TFLOP a step; types: {}\n"
+      "keys that are not at their defaults:\n{}",
+      c.parallel.dp, c.parallel.pp, c.parallel.cp, c.parallel.tp, c.parallel.ep, c.model.hidden_size, c.model.num_hidden_layers,
       c.model.num_attention_heads, c.model.num_key_value_heads, c.model.intermediate_size,
       c.model.vocab_size, c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
       model::training_flops_per_token(c.model, c.data.sequence_length) *
           static_cast<double>(c.data.global_batch_size * c.data.sequence_length) / 1e12,
-      names);
+      names, deck::changed_keys(c));
 }
 
 void tell_where(Report& report, const comm::Communicator& world) {

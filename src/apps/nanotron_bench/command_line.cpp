@@ -1,5 +1,10 @@
 #include "nanotron_bench/command_line.hpp"
 
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "nanotron/base/error.hpp"
 #include "shared/command_line.hpp"
 
 namespace nanotron::apps::bench {
@@ -16,8 +21,25 @@ constexpr const char* description =
     "  step         training steps: share of the matrix rate, where the time goes, communication\n"
     "All ranks work at once. No token file is needed: tokens are made up.";
 
+constexpr const char* default_deck = "input/llama_30m.deck";
+
+// In this folder, or in one of those that the program lies in: the source tree of a build.
+std::string find_default_deck() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (fs::exists(default_deck, ignored)) return default_deck;
+  for (fs::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
+    if (fs::exists(folder / default_deck, ignored)) return folder / default_deck;
+  }
+  fail(ExitCode::deck_error,
+       {.what = "there is no deck to measure",
+        .expected = fmt::format("{} here, or in a folder that {} lies in", default_deck, program.string()),
+        .change = "name one: --deck input.deck"});
+}
+
 void add_options(CLI::App& app, Options& o) {
-  app.add_option("--deck", o.deck, "the deck that is measured")->capture_default_str();
+  app.add_option("--deck", o.deck, "the deck that is measured")->default_str(fmt::format("{} of the source tree", default_deck));
   app.add_option("--set", o.overrides, "group.name=value: overrides the deck; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--only", o.only, "gemm, kernels, collectives, overlap, pipeline or step; several with commas")
@@ -47,6 +69,7 @@ std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
   CLI::App app(description, "nanotron_bench");
   add_options(app, options);
   if (!parse(app, argc, argv, speaks)) return std::nullopt;
+  if (options.deck.empty()) options.deck = find_default_deck();
   return options;
 }
 

@@ -10,7 +10,7 @@
 namespace nanotron::apps::bench {
 
 struct Options {
-  std::string deck = "input/llama_30m.deck";
+  std::string deck;
   std::vector<std::string> overrides;  // group.name=value
   std::set<std::string> only;          // gemm, kernels, collectives, overlap, pipeline, step; empty: all
   std::vector<ScalarType> types;       // empty: the deck's

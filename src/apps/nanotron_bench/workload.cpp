@@ -74,23 +74,23 @@ FileSize size_from_root(const Options& options, const comm::Communicator& world)
 }  // namespace
 
 Workload::Workload(const Options& options, const comm::Communicator& world)
-    : owns_folder_(world.split_by_node().rank() == 0) {
+    : folder_{world.split_by_node().rank() == 0, {}} {
   const FileSize size = size_from_root(options, world);
-  folder_ = comm::text_of_root(world.get(), [] {
+  folder_.path = comm::text_of_root(world.get(), [] {
     const auto name = fmt::format("nanotron_bench_{}", getpid());
     return (std::filesystem::temp_directory_path() / name).string();
   });
-  const std::string tokens = (folder_ / "tokens.h5").string();
+  const std::string tokens = (folder_.path / "tokens.h5").string();
   comm::collectively(world.get(), [&] {
-    if (!owns_folder_) return;
-    std::filesystem::create_directories(folder_);
+    if (!folder_.owned) return;
+    std::filesystem::create_directories(folder_.path);
     write_tokens(tokens, size);
   });
   std::vector<std::string> overrides = options.overrides;
   for (const std::string& set :
        {"data.path=" + tokens, std::string("data.validation_path=''"),
         std::string("data.validation_fraction=0"), std::string("data.validation_every=0"),
-        fmt::format("model.vocab_size={}", size.vocabulary), "run.output_dir=" + folder_.string(),
+        fmt::format("model.vocab_size={}", size.vocabulary), "run.output_dir=" + folder_.path.string(),
         std::string("checkpoint.resume=none")}) {
     overrides.push_back(set);
   }
@@ -98,9 +98,9 @@ Workload::Workload(const Options& options, const comm::Communicator& world)
       trainer::load_config(world.get(), options.deck, overrides, trainer::GridRanks::of_world);
 }
 
-Workload::~Workload() {
+Workload::Folder::~Folder() {
   std::error_code ignored;
-  if (owns_folder_) std::filesystem::remove_all(folder_, ignored);
+  if (owned && !path.empty()) std::filesystem::remove_all(path, ignored);
 }
 
 }  // namespace nanotron::apps::bench

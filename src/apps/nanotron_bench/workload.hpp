@@ -15,15 +15,20 @@ namespace nanotron::apps::bench {
 class Workload {
  public:
   Workload(const Options& options, const comm::Communicator& world);
-  ~Workload();
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
   const deck::Config& config() const { return config_; }
 
  private:
-  bool owns_folder_ = false;  // one rank a node
-  std::filesystem::path folder_;
+  // Removed with the object by the rank that owns it, one a node.
+  struct Folder {
+    bool owned;
+    std::filesystem::path path;
+    ~Folder();
+  };
+
+  Folder folder_;
   deck::Config config_;
 };
 
