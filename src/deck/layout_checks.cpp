@@ -33,8 +33,6 @@ void check_options(const Config& c, Findings& f) {
       {p.tp_mode != TpMode::all_reduce && p.tp > 1, "parallel.tp_mode", "a stream that is cut over tp", "tp_mode = 'all_reduce'"},
       {p.cp_mode != CpMode::all_to_all && p.cp > 1, "parallel.cp_mode", "attention that goes round a ring",
        "cp_mode = 'all_to_all'"},
-      {p.pp_schedule == PpSchedule::zero_bubble && p.pp > 1, "parallel.pp_schedule", "backward in two parts",
-       "pp_schedule = '1f1b'"},
       {p.compression != Compression::none, "parallel.compression", "compression", "compression = 'none'"},
       {p.gradient_sum != GradientRule::sum, "parallel.gradient_sum", "Adasum", "gradient_sum = 'sum'"},
       {c.optimizer.name != OptimizerName::adamw, "optimizer.name", "Muon", "name = 'adamw'"},

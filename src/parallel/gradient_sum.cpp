@@ -66,6 +66,7 @@ class WithExperts final : public GradientSum<T> {
     dense_->end(unit);
     if (table_.is_layer(unit)) experts_->end(table_.expert_unit(unit));
   }
+  void end_inputs(index_t unit) override { dense_->end_inputs(unit); }
   void finish() override {
     dense_->finish();
     experts_->finish();

@@ -46,6 +46,7 @@ OrderedSum<T>::OrderedSum(model::Transformer<T>& model, const model::Sharding& s
       context_(rule.context),
       count_(model.table(), rule.micro_batches_of_shard),
       uses_(model.table().units.size()),
+      inputs_(uses_.size()),
       vectors_(vectors_by_unit(model.table())),
       send_counts_(static_cast<std::size_t>(groups.replicas.size())) {}
 
@@ -84,6 +85,7 @@ void OrderedSum<T>::begin_step() {
   kernels::fill<M>(*device_, slice(p.gradient, 0, p.places.reduced.size()), 0.0);
   kernels::fill<M>(*device_, memory_.vectors, 0.0);
   std::ranges::fill(uses_, 0);
+  std::ranges::fill(inputs_, 0);
 }
 
 template <class T>
@@ -95,15 +97,18 @@ template <class T>
 void OrderedSum<T>::end(index_t u) {
   const Region region(device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
-  set_vectors_apart(u);
+  set_vectors_apart(u, uses_[static_cast<std::size_t>(u)]++ / unit(u).uses);
   if (count_.add(u)) add_round(u);
   this->exposed_seconds_ += wall_seconds() - begin;
 }
 
 template <class T>
-void OrderedSum<T>::set_vectors_apart(index_t u) {
-  index_t& uses = uses_[static_cast<std::size_t>(u)];
-  const index_t micro_batch = uses++ / unit(u).uses;
+void OrderedSum<T>::end_inputs(index_t u) {
+  set_vectors_apart(u, inputs_[static_cast<std::size_t>(u)]++);
+}
+
+template <class T>
+void OrderedSum<T>::set_vectors_apart(index_t u, index_t micro_batch) {
   for (const Range& r : vectors_[static_cast<std::size_t>(u)]) {
     const Vector<M> here = gradient(r);
     kernels::add<M>(*device_, here, slice(vectors_of(micro_batch), r.begin - model_->table().vectors.begin, r.size()));

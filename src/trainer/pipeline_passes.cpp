@@ -49,6 +49,7 @@ class RankStages final : public parallel::PipelineStages<T> {
     for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
       if (a.work == Work::backward_input) {
         model_.backward_layer_input(at, l, dx);
+        gradients_.end_inputs(layer_unit(a.chunk, l));
       } else {
         add_to(layer_unit(a.chunk, l), [&] { model_.backward_layer(at, l, dx); });
       }

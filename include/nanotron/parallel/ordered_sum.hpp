@@ -9,7 +9,8 @@
 //
 // After a round every replica gets its piece of the others' gradients of a unit (all-to-all) and adds them to what it
 // keeps; behind the last round those who shard nothing hand the pieces out (all-gather). Vectors are few: those of each
-// sequence are kept, and summed in the same order behind the last micro-batch, sequences of a shard first.
+// sequence are kept, and summed in the same order behind the last micro-batch, sequences of a shard first. Backward in two
+// parts adds to vectors in both, of other micro-batches in between: each part sets its own apart.
 
 #include "nanotron/parallel/gradient_sum.hpp"
 
@@ -26,6 +27,7 @@ class OrderedSum final : public GradientSum<T> {
   void begin_step() override;
   void begin(index_t unit) override;
   void end(index_t unit) override;
+  void end_inputs(index_t unit) override;
   void finish() override;
 
  private:
@@ -36,7 +38,7 @@ class OrderedSum final : public GradientSum<T> {
   Vector<M> vectors_of(index_t micro_batch) const;
   Range piece_of_replica(index_t u, int replica) const;
 
-  void set_vectors_apart(index_t u);
+  void set_vectors_apart(index_t u, index_t micro_batch);
   void add_round(index_t u);
   void add_in_order(const Vector<M>& parts, const Vector<M>& sum);
   void sum_vectors();
@@ -50,7 +52,7 @@ class OrderedSum final : public GradientSum<T> {
   index_t samples_, samples_of_shard_;
   int context_;  // cp ranks of a sequence, neighbours among the replicas
   UnitCount count_;                          // of a round
-  std::vector<index_t> uses_;                // of each unit in this step
+  std::vector<index_t> uses_, inputs_;       // of each unit in this step: whole or of its weights, of its inputs
   std::vector<std::vector<Range>> vectors_;  // of each unit, in the flat space
   std::vector<std::size_t> send_counts_;
 };
