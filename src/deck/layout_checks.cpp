@@ -36,7 +36,7 @@ void check_options(const Config& c, Findings& f) {
       {p.compression != Compression::none, "parallel.compression", "compression", "compression = 'none'"},
       {p.gradient_sum != GradientRule::sum, "parallel.gradient_sum", "Adasum", "gradient_sum = 'sum'"},
       {c.optimizer.name != OptimizerName::adamw, "optimizer.name", "Muon", "name = 'adamw'"},
-      {c.model.moe.num_experts > 0, "moe.num_experts", "experts, whose products sum over the tokens that come", "num_experts = 0"},
+      {p.ep > 1, "parallel.ep", "experts over ep ranks, which get the tokens of several sequences at once", "ep = 1"},
       {c.model.tie_word_embeddings && p.pp > 1, "parallel.pp", "a pipeline with head and embedding tied",
        "pp = 1, or tie_word_embeddings = .false."}};
   for (const Missing& option : options) {

@@ -88,7 +88,7 @@ template <class T>
 std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
                                                   const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
                                                   const ReplicaGroups& experts, Device& device, const SumRule& rule) {
-  if (sharding.gradients != model::UnitGradients::by_stage) {  // never with experts
+  if (sharding.gradients != model::UnitGradients::by_stage) {  // experts over the same ranks
     return std::make_unique<OrderedSum<T>>(model, sharding, memory.ordered, groups, device, rule);
   }
   const model::ParameterTable& table = model.table();

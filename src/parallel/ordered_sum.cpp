@@ -73,7 +73,7 @@ template <class T>
 Range OrderedSum<T>::piece_of_replica(index_t u, int replica) const {
   const int copies = groups_.replicas.size() / sharding_.size;
   model::Sharding of_rank = sharding_;
-  of_rank.rank = replica % sharding_.size;
+  of_rank.rank = of_rank.experts.rank = replica % sharding_.size;
   const Range piece = piece_of(unit(u), of_rank);
   const index_t size = piece.size() / copies, begin = piece.begin + replica / sharding_.size * size;
   return {begin, begin + size};
@@ -90,7 +90,19 @@ void OrderedSum<T>::begin_step() {
 
 template <class T>
 void OrderedSum<T>::begin(index_t u) {
+  const model::ParameterTable& table = model_->table();
+  begin_matrices(u);
+  if (table.has_experts() && table.is_layer(u)) begin_matrices(table.expert_unit(u));
+}
+
+template <class T>
+void OrderedSum<T>::begin_matrices(index_t u) {
   if (count_.is_fresh(u)) kernels::fill<M>(*device_, gradient(unit(u).range), 0.0);
+}
+
+template <class T>
+void OrderedSum<T>::end_matrices(index_t u) {
+  if (count_.add(u)) add_round(u);
 }
 
 template <class T>
@@ -98,7 +110,9 @@ void OrderedSum<T>::end(index_t u) {
   const Region region(device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
   set_vectors_apart(u, uses_[static_cast<std::size_t>(u)]++ / unit(u).uses);
-  if (count_.add(u)) add_round(u);
+  const model::ParameterTable& table = model_->table();
+  end_matrices(u);
+  if (table.has_experts() && table.is_layer(u)) end_matrices(table.expert_unit(u));
   this->exposed_seconds_ += wall_seconds() - begin;
 }
 

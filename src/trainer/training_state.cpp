@@ -95,7 +95,7 @@ model::ParameterTable parameter_table_of(const deck::Config& c, const comm::Grid
                                      c.precision.reproducible == deck::Reproducible::layout ? static_cast<int>(c.precision.tensor_shards) : 0,
                                      {.size = static_cast<int>(c.parallel.ep),
                                       .rank = comm::replica_of(comm::shape_of(c), at) % static_cast<int>(c.parallel.ep),
-                                      .shards = static_cast<int>(deck::expert_shard_group_size(c.parallel))});
+                                      .shards = std::max(1, unit_pieces(c) / static_cast<int>(c.parallel.ep))});
 }
 
 template <class T>

@@ -39,6 +39,8 @@ class OrderedSum final : public GradientSum<T> {
   Range piece_of_replica(index_t u, int replica) const;
 
   void set_vectors_apart(index_t u, index_t micro_batch);
+  void begin_matrices(index_t u);
+  void end_matrices(index_t u);
   void add_round(index_t u);
   void add_in_order(const Vector<M>& parts, const Vector<M>& sum);
   void sum_vectors();
