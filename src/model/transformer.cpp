@@ -26,6 +26,7 @@ SumOrders orders_of(const TransformerSetup& s) {
   const auto over_tp = [&](std::initializer_list<SumOrder::Block> blocks) {
     return SumOrder(blocks, tensor, s.tp_size, s.tp_rank);
   };
+  const int streams = s.cp_size * (s.tp_mode == deck::TpMode::reduce_scatter ? s.tp_size : 1);
   const index_t groups = m.num_key_value_heads, query = m.num_attention_heads / groups * m.head_dim;
   const bool has_experts = m.moe.num_experts > 0;
   const SumOrder::Block features{has_experts ? m.moe.shared_expert_intermediate_size : m.intermediate_size, 1};
@@ -39,7 +40,7 @@ SumOrders orders_of(const TransformerSetup& s) {
                                .expert_down = {.in = over_tp({expert})}},
               .moe = {.width = over_tp({expert}), .shared_width = over_tp({features}),
                       .tokens = SumOrder({{s.length, 1}}, context, s.cp_size, s.cp_rank)},
-              .tokens = {.tokens = context / s.cp_size},
+              .tokens = {.tokens = std::max(s.stream_shards, streams) / streams},
               .heads = {.tokens = context / s.cp_size, .heads = tensor / s.tp_size}};
   if (context > 1) {
     for (nn::LinearOrders* linear : {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down, &o.head}) {
@@ -185,7 +186,7 @@ std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setu
   const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
   return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
                                buffers.weight_gradient(spec, 0, spec.local_rows()),
-                               orders_of(setup).tokens.tokens);
+                               orders_of(setup).moe.tokens.held);
 }
 
 template <class T>
@@ -252,9 +253,10 @@ template <class T>
 LocalSizes Transformer<T>::sizes() const {
   LocalSizes s = local_sizes(setup_.model, table_, tokens(), stream_->rows());
   s.core = core_->sizes();
-  const kernels::RowSegments segments = orders_of(setup_).heads;
-  s.token_segments = segments.tokens;
-  s.head_segments = segments.heads;
+  const SumOrders orders = orders_of(setup_);
+  s.stream_segments = orders.tokens.tokens;
+  s.token_segments = orders.heads.tokens;
+  s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);
   s.kept_inputs = stream_->kept_rows();
   s.moe = moe_->sizes;

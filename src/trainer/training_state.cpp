@@ -39,6 +39,7 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .cp = &groups.cp,
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
+          .stream_shards = keeps_order ? static_cast<int>(shards.stream) : 0,
           .context_shards = keeps_order ? static_cast<int>(shards.context) : 0,
           .ep_size = place.shape.ep,
           .ep_rank = comm::replica_of(place.shape, place.at) % place.shape.ep,

@@ -87,6 +87,7 @@ class Layout : public testing::Test {
     const std::vector<std::pair<const char*, std::vector<const char*>>> axes{
         {"parallel.tp", {"1", "2", "3", "4", "6"}},
         {"parallel.cp", {"1", "2", "4"}},
+        {"parallel.tp_mode", {"all_reduce", "reduce_scatter"}},
         {"parallel.pp", {"1", "2", "4"}},
         {"parallel.zero_stage", {"0", "1", "2", "3"}},
         {"parallel.zero_size", {"0", "2"}},
