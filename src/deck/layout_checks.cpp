@@ -37,9 +37,7 @@ void check_options(const Config& c, Findings& f) {
       {p.compression != Compression::none, "parallel.compression", "compression", "compression = 'none'"},
       {p.gradient_sum != GradientRule::sum, "parallel.gradient_sum", "Adasum", "gradient_sum = 'sum'"},
       {c.optimizer.name != OptimizerName::adamw, "optimizer.name", "Muon", "name = 'adamw'"},
-      {p.ep > 1, "parallel.ep", "experts over ep ranks, which get the tokens of several sequences at once", "ep = 1"},
-      {c.model.tie_word_embeddings && p.pp > 1, "parallel.pp", "a pipeline with head and embedding tied",
-       "pp = 1, or tie_word_embeddings = .false."}};
+      {p.ep > 1, "parallel.ep", "experts over ep ranks, which get the tokens of several sequences at once", "ep = 1"}};
   for (const Missing& option : options) {
     if (!option.asked || !f.trusted({option.key})) continue;
     f.error({option.key, "precision.reproducible"},

@@ -167,8 +167,10 @@ index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& 
 index_t summed_in_order(const deck::Config& c, const model::ParameterTable& table) {
   const index_t replicas = c.parallel.dp * c.parallel.cp, matrices = table.size - table.vectors.size();
   const index_t rounds = deck::sum_shards(c).batch / c.parallel.dp;
+  const model::Unit& words = table.units.front();
+  const index_t twice = words.uses > 1 ? words.range.size() : 0;
   const bool hands_out = deck::shard_group_size(c.parallel) < replicas;
-  return rounds * (matrices + table.vectors.size()) + (hands_out ? matrices / replicas : 0);
+  return rounds * (matrices + twice + table.vectors.size()) + (hands_out ? matrices / replicas : 0);
 }
 
 // Of the ranks that hold a section, and of those that share one set of it.

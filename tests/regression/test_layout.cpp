@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <set>
 #include <span>
@@ -41,6 +42,11 @@ const std::vector<Case> mixtures{
     {"qwen3_moe", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6"}},
     {"mixtral", {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=2", "precision.context_shards=4",
                  "moe.capacity_factor=1"}}};
+// Head and embedding share their weights.
+const std::vector<Case> tied{
+    {"llama", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4", "model.tie_word_embeddings=.true."}},
+    {"qwen2", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6", "model.tie_word_embeddings=.true."}},
+    {"qwen3", {"precision.compute=fp32", "precision.context_shards=2", "precision.tensor_shards=1", "model.tie_word_embeddings=.true."}}};
 const std::vector<std::string> two_parts{"parallel.pp=2", "parallel.pp_schedule=zero_bubble", "parallel.recompute=none"};
 
 void expect_same_bits(const test::Tensors& ours, const test::Tensors& theirs) {
@@ -100,8 +106,10 @@ class Layout : public testing::Test {
       std::vector<std::string> grid{"parallel.dp=0"};
       std::string name = c.model;
       for (const auto& [key, values] : axes) {
-        grid.push_back(fmt::format("{}={}", key, values[random() % values.size()]));
-        name += " " + grid.back().substr(grid.back().find('.') + 1);
+        const std::string_view of_group(key);
+        const char* const value = values[random() % values.size()];
+        grid.push_back(fmt::format("{}={}", key, value));
+        name += fmt::format(" {}={}", of_group.substr(of_group.find('.') + 1), value);
       }
       grid.insert(grid.end(), fixed.begin(), fixed.end());
       if (!drawn.insert(name).second) continue;
@@ -132,23 +140,33 @@ class Layout : public testing::Test {
       EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
       EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
       ++runs_;
+      const deck::ParallelConfig& grid = config.parallel;
+      if (grid.tp > 1) ++cut_[grid.tp_mode == deck::TpMode::reduce_scatter ? "tp, stream cut" : "tp, stream whole"];
+      if (grid.cp > 1) ++cut_["cp"];
+      if (grid.pp > 1) ++cut_["pp"];
+      if (grid.dp > 1) ++cut_["dp"];
       if (testing::Test::HasFailure()) return;
     }
   }
 
   void TearDown() override {
-    if (rank_ == 0 && runs_ > 0) std::printf("%zu runs on %d ranks, the same bits\n", runs_, ranks_);
+    if (rank_ > 0 || runs_ == 0) return;
+    std::string cut;
+    for (const auto& [axis, runs] : cut_) cut += fmt::format("{} {} over {}", cut.empty() ? ":" : ",", runs, axis);
+    std::printf("%zu runs on %d ranks, the same bits%s\n", runs_, ranks_, cut.c_str());
   }
 
   test::TemporaryFolder folder_;
   int ranks_ = 1, rank_ = 0;
   std::size_t runs_ = 0;
+  std::map<std::string, int> cut_;  // runs, by what they cut
 };
 
 TEST_F(Layout, SameBitsOnEveryGrid) {
   std::mt19937 random(2026);
   for (const Case& c : cases) compare(c, random);
   EXPECT_GE(runs_, ranks_ == 1 ? 12U : 8U);
+  if (ranks_ % 2 == 0) EXPECT_GT(cut_["tp, stream cut"], 0);
 }
 
 // The gradients of inputs of several micro-batches in front of those of weights.
@@ -157,6 +175,15 @@ TEST_F(Layout, SameBitsWithBackwardInTwoParts) {
   std::mt19937 random(11);
   for (const Case& c : cases) compare(c, random, two_parts);
   EXPECT_GE(runs_, 12U);
+}
+
+TEST_F(Layout, SameBitsOfTiedWords) {
+  std::mt19937 random(23);
+  for (const Case& c : tied) compare(c, random);
+  if (ranks_ % 2 == 0) {
+    for (const Case& c : tied) compare(c, random, two_parts);
+  }
+  EXPECT_GE(runs_, ranks_ == 1 ? 6U : 8U);
 }
 
 TEST_F(Layout, SameBitsOfExperts) {
