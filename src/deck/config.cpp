@@ -210,12 +210,14 @@ std::int64_t shard_group_size(const ParallelConfig& p) {
 }
 
 SumShards sum_shards(const Config& c) {
-  if (c.precision.reproducible == Reproducible::run) return {c.parallel.tp, c.parallel.cp, c.parallel.dp};
+  if (c.precision.reproducible == Reproducible::run) return {c.parallel.tp, c.parallel.cp, c.parallel.dp, c.parallel.cp};
   const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
   std::int64_t tensor = c.precision.tensor_shards;
   for (tensor = tensor > 0 ? tensor : 8; c.precision.tensor_shards == 0 && kv % tensor != 0;) tensor /= 2;
-  return {tensor, c.precision.context_shards,
-          c.precision.batch_shards > 0 ? c.precision.batch_shards : c.data.global_batch_size};
+  const std::int64_t context = c.precision.context_shards;
+  const bool one_tree = (context == 1 || (tensor & (tensor - 1)) == 0) && c.data.sequence_length % (context * tensor) == 0;
+  return {tensor, context, c.precision.batch_shards > 0 ? c.precision.batch_shards : c.data.global_batch_size,
+          one_tree ? context * tensor : context};
 }
 
 std::int64_t expert_shard_group_size(const ParallelConfig& p) {
@@ -238,6 +240,7 @@ void resolve(Config& config, std::int64_t world_size) {
     config.precision.tensor_shards = shards.tensor;
     config.precision.batch_shards = shards.batch;
     config.data.micro_batch_size = 1;
+    config.parallel.tp_overlap_chunks = 1;  // neighbouring tokens on each rank
   }
   if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
   if (m.head_dim == 0) m.head_dim = m.hidden_size / m.num_attention_heads;

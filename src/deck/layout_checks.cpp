@@ -30,17 +30,14 @@ struct Missing {
 void check_options(const Config& c, Findings& f) {
   const ParallelConfig& p = c.parallel;
   const Missing options[] = {
-      {p.tp_mode != TpMode::all_reduce && p.tp > 1, "parallel.tp_mode", "a stream that is cut over tp", "tp_mode = 'all_reduce'"},
+      {p.tp_mode != TpMode::all_reduce && p.tp > 1 && c.model.moe.num_experts > 0, "parallel.tp_mode",
+       "experts and a stream that is cut over tp", "tp_mode = 'all_reduce'"},
       {p.cp_mode != CpMode::all_to_all && p.cp > 1, "parallel.cp_mode", "attention that goes round a ring",
        "cp_mode = 'all_to_all'"},
-      {p.pp_schedule == PpSchedule::zero_bubble && p.pp > 1, "parallel.pp_schedule", "backward in two parts",
-       "pp_schedule = '1f1b'"},
       {p.compression != Compression::none, "parallel.compression", "compression", "compression = 'none'"},
       {p.gradient_sum != GradientRule::sum, "parallel.gradient_sum", "Adasum", "gradient_sum = 'sum'"},
       {c.optimizer.name != OptimizerName::adamw, "optimizer.name", "Muon", "name = 'adamw'"},
-      {c.model.moe.num_experts > 0, "moe.num_experts", "experts, whose products sum over the tokens that come", "num_experts = 0"},
-      {c.model.tie_word_embeddings && p.pp > 1, "parallel.pp", "a pipeline with head and embedding tied",
-       "pp = 1, or tie_word_embeddings = .false."}};
+      {p.ep > 1, "parallel.ep", "experts over ep ranks, which get the tokens of several sequences at once", "ep = 1"}};
   for (const Missing& option : options) {
     if (!option.asked || !f.trusted({option.key})) continue;
     f.error({option.key, "precision.reproducible"},
@@ -90,6 +87,13 @@ void check_degrees(const Config& c, Findings& f) {
   if (p.dp > 0 && shards.batch % p.dp != 0 && f.trusted({"parallel.dp", "precision.batch_shards", "data.global_batch_size"})) {
     f.error({"parallel.dp", "precision.batch_shards"},
             "dp = " + text(p.dp) + " does not divide batch_shards = " + text(shards.batch), "a divisor of " + text(shards.batch));
+  }
+  if (p.tp_mode == TpMode::reduce_scatter && p.tp > 1 && p.cp > 0 && f.trusted({"parallel.tp_mode", "parallel.tp", "parallel.cp"}) &&
+      (shards.stream != shards.tensor * shards.context || !holds_node(shards.stream, p.tp * p.cp))) {
+    f.error({"parallel.tp_mode", "precision.tensor_shards", "precision.context_shards"},
+            "tp_mode = 'reduce_scatter' cuts the sums over tokens of the norms' weights elsewhere than tensor_shards = " +
+                text(shards.tensor) + " and context_shards = " + text(shards.context),
+            "tp_mode = 'all_reduce'", "or powers of two whose product divides sequence_length");
   }
   const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
   if (p.cp > 1 && p.tp > 0 && kv % (p.tp * p.cp) != 0 && f.trusted({"parallel.cp", "parallel.tp"})) {

@@ -65,6 +65,19 @@ void fill_normal(Device& device, Vector<M> x, std::uint32_t stream) {
 }
 
 template <class T>
+void swap(Device& device, Vector<T> x, Vector<T> y) {
+  NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "swap: {} elements with {}", x.extent(0), y.extent(0));
+  T* const a = x.data();
+  T* const b = y.data();
+  for_each_element(
+      device, "swap", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        const T value = a[i];
+        a[i] = b[i];
+        b[i] = value;
+      });
+}
+
+template <class T>
 void add(Device& device, Vector<const T> x, Vector<T> y) {
   const Region region(device.timers(), "add");
   using M = master_t<T>;
@@ -147,6 +160,8 @@ NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)
 #undef NANOTRON_INSTANTIATE
+template void swap<double>(Device&, Vector<double>, Vector<double>);
+template void swap<float>(Device&, Vector<float>, Vector<float>);
 template void fill<std::int64_t>(Device&, Vector<std::int64_t>, double);
 template void fill_normal<double>(Device&, Vector<double>, std::uint32_t);
 template void fill_normal<float>(Device&, Vector<float>, std::uint32_t);

@@ -161,6 +161,25 @@ void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std:
   });
 }
 
+void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
+              const SumOrder& tokens, Matrix<std::int64_t> cuts) {
+  const Region region(device.timers(), "cut_rows");
+  const index_t places = tokens.held + 1;
+  for_each_element(device, "cut_rows", static_cast<index_t>(cuts.extent(0)) * places, KOKKOS_LAMBDA(const index_t i) {
+    const index_t e = i / places;
+    const int s = static_cast<int>(i % places);
+    std::int64_t first = 0, rows = 0;
+    for (index_t before = 0; before < e; ++before) first += counts.data()[before];
+    if (s < tokens.held) {
+      const index_t begin = tokens.terms(0, s).begin;
+      while (rows < counts.data()[e] && sources.data()[first + rows] / top_k < begin) ++rows;
+    } else {
+      rows = counts.data()[e];
+    }
+    cuts.data()[i] = rows;
+  });
+}
+
 template <class T>
 void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const std::int64_t> sources, Matrix<T> rows) {
   const Region region(device.timers(), "gather_rows");

@@ -26,20 +26,32 @@ void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<con
 
 template <class T>
 void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const master_t<T>> weights, Matrix<const T> dh,
-                              Vector<master_t<T>> dweights) {
+                              Vector<master_t<T>> dweights, const SumOrder& given) {
   const Region region(device.timers(), "weighted_swiglu_backward");
   using M = master_t<T>;
   const auto width = static_cast<index_t>(dh.extent(1));
+  const SumOrder order = given.block_count == 0 ? SumOrder({{width, 1}}, 1, 1, 0) : given;
   for_each_row(device, "weighted_swiglu_backward", static_cast<index_t>(dh.extent(0)),
                KOKKOS_LAMBDA(const Row& row, const index_t i) {
                  T* const gate = gate_up.data() + i * 2 * width;
                  T* const up = gate + width;
                  const T* const gradient = dh.data() + i * width;
                  const M w = weights.data()[i];
-                 const M dw = row.template sum<M>(width, [=](const index_t c) {
-                   const M x = static_cast<M>(gate[c]);
-                   return static_cast<M>(gradient[c]) * (x / (M(1) + exponential(-x)) * static_cast<M>(up[c]));
-                 });
+                 M stack[TreeStack::depth] = {};
+                 const auto add = [&](int into, int from) { stack[into] += stack[from]; };
+                 TreeStack tree;
+                 for (int s = 0; s < order.held; ++s) {
+                   const Range shard = order.terms(0, s);
+                   const index_t first = shard.begin;
+                   stack[tree.top()] = row.template sum<M>(shard.end - first, [=](const index_t n) {
+                     const index_t c = first + n;
+                     const M x = static_cast<M>(gate[c]);
+                     return static_cast<M>(gradient[c]) * (x / (M(1) + exponential(-x)) * static_cast<M>(up[c]));
+                   });
+                   tree.push(add);
+                 }
+                 tree.finish(add);
+                 const M dw = stack[0];
                  row.barrier();
                  row.for_each(1, [=](const index_t) { dweights.data()[i] = dw; });
                  row.for_each(width, [=](const index_t c) {
@@ -56,7 +68,7 @@ void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const ma
 #define NANOTRON_INSTANTIATE(T)                                                                                      \
   template void weighted_swiglu_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Matrix<T>);          \
   template void weighted_swiglu_backward<T>(Device&, Matrix<T>, Vector<const master_t<T>>, Matrix<const T>,          \
-                                            Vector<master_t<T>>);
+                                            Vector<master_t<T>>, const SumOrder&);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

@@ -112,7 +112,7 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   work.dn = arena.take<T>(shared, s.stream, s.hidden);
   work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const index_t head_dim = s.query / s.query_heads;
-  work.sums = arena.take<M>(shared, std::max({kernels::rms_norm_workspace_size(s.hidden, s.token_segments),
+  work.sums = arena.take<M>(shared, std::max({kernels::rms_norm_workspace_size(s.hidden, s.stream_segments),
                                               kernels::rms_norm_workspace_size(head_dim, s.token_segments * s.head_segments),
                                               kernels::bias_workspace_size(s.query + 2 * s.key, s.token_segments)}));
   work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);

@@ -15,11 +15,14 @@ kernels::Routing routing_of(const deck::MoeConfig& moe) {
           .weights = moe.norm_topk_prob ? kernels::TopKWeights::renormalised : kernels::TopKWeights::softmax};
 }
 
+// Sums that do not follow the grid.
+bool keeps_order(const TransformerSetup& setup) { return setup.tensor_shards > 0; }
+
 // Derivatives of the mean losses of the global batch: f_e = n_e / (k S) and P_e = sum of p_e / S, of loss_tokens / S
-// sequences. Once for all ranks of a tensor-parallel group.
+// sequences. Once for all ranks of a tensor-parallel group, unless each has the whole gradient.
 kernels::RouterScales scales_of(const TransformerSetup& setup) {
   const deck::MoeConfig& moe = setup.model.moe;
-  if (setup.tp_rank != 0) return {};
+  if (setup.tp_rank != 0 && !keeps_order(setup)) return {};
   const auto tokens = static_cast<double>(setup.loss_tokens);
   return {.balance = moe.router_aux_loss_coef * static_cast<double>(moe.num_experts) /
                      (static_cast<double>(moe.num_experts_per_tok * setup.length) * tokens),
@@ -55,22 +58,23 @@ index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing
 
 template <class T>
 nn::GatedLinears<T> gated(const GatedSpecs& specs, const nn::ParameterBuffers<T>& buffers, index_t layer,
-                          const FeedForwardOrders& orders = {}) {
+                          const nn::LinearOrders& of_gate_up, const nn::LinearOrders& of_down) {
   const auto& [gate, down] = specs;
-  return {nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), orders.gate_up),
-          nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows()), orders.down)};
+  return {nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), of_gate_up),
+          nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows()), of_down)};
 }
 
 }  // namespace
 
 template <class T>
 std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens,
-                                                Device& device, Arena& arena) {
+                                                const nn::MoeOrders& orders, comm::Group& tp, Device& device, Arena& arena) {
   auto parts = std::make_unique<nn::MoeParts<T>>();
   const deck::MoeConfig& moe = setup.model.moe;
   if (moe.num_experts == 0) return parts;
   parts->routing = routing_of(moe);
   parts->scales = scales_of(setup);
+  parts->orders = orders;
   parts->ep_size = setup.ep_size;
   parts->cp_size = setup.cp_size;
   parts->cp = setup.cp;
@@ -81,7 +85,8 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
                   .columns = moe.num_experts + (moe.shared_expert_intermediate_size > 0 ? 1 : 0),
                   .top_k = moe.num_experts_per_tok,
                   .width = table.expert_width.size(),
-                  .rows = most_rows(setup, parts->routing, tokens * moe.num_experts_per_tok)};
+                  .rows = most_rows(setup, parts->routing, tokens * moe.num_experts_per_tok),
+                  .token_cuts = keeps_order(setup) ? orders.tokens.held + 1 : 0};
   parts->exchange = nn::make_expert_exchange<T>({.choices = parts->sizes.choices(),
                                                  .rows = parts->sizes.rows,
                                                  .hidden = parts->sizes.hidden,
@@ -90,6 +95,7 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
                                                 setup.ep, arena);
   parts->capacity = nn::make_expert_capacity(moe.capacity_factor, parts->routing, setup.context(), setup.sequences,
                                              setup.cp, device, arena);
+  parts->sums = nn::make_expert_sums<T>(keeps_order(setup) ? nn::SumsOf::rows : nn::SumsOf::tokens, tp);
   return parts;
 }
 
@@ -100,24 +106,24 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const ParameterTable
                                                             const nn::MoeParts<T>& parts, Vector<double> sums) {
   const std::string mlp = "model/layers/mlp/";
   if (!table.has_experts()) {
-    const nn::GatedLinears<T> dense = gated(table.gated(mlp), buffers, layer, orders);
+    const nn::GatedLinears<T> dense = gated(table.gated(mlp), buffers, layer, orders.gate_up, orders.down);
     return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down);
   }
   nn::MoeWeights<T> weights{.router = linear_weights(buffers, table[mlp + "gate/weight"], layer, parts.sizes.columns),
                             .experts = {},
                             .shared = {}};
   for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
-    weights.experts.push_back(gated(table.expert(e), buffers, layer));
+    weights.experts.push_back(gated(table.expert(e), buffers, layer, orders.expert_gate_up, orders.expert_down));
   }
   if (table.contains(mlp + "shared_expert_gate/weight")) {
-    weights.shared = gated(table.gated(mlp + "shared_expert/"), buffers, layer);
+    weights.shared = gated(table.gated(mlp + "shared_expert/"), buffers, layer, orders.gate_up, orders.down);
   }
   return std::make_unique<nn::Moe<T>>(std::move(weights), parts, sums);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                                          \
   template std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup&, const ParameterTable&, index_t,      \
-                                                           Device&, Arena&);                                             \
+                                                           const nn::MoeOrders&, comm::Group&, Device&, Arena&);         \
   template std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(                                                  \
       const ParameterTable&, const nn::ParameterBuffers<T>&, index_t, const FeedForwardOrders&,                          \
       const nn::MoeParts<T>&, Vector<double>);

@@ -4,6 +4,7 @@
 
 #include "nanotron/model/transformer.hpp"
 #include "nanotron/nn/linear.hpp"
+#include "nanotron/nn/moe.hpp"
 
 namespace nanotron::model::detail {
 
@@ -17,11 +18,11 @@ nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers, cons
 /// Takes what it needs from the arena (planning or real); nothing for a dense model.
 template <class T>
 std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens,
-                                                Device& device, Arena& arena);
+                                                const nn::MoeOrders& orders, comm::Group& tp, Device& device, Arena& arena);
 
-/// Of a dense network.
+/// Of a dense network or the shared expert, and of those that tokens choose.
 struct FeedForwardOrders {
-  nn::LinearOrders gate_up, down;
+  nn::LinearOrders gate_up, down, expert_gate_up, expert_down;
 };
 
 /// parts must outlive it. sums: of this layer, see nn::Moe.

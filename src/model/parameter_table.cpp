@@ -86,10 +86,10 @@ class Builder {
     shard(spec, held);
   }
 
-  // One that every rank holds whole, each with a part of its gradient.
-  void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role) {
+  // One that every rank holds whole, with its gradient or a part of that.
+  void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role, bool partial) {
     const Range all{0, rows};
-    matrix(name, rows, columns, Cut::none, {all, tp_rank_ == 0 ? all : Range{0, 0}, true}, role);
+    matrix(name, rows, columns, Cut::none, {all, tp_rank_ == 0 ? all : Range{0, 0}, partial}, role);
   }
 
   void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held, Role role,
@@ -187,14 +187,14 @@ void add_gated(Builder& build, const std::string& prefix, index_t hidden, index_
   build.matrix(prefix + "down_proj/weight", hidden, width, Cut::columns, f, Role::residual, holders);
 }
 
-// Router and shared gate are one product.
-void add_feed_forward(Builder& build, const deck::ModelConfig& m, const ParameterTable& table) {
+// Router and shared gate are one product. partial: of its gradient, see nn/expert_sums.hpp.
+void add_feed_forward(Builder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
   const std::string mlp = "model/layers/mlp/";
   if (m.moe.num_experts == 0) return add_gated(build, mlp, m.hidden_size, m.intermediate_size, table.intermediate);
   const index_t shared = m.moe.shared_expert_intermediate_size;
-  build.whole_matrix(mlp + "gate/weight", m.moe.num_experts, m.hidden_size, Role::head);
+  build.whole_matrix(mlp + "gate/weight", m.moe.num_experts, m.hidden_size, Role::head, partial);
   if (shared == 0) return;
-  build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::head);
+  build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::head, partial);
   build.align();
   add_gated(build, mlp + "shared_expert/", m.hidden_size, shared, table.intermediate);
 }
@@ -277,7 +277,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
   table.layers = static_cast<index_t>(layers.size());
   const std::size_t first_layer_spec = table.specs.size();
   add_attention(build, m, heads);
-  add_feed_forward(build, m, table);
+  add_feed_forward(build, m, table, tensor_shards == 0);
   build.end_layer_units(first_layer_spec, layers);
 
   if (!table.is_tied) {

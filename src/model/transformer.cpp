@@ -14,7 +14,9 @@ namespace {
 
 // The orders of all sums on this rank.
 struct SumOrders {
-  nn::LinearOrders qkv, attention_out, gate_up, down, head;
+  nn::LinearOrders qkv, attention_out, head;
+  detail::FeedForwardOrders feed_forward;
+  nn::MoeOrders moe;
   kernels::RowSegments tokens, heads;
 };
 
@@ -24,18 +26,26 @@ SumOrders orders_of(const TransformerSetup& s) {
   const auto over_tp = [&](std::initializer_list<SumOrder::Block> blocks) {
     return SumOrder(blocks, tensor, s.tp_size, s.tp_rank);
   };
+  const int streams = s.cp_size * (s.tp_mode == deck::TpMode::reduce_scatter ? s.tp_size : 1);
   const index_t groups = m.num_key_value_heads, query = m.num_attention_heads / groups * m.head_dim;
-  const SumOrder::Block features{m.intermediate_size, 1};
+  const bool has_experts = m.moe.num_experts > 0;
+  const SumOrder::Block features{has_experts ? m.moe.shared_expert_intermediate_size : m.intermediate_size, 1};
+  const SumOrder::Block expert{m.moe.moe_intermediate_size, 1};
   SumOrders o{.qkv = {.out = over_tp({{groups, query}, {groups, m.head_dim}, {groups, m.head_dim}})},
               .attention_out = {.in = over_tp({{groups, query}})},
-              .gate_up = {.out = over_tp({features, features})},
-              .down = {.in = over_tp({features})},
               .head = {.out = over_tp({{m.vocab_size, 1}})},
-              .tokens = {.tokens = context / s.cp_size},
+              .feed_forward = {.gate_up = {.out = over_tp({features, features})},
+                               .down = {.in = over_tp({features})},
+                               .expert_gate_up = {.out = over_tp({expert, expert})},
+                               .expert_down = {.in = over_tp({expert})}},
+              .moe = {.width = over_tp({expert}), .shared_width = over_tp({features}),
+                      .tokens = SumOrder({{s.length, 1}}, context, s.cp_size, s.cp_rank)},
+              .tokens = {.tokens = std::max(s.stream_shards, streams) / streams},
               .heads = {.tokens = context / s.cp_size, .heads = tensor / s.tp_size}};
   if (context > 1) {
-    const SumOrder tokens({{s.length, 1}}, context, s.cp_size, s.cp_rank);
-    for (nn::LinearOrders* linear : {&o.qkv, &o.attention_out, &o.gate_up, &o.down, &o.head}) linear->tokens = tokens;
+    for (nn::LinearOrders* linear : {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down, &o.head}) {
+      linear->tokens = o.moe.tokens;
+    }
   }
   return o;
 }
@@ -158,7 +168,7 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
     layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l, orders.tokens),
                         make_attention(table, buffers, geometry, core, orders, l),
                         norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l, orders.tokens),
-                        detail::make_feed_forward(table, buffers, l, {orders.gate_up, orders.down}, moe, row(router_sums, l)),
+                        detail::make_feed_forward(table, buffers, l, orders.feed_forward, moe, row(router_sums, l)),
                         setup.model.rms_norm_eps, stream);
   }
   return layers;
@@ -176,7 +186,7 @@ std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setu
   const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
   return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
                                buffers.weight_gradient(spec, 0, spec.local_rows()),
-                               orders_of(setup).tokens.tokens);
+                               orders_of(setup).moe.tokens.held);
 }
 
 template <class T>
@@ -211,7 +221,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       device_(&device),
       table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank, setup.tp_mode,
                                   layers_of(setup_.chunks), std::max(setup.sharding.unit_pieces, setup.sharding.size), setup.tensor_shards,
-                                  {setup.ep_size, setup.ep_rank, setup.sharding.experts.size})),
+                                  {setup.ep_size, setup.ep_rank, std::max(setup.sharding.unit_pieces / setup.ep_size, setup.sharding.experts.size)})),
       buffers_(arena, places_of<T>(setup, table_)),
       weights_(make_unit_weights(setup.sharding, table_, buffers_, device)),
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.chunks), device, arena),
@@ -220,7 +230,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
       stream_(nn::make_residual_stream<T>(
           setup.tp_mode,
           {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, setup.overlap, tp, arena)),
-      moe_(detail::make_moe_parts<T>(setup, table_, tokens(), device, arena)),
+      moe_(detail::make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, tp, device, arena)),
       router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, table_.has_experts() ? 2 * setup.model.moe.num_experts + 2 : 0)),
       act_(arena, sizes(),
            {.chunks = setup_.chunks,
@@ -243,9 +253,10 @@ template <class T>
 LocalSizes Transformer<T>::sizes() const {
   LocalSizes s = local_sizes(setup_.model, table_, tokens(), stream_->rows());
   s.core = core_->sizes();
-  const kernels::RowSegments segments = orders_of(setup_).heads;
-  s.token_segments = segments.tokens;
-  s.head_segments = segments.heads;
+  const SumOrders orders = orders_of(setup_);
+  s.stream_segments = orders.tokens.tokens;
+  s.token_segments = orders.heads.tokens;
+  s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);
   s.kept_inputs = stream_->kept_rows();
   s.moe = moe_->sizes;

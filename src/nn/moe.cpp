@@ -40,6 +40,21 @@ void Moe<T>::for_each_expert(const ExpertRows& rows, const F& f) const {
   }
 }
 
+// f(expert, rows, order) where a product sums over an expert's rows: in the shards of their tokens if these are fixed.
+template <class T>
+template <class F>
+void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
+  if (act.cuts.extent(0) == 0) {
+    return for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder()); });
+  }
+  const auto places = static_cast<index_t>(act.cuts.extent(1));
+  for (std::size_t e = 0; e < w_.experts.size(); ++e) {
+    const Range rows{act.rows->begin[e], act.rows->begin[e + 1]};
+    f(w_.experts[e], rows,
+      SumOrder::at_cuts(act.cuts.data() + static_cast<index_t>(e) * places, static_cast<int>(places) - 1, rows.size()));
+  }
+}
+
 // From the tokens to the rows that each expert gets, and the weights of these.
 template <class T>
 void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, const MoeActivations<T>& act,
@@ -57,6 +72,9 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   }
   parts_->capacity->apply(device, batch, choices, rows);
   kernels::assign_rows(device, choices, rows, act.source, work.counts, work.stretches);
+  if (act.cuts.extent(0) > 0) {
+    kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, act.cuts);
+  }
 
   ExpertExchange<T>& exchange = *parts_->exchange;
   ExpertRows& plan = *act.rows;
@@ -89,16 +107,19 @@ Running Moe<T>::forward(Device& device, const TokenBatch& batch, ResidualStream<
   for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
     expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
   });
+  ExpertSums<T>& sums = *parts_->sums;
   const Matrix<T> part = stream.addend(y);
   if (w_.shared) {
     w_.shared->down.forward()(device, a.mlp.hidden, part);
+    sums.shared(device, stream, y);
   } else {
     kernels::fill<T>(device, Vector<T>(part.data(), part.size()), 0.0);
   }
+  sums.rows(device, first(w.moe.output, act.rows->received_rows()));
   const Matrix<const T> rows = parts_->exchange->from_experts(device, *act.rows, w.moe.output);
   const index_t choices = static_cast<index_t>(n.extent(0)) * parts_->routing.top_k;
   kernels::add_rows<T>(device, rows, first(act.row_of_choice, choices), part);
-  return stream.start_sum(device, y);
+  return sums.tokens(device, stream, y);
 }
 
 //   dh = dy Wd      dw and dgate, dup of each expert's rows: kernels/weighted_swiglu.hpp
@@ -111,7 +132,10 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, ResidualStream<T>& strea
   ExpertExchange<T>& exchange = *parts_->exchange;
   const index_t here = plan.received_rows();
   const Matrix<const T> dy = stream.gather_multiply(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
-  if (w_.shared) kernels::weighted_swiglu_backward<T>(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate);
+  const MoeOrders& orders = parts_->orders;
+  if (w_.shared) {
+    kernels::weighted_swiglu_backward<T>(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate, orders.shared_width);
+  }
 
   kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
                           exchange.outbox(plan, act.doutput));
@@ -120,7 +144,7 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, ResidualStream<T>& strea
     expert.down.backward_input()(device, rows_of(act.doutput, rows), rows_of(work.dhidden, rows));
   });
   kernels::weighted_swiglu_backward<T>(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
-                                       work.drow_weights);
+                                       work.drow_weights, orders.width);
   return dy;
 }
 
@@ -138,17 +162,22 @@ Running Moe<T>::backward_input(Device& device, const TokenBatch& batch, Residual
   });
   kernels::scatter_values<M>(device, exchange.values_from_experts(device, plan, work.drow_weights), act.row_of_choice,
                              work.dweights);
+  ExpertSums<T>& sums = *parts_->sums;
+  sums.values(device, work.dweights);
+  sums.values(device, work.dgate);
   backward_router(device, batch, act, work);
   const Matrix<T> part = stream.addend(dn);
   double accumulate = 0.0;
   if (w_.shared) {
     w_.shared->gate_up.backward_input()(device, a.mlp.gate_up, part);
+    sums.shared(device, stream, dn);
     accumulate = 1.0;
   }
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
+  sums.rows(device, first(work.output, plan.received_rows()));
   kernels::add_rows<T>(device, exchange.from_experts(device, plan, work.output), act.row_of_choice, part);
-  return stream.start_sum(device, dn);
+  return sums.tokens(device, stream, dn);
 }
 
 // Without a shared expert products of no columns: the stream gathers all the same.
@@ -186,8 +215,8 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
 //   dWd += dy^T h
 template <class T>
 void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const {
-  for_each_expert(*act.moe.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
-    expert.down.backward_weight(device, rows_of(act.moe.doutput, rows), rows_of(act.moe.hidden, rows));
+  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order) {
+    expert.down.backward_matrix(device, rows_of(act.moe.doutput, rows), rows_of(act.moe.hidden, rows), order);
   });
   if (w_.shared) w_.shared->down.backward_weight(device, dy, act.mlp.hidden);
 }
@@ -195,16 +224,17 @@ void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const Fe
 //   dWgu += [dgate | dup]^T x      [dWr | dwg] += [dl | ds]^T n
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const {
-  for_each_expert(*act.moe.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
-    expert.gate_up.backward_weight(device, rows_of(act.moe.gate_up, rows), rows_of(act.moe.input, rows));
+  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order) {
+    expert.gate_up.backward_matrix(device, rows_of(act.moe.gate_up, rows), rows_of(act.moe.input, rows), order);
   });
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.mlp.gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.moe.dlogits, n, 1.0,
-                      MatrixRef<M>(w_.router.gradient));
+                      MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);
 }
 
 template <class T>
 void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
+  if (device.who_multiplies() == Products::fixed_order) return;
   const MoeActivations<T>& act = a.moe;
   const GatedLinears<T>& expert = w_.experts.front();
   for (index_t n = 1; n <= parts_->sizes.rows; n *= 2) {

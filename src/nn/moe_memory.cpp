@@ -18,6 +18,7 @@ void take_costly(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Mo
   act.weights = arena.take<M>(kind, s.choices());
   act.row_of_choice = arena.take<std::int64_t>(kind, s.choices());
   act.source = arena.take<std::int64_t>(kind, s.choices());
+  act.cuts = arena.take<std::int64_t>(kind, s.token_cuts > 0 ? s.experts : 0, s.token_cuts);
   act.gate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
   act.dlogits = arena.take<T>(kind, s.tokens, s.columns);
   act.input = arena.take<T>(kind, s.rows, s.hidden);

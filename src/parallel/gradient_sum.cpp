@@ -70,6 +70,7 @@ class WithExperts final : public GradientSum<T> {
     dense_->end(unit);
     if (table_.is_layer(unit)) experts_->end(table_.expert_unit(unit));
   }
+  void end_inputs(index_t unit) override { dense_->end_inputs(unit); }
   void finish() override {
     dense_->finish();
     experts_->finish();
@@ -91,7 +92,7 @@ template <class T>
 std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
                                                   const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
                                                   const ReplicaGroups& experts, Device& device, const SumRule& rule) {
-  if (sharding.gradients != model::UnitGradients::by_stage) {  // never with experts
+  if (sharding.gradients != model::UnitGradients::by_stage) {  // experts over the same ranks
     return std::make_unique<OrderedSum<T>>(model, sharding, memory.ordered, groups, device, rule);
   }
   const model::ParameterTable& table = model.table();

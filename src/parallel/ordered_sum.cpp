@@ -7,13 +7,13 @@
 namespace nanotron::parallel {
 namespace {
 
-// The norms and biases of each unit's layer; the final norm is the head's.
-std::vector<std::vector<Range>> vectors_by_unit(const model::ParameterTable& table) {
-  std::vector<std::vector<Range>> vectors(table.units.size());
+// The norms and biases of each unit's layer; the final norm is the head's, whose sum is `head`.
+std::vector<std::vector<Range>> vectors_by_sum(const model::ParameterTable& table, index_t head) {
+  std::vector<std::vector<Range>> vectors(table.units.size() + 1);
   for (const nn::ParameterSpec& spec : table.specs) {
     if (!spec.is_vector) continue;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-      const index_t unit = spec.is_stacked ? table.layer_unit(layer) : table.head_unit();
+      const index_t unit = spec.is_stacked ? table.layer_unit(layer) : head;
       const index_t begin = spec.offset_of(layer);
       vectors[static_cast<std::size_t>(unit)].push_back({begin, begin + spec.local_size()});
     }
@@ -44,9 +44,10 @@ OrderedSum<T>::OrderedSum(model::Transformer<T>& model, const model::Sharding& s
       samples_(rule.micro_batches),
       samples_of_shard_(rule.micro_batches_of_shard),
       context_(rule.context),
-      count_(model.table(), rule.micro_batches_of_shard),
-      uses_(model.table().units.size()),
-      vectors_(vectors_by_unit(model.table())),
+      tied_(model.table().units.front().uses > 1),
+      uses_(model.table().units.size() + 1),
+      inputs_(uses_.size()),
+      vectors_(vectors_by_sum(model.table(), head_of(model.table().head_unit()))),
       send_counts_(static_cast<std::size_t>(groups.replicas.size())) {}
 
 template <class T>
@@ -62,6 +63,12 @@ auto OrderedSum<T>::kept(const Range& flat) const -> Vector<M> {
 }
 
 template <class T>
+auto OrderedSum<T>::kept_of(index_t sum, const Range& flat) const -> Vector<M> {
+  if (sum < units()) return kept(flat);
+  return slice(memory_.head_sum, flat.begin - piece_of(unit(sum), sharding_).begin, flat.size());
+}
+
+template <class T>
 auto OrderedSum<T>::vectors_of(index_t micro_batch) const -> Vector<M> {
   const index_t size = model_->table().vectors.size();
   return slice(memory_.vectors, micro_batch * size, size);
@@ -72,7 +79,7 @@ template <class T>
 Range OrderedSum<T>::piece_of_replica(index_t u, int replica) const {
   const int copies = groups_.replicas.size() / sharding_.size;
   model::Sharding of_rank = sharding_;
-  of_rank.rank = replica % sharding_.size;
+  of_rank.rank = of_rank.experts.rank = replica % sharding_.size;
   const Range piece = piece_of(unit(u), of_rank);
   const index_t size = piece.size() / copies, begin = piece.begin + replica / sharding_.size * size;
   return {begin, begin + size};
@@ -83,28 +90,63 @@ void OrderedSum<T>::begin_step() {
   const nn::ParameterBuffers<T>& p = model_->parameters();
   kernels::fill<M>(*device_, slice(p.gradient, 0, p.places.reduced.size()), 0.0);
   kernels::fill<M>(*device_, memory_.vectors, 0.0);
+  kernels::fill<M>(*device_, memory_.head_sum, 0.0);
   std::ranges::fill(uses_, 0);
+  std::ranges::fill(inputs_, 0);
 }
 
 template <class T>
 void OrderedSum<T>::begin(index_t u) {
-  if (count_.is_fresh(u)) kernels::fill<M>(*device_, gradient(unit(u).range), 0.0);
+  const model::ParameterTable& table = model_->table();
+  begin_sum(u);
+  if (table.has_experts() && table.is_layer(u)) begin_sum(table.expert_unit(u));
 }
 
 template <class T>
 void OrderedSum<T>::end(index_t u) {
+  const model::ParameterTable& table = model_->table();
+  end_sum(u);
+  if (table.has_experts() && table.is_layer(u)) end_sum(table.expert_unit(u));
+}
+
+template <class T>
+void OrderedSum<T>::begin_head(index_t u) {
+  begin_sum(head_of(u));
+}
+
+template <class T>
+void OrderedSum<T>::end_head(index_t u) {
+  end_sum(head_of(u));
+}
+
+template <class T>
+void OrderedSum<T>::end_inputs(index_t u) {
+  set_vectors_apart(u, inputs_[static_cast<std::size_t>(u)]++);
+}
+
+template <class T>
+void OrderedSum<T>::begin_sum(index_t sum) {
+  const Vector<M> here = gradient(unit(sum).range);
+  if (tied_ && unit_of(sum) == 0 && in_place_ != sum) {
+    if (samples_of_shard_ > 1) kernels::swap<M>(*device_, here, memory_.other_part);
+    in_place_ = sum;
+  }
+  if (uses_[static_cast<std::size_t>(sum)] % samples_of_shard_ == 0) kernels::fill<M>(*device_, here, 0.0);
+}
+
+template <class T>
+void OrderedSum<T>::end_sum(index_t sum) {
   const Region region(device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
-  set_vectors_apart(u);
-  if (count_.add(u)) add_round(u);
+  index_t& uses = uses_[static_cast<std::size_t>(sum)];
+  set_vectors_apart(sum, uses++);
+  if (uses % samples_of_shard_ == 0) add_round(sum);
   this->exposed_seconds_ += wall_seconds() - begin;
 }
 
 template <class T>
-void OrderedSum<T>::set_vectors_apart(index_t u) {
-  index_t& uses = uses_[static_cast<std::size_t>(u)];
-  const index_t micro_batch = uses++ / unit(u).uses;
-  for (const Range& r : vectors_[static_cast<std::size_t>(u)]) {
+void OrderedSum<T>::set_vectors_apart(index_t sum, index_t micro_batch) {
+  for (const Range& r : vectors_[static_cast<std::size_t>(sum)]) {
     const Vector<M> here = gradient(r);
     kernels::add<M>(*device_, here, slice(vectors_of(micro_batch), r.begin - model_->table().vectors.begin, r.size()));
     kernels::fill<M>(*device_, here, 0.0);
@@ -112,17 +154,18 @@ void OrderedSum<T>::set_vectors_apart(index_t u) {
 }
 
 template <class T>
-void OrderedSum<T>::add_round(index_t u) {
+void OrderedSum<T>::add_round(index_t sum) {
   comm::Group& replicas = groups_.replicas;
-  if (replicas.size() == 1) return kernels::add<M>(*device_, gradient(unit(u).range), kept(unit(u).range));
-  const Range mine = piece_of_replica(u, replicas.rank());
+  const Range whole = unit(sum).range;
+  if (replicas.size() == 1) return kernels::add<M>(*device_, gradient(whole), kept_of(sum, whole));
+  const Range mine = piece_of_replica(sum, replicas.rank());
   std::ranges::fill(send_counts_, static_cast<std::size_t>(mine.size()));
   for (int r = 0; r < replicas.size(); ++r) {
-    copy(*device_, gradient(piece_of_replica(u, r)), slice(memory_.send, r * mine.size(), mine.size()));
+    copy(*device_, gradient(piece_of_replica(sum, r)), slice(memory_.send, r * mine.size(), mine.size()));
   }
   comm::all_to_all<M>(replicas, memory_.send.data(), send_counts_, memory_.receive.data(), send_counts_,
                       device_->stream());
-  add_in_order(slice(memory_.receive, 0, replicas.size() * mine.size()), kept(mine));
+  add_in_order(slice(memory_.receive, 0, replicas.size() * mine.size()), kept_of(sum, mine));
 }
 
 // parts (replicas, size of sum): those of one sequence in a tree, the sequences one after the other.
@@ -162,10 +205,15 @@ void OrderedSum<T>::sum_vectors() {
 }
 
 template <class T>
+void OrderedSum<T>::add_head() {
+  if (tied_) kernels::add<M>(*device_, memory_.head_sum, kept(piece_of(unit(units()), sharding_)));
+}
+
+template <class T>
 void OrderedSum<T>::hand_out() {
   comm::Group& copies = sharding_.size == 1 ? groups_.replicas : groups_.copies;
   if (copies.size() == 1) return;
-  for (index_t u = 0; u < static_cast<index_t>(uses_.size()); ++u) {
+  for (index_t u = 0; u < units(); ++u) {
     const Range mine = piece_of_replica(u, groups_.replicas.rank());
     comm::all_gather<M>(copies, kept(mine).data(), static_cast<std::size_t>(mine.size()),
                         kept(piece_of(unit(u), sharding_)).data(), device_->stream());
@@ -177,6 +225,7 @@ void OrderedSum<T>::finish() {
   const Region region(device_->timers(), "gradient sum, exposed");
   const double begin = wall_seconds();
   sum_vectors();
+  add_head();
   hand_out();
   this->exposed_seconds_ += wall_seconds() - begin;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/sum_shards.hpp"
 #include "nanotron/kernels/gram.hpp"
 #include "nanotron/kernels/scaled_half.hpp"
 
@@ -24,13 +25,18 @@ OrderedMemory<M> take_ordered(const deck::Config& c, const model::ParameterTable
   const index_t replicas = c.parallel.dp * c.parallel.cp, vectors = table.vectors.size();
   index_t unit = 0;
   for (const model::Unit& u : table.units) unit = std::max(unit, replicas > 1 ? u.range.size() : 0);
+  const model::Unit& words = table.units.front();
+  const index_t tied = words.uses > 1 ? words.range.size() : 0;
+  const bool in_turn = deck::sum_shards(c).batch < c.data.global_batch_size;
   constexpr auto kind = MemoryKind::gradients;
   return {.send = arena.take<M>(kind, unit),
           .receive = arena.take<M>(kind, unit),
           .vectors = arena.take<M>(kind, c.data.global_batch_size / c.parallel.dp * vectors),
           .vector_shard = arena.take<M>(kind, vectors),
           .vector_sum = arena.take<M>(kind, vectors),
-          .gathered = arena.take<M>(kind, replicas > 1 ? replicas * vectors : 0)};
+          .gathered = arena.take<M>(kind, replicas > 1 ? replicas * vectors : 0),
+          .head_sum = arena.take<M>(kind, tied / deck::shard_group_size(c.parallel)),
+          .other_part = arena.take<M>(kind, in_turn ? tied : 0)};
 }
 
 std::vector<AdasumTensor> tensors_of(const deck::ParallelConfig& p, const model::ParameterTable& table) {

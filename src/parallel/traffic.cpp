@@ -31,12 +31,23 @@ index_t stream_rows_of(const deck::Config& c, const comm::GridCoordinate& at) {
   return nn::stream_rows(c.parallel.tp_mode, {.tokens = tokens_of(c, at), .tp_size = static_cast<int>(c.parallel.tp)});
 }
 
+bool keeps_order(const deck::Config& c) { return c.precision.reproducible == deck::Reproducible::layout; }
+
+// Sums over tp of a token's feed-forward network; of experts with nn::SumsOf::rows those of each row. Capacities
+// leave some out.
+index_t sums_of_token(const deck::Config& c) {
+  const deck::MoeConfig& moe = c.model.moe;
+  if (moe.num_experts == 0 || !keeps_order(c)) return 1;
+  return moe.num_experts_per_tok + (moe.shared_expert_intermediate_size > 0 ? 1 : 0);
+}
+
 // Elements of T that one micro-batch brings through this rank's layers, embedding and head.
 index_t activations_of(const deck::Config& c, const model::ParameterTable& table, const comm::GridCoordinate& at) {
   const index_t layers = table.layers, hidden = c.model.hidden_size, ranks = c.parallel.tp;
   const index_t again = c.parallel.recompute == deck::Recompute::full ? 2 * layers : 0;
   const index_t outer = (table.has_embedding ? 1 : 0) + (table.has_head ? 1 : 0);
-  const index_t rows = stream_rows_of(c, at), sums = 4 * layers + again + outer;
+  const index_t rows = stream_rows_of(c, at);
+  const index_t sums = (2 * layers + again / 2) * (1 + sums_of_token(c)) + outer;
   if (c.parallel.tp_mode == deck::TpMode::all_reduce) return hidden * rows * sums;
   const bool two_parts = c.parallel.pp > 1 && c.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   const bool kept = c.parallel.tp_gathered_inputs == deck::GatheredInputs::keep;
@@ -158,8 +169,10 @@ index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& 
 index_t summed_in_order(const deck::Config& c, const model::ParameterTable& table) {
   const index_t replicas = c.parallel.dp * c.parallel.cp, matrices = table.size - table.vectors.size();
   const index_t rounds = deck::sum_shards(c).batch / c.parallel.dp;
+  const model::Unit& words = table.units.front();
+  const index_t twice = words.uses > 1 ? words.range.size() : 0;
   const bool hands_out = deck::shard_group_size(c.parallel) < replicas;
-  return rounds * (matrices + table.vectors.size()) + (hands_out ? matrices / replicas : 0);
+  return rounds * (matrices + twice + table.vectors.size()) + (hands_out ? matrices / replicas : 0);
 }
 
 // Of the ranks that hold a section, and of those that share one set of it.
@@ -189,12 +202,15 @@ index_t over_replicas(const deck::Config& c, const model::ParameterTable& table,
   const index_t replicas = c.parallel.dp * c.parallel.cp, shards = deck::shard_group_size(c.parallel);
   if (replicas == 1) return 0;
   const auto all = [](index_t unit) { return unit; };
-  if (c.precision.reproducible == deck::Reproducible::layout) {  // no experts
-    const index_t gathered = shards == 1 ? 0 : c.parallel.zero_stage == 3 ? gathered_per_use(c, table, pp_rank, all)
-                                                                          : table.size - table.vectors.size();
+  const auto experts = [&](index_t unit) { return table.is_layer(unit) ? table.expert_unit(unit) : model::no_unit; };
+  if (keeps_order(c)) {  // experts over the same ranks
+    index_t gathered = shards == 1 ? 0 : table.size - table.vectors.size();
+    if (shards > 1 && c.parallel.zero_stage == 3) {
+      gathered = gathered_per_use(c, table, pp_rank, all);
+      if (table.has_experts()) gathered += gathered_per_use(c, table, pp_rank, experts);
+    }
     return master * summed_in_order(c, table) + static_cast<index_t>(size_of(c.precision.compute)) * gathered / shards;
   }
-  const auto experts = [&](index_t unit) { return table.is_layer(unit) ? table.expert_unit(unit) : model::no_unit; };
   const index_t dense = of_section(c, table, table.dense_section(), {replicas, shards}, master, micro_batches,
                                    [&] { return gathered_per_use(c, table, pp_rank, all); });
   if (!table.has_experts()) return dense;
@@ -239,11 +255,11 @@ StepTraffic step_traffic(const deck::Config& c, const model::ParameterTable& tab
   StepTraffic traffic;
   if (c.parallel.tp > 1) {
     const auto [vectors, matrices] = partial_gradients(table);
-    const bool in_order = c.precision.reproducible == deck::Reproducible::layout;
+    const index_t weights = keeps_order(c) && table.has_experts() ? sums_of_token(c) * table.layers * tokens_of(c, at) : 0;
     const index_t sums = deck::shard_group_size(c.parallel) > 1 && c.parallel.zero_stage > 1 ? micro_batches : 1;
     const index_t loss = table.has_head ? master * 3 * tokens_of(c, at) : 0;
     traffic.tensor_parallel = static_cast<std::uint64_t>(
-        micro_batches * (element * activations_of(c, table, at) + loss) + master * ((in_order ? micro_batches : 1) * vectors + sums * matrices) +
+        micro_batches * (element * activations_of(c, table, at) + loss + master * weights) + master * ((keeps_order(c) ? micro_batches : 1) * vectors + sums * matrices) +
         adasum_products(c.parallel, table, {0, table.size}));
   }
   const nn::MoeTraffic moe = moe_traffic_of(c, at, element, master);

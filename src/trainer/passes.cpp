@@ -37,9 +37,9 @@ class WholeModel final : public Passes<T> {
   void backward(index_t micro_batch, double scale) {
     model::Transformer<T>& model = state_.model;
     const model::ParameterTable& table = model.table();
-    gradients_.begin(table.head_unit());
+    gradients_.begin_head(table.head_unit());
     model.loss_backward({}, state_.targets_of(micro_batch), scale, state_.loss_rows_of(micro_batch), dx());
-    gradients_.end(table.head_unit());
+    gradients_.end_head(table.head_unit());
     for (index_t layer = model.layers(0) - 1; layer >= 0; --layer) {
       gradients_.begin(table.layer_unit(layer));
       model.backward_layer({}, layer, dx());

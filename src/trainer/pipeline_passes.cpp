@@ -42,13 +42,14 @@ class RankStages final : public parallel::PipelineStages<T> {
     const model::Slot at{a.chunk, slot};
     const model::ParameterTable& table = model_.table();
     if (model_.has_head(a.chunk)) {
-      add_to(table.head_unit(), [&] {
-        model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
-      });
+      gradients_.begin_head(table.head_unit());
+      model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
+      gradients_.end_head(table.head_unit());
     }
     for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
       if (a.work == Work::backward_input) {
         model_.backward_layer_input(at, l, dx);
+        gradients_.end_inputs(layer_unit(a.chunk, l));
       } else {
         add_to(layer_unit(a.chunk, l), [&] { model_.backward_layer(at, l, dx); });
       }

@@ -39,6 +39,7 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .cp = &groups.cp,
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
+          .stream_shards = keeps_order ? static_cast<int>(shards.stream) : 0,
           .context_shards = keeps_order ? static_cast<int>(shards.context) : 0,
           .ep_size = place.shape.ep,
           .ep_rank = comm::replica_of(place.shape, place.at) % place.shape.ep,
@@ -95,7 +96,7 @@ model::ParameterTable parameter_table_of(const deck::Config& c, const comm::Grid
                                      c.precision.reproducible == deck::Reproducible::layout ? static_cast<int>(c.precision.tensor_shards) : 0,
                                      {.size = static_cast<int>(c.parallel.ep),
                                       .rank = comm::replica_of(comm::shape_of(c), at) % static_cast<int>(c.parallel.ep),
-                                      .shards = static_cast<int>(deck::expert_shard_group_size(c.parallel))});
+                                      .shards = std::max(1, unit_pieces(c) / static_cast<int>(c.parallel.ep))});
 }
 
 template <class T>

@@ -9,9 +9,11 @@ namespace nanotron::deck {
 struct Config;
 
 /// Of the sums over features and heads, over the tokens of a sequence, and over the sequences of a global batch. With
-/// reproducible = 'run' those of the grid, with 'layout' the same on every grid (tensor/sum_order.hpp).
+/// reproducible = 'run' those of the grid, with 'layout' the same on every grid (tensor/sum_order.hpp). stream: of the
+/// sums over the tokens of a sequence for the norms, of which tp ranks may see a part each: context x tensor where these
+/// are nodes of one tree and as many tokens, else context.
 struct SumShards {
-  std::int64_t tensor = 1, context = 1, batch = 1;
+  std::int64_t tensor = 1, context = 1, batch = 1, stream = 1;
 };
 
 /// No degree of the grid is 0.

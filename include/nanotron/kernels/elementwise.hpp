@@ -19,6 +19,10 @@ void fill_normal(Device& device, Vector<M> x, std::uint32_t stream);
 template <class T>
 void add(Device& device, Vector<const T> x, Vector<T> y);
 
+/// x <-> y. T is double or float.
+template <class T>
+void swap(Device& device, Vector<T> x, Vector<T> y);
+
 /// y(r, c) += bias(c).
 template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias);

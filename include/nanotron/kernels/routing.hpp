@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/sum_order.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
@@ -58,6 +59,11 @@ constexpr index_t stretches_of(index_t n) { return (n + choices_of_stretch - 1) 
 /// (stretches_of(choices), experts), is overwritten.
 void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches);
+
+/// Where the rows that assign_rows gave each expert cross from one shard of the tokens here to the next: cuts (experts,
+/// tokens.held + 1), counted from the expert's first row.
+void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
+              const SumOrder& tokens, Matrix<std::int64_t> cuts);
 
 /// rows (count, hidden) <- x of the token of each row's choice. x (tokens, hidden).
 template <class T>

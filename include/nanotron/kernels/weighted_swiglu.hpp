@@ -7,6 +7,7 @@
 //   dgate, dup as in kernels/swiglu.hpp, with w dh for dh
 
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/sum_order.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
@@ -15,9 +16,9 @@ namespace nanotron::kernels {
 template <class T>
 void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<const master_t<T>> weights, Matrix<T> h);
 
-/// gate_up is overwritten by its gradient; dweights (rows) is overwritten.
+/// gate_up is overwritten by its gradient; dweights (rows) is overwritten. order: of the sum over the width.
 template <class T>
 void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const master_t<T>> weights, Matrix<const T> dh,
-                              Vector<master_t<T>> dweights);
+                              Vector<master_t<T>> dweights, const SumOrder& order = {});
 
 }  // namespace nanotron::kernels

@@ -43,6 +43,7 @@ struct LocalSizes {
   index_t layers = 0;     // held here
   bool qk_norm = false;
   index_t loss_width = 0;       // see nn::LossWorkspace
+  index_t stream_segments = 1;  // of the sums over the rows of the stream
   index_t token_segments = 1;   // of sums over tokens, and over heads inside them
   index_t head_segments = 1;
   nn::CoreSizes core{};   // of attention

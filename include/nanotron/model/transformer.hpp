@@ -43,6 +43,7 @@ struct TransformerSetup {
   comm::Group* cp = nullptr;    // may be null for one rank
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   int tensor_shards = 0;        // parts of the sums over features and heads, and over the tokens of a sequence, in the
+  int stream_shards = 0;        // (of norms: deck::SumShards::stream)
   int context_shards = 0;       // order of tensor/sum_order.hpp; 0: those of the groups. With more than these a
                                 // micro-batch is one sequence, and the device multiplies in that order
   int ep_size = 1;              // the expert-parallel group, in the same way

@@ -60,9 +60,13 @@ class Linear {
   /// The gradients of weight and bias are accumulated. sums: bias_workspace_size(out, shards of tokens here), or empty
   /// without a bias.
   void backward_weight(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<M> sums = {}) const {
-    kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, dy, x, 1.0,
-                        MatrixRef<M>(w_.gradient), orders_.tokens);
+    backward_matrix(device, dy, x, orders_.tokens);
     if (w_.bias.extent(0) > 0) kernels::bias_backward<T>(device, dy, w_.bias_gradient, sums, orders_.tokens.held);
+  }
+  /// The gradient of the weight alone, with an order of its own over the tokens.
+  void backward_matrix(Device& device, Matrix<const T> dy, Matrix<const T> x, const SumOrder& tokens) const {
+    kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, dy, x, 1.0,
+                        MatrixRef<M>(w_.gradient), tokens);
   }
 
  private:

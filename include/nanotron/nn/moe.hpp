@@ -9,11 +9,11 @@
 //   y = h Wd^T + sum_j h_j Wd_cj^T, a part of the sum over the tensor-parallel group
 //
 // Weights stand before the down projection: dw_j is then a sum over h_j alone, and the experts' output is not kept.
-// The router sees all of n on every rank of the tensor-parallel group and comes to the same choices; gradients of its
-// logits are parts of a sum over the group.
+// The router sees all of n on every rank of the tensor-parallel group and comes to the same choices. When what the ranks
+// of the group have parts of is summed is nn/expert_sums.hpp's.
 //
-// The router's own losses, added to the training loss of each layer, whose gradients only the first rank of the
-// tensor-parallel group adds:
+// The router's own losses, added to the training loss of each layer, whose gradients are added once for each sum of the
+// gradients of its logits:
 //
 //   balance   a mean over sequences of E sum_e f_e P_e      f_e: share of the sequence's choices, P_e: mean of p_e
 //             (Fedus et al. 2022, eq. 4; per sequence as DeepSeek-AI 2024, section 2.1.2)
@@ -24,10 +24,16 @@
 #include "nanotron/kernels/routing.hpp"
 #include "nanotron/nn/expert_capacity.hpp"
 #include "nanotron/nn/expert_exchange.hpp"
+#include "nanotron/nn/expert_sums.hpp"
 #include "nanotron/nn/feed_forward.hpp"
 #include "nanotron/nn/linear.hpp"
 
 namespace nanotron::nn {
+
+/// The orders of sums over an expert's width, over the shared one's, and over tokens (kernels/gemm.hpp).
+struct MoeOrders {
+  SumOrder width{}, shared_width{}, tokens{};
+};
 
 /// What all layers share; empty for dense networks. cp: over which a sequence lies, not looked at for one rank.
 template <class T>
@@ -35,11 +41,13 @@ struct MoeParts {
   MoeSizes sizes{};
   kernels::Routing routing{};
   kernels::RouterScales scales{};
+  MoeOrders orders{};
   int ep_size = 1;
   int cp_size = 1;
   comm::Group* cp = nullptr;
   std::unique_ptr<ExpertExchange<T>> exchange{};
   std::unique_ptr<ExpertCapacity> capacity{};
+  std::unique_ptr<ExpertSums<T>> sums{};
 };
 
 template <class T>
@@ -86,6 +94,8 @@ class Moe final : public FeedForward<T> {
   RowProduct<T> shared_dhidden() const;
   template <class F>
   void for_each_expert(const ExpertRows& rows, const F& f) const;
+  template <class F>
+  void for_each_sum(const MoeActivations<T>& act, const F& f) const;
 
   MoeWeights<T> w_;
   const MoeParts<T>* parts_;

@@ -20,6 +20,7 @@ struct MoeSizes {
   index_t top_k = 0;
   index_t width = 0;      // of an expert, local
   index_t rows = 0;       // R
+  index_t token_cuts = 0; // of an expert's rows, where shards of tokens begin and end; 0: their sums follow the rows
   index_t choices() const { return tokens * top_k; }
 };
 
@@ -42,6 +43,7 @@ struct MoeActivations {
   Vector<M> weights;                    // (tokens x top_k)
   Vector<std::int64_t> row_of_choice;   // (tokens x top_k); -1: dropped
   Vector<std::int64_t> source;          // (tokens x top_k): the choice of each row sent
+  Matrix<std::int64_t> cuts;            // (experts, token_cuts), see kernels::cut_rows
   Vector<M> gate;                       // (tokens), of the shared expert
   Matrix<T> dlogits;                    // (tokens, columns): from backward_input to the weights' part
   Matrix<T> input;                      // (R, hidden): the experts' tokens

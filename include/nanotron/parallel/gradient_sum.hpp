@@ -39,6 +39,12 @@ class GradientSum {
   /// Backward is about to add to the gradient of a unit, and has added: Unit::uses times a micro-batch.
   virtual void begin(index_t unit) = 0;
   virtual void end(index_t unit) = 0;
+  /// The same of what the output head adds to its unit, which may be the embedding's too.
+  virtual void begin_head(index_t unit) { begin(unit); }
+  virtual void end_head(index_t unit) { end(unit); }
+  /// Backward in two parts has added to the norms of a layer; its weights are begun and ended later, micro-batches in
+  /// the same order.
+  virtual void end_inputs(index_t) {}
   /// Behind the last micro-batch: returns when the sums are there (on a GPU: when work queued afterwards sees them).
   virtual void finish() = 0;
 

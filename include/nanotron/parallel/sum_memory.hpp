@@ -19,6 +19,9 @@ struct OrderedMemory {
   Vector<M> vectors;             // (sequences of this rank, vectors)
   Vector<M> vector_shard, vector_sum;
   Vector<M> gathered;            // (replicas, vectors)
+  // Of weights that are head and embedding here:
+  Vector<M> head_sum;            // piece of the unit: the head's part of the sum
+  Vector<M> other_part;          // one unit, of several sequences: the gradient of head or embedding, whichever waits
 };
 
 /// Of Adasum; empty without it.

@@ -10,6 +10,7 @@
 // with the nodes as leaves, and end with the same bits as one rank that holds everything.
 
 #include <algorithm>
+#include <cstdint>
 #include <initializer_list>
 
 #include "nanotron/tensor/shard.hpp"
@@ -25,7 +26,7 @@ constexpr Range shard_range(index_t extent, int shards, int parts, int index) {
 }
 
 /// The terms of a sum on one rank: blocks that lie one behind the other, each a part of an extent cut into the same
-/// shards. A shard is its piece of the first block, then that of the second, ...
+/// shards. A shard is its piece of the first block, then that of the second, ... Or one block whose cuts are counted.
 struct SumOrder {
   struct Block {
     index_t extent = 0;  // whole, of all ranks, in units
@@ -37,6 +38,8 @@ struct SumOrder {
   int shards = 1;       // of the whole extent
   int first = 0;        // of those held here
   int held = 1;
+  const std::int64_t* cuts = nullptr;  // (held + 1), in MemorySpace: where each shard begins, and the last ends
+  index_t counted = 0;                 // terms between the first cut and the last
 
   SumOrder() = default;
   SumOrder(std::initializer_list<Block> list, int all_shards, int parts, int index)
@@ -46,17 +49,27 @@ struct SumOrder {
         held(all_shards / parts) {
     std::copy(list.begin(), list.end(), blocks);
   }
+  /// Of `terms` terms, which the shards held here have at their cuts; cuts outlive the order.
+  static SumOrder at_cuts(const std::int64_t* cuts, int shards, index_t terms) {
+    SumOrder order;
+    order.block_count = 1;
+    order.shards = order.held = shards;
+    order.cuts = cuts;
+    order.counted = terms;
+    return order;
+  }
 
   /// Where the terms of block b of the held shard s lie.
   NANOTRON_FUNCTION Range terms(int b, int s) const {
+    if (cuts != nullptr) return {cuts[s], cuts[s + 1]};
     index_t at = 0;
     for (int i = 0; i < b; ++i) at += terms_of(blocks[i], held);
     return {at + terms_of(blocks[b], s), at + terms_of(blocks[b], s + 1)};
   }
   /// All terms here.
   index_t size() const {
-    index_t sum = 0;
-    for (int b = 0; b < block_count; ++b) sum += terms_of(blocks[b], held);
+    index_t sum = counted;
+    for (int b = 0; b < block_count; ++b) sum += terms_of(blocks[b], held);  // nothing where cuts are counted
     return sum;
   }
 

@@ -198,8 +198,9 @@ TEST(Config, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
   refused({"parallel.cp=2", "precision.context_shards=2"}, "cp_mode = 'all_to_all'");
   refused({"precision.tensor_shards=5"}, "tensor_shards = 5 does not divide");
   refused({"precision.batch_shards=5"}, "batch_shards = 5 does not divide");
-  refused({"parallel.tp_mode=reduce_scatter", "parallel.tp=2"}, "tp_mode = 'all_reduce'");
-  refused({"moe.num_experts=4"}, "num_experts = 0");
+  refused({"parallel.tp_mode=reduce_scatter", "parallel.tp=2", "precision.tensor_shards=2", "data.sequence_length=9"},
+          "tp_mode = 'all_reduce'");
+  refused({"moe.num_experts=4", "parallel.ep=2"}, "ep = 1");
   refused({"optimizer.name=muon"}, "name = 'adamw'");
   refused({"parallel.gradient_sum=adasum"}, "gradient_sum = 'sum'");
 }

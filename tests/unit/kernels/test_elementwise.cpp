@@ -31,6 +31,18 @@ TYPED_TEST(Elementwise, FillAndAdd) {
   }
 }
 
+TEST(Vectors, AreSwapped) {
+  Timers timers;
+  Device device(timers);
+  auto x = Array<double>::random(4100, 1), y = Array<double>::random(4100, 2);
+  const std::vector<double> x0 = x.host, y0 = y.host;
+  kernels::swap<double>(device, x.vector(), y.vector());
+  device.fence();
+  x.pull(), y.pull();
+  EXPECT_EQ(x.host, y0);
+  EXPECT_EQ(y.host, x0);
+}
+
 TYPED_TEST(Elementwise, BiasAndItsGradient) {
   using T = TypeParam;
   using M = master_t<T>;

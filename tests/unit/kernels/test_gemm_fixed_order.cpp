@@ -128,6 +128,27 @@ TYPED_TEST(GemmFixedOrder, PartsAddUpToTheWhole) {
   }
 }
 
+// Cuts that are counted, some shards without a term.
+TYPED_TEST(GemmFixedOrder, CountedCutsAreThoseOfTheShards) {
+  using T = TypeParam;
+  const index_t m = this->m, n = this->n, k = this->k;
+  const auto a = Array<T>::random(m * k, 1), b = Array<T>::random(k * n, 2);
+  const auto product = [&](index_t terms, const SumOrder& order) {
+    return this->template multiply<T>(Op::none, Op::none, MatrixRef<const T>(a.data(), m, k).column_block(0, terms),
+                                      {b.data(), terms, n}, m, n, order);
+  };
+  const auto expect_same = [](const std::vector<T>& x, const std::vector<T>& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(static_cast<double>(x[i]), static_cast<double>(y[i])) << i;
+  };
+  Array<std::int64_t> cuts(6), empty(4);
+  const SumOrder even({{k, 1}}, 5, 1, 0);
+  for (int s = 0; s <= 5; ++s) cuts.host[static_cast<std::size_t>(s)] = s < 5 ? even.terms(0, s).begin : k;
+  empty.host = {0, 0, 40, 40};
+  cuts.push(), empty.push();
+  expect_same(product(k, SumOrder::at_cuts(cuts.data(), 5, k)), product(k, even));
+  expect_same(product(40, SumOrder::at_cuts(empty.data(), 3, 40)), product(40, {}));
+}
+
 TEST(SumOrder, KnowsWhoHoldsANode) {
   EXPECT_TRUE(deck::holds_node(8, 1) && deck::holds_node(8, 2) && deck::holds_node(6, 3) && deck::holds_node(7, 7) && deck::holds_node(6, 1));
   EXPECT_FALSE(deck::holds_node(6, 2) || deck::holds_node(8, 3) || deck::holds_node(9, 3) || deck::holds_node(4, 8));

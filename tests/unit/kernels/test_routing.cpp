@@ -192,6 +192,25 @@ TEST(Rows, OfTokensThatAreNotFiniteAreDealtOut) {
   EXPECT_EQ(met, std::vector<int>(static_cast<std::size_t>(experts), 3));
 }
 
+// Ten tokens in four shards of 3, 3, 2, 2: experts of some tokens, of all, of none.
+TEST(Rows, AreCutWhereTheirTokensCrossShards) {
+  Timers timers;
+  Device device(timers);
+  const index_t k = 2;
+  const std::vector<std::vector<std::int64_t>> tokens_of{{2, 3, 4, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {}};
+  Array<std::int64_t> source(20), counts(3), cuts(3 * 5);
+  std::size_t row = 0;
+  for (std::size_t e = 0; e < 3; ++e) {
+    counts.host[e] = static_cast<std::int64_t>(tokens_of[e].size());
+    for (const std::int64_t t : tokens_of[e]) source.host[row++] = t * k + static_cast<std::int64_t>(e) % k;
+  }
+  source.push(), counts.push();
+  kernels::cut_rows(device, k, source.read(), counts.read(), SumOrder({{10, 1}}, 4, 1, 0), cuts.matrix(3, 5));
+  device.fence();
+  cuts.pull();
+  EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 4, /**/ 0, 3, 6, 8, 10, /**/ 0, 0, 0, 0, 0}));
+}
+
 // Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's choices lie in front.
 TEST(Rows, OverflowIsCountedAlongTheSequence) {
   Timers timers;
@@ -242,6 +261,35 @@ TYPED_TEST(WeightedSwiglu, FollowsTheTwinAndFiniteDifferences) {
   expect_close(h.host, h2, tolerance);
   expect_close(gate_up.host, d2, tolerance + 1e-8);  // of the difference quotient
   expect_close(dweights.host, dw2, static_cast<double>(width) * 4 * unit_roundoff<M>(), 10.0);
+}
+
+// Columns of gate, up and dh that two ranks hold: their sums of a weight's gradient are nodes of the tree.
+TYPED_TEST(WeightedSwiglu, PartsAddUpToTheWhole) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 3, width = 37;
+  const auto gate_up = Array<T>::random(rows * 2 * width, 1, 2.0), dh = Array<T>::random(rows * width, 2);
+  const auto weights = Array<M>::random(rows, 3);
+  const auto sums = [&](int parts, int index) {
+    const Range here = shard_range(width, 4, parts, index);
+    Array<T> part(rows * 2 * here.size()), gradient(rows * here.size());
+    for (index_t r = 0; r < rows; ++r) {
+      std::copy_n(gate_up.host.begin() + r * 2 * width + here.begin, here.size(), part.host.begin() + r * 2 * here.size());
+      std::copy_n(gate_up.host.begin() + (2 * r + 1) * width + here.begin, here.size(),
+                  part.host.begin() + (2 * r + 1) * here.size());
+      std::copy_n(dh.host.begin() + r * width + here.begin, here.size(), gradient.host.begin() + r * here.size());
+    }
+    part.push(), gradient.push();
+    Array<M> dweights(rows);
+    kernels::weighted_swiglu_backward<T>(this->device_, part.matrix(rows, 2 * here.size()), weights.read(),
+                                         gradient.read(rows, here.size()), dweights.vector(),
+                                         SumOrder({{width, 1}}, 4, parts, index));
+    this->device_.fence();
+    dweights.pull();
+    return dweights.host;
+  };
+  const std::vector<M> whole = sums(1, 0), left = sums(2, 0), right = sums(2, 1);
+  for (std::size_t r = 0; r < whole.size(); ++r) EXPECT_EQ(left[r] + right[r], whole[r]);
 }
 
 }  // namespace
