@@ -1,5 +1,5 @@
 // ranks: 1 2 3 4 6 8
-// timeout: 600
+// timeout: 1200
 // precision%reproducible = 'layout': losses, gradient norms, weights and moments have the same bits on every grid that
 // the deck allows. Grids and options are drawn; the reference is one rank without any of them.
 
