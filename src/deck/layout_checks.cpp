@@ -36,8 +36,7 @@ void check_options(const Config& c, Findings& f) {
        "cp_mode = 'all_to_all'"},
       {p.compression != Compression::none, "parallel.compression", "compression", "compression = 'none'"},
       {p.gradient_sum != GradientRule::sum, "parallel.gradient_sum", "Adasum", "gradient_sum = 'sum'"},
-      {c.optimizer.name != OptimizerName::adamw, "optimizer.name", "Muon", "name = 'adamw'"},
-      {p.ep > 1, "parallel.ep", "experts over ep ranks, which get the tokens of several sequences at once", "ep = 1"}};
+      {c.optimizer.name != OptimizerName::adamw, "optimizer.name", "Muon", "name = 'adamw'"}};
   for (const Missing& option : options) {
     if (!option.asked || !f.trusted({option.key})) continue;
     f.error({option.key, "precision.reproducible"},
@@ -94,6 +93,14 @@ void check_degrees(const Config& c, Findings& f) {
             "tp_mode = 'reduce_scatter' cuts the sums over tokens of the norms' weights elsewhere than tensor_shards = " +
                 text(shards.tensor) + " and context_shards = " + text(shards.context),
             "tp_mode = 'all_reduce'", "or powers of two whose product divides sequence_length");
+  }
+  const bool whole_sequences = p.cp > 0 && p.ep % p.cp == 0, within_one = p.ep > 0 && p.cp % p.ep == 0;
+  if (p.ep > 1 && p.cp > 0 && f.trusted({"parallel.ep", "parallel.cp"}) && !whole_sequences &&
+      !(within_one && holds_node(shards.context, p.cp / p.ep))) {
+    f.error({"parallel.ep", "parallel.cp", "precision.reproducible"},
+            "ep = " + text(p.ep) + " neighbouring ranks have neither whole sequences, of cp = " + text(p.cp) +
+                " ranks, nor a node of a sequence's " + text(shards.context) + " context_shards",
+            "ep a multiple of " + text(p.cp), "or ep = 1, or reproducible = 'run'");
   }
   const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
   if (p.cp > 1 && p.tp > 0 && kv % (p.tp * p.cp) != 0 && f.trusted({"parallel.cp", "parallel.tp"})) {

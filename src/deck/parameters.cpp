@@ -304,7 +304,7 @@ std::vector<Parameter> data_rows() {
 std::vector<Parameter> other_rows() {
   return {
     KEY(precision, compute).says("Type of weights and activations in the computation; with 'bf16' the master weights, gradients and moments are fp32."),
-    KEY(precision, reproducible).says("Same numbers, bit for bit, from the same deck on the same grid ('run') or on every grid that the shards below admit ('layout'; slower, see doc/numerics.md; micro_batch_size is then 1)."),
+    KEY(precision, reproducible).says("Same numbers, bit for bit, from the same deck on the same grid ('run') or on every grid that the shards below admit ('layout'; slower, see doc/numerics.md; micro_batch_size and tp_overlap_chunks are then 1)."),
     KEY(precision, tensor_shards).at_least(0).at_most(1024).says("Of 'layout': parts of the sums over features and heads, a divisor of the key-value heads; tp must be 1 or a power of two of parts a rank; 0: the most of 8, 4, 2, 1 that divides them."),
     KEY(precision, context_shards).at_least(1).at_most(1024).says("Of 'layout': parts of the sums over the tokens of a sequence, a divisor of sequence_length; cp must be 1 or a power of two of parts a rank."),
     KEY(precision, batch_shards).at_least(0).at_most(1e9).says("Of 'layout': parts of a global batch whose gradients are added one after the other, a divisor of global_batch_size; dp must divide it; fewer mean less communication; 0: every sequence is one."),

@@ -180,6 +180,26 @@ void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources,
   });
 }
 
+void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences,
+               Matrix<std::int64_t> cuts) {
+  const Region region(device.timers(), "join_cuts");
+  const auto joined = static_cast<index_t>(cuts.extent(1)), all = static_cast<index_t>(of_ranks.extent(0));
+  // all = sequences n experts (held + 1), joined = n held + 1.
+  const index_t ranks = all / (sequences * experts) - (joined - 1), held = (joined - 1) / ranks;
+  NANOTRON_REQUIRE(ranks * held + 1 == joined && sequences * ranks * experts * (held + 1) == all,
+                   "{} cuts of {} experts and {} sequences in {}", all, experts, sequences, joined);
+  for_each_element(device, "join_cuts", experts * sequences * joined, KOKKOS_LAMBDA(const index_t i) {
+    const index_t e = i / (sequences * joined), s = i / joined % sequences, at = i % joined;
+    const auto cut = [=](const index_t rank, const index_t place) {
+      return of_ranks.data()[((s * ranks + rank) * experts + e) * (held + 1) + place];
+    };
+    const index_t rank = at / held < ranks ? at / held : ranks - 1;
+    std::int64_t rows = cut(rank, at - rank * held);
+    for (index_t before = 0; before < rank; ++before) rows += cut(before, held);
+    cuts.data()[i] = rows;
+  });
+}
+
 template <class T>
 void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const std::int64_t> sources, Matrix<T> rows) {
   const Region region(device.timers(), "gather_rows");

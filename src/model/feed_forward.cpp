@@ -35,6 +35,13 @@ index_t sequence_groups(const TransformerSetup& setup) {
   return ep % cp == 0 || cp % ep == 0 ? whole : whole + 1;
 }
 
+// Neighbouring replicas are first those of one sequence.
+nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
+  if (!keeps_order(setup)) return {};
+  const int ranks = std::min(setup.cp_size, setup.ep_size);
+  return {.held = tokens.held, .ranks = ranks, .sequences = setup.ep_size / ranks};
+}
+
 // Rows that may come to the experts here: all tokens of the group choose as many of them as there are, or as the
 // capacity or the deck allows.
 index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t choices) {
@@ -86,12 +93,16 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
                   .top_k = moe.num_experts_per_tok,
                   .width = table.expert_width.size(),
                   .rows = most_rows(setup, parts->routing, tokens * moe.num_experts_per_tok),
-                  .token_cuts = keeps_order(setup) ? orders.tokens.held + 1 : 0};
+                  .cuts = cuts_of(setup, orders.tokens)};
+  if (parts->sizes.cuts.sequences > 1) {
+    parts->gradient_stride = table.units[static_cast<std::size_t>(table.first_expert_unit)].range.size();
+  }
   parts->exchange = nn::make_expert_exchange<T>({.choices = parts->sizes.choices(),
                                                  .rows = parts->sizes.rows,
                                                  .hidden = parts->sizes.hidden,
                                                  .experts = parts->sizes.experts,
-                                                 .ranks = setup.ep_size},
+                                                 .ranks = setup.ep_size,
+                                                 .cuts = parts->sizes.cuts},
                                                 setup.ep, arena);
   parts->capacity = nn::make_expert_capacity(moe.capacity_factor, parts->routing, setup.context(), setup.sequences,
                                              setup.cp, device, arena);

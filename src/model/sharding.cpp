@@ -11,18 +11,33 @@ std::vector<Range> pieces_of(const ParameterTable& table, const Sharding& shardi
   return pieces;
 }
 
+// In the buffer, with what lies behind it for gradients of its own.
+index_t room_of(const Unit& unit, int expert_gradients) {
+  return unit.range.size() * (unit.holders == nn::Holders::replicas ? 1 : expert_gradients);
+}
+
 // Every unit in its slot, the first of which begins at `begin` of the buffer.
-std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin) {
+std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin, int expert_gradients = 1) {
   std::array<index_t, unit_slots> size{};
   for (std::size_t u = 0; u < table.units.size(); ++u) {
     index_t& largest = size[slot_of(table, static_cast<index_t>(u))];
-    largest = std::max(largest, table.units[u].range.size());
+    largest = std::max(largest, room_of(table.units[u], expert_gradients));
   }
   std::array<index_t, unit_slots> at{begin};
   for (std::size_t s = 1; s < unit_slots; ++s) at[s] = at[s - 1] + size[s - 1];
   std::vector<Placement::Part> parts;
   for (std::size_t u = 0; u < table.units.size(); ++u) {
     parts.push_back({table.units[u].range, at[slot_of(table, static_cast<index_t>(u))]});
+  }
+  return parts;
+}
+
+// Every unit in a place of its own.
+std::vector<Placement::Part> side_by_side(const ParameterTable& table, index_t begin, int expert_gradients) {
+  std::vector<Placement::Part> parts;
+  for (const Unit& unit : table.units) {
+    parts.push_back({unit.range, begin});
+    begin += room_of(unit, expert_gradients);
   }
   return parts;
 }
@@ -56,10 +71,13 @@ nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding
   if (in_pieces && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
   const index_t behind = p.reduced.size();
   const Placement::Part vectors{table.vectors, 0};
-  if (sharding.gradients == UnitGradients::apart) {
-    p.gradient = Placement({vectors, {{table.vectors.end, table.size}, behind}});
-  } else if (sharding.gradients == UnitGradients::in_slots || (in_pieces && sharding.stage >= 2)) {
-    std::vector<Placement::Part> parts = in_slots(table, behind);
+  const bool apart = sharding.gradients == UnitGradients::apart;
+  if (apart || sharding.gradients == UnitGradients::in_slots || (in_pieces && sharding.stage >= 2)) {
+    std::vector<Placement::Part> parts = apart ? side_by_side(table, behind, sharding.expert_gradients)
+                                               : in_slots(table, behind, sharding.expert_gradients);
+    for (std::size_t u = 0; u < parts.size(); ++u) {
+      p.gradient_end = std::max(p.gradient_end, parts[u].at + room_of(table.units[u], sharding.expert_gradients));
+    }
     parts.insert(parts.begin(), vectors);
     p.gradient = Placement(parts);
   }

@@ -6,6 +6,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/copy_matrix.hpp"
+#include "nanotron/kernels/routing.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -34,6 +35,10 @@ class LocalExperts final : public ExpertExchange<T> {
     copy_out(device, counts, plan.sent);
     for (std::size_t e = 0; e < plan.sent.size(); ++e) plan.begin[e + 1] = plan.begin[e] + plan.sent[e];
     plan.sent_rows = plan.received_rows();
+  }
+
+  void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
+    Kokkos::deep_copy(device.exec(), cuts, from_here);
   }
 
   Matrix<T> outbox(const ExpertRows& plan, Matrix<T> rows) override { return first_rows(rows, plan.sent_rows); }
@@ -66,6 +71,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
         value_outbox_(arena.take<M>(MemoryKind::workspace, size.choices)),
         value_inbox_(arena.take<M>(MemoryKind::workspace, size.rows)),
         received_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts)),
+        received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.places())),
         sent_counts_(static_cast<std::size_t>(size.ranks)),
         received_counts_(static_cast<std::size_t>(size.ranks)),
         next_(static_cast<std::size_t>(size.experts / size.ranks + 1)) {}
@@ -93,6 +99,13 @@ class ExchangedExperts final : public ExpertExchange<T> {
                                   .change = "a larger moe%receive_factor, 0 for the worst case; a larger "
                                             "moe%router_aux_loss_coef evens the load"});
     }
+  }
+
+  void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
+    const index_t here = size_.experts / size_.ranks;
+    std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.places()));
+    comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_, device.stream());
+    kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);
   }
 
   Matrix<T> outbox(const ExpertRows& plan, Matrix<T>) override { return first_rows(outbox_, plan.sent_rows); }
@@ -169,7 +182,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
   comm::Group* ep_;
   Matrix<T> outbox_, inbox_;
   Vector<M> value_outbox_, value_inbox_;
-  Vector<std::int64_t> received_;
+  Vector<std::int64_t> received_, received_cuts_;
   std::vector<std::size_t> sent_counts_, received_counts_;  // by rank
   std::vector<std::int64_t> next_;  // row of each expert here
 };

@@ -40,18 +40,22 @@ void Moe<T>::for_each_expert(const ExpertRows& rows, const F& f) const {
   }
 }
 
-// f(expert, rows, order) where a product sums over an expert's rows: in the shards of their tokens if these are fixed.
+// f(expert, rows, order, at) where a product sums over an expert's rows: by sequence, each with a gradient of its own, in
+// the shards of its tokens if these are fixed.
 template <class T>
 template <class F>
 void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
   if (act.cuts.extent(0) == 0) {
-    return for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder()); });
+    return for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder(), 0); });
   }
   const auto places = static_cast<index_t>(act.cuts.extent(1));
+  const index_t sequences = parts_->sizes.cuts.sequences;
+  const std::int64_t* cuts = act.cuts.data();
   for (std::size_t e = 0; e < w_.experts.size(); ++e) {
-    const Range rows{act.rows->begin[e], act.rows->begin[e + 1]};
-    f(w_.experts[e], rows,
-      SumOrder::at_cuts(act.cuts.data() + static_cast<index_t>(e) * places, static_cast<int>(places) - 1, rows.size()));
+    for (index_t s = 0; s < sequences; ++s, cuts += places) {
+      const Range rows = act.rows->of_sequence(e, s, sequences);
+      f(w_.experts[e], rows, SumOrder::at_cuts(cuts, static_cast<int>(places) - 1, rows.size()), s * parts_->gradient_stride);
+    }
   }
 }
 
@@ -73,12 +77,13 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   parts_->capacity->apply(device, batch, choices, rows);
   kernels::assign_rows(device, choices, rows, act.source, work.counts, work.stretches);
   if (act.cuts.extent(0) > 0) {
-    kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, act.cuts);
+    kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, work.cuts);
   }
 
   ExpertExchange<T>& exchange = *parts_->exchange;
   ExpertRows& plan = *act.rows;
   exchange.plan(device, work.counts, plan);
+  if (act.cuts.extent(0) > 0) exchange.cuts_to_experts(device, work.cuts, act.cuts);
   const Vector<const std::int64_t> source = first(act.source, plan.sent_rows);
   kernels::gather_values<M>(device, act.weights, source, exchange.outbox_values(plan, act.row_weights));
   exchange.values_to_experts(device, plan, act.row_weights);
@@ -215,8 +220,8 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
 //   dWd += dy^T h
 template <class T>
 void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const {
-  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order) {
-    expert.down.backward_matrix(device, rows_of(act.moe.doutput, rows), rows_of(act.moe.hidden, rows), order);
+  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
+    expert.down.backward_matrix(device, rows_of(act.moe.doutput, rows), rows_of(act.moe.hidden, rows), order, at);
   });
   if (w_.shared) w_.shared->down.backward_weight(device, dy, act.mlp.hidden);
 }
@@ -224,8 +229,8 @@ void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const Fe
 //   dWgu += [dgate | dup]^T x      [dWr | dwg] += [dl | ds]^T n
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const {
-  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order) {
-    expert.gate_up.backward_matrix(device, rows_of(act.moe.gate_up, rows), rows_of(act.moe.input, rows), order);
+  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
+    expert.gate_up.backward_matrix(device, rows_of(act.moe.gate_up, rows), rows_of(act.moe.input, rows), order, at);
   });
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.mlp.gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.moe.dlogits, n, 1.0,
@@ -253,7 +258,7 @@ MoeTraffic moe_traffic(const MoeTrafficSize& s) {
   MoeTraffic traffic;
   if (s.ep_size > 1) {
     const index_t choices = s.tokens * s.top_k;
-    traffic.forward = choices * (2 * s.hidden * s.element + s.master) + s.experts * integer;
+    traffic.forward = choices * (2 * s.hidden * s.element + s.master) + s.experts * (1 + s.cuts) * integer;
     traffic.backward = choices * (2 * s.hidden * s.element + s.master);
   }
   if (s.cp_size > 1) {

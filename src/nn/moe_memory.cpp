@@ -4,6 +4,17 @@
 
 namespace nanotron::nn {
 
+Range ExpertRows::of_sequence(std::size_t e, index_t s, index_t sequences) const {
+  if (sequences == 1) return {begin[e], begin[e + 1]};
+  const std::size_t here = begin.size() - 1, ranks = received.size() / here / static_cast<std::size_t>(sequences);
+  const std::size_t first = static_cast<std::size_t>(s) * ranks;
+  Range rows{begin[e], begin[e]};
+  for (std::size_t r = 0; r < first; ++r) rows.begin += received[r * here + e];
+  rows.end = rows.begin;
+  for (std::size_t r = first; r < first + ranks; ++r) rows.end += received[r * here + e];
+  return rows;
+}
+
 template <class T>
 void take_cheap(Arena& arena, MemoryKind kind, const MoeSizes& s, MoeActivations<T>& act) {
   act.hidden = arena.take<T>(kind, s.rows, s.width);
@@ -18,7 +29,7 @@ void take_costly(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Mo
   act.weights = arena.take<M>(kind, s.choices());
   act.row_of_choice = arena.take<std::int64_t>(kind, s.choices());
   act.source = arena.take<std::int64_t>(kind, s.choices());
-  act.cuts = arena.take<std::int64_t>(kind, s.token_cuts > 0 ? s.experts : 0, s.token_cuts);
+  act.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts / ranks * s.cuts.sequences : 0, s.cuts.joined_places());
   act.gate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
   act.dlogits = arena.take<T>(kind, s.tokens, s.columns);
   act.input = arena.take<T>(kind, s.rows, s.hidden);
@@ -43,6 +54,7 @@ void take_forward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
   work.logits = arena.take<master_t<T>>(kind, s.tokens, s.columns);
   work.counts = arena.take<std::int64_t>(kind, s.experts);
   work.stretches = arena.take<std::int64_t>(kind, kernels::stretches_of(s.choices()), s.experts);
+  work.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts : 0, s.cuts.places());
   work.output = arena.take<T>(kind, s.rows, s.hidden);
 }
 

@@ -27,6 +27,9 @@ template <class T>
 std::unique_ptr<GradientSum<T>> make_section_sum(const model::Section& section, const model::Sharding& sharding,
                                                  model::Transformer<T>& model, const SumMemory<master_t<T>>& memory,
                                                  const ReplicaGroups& groups, Device& device, const SumRule& rule) {
+  if (sharding.gradients != model::UnitGradients::by_stage) {
+    return std::make_unique<OrderedSum<T>>(model, section, sharding, memory.ordered, groups, device, rule);
+  }
   if (sharding.size > 1 && sharding.stage == 1) {
     return std::make_unique<ShardedInPlace<T>>(model, section, sharding, groups, device, rule);
   }
@@ -70,6 +73,8 @@ class WithExperts final : public GradientSum<T> {
     dense_->end(unit);
     if (table_.is_layer(unit)) experts_->end(table_.expert_unit(unit));
   }
+  void begin_head(index_t unit) override { dense_->begin_head(unit); }
+  void end_head(index_t unit) override { dense_->end_head(unit); }
   void end_inputs(index_t unit) override { dense_->end_inputs(unit); }
   void finish() override {
     dense_->finish();
@@ -92,15 +97,17 @@ template <class T>
 std::unique_ptr<GradientSum<T>> make_gradient_sum(const model::Sharding& sharding, model::Transformer<T>& model,
                                                   const SumMemory<master_t<T>>& memory, const ReplicaGroups& groups,
                                                   const ReplicaGroups& experts, Device& device, const SumRule& rule) {
-  if (sharding.gradients != model::UnitGradients::by_stage) {  // experts over the same ranks
-    return std::make_unique<OrderedSum<T>>(model, sharding, memory.ordered, groups, device, rule);
-  }
   const model::ParameterTable& table = model.table();
   auto dense = make_section_sum<T>(table.dense_section(), sharding, model, memory, groups, device, rule);
   if (!table.has_experts()) return dense;
+  // Experts over ranks of one sequence have its gradient between fewer replicas, over ranks of several one of each.
+  const int shared_by = groups.replicas.size() / experts.replicas.size();
+  SumRule of_experts = rule;
+  of_experts.sequences = sharding.expert_gradients;
+  of_experts.context = std::max(1, rule.context / shared_by);
   return std::make_unique<WithExperts<T>>(
       table, std::move(dense),
-      make_section_sum<T>(table.expert_section(), sharding, model, memory, experts, device, rule));
+      make_section_sum<T>(table.expert_section(), sharding, model, memory, experts, device, of_experts));
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                              \

@@ -34,9 +34,10 @@ Vector<M> slice(const Vector<M>& v, index_t begin, index_t count) {
 }  // namespace
 
 template <class T>
-OrderedSum<T>::OrderedSum(model::Transformer<T>& model, const model::Sharding& sharding, const OrderedMemory<M>& memory,
-                          const ReplicaGroups& groups, Device& device, const SumRule& rule)
+OrderedSum<T>::OrderedSum(model::Transformer<T>& model, const model::Section& section, const model::Sharding& sharding,
+                          const OrderedMemory<M>& memory, const ReplicaGroups& groups, Device& device, const SumRule& rule)
     : model_(&model),
+      section_(section),
       sharding_(sharding),
       memory_(memory),
       groups_(groups),
@@ -44,16 +45,18 @@ OrderedSum<T>::OrderedSum(model::Transformer<T>& model, const model::Sharding& s
       samples_(rule.micro_batches),
       samples_of_shard_(rule.micro_batches_of_shard),
       context_(rule.context),
-      tied_(model.table().units.front().uses > 1),
+      sequences_(rule.sequences),
+      tied_(section.units.begin == 0 && model.table().units.front().uses > 1),
       uses_(model.table().units.size() + 1),
       inputs_(uses_.size()),
       vectors_(vectors_by_sum(model.table(), head_of(model.table().head_unit()))),
       send_counts_(static_cast<std::size_t>(groups.replicas.size())) {}
 
 template <class T>
-auto OrderedSum<T>::gradient(const Range& flat) const -> Vector<M> {
+auto OrderedSum<T>::gradient(const Range& flat, index_t sequence) const -> Vector<M> {
   const nn::ParameterBuffers<T>& p = model_->parameters();
-  return slice(p.gradient, p.places.gradient.at(flat.begin), flat.size());
+  const index_t first = sequence == 0 ? 0 : sequence * unit(section_.units.begin).range.size();
+  return slice(p.gradient, p.places.gradient.at(flat.begin) + first, flat.size());
 }
 
 template <class T>
@@ -77,36 +80,34 @@ auto OrderedSum<T>::vectors_of(index_t micro_batch) const -> Vector<M> {
 // Shard s of a group has piece s of the unit, and copy c of that rank part c of the piece.
 template <class T>
 Range OrderedSum<T>::piece_of_replica(index_t u, int replica) const {
-  const int copies = groups_.replicas.size() / sharding_.size;
+  const int shards = sharding_.of(unit(u).holders).size, copies = groups_.replicas.size() / shards;
   model::Sharding of_rank = sharding_;
-  of_rank.rank = of_rank.experts.rank = replica % sharding_.size;
+  of_rank.rank = of_rank.experts.rank = replica % shards;
   const Range piece = piece_of(unit(u), of_rank);
-  const index_t size = piece.size() / copies, begin = piece.begin + replica / sharding_.size * size;
+  const index_t size = piece.size() / copies, begin = piece.begin + replica / shards * size;
   return {begin, begin + size};
 }
 
 template <class T>
 void OrderedSum<T>::begin_step() {
   const nn::ParameterBuffers<T>& p = model_->parameters();
-  kernels::fill<M>(*device_, slice(p.gradient, 0, p.places.reduced.size()), 0.0);
-  kernels::fill<M>(*device_, memory_.vectors, 0.0);
-  kernels::fill<M>(*device_, memory_.head_sum, 0.0);
+  for (const nn::Placement::Part& part : p.places.reduced.within(section_.flat)) {
+    kernels::fill<M>(*device_, slice(p.gradient, part.at, part.range.size()), 0.0);
+  }
+  if (section_.vectors.size() > 0) kernels::fill<M>(*device_, memory_.vectors, 0.0);
+  if (tied_) kernels::fill<M>(*device_, memory_.head_sum, 0.0);
   std::ranges::fill(uses_, 0);
   std::ranges::fill(inputs_, 0);
 }
 
 template <class T>
 void OrderedSum<T>::begin(index_t u) {
-  const model::ParameterTable& table = model_->table();
   begin_sum(u);
-  if (table.has_experts() && table.is_layer(u)) begin_sum(table.expert_unit(u));
 }
 
 template <class T>
 void OrderedSum<T>::end(index_t u) {
-  const model::ParameterTable& table = model_->table();
   end_sum(u);
-  if (table.has_experts() && table.is_layer(u)) end_sum(table.expert_unit(u));
 }
 
 template <class T>
@@ -131,7 +132,8 @@ void OrderedSum<T>::begin_sum(index_t sum) {
     if (samples_of_shard_ > 1) kernels::swap<M>(*device_, here, memory_.other_part);
     in_place_ = sum;
   }
-  if (uses_[static_cast<std::size_t>(sum)] % samples_of_shard_ == 0) kernels::fill<M>(*device_, here, 0.0);
+  if (uses_[static_cast<std::size_t>(sum)] % samples_of_shard_ > 0) return;
+  for (index_t s = 0; s < sequences_; ++s) kernels::fill<M>(*device_, gradient(unit(sum).range, s), 0.0);
 }
 
 template <class T>
@@ -157,22 +159,27 @@ template <class T>
 void OrderedSum<T>::add_round(index_t sum) {
   comm::Group& replicas = groups_.replicas;
   const Range whole = unit(sum).range;
-  if (replicas.size() == 1) return kernels::add<M>(*device_, gradient(whole), kept_of(sum, whole));
+  if (replicas.size() == 1) {
+    for (index_t s = 0; s < sequences_; ++s) kernels::add<M>(*device_, gradient(whole, s), kept_of(sum, whole));
+    return;
+  }
   const Range mine = piece_of_replica(sum, replicas.rank());
-  std::ranges::fill(send_counts_, static_cast<std::size_t>(mine.size()));
+  std::ranges::fill(send_counts_, static_cast<std::size_t>(sequences_ * mine.size()));
   for (int r = 0; r < replicas.size(); ++r) {
-    copy(*device_, gradient(piece_of_replica(sum, r)), slice(memory_.send, r * mine.size(), mine.size()));
+    for (index_t s = 0; s < sequences_; ++s) {
+      copy(*device_, gradient(piece_of_replica(sum, r), s), slice(memory_.send, (r * sequences_ + s) * mine.size(), mine.size()));
+    }
   }
   comm::all_to_all<M>(replicas, memory_.send.data(), send_counts_, memory_.receive.data(), send_counts_,
                       device_->stream());
-  add_in_order(slice(memory_.receive, 0, replicas.size() * mine.size()), kept_of(sum, mine));
+  add_in_order(slice(memory_.receive, 0, replicas.size() * sequences_ * mine.size()), kept_of(sum, mine));
 }
 
-// parts (replicas, size of sum): those of one sequence in a tree, the sequences one after the other.
+// parts (replicas x sequences, size of sum): those of one sequence in a tree, the sequences one after the other.
 template <class T>
 void OrderedSum<T>::add_in_order(const Vector<M>& parts, const Vector<M>& sum) {
   const auto size = static_cast<index_t>(sum.extent(0));
-  for (int first = 0; first < groups_.replicas.size(); first += context_) {
+  for (int first = 0; first < groups_.replicas.size() * sequences_; first += context_) {
     const auto part = [&](int c) { return slice(parts, (first + c) * size, size); };
     for (int step = 1; step < context_; step *= 2) {
       for (int c = 0; c + step < context_; c += 2 * step) kernels::add<M>(*device_, part(c + step), part(c));
@@ -183,7 +190,8 @@ void OrderedSum<T>::add_in_order(const Vector<M>& parts, const Vector<M>& sum) {
 
 template <class T>
 void OrderedSum<T>::sum_vectors() {
-  const Range flat = model_->table().vectors;
+  const Range flat = section_.vectors;
+  if (flat.size() == 0) return;
   const Vector<M> here = gradient(flat);
   kernels::fill<M>(*device_, memory_.vector_sum, 0.0);
   for (index_t first = 0; first < samples_; first += samples_of_shard_) {
@@ -211,9 +219,9 @@ void OrderedSum<T>::add_head() {
 
 template <class T>
 void OrderedSum<T>::hand_out() {
-  comm::Group& copies = sharding_.size == 1 ? groups_.replicas : groups_.copies;
-  if (copies.size() == 1) return;
-  for (index_t u = 0; u < units(); ++u) {
+  for (index_t u = section_.units.begin; u < section_.units.end; ++u) {
+    comm::Group& copies = sharding_.of(unit(u).holders).size == 1 ? groups_.replicas : groups_.copies;
+    if (copies.size() == 1) continue;
     const Range mine = piece_of_replica(u, groups_.replicas.rank());
     comm::all_gather<M>(copies, kept(mine).data(), static_cast<std::size_t>(mine.size()),
                         kept(piece_of(unit(u), sharding_)).data(), device_->stream());

@@ -24,7 +24,11 @@ OrderedMemory<M> take_ordered(const deck::Config& c, const model::ParameterTable
   if (c.precision.reproducible == deck::Reproducible::run) return {};
   const index_t replicas = c.parallel.dp * c.parallel.cp, vectors = table.vectors.size();
   index_t unit = 0;
-  for (const model::Unit& u : table.units) unit = std::max(unit, replicas > 1 ? u.range.size() : 0);
+  const index_t sequences = std::max<index_t>(1, c.parallel.ep / c.parallel.cp);
+  for (const model::Unit& u : table.units) {
+    const index_t room = u.range.size() * (u.holders == nn::Holders::replicas ? 1 : sequences);
+    unit = std::max(unit, replicas > 1 ? room : 0);
+  }
   const model::Unit& words = table.units.front();
   const index_t tied = words.uses > 1 ? words.range.size() : 0;
   const bool in_turn = deck::sum_shards(c).batch < c.data.global_batch_size;

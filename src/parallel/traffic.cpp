@@ -165,14 +165,15 @@ index_t all_reduced(const deck::ParallelConfig& p, const model::ParameterTable& 
   return master * low_rank_elements(low_rank_plan(table, p.powersgd_rank, {section}), section);
 }
 
-// Elements of gradients that OrderedSum hands to collectives.
-index_t summed_in_order(const deck::Config& c, const model::ParameterTable& table) {
-  const index_t replicas = c.parallel.dp * c.parallel.cp, matrices = table.size - table.vectors.size();
+// Elements of gradients of a section that OrderedSum hands to collectives. sequences: gradients of each element.
+index_t summed_in_order(const deck::Config& c, const model::ParameterTable& table, const model::Section& section,
+                        index_t replicas, index_t shards, index_t sequences) {
+  if (replicas == 1) return 0;
+  const index_t matrices = section.flat.size() - section.vectors.size();
   const index_t rounds = deck::sum_shards(c).batch / c.parallel.dp;
   const model::Unit& words = table.units.front();
-  const index_t twice = words.uses > 1 ? words.range.size() : 0;
-  const bool hands_out = deck::shard_group_size(c.parallel) < replicas;
-  return rounds * (matrices + twice + table.vectors.size()) + (hands_out ? matrices / replicas : 0);
+  const index_t twice = section.units.begin == 0 && words.uses > 1 ? words.range.size() : 0;
+  return rounds * (sequences * matrices + twice + section.vectors.size()) + (shards < replicas ? matrices / replicas : 0);
 }
 
 // Of the ranks that hold a section, and of those that share one set of it.
@@ -203,13 +204,20 @@ index_t over_replicas(const deck::Config& c, const model::ParameterTable& table,
   if (replicas == 1) return 0;
   const auto all = [](index_t unit) { return unit; };
   const auto experts = [&](index_t unit) { return table.is_layer(unit) ? table.expert_unit(unit) : model::no_unit; };
-  if (keeps_order(c)) {  // experts over the same ranks
-    index_t gathered = shards == 1 ? 0 : table.size - table.vectors.size();
-    if (shards > 1 && c.parallel.zero_stage == 3) {
-      gathered = gathered_per_use(c, table, pp_rank, all);
-      if (table.has_experts()) gathered += gathered_per_use(c, table, pp_rank, experts);
-    }
-    return master * summed_in_order(c, table) + static_cast<index_t>(size_of(c.precision.compute)) * gathered / shards;
+  if (keeps_order(c)) {
+    const auto of = [&](const model::Section& section, index_t ranks, index_t of_shards, index_t sequences, const auto& unit_of) {
+      index_t gathered = 0;
+      if (of_shards > 1) {
+        gathered = c.parallel.zero_stage == 3 ? gathered_per_use(c, table, pp_rank, unit_of)
+                                              : section.flat.size() - section.vectors.size();
+      }
+      return master * summed_in_order(c, table, section, ranks, of_shards, sequences) +
+             static_cast<index_t>(size_of(c.precision.compute)) * gathered / of_shards;
+    };
+    const index_t dense = of(table.dense_section(), replicas, shards, 1, all);
+    if (!table.has_experts()) return dense;
+    const index_t sequences = std::max<index_t>(1, c.parallel.ep / c.parallel.cp);
+    return dense + of(table.expert_section(), replicas / c.parallel.ep, deck::expert_shard_group_size(c.parallel), sequences, experts);
   }
   const index_t dense = of_section(c, table, table.dense_section(), {replicas, shards}, master, micro_batches,
                                    [&] { return gathered_per_use(c, table, pp_rank, all); });
@@ -232,6 +240,7 @@ nn::MoeTraffic moe_traffic_of(const deck::Config& c, const comm::GridCoordinate&
                           .master = master,
                           .ep_size = static_cast<int>(c.parallel.ep),
                           .cp_size = static_cast<int>(c.parallel.cp),
+                          .cuts = keeps_order(c) ? c.precision.context_shards / c.parallel.cp + 1 : 0,
                           .capacity_factor = moe.capacity_factor});
 }
 

@@ -82,7 +82,8 @@ model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, 
                        : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
                                                              : model::UnitGradients::apart,
           .unit_pieces = unit_pieces(config),
-          .experts = {experts, replica / place.shape.ep % experts, &groups.expert_shards}};
+          .experts = {experts, replica / place.shape.ep % experts, &groups.expert_shards},
+          .expert_gradients = keeps_order ? place.shape.ep / std::min(place.shape.cp, place.shape.ep) : 1};
 }
 
 model::ParameterTable parameter_table_of(const deck::Config& c, const comm::GridCoordinate& at) {

@@ -1,5 +1,5 @@
 // ranks: 1 2 3 4 6 8
-// timeout: 600
+// timeout: 1200
 // precision%reproducible = 'layout': losses, gradient norms, weights and moments have the same bits on every grid that
 // the deck allows. Grids and options are drawn; the reference is one rank without any of them.
 
@@ -24,6 +24,7 @@ constexpr std::size_t runs_of_case = 6;
 struct Case {
   const char* model;
   std::vector<std::string> set;
+  std::vector<int> ep{};  // numbers of ranks that may share its experts
 };
 
 const std::vector<Case> cases{
@@ -38,16 +39,21 @@ const std::vector<Case> cases{
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{
-    {"qwen2_moe", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4", "precision.context_shards=2"}},
-    {"qwen3_moe", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6"}},
+    {"qwen2_moe", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4", "precision.context_shards=2"}, {2, 3, 6}},
+    {"qwen3_moe", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6"}, {2, 4, 8}},
     {"mixtral", {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=2", "precision.context_shards=4",
-                 "moe.capacity_factor=1"}}};
+                 "moe.capacity_factor=1"}, {2, 4}}};
 // Head and embedding share their weights.
 const std::vector<Case> tied{
     {"llama", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4", "model.tie_word_embeddings=.true."}},
     {"qwen2", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6", "model.tie_word_embeddings=.true."}},
     {"qwen3", {"precision.compute=fp32", "precision.context_shards=2", "precision.tensor_shards=1", "model.tie_word_embeddings=.true."}}};
 const std::vector<std::string> two_parts{"parallel.pp=2", "parallel.pp_schedule=zero_bubble", "parallel.recompute=none"};
+
+std::uint64_t over_world(std::uint64_t bytes) {
+  MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, test::world());
+  return bytes;
+}
 
 void expect_same_bits(const test::Tensors& ours, const test::Tensors& theirs) {
   ASSERT_EQ(ours.size(), theirs.size());
@@ -132,10 +138,14 @@ class Layout : public testing::Test {
       expect_same_bits(ours.parameters, reference->parameters);
       expect_same_bits(ours.exp_avg, reference->exp_avg);
       expect_same_bits(ours.exp_avg_sq, reference->exp_avg_sq);
+      // Of an expert's rows, of which the group gets as many as it chooses.
+      const bool by_row = config.parallel.ep > 1;
+      const std::uint64_t sent = by_row ? over_world(ours.counted.tensor_parallel) : ours.counted.tensor_parallel;
+      const std::uint64_t foreseen = by_row ? over_world(ours.predicted.tensor_parallel) : ours.predicted.tensor_parallel;
       if (config.model.moe.capacity_factor == 0.0) {
-        EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
+        EXPECT_EQ(sent, foreseen);
       } else {
-        EXPECT_LE(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
+        EXPECT_LE(sent, foreseen);
       }
       EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
       EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
@@ -143,6 +153,7 @@ class Layout : public testing::Test {
       const deck::ParallelConfig& grid = config.parallel;
       if (grid.tp > 1) ++cut_[grid.tp_mode == deck::TpMode::reduce_scatter ? "tp, stream cut" : "tp, stream whole"];
       if (grid.cp > 1) ++cut_["cp"];
+      if (grid.ep > 1) ++cut_[grid.ep > grid.cp ? "ep, several sequences" : "ep, one sequence"];
       if (grid.pp > 1) ++cut_["pp"];
       if (grid.dp > 1) ++cut_["dp"];
       if (testing::Test::HasFailure()) return;
@@ -166,7 +177,7 @@ TEST_F(Layout, SameBitsOnEveryGrid) {
   std::mt19937 random(2026);
   for (const Case& c : cases) compare(c, random);
   EXPECT_GE(runs_, ranks_ == 1 ? 12U : 8U);
-  if (ranks_ % 2 == 0) EXPECT_GT(cut_["tp, stream cut"], 0);
+  EXPECT_TRUE(ranks_ % 2 != 0 || cut_["tp, stream cut"] > 0);
 }
 
 // The gradients of inputs of several micro-batches in front of those of weights.
@@ -191,6 +202,17 @@ TEST_F(Layout, SameBitsOfExperts) {
   for (const Case& c : mixtures) compare(c, random);
   if (ranks_ % 2 == 0) compare(mixtures[0], random, two_parts);
   EXPECT_GE(runs_, ranks_ == 1 ? 6U : 8U);
+}
+
+TEST_F(Layout, SameBitsOfExpertsOverRanks) {
+  if (ranks_ == 1) return;
+  std::mt19937 random(29);
+  for (const Case& c : mixtures) {
+    for (const int ep : c.ep) {
+      if (ranks_ % ep == 0) compare(c, random, {fmt::format("parallel.ep={}", ep)});
+    }
+  }
+  EXPECT_GT(cut_["ep, several sequences"], 0);
 }
 
 // A checkpoint goes on from any grid to any other: the bits of the run that was never interrupted.

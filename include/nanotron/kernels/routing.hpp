@@ -65,6 +65,11 @@ void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std:
 void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
               const SumOrder& tokens, Matrix<std::int64_t> cuts);
 
+/// The cuts of `sequences` x n ranks, from (ranks, experts, places of cut_rows), where the rows of an expert lie by rank:
+/// cuts (experts x sequences, n (places - 1) + 1), each counted from the first row of its sequence.
+void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences,
+               Matrix<std::int64_t> cuts);
+
 /// rows (count, hidden) <- x of the token of each row's choice. x (tokens, hidden).
 template <class T>
 void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const std::int64_t> sources, Matrix<T> rows);

@@ -39,6 +39,7 @@ struct Sharding {
   UnitGradients gradients = UnitGradients::by_stage;
   int unit_pieces = 0;           // into which units divide, a multiple of size; 0: size
   ShardGroup experts{};
+  int expert_gradients = 1;      // of an expert's unit, one behind the other: of each sequence that comes to it at once
 
   ShardGroup of(nn::Holders holders) const {
     return holders == nn::Holders::replicas ? ShardGroup{size, rank, group} : experts;

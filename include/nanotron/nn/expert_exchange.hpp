@@ -29,6 +29,10 @@ class ExpertExchange {
   /// when more come than there is room for.
   virtual void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) = 0;
 
+  /// Behind it: cuts of the rows from here (experts, places) -> of those that come to the experts here, see
+  /// kernels::join_cuts.
+  virtual void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) = 0;
+
   /// Where the rows of this rank are to be written, (plan.sent_rows, hidden), so that to_experts brings them to
   /// `rows` (R, hidden); the same of one value a row.
   virtual Matrix<T> outbox(const ExpertRows& plan, Matrix<T> rows) = 0;
@@ -47,6 +51,7 @@ struct ExchangeSize {
   index_t hidden = 0;
   index_t experts = 0;  // of the layer
   int ranks = 1;
+  ExpertCuts cuts{};
 };
 
 /// Takes what it needs from the arena (planning or real). ep must outlive it; it is not looked at for one rank.

@@ -63,10 +63,11 @@ class Linear {
     backward_matrix(device, dy, x, orders_.tokens);
     if (w_.bias.extent(0) > 0) kernels::bias_backward<T>(device, dy, w_.bias_gradient, sums, orders_.tokens.held);
   }
-  /// The gradient of the weight alone, with an order of its own over the tokens.
-  void backward_matrix(Device& device, Matrix<const T> dy, Matrix<const T> x, const SumOrder& tokens) const {
+  /// The gradient of the weight alone, with an order of its own over the tokens; of gradients that lie one behind the
+  /// other, the one that begins `at` elements further.
+  void backward_matrix(Device& device, Matrix<const T> dy, Matrix<const T> x, const SumOrder& tokens, index_t at = 0) const {
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, dy, x, 1.0,
-                        MatrixRef<M>(w_.gradient), tokens);
+                        MatrixRef<M>(w_.gradient.data() + at, w_.gradient.extent(0), w_.gradient.extent(1)), tokens);
   }
 
  private:

@@ -42,6 +42,7 @@ struct MoeParts {
   kernels::Routing routing{};
   kernels::RouterScales scales{};
   MoeOrders orders{};
+  index_t gradient_stride = 0;  // between the gradients of two sequences
   int ep_size = 1;
   int cp_size = 1;
   comm::Group* cp = nullptr;
@@ -114,6 +115,7 @@ struct MoeTrafficSize {
   index_t hidden = 0, experts = 0, top_k = 0;
   index_t element = 0, master = 0;  // bytes
   int ep_size = 1, cp_size = 1;
+  index_t cuts = 0;  // ExpertCuts::places
   double capacity_factor = 0.0;
 };
 MoeTraffic moe_traffic(const MoeTrafficSize& size);

@@ -8,8 +8,19 @@
 #include <vector>
 
 #include "nanotron/tensor/arena.hpp"
+#include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::nn {
+
+/// Where the sums over an expert's rows are cut: not at all, or where the shards of the tokens begin and end. A sequence
+/// lies on `ranks` of those that share the experts, in `held` shards on each; rows of several may come at once.
+struct ExpertCuts {
+  index_t held = 0;  // 0: sums follow the rows
+  index_t ranks = 1;
+  index_t sequences = 1;
+  index_t places() const { return held == 0 ? 0 : held + 1; }                 // of a rank's tokens
+  index_t joined_places() const { return held == 0 ? 0 : ranks * held + 1; }  // of a sequence
+};
 
 struct MoeSizes {
   index_t tokens = 0;     // B
@@ -20,7 +31,7 @@ struct MoeSizes {
   index_t top_k = 0;
   index_t width = 0;      // of an expert, local
   index_t rows = 0;       // R
-  index_t token_cuts = 0; // of an expert's rows, where shards of tokens begin and end; 0: their sums follow the rows
+  ExpertCuts cuts{};
   index_t choices() const { return tokens * top_k; }
 };
 
@@ -31,6 +42,8 @@ struct ExpertRows {
   std::vector<std::int64_t> begin;     // of each expert here, and behind the last
   index_t sent_rows = 0;
   index_t received_rows() const { return begin.back(); }
+  /// Of expert e, those of the s-th of so many sequences.
+  Range of_sequence(std::size_t e, index_t s, index_t sequences) const;
 };
 
 /// Kept from forward to backward. Matrices by row have R rows, of which the first ExpertRows::received_rows are used.
@@ -43,7 +56,7 @@ struct MoeActivations {
   Vector<M> weights;                    // (tokens x top_k)
   Vector<std::int64_t> row_of_choice;   // (tokens x top_k); -1: dropped
   Vector<std::int64_t> source;          // (tokens x top_k): the choice of each row sent
-  Matrix<std::int64_t> cuts;            // (experts, token_cuts), see kernels::cut_rows
+  Matrix<std::int64_t> cuts;            // (experts here x sequences, joined places), see kernels::join_cuts
   Vector<M> gate;                       // (tokens), of the shared expert
   Matrix<T> dlogits;                    // (tokens, columns): from backward_input to the weights' part
   Matrix<T> input;                      // (R, hidden): the experts' tokens
@@ -61,6 +74,7 @@ struct MoeWorkspace {
   Matrix<M> logits;                  // (tokens, columns)
   Vector<std::int64_t> counts;       // (experts)
   Matrix<std::int64_t> stretches;    // of kernels::assign_rows
+  Matrix<std::int64_t> cuts;         // (experts, places), of the tokens here
   Matrix<T> output;                  // (R, hidden): the experts' output, or the gradient of their input
   // Backward alone:
   Matrix<std::int64_t> sequence_counts;  // (sequences, experts)

@@ -62,6 +62,7 @@ struct ParameterPlaces {
   Placement gradient;  // where backward accumulates
   Placement reduced;   // in the same buffer: what this rank has of the sum over replicas
   Placement moments;   // what the optimizer updates here
+  index_t gradient_end = 0;  // elements of the buffer, where gradients have more than one place
 };
 
 /// The flat buffers. compute is what products read: the master weights themselves, or their copy rounded to
@@ -77,7 +78,7 @@ struct ParameterBuffers {
   ParameterBuffers(Arena& arena, ParameterPlaces where)
       : places(std::move(where)),
         master(arena.take<M>(MemoryKind::parameters, places.master.size())),
-        gradient(arena.take<M>(MemoryKind::gradients, std::max(places.gradient.size(), places.reduced.size()))) {
+        gradient(arena.take<M>(MemoryKind::gradients, std::max({places.gradient.size(), places.reduced.size(), places.gradient_end}))) {
     if constexpr (std::is_same_v<T, M>) {
       if (places.compute == places.master) {
         compute = master;

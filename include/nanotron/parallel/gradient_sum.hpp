@@ -23,7 +23,8 @@ struct SumRule {
   bool overlap = true;          // false: nothing is on its way while backward computes
   index_t micro_batches = 1;    // of a step
   index_t micro_batches_of_shard = 1;  // of OrderedSum: neighbouring sequences that are added first
-  int context = 1;                     // of OrderedSum: cp ranks
+  int context = 1;                     // of OrderedSum: replicas that hold parts of a sequence's gradient
+  int sequences = 1;                   // of OrderedSum: gradients of one sequence each, on every replica
   deck::Compression compression = deck::Compression::none;
   deck::GradientRule rule = deck::GradientRule::sum;
 };

@@ -12,6 +12,8 @@
 // sequence are kept, and summed in the same order behind the last micro-batch, sequences of a shard first. Backward in two
 // parts adds to vectors in both, of other micro-batches in between: each part sets its own apart.
 //
+// Of experts over several sequences' ranks a replica has the gradient of each of these, and g_i one by one.
+//
 // Weights that are head and embedding are summed twice, H = sum of the heads' h_i and E of the embeddings' e_i, and
 // then H + E: the order that two stages of a pipeline have.
 
@@ -24,8 +26,8 @@ class OrderedSum final : public GradientSum<T> {
  public:
   using M = master_t<T>;
 
-  OrderedSum(model::Transformer<T>& model, const model::Sharding& sharding, const OrderedMemory<M>& memory,
-             const ReplicaGroups& groups, Device& device, const SumRule& rule);
+  OrderedSum(model::Transformer<T>& model, const model::Section& section, const model::Sharding& sharding,
+             const OrderedMemory<M>& memory, const ReplicaGroups& groups, Device& device, const SumRule& rule);
 
   void begin_step() override;
   void begin(index_t unit) override;
@@ -42,7 +44,7 @@ class OrderedSum final : public GradientSum<T> {
   index_t unit_of(index_t sum) const { return sum == units() ? model_->table().embedding_unit() : sum; }
   const model::Unit& unit(index_t sum) const { return model_->table().units[static_cast<std::size_t>(unit_of(sum))]; }
   // The unit or vectors of one part of the flat space.
-  Vector<M> gradient(const Range& flat) const;
+  Vector<M> gradient(const Range& flat, index_t sequence = 0) const;
   Vector<M> kept(const Range& flat) const;
   Vector<M> kept_of(index_t sum, const Range& flat) const;
   Vector<M> vectors_of(index_t micro_batch) const;
@@ -58,12 +60,14 @@ class OrderedSum final : public GradientSum<T> {
   void hand_out();
 
   model::Transformer<T>* model_;
+  model::Section section_;
   model::Sharding sharding_;
   OrderedMemory<M> memory_;
   ReplicaGroups groups_;
   Device* device_;
   index_t samples_, samples_of_shard_;
-  int context_;  // cp ranks of a sequence, neighbours among the replicas
+  int context_;    // replicas with parts of a sequence's gradient, neighbours
+  int sequences_;  // gradients of a unit, one behind the other
   bool tied_;                                // head and embedding are one unit here
   index_t in_place_ = 0;                     // of these two sums, the one whose gradient is in the unit's place
   std::vector<index_t> uses_, inputs_;       // of each sum in this step: micro-batches begun, of inputs alone

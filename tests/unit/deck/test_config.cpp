@@ -200,7 +200,9 @@ TEST(Config, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
   refused({"precision.batch_shards=5"}, "batch_shards = 5 does not divide");
   refused({"parallel.tp_mode=reduce_scatter", "parallel.tp=2", "precision.tensor_shards=2", "data.sequence_length=9"},
           "tp_mode = 'all_reduce'");
-  refused({"moe.num_experts=4", "parallel.ep=2"}, "ep = 1");
+  refused({"moe.num_experts=6", "parallel.ep=3", "parallel.cp=2", "parallel.dp=3", "parallel.cp_mode=all_to_all",
+           "precision.context_shards=2"},
+          "ep a multiple of 2");
   refused({"optimizer.name=muon"}, "name = 'adamw'");
   refused({"parallel.gradient_sum=adasum"}, "gradient_sum = 'sum'");
 }

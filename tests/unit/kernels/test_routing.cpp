@@ -211,6 +211,19 @@ TEST(Rows, AreCutWhereTheirTokensCrossShards) {
   EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 4, /**/ 0, 3, 6, 8, 10, /**/ 0, 0, 0, 0, 0}));
 }
 
+// Two sequences, each on two ranks of two shards, and one expert.
+TEST(Rows, CutsOfRanksAreJoined) {
+  Timers timers;
+  Device device(timers);
+  Array<std::int64_t> of_ranks(4 * 3), cuts(2 * 5);
+  of_ranks.host = {0, 1, 3, /**/ 0, 0, 2, /**/ 0, 0, 0, /**/ 0, 4, 4};
+  of_ranks.push();
+  kernels::join_cuts(device, of_ranks.read(), 1, 2, cuts.matrix(2, 5));
+  device.fence();
+  cuts.pull();
+  EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 5, /**/ 0, 0, 0, 4, 4}));
+}
+
 // Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's choices lie in front.
 TEST(Rows, OverflowIsCountedAlongTheSequence) {
   Timers timers;
