@@ -86,13 +86,14 @@ int posix_memalign(void** result, std::size_t alignment, std::size_t size) {
   return *result == nullptr ? ENOMEM : 0;
 }
 }
-void* operator new(std::size_t size) {
+// Not inlined: the compiler would take free for the wrong partner of new.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   count(size, __builtin_return_address(0));
   if (void* memory = __libc_malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 #endif
 
 namespace nanotron {
