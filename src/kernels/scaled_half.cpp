@@ -21,11 +21,13 @@ struct Block {
 template <class M>
 inline constexpr int most_exponent = sizeof(M) == 8 ? 1022 : 126;  // 2^e and 2^-e are normal numbers
 
+template <class M>
+inline constexpr M greatest = std::numeric_limits<M>::max();
+
 // e of the text above, within what M holds.
 template <class M>
 NANOTRON_FUNCTION int exponent_for(M largest, int bits) {
-  constexpr M most = std::numeric_limits<M>::max();
-  if (!(largest > 0) || !(largest <= most)) return 0;
+  if (!(largest > 0) || !(largest <= greatest<M>)) return 0;
   int above = 0;  // largest < 2^above
   static_cast<void>(frexp(largest, &above));
   const int e = 15 - bits - above;
