@@ -1,17 +1,12 @@
 #include "config_checks.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "nanotron/base/error.hpp"
 #include "nanotron/deck/layer_counts.hpp"
 
 namespace nanotron::deck::detail {
 namespace {
-
-std::string text(std::int64_t n) { return std::to_string(n); }
 
 /// "1 stage", "2 stages".
 std::string counted(std::int64_t n, const char* what) { return text(n) + " " + what + (n == 1 ? "" : "s"); }
@@ -284,72 +279,7 @@ void check_run(const Config& c, Findings& f) {
   }
 }
 
-// Beyond these the arithmetic of sizes would overflow; no machine is near them.
-void check_size(const Config& c, Findings& f) {
-  constexpr double limit = 1e15;
-  const auto real = [](std::int64_t n) { return static_cast<double>(std::max<std::int64_t>(n, 1)); };
-  const ModelConfig& m = c.model;
-  const double head_dim = m.head_dim > 0 ? real(m.head_dim) : real(m.hidden_size) / real(m.num_attention_heads);
-  const double attention = real(m.num_attention_heads) * head_dim;
-  const double width = m.moe.num_experts == 0 ? real(m.intermediate_size)
-                                              : real(m.moe.num_experts) * real(std::max(m.moe.moe_intermediate_size, m.intermediate_size)) +
-                                                    real(m.moe.shared_expert_intermediate_size);
-  const double layer = real(m.hidden_size) * (4 * attention + 3 * width);
-  const double parameters = real(m.num_hidden_layers) * layer + 2 * real(m.vocab_size) * real(m.hidden_size);
-  if (parameters > limit) {
-    f.error({"model.hidden_size", "model.intermediate_size"}, "the model has more than 1e15 parameters",
-            "sizes that a machine can hold");
-  }
-  const double tokens = real(c.data.sequence_length) * real(c.data.micro_batch_size);
-  const double of_expert = std::max(real(m.hidden_size), 2 * real(std::max(m.moe.moe_intermediate_size, m.intermediate_size)));
-  const double experts = m.moe.num_experts == 0 ? 0 : real(c.parallel.ep) * real(m.moe.num_experts_per_tok) * of_expert;
-  const double widest = std::max({real(m.hidden_size), 3 * attention, 2 * real(m.intermediate_size), experts});
-  if (tokens * widest * real(m.num_hidden_layers) > limit ||
-      real(c.data.sequence_length) * real(c.data.global_batch_size) > limit) {
-    f.error({"data.sequence_length", "data.micro_batch_size", "data.global_batch_size"},
-            "a batch has more than 1e15 activations", "fewer or shorter sequences");
-  }
-}
-
 }  // namespace
-
-void Findings::add(std::size_t source, Diagnostic diagnostic) {
-  errors_ += diagnostic.severity == Severity::error ? 1 : 0;
-  found_[source].push_back(std::move(diagnostic));
-}
-
-void Findings::error(const std::vector<std::string>& keys, std::string message,
-                     std::string expected, std::string hint) {
-  Origin::Spot spot;
-  std::string name = keys.empty() ? "" : keys.front() + ": ";
-  for (const std::string& key : keys) {
-    const auto found = origin_.spots.find(key);
-    if (found == origin_.spots.end()) continue;
-    spot = found->second;
-    name.clear();
-    break;
-  }
-  add(spot.source, {Severity::error, spot.offset, spot.length, name + std::move(message),
-                    std::move(expected), std::move(hint)});
-}
-
-bool Findings::trusted(const std::vector<std::string>& keys) const {
-  return std::none_of(keys.begin(), keys.end(),
-                      [&](const std::string& key) { return distrusted_.count(key) > 0; });
-}
-
-std::string Findings::text() const {
-  std::string out;
-  for (std::size_t i = 0; i < found_.size(); ++i) out += format_all(origin_.sources[i], found_[i]);
-  return out;
-}
-
-void Findings::throw_errors() const {
-  if (errors_ == 0) return;
-  const std::string count = errors_ == 1 ? "1 error" : std::to_string(errors_) + " errors";
-  const std::string advice = advice_.empty() ? "" : "; " + advice_;
-  throw Error(ExitCode::deck_error, text() + count + " in the deck" + advice);
-}
 
 void check_batch(const Config& c, Findings& f) {
   if (!f.trusted({"data.global_batch_size", "data.micro_batch_size", "parallel.dp"})) return;
@@ -376,83 +306,6 @@ void check_shards(const Config& c, Findings& f) {
   f.error({"parallel.zero_size"},
           "zero_size = " + text(p.zero_size) + " does not divide the " + text(replicas) + " replicas (dp x cp)",
           nearest_divisors(p.zero_size, replicas));
-}
-
-// What a dense network would pass over.
-void refuse_keys_of_experts(const MoeConfig& moe, Findings& f) {
-  const MoeConfig none;
-  const std::pair<const char*, bool> given[] = {
-      {"moe.num_experts_per_tok", moe.num_experts_per_tok != none.num_experts_per_tok},
-      {"moe.moe_intermediate_size", moe.moe_intermediate_size != none.moe_intermediate_size},
-      {"moe.shared_expert_intermediate_size", moe.shared_expert_intermediate_size != none.shared_expert_intermediate_size},
-      {"moe.norm_topk_prob", moe.norm_topk_prob != none.norm_topk_prob},
-      {"moe.router_aux_loss_coef", moe.router_aux_loss_coef != none.router_aux_loss_coef},
-      {"moe.router_z_loss_coef", moe.router_z_loss_coef != none.router_z_loss_coef},
-      {"moe.capacity_factor", moe.capacity_factor != none.capacity_factor},
-      {"moe.receive_factor", moe.receive_factor != none.receive_factor}};
-  for (const auto& [key, differs] : given) {
-    if (!differs || !f.trusted({key})) continue;
-    f.error({key}, std::string(key).substr(4) + " is given, but num_experts = 0: the model is a dense one",
-            "num_experts, or no keys of &moe");
-    return;
-  }
-}
-
-// Room for fewer rows than an even load brings, or for rows that nobody sends.
-void check_receive_factor(const Config& c, Findings& f) {
-  const MoeConfig& moe = c.model.moe;
-  if (moe.receive_factor == 0.0 || !f.trusted({"moe.receive_factor", "moe.capacity_factor", "parallel.ep"})) return;
-  const double even = moe.capacity_factor > 0.0 ? std::min(1.0, moe.capacity_factor) : 1.0;
-  const auto number = [](double x) { return fmt::format("{:g}", x); };
-  if (c.parallel.ep == 1) {
-    f.error({"moe.receive_factor"},
-            "receive_factor = " + number(moe.receive_factor) + " is of tokens from other ranks, which ep = 1 does not have",
-            "receive_factor = 0", "or ep > 1");
-  } else if (moe.receive_factor < even) {
-    f.error({"moe.receive_factor"},
-            "receive_factor = " + number(moe.receive_factor) + " leaves no room for the " + number(even) +
-                " that an even load brings",
-            "more than " + number(even) + ", or 0");
-  }
-}
-
-void check_moe(const Config& c, Findings& f) {
-  const MoeConfig& moe = c.model.moe;
-  const ParallelConfig& p = c.parallel;
-  if (!f.trusted({"moe.num_experts"})) return;
-  if (moe.num_experts == 0) {
-    refuse_keys_of_experts(moe, f);
-    if (p.ep > 1 && f.trusted({"parallel.ep"})) {
-      f.error({"parallel.ep"}, "ep = " + text(p.ep) + ", but num_experts = 0: the model has no experts", "ep = 1, or moe%num_experts");
-    }
-    return;
-  }
-  if (moe.num_experts_per_tok > moe.num_experts && f.trusted({"moe.num_experts_per_tok"})) {
-    f.error({"moe.num_experts_per_tok"}, "num_experts_per_tok = " + text(moe.num_experts_per_tok) + " of " +
-            text(moe.num_experts) + " experts", "at most " + text(moe.num_experts));
-  }
-  if (p.ep > 1 && moe.num_experts % p.ep != 0 && f.trusted({"parallel.ep"})) {
-    f.error({"parallel.ep", "moe.num_experts"}, "num_experts = " + text(moe.num_experts) + " do not divide over ep = " +
-            text(p.ep) + " ranks", "ep a divisor of " + text(moe.num_experts));
-  }
-  const std::int64_t replicas = p.dp * p.cp;
-  if (replicas > 0 && replicas % p.ep != 0 && f.trusted({"parallel.ep", "parallel.dp", "parallel.cp"})) {
-    f.error({"parallel.ep"}, "ep = " + text(p.ep) + " does not divide the " + text(replicas) + " replicas (dp x cp), which share the experts",
-            "a divisor of " + text(replicas));
-  }
-  if (p.zero_stage > 0 && p.zero_size > 0 && p.zero_size % p.ep != 0 && p.ep % p.zero_size != 0 &&
-      f.trusted({"parallel.ep", "parallel.zero_size"})) {
-    f.error({"parallel.zero_size", "parallel.ep"},
-            "a shard group of zero_size = " + text(p.zero_size) + " replicas does not hold whole sets of experts over ep = " + text(p.ep) + " ranks",
-            "zero_size a multiple or a divisor of ep");
-  }
-  check_receive_factor(c, f);
-  if (p.gradient_sum == GradientRule::adasum && p.ep > 1 && f.trusted({"parallel.gradient_sum", "parallel.ep"})) {
-    f.error({"parallel.ep", "parallel.gradient_sum"},
-            "gradient_sum = 'adasum' takes each replica's own gradient; with ep = " + text(p.ep) +
-                " an expert's is of the tokens of so many replicas",
-            "ep = 1", "or gradient_sum = 'sum'");
-  }
 }
 
 void check_gradient_sum(const Config& c, Findings& f) {

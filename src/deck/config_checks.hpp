@@ -51,11 +51,20 @@ class Findings {
   int errors_ = 0;
 };
 
+/// For messages.
+inline std::string text(std::int64_t n) { return std::to_string(n); }
+
 /// Everything that can be said without the number of ranks.
 void check_config(const Config& config, Findings& findings);
 
 /// What reproducible = 'layout' needs.
 void check_layout(const Config& config, Findings& findings);
+
+/// Experts and expert parallelism.
+void check_moe(const Config& config, Findings& findings);
+
+/// Whether sizes can be computed with.
+void check_size(const Config& config, Findings& findings);
 
 /// global_batch_size against micro_batch_size * dp; nothing while dp is 0.
 void check_batch(const Config& config, Findings& findings);

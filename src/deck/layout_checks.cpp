@@ -6,8 +6,6 @@
 namespace nanotron::deck::detail {
 namespace {
 
-std::string text(std::int64_t n) { return std::to_string(n); }
-
 // The degrees that a number of shards admits: "1, 2 or 4".
 std::string admitted(std::int64_t shards) {
   std::vector<std::string> degrees;

@@ -2,53 +2,17 @@
 
 #include <algorithm>
 
-#include "feed_forward.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/kernels/rms_norm.hpp"
 #include "nanotron/kernels/rotary.hpp"
+#include "sum_orders.hpp"
 
 namespace nanotron::model {
 namespace {
 
-// The orders of all sums on this rank.
-struct SumOrders {
-  nn::LinearOrders qkv, attention_out, head;
-  detail::FeedForwardOrders feed_forward;
-  nn::MoeOrders moe;
-  kernels::RowSegments tokens, heads;
-};
-
-SumOrders orders_of(const TransformerSetup& s) {
-  const deck::ModelConfig& m = s.model;
-  const int tensor = std::max(s.tensor_shards, s.tp_size), context = std::max(s.context_shards, s.cp_size);
-  const auto over_tp = [&](std::initializer_list<SumOrder::Block> blocks) {
-    return SumOrder(blocks, tensor, s.tp_size, s.tp_rank);
-  };
-  const int streams = s.cp_size * (s.tp_mode == deck::TpMode::reduce_scatter ? s.tp_size : 1);
-  const index_t groups = m.num_key_value_heads, query = m.num_attention_heads / groups * m.head_dim;
-  const bool has_experts = m.moe.num_experts > 0;
-  const SumOrder::Block features{has_experts ? m.moe.shared_expert_intermediate_size : m.intermediate_size, 1};
-  const SumOrder::Block expert{m.moe.moe_intermediate_size, 1};
-  SumOrders o{.qkv = {.out = over_tp({{groups, query}, {groups, m.head_dim}, {groups, m.head_dim}})},
-              .attention_out = {.in = over_tp({{groups, query}})},
-              .head = {.out = over_tp({{m.vocab_size, 1}})},
-              .feed_forward = {.gate_up = {.out = over_tp({features, features})},
-                               .down = {.in = over_tp({features})},
-                               .expert_gate_up = {.out = over_tp({expert, expert})},
-                               .expert_down = {.in = over_tp({expert})}},
-              .moe = {.width = over_tp({expert}), .shared_width = over_tp({features}),
-                      .tokens = SumOrder({{s.length, 1}}, context, s.cp_size, s.cp_rank)},
-              .tokens = {.tokens = std::max(s.stream_shards, streams) / streams},
-              .heads = {.tokens = context / s.cp_size, .heads = tensor / s.tp_size}};
-  if (context > 1) {
-    for (nn::LinearOrders* linear : {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down, &o.head}) {
-      linear->tokens = o.moe.tokens;
-    }
-  }
-  return o;
-}
+using detail::orders_of;
+using detail::SumOrders;
 
 // Of the vocabulary: chunks of the loss that do not depend on the grid where their sums must not.
 index_t loss_width(const TransformerSetup& s, const ParameterTable& table) {
@@ -383,37 +347,6 @@ template <class T>
 void Transformer<T>::backward_embedding(Vector<const std::int32_t> inputs, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
   embedding_->backward(*device_, inputs, stream_->gather(*device_, dx));
-}
-
-template <class T>
-void Transformer<T>::sum_partial_gradients(const Range& range) {
-  if (tp_->size() == 1) return;
-  for (const nn::ParameterSpec& spec : table_.specs) {
-    if (!spec.gradient_is_partial) continue;
-    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-      const index_t offset = spec.offset_of(layer);
-      if (range.contains(offset)) {
-        sum_partial_gradient(spec, buffers_.gradient.data() + buffers_.places.gradient.at(offset));
-      }
-    }
-  }
-}
-
-template <class T>
-void Transformer<T>::sum_partial_gradient(const nn::ParameterSpec& spec, M* local) {
-  if (spec.cut == nn::Cut::none) {
-    comm::all_reduce(*tp_, local, static_cast<std::size_t>(spec.local_size()), comm::ReduceOp::sum,
-                     device_->stream());
-    return;
-  }
-  const MatrixRef<M> mine(local, spec.local_rows(), spec.columns);
-  const Vector<M> whole(partial_.data(), spec.rows * spec.columns);
-  const MatrixRef<M> part =
-      MatrixRef<M>(whole.data(), spec.rows, spec.columns).row_block(spec.local.begin, spec.local.size());
-  kernels::fill<M>(*device_, whole, 0.0);
-  kernels::copy_matrix<M>(*device_, mine, part);
-  comm::all_reduce(*tp_, whole.data(), whole.size(), comm::ReduceOp::sum, device_->stream());
-  kernels::copy_matrix<M>(*device_, part, mine);
 }
 
 template <class T>
