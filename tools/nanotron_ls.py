@@ -66,10 +66,9 @@ def list_checkpoint(folder: Path, options) -> int:
         f"verified, {len(manifest['blocks'])} XXH3 blocks"
     print(f"  {human(manifest['bytes'])} in {manifest['file']}; manifest {state}")
     with checkpoint_file.open_checkpoint(folder, verify=False) as file:
-        for title in ("state", "parameters", "provenance"):
+        for title in ("state", "parameters", "tokenizer", "provenance"):
             if title in file and len(file[title].attrs):
-                print({"state": "state", "parameters": "model",
-                       "provenance": "provenance"}[title])
+                print("model" if title == "parameters" else title)
                 table(attribute_rows(file[title]))
         for title in ("parameters", "optimizer/exp_avg", "optimizer/exp_avg_sq", "optimizer/momentum"):
             if title in file:

@@ -11,18 +11,25 @@ namespace {
 
 std::unique_ptr<Sequences> checked_sequences(const deck::DataConfig& data, const TokenFile& file, Split split) {
   std::unique_ptr<Sequences> sequences = make_sequences(data, file, split);
-  if (sequences->count() >= data.global_batch_size) return sequences;
-  const char* name = split == Split::training ? "training" : "validation";
+  const bool training = split == Split::training;
+  const index_t needed = training ? data.global_batch_size : 1;
+  if (sequences->count() >= needed) return sequences;
   fail(ExitCode::data_error,
-       {fmt::format("the {} data are smaller than one global batch", name),
-        fmt::format("at least {} sequences of {} tokens (data%global_batch_size, "
-                    "data%sequence_length)",
-                    data.global_batch_size, data.sequence_length),
+       {training ? "the training data are smaller than one global batch" : "the validation data have no sequence",
+        fmt::format("at least {} sequences of {} tokens ({}data%sequence_length)", needed, data.sequence_length,
+                    training ? "data%global_batch_size, " : ""),
         fmt::format("{} sequences ({} tokens in the file, validation_fraction {})", sequences->count(),
                     file.size(), data.validation_fraction),
         file.path(),
-        split == Split::training ? "use more text, shorter sequences or a smaller batch"
-                                 : "raise data%validation_fraction or use a smaller batch"});
+        training ? "use more text, shorter sequences or a smaller batch"
+                 : "use more text or shorter sequences, or raise data%validation_fraction"});
+}
+
+// How many samples one validation has.
+index_t samples_of(const deck::DataConfig& data, Split split, index_t sequences) {
+  if (split == Split::training) return 0;
+  return data.validation_batches == 0 ? sequences
+                                      : std::min(sequences, data.validation_batches * data.global_batch_size);
 }
 
 }  // namespace
@@ -57,6 +64,7 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const
                                 "the deck, group &data",
                                 "data%global_batch_size, data%micro_batch_size or parallel%dp"});
   per_rank_ = global_batch_size_ / dp_size;
+  samples_ = samples_of(data, split, sequences_->count());
 }
 
 std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
@@ -67,12 +75,12 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
   const index_t tokens = shard_.length();
   std::uint64_t hash = 0;
   for (index_t j = 0; j < micro_batch_size_; ++j) {
-    const index_t of_rank = micro_batch * micro_batch_size_ + j;
-    const index_t sequence = sequence_of(first_sample, of_rank);
+    const index_t sample = first_sample + sample_of(micro_batch * micro_batch_size_ + j);
+    const index_t sequence = sequence_of(sample);
     if (hashes) {
       sequences_->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
       tokens_.back() = next_.back();
-      hash += token_hash(first_sample + sample_of(of_rank), tokens_);
+      hash += token_hash(sample, tokens_);
     }
     for (const auto& [positions, token] : shard_.pieces()) {
       std::int32_t* const in = inputs + j * tokens + token;
@@ -83,6 +91,7 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
       } else {
         sequences_->read(sequence, positions, in, out);
       }
+      if (!counts(sample)) std::fill_n(out, positions.size(), no_target);
     }
   }
   return hash;
@@ -90,7 +99,9 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
 
 index_t BatchLoader::targets(index_t first_sample) const {
   index_t sum = 0;
-  for (index_t i = 0; i < global_batch_size_; ++i) sum += sequences_->targets(order_.sequence_of(first_sample + i));
+  for (index_t sample = first_sample; sample < first_sample + global_batch_size_; ++sample) {
+    if (counts(sample)) sum += sequences_->targets(sequence_of(sample));
+  }
   return sum;
 }
 
@@ -98,7 +109,7 @@ void BatchLoader::load_documents(index_t first_sample, std::span<std::int32_t> s
   if (mask_ == deck::DocumentMask::none) return;
   const auto length = static_cast<std::size_t>(sequence_length_);
   for (index_t j = 0; j < per_rank_; ++j) {
-    sequences_->document_starts(sequence_of(first_sample, j), starts.subspan(static_cast<std::size_t>(j) * length, length));
+    sequences_->document_starts(sequence_of(first_sample + sample_of(j)), starts.subspan(static_cast<std::size_t>(j) * length, length));
   }
 }
 

@@ -10,15 +10,22 @@
 namespace nanotron::data {
 namespace {
 
-// The first document of the validation split.
-std::size_t first_held_out(const std::vector<Range>& documents, double fraction) {
-  index_t all = 0, before = 0;
+constexpr index_t most_parts = 256;
+
+// Those that are kept for validation: at the beginning of each part of the file as many as bring them up to the share
+// that is due there. Which ones does not depend on their own length. At least one.
+std::vector<bool> held_out(const std::vector<Range>& documents, double fraction) {
+  index_t all = 0, before = 0, held = 0;
   for (const Range& d : documents) all += d.size();
-  const double kept = (1.0 - fraction) * static_cast<double>(all);
+  const index_t parts = std::min<index_t>(most_parts, static_cast<index_t>(documents.size()));
+  std::vector<bool> is_held(documents.size(), false);
   for (std::size_t i = 0; i < documents.size(); ++i) {
-    if (static_cast<double>(before += documents[i].size()) > kept) return i;
+    const double due = fraction * static_cast<double>(all) * static_cast<double>(before * parts / all) / static_cast<double>(parts);
+    is_held[i] = static_cast<double>(held) < due || (held == 0 && i + 1 == documents.size());
+    before += documents[i].size();
+    if (is_held[i]) held += documents[i].size();
   }
-  return documents.size();
+  return is_held;
 }
 
 }  // namespace
@@ -27,12 +34,9 @@ PackedDocuments::PackedDocuments(const deck::DataConfig& data, const TokenFile& 
     : file_(file), length_(data.sequence_length) {
   std::vector<Range> documents = Documents(file).ranges(file.size());
   if (data.validation_path.empty() && data.validation_fraction > 0.0) {
-    const auto border = documents.begin() + static_cast<std::ptrdiff_t>(first_held_out(documents, data.validation_fraction));
-    if (split == Split::training) {
-      documents.erase(border, documents.end());
-    } else {
-      documents.erase(documents.begin(), border);
-    }
+    const std::vector<bool> is_held = held_out(documents, data.validation_fraction);
+    std::size_t i = 0;
+    std::erase_if(documents, [&](const Range&) { return is_held[i++] == (split == Split::training); });
   }
 
   std::vector<Piece> pieces;

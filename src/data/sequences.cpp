@@ -6,27 +6,24 @@
 #include <optional>
 
 #include "nanotron/data/documents.hpp"
+#include "nanotron/data/held_out.hpp"
 #include "nanotron/data/packed_documents.hpp"
 
 namespace nanotron::data {
 namespace {
 
+// How many of the file's sequences are kept for validation.
+index_t held_out(const deck::DataConfig& data, index_t all) {
+  if (!data.validation_path.empty() || data.validation_fraction == 0.0 || all == 0) return 0;
+  return std::clamp<index_t>(std::llround(data.validation_fraction * static_cast<double>(all)), 1, all);
+}
+
 class Stream final : public Sequences {
  public:
   Stream(const deck::DataConfig& data, const TokenFile& file, Split split)
-      : file_(file), length_(data.sequence_length) {
-    const index_t all = std::max<index_t>(file.size() - 1, 0) / length_;
-    index_t held_out = 0;
-    if (data.validation_path.empty() && data.validation_fraction > 0.0) {
-      held_out = std::clamp<index_t>(std::llround(data.validation_fraction * static_cast<double>(all)), 1, all);
-    }
-    const bool is_rest = split == Split::training || !data.validation_path.empty();
-    first_ = is_rest ? 0 : all - held_out;
-    count_ = is_rest ? all - held_out : held_out;
-    if (data.document_mask == deck::DocumentMask::block_diagonal) documents_.emplace(file);
-  }
+      : Stream(data, file, split, (file.size() - 1) / data.sequence_length) {}
 
-  index_t count() const override { return count_; }
+  index_t count() const override { return is_rest_ ? parts_.training_count() : parts_.validation_count(); }
   void read(index_t sequence, const Range& positions, std::int32_t* inputs, std::int32_t* targets) const override {
     if (positions.size() == 0) return;
     file_.read(token(sequence) + positions.begin, positions.size(), inputs);
@@ -40,10 +37,22 @@ class Stream final : public Sequences {
   double filled() const override { return 1.0; }
 
  private:
-  index_t token(index_t sequence) const { return (first_ + sequence) * length_; }
+  Stream(const deck::DataConfig& data, const TokenFile& file, Split split, index_t all)
+      : file_(file),
+        length_(data.sequence_length),
+        is_rest_(split == Split::training || !data.validation_path.empty()),
+        parts_(all, held_out(data, all)) {
+    if (data.document_mask == deck::DocumentMask::block_diagonal) documents_.emplace(file);
+  }
+
+  index_t token(index_t sequence) const {
+    return (is_rest_ ? parts_.training(sequence) : parts_.validation(sequence)) * length_;
+  }
 
   const TokenFile& file_;
-  index_t length_, first_ = 0, count_ = 0;
+  index_t length_;
+  bool is_rest_;
+  HeldOut parts_;
   std::optional<Documents> documents_;
 };
 

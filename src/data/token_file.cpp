@@ -65,12 +65,13 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path.string()) {
   if (!std::filesystem::is_regular_file(path, error))
     fail(ExitCode::data_error, {"the token file cannot be read", "an HDF5 file",
                                 error ? error.message() : "no regular file of this name", path_,
-                                "make one with tools/nanotron_tokenize.py, or correct data%path"});
+                                "make one with tools/nanotron_tokenize.py, or correct the path"});
   file_ = hdf5::open_read_only(path);
   open_tokens();
   eos_token_id_ = hdf5::read_integer(file_.id(), "eos_token_id", path_);
   unigram_entropy_ = hdf5::read_real(file_.id(), "unigram_entropy", path_);
-  tokenizer_ = hdf5::read_string(file_.id(), "tokenizer", path_).value_or("");
+  tokenizer_.name = hdf5::read_string(file_.id(), "tokenizer", path_).value_or("");
+  tokenizer_.sha256 = hdf5::read_string(file_.id(), "tokenizer_sha256", path_).value_or("");
   vocab_size_ = hdf5::read_integer(file_.id(), "vocab_size", path_).value_or(0);
   if (vocab_size_ < 0 || vocab_size_ > std::numeric_limits<std::int32_t>::max())
     fail(ExitCode::data_error, {"the attribute vocab_size is out of range", "1 to 2147483647",
@@ -179,6 +180,7 @@ void TokenFile::read_vocabulary() {
       vocabulary_offsets_.back() != static_cast<std::uint64_t>(total) ||
       !std::is_sorted(vocabulary_offsets_.begin(), vocabulary_offsets_.end()))
     refuse("other offsets");
+  tokenizer_.vocabulary = vocabulary_hash(vocabulary_offsets_, vocabulary_bytes_);
 }
 
 std::vector<std::uint64_t> TokenFile::read_documents() const {
@@ -227,11 +229,20 @@ void TokenFile::read_raw(index_t first, index_t count, std::int32_t* out) const 
   if (token_bytes_ == 2) widen<std::uint16_t>(out, count);
 }
 
-void TokenFile::read(index_t first, index_t count, std::int32_t* out) const {
+void TokenFile::require_inside(index_t first, index_t count) const {
   if (first < 0 || count < 0 || first > size_ - count)
     fail(ExitCode::data_error,
          {"tokens outside of the file were asked for", fmt::format("0 to {}", size_ - 1),
           fmt::format("{} to {}", first, first + count - 1), path_, ""});
+}
+
+void TokenFile::read_unchecked(index_t first, index_t count, std::int32_t* out) const {
+  require_inside(first, count);
+  read_raw(first, count, out);
+}
+
+void TokenFile::read(index_t first, index_t count, std::int32_t* out) const {
+  require_inside(first, count);
   read_raw(first, count, out);
   const auto limit = static_cast<std::uint32_t>(id_limit_);
   std::uint32_t largest = 0;
@@ -247,6 +258,11 @@ void TokenFile::read(index_t first, index_t count, std::int32_t* out) const {
             path_, "check vocab_size and the tokenizer the file was made with"});
 }
 
+std::string_view TokenFile::word(std::size_t id) const {
+  const std::uint64_t begin = vocabulary_offsets_[id];
+  return std::string_view(vocabulary_bytes_).substr(begin, vocabulary_offsets_[id + 1] - begin);
+}
+
 std::string TokenFile::decode(std::span<const std::int32_t> ids) const {
   const index_t known = index_t(vocabulary_offsets_.size()) - 1;
   std::string text;
@@ -255,9 +271,7 @@ std::string TokenFile::decode(std::span<const std::int32_t> ids) const {
       text += fmt::format("<{}>", id);
       continue;
     }
-    const auto begin = vocabulary_offsets_[static_cast<std::size_t>(id)];
-    const auto end = vocabulary_offsets_[static_cast<std::size_t>(id) + 1];
-    text.append(vocabulary_bytes_, begin, end - begin);
+    text.append(word(static_cast<std::size_t>(id)));
   }
   return text;
 }
@@ -265,10 +279,8 @@ std::string TokenFile::decode(std::span<const std::int32_t> ids) const {
 std::vector<std::int32_t> TokenFile::encode(std::string_view text) const {
   std::map<std::string_view, std::int32_t> ids;
   std::size_t longest = 0;
-  const std::string_view bytes = vocabulary_bytes_;
   for (std::size_t i = 0; i + 1 < vocabulary_offsets_.size(); ++i) {
-    const auto token =
-        bytes.substr(vocabulary_offsets_[i], vocabulary_offsets_[i + 1] - vocabulary_offsets_[i]);
+    const std::string_view token = word(i);
     if (token.empty()) continue;
     ids.emplace(token, static_cast<std::int32_t>(i));
     longest = std::max(longest, token.size());
@@ -290,6 +302,25 @@ std::vector<std::int32_t> TokenFile::encode(std::string_view text) const {
     text.remove_prefix(length);
   }
   return result;
+}
+
+bool TokenFile::is_ambiguous(std::string_view text) const {
+  std::map<std::string_view, int> words;  // and how many ids have these bytes
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i + 1 < vocabulary_offsets_.size(); ++i) {
+    if (word(i).empty()) continue;
+    ++words[word(i)];
+    longest = std::max(longest, word(i).size());
+  }
+  std::vector<int> ways(text.size() + 1, 0);  // of the first bytes; 2: two or more
+  ways[0] = 1;
+  for (std::size_t end = 1; end <= text.size(); ++end) {
+    for (std::size_t length = 1; length <= std::min(longest, end) && ways[end] < 2; ++length) {
+      const auto found = words.find(text.substr(end - length, length));
+      if (found != words.end()) ways[end] = std::min(2, ways[end] + ways[end - length] * found->second);
+    }
+  }
+  return ways.back() > 1;
 }
 
 }  // namespace nanotron::data

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nanotron/deck/layer_counts.hpp"
+#include "nanotron/deck/validation_sets.hpp"
 
 namespace nanotron::deck::detail {
 namespace {
@@ -258,6 +259,14 @@ void check_run(const Config& c, Findings& f) {
   }
   if (c.data.path.empty() && f.trusted({"data.path"})) {
     f.error({"data.path"}, "path is empty", "a token file");
+  }
+  std::string mistake;
+  validation_sets(c.data.validation_path, &mistake);
+  if (!mistake.empty() && f.trusted({"data.validation_path"})) {
+    f.error({"data.validation_path"}, "in the list of validation sets " + mistake,
+            "the path of one file, or name=path for each set, separated by blanks; a name begins with a letter and has "
+            "letters, digits and '_', at most 32",
+            "a path with a '=' in it can be written as ./path");
   }
   const bool fraction = c.data.validation_fraction > 0;
   if (fraction && !c.data.validation_path.empty() && f.trusted({"data.validation_fraction"})) {

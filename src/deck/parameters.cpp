@@ -94,6 +94,15 @@ const Spellings<DocumentMask>& spellings(DocumentMask) {
                                             {"block_diagonal", DocumentMask::block_diagonal}};
   return s;
 }
+const Spellings<Verify>& spellings(Verify) {
+  static const Spellings<Verify> s = {
+      {"auto", Verify::automatic}, {"full", Verify::full}, {"sample", Verify::sample}, {"none", Verify::none}};
+  return s;
+}
+const Spellings<OtherTokenizer>& spellings(OtherTokenizer) {
+  static const Spellings<OtherTokenizer> s = {{"refuse", OtherTokenizer::refuse}, {"accept", OtherTokenizer::accept}};
+  return s;
+}
 const Spellings<Reproducible>& spellings(Reproducible) {
   static const Spellings<Reproducible> s = {{"run", Reproducible::run},
                                             {"layout", Reproducible::layout}};
@@ -294,10 +303,12 @@ std::vector<Parameter> data_rows() {
     KEY(data, shuffle).says("Order of the sequences: as in the file, or a permutation of the whole file anew for each epoch."),
     KEY(data, sequences).says("What a sequence is: so many tokens of the file in a row ('stream'), or whole documents of any length put together so that little room is left, none cut unless it is longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
     KEY(data, document_mask).says("Whether a token attends to all earlier tokens of its sequence, or to those of its own document only, with positions that begin anew in each ('block_diagonal'; needs /documents in the token file)."),
-    KEY(data, validation_path).says("Token file of the validation data; empty: see validation_fraction."),
-    KEY(data, validation_fraction).at_least(0).below(1).says("Part at the end of the training file that is kept for validation."),
+    KEY(data, verify).says("Whether all hosts see the same token files, compared at the start: every token ('full'), 64 blocks of 1,048,576 tokens of each file ('sample'), nothing ('none'), or ('auto') 'sample' where a file is larger than 1 GiB and inode, size and times say that it is one file on all hosts, else 'full'."),
+    KEY(data, other_tokenizer).says("A validation file or a checkpoint of another tokenizer than that of the training file: exit code 65 ('refuse'), or a warning ('accept')."),
+    KEY(data, validation_path).says("Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: see validation_fraction."),
+    KEY(data, validation_fraction).at_least(0).below(1).says("Part of the training file that is kept for validation, taken in up to 256 evenly spaced pieces."),
     KEY(data, validation_every).at_least(0).at_most(1e12).in("steps").says("Steps from one validation to the next, besides the one after the last step; 0: only that one."),
-    KEY(data, validation_batches).at_least(1).at_most(1e9).in("batches").says("Batches of global_batch_size sequences in one validation."),
+    KEY(data, validation_batches).at_least(0).at_most(1e9).in("batches").says("Batches of global_batch_size sequences in one validation, evenly spaced over each set; 0: all sequences."),
   };
 }
 

@@ -97,6 +97,13 @@ std::string read_deck(hid_t file, const std::string& name) {
   return text;
 }
 
+data::TokenizerId read_tokenizer(hid_t file, const std::string& name) {
+  if (!hdf5::exists(file, "tokenizer")) return {};
+  const hdf5::Group group = hdf5::open_group(file, "tokenizer", name);
+  const auto text = [&](const char* key) { return hdf5::read_string(group.id(), key, name).value_or(""); };
+  return {text("name"), text("sha256"), text("vocabulary_xxh3_128")};
+}
+
 // Bytes of a float type HDF5 can convert exactly enough; others are refused.
 std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
                        const std::string& file) {
@@ -236,6 +243,7 @@ void CheckpointReader::read_info() {
   info_.model = read_model(parameters.id(), file_name_);
   const hdf5::Group state = hdf5::open_group(file_.id(), "state", file_name_);
   info_.state = read_state(state.id(), file_name_);
+  info_.tokenizer = read_tokenizer(file_.id(), file_name_);
   info_.deck = read_deck(file_.id(), file_name_);
   info_.has_optimizer = hdf5::exists(file_.id(), "optimizer");
   if (info_.has_optimizer) info_.optimizer = read_optimizer(file_.id(), file_name_);

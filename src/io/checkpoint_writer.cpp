@@ -137,6 +137,17 @@ void write_provenance(hid_t file, const Provenance& provenance) {
                          std::string_view(value).substr(0, attribute_limit));
 }
 
+void write_tokenizer(hid_t file, const data::TokenizerId& tokenizer) {
+  if (!tokenizer.known() && tokenizer.name.empty()) return;
+  const hdf5::Group group = create_group(file, "tokenizer");
+  const auto write = [&](const char* key, std::string_view value) {
+    if (!value.empty()) hdf5::write_string(group.id(), key, value.substr(0, attribute_limit));
+  };
+  write("name", tokenizer.name);
+  write("sha256", tokenizer.sha256);
+  write("vocabulary_xxh3_128", tokenizer.vocabulary);
+}
+
 void create_dataset(hid_t file, const std::string& path, const StateTensor& tensor,
                     ScalarType master) {
   const std::vector<hsize_t> shape(tensor.global_shape.begin(), tensor.global_shape.end());
@@ -194,6 +205,7 @@ void create_checkpoint(const fs::path& path, const CheckpointContents& contents)
   hdf5::write_integer(file.id(), "version", checkpoint_version);
   write_model(create_group(file.id(), "parameters").id(), contents.model);
   write_state(create_group(file.id(), "state").id(), contents.state);
+  write_tokenizer(file.id(), contents.tokenizer);
   write_deck(file.id(), contents.deck);
   write_provenance(file.id(), contents.provenance);
   if (!contents.moments.empty())

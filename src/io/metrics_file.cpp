@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
@@ -50,6 +51,8 @@ const Column& column(std::size_t i, std::size_t of_row) {
 }
 std::size_t number_of_columns(std::size_t of_row) { return of_row + validation_columns.size(); }
 
+const std::string named_loss = "validation_loss_";
+
 constexpr hsize_t chunk = 1024;
 constexpr std::size_t pending_limit = 4096;
 constexpr std::int64_t metadata_room = 64 << 10, starting_room = 1 << 20;  // bytes
@@ -86,6 +89,18 @@ index_t length_of(const hdf5::Dataset& dataset, const char* name, const std::str
   return shape[0];
 }
 
+std::vector<std::string> names_in_root(hid_t file) {
+  std::vector<std::string> names;
+  H5G_info_t info{};
+  if (H5Gget_info(file, &info) < 0) return names;
+  for (hsize_t i = 0; i < info.nlinks; ++i) {
+    std::array<char, 256> name{};
+    H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(), H5P_DEFAULT);
+    names.emplace_back(name.data());
+  }
+  return names;
+}
+
 /// How many of the first values of a step column are at most `last`.
 index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last) {
   std::vector<std::int64_t> values(
@@ -100,8 +115,12 @@ index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last) 
 }  // namespace
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step,
-                         const Provenance& provenance, Log& log, MetricsOf what)
-    : path_(path), row_columns_(what == MetricsOf::experts ? row_columns.size() : dense_columns) {
+                         const Provenance& provenance, Log& log, MetricsOf what,
+                         const std::vector<std::string>& validation_sets)
+    : path_(path),
+      row_columns_(what == MetricsOf::experts ? row_columns.size() : dense_columns),
+      sets_(validation_sets.size()) {
+  for (const std::string& set : validation_sets) named_losses_.push_back({named_loss + set, {}, {}});
   pending_.reserve(pending_limit);
   pending_validation_.reserve(pending_limit);
   gathered_.reserve(pending_limit);
@@ -132,6 +151,7 @@ MetricsFile::~MetricsFile() {
 
 void MetricsFile::move_aside() {
   columns_.clear();
+  forget_named_losses();
   file_ = hdf5::File();
   set_aside_ = first_free(path_, ".previous-");
   std::error_code error;
@@ -160,6 +180,7 @@ std::string MetricsFile::try_open(std::int64_t resumed_step) {
       const auto length = static_cast<hsize_t>(c < row_columns_ ? rows_ : validation_rows_);
       checked(H5Dset_extent(columns_[c].id(), &length), path_);
     }
+    open_named_losses();
     return "";
   } catch (const Error& error) {
     return reason(error);
@@ -192,12 +213,51 @@ void MetricsFile::create() {
     hdf5::write_string(dataset.id(), "unit", unit);
   }
   open_columns();
+  open_named_losses();
 }
 
 void MetricsFile::open_columns() {
   columns_.clear();
   for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c)
     columns_.push_back(hdf5::open_dataset(file_.id(), column(c, row_columns_).name, path_.string()));
+}
+
+void MetricsFile::forget_named_losses() {
+  named_losses_.resize(sets_);
+  for (NamedLoss& loss : named_losses_) loss.dataset = {};
+}
+
+// Those that the file lacks are made; rows that are missing become NaN, further ones of sets that the deck has no more too.
+void MetricsFile::open_named_losses() {
+  const auto rows = static_cast<hsize_t>(validation_rows_);
+  for (const std::string& name : names_in_root(file_.id())) {
+    const auto is_it = [&](const NamedLoss& loss) { return loss.name == name; };
+    if (name.starts_with(named_loss) && std::ranges::none_of(named_losses_, is_it)) named_losses_.push_back({name, {}, {}});
+  }
+  for (NamedLoss& loss : named_losses_) {
+    if (!hdf5::exists(file_.id(), loss.name)) {
+      const double missing = std::numeric_limits<double>::quiet_NaN();
+      const hsize_t none = 0, unlimited = H5S_UNLIMITED;
+      const hdf5::Dataspace space(H5Screate_simple(1, &none, &unlimited));
+      const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
+      H5Pset_chunk(creation.id(), 1, &chunk);
+      H5Pset_fill_value(creation.id(), H5T_NATIVE_DOUBLE, &missing);
+      const hdf5::Dataset made(checked(H5Dcreate2(file_.id(), loss.name.c_str(), H5T_NATIVE_DOUBLE, space.id(), H5P_DEFAULT,
+                                                  creation.id(), H5P_DEFAULT), path_));
+      hdf5::write_string(made.id(), "unit", "nats per token");
+    }
+    loss.dataset = hdf5::open_dataset(file_.id(), loss.name, path_.string());
+    checked(H5Dset_extent(loss.dataset.id(), &rows), path_);
+  }
+}
+
+void MetricsFile::append_named_losses() {
+  for (NamedLoss& loss : named_losses_) {
+    const auto count = static_cast<index_t>(loss.pending.size());
+    if (count == 0) continue;
+    append_values(loss.dataset.id(), H5T_NATIVE_DOUBLE, validation_rows_ - count, loss.pending.data(), count);
+    loss.pending.clear();
+  }
 }
 
 void MetricsFile::write_provenance(const std::string& group, const Provenance& provenance) {
@@ -215,8 +275,11 @@ void MetricsFile::append(const MetricsRow& row) {
   flush_if_due();
 }
 
-void MetricsFile::append_validation(std::int64_t step, double loss) {
-  pending_validation_.push_back({step, loss});
+void MetricsFile::append_validation(std::int64_t step, std::span<const double> losses) {
+  NANOTRON_REQUIRE(losses.size() == std::max<std::size_t>(sets_, 1), "{} losses", losses.size());
+  pending_validation_.push_back({step, losses[0]});
+  for (std::size_t i = 0; i < named_losses_.size(); ++i)
+    named_losses_[i].pending.push_back(i < sets_ ? losses[i] : std::numeric_limits<double>::quiet_NaN());
   flush_if_due();
 }
 
@@ -226,18 +289,14 @@ void MetricsFile::flush_if_due() {
     flush();
 }
 
-void MetricsFile::append_values(std::size_t number, index_t first, const void* values,
-                                index_t count) {
-  const hid_t dataset = columns_[number].id();
+void MetricsFile::append_values(hid_t dataset, hid_t type, index_t first, const void* values, index_t count) {
   const auto start = static_cast<hsize_t>(first), extent = static_cast<hsize_t>(count);
   const hsize_t length = start + extent;
   checked(H5Dset_extent(dataset, &length), path_);
   const hdf5::Dataspace file_space(H5Dget_space(dataset));
   const hdf5::Dataspace memory(H5Screate_simple(1, &extent, nullptr));
   H5Sselect_hyperslab(file_space.id(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr);
-  checked(H5Dwrite(dataset, type_of(column(number, row_columns_).kind), memory.id(), file_space.id(),
-                   H5P_DEFAULT, values),
-          path_);
+  checked(H5Dwrite(dataset, type, memory.id(), file_space.id(), H5P_DEFAULT, values), path_);
 }
 
 // Not less than what the file may grow by; HDF5 must not meet a full disk itself.
@@ -249,7 +308,7 @@ void MetricsFile::make_room(std::int64_t bytes) const {
 void MetricsFile::flush() {
   const auto column_room = static_cast<std::int64_t>(
       8 * (std::max(pending_.size(), pending_validation_.size()) + 2 * chunk));
-  make_room(metadata_room + static_cast<std::int64_t>(columns_.size()) * column_room);
+  make_room(metadata_room + static_cast<std::int64_t>(columns_.size() + named_losses_.size()) * column_room);
   const auto write_all = [&](auto& pending, std::size_t from, std::size_t to, index_t& rows) {
     if (pending.empty()) return;
     const auto count = static_cast<index_t>(pending.size());
@@ -257,13 +316,14 @@ void MetricsFile::flush() {
       gathered_.resize(pending.size());
       for (std::size_t i = 0; i < pending.size(); ++i)
         std::memcpy(&gathered_[i], reinterpret_cast<const char*>(&pending[i]) + column(c, row_columns_).offset, 8);
-      append_values(c, rows, gathered_.data(), count);
+      append_values(columns_[c].id(), type_of(column(c, row_columns_).kind), rows, gathered_.data(), count);
     }
     rows += count;
     pending.clear();
   };
   write_all(pending_, 0, row_columns_, rows_);
   write_all(pending_validation_, row_columns_, columns_.size(), validation_rows_);
+  append_named_losses();
   checked(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), path_);
   last_flush_ = wall_seconds();
 }

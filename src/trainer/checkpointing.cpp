@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "token_files.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -171,10 +173,11 @@ std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, 
 }
 
 template <class T>
-Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
+Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
                                 comm::ProcessGrid& grid, TrainingState<T>& state, Log& log)
     : config_(config),
       provenance_(provenance),
+      tokenizer_(tokenizer),
       grid_(grid),
       state_(state),
       log_(log),
@@ -197,6 +200,10 @@ io::CheckpointState Checkpointing<T>::restore() {
   }
   const io::CheckpointInfo& info = reader->info();
   reader->require_model(config_.model);
+  comm::collectively(grid_.world().mpi(), [&] {
+    compare_tokenizers(tokenizer_, info.tokenizer, fmt::format("the checkpoint {}", reader->folder().string()),
+                       config_.data, log_);
+  });
   read_into(*reader);
   writer_.continue_from(reader->folder(), info.state.step);  // moves others aside: only after all was read
 
@@ -292,6 +299,7 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
                  .master = scalar_type_of<M>,
                  .state = counters,
                  .model = config_.model,
+                 .tokenizer = tokenizer_,
                  .deck = deck::canonical_deck(config_),
                  .provenance = provenance_});
   return wall_seconds() - begin;

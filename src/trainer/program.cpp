@@ -15,6 +15,7 @@
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/layer_counts.hpp"
+#include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/matrix_rate.hpp"
@@ -25,6 +26,7 @@
 #include "block_times.hpp"
 #include "model_summary.hpp"
 #include "rank_memory.hpp"
+#include "token_files.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -84,37 +86,22 @@ std::int64_t named_ranks(const deck::ParallelConfig& p) {
   return product * std::lcm(shards, p.ep / std::gcd(p.ep, std::max<std::int64_t>(p.cp, 1)));
 }
 
-struct Tokens {
-  data::TokenFile training;
-  std::optional<data::TokenFile> validation;
-
-  explicit Tokens(const deck::Config& config) : training(config.data.path) {
-    training.require_vocab_size(config.model.vocab_size);
-    if (config.data.validation_path.empty()) return;
-    validation.emplace(config.data.validation_path);
-    validation->require_vocab_size(config.model.vocab_size);
-  }
-};
-
-Loaders make_loaders(const deck::Config& config, const Tokens& tokens, const comm::GridCoordinate& at) {
-  const SequenceLayout layout = sequence_layout(config);
-  const auto seed = static_cast<std::uint64_t>(config.run.seed);
-  const auto loader = [&](const data::TokenFile& file, data::Split split) {
-    return data::BatchLoader(config.data, seed, file, split, at.dp, static_cast<int>(config.parallel.dp),
-                             layout[at.cp], neighbouring_sequences(config));
-  };
-  Loaders loaders{loader(tokens.training, data::Split::training), std::nullopt};
-  if (tokens.validation || config.data.validation_fraction > 0.0) {
-    loaders.validation.emplace(
-        loader(tokens.validation ? *tokens.validation : tokens.training, data::Split::validation));
-  }
-  return loaders;
-}
-
 template <class T>
 double machine_rate(Device& device, comm::Group& world) {
   comm::barrier(world);
   return comm::sum(world, kernels::matrix_rate<T>(device, 1024, 0.3));
+}
+
+// "1200", "800 (code), 400 (wiki)"; "0" without validation.
+std::string validation_text(const Loaders& loaders, const deck::DataConfig& data) {
+  const std::vector<deck::ValidationSet> sets = deck::validation_sets(data.validation_path);
+  std::string text;
+  for (std::size_t i = 0; i < loaders.validation.size(); ++i) {
+    const std::string name = i < sets.size() ? sets[i].name : "";
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", loaders.validation[i].number_of_sequences(),
+                        name.empty() ? "" : fmt::format(" ({})", name));
+  }
+  return text.empty() ? "0" : text;
 }
 
 // deck.nml and metrics.h5, once nothing can refuse the run any more. The metrics are null but on the rank that
@@ -128,7 +115,8 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
     write_text(folder / "deck.nml", deck::canonical_deck(config));
     metrics = std::make_unique<io::MetricsFile>(
         folder / "metrics.h5", step, provenance, log,
-        config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model);
+        config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
+        deck::validation_set_names(config.data.validation_path));
   });
   return metrics;
 }
@@ -226,17 +214,21 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
 std::string describe_data(const deck::Config& config, MPI_Comm world) {
   return comm::text_of_root(world, [&] {
     std::error_code ignored;
-    for (const std::string& path : {config.data.path, config.data.validation_path}) {
-      if (!path.empty() && !std::filesystem::exists(path, ignored)) {
-        return fmt::format("data: not checked, there is no {} here", path);
+    std::vector<deck::ValidationSet> files = deck::validation_sets(config.data.validation_path);
+    files.insert(files.begin(), {"", config.data.path});
+    for (const deck::ValidationSet& file : files) {
+      if (!std::filesystem::exists(file.path, ignored)) {
+        return fmt::format("data: not checked, there is no {} here", file.path);
       }
     }
-    const Tokens tokens(config);
+    const TokenFiles tokens(config);
+    Log log(false);
+    check_token_files(tokens, config, MPI_COMM_SELF, log);
     const Loaders loaders = make_loaders(config, tokens, {});
     const index_t batches = loaders.training.number_of_batches();
     return fmt::format("data: {} sequences of {} tokens for training, {} for validation; {} steps are {:.3g} epochs",
                        loaders.training.number_of_sequences(), config.data.sequence_length,
-                       loaders.validation ? loaders.validation->number_of_sequences() : 0, config.run.steps,
+                       validation_text(loaders, config.data), config.run.steps,
                        static_cast<double>(config.run.steps) / static_cast<double>(batches));
   });
 }
@@ -254,9 +246,10 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("data: {}; tensor-parallel group by {}, context-parallel group by {}, replicas by {}, experts by {}",
            config.data.path, grid.tp().path(), grid.cp().path(), grid.replicas().path(), grid.ep().path());
 
-  std::optional<Tokens> opened;
+  std::optional<TokenFiles> opened;
   comm::collectively(world, [&] { opened.emplace(config); });
-  const Tokens& tokens = *opened;
+  const TokenFiles& tokens = *opened;
+  check_token_files(tokens, config, world, log);
   if (tokens.training.unigram_entropy()) {
     log.info("unigram entropy of the data: {:.4f} nats a token", *tokens.training.unigram_entropy());
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/validation_sets.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -31,7 +32,11 @@ std::string router_text(const deck::MoeConfig& moe, const RouterNumbers& r) {
 
 Progress::Progress(const deck::Config& config, const StepCost& cost,
                    std::unique_ptr<io::MetricsFile> metrics, Log& log)
-    : config_(config), cost_(cost), metrics_(std::move(metrics)), log_(log) {}
+    : config_(config),
+      cost_(cost),
+      validation_sets_(deck::validation_set_names(config.data.validation_path)),
+      metrics_(std::move(metrics)),
+      log_(log) {}
 
 template <class Work>
 void Progress::with_metrics(const Work& work) {
@@ -77,9 +82,14 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
   }
 }
 
-void Progress::record_validation(std::int64_t step, double loss) {
-  with_metrics([&](io::MetricsFile& metrics) { metrics.append_validation(step, loss); });
-  log_.info("step {:>7}/{}  validation loss {:.4f}", step, config_.run.steps, loss);
+void Progress::record_validation(std::int64_t step, std::span<const double> losses) {
+  with_metrics([&](io::MetricsFile& metrics) { metrics.append_validation(step, losses); });
+  std::string text;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    text += i < validation_sets_.size() ? fmt::format("  {} {:.4f}", validation_sets_[i], losses[i])
+                                        : fmt::format(" {:.4f}", losses[i]);
+  }
+  log_.info("step {:>7}/{}  validation loss{}", step, config_.run.steps, text);
 }
 
 void Progress::flush() {

@@ -63,7 +63,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       expert_copies_(grid.expert_copies(), "data-parallel", grid.world(), config.run.check_replicas_every),
       tensor_copies_(grid.tp(), "tensor-parallel", grid.world(), config.run.check_replicas_every),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
-      checkpointing_(config, provenance, grid, state_, log),
+      checkpointing_(config, provenance, loaders.tokenizer, grid, state_, log),
       counters_{.seed = config.run.seed},
       host_inputs_(state_.inputs.size()),
       host_targets_(state_.targets.size()),
@@ -164,8 +164,9 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
   return hash;
 }
 
+// Over the global batch that is loaded: the same on every rank, in any order of ranks and samples.
 template <class T>
-double Trainer<T>::mean_loss() {
+double Trainer<T>::loss_sum() {
   const auto over_ranks = [&](const auto& combine, auto value) {
     return combine(grid_.pp(), combine(grid_.replicas(), value));
   };
@@ -176,7 +177,7 @@ double Trainer<T>::mean_loss() {
   const kernels::Quanta quanta(largest);
   kernels::ExactParts parts = kernels::sum(device_, state_.loss_rows, quanta);
   parts = {over_ranks(add, parts.coarse), over_ranks(add, parts.fine)};
-  return kernels::value(parts, quanta) / static_cast<double>(targets_);
+  return kernels::value(parts, quanta);
 }
 
 template <class T>
@@ -216,7 +217,7 @@ StepResult Trainer<T>::train_step() {
   StepResult result;
   result.token_hash = load(loaders_.training, counters_.sample_cursor);
   passes_->train(1.0 / static_cast<double>(targets_));
-  result.loss = mean_loss();
+  result.loss = loss_sum() / static_cast<double>(targets_);
   result.router = routers_->collect();
   result.token_hash = comm::sum(grid_.replicas(), result.token_hash);
   update(result);
@@ -229,23 +230,27 @@ StepResult Trainer<T>::train_step() {
 }
 
 template <class T>
-double Trainer<T>::validate() {
+std::vector<double> Trainer<T>::validate() {
   const Region region(device_.timers(), "validation");
-  data::BatchLoader& loader = *loaders_.validation;
-  const index_t batches = std::min<index_t>(config_.data.validation_batches, loader.number_of_batches());
-  double sum = 0.0;
-  for (index_t b = 0; b < batches; ++b) {
-    load(loader, b * config_.data.global_batch_size);
-    passes_->evaluate();
-    sum += mean_loss();
+  std::vector<double> losses;
+  for (data::BatchLoader& loader : loaders_.validation) {
+    double sum = 0.0;
+    index_t targets = 0;
+    for (index_t b = 0; b < loader.number_of_batches(); ++b) {
+      load(loader, b * config_.data.global_batch_size);
+      passes_->evaluate();
+      sum += loss_sum();
+      targets += targets_;
+    }
+    losses.push_back(sum / static_cast<double>(targets));
   }
-  return sum / static_cast<double>(batches);
+  return losses;
 }
 
 template <class T>
 bool Trainer<T>::validation_is_due(std::int64_t step) const {
   const std::int64_t every = config_.data.validation_every;
-  return loaders_.validation && ((every > 0 && step % every == 0) || step == config_.run.steps);
+  return !loaders_.validation.empty() && ((every > 0 && step % every == 0) || step == config_.run.steps);
 }
 
 template <class T>

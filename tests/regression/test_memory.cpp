@@ -129,7 +129,7 @@ struct TrainingRun {
         tokens(config.data.path),
         loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), grid.shape().dp,
                                   trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
-                std::nullopt},
+                {}},
         plan(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp())),
         before(resident_bytes()),
         arena(plan),

@@ -54,7 +54,7 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   Device device(timers);
   const data::TokenFile tokens(config.data.path);
   trainer::Loaders loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), static_cast<int>(config.parallel.dp)),
-                           std::nullopt};
+                           {}};
   Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
   trainer::Trainer<float> run(config, {}, grid, device, arena, loaders, log);
   run.resume();

@@ -178,7 +178,7 @@ inline Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t un
         data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
                           data::Split::training, grid.dp_rank(), grid.shape().dp,
                           trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
-        std::nullopt};
+        {}};
     Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
     trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
     run.resume();

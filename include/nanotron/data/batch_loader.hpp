@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/data/held_out.hpp"
 #include "nanotron/data/sample_order.hpp"
 #include "nanotron/data/sequences.hpp"
 #include "nanotron/deck/config.hpp"
@@ -22,9 +23,10 @@ namespace nanotron::data {
 class BatchLoader {
  public:
   /// Borrows `file`, which must outlive the loader: the file at data.path, or for Split::validation
-  /// with a validation_path the file there. `global` shuffling is for training only; validation is
-  /// in file order. Throws Error(data_error) when the split holds less than one global batch,
-  /// Error(deck_error) when the batch does not divide over dp_size and micro_batch_size.
+  /// with a validation_path one of the files there. `shuffle` is for training only. Validation takes n samples of the
+  /// split's V sequences: n = V for validation_batches = 0, else at most validation_batches * GBS, and sample i < n
+  /// is sequence spread(i, n, V) (data/held_out.hpp). Throws Error(data_error) when training has less than one global
+  /// batch or validation nothing, Error(deck_error) when the batch does not divide over dp_size and micro_batch_size.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
               int dp_rank, int dp_size);
   /// As above, of a part of each sequence; the samples are dealt out in turn, `neighbours` at a time, a divisor of
@@ -32,17 +34,20 @@ class BatchLoader {
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
               int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
 
-  index_t number_of_sequences() const { return order_.number_of_sequences(); }
+  index_t number_of_sequences() const { return sequences_->count(); }
   /// Share of all positions that have a target.
   double filled() const { return sequences_->filled(); }
-  /// Whole global batches in the split: those of one epoch.
-  index_t number_of_batches() const { return order_.number_of_sequences() / global_batch_size_; }
+  /// Training: whole global batches of one epoch. Validation: all that hold one of its samples.
+  index_t number_of_batches() const {
+    return samples_ == 0 ? sequences_->count() / global_batch_size_ : (samples_ - 1) / global_batch_size_ + 1;
+  }
   /// Micro-batches of this rank in each step.
   index_t micro_batches() const { return per_rank_ / micro_batch_size_; }
 
   /// Fills inputs and targets, each (micro_batch_size, tokens of the shard) row-major, with micro-batch
   /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`; samples
-  /// past the end of the data go on into the next epoch. Returns the sum of the token hashes of its samples
+  /// past the end of the data go on into the next epoch; those of a validation have the first ones' inputs and no targets
+  /// (no_target). Returns the sum of the token hashes of its samples
   /// where the shard has position 0, else 0: summed mod 2^64 over micro-batches, dp and cp ranks that is
   /// the hash of the step. Only that shard's rank reads more than its tokens.
   std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
@@ -60,12 +65,16 @@ class BatchLoader {
   index_t sample_of(index_t j) const {
     return (j / neighbours_ * dp_size_ + dp_rank_) * neighbours_ + j % neighbours_;
   }
-  index_t sequence_of(index_t first_sample, index_t j) const { return order_.sequence_of(first_sample + sample_of(j)); }
+  index_t sequence_of(index_t sample) const {
+    return samples_ == 0 ? order_.sequence_of(sample) : spread(sample % samples_, samples_, sequences_->count());
+  }
+  bool counts(index_t sample) const { return samples_ == 0 || sample < samples_; }
 
   std::unique_ptr<Sequences> sequences_;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t dp_rank_, dp_size_, neighbours_;
   index_t per_rank_ = 0;                      // samples of one step
+  index_t samples_ = 0;                       // of a validation; 0: training, which goes on for ever
   SampleOrder order_;
   SequenceShard shard_;
   deck::DocumentMask mask_;

@@ -14,8 +14,10 @@ namespace nanotron::data {
 
 class PackedDocuments final : public Sequences {
  public:
-  /// The last validation_fraction of the tokens, from a document's beginning on, are the validation split. Takes
-  /// 16 bytes a piece and 8 a sequence, and n log S operations for n pieces. Error(data_error) as data/documents.hpp.
+  /// With validation_fraction f whole documents are the validation split: of P = min(256, documents) parts of a file of n
+  /// tokens, a document with c tokens before it is held out while fewer than (f n / P) floor(c P / n) tokens are, and the
+  /// last document if no other is. Takes 16 bytes a piece and 8 a sequence, and p log S operations for p pieces.
+  /// Error(data_error) as data/documents.hpp.
   PackedDocuments(const deck::DataConfig& data, const TokenFile& file, Split split);
 
   index_t count() const override { return static_cast<index_t>(begins_.size()) - 1; }

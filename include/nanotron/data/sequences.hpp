@@ -18,8 +18,8 @@ namespace nanotron::data {
 
 /// Which part of a file belongs to training and which to validation.
 enum class Split {
-  training,    // all but the last validation_fraction
-  validation,  // the last validation_fraction, or all of the file at validation_path
+  training,    // all but validation_fraction
+  validation,  // validation_fraction (data/held_out.hpp), or all of a file of validation_path
 };
 
 /// A target of no token: it counts in no loss.
@@ -41,7 +41,7 @@ class Sequences {
   virtual double filled() const = 0;
 };
 
-/// Borrows the file: that at data.path, or for Split::validation with a validation_path the one there.
+/// Borrows the file: that at data.path, or for Split::validation with a validation_path one of those there.
 std::unique_ptr<Sequences> make_sequences(const deck::DataConfig& data, const TokenFile& file, Split split);
 
 }  // namespace nanotron::data

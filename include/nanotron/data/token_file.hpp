@@ -1,8 +1,8 @@
 #pragma once
 
 // A file of tokens: HDF5 with the 1-D dataset /tokens (uint16 or uint32). Optional: /documents
-// (uint64 start offsets, see documents.hpp), attributes vocab_size, eos_token_id, tokenizer, unigram_entropy (nats per
-// token), and the vocabulary as bytes: token i is /vocabulary/bytes[offsets[i] .. offsets[i+1]-1],
+// (uint64 start offsets, see documents.hpp), attributes vocab_size, eos_token_id, tokenizer (its name), tokenizer_sha256,
+// unigram_entropy (nats per token), and the vocabulary as bytes: token i is /vocabulary/bytes[offsets[i] .. offsets[i+1]-1],
 // /vocabulary/offsets.
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/hdf5.hpp"
+#include "nanotron/data/tokenizer_id.hpp"
 
 namespace nanotron::data {
 
@@ -34,7 +35,7 @@ class TokenFile {
   index_t number_of_documents() const { return number_of_documents_; }
   std::optional<std::int64_t> eos_token_id() const { return eos_token_id_; }
   std::optional<double> unigram_entropy() const { return unigram_entropy_; }
-  const std::string& tokenizer() const { return tokenizer_; }
+  const TokenizerId& tokenizer() const { return tokenizer_; }
 
   /// From here on ids are checked against this vocabulary size, that of the model. Throws when the
   /// file's own is larger.
@@ -46,6 +47,9 @@ class TokenFile {
   /// thread.
   void read(index_t first, index_t count, std::int32_t* out) const;
 
+  /// The same, whatever the ids.
+  void read_unchecked(index_t first, index_t count, std::int32_t* out) const;
+
   /// /documents; empty when the file has none.
   std::vector<std::uint64_t> read_documents() const;
 
@@ -56,6 +60,9 @@ class TokenFile {
   /// approximation of the tokenizer otherwise. Throws when there is no vocabulary or a byte has no
   /// token.
   std::vector<std::int32_t> encode(std::string_view text) const;
+  /// Whether the vocabulary's words can be put together to this text in more than one way, so that a tokenizer may take
+  /// another than encode().
+  bool is_ambiguous(std::string_view text) const;
 
  private:
   void open_tokens();
@@ -63,6 +70,8 @@ class TokenFile {
   void open_plain(const std::filesystem::path& path);
   void read_vocabulary();
   void read_raw(index_t first, index_t count, std::int32_t* out) const;
+  void require_inside(index_t first, index_t count) const;
+  std::string_view word(std::size_t id) const;
 
   std::string path_;
   hdf5::File file_;
@@ -73,7 +82,7 @@ class TokenFile {
   index_t size_ = 0, vocab_size_ = 0, id_limit_ = 0, number_of_documents_ = 0;
   std::optional<std::int64_t> eos_token_id_;
   std::optional<double> unigram_entropy_;
-  std::string tokenizer_;
+  TokenizerId tokenizer_;
   std::vector<std::uint64_t> vocabulary_offsets_;
   std::string vocabulary_bytes_;
 };

@@ -28,6 +28,8 @@ enum class DecayShape { linear, one_minus_sqrt, cosine };
 enum class Shuffle { none, global };
 enum class DocumentMask { none, block_diagonal };
 enum class SequenceKind { stream, documents };
+enum class Verify { automatic, full, sample, none };
+enum class OtherTokenizer { refuse, accept };
 enum class Reproducible { run, layout };
 enum class Console { progress, quiet };
 
@@ -129,7 +131,9 @@ struct DataConfig {
   Shuffle shuffle = Shuffle::global;
   SequenceKind sequences = SequenceKind::stream;
   DocumentMask document_mask = DocumentMask::none;
-  std::string validation_path;
+  Verify verify = Verify::automatic;
+  OtherTokenizer other_tokenizer = OtherTokenizer::refuse;
+  std::string validation_path;  // see deck/validation_sets.hpp
   double validation_fraction = 0.0;
   std::int64_t validation_every = 0;
   std::int64_t validation_batches = 8;

@@ -11,6 +11,7 @@
 
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
+#include "nanotron/data/tokenizer_id.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::io {
@@ -68,6 +69,7 @@ struct CheckpointContents {
   ScalarType master = ScalarType::fp32;  // fp32 or fp64: of memory and of the file
   CheckpointState state;
   deck::ModelConfig model;  // resolved
+  data::TokenizerId tokenizer{};  // of the training file
   std::string deck;         // canonical text
   Provenance provenance;
 };
@@ -79,6 +81,7 @@ struct CheckpointInfo {
   ScalarType master = ScalarType::fp32;
   bool has_optimizer = false;  // false: converted from Hugging Face, the moments start at zero
   std::string optimizer;       // whose moments it has: "adamw", "muon"; empty without any
+  data::TokenizerId tokenizer;  // empty parts: not in the file
   std::string deck;
   std::string compression_layout;  // empty: no such state
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,15 +44,18 @@ class MetricsFile {
   /// Goes on with the file there is: rows of steps after `resumed_step` are dropped, so that each
   /// curve has one value per step. With resumed_step 0 an existing file is moved to
   /// <name>.previous-<n>, n being the first number that is free; so is one that cannot be read, with a
-  /// warning. Then a new file is begun.
+  /// warning. Then a new file is begun. Of named validation sets there are datasets of their own; rows in which a set
+  /// was not in the deck are NaN.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step,
-              const Provenance& provenance, Log& log, MetricsOf what = MetricsOf::dense_model);
+              const Provenance& provenance, Log& log, MetricsOf what = MetricsOf::dense_model,
+              const std::vector<std::string>& validation_sets = {});
   ~MetricsFile();
 
   /// Keeps the row; the file is brought up to date at most once a second.
   void append(const MetricsRow& row);
-  /// Datasets validation_step (int64) and validation_loss (float64).
-  void append_validation(std::int64_t step, double loss);
+  /// Datasets validation_step (int64), validation_loss (float64) of the first set, and validation_loss_<name> of each
+  /// named one. As many losses as there are sets, at least one.
+  void append_validation(std::int64_t step, std::span<const double> losses);
   /// Brings the file up to date now.
   void flush();
   /// Where an old file was moved to, else empty.
@@ -68,16 +72,26 @@ class MetricsFile {
   void create();
   void open_columns();
   void write_provenance(const std::string& group, const Provenance& provenance);
-  void append_values(std::size_t number, index_t first, const void* values, index_t count);
+  void open_named_losses();
+  void forget_named_losses();
+  void append_named_losses();
+  void append_values(hid_t dataset, hid_t type, index_t first, const void* values, index_t count);
   void flush_if_due();
 
   std::filesystem::path path_, set_aside_;
   std::size_t row_columns_;  // of those of MetricsRow, how many there are; the validation's come behind
+  std::size_t sets_;         // named validation sets of the deck
   hdf5::File file_;
   std::vector<hdf5::Dataset> columns_;
   index_t rows_ = 0, validation_rows_ = 0;  // in the file
   std::vector<MetricsRow> pending_;
   std::vector<Validation> pending_validation_;
+  struct NamedLoss {
+    std::string name;  // of the dataset
+    hdf5::Dataset dataset;
+    std::vector<double> pending;
+  };
+  std::vector<NamedLoss> named_losses_;  // of the deck's sets, then those that only the file has
   std::vector<std::uint64_t> gathered_;  // one column of pending_, as bits
   double last_flush_ = 0.0;
 };

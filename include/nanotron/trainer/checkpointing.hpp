@@ -61,12 +61,13 @@ class Checkpointing {
  public:
   using M = master_t<T>;
 
-  // provenance goes into every checkpoint.
-  Checkpointing(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
-                TrainingState<T>& state, Log& log);
+  // provenance and the tokenizer of the training file go into every checkpoint.
+  Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
+                comm::ProcessGrid& grid, TrainingState<T>& state, Log& log);
 
   /// Reads what checkpoint%resume names into the state, on any grid. Returns the counters, all zero when
-  /// there was nothing to resume from. Error(deck_error) when the deck's model is another one. Collective.
+  /// there was nothing to resume from. Error(deck_error) when the deck's model is another one, Error(data_error) when the
+  /// tokenizer is, unless data%other_tokenizer accepts it. Collective.
   io::CheckpointState restore();
 
   /// Writes the state behind `counters.step` updates. Collective; returns its seconds.
@@ -86,6 +87,7 @@ class Checkpointing {
 
   const deck::Config& config_;
   Provenance provenance_;
+  data::TokenizerId tokenizer_;
   comm::ProcessGrid& grid_;
   TrainingState<T>& state_;
   Log& log_;

@@ -3,6 +3,9 @@
 // What a run tells while it trains: the line on the console and in run.log, and metrics.h5.
 
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/deck/config.hpp"
@@ -37,7 +40,8 @@ class Progress {
 
   /// Behind update number `step` (from 1), which took `seconds`.
   void record(std::int64_t step, std::int64_t tokens_seen, double seconds, const StepResult& result);
-  void record_validation(std::int64_t step, double loss);
+  /// Losses of the deck's validation sets, in its order.
+  void record_validation(std::int64_t step, std::span<const double> losses);
   /// Seconds of a step, averaged over the latest ones; 0 before the first.
   double recent_seconds() const { return recent_seconds_; }
   void flush();
@@ -48,6 +52,7 @@ class Progress {
 
   const deck::Config& config_;
   StepCost cost_;
+  std::vector<std::string> validation_sets_;  // names; empty: one set without a name
   std::unique_ptr<io::MetricsFile> metrics_;  // null as well once writing failed
   Log& log_;
   double recent_seconds_ = 0.0;

@@ -2,7 +2,7 @@
 
 // The training loop.
 
-#include <optional>
+#include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/batch_loader.hpp"
@@ -17,10 +17,11 @@
 
 namespace nanotron::trainer {
 
-/// Where the tokens come from; validation is empty when there is none.
+/// Where the tokens come from; validation has the sets of the deck in its order, none when there is none.
 struct Loaders {
   data::BatchLoader training;
-  std::optional<data::BatchLoader> validation;
+  std::vector<data::BatchLoader> validation;
+  data::TokenizerId tokenizer{};  // of the training file
 };
 
 /// Every function is collective over the world of the grid.
@@ -43,8 +44,8 @@ class Trainer {
   /// Forward, backward, gradient sum, clipping and update of the next step.
   StepResult train_step();
 
-  /// Mean loss over data%validation_batches global batches (or all there are, if fewer).
-  double validate();
+  /// For each validation set the mean loss over all targets of its samples (data/batch_loader.hpp).
+  std::vector<double> validate();
 
   /// Compares the replicas, then writes a checkpoint. Returns the seconds of the writing.
   double save();
@@ -62,7 +63,7 @@ class Trainer {
   void compare_replicas();
   void compare_section(const model::Section& section, parallel::ReplicaCheck& replicas, parallel::ReplicaCheck& copies,
                        int shards);
-  double mean_loss();
+  double loss_sum();
   bool validation_is_due(std::int64_t step) const;
 
   const deck::Config& config_;

@@ -100,7 +100,7 @@ class RunnerOf final : public Runner {
                               data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp,
                               trainer::sequence_layout(config_)[bench.grid.cp_rank()],
                               trainer::neighbouring_sequences(config_)),
-            std::nullopt},
+            {}},
         arena_(trainer::plan_memory(config_, {bench.grid.shape(), bench.grid.coordinate()}, bench.grid.tp())),
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
     record_.type = scalar_type_of<T>;

@@ -125,7 +125,8 @@ TEST(BatchLoader, NothingIsLostOrRepeatedInAnEpoch) {
   for (const auto& [sequence, times] : count) EXPECT_EQ(times, 6) << sequence;
 }
 
-TEST(BatchLoader, ValidationIsTheEndOfTheFile) {
+// Of 40 sequences 10 in 10 pieces: after each three of training one of validation.
+TEST(BatchLoader, ValidationIsSpreadOverTheFile) {
   const Scratch scratch(test::world());
   test::make_token_file(scratch / "tokens.h5", 8 * 40 + 1, vocab_size);
   const TokenFile file(scratch / "tokens.h5");
@@ -135,13 +136,44 @@ TEST(BatchLoader, ValidationIsTheEndOfTheFile) {
   BatchLoader validation(data, 1, file, Split::validation, 0, 1);
   EXPECT_EQ(training.number_of_sequences(), 30);
   EXPECT_EQ(validation.number_of_sequences(), 10);
-  EXPECT_EQ(validation.number_of_batches(), 2);
+  EXPECT_EQ(validation.number_of_batches(), 3);  // 4, 4 and 2 sequences
+  const auto tokens = test::sample_tokens(321, vocab_size);
   std::vector<std::int32_t> inputs(16), targets(16);
-  validation.load(0, 0, inputs.data(), targets.data());
-  EXPECT_EQ(inputs[0], int(test::sample_tokens(321, vocab_size)[30 * 8]));
+  for (index_t i = 0; i < 12; i += 2) {
+    validation.load(i / 4 * 4, i / 2 % 2, inputs.data(), targets.data());
+    for (index_t j = 0; j < 2; ++j) {
+      const index_t sequence = 4 * ((i + j) % 10) + 3;
+      for (index_t p = 0; p < 8; ++p) {
+        ASSERT_EQ(inputs[std::size_t(j * 8 + p)], int(tokens[std::size_t(sequence * 8 + p)])) << i + j;
+        const int target = i + j < 10 ? int(tokens[std::size_t(sequence * 8 + p + 1)]) : no_target;
+        ASSERT_EQ(targets[std::size_t(j * 8 + p)], target) << i + j;
+      }
+    }
+  }
+  EXPECT_EQ(validation.targets(0), 32);
+  EXPECT_EQ(validation.targets(8), 16);
   data.validation_path = "another file";
   EXPECT_EQ(BatchLoader(data, 1, file, Split::validation, 0, 1).number_of_sequences(), 40);
   EXPECT_EQ(BatchLoader(data, 1, file, Split::training, 0, 1).number_of_sequences(), 40);
+}
+
+// One batch of 4 samples of 10 sequences: the middle of each quarter.
+TEST(BatchLoader, AValidationOfFewBatchesIsSpreadOverTheSplit) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 8 * 10 + 1, vocab_size);
+  const TokenFile file(scratch / "tokens.h5");
+  auto data = data_config(8, 4, 4, deck::Shuffle::global);
+  data.validation_path = "this file";
+  data.validation_batches = 1;
+  BatchLoader validation(data, 1, file, Split::validation, 0, 1);
+  EXPECT_EQ(validation.number_of_batches(), 1);
+  const auto tokens = test::sample_tokens(81, vocab_size);
+  std::vector<std::int32_t> inputs(32), targets(32);
+  validation.load(0, 0, inputs.data(), targets.data());
+  for (const auto& [i, sequence] : {std::pair{0, 1}, {1, 3}, {2, 6}, {3, 8}})
+    EXPECT_EQ(inputs[std::size_t(i * 8)], int(tokens[std::size_t(sequence * 8)])) << i;
+  data.validation_batches = 0;
+  EXPECT_EQ(BatchLoader(data, 1, file, Split::validation, 0, 1).number_of_batches(), 3);
 }
 
 TEST(BatchLoader, RefusesTooLittleDataAndUnevenBatches) {
@@ -151,7 +183,7 @@ TEST(BatchLoader, RefusesTooLittleDataAndUnevenBatches) {
   auto data = data_config(8, 4, 2, deck::Shuffle::none);
   expect_error(ExitCode::data_error, "3 sequences",
                [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
-  expect_error(ExitCode::data_error, "validation data",
+  expect_error(ExitCode::data_error, "the validation data have no sequence",
                [&] { BatchLoader(data, 1, file, Split::validation, 0, 1); });
   data.global_batch_size = 3;
   expect_error(ExitCode::deck_error, "divide",
@@ -290,6 +322,42 @@ TEST(PackedDocuments, HaveEveryPredictionOnce) {
     EXPECT_EQ(seen[static_cast<std::size_t>(i)], is_last ? 0 : 1) << i;
   }
   EXPECT_GT(static_cast<double>(targets), 0.93 * static_cast<double>(positions));
+}
+
+// 1,000 documents of 5 to 11 tokens, one in fifty held out, from all over the file.
+TEST(PackedDocuments, AreHeldOutAllOverTheFile) {
+  const Scratch scratch(test::world());
+  std::vector<std::uint64_t> starts;
+  std::uint64_t size = 0;
+  for (std::uint64_t i = 0; i < 1000; ++i, size += 5 + i % 7) starts.push_back(size);
+  {
+    const hdf5::File file = test::new_file(scratch / "tokens.h5");
+    std::vector<std::uint32_t> numbers(size);
+    for (std::size_t i = 0; i < size; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    test::put(file.id(), "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT32, numbers, {numbers.size()});
+    test::put(file.id(), "documents", H5T_STD_U64LE, H5T_NATIVE_UINT64, starts, {starts.size()});
+  }
+  const TokenFile file(scratch / "tokens.h5");
+  auto data = data_config(16, 4, 2, deck::Shuffle::none);
+  data.document_mask = deck::DocumentMask::block_diagonal;
+  data.sequences = deck::SequenceKind::documents;
+  data.validation_fraction = 0.02;
+  const auto held = make_sequences(data, file, Split::validation);
+  std::vector<std::int32_t> inputs(16), next(16);
+  std::array<int, 8> of_part{};  // targets from each eighth of the file
+  int targets = 0;
+  for (index_t s = 0; s < held->count(); ++s) {
+    held->read(s, {0, 16}, inputs.data(), next.data());
+    for (std::size_t i = 0; i < 16; ++i) {
+      if (next[i] == no_target) continue;
+      ++targets;
+      ++of_part[static_cast<std::size_t>(inputs[i]) * 8 / size];
+    }
+  }
+  EXPECT_NEAR(targets, 0.02 * static_cast<double>(size - 1000), 10.0);
+  for (const int part : of_part) EXPECT_NEAR(part, targets / 8.0, 12.0);
+  data.validation_fraction = 1e-9;  // at least one
+  EXPECT_EQ(make_sequences(data, file, Split::validation)->count(), 1);
 }
 
 // 10 + 6, 9 + 4 + 3: the fullest sequence with room, not the first.

@@ -79,11 +79,13 @@ TEST(TokenFile, AttributesAndVocabulary) {
   const TokenFile file(scratch / "tokens.h5");
   EXPECT_EQ(file.vocab_size(), 4);
   EXPECT_EQ(file.eos_token_id(), 3);
-  EXPECT_EQ(file.tokenizer(), "toy");
+  EXPECT_EQ(file.tokenizer().name, "toy");
   EXPECT_EQ(file.unigram_entropy(), 1.25);
   EXPECT_EQ(file.number_of_documents(), 2);
   EXPECT_EQ(file.decode(std::vector<std::int32_t>{2, 0, 3, 9, -1}), "abca<9><-1>");
   EXPECT_EQ(file.encode("aabcb"), (std::vector<std::int32_t>{0, 2, 1}));
+  EXPECT_FALSE(file.is_ambiguous("aabcb"));
+  EXPECT_EQ(file.tokenizer().vocabulary.size(), 32u);
   expect_error(ExitCode::data_error, "vocabulary", [&] { file.encode("x"); });
 }
 

@@ -179,6 +179,9 @@ TEST(Config, RefusesValues) {
   expect_refused({"schedule.warmup_steps=101"}, "at most 100");
   expect_refused({"data.validation_every=5"}, "there is no validation data");
   expect_refused({"data.validation_fraction=.1", "data.validation_path=x"}, "exclude each other");
+  expect_refused({"data.validation_path=code=a.h5 b.h5"}, "'b.h5' is not name=path");
+  expect_refused({"data.validation_path=code=a.h5 code=b.h5"}, "two sets 'code'");
+  expect_refused({"data.validation_path=code= wiki=b.h5"}, "the set 'code' has no path");
   expect_refused({"run.wall_time_limit=30"}, "wall_time_margin");
   expect_refused({"run.output_dir="}, "output_dir is empty");
   EXPECT_EQ(message(small, {"parallel.order=dp-tp-cp-pp"}), "");

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/file_size_limit.hpp"
@@ -48,7 +50,7 @@ TEST(MetricsFile, HasOneDatasetPerQuantity) {
     MetricsFile metrics(path, 0, provenance, silent);
     for (std::int64_t step = 1; step <= 5000; ++step)
       metrics.append(row_of(step, 1.0 / double(step)));
-    metrics.append_validation(5000, 2.5);
+    metrics.append_validation(5000, std::array{2.5});
   }
   ASSERT_EQ(steps(path).size(), 5000u);
   EXPECT_EQ(steps(path)[4999], 5000);
@@ -67,8 +69,8 @@ TEST(MetricsFile, ResumingGivesOneValuePerStep) {
   {
     MetricsFile metrics(path, 0, provenance, silent);
     for (std::int64_t step = 1; step <= 10; ++step) metrics.append(row_of(step, 1.0));
-    metrics.append_validation(5, 1.0);
-    metrics.append_validation(10, 1.0);
+    metrics.append_validation(5, std::array{1.0});
+    metrics.append_validation(10, std::array{1.0});
   }
   for (int again = 0; again < 2; ++again) {
     MetricsFile metrics(path, 6, provenance, silent);

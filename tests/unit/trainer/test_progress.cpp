@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/file_size_limit.hpp"
@@ -26,7 +28,7 @@ TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
       progress.record(step, step, 1.0, StepResult{});
       EXPECT_NO_THROW(progress.flush());
     }
-    EXPECT_NO_THROW(progress.record_validation(3, 1.0));
+    EXPECT_NO_THROW(progress.record_validation(3, std::array{1.0}));
   }
   const auto bytes = test::read_bytes(scratch / "run.log");
   const std::string told(bytes.begin(), bytes.end());
