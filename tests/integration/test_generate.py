@@ -68,6 +68,48 @@ def test_text(folder):
     call(1, "--checkpoint", GOLDEN, "--tokens-file", folder / "tokens.h5", "--max-new-tokens", 3)
 
 
+def test_vocabularies(folder):
+    """Warnings on stderr where text may become other tokens than those of the training."""
+    words = write_vocabulary(folder / "tokens.h5")
+    common = ["--checkpoint", GOLDEN, "--max-new-tokens", 2, "--temperature", 0]
+    ambiguous = call(1, *common, "--tokens-file", folder / "tokens.h5", "--prompt", "then")
+    assert "may cut it elsewhere" in ambiguous.stderr and "--prompt-ids (here 130)" in ambiguous.stderr, ambiguous.stderr
+    assert "warning" not in ambiguous.stdout
+    assert "warning" not in call(1, *common, "--tokens-file", folder / "tokens.h5", "--prompt", "of a").stderr
+
+    # A checkpoint that knows its tokenizer, by a run of one step.
+    train = folder / "train.h5"
+    shutil.copy(folder / "tokens.h5", train)
+    with h5py.File(train, "r+") as file:
+        file.attrs["tokenizer"], file.attrs["tokenizer_sha256"] = "llama", "a" * 64
+    deck = folder / "input.deck"
+    deck.write_text(f"""
+&run steps = 1 output_dir = '{folder}/run' /
+&model hidden_size = 32 num_hidden_layers = 1 num_attention_heads = 4 intermediate_size = 64 /
+&data path = '{train}' sequence_length = 16 global_batch_size = 1 /
+""")
+    trained = subprocess.run([MPIEXEC, "-n", "1", str(Path(PROGRAM).with_name("nanotron_hpc")), str(deck)],
+                             capture_output=True, text=True, timeout=120)
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    common[1] = folder / "run"
+    same = call(1, *common, "--tokens-file", train, "--prompt", "of a")
+    assert "warning" not in same.stderr and same.stdout.startswith("of a")
+    assert "warning" not in call(1, *common, "--tokens-file", folder / "tokens.h5", "--prompt", "of a").stderr  # the same words
+    with h5py.File(folder / "other.h5", "w") as file:
+        file["tokens"] = np.arange(9, dtype=np.uint16)
+        file.attrs["tokenizer"], file.attrs["tokenizer_sha256"], file.attrs["vocab_size"] = "qwen", "b" * 64, VOCABULARY
+        file["vocabulary/bytes"] = np.frombuffer(b"".join(words[::-1]), dtype=np.uint8)
+        file["vocabulary/offsets"] = np.cumsum([0] + [len(w) for w in words[::-1]]).astype(np.uint64)
+    other = call(2, *common, "--tokens-file", folder / "other.h5", "--prompt", "of a")
+    for part in ("warning: ", "'qwen'", "b" * 64, "'llama'", "a" * 64, "--prompt-ids"):
+        assert part in other.stderr, other.stderr
+    assert other.stderr.count("warning: ") == 1
+    with h5py.File(folder / "other.h5", "r+") as file:
+        file.attrs["vocab_size"] = VOCABULARY + 1
+    large = call(1, *common, "--tokens-file", folder / "other.h5", "--prompt", "of a", rc=65)
+    assert "at most 131 tokens" in large.stderr + large.stdout
+
+
 def test_mistakes(folder):
     def refused(rc, words, *arguments, ranks=2):
         result = call(ranks, *arguments, rc=rc)
@@ -98,6 +140,8 @@ def main():
     test_golden()
     with tempfile.TemporaryDirectory() as folder:
         test_text(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        test_vocabularies(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         test_mistakes(Path(folder))
     result = call(1, "--help")

@@ -142,7 +142,7 @@ void generate(const GenerateOptions& options, const comm::Communicator& world) {
   }
   const io::CheckpointInfo& info = reader->info();
   check_ranks(info.model, world.size());
-  const TrainedWith trained = trained_with(info.deck);
+  const TrainedWith trained = trained_with(info);
   const Prompt prompt = make_prompt(options, trained, world);
   const Work work = plan_work(options, info.model, prompt, trained.sequence_length);
 

@@ -1,5 +1,8 @@
 #include "nanotron_generate/prompt.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
@@ -8,6 +11,12 @@
 
 namespace nanotron::apps {
 namespace {
+
+// Text goes to stdout, what is said about it to stderr.
+template <class... A>
+void warn(fmt::format_string<A...> text, A&&... values) {
+  fmt::print(stderr, "warning: {}\n", fmt::format(text, std::forward<A>(values)...));
+}
 
 // With its vocabulary, from what was asked for or from the training, if that can still be read.
 std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options,
@@ -21,10 +30,30 @@ std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options,
             .where = options.tokens_file,
             .change = "make it again with tools/nanotron_tokenize.py, or use --ids"});
     }
+    if (file->vocab_size() > trained.vocab_size) {
+      fail(ExitCode::data_error,
+           {.what = "the vocabulary of the token file is not that of the checkpoint",
+            .expected = fmt::format("at most {} tokens, as the model has", trained.vocab_size),
+            .found = fmt::format("{}", file->vocab_size()),
+            .where = options.tokens_file,
+            .change = "name the token file that the model was trained on, or one of the same tokenizer"});
+    }
     return file;
   }
   if (trained.tokens_file.empty() || !std::filesystem::exists(trained.tokens_file)) return nullptr;
-  return std::make_unique<data::TokenFile>(trained.tokens_file);
+  auto file = std::make_unique<data::TokenFile>(trained.tokens_file);
+  if (file->vocab_size() <= trained.vocab_size) return file;
+  warn("the token file of the training, {}, has {} tokens now, the model {}: not used", trained.tokens_file,
+           file->vocab_size(), trained.vocab_size);
+  return nullptr;
+}
+
+// Another tokenizer than that of the training gives text that looks like noise, and no error.
+void compare_tokenizers(const data::TokenFile& file, const TrainedWith& trained) {
+  if (data::same_tokenizer(file.tokenizer(), trained.tokenizer) != data::SameTokenizer::no) return;
+  warn("the token file {} has the tokenizer {}, the checkpoint was trained with {}: words and ids do not fit; name "
+           "a file of that tokenizer with --tokens-file, or use --prompt-ids and --ids",
+           file.path(), describe(file.tokenizer(), trained.tokenizer), describe(trained.tokenizer, file.tokenizer()));
 }
 
 void fill_ids(const GenerateOptions& options, Prompt& prompt) {
@@ -36,6 +65,11 @@ void fill_ids(const GenerateOptions& options, Prompt& prompt) {
                                   .change = "--tokens-file, or --prompt-ids in place of --prompt"});
     }
     prompt.ids = prompt.tokens->encode(*options.prompt);
+    if (prompt.tokens->is_ambiguous(*options.prompt)) {
+      warn("--prompt is cut into the longest tokens of the vocabulary; the tokenizer {} may cut it elsewhere: encode it "
+               "with the tokenizer itself and give --prompt-ids (here {})",
+               prompt.tokens->tokenizer().name, fmt::join(prompt.ids, ","));
+    }
   } else {
     prompt.ids = options.prompt_ids;
   }
@@ -59,14 +93,16 @@ void broadcast(Prompt& prompt, const comm::Communicator& world) {
 
 }  // namespace
 
-TrainedWith trained_with(const std::string& deck) {
-  if (deck.empty()) return {};
+TrainedWith trained_with(const io::CheckpointInfo& info) {
+  TrainedWith trained{.vocab_size = info.model.vocab_size, .tokenizer = info.tokenizer};
+  if (info.deck.empty()) return trained;
   try {
-    const deck::Config config = deck::read_deck_text(deck, "the checkpoint's deck");
-    return {.tokens_file = config.data.path, .sequence_length = config.data.sequence_length};
-  } catch (const Error&) {
-    return {};  // written by another version of the program: what it tells is a convenience only
+    const deck::Config config = deck::read_deck_text(info.deck, "the checkpoint's deck");
+    trained.tokens_file = config.data.path;
+    trained.sequence_length = config.data.sequence_length;
+  } catch (const Error&) {  // written by another version of the program: what it tells is a convenience only
   }
+  return trained;
 }
 
 Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
@@ -75,6 +111,7 @@ Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
   comm::collectively(world.get(), [&] {
     if (world.rank() != 0) return;
     prompt.tokens = open_tokens(options, trained);
+    if (prompt.tokens) compare_tokenizers(*prompt.tokens, trained);
     if (prompt.tokens && prompt.tokens->eos_token_id()) {
       prompt.eos = static_cast<std::int32_t>(*prompt.tokens->eos_token_id());
     }

@@ -7,16 +7,19 @@
 
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/data/token_file.hpp"
+#include "nanotron/io/checkpoint.hpp"
 #include "nanotron_generate/command_line.hpp"
 
 namespace nanotron::apps {
 
-// What a checkpoint's deck tells about its training; empty and 0 where it has none.
+// What a checkpoint tells about its training; empty and 0 where it does not.
 struct TrainedWith {
-  std::string tokens_file;
+  std::string tokens_file{};
   index_t sequence_length = 0;
+  index_t vocab_size = 0;
+  data::TokenizerId tokenizer{};
 };
-TrainedWith trained_with(const std::string& deck);
+TrainedWith trained_with(const io::CheckpointInfo& info);
 
 struct Prompt {
   std::vector<std::int32_t> ids;  // at least one
@@ -26,7 +29,8 @@ struct Prompt {
 };
 
 // The same ids and eos on every rank: rank 0 alone opens the token file. Collective; every error is
-// thrown on every rank.
+// thrown on every rank. Warns on stderr where the vocabulary is not the checkpoint's, and where the tokenizer may take other
+// tokens for the text of the prompt than the longest that fit.
 Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
                    const comm::Communicator& world);
 
