@@ -271,7 +271,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, folder: Path, sizes: ModelSizes, *, dtype="<f4", step=0, seed=0, deck="",
-                 provenance: dict[str, str] | None = None):
+                 provenance: dict[str, str] | None = None, tokenizer: dict[str, str] | None = None):
         self.folder, self.step = Path(folder), step
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
@@ -287,6 +287,10 @@ class CheckpointWriter:
                     "adam_step": step}
         for key, value in counters.items():
             state.attrs.create(key, value, dtype=np.int64)
+        if tokenizer:
+            group = self.file.create_group("tokenizer")
+            for key, value in tokenizer.items():
+                common.set_text(group, key, value, attribute=True)
         common.set_text(self.file, "deck", deck, attribute=False)
         group = self.file.create_group("provenance")
         for key, value in (provenance or {}).items():

@@ -20,6 +20,7 @@ Needs numpy and h5py; the safetensors format is read and written here.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import sys
@@ -226,6 +227,26 @@ def match_tensors(tensors, sizes, where):
     return expected
 
 
+def tokenizer_of(folder: Path) -> dict[str, str]:
+    """/tokenizer of a checkpoint, of the folder's tokenizer.json; empty without one."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return {}
+    text = path.read_text(encoding="utf-8")
+    return {"name": str(path), "sha256": hashlib.sha256(text.encode("utf-8")).hexdigest()}
+
+
+def say_tokenizer(file, target: Path) -> None:
+    """Which tokenizer's files belong into the exported folder, and whether they are there."""
+    if "tokenizer" not in file:
+        return
+    known = {key: common.as_text(value) for key, value in file["tokenizer"].attrs.items()}
+    wanted, there = known.get("sha256"), tokenizer_of(target).get("sha256")
+    print(f"{target}: trained with the tokenizer {known.get('name', '')!r}, sha256 {wanted or 'unknown'}")
+    if wanted and there and wanted != there:
+        print(f"warning: {target / 'tokenizer.json'} is another one, sha256 {there}", file=sys.stderr)
+
+
 def from_hugging_face(options) -> int:
     source = Path(options.source)
     config_path = source / "config.json"
@@ -237,6 +258,7 @@ def from_hugging_face(options) -> int:
         raise common.ToolError(f"{folder}: holds a checkpoint already; --overwrite replaces it")
     wide = any(tensors[name].dtype == "F64" for name in expected)
     with checkpoint_file.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
+                             tokenizer=tokenizer_of(source),
                              provenance=common.tool_provenance("nanotron_convert")
                              | {"source": str(source)}) as writer:
         for name, (dataset, layer, _) in expected.items():
@@ -280,6 +302,7 @@ def to_hugging_face(options) -> int:
     if (target / "config.json").exists() and not options.overwrite:
         raise common.ToolError(f"{target}: holds a model already; --overwrite replaces it")
     with checkpoint_file.open_checkpoint(folder) as file:
+        say_tokenizer(file, target)
         if "parameters" not in file:
             raise common.ToolError(f"{folder}: no /parameters in the checkpoint")
         sizes = checkpoint_file.ModelSizes.from_attributes(file["parameters"])

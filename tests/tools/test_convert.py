@@ -1,6 +1,7 @@
 # timeout: 300
 """nanotron_convert: round trips bit for bit, bf16, shards, tied heads, and what is refused."""
 
+import hashlib
 import json
 import sys
 from dataclasses import replace
@@ -48,6 +49,18 @@ def test_round_trip_is_bitwise(case, golden, tmp_path, tool):
         assert file["state"].attrs["step"] == 0
     assert (tmp_path / "back" / "model.nml").read_text() in printed
     assert "hidden_size          = 32\n" in printed
+
+
+def test_tokenizer_is_remembered(golden, tmp_path, tool):
+    tool("convert", "to-hf", golden / "llama", tmp_path / "hf")
+    (tmp_path / "hf" / "tokenizer.json").write_text("{\"né\": 1}\n", encoding="utf-8")
+    sha256 = hashlib.sha256((tmp_path / "hf" / "tokenizer.json").read_bytes()).hexdigest()
+    tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back")
+    assert sha256 in tool("ls", tmp_path / "back" / STEP).stdout
+    exported = tool("convert", "to-hf", tmp_path / "back" / STEP, tmp_path / "again")
+    assert sha256 in exported.stdout and "warning" not in exported.stderr
+    (tmp_path / "again" / "tokenizer.json").write_text("{}")
+    assert "is another one" in tool("convert", "to-hf", tmp_path / "back" / STEP, tmp_path / "again", "--overwrite").stderr
 
 
 @pytest.mark.parametrize("case, gate, expert, shared", [
