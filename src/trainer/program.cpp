@@ -1,12 +1,15 @@
 #include "nanotron/trainer/program.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
 
 #include "nanotron/base/error.hpp"
@@ -43,10 +46,25 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   }
 }
 
+// Opens token files on every rank; an error says on which host, others may have the file.
+void open_collectively(MPI_Comm world, const std::function<void()>& open) {
+  comm::collectively(world, [&] {
+    try {
+      open();
+    } catch (const Error& error) {
+      int rank = 0;
+      std::array<char, 256> host{};
+      NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+      static_cast<void>(::gethostname(host.data(), host.size() - 1));
+      throw Error(error.exit_code(), fmt::format("{}\n  {:<10}rank {} on host {}", error.what(), "seen by:", rank, host.data()));
+    }
+  });
+}
+
 // The size of the vocabulary as the token file says. Collective.
 std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
   std::int64_t size = 0;
-  comm::collectively(world, [&] { size = data::TokenFile(config.data.path).vocab_size(); });
+  open_collectively(world, [&] { size = data::TokenFile(config.data.path).vocab_size(); });
   if (size == 0) {
     fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
                                 .expected = "model%vocab_size in the deck, or the attribute vocab_size in the token file",
@@ -247,7 +265,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
            config.data.path, grid.tp().path(), grid.cp().path(), grid.replicas().path(), grid.ep().path());
 
   std::optional<TokenFiles> opened;
-  comm::collectively(world, [&] { opened.emplace(config); });
+  open_collectively(world, [&] { opened.emplace(config); });
   const TokenFiles& tokens = *opened;
   check_token_files(tokens, config, world, log);
   if (tokens.training.unigram_entropy()) {

@@ -54,8 +54,8 @@ void compare_tokenizers(const data::TokenizerId& training, const data::Tokenizer
   const data::SameTokenizer same = data::same_tokenizer(training, other);
   if (same == data::SameTokenizer::yes) return;
   if (same == data::SameTokenizer::unknown) {
-    log.info("tokenizers not compared: {} and the training file {} have neither tokenizer_sha256 nor a vocabulary both", what,
-             data.path);
+    log.info("tokenizers not compared: {} and the training file {} do not both have tokenizer_sha256, nor both a vocabulary",
+             what, data.path);
     return;
   }
   if (data.other_tokenizer == deck::OtherTokenizer::accept) {

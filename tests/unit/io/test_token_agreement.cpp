@@ -97,5 +97,31 @@ TEST_F(TokenAgreement, PartsOfAHashAddUp) {
   }
 }
 
+// Of 70 blocks, zeros in a sparse file, a sample leaves out number 11 (and five others).
+TEST_F(TokenAgreement, ASampleIsOfSixtyFourBlocks) {
+  if (ranks > 1) GTEST_SKIP();
+  const auto hash_with = [&](index_t block, bool sample) {
+    const std::filesystem::path path = scratch / "large.h5";
+    {
+      const hdf5::File file = test::new_file(path);
+      const hsize_t tokens = 70 * static_cast<hsize_t>(token_block), one = 1;
+      const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
+      H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
+      H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
+      const hdf5::Dataspace space(H5Screate_simple(1, &tokens, nullptr)), memory(H5Screate_simple(1, &one, nullptr));
+      const hdf5::Dataset set(H5Dcreate2(file.id(), "tokens", H5T_STD_U16LE, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT));
+      const hsize_t at = static_cast<hsize_t>(block * token_block) + 77;
+      const std::uint16_t token = 1;
+      H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, &at, nullptr, &one, nullptr);
+      EXPECT_GE(H5Dwrite(set.id(), H5T_NATIVE_UINT16, memory.id(), space.id(), H5P_DEFAULT, &token), 0);
+    }
+    return hash_part(data::TokenFile(path), sample, false, 0, 1);
+  };
+  EXPECT_EQ(hash_with(11, true), hash_with(68, true)) << "both are left out";
+  EXPECT_NE(hash_with(11, true), hash_with(12, true));
+  EXPECT_NE(hash_with(69, true), hash_with(12, true)) << "the last is not";
+  EXPECT_NE(hash_with(11, false), hash_with(68, false));
+}
+
 }  // namespace
 }  // namespace nanotron::io
