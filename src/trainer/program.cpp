@@ -14,6 +14,7 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/waiting.hpp"
 #include "nanotron/deck/layer_counts.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
@@ -251,6 +252,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("{}", to_text(provenance));
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
+  if (comm::waits_asleep()) log.info("more ranks than cores on a node (or NANOTRON_WAIT): ranks sleep while they wait");
   log.info("data: {}; tensor-parallel group by {}, context-parallel group by {}, replicas by {}, experts by {}",
            config.data.path, grid.tp().path(), grid.cp().path(), grid.replicas().path(), grid.ep().path());
 
