@@ -3,6 +3,7 @@
 #include "nanotron/comm/waiting.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <chrono>
@@ -151,10 +152,17 @@ TEST_F(Waiting, SharedMemorySleeps) {
 
 TEST_F(Waiting, SpinsOtherwise) {
   if (size > usable_cores(test::world())) return;  // who spins may not even run
-  choose("spin");
-  const double share = share_of_core([&] { MPI_Barrier(test::world()); });
+  const auto sleeps = [&](const char* how) {
+    choose(how);
+    rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    share_of_core([] { MPI_Barrier(test::world()); });
+    getrusage(RUSAGE_SELF, &after);
+    return after.ru_nvcsw - before.ru_nvcsw;  // switches to others that this rank asked for
+  };
+  const long asleep = sleeps("sleep"), spinning = sleeps("spin");
   if (rank > 0) {
-    EXPECT_GT(share, 0.2);
+    EXPECT_LT(spinning, asleep / 10);
   }
 }
 
