@@ -36,6 +36,14 @@ struct MetricsRow {
 /// Which datasets a file has: those of every run, or those of a mixture of experts too.
 enum class MetricsOf { dense_model, experts };
 
+/// What a file says about the run that writes it, from one start to the next.
+struct MetricsStart {
+  Provenance provenance{};
+  std::string deck{};   // canonical text
+  std::string title{};  // run%title
+  MetricsOf what = MetricsOf::dense_model;
+};
+
 /// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill.
 /// Errors are Error(system_error).
 class MetricsFile {
@@ -43,9 +51,9 @@ class MetricsFile {
   /// Goes on with the file there is: rows of steps after `resumed_step` are dropped, so that each
   /// curve has one value per step. With resumed_step 0 an existing file is moved to
   /// <name>.previous-<n>, n being the first number that is free; so is one that cannot be read, with a
-  /// warning. Then a new file is begun.
-  MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step,
-              const Provenance& provenance, Log& log, MetricsOf what = MetricsOf::dense_model);
+  /// warning. Then a new file is begun. The first start writes /provenance and /deck, one that resumes
+  /// at step n /provenance_step_<n> and /deck_step_<n>; the attribute title is that of the latest start.
+  MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 
   /// Keeps the row; the file is brought up to date at most once a second.
@@ -67,7 +75,10 @@ class MetricsFile {
   void make_room(std::int64_t bytes) const;
   void create();
   void open_columns();
+  void describe_columns();
+  void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
+  void write_deck(const std::string& name, const std::string& text);
   void append_values(std::size_t number, index_t first, const void* values, index_t count);
   void flush_if_due();
 

@@ -3,6 +3,8 @@
 // What a run tells while it trains: the line on the console and in run.log, and metrics.h5.
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/deck/config.hpp"
@@ -40,6 +42,8 @@ class Progress {
   void record_validation(std::int64_t step, double loss);
   /// Seconds of a step, averaged over the latest ones; 0 before the first.
   double recent_seconds() const { return recent_seconds_; }
+  /// The last losses, for the last line of a run: "loss 2.0850, validation loss 2.1857"; empty without a step.
+  std::string summary() const;
   void flush();
 
  private:
@@ -51,6 +55,9 @@ class Progress {
   std::unique_ptr<io::MetricsFile> metrics_;  // null as well once writing failed
   Log& log_;
   double recent_seconds_ = 0.0;
+  std::int64_t steps_ = 0;  // recorded
+  double loss_ = 0.0;       // the last
+  std::optional<double> validation_loss_;
 };
 
 }  // namespace nanotron::trainer
