@@ -20,8 +20,8 @@
 #
 #   DECK           the deck, required; paths are relative to where qsub was called
 #   OPTIONS        options of nanotron_hpc, separated by blanks
-#   PROGRAM        the program (build/release/bin/nanotron_hpc)
-#   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh)
+#   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation JOB_SCRIPT is of)
+#   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh); PBS runs a copy and does not tell its name
 #   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left
 #   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (50)
 set -uo pipefail
@@ -31,8 +31,29 @@ if [ -z "${DECK:-}" ]; then
   echo "usage: qsub -v DECK=input.deck jobscripts/pbs.pro.sh" >&2
   exit 78
 fi
-program="${PROGRAM:-build/release/bin/nanotron_hpc}"
 script="${JOB_SCRIPT:-jobscripts/pbs.pro.sh}"
+if [ ! -f "$script" ]; then
+  echo "there is no $script to submit again: qsub -v DECK=$DECK,JOB_SCRIPT=<path of this script> ..." >&2
+  exit 78
+fi
+
+# find_program <this script>: PROGRAM, else the one of the build here, of the installation or the source tree that the
+# script lies in, or on the PATH
+find_program() {
+  local folder candidate
+  folder="$(dirname "$1")"
+  if [ -n "${PROGRAM:-}" ]; then echo "$PROGRAM" && return; fi
+  for candidate in build/release/bin/nanotron_hpc "$folder/../../../bin/nanotron_hpc" \
+    "$folder/../build/release/bin/nanotron_hpc"; do
+    if [ -x "$candidate" ]; then echo "$candidate" && return; fi
+  done
+  command -v nanotron_hpc || {
+    echo "there is no build/release/bin/nanotron_hpc here, none near $1 and none on the PATH: give PROGRAM" >&2
+    return 1
+  }
+}
+
+program="$(find_program "$script")" || exit 78
 restarts="${RESTARTS:-0}"
 
 # The modules the program was built with belong here:

@@ -28,7 +28,7 @@
 # signal not arrive or run%wall_time_margin be longer. Without "B:" in --signal the signal goes to the
 # steps of srun, which is where it is wanted.
 #
-#   PROGRAM        the program (build/release/bin/nanotron_hpc)
+#   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
 #   MPI_TYPE       how srun starts MPI (pmix); see srun --mpi=list
 #   MAX_RESTARTS   give up after so many requeues (50)
 #   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left
@@ -40,7 +40,25 @@ if [ $# -lt 1 ]; then
 fi
 # In a job, Slurm has copied this script elsewhere: the job begins where sbatch was called.
 cd "${SLURM_SUBMIT_DIR:-.}" || exit 71
-program="${PROGRAM:-build/release/bin/nanotron_hpc}"
+
+# find_program <this script>: PROGRAM, else the one of the build here, of the installation or the source tree that the
+# script lies in, or on the PATH
+find_program() {
+  local folder candidate
+  folder="$(dirname "$1")"
+  if [ -n "${PROGRAM:-}" ]; then echo "$PROGRAM" && return; fi
+  for candidate in build/release/bin/nanotron_hpc "$folder/../../../bin/nanotron_hpc" \
+    "$folder/../build/release/bin/nanotron_hpc"; do
+    if [ -x "$candidate" ]; then echo "$candidate" && return; fi
+  done
+  command -v nanotron_hpc || {
+    echo "there is no build/release/bin/nanotron_hpc here, none near $1 and none on the PATH: give PROGRAM" >&2
+    return 1
+  }
+}
+
+script="$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p')"
+program="$(find_program "${script:-$0}")" || exit 78
 max_restarts="${MAX_RESTARTS:-50}"
 
 # The modules the program was built with belong here:

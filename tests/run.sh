@@ -10,7 +10,8 @@
 #   --full        also the tests labelled 'long', and all runs where others take a sample
 #   --no-install  do not look for missing packages
 #
-# Each run ends with CTest's summary; the exit code is 0 only when all of them passed.
+# Only what the chosen tests need is built. Long lists of runs are sampled by NANOTRON_SEED (chosen and printed here where
+# it is not set). Each run ends with CTest's summary; the exit code is 0 only when all of them passed.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -18,7 +19,7 @@ cd "$root"
 mpi=openmpi preset=release max_ranks=0 full=0 install=1
 ctest_options=()
 
-usage() { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case "$1" in
     --mpi) mpi="${2:-}"; shift ;;
@@ -33,6 +34,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 
+export NANOTRON_SEED="${NANOTRON_SEED:-$(date +%s)}"
 if [ "$install" = 1 ]; then jobscripts/install_dependencies.sh --mpi "$mpi" --tests; fi
 # shellcheck source=../jobscripts/environment.sh
 source jobscripts/environment.sh
@@ -47,19 +49,27 @@ excluded_labels() {
   echo "$labels"
 }
 
-# run_suite <preset> [<option of cmake>...]: configure, build, test
+# needed_targets <preset> <option of ctest>...: the programs, and the test programs that these tests run
+needed_targets() {
+  echo nanotron_programs
+  ctest --preset "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: \([a-z_]*\)\.\(.*\)\.np[0-9]*$/test_\1_\2/p' | sort -u
+}
+
+# run_suite <preset>: configure, build, test
 run_suite() {
-  local name="$1" status=0
-  shift
+  local name="$1" status=0 began=$SECONDS built targets
+  local chosen=(-LE "$(excluded_labels)" "${ctest_options[@]}")
   printf '\n=== %s: configure and build\n' "$name"
-  cmake --preset "$name" -DNANOTRON_BUILD_TESTS=ON "$@" && cmake --build --preset "$name" || {
+  cmake --preset "$name" -DNANOTRON_BUILD_TESTS=ON && mapfile -t targets < <(needed_targets "$name" "${chosen[@]}") &&
+    cmake --build --preset "$name" --target "${targets[@]}" || {
     printf '=== %s: FAILED to build\n' "$name"
     return 1
   }
-  printf '\n=== %s: tests\n' "$name"
-  ctest --preset "$name" --no-tests=error -j "$CMAKE_BUILD_PARALLEL_LEVEL" -LE "$(excluded_labels)" "${ctest_options[@]}" ||
-    status=$?
-  printf '=== %s: %s\n' "$name" "$([ "$status" = 0 ] && echo passed || echo FAILED)"
+  built=$SECONDS
+  printf '\n=== %s: tests, NANOTRON_SEED=%s\n' "$name" "$NANOTRON_SEED"
+  ctest --preset "$name" --no-tests=error -j "$CMAKE_BUILD_PARALLEL_LEVEL" "${chosen[@]}" || status=$?
+  printf '=== %s: %s; built in %d s, tested in %d s\n' "$name" "$([ "$status" = 0 ] && echo passed || echo FAILED)" \
+    "$((built - began))" "$((SECONDS - built))"
   return "$status"
 }
 

@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import nanotron_common as common
-import h5py
-import numpy as np
+from nanotron_common import h5py, np
 
 CHECKPOINT_FORMAT = "nanotron_hpc checkpoint"
 CHECKPOINT_VERSION = 1
@@ -59,7 +58,9 @@ def xxh3_64(data: bytes) -> int:
     if _XXH3 is None:
         _XXH3 = _load_xxh3()
     if _XXH3 is None:
-        raise common.ToolError("no XXH3 at hand: install the Python package `xxhash` or libxxhash0", 71)
+        raise common.ToolError("expected XXH3 for the hashes of the manifest, found neither the Python package xxhash "
+                               "nor libxxhash.so.0; " + common.how_to_get(["xxhash"]) + "; or install libxxhash0",
+                               common.EXIT_SYSTEM)
     return _XXH3(data)
 
 

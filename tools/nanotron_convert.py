@@ -26,11 +26,10 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
-
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
 import nanotron_safetensors as st
+from nanotron_common import np
 
 DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}

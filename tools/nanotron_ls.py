@@ -15,11 +15,10 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
-
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
 import nanotron_token_file as token_file
+from nanotron_common import np
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 

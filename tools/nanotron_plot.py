@@ -9,6 +9,10 @@ A run is its directory or its metrics.h5; LABEL= in front names it, A+B joins th
 that was resumed elsewhere. Where a step was recorded twice, because the run went back to a
 checkpoint, the later record counts. --token-file draws the unigram entropy of the data: what a
 model without any context reaches at best.
+
+Bold lines are moving averages over --smooth steps. Towards the start the window narrows, since the loss
+falls steeply there; towards the end it stays behind, so the line ends in the mean of a whole window: the
+number in the legend. Validation sets of names of their own are drawn and labelled each.
 """
 
 from __future__ import annotations
@@ -19,22 +23,23 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
 import nanotron_token_file as token_file
+from nanotron_common import np
 
 # Okabe and Ito's palette: told apart by everybody, in print too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY, RED = "#6b6b6b", "#B03030"
+VALIDATION = "validation_loss"  # of all sets; validation_loss_<name> of each
+MARKERS = "Dos^vP*X"
 
 
 @dataclass
 class Run:
     label: str
     series: dict[str, np.ndarray] = field(default_factory=dict)  # sorted by step, each step once
-    validation: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
+    validation: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # '': all sets
     resumed_at: list[int] = field(default_factory=list)
 
 
@@ -61,9 +66,12 @@ def read_metrics(path: Path) -> dict[str, np.ndarray]:
     if any(values.size < count for values in main.values()):  # caught while a record was written
         count = min(values.size for values in main.values())
     result = {name: values[:count] for name, values in main.items()}
-    pair = [data.get("validation_step", np.zeros(0)), data.get("validation_loss", np.zeros(0))]
-    size = min(values.size for values in pair)
-    return result | {"validation_step": pair[0][:size], "validation_loss": pair[1][:size]}
+    kept = {name: values for name, values in data.items() if name.startswith(VALIDATION)}
+    if "validation_step" in data and kept:
+        kept["validation_step"] = data["validation_step"]
+        size = min(values.size for values in kept.values())
+        result |= {name: values[:size] for name, values in kept.items()}
+    return result
 
 
 def last_of_each(steps: np.ndarray) -> np.ndarray:
@@ -77,29 +85,47 @@ def load_run(text: str) -> Run:
     paths = [metrics_path(part) for part in where.split("+")]
     parts = [read_metrics(path) for path in paths]
     names = set.intersection(*(set(part) for part in parts))
-    data = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    data = {name: np.concatenate([part[name] for part in parts]) for name in names
+            if not name.startswith("validation_")}
     steps = data["step"].astype(np.int64)
     back = [int(s) for s in steps[1:][np.diff(steps) <= 0]]
     joints = [int(part["step"][0]) for part in parts[1:] if part["step"].size]
     keep = last_of_each(steps)
-    series = {name: values[keep] for name, values in data.items()
-              if not name.startswith("validation_")}
-    keep = last_of_each(data["validation_step"].astype(np.int64))
-    validation = (data["validation_step"][keep], data["validation_loss"][keep])
+    series = {name: values[keep] for name, values in data.items()}
     name = paths[0].parent.name or str(paths[0].parent.resolve().name)
-    return Run(label or name, series, validation, sorted(set(back + joints)))
+    return Run(label or name, series, validation_of(parts), sorted(set(back + joints)))
+
+
+def validation_of(parts: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Name of a set -> (steps, losses); '' is the loss of all sets, left out where it is that of the only one."""
+    result = {}
+    for key in sorted({key for part in parts for key in part if key.startswith(VALIDATION)}):
+        having = [part for part in parts if key in part]
+        steps = np.concatenate([part["validation_step"] for part in having])
+        losses = np.concatenate([part[key] for part in having]).astype(np.float64)
+        keep = last_of_each(steps.astype(np.int64))
+        keep = keep[np.isfinite(losses[keep])]
+        if keep.size:
+            result[key[len(VALIDATION) + 1:]] = (steps[keep], losses[keep])
+    if len(result) == 2 and "" in result:
+        (_, (steps, losses)), (_, (all_steps, all_losses)) = sorted(result.items(), reverse=True)
+        if np.array_equal(steps, all_steps) and np.array_equal(losses, all_losses):
+            del result[""]
+    return result
 
 
 def smooth(values: np.ndarray, width: int) -> np.ndarray:
-    """Centred moving average, narrower towards both ends; NaN is passed over."""
+    """Centred moving average over an odd number of values, NaN passed over. Towards the start the window
+    narrows; towards the end it stays behind, so the last value is the mean of a whole window."""
     if width <= 1 or values.size < 3:
         return values
     good = np.isfinite(values)
     sums = np.concatenate(([0.0], np.cumsum(np.where(good, values, 0.0))))
     counts = np.concatenate(([0], np.cumsum(good)))
-    half = np.minimum(width // 2, np.minimum(np.arange(values.size),
-                                             np.arange(values.size)[::-1]))
-    low, high = np.arange(values.size) - half, np.arange(values.size) + half + 1
+    index = np.arange(values.size)
+    half = np.minimum(min(width, values.size - 1) // 2, index)
+    high = np.minimum(index + half + 1, values.size)
+    low = high - 2 * half - 1
     with np.errstate(invalid="ignore", divide="ignore"):
         return (sums[high] - sums[low]) / (counts[high] - counts[low])
 
@@ -143,15 +169,24 @@ def draw_curve(axes, run: Run, name: str, colour: str, width: int, label=None) -
               marker=marker)
 
 
+def loss_label(run: Run, width: int) -> str:
+    """The run and the number that its bold line ends in."""
+    losses = run.series["loss"].astype(np.float64)
+    if not losses.size:
+        return run.label
+    count = 2 * (min(width, losses.size - 1) // 2) + 1 if width > 1 and losses.size >= 3 else 1
+    over = f"mean of the last {count} steps" if count > 1 else "last"
+    return f"{run.label} ({over} {smooth(losses, width)[-1]:.3f})"
+
+
 def draw_loss(axes, runs: list[Run], width: int, entropy: float | None, log_scale: bool) -> None:
     for run, colour in zip(runs, COLOURS * len(runs)):
-        last = run.series["loss"][-1] if run.series["loss"].size else math.nan
-        draw_curve(axes, run, "loss", colour, width, f"{run.label} (last {last:.3f})")
-        steps, losses = run.validation
-        if steps.size:
-            axes.plot(steps, losses, color=colour, linestyle="none", marker="D", markersize=5,
-                      markerfacecolor="white", markeredgewidth=1.4,
-                      label=f"{run.label}, validation (last {losses[-1]:.3f})")
+        draw_curve(axes, run, "loss", colour, width, loss_label(run, width))
+        for index, (name, (steps, losses)) in enumerate(run.validation.items()):
+            title = f"validation '{name}'" if name else "validation"
+            axes.plot(steps, losses, color=colour, linestyle=(0, (1, 2)) if name else "none",
+                      linewidth=0.9, marker=MARKERS[index % len(MARKERS)], markersize=5, markerfacecolor="white",
+                      markeredgewidth=1.4, label=f"{run.label}, {title} (last {losses[-1]:.3f})")
         mark_resumes(axes, run)
     if entropy is not None:
         axes.axhline(entropy, color=RED, linestyle=(0, (6, 3)), linewidth=1.2,
@@ -182,11 +217,7 @@ def robust_top(axes, runs: list[Run], name: str) -> None:
 
 
 def make_figure(runs: list[Run], options):
-    try:
-        import matplotlib
-    except ImportError:
-        raise common.ToolError("this needs the Python package `matplotlib`", 71) from None
-    matplotlib.use("Agg")
+    common.require("matplotlib").use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.ticker import EngFormatter, FuncFormatter
 
@@ -228,6 +259,7 @@ def main(argv=None):
     parser.add_argument("--log", action="store_true", help="logarithmic loss axis")
     parser.add_argument("--dpi", type=int, default=130)
     options = parser.parse_args(argv)
+    common.require("matplotlib")
     runs = [load_run(text) for text in options.runs]
     if not any(run.series["step"].size for run in runs):
         raise common.ToolError("no step recorded yet in " + ", ".join(options.runs))

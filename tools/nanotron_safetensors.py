@@ -12,9 +12,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 import nanotron_common as common
+from nanotron_common import np
 
 PIECE_BYTES = 64 << 20
 MAX_HEADER_BYTES = 100 << 20  # the limit of the safetensors library

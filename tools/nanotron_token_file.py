@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import nanotron_common as common
-import h5py
-import numpy as np
+from nanotron_common import h5py, np
 
 VOCABULARY_LAYOUT = (
     "/vocabulary/bytes (uint8) holds the bytes of all tokens one after another; token i is "
@@ -44,13 +43,16 @@ def read_vocabulary(file: h5py.File) -> list[bytes] | None:
     return [data[start:end] for start, end in zip(offsets[:-1], offsets[1:])]
 
 
-def write_token_attributes(file: h5py.File, *, vocab_size: int, eos_token_id: int | None,
-                           tokenizer: str, entropy: float, provenance: dict[str, str]) -> None:
+def write_token_attributes(file: h5py.File, *, vocab_size: int, special: dict[str, int | None], tokenizer: str,
+                           tokenizer_sha256: str, entropy: float, provenance: dict[str, str]) -> None:
+    """`special`: eos_token_id and bos_token_id; those that are None are not written."""
     common.set_text(file, "format", "nanotron_hpc tokens", attribute=True)
     file.attrs.create("vocab_size", vocab_size, dtype=np.int64)
-    if eos_token_id is not None:
-        file.attrs.create("eos_token_id", eos_token_id, dtype=np.int64)
+    for key, value in special.items():
+        if value is not None:
+            file.attrs.create(key, value, dtype=np.int64)
     common.set_text(file, "tokenizer", tokenizer, attribute=True)
+    common.set_text(file, "tokenizer_sha256", tokenizer_sha256, attribute=True)
     file.attrs.create("unigram_entropy", entropy, dtype=np.float64)
     group = file.create_group("provenance")
     for key, value in provenance.items():

@@ -7,8 +7,13 @@
 
 Input: files, and folders that are searched for --glob. Each text file is one document, each line of
 a .jsonl file too (its field --jsonl-field); files with NUL bytes are not text and are passed over.
-Every document ends with the end-of-text token. Files come in sorted order, or with --shuffle-seed
-in an order drawn from the seed and the names alone, so that a held-out tail looks like the rest.
+Every file is used once, however often it is reached. Files come sorted by their names below the
+folders given, those of equal names in the order of the folders on the command line; or with
+--shuffle-seed in an order drawn from the seed and the names alone (of equal names, also which one it
+is), so that a held-out tail looks like the rest.
+
+Every document ends with the end-of-text token (--eos; none: without) and, where --bos is given,
+begins with that one. --train-bpe trains tokens of these names (--eos: <|endoftext|> by default).
 
 Output, an HDF5 file that appears under its name only when it is complete:
     /tokens             uint16, or uint32 from a vocabulary of 65537
@@ -16,13 +21,18 @@ Output, an HDF5 file that appears under its name only when it is complete:
     /vocabulary/bytes   uint8, the bytes of all tokens one after another
     /vocabulary/offsets uint64 (vocab_size + 1); token i is bytes[offsets[i] .. offsets[i+1]-1].
                         Special tokens and unused ids are empty.
-    attributes          vocab_size, eos_token_id, tokenizer, tokenizer_sha256, unigram_entropy in
-                        nats; group /provenance
+    attributes          vocab_size, eos_token_id, bos_token_id, tokenizer, tokenizer_sha256,
+                        unigram_entropy in nats; group /provenance
+
+tokenizer_sha256 is a hash of what decides about ids: equal tokenizers have equal ones, whatever the
+name or the formatting of their files.
 
 --tokenizer bytes (default) needs no other package: 256 bytes and one end-of-text token. A Hugging
-Face tokenizer.json needs the package `tokenizers`. Text is read in chunks of --chunk-mb that end at
-a line end, so memory stays bounded; the result depends on the chunk size only where a tokenizer
-joins characters across a line end, and never on the number of --workers.
+Face tokenizer.json needs the package `tokenizers`. Text is read in chunks of --chunk-mb, so memory
+stays bounded. A document's tokens are those of encoding it whole, whatever the size of the chunks and
+the number of --workers: chunks meet where tokens do not depend on text further away, and grow where
+there is no such place near (many KiB of one character). --train-bpe learns from chunks that end at
+line ends: what it trains, not how it encodes, depends on their size.
 """
 
 from __future__ import annotations
@@ -30,8 +40,6 @@ from __future__ import annotations
 import argparse
 import array
 import functools
-import hashlib
-import json
 import multiprocessing
 import os
 import sys
@@ -40,145 +48,41 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
+import nanotron_corpus as corpus
+import nanotron_stitch as stitch
 import nanotron_token_file as token_file
+from nanotron_common import np
 from nanotron_tokenizers import (ByteTokenizer, HuggingFaceTokenizer, import_tokenizers,
                                  tokenizer_from_recipe)
 
-BOUNDARY_SCAN = 1 << 20  # bytes searched for a line end behind a chunk's nominal end
 COPY_TOKENS = 1 << 22
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Bytes [start, end) of a file, both nominal: the worker moves them to line ends."""
-
-    path: str
-    start: int
-    end: int
-    size: int  # bytes of the file that are used
-    field: str  # JSON field of a .jsonl file, '' for text
-
-
-# ---------------------------------------------------------------------------------------------
-# Which files, which chunks
-
-
-def find_files(inputs: list[str], globs: list[str]) -> list[tuple[str, Path]]:
-    """(name, path) of every text file, sorted by name, each file once."""
-    found: dict[str, Path] = {}
-    for item in inputs:
-        root = Path(item)
-        if root.is_file():
-            found[str(root)] = root
-        elif root.is_dir():
-            for pattern in globs:
-                for path in root.rglob(pattern):
-                    if path.is_file():
-                        found[str(path.relative_to(root))] = path
-        else:
-            raise common.ToolError(f"{item}: no such file or folder")
-    seen, result = set(), []
-    for name in sorted(found):
-        status = found[name].stat()
-        identity = (status.st_dev, status.st_ino)
-        if status.st_size and identity not in seen and is_text(found[name]):
-            seen.add(identity)
-            result.append((name, found[name]))
-    return result
-
-
-def is_text(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return b"\0" not in file.read(4096)
-    except OSError as error:
-        print(f"passed over: {error}", file=sys.stderr)
-        return False
-
-
-def order_files(files, seed):
-    if seed is None:
-        return files
-
-    def key(item):
-        return hashlib.blake2b(f"{seed}:{item[0]}".encode(), digest_size=16).digest()
-
-    return sorted(files, key=key)
-
-
-def make_chunks(files, chunk_bytes: int, max_bytes: int | None, field: str):
-    """All chunks in document order; --max-bytes cuts the last file short."""
-    left = max_bytes if max_bytes is not None else 1 << 62
-    for _, path in files:
-        size = min(path.stat().st_size, left)
-        left -= size
-        kind = field if path.suffix == ".jsonl" else ""
-        for start in range(0, size, chunk_bytes):
-            yield Chunk(str(path), start, min(start + chunk_bytes, size), size, kind)
-
-
-def line_boundary(file, position: int, size: int, whole_lines: bool) -> int:
-    """The place behind the first line end at or behind position-1; a pure function of the file."""
-    if position == 0 or position >= size:
-        return min(position, size)
-    file.seek(position - 1)
-    scanned = 0
-    while scanned < size - position + 1:
-        block = file.read(min(BOUNDARY_SCAN, size - position + 1 - scanned))
-        if not block:
-            return size
-        index = block.find(b"\n")
-        if index >= 0:
-            return position - 1 + scanned + index + 1
-        if not whole_lines:
-            # No line end near: cut there, but not inside a UTF-8 character.
-            cut = len(block) - 1
-            while cut > len(block) - 4 and cut > 0 and block[cut] & 0xC0 == 0x80:
-                cut -= 1
-            return position - 1 + cut
-        scanned += len(block)
-    return size
-
-
-def read_chunk(chunk: Chunk) -> tuple[bytes, bool, bool]:
-    """(bytes, starts the file, ends the file)."""
-    with open(chunk.path, "rb") as file:
-        whole = bool(chunk.field)
-        start = line_boundary(file, chunk.start, chunk.size, whole)
-        end = max(start, line_boundary(file, chunk.end, chunk.size, whole))
-        file.seek(start)
-        data = file.read(end - start)
-        last = chunk.end == chunk.size
-        if whole and last and chunk.size < os.fstat(file.fileno()).st_size:
-            data = data[:data.rfind(b"\n") + 1]  # --max-bytes cut a line in two
-        return data, chunk.start == 0, last
+DEFAULT_EOS = "<|endoftext|>"
 
 
 # ---------------------------------------------------------------------------------------------
 # Training and work of one process
 
 
-def train_bpe(vocab_size: int, chunks, path: Path) -> str:
+def train_bpe(vocab_size: int, special: list[str], chunks, path: Path) -> str:
     """Trains a byte-level BPE tokenizer on the same text, saves it next to the output."""
     package = import_tokenizers()
-    if vocab_size < 257:
-        raise common.ToolError("--train-bpe: expected 257 or more tokens (256 bytes and an end of "
-                           f"text), found {vocab_size}", common.EXIT_USAGE)
+    least = 256 + len(special)
+    if vocab_size < least:
+        raise common.ToolError(f"--train-bpe: expected {least} or more tokens (256 bytes and {len(special)} special), "
+                               f"found {vocab_size}", common.EXIT_USAGE)
     tokenizer = package.Tokenizer(package.models.BPE())
     tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = package.decoders.ByteLevel()
     trainer = package.trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=["<|endoftext|>"], show_progress=False,
+        vocab_size=vocab_size, special_tokens=special, show_progress=False,
         initial_alphabet=sorted(package.pre_tokenizers.ByteLevel.alphabet()))
 
     def texts():
         for chunk in chunks:
-            data, _, _ = read_chunk(chunk)
-            for text in documents_of(data, chunk.field):
+            data, _, _ = corpus.read_chunk(chunk)
+            for text in corpus.documents_of(data, chunk.field):
                 yield text.decode("utf-8", "replace")
 
     tokenizer.train_from_iterator(texts(), trainer=trainer)
@@ -187,51 +91,55 @@ def train_bpe(vocab_size: int, chunks, path: Path) -> str:
     return text
 
 
-def documents_of(data: bytes, field: str) -> list[bytes]:
-    if not field:
-        return [data]
-    texts = []
-    for line in data.splitlines():
-        if line.strip():
-            try:
-                texts.append(json.loads(line)[field].encode("utf-8", "replace"))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise common.ToolError(f"a .jsonl line has no text field '{field}': "
-                                   f"{line[:60].decode('utf-8', 'replace')!r}") from None
-    return texts
+_tokenizer, _step = None, 0
 
 
-_tokenizer = None
+def start_worker(recipe, step: int):
+    global _tokenizer, _step
+    _tokenizer, _step = tokenizer_from_recipe(recipe), step
 
 
-def start_worker(recipe):
-    global _tokenizer
-    _tokenizer = tokenizer_from_recipe(recipe)
+def encode_in_worker(chunk):
+    return encode_chunk(chunk, _tokenizer, _step)
 
 
-def encode_chunk(chunk: Chunk, tokenizer=None):
-    """(tokens, starts of documents in them, bytes read) of one chunk."""
-    tokenizer = tokenizer or _tokenizer
-    data, first, last = read_chunk(chunk)
+def encode_texts(chunk, tokenizer, step: int):
+    """(tokens of a document or of a part of one, starts it, ends it) of a chunk, and bytes read."""
+    if chunk.field or isinstance(tokenizer, ByteTokenizer):
+        data, first, last = corpus.read_chunk(chunk)
+        texts = corpus.documents_of(data, chunk.field)
+        whole = bool(chunk.field)
+        return [(tokenizer.encode(text), whole or first, whole or last) for text in texts], len(data)
+    with open(chunk.path, "rb") as file:
+        text = stitch.TextFile(file, chunk.size, os.fstat(file.fileno()).st_size)
+        ids = stitch.encode_part(tokenizer.tokenizer, text, chunk.start, chunk.end, step, chunk.path)
+    part = (tokenizer.ids_of(ids), chunk.start == 0, chunk.end == chunk.size)
+    return [part], chunk.end - chunk.start
+
+
+def encode_chunk(chunk, tokenizer, step: int):
+    """(tokens, starts of documents in them, bytes read) of one chunk; `step`: bytes of a full one."""
+    dtype = token_file.token_dtype(tokenizer.vocab_size)
     pieces, starts, count = [], [], 0
-    for text in documents_of(data, chunk.field):
-        if chunk.field or first:
+
+    def mark(token):
+        return np.array([] if token is None else [token], dtype=dtype)
+
+    parts, read = encode_texts(chunk, tokenizer, step)
+    for tokens, first, last in parts:
+        if first:
             starts.append(count)
-        tokens = tokenizer.encode(text)
-        pieces.append(tokens)
-        count += tokens.size
-        if tokenizer.eos is not None and (chunk.field or last):
-            pieces.append(np.array([tokenizer.eos], dtype=tokens.dtype))
-            count += 1
-    empty = np.zeros(0, dtype=token_file.token_dtype(tokenizer.vocab_size))
-    return (np.concatenate(pieces) if pieces else empty), starts, len(data)
+        piece = np.concatenate((mark(tokenizer.bos if first else None), tokens, mark(tokenizer.eos if last else None)))
+        pieces.append(piece)
+        count += piece.size
+    return np.concatenate([mark(None), *pieces]), starts, read
 
 
-def encode_all(chunks, tokenizer, workers: int):
+def encode_all(chunks, tokenizer, workers: int, step: int):
     """Encoded chunks in order. At most 4 per worker are under way, which bounds the memory."""
     if workers <= 1:
         for chunk in chunks:
-            yield encode_chunk(chunk, tokenizer)
+            yield encode_chunk(chunk, tokenizer, step)
         return
     room = threading.Semaphore(4 * workers)
 
@@ -241,8 +149,8 @@ def encode_all(chunks, tokenizer, workers: int):
             yield chunk
 
     context = multiprocessing.get_context("spawn")
-    with context.Pool(workers, start_worker, (tokenizer.recipe(),)) as pool:
-        for result in pool.imap(encode_chunk, throttled()):
+    with context.Pool(workers, start_worker, (tokenizer.recipe(), step)) as pool:
+        for result in pool.imap(encode_in_worker, throttled()):
             room.release()
             yield result
 
@@ -284,11 +192,10 @@ def write_file(path: Path, raw_path: Path, totals: Totals, tokenizer, entropy, p
         starts = np.frombuffer(totals.documents, dtype=np.uint64)
         file.create_dataset("documents", data=starts, dtype="<u8")
         token_file.write_vocabulary(file, tokenizer.vocabulary())
-        token_file.write_token_attributes(file, vocab_size=tokenizer.vocab_size,
-                                  eos_token_id=tokenizer.eos, tokenizer=tokenizer.name,
-                                  entropy=entropy, provenance=provenance)
-        if tokenizer.sha256:
-            common.set_text(file, "tokenizer_sha256", tokenizer.sha256, attribute=True)
+        token_file.write_token_attributes(
+            file, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer.name, tokenizer_sha256=tokenizer.sha256,
+            special={"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.bos}, entropy=entropy,
+            provenance=provenance)
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -317,7 +224,10 @@ def parse(argv):
     parser.add_argument("--tokenizer", default="bytes", metavar="bytes|tokenizer.json")
     parser.add_argument("--train-bpe", type=int, metavar="N",
                         help="train a byte-level BPE of N tokens on the input and use it")
-    parser.add_argument("--eos", metavar="TOKEN|none", help="end-of-text token of the tokenizer")
+    parser.add_argument("--eos", metavar="TOKEN|none",
+                        help="token that ends each document (default: the tokenizer's usual one)")
+    parser.add_argument("--bos", metavar="TOKEN|none",
+                        help="token that begins each document (default: none)")
     parser.add_argument("--jsonl-field", default="text", metavar="NAME")
     parser.add_argument("--max-bytes", type=int, metavar="N", help="stop after N bytes of input")
     parser.add_argument("--shuffle-seed", type=int, metavar="N", help="order the files at random")
@@ -334,34 +244,44 @@ def parse(argv):
         parser.error("--max-bytes: expected a positive number")
     if options.train_bpe is not None and options.tokenizer != "bytes":
         parser.error("--train-bpe makes a tokenizer of its own; leave --tokenizer out")
+    if options.tokenizer == "bytes" and options.train_bpe is None:
+        check_names_for_bytes(options)
     if options.workers is None:
         plain = options.tokenizer == "bytes" and options.train_bpe is None
         options.workers = 1 if plain else len(os.sched_getaffinity(0))
     return options
 
 
+def check_names_for_bytes(options) -> None:
+    for option, value in (("--eos", options.eos), ("--bos", options.bos)):
+        if value not in (None, "none"):
+            raise common.ToolError(f"{option}: bytes have no named tokens: expected none, found {value!r}; leave "
+                                   "it out, or use --train-bpe or --tokenizer tokenizer.json", common.EXIT_USAGE)
+
+
 def choose_tokenizer(options, chunks):
     if options.train_bpe is not None:
-        path = options.output.with_suffix(".tokenizer.json")
-        return HuggingFaceTokenizer(path.name, train_bpe(options.train_bpe, chunks(), path), None)
+        path, eos, bos = options.output.with_suffix(".tokenizer.json"), options.eos or DEFAULT_EOS, options.bos
+        special = list(dict.fromkeys(name for name in (eos, bos) if name not in (None, "none")))
+        return HuggingFaceTokenizer(path.name, train_bpe(options.train_bpe, special, chunks(), path), eos, bos)
     if options.tokenizer == "bytes":
-        return ByteTokenizer()
+        return ByteTokenizer(options.eos != "none")
     path = Path(options.tokenizer)
     if path.is_dir():
         path = path / "tokenizer.json"
     if not path.is_file():
         raise common.ToolError(f"--tokenizer: expected 'bytes' or a tokenizer.json, found {path}",
-                           common.EXIT_USAGE)
-    return HuggingFaceTokenizer(path.name, path.read_text(encoding="utf-8"), options.eos)
+                               common.EXIT_USAGE)
+    return HuggingFaceTokenizer(path.name, path.read_text(encoding="utf-8"), options.eos, options.bos)
 
 
 def main(argv=None):
     options = parse(argv)
-    files = order_files(find_files(options.inputs, options.glob or ["*"]), options.shuffle_seed)
+    files = corpus.order_files(corpus.find_files(options.inputs, options.glob or ["*"]), options.shuffle_seed)
     if not files:
         raise common.ToolError("no text files found in " + ", ".join(options.inputs))
     chunk_bytes = max(1, int(options.chunk_mb * 1e6))
-    chunks = functools.partial(make_chunks, files, chunk_bytes, options.max_bytes,
+    chunks = functools.partial(corpus.make_chunks, files, chunk_bytes, options.max_bytes,
                                options.jsonl_field)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     tokenizer = choose_tokenizer(options, chunks)
@@ -369,7 +289,7 @@ def main(argv=None):
     begin = time.perf_counter()
     try:
         with open(raw_path, "wb") as raw:
-            totals = spool(encode_all(chunks(), tokenizer, options.workers), raw, tokenizer,
+            totals = spool(encode_all(chunks(), tokenizer, options.workers, chunk_bytes), raw, tokenizer,
                            progress_line(options.quiet))
         seconds = time.perf_counter() - begin
         if totals.tokens == 0:

@@ -1,6 +1,7 @@
-"""Tokenizers behind one small interface: name, vocab_size, eos, sha256, encode, vocabulary, recipe.
+"""Tokenizers behind one small interface: name, vocab_size, eos, bos, sha256, encode, vocabulary, recipe.
 
 `recipe` is what another process needs to make the same tokenizer (tokenizer_from_recipe).
+`sha256` is a hash of what decides about the ids of a text, and of nothing else.
 """
 
 from __future__ import annotations
@@ -9,83 +10,110 @@ import hashlib
 import json
 import os
 
-import numpy as np
-
 import nanotron_common as common
 import nanotron_token_file as token_file
+from nanotron_common import np
 
 EOS_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<|im_end|>",
              "<｜end▁of▁sentence｜>", "[SEP]")
 
 
 class ByteTokenizer:
-    """Token i is byte i; token 256 ends a document."""
+    """Token i is byte i; token 256, if there is one, ends a document."""
 
-    name, vocab_size, eos, sha256 = "bytes", 257, 256, ""
+    name, bos = "bytes", None
+
+    def __init__(self, has_eos: bool = True):
+        self.vocab_size, self.eos = (257, 256) if has_eos else (256, None)
+        recipe = f"nanotron bytes: token i is byte i, vocabulary {self.vocab_size}"
+        self.sha256 = hashlib.sha256(recipe.encode("utf-8")).hexdigest()
 
     def encode(self, data: bytes) -> np.ndarray:
         return np.frombuffer(data, dtype=np.uint8).astype(np.uint16)
 
     def vocabulary(self) -> list[bytes]:
-        return [bytes([i]) for i in range(256)] + [b""]
+        return [bytes([i]) for i in range(256)] + [b""] * (self.vocab_size - 256)
 
     def recipe(self):
-        return ("bytes",)
+        return ("bytes", self.eos is not None)
 
 
 class HuggingFaceTokenizer:
-    """A tokenizer.json through the package `tokenizers`; special tokens are not added to text."""
+    """A tokenizer.json through the package `tokenizers`; special tokens are not added to text.
 
-    def __init__(self, name: str, text: str, eos: str | None):
-        self.name, self.text, self.eos_option = name, text, eos
+    `eos` and `bos` are names of tokens or 'none'; without an eos the usual names are tried.
+    """
+
+    def __init__(self, name: str, text: str, eos: str | None = None, bos: str | None = None):
+        self.name, self.text, self.options = name, text, (eos, bos)
+        package = import_tokenizers()
         try:
-            self.tokenizer = import_tokenizers().Tokenizer.from_str(text)
-        except common.ToolError:
-            raise
+            self.tokenizer = package.Tokenizer.from_str(text)
         except Exception as error:  # the package raises plain Exception
             raise common.ToolError(f"{name}: not a tokenizer.json ({error})") from None
+        # Its special tokens are not wanted; besides those it changes offsets alone. This one does nothing.
+        self.tokenizer.post_processor = package.processors.ByteLevel(trim_offsets=False)
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.ids = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self.ids.values()) + 1
         self.eos = self._find_eos(eos)
-        self.sha256 = hashlib.sha256(text.encode("utf-8")).hexdigest()
+        self.bos = self._named("--bos", bos) if bos else None
+        self.sha256 = hash_of(json.loads(text))
+
+    def _named(self, option: str, token: str) -> int | None:
+        if token == "none":
+            return None
+        if token not in self.ids:
+            raise common.ToolError(f"{option}: {self.name} has no token {token!r}; give one of its vocabulary, "
+                                   "or none", common.EXIT_USAGE)
+        return self.ids[token]
 
     def _find_eos(self, eos: str | None) -> int | None:
-        if eos == "none":
-            return None
-        for candidate in (eos,) if eos else EOS_NAMES:
+        if eos:
+            return self._named("--eos", eos)
+        for candidate in EOS_NAMES:
             if candidate in self.ids:
                 return self.ids[candidate]
-        raise common.ToolError(f"{self.name}: no token {eos!r}" if eos else
-                           f"{self.name}: no end-of-text token found; name it with --eos TOKEN, "
-                           "or --eos none", common.EXIT_USAGE)
+        raise common.ToolError(f"{self.name}: no end-of-text token found; name it with --eos TOKEN, "
+                               "or --eos none", common.EXIT_USAGE)
+
+    def ids_of(self, ids: list[int]) -> np.ndarray:
+        return np.array(ids, dtype=token_file.token_dtype(self.vocab_size))
 
     def encode(self, data: bytes) -> np.ndarray:
         text = data.decode("utf-8", "replace")
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return np.array(ids, dtype=token_file.token_dtype(self.vocab_size))
+        return self.ids_of(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def vocabulary(self) -> list[bytes]:
         return vocabulary_bytes(json.loads(self.tokenizer.to_str()), self.ids, self.vocab_size)
 
     def recipe(self):
-        return ("json", self.name, self.text, self.eos_option)
+        return ("json", self.name, self.text, *self.options)
 
 
 def import_tokenizers():
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        import tokenizers
-
-        return tokenizers
-    except ImportError:
-        raise common.ToolError("this needs the Python package `tokenizers` "
-                           "(python3 -m pip install tokenizers)", 71) from None
+    return common.require("tokenizers")
 
 
 def tokenizer_from_recipe(recipe):
-    return ByteTokenizer() if recipe[0] == "bytes" else HuggingFaceTokenizer(*recipe[1:])
+    return (ByteTokenizer if recipe[0] == "bytes" else HuggingFaceTokenizer)(*recipe[1:])
+
+
+def hash_of(description: dict) -> str:
+    """Hash of what decides about ids in a tokenizer.json: not its formatting, order of keys, version,
+    decoder, post-processor, padding and truncation, nor which of two spellings of merges it has."""
+    parts = {key: description.get(key) for key in ("normalizer", "pre_tokenizer", "model")}
+    model = dict(parts["model"] or {})
+    if isinstance(model.get("merges"), list):
+        model["merges"] = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    for key in ("fuse_unk", "byte_fallback", "ignore_merges"):  # false where they are not written
+        if model.get(key) is False:
+            del model[key]
+    parts["model"] = {key: value for key, value in model.items() if value is not None}
+    parts["added_tokens"] = sorted(description.get("added_tokens") or [], key=lambda token: token["id"])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode("utf-8")).hexdigest()
 
 
 def byte_level_table() -> dict[str, int]:

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "nanotron/comm/waiting.hpp"
+
 namespace nanotron::comm {
 namespace {
 
@@ -88,6 +90,7 @@ MpiSession::MpiSession(int& argc, char**& argv) {
                                   .change = "start the program with the mpirun or srun of its MPI"});
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  choose_waiting(MPI_COMM_WORLD);
 }
 
 MpiSession::~MpiSession() { MPI_Finalize(); }

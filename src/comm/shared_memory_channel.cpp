@@ -8,8 +8,6 @@
 // A slot is used again when all have left it. Chunks are numbered through all operations, so that one
 // operation flows into the next. Sums are taken in rank order: their bits do not depend on the chunks.
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -19,6 +17,7 @@
 
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/waiting.hpp"
 #include "pairwise_exchange.hpp"
 #include "reduction.hpp"
 #include "shared_segment.hpp"
@@ -65,16 +64,6 @@ struct Chunk {
   std::size_t count;
   std::size_t slot;
 };
-
-void pause_briefly(unsigned& spins) {
-  if (++spins < 256) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-  } else {
-    sched_yield();
-  }
-}
 
 class SharedMemoryChannel final : public Channel {
  public:
@@ -131,13 +120,11 @@ class SharedMemoryChannel final : public Channel {
   }
 
   void wait(std::uint64_t ticket) override {
-    for (unsigned spins = 0; !test(ticket);) {
-      pause_briefly(spins);
+    for (Pause pause; !test(ticket);) {
+      if (!pause()) continue;
       // A peer may be waiting in MPI for something that this rank has started but MPI has not yet moved.
-      if (spins % 256 == 0) {
-        int found = 0;
-        NANOTRON_CHECK_MPI(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE));
-      }
+      int found = 0;
+      NANOTRON_CHECK_MPI(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE));
     }
   }
 

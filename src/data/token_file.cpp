@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 
+#include "file_kind.hpp"
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::data {
@@ -43,6 +44,15 @@ std::string words_of(const hdf5::Datatype& type) {
   return fmt::format("{} of {} bytes", unsigned_bytes(type) > 0 ? "unsigned integers" : words, H5Tget_size(type.id()));
 }
 
+hdf5::File open_whole(const std::filesystem::path& path) {
+  try {
+    return hdf5::open_read_only(path);
+  } catch (const Error& error) {
+    fail(ExitCode::data_error, {"the token file is cut short or damaged", "a whole HDF5 file", reason(error), path.string(),
+                                "copy it again, or make it again with tools/nanotron_tokenize.py"});
+  }
+}
+
 // Widens `count` raw ids of type T that stand at the end of out's memory.
 template <class T>
 void widen(std::int32_t* out, index_t count) {
@@ -61,12 +71,10 @@ void widen(std::int32_t* out, index_t count) {
 }  // namespace
 
 TokenFile::TokenFile(const std::filesystem::path& path) : path_(path.string()) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    fail(ExitCode::data_error, {"the token file cannot be read", "an HDF5 file",
-                                error ? error.message() : "no regular file of this name", path_,
-                                "make one with tools/nanotron_tokenize.py, or correct the path"});
-  file_ = hdf5::open_read_only(path);
+  const ForeignFile other = foreign_file(path);
+  if (!other.found.empty())
+    fail(ExitCode::data_error, {"the token file cannot be read", "an HDF5 file", other.found, path_, other.change});
+  file_ = open_whole(path);
   open_tokens();
   eos_token_id_ = hdf5::read_integer(file_.id(), "eos_token_id", path_);
   unigram_entropy_ = hdf5::read_real(file_.id(), "unigram_entropy", path_);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config_checks.hpp"
+#include "foreign_deck.hpp"
 #include "nearest_grids.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/parameters.hpp"
@@ -28,6 +29,17 @@ bool in_range(const Parameter& p, const Scalar& scalar) {
          (r.most_open ? value < r.most : value <= r.most);
 }
 
+/// PyTorch's names of the types count as ours.
+std::string nearest_choice(const std::string& word, const std::vector<std::string>& choices) {
+  static const std::pair<const char*, const char*> types[] = {
+      {"bfloat16", "bf16"}, {"float32", "fp32"}, {"float", "fp32"}, {"float64", "fp64"}, {"double", "fp64"}};
+  for (const auto& [theirs, ours] : types) {
+    const bool ends_so = to_lower(word).ends_with(theirs);  // torch.bfloat16 too
+    if (ends_so && std::find(choices.begin(), choices.end(), ours) != choices.end()) return ours;
+  }
+  return nearest_word(word, choices);
+}
+
 /// The value's own error, or none (empty message).
 Diagnostic check_value(const Parameter& p, const Value& value) {
   Diagnostic d{Severity::error, value.offset, std::max<std::size_t>(value.length, 1), {}, {}, {}};
@@ -42,7 +54,7 @@ Diagnostic check_value(const Parameter& p, const Value& value) {
   if (!p.choices.empty() && !known) {
     d.message = deck::quoted(*word) + " is no legal value of " + p.name;
     d.expected = legal_values(p);
-    const std::string near = nearest_word(*word, p.choices);
+    const std::string near = nearest_choice(*word, p.choices);
     if (!near.empty()) d.hint = "did you mean '" + near + "'?";
   }
   const auto is_control = [](char c) {
@@ -167,6 +179,7 @@ Config read_deck(const std::string& path, const std::vector<std::string>& overri
 
 Config read_deck_text(const std::string& text, const std::string& file_name,
                       const std::vector<std::string>& overrides, std::string* warnings, std::optional<std::int64_t> ranks) {
+  detail::require_namelist(text, file_name);
   const auto origin = std::make_shared<Origin>();
   origin->sources.emplace_back(file_name, text);
   for (const std::string& o : overrides) origin->sources.emplace_back("--set", o);

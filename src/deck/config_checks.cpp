@@ -234,19 +234,26 @@ void check_context(const Config& c, Findings& f) {
   }
 }
 
+/// For who lowers run%steps to try a deck, or to cut a run into jobs.
+std::string stop_early(const Config& c) {
+  return "run%steps is what the learning rate is planned for; to stop after " + text(c.run.steps) +
+         (c.run.steps == 1 ? " step" : " steps") + " of the whole run leave it and give --set run.stop_after_steps=" +
+         text(c.run.steps);
+}
+
 void check_run(const Config& c, Findings& f) {
   if (f.trusted({"schedule.warmup_steps", "run.steps"}) &&
       c.schedule.warmup_steps > c.run.steps) {
     f.error({"schedule.warmup_steps"}, "warmup_steps = " + text(c.schedule.warmup_steps) +
             " is more than the " + text(c.run.steps) + " steps of the run",
-            "at most " + text(c.run.steps));
+            "at most " + text(c.run.steps), stop_early(c));
   } else if (c.schedule.kind == ScheduleKind::wsd &&  // its decay ends with the run; others may be cut short
              f.trusted({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
              c.schedule.warmup_steps + c.schedule.decay_steps > c.run.steps) {
     f.error({"schedule.decay_steps"}, "warmup_steps + decay_steps = " +
             text(c.schedule.warmup_steps + c.schedule.decay_steps) + " is more than the " +
             text(c.run.steps) + " steps of the run",
-            "decay_steps <= " + text(c.run.steps - c.schedule.warmup_steps));
+            "decay_steps <= " + text(c.run.steps - c.schedule.warmup_steps), stop_early(c));
   }
   if (c.run.output_dir.empty()) {
     f.error({"run.output_dir"}, "output_dir is empty", "a folder, for example 'run'");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "namelist_reader.hpp"
+#include "nanotron/deck/suggestions.hpp"
 
 namespace nanotron::deck {
 namespace detail {
@@ -129,13 +130,9 @@ void NamelistReader::read_group() {
                                   [&](const Group& g) { return g.name == name; });
   const Group* group = found == groups_.end() ? nullptr : &*found;
   if (group == nullptr) {
-    std::vector<std::string> names;
     std::string list;
-    for (const Group& g : groups_) {
-      names.push_back(g.name);
-      list += (list.empty() ? "&" : " &") + g.name;
-    }
-    const std::string near = nearest_word(name, names);
+    for (const Group& g : groups_) list += (list.empty() ? "&" : " &") + g.name;
+    const std::string near = suggest_group(name, groups_);
     error(begin, at_ - begin, "unknown group '&" + std::string(word.substr(0, 40)) + "'",
           "one of " + list, near.empty() ? "" : "did you mean '&" + near + "'?");
     for (const Group& g : groups_) {
@@ -206,28 +203,13 @@ const Variable* NamelistReader::find_variable(const Group* group, std::string_vi
                                               std::size_t offset) {
   if (group == nullptr) return nullptr;
   const std::string name = to_lower(word);
-  std::vector<std::string> names;
   for (const Variable& v : group->variables) {
     if (v.name == name) return &v;
-    names.push_back(v.name);
   }
-  std::string hint;
-  const std::string near = nearest_word(name, names);
-  for (const Group& other : groups_) {
-    for (const Variable& v : other.variables) {
-      if (v.name != name) continue;
-      hint = "'" + name + "' belongs in group '&" + other.name + "'";
-      result_.refused.emplace(other.name, name);
-    }
-  }
-  if (hint.empty() && !near.empty()) {
-    hint = "did you mean '" + near + "'?";
-    result_.refused.emplace(group->name, near);
-  }
-  if (hint.empty()) hint = "nanotron_hpc --print-defaults lists every key";
-  error(offset, word.size(),
-        "unknown key " + quoted(word) + " in group '&" + group->name + "'", "",
-        hint);
+  const Suggestion meant = suggest_key(name, group->name, groups_);
+  if (!meant.key.empty()) result_.refused.emplace(meant.group, meant.key);
+  error(offset, word.size(), "unknown key " + quoted(word) + " in group '&" + group->name + "'", "",
+        meant.hint.empty() ? "nanotron_hpc --help " + group->name + " lists its keys" : meant.hint);
   return nullptr;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "namelist_reader.hpp"
+#include "nanotron/deck/suggestions.hpp"
 
 namespace nanotron::deck {
 namespace detail {
@@ -14,11 +15,12 @@ Namelists NamelistReader::read_override() {
   const auto found = std::find_if(groups_.begin(), groups_.end(),
                                   [&](const Group& g) { return g.name == group_name; });
   if (found == groups_.end()) {
-    std::vector<std::string> names;
-    for (const Group& g : groups_) names.push_back(g.name);
-    const std::string near = nearest_word(group_name, names);
-    error(begin, at_ - begin, "unknown group '" + group_name.substr(0, 64) + "'", form,
-          near.empty() ? "" : "did you mean '" + near + "'?");
+    const bool key_alone = done() || (peek() != '.' && peek() != '%');
+    const Suggestion meant = key_alone ? suggest_key(group_name, "", groups_) : Suggestion{};
+    const std::string near = key_alone ? "" : suggest_group(group_name, groups_);
+    if (!meant.key.empty()) result_.refused.emplace(meant.group, meant.key);
+    error(begin, at_ - begin, (key_alone ? "no group before '" : "unknown group '") + group_name.substr(0, 64) + "'", form,
+          near.empty() ? meant.hint : "did you mean '" + near + "'?");
     return std::move(result_);
   }
   if (done() || (peek() != '.' && peek() != '%')) {

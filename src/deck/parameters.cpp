@@ -199,6 +199,7 @@ std::vector<Parameter> run_rows() {
     KEY(run, title).says("A line of text for the logs and files of this run."),
     KEY(run, seed).at_least(0).says("Seed of all random numbers: initial weights and data order."),
     KEY(run, steps).needed().at_least(1).at_most(1e12).in("steps").says("Optimizer steps of the whole run; a resumed run goes on to this number."),
+    KEY(run, stop_after_steps).at_least(0).at_most(1e12).in("steps").says("Checkpoint and stop (exit code 75) after so many steps of this start, learning rate and decay staying those of the whole run; 0: no such stop."),
     KEY(run, output_dir).says("Folder of everything that the run writes; made if it is missing."),
     KEY(run, log_every).at_least(1).at_most(1e12).in("steps").says("Steps from one progress line to the next."),
     KEY(run, wall_time_limit).at_least(0).in("s").says("Checkpoint and stop (exit code 75) before this much time is used; 0: no limit."),

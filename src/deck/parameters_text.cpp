@@ -110,17 +110,29 @@ std::string legal_values(const Parameter& p) {
   return "";
 }
 
-std::string parameters_help() {
-  std::string out = "The deck is a Fortran namelist file. Its groups and keys, with the defaults:\n";
-  std::string group;
+std::string group_help(const std::string& group) {
+  std::vector<const Parameter*> rows;
+  std::size_t names = 0, defaults = 0;
   for (const Parameter& p : parameters()) {
-    if (p.group != group) out += "\n&" + p.group + "\n";
-    group = p.group;
-    const std::string unit = p.unit.empty() ? "" : "  [" + p.unit + "]";
-    const std::string legal = legal_values(p);
-    out += "  " + padded(p.name, 20) + padded(default_word(p), 16) + " " + legal + unit + "\n";
-    out += wrapped(p.sentence, 6, 100);
+    if (p.group != group) continue;
+    rows.push_back(&p);
+    names = std::max(names, p.name.size());
+    defaults = std::max(defaults, default_word(p).size());
   }
+  std::string out = "&" + group + "\n";
+  for (const Parameter* p : rows) {
+    std::string line = "  " + padded(p->name, names) + "  " + padded(default_word(*p), defaults) + "  ";
+    line += legal_values(*p);
+    if (!p->unit.empty()) line += "  [" + p->unit + "]";
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n" + wrapped(p->sentence, 6, 100);
+  }
+  return out;
+}
+
+std::string parameters_help() {
+  std::string out = "The deck is a Fortran namelist file. Its groups and keys, with the defaults and what is legal:\n";
+  for (const Group& group : parameter_groups()) out += "\n" + group_help(group.name);
   return out;
 }
 

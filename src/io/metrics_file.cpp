@@ -24,26 +24,40 @@ struct Column {
   Kind kind;
   const char* unit;
   std::size_t offset;  // in MetricsRow
+  const char* description;
 };
 
 // Of every run, of a mixture of experts, and the two of Validation; each value is 8 bytes.
 constexpr std::array row_columns{
-    Column{"step", Kind::integer, "updates", offsetof(MetricsRow, step)},
-    Column{"loss", Kind::real, "nats per token", offsetof(MetricsRow, loss)},
-    Column{"grad_norm", Kind::real, "1", offsetof(MetricsRow, grad_norm)},
-    Column{"learning_rate", Kind::real, "1", offsetof(MetricsRow, learning_rate)},
-    Column{"seconds", Kind::real, "s", offsetof(MetricsRow, seconds)},
-    Column{"tokens_per_second", Kind::real, "1/s", offsetof(MetricsRow, tokens_per_second)},
-    Column{"mfu", Kind::real, "1", offsetof(MetricsRow, mfu)},
-    Column{"tokens", Kind::integer, "tokens", offsetof(MetricsRow, tokens)},
-    Column{"token_hash", Kind::unsigned_integer, "XXH3-64", offsetof(MetricsRow, token_hash)},
-    Column{"router_load_balance", Kind::real, "1", offsetof(MetricsRow, router_load_balance)},
-    Column{"router_z", Kind::real, "1", offsetof(MetricsRow, router_z)},
-    Column{"dropped_share", Kind::real, "1", offsetof(MetricsRow, dropped_share)},
-    Column{"busiest_expert_share", Kind::real, "1", offsetof(MetricsRow, busiest_expert_share)}};
+    Column{"step", Kind::integer, "updates", offsetof(MetricsRow, step), "Steps done, this one included."},
+    Column{"loss", Kind::real, "nats per token", offsetof(MetricsRow, loss),
+           "Mean cross-entropy over the target tokens of the global batch, before the update."},
+    Column{"grad_norm", Kind::real, "1", offsetof(MetricsRow, grad_norm),
+           "Global L2 norm of the gradient, before clipping."},
+    Column{"learning_rate", Kind::real, "1", offsetof(MetricsRow, learning_rate), "Learning rate of this update."},
+    Column{"seconds", Kind::real, "s", offsetof(MetricsRow, seconds),
+           "Wall time of this step, without validation and checkpoint."},
+    Column{"tokens_per_second", Kind::real, "1/s", offsetof(MetricsRow, tokens_per_second),
+           "Tokens of the global batch over the seconds of this step."},
+    Column{"mfu", Kind::real, "1", offsetof(MetricsRow, mfu),
+           "Operations of the model over those that matrix products of order 1024, measured at the start, reach in the "
+           "same time on the same ranks."},
+    Column{"tokens", Kind::integer, "tokens", offsetof(MetricsRow, tokens), "Target tokens since step 0."},
+    Column{"token_hash", Kind::unsigned_integer, "XXH3-64", offsetof(MetricsRow, token_hash),
+           "Sum of the hashes of this step's sequences: equal ones are the same tokens in the same order."},
+    Column{"router_load_balance", Kind::real, "1", offsetof(MetricsRow, router_load_balance),
+           "Load-balancing loss of the routers before its factor, mean over layers and sequences; 1 for an even load."},
+    Column{"router_z", Kind::real, "1", offsetof(MetricsRow, router_z),
+           "z loss of the routers before its factor, mean over layers and tokens."},
+    Column{"dropped_share", Kind::real, "1", offsetof(MetricsRow, dropped_share),
+           "Choices of experts that were dropped for want of capacity, over all choices."},
+    Column{"busiest_expert_share", Kind::real, "1", offsetof(MetricsRow, busiest_expert_share),
+           "Choices that fall to the busiest expert of a layer over all of it, of the layer where that is most."}};
 constexpr std::size_t dense_columns = 9;
-constexpr std::array validation_columns{Column{"validation_step", Kind::integer, "updates", 0},
-                                        Column{"validation_loss", Kind::real, "nats per token", 8}};
+constexpr std::array validation_columns{
+    Column{"validation_step", Kind::integer, "updates", 0, "Steps done before this validation."},
+    Column{"validation_loss", Kind::real, "nats per token", 8,
+           "Mean cross-entropy over the target tokens of the validation; of several sets their mean, each with the same weight."}};
 
 // The i-th dataset of a file that has so many of a row.
 const Column& column(std::size_t i, std::size_t of_row) {
@@ -114,13 +128,11 @@ index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last) 
 
 }  // namespace
 
-MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step,
-                         const Provenance& provenance, Log& log, MetricsOf what,
-                         const std::vector<std::string>& validation_sets)
+MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log)
     : path_(path),
-      row_columns_(what == MetricsOf::experts ? row_columns.size() : dense_columns),
-      sets_(validation_sets.size()) {
-  for (const std::string& set : validation_sets) named_losses_.push_back({named_loss + set, {}, {}});
+      row_columns_(start.what == MetricsOf::experts ? row_columns.size() : dense_columns),
+      sets_(start.validation_sets.size()) {
+  for (const std::string& set : start.validation_sets) named_losses_.push_back({named_loss + set, {}, {}});
   pending_.reserve(pending_limit);
   pending_validation_.reserve(pending_limit);
   gathered_.reserve(pending_limit);
@@ -136,9 +148,8 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step,
                path_.string(), set_aside_.string(), resumed_step, damage);
   }
   if (!file_) create();
-  write_provenance(
-      resumed_step == 0 ? "provenance" : fmt::format("provenance_step_{:08}", resumed_step),
-      provenance);
+  describe_columns();
+  write_start(resumed_step == 0 ? "" : fmt::format("_step_{:08}", resumed_step), start);
   flush();
 }
 
@@ -207,7 +218,7 @@ void MetricsFile::create() {
   const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
   H5Pset_chunk(creation.id(), 1, &chunk);
   for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
-    const auto& [name, kind, unit, offset] = column(c, row_columns_);
+    const auto& [name, kind, unit, offset, description] = column(c, row_columns_);
     const hdf5::Dataset dataset(
         checked(H5Dcreate2(file_.id(), name, type_of(kind), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
     hdf5::write_string(dataset.id(), "unit", unit);
@@ -245,6 +256,7 @@ void MetricsFile::open_named_losses() {
       const hdf5::Dataset made(checked(H5Dcreate2(file_.id(), loss.name.c_str(), H5T_NATIVE_DOUBLE, space.id(), H5P_DEFAULT,
                                                   creation.id(), H5P_DEFAULT), path_));
       hdf5::write_string(made.id(), "unit", "nats per token");
+      hdf5::write_string(made.id(), "description", "mean over the targets of the validation set of this name");
     }
     loss.dataset = hdf5::open_dataset(file_.id(), loss.name, path_.string());
     checked(H5Dset_extent(loss.dataset.id(), &rows), path_);
@@ -258,6 +270,30 @@ void MetricsFile::append_named_losses() {
     append_values(loss.dataset.id(), H5T_NATIVE_DOUBLE, validation_rows_ - count, loss.pending.data(), count);
     loss.pending.clear();
   }
+}
+
+// Also in a file that an earlier version began.
+void MetricsFile::describe_columns() {
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    if (H5Aexists(columns_[c].id(), "description") == 0)
+      hdf5::write_string(columns_[c].id(), "description", column(c, row_columns_).description);
+  }
+}
+
+void MetricsFile::write_start(const std::string& suffix, const MetricsStart& start) {
+  if (H5Aexists(file_.id(), "title") > 0) checked(H5Adelete(file_.id(), "title"), path_);
+  hdf5::write_string(file_.id(), "title", start.title);
+  write_provenance("provenance" + suffix, start.provenance);
+  write_deck("deck" + suffix, start.deck);
+}
+
+void MetricsFile::write_deck(const std::string& name, const std::string& text) {
+  if (hdf5::exists(file_.id(), name)) checked(H5Ldelete(file_.id(), name.c_str(), H5P_DEFAULT), path_);
+  const hdf5::Datatype type = hdf5::string_type(text.size());
+  const hdf5::Dataspace scalar(H5Screate(H5S_SCALAR));
+  const hdf5::Dataset deck(checked(
+      H5Dcreate2(file_.id(), name.c_str(), type.id(), scalar.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_));
+  if (!text.empty()) checked(H5Dwrite(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), path_);
 }
 
 void MetricsFile::write_provenance(const std::string& group, const Provenance& provenance) {
@@ -277,7 +313,9 @@ void MetricsFile::append(const MetricsRow& row) {
 
 void MetricsFile::append_validation(std::int64_t step, std::span<const double> losses) {
   NANOTRON_REQUIRE(losses.size() == std::max<std::size_t>(sets_, 1), "{} losses", losses.size());
-  pending_validation_.push_back({step, losses[0]});
+  double sum = 0.0;
+  for (const double loss : losses) sum += loss;
+  pending_validation_.push_back({step, sum / static_cast<double>(losses.size())});
   for (std::size_t i = 0; i < named_losses_.size(); ++i)
     named_losses_[i].pending.push_back(i < sets_ ? losses[i] : std::numeric_limits<double>::quiet_NaN());
   flush_if_due();

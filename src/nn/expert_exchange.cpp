@@ -7,14 +7,10 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/copy_matrix.hpp"
 #include "nanotron/kernels/routing.hpp"
+#include "rows.hpp"
 
 namespace nanotron::nn {
 namespace {
-
-template <class U>
-Matrix<U> first_rows(const Matrix<U>& m, index_t rows) {
-  return Matrix<U>(m.data(), rows, m.extent(1));
-}
 
 // Waits for the device.
 void copy_out(Device& device, const Vector<std::int64_t>& from, std::vector<std::int64_t>& to) {
@@ -41,14 +37,14 @@ class LocalExperts final : public ExpertExchange<T> {
     Kokkos::deep_copy(device.exec(), cuts, from_here);
   }
 
-  Matrix<T> outbox(const ExpertRows& plan, Matrix<T> rows) override { return first_rows(rows, plan.sent_rows); }
+  Matrix<T> outbox(const ExpertRows& plan, Matrix<T> rows) override { return first(rows, plan.sent_rows); }
   Vector<M> outbox_values(const ExpertRows& plan, Vector<M> values) override {
-    return Vector<M>(values.data(), plan.sent_rows);
+    return first(values, plan.sent_rows);
   }
   void to_experts(Device&, const ExpertRows&, Matrix<T>) override {}
   void values_to_experts(Device&, const ExpertRows&, Vector<M>) override {}
   Matrix<const T> from_experts(Device&, const ExpertRows& plan, Matrix<T> rows) override {
-    return first_rows(rows, plan.sent_rows);
+    return first(rows, plan.sent_rows);
   }
   Vector<const M> values_from_experts(Device&, const ExpertRows& plan, Vector<M> values) override {
     return Vector<const M>(values.data(), plan.sent_rows);
@@ -108,9 +104,9 @@ class ExchangedExperts final : public ExpertExchange<T> {
     kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);
   }
 
-  Matrix<T> outbox(const ExpertRows& plan, Matrix<T>) override { return first_rows(outbox_, plan.sent_rows); }
+  Matrix<T> outbox(const ExpertRows& plan, Matrix<T>) override { return first(outbox_, plan.sent_rows); }
   Vector<M> outbox_values(const ExpertRows& plan, Vector<M>) override {
-    return Vector<M>(value_outbox_.data(), plan.sent_rows);
+    return first(value_outbox_, plan.sent_rows);
   }
 
   void to_experts(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
@@ -121,7 +117,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
   Matrix<const T> from_experts(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
     back<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(inbox_), MatrixRef<T>(outbox_));
-    return first_rows(outbox_, plan.sent_rows);
+    return first(outbox_, plan.sent_rows);
   }
   Vector<const M> values_from_experts(Device& device, const ExpertRows& plan, Vector<M> values) override {
     back<M>(device, plan, column(values), column(value_inbox_), column(value_outbox_));

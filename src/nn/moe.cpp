@@ -5,26 +5,9 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise.hpp"
 #include "nanotron/kernels/weighted_swiglu.hpp"
+#include "rows.hpp"
 
 namespace nanotron::nn {
-namespace {
-
-template <class U>
-Matrix<U> rows_of(const Matrix<U>& m, const Range& rows) {
-  return Matrix<U>(m.data() + rows.begin * static_cast<index_t>(m.extent(1)), rows.size(), m.extent(1));
-}
-
-template <class U>
-Vector<U> first(const Vector<U>& v, index_t n) {
-  return Vector<U>(v.data(), n);
-}
-
-template <class U>
-Matrix<U> first(const Matrix<U>& m, index_t rows) {
-  return rows_of(m, {0, rows});
-}
-
-}  // namespace
 
 // f(expert, rows) by pieces whose sizes are powers of two: libraries keep something for each shape of a product.
 template <class T>

@@ -2,6 +2,7 @@
 
 #include "nanotron/kernels/cross_entropy.hpp"
 #include "nanotron/kernels/gemm.hpp"
+#include "rows.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -13,11 +14,6 @@ constexpr index_t least_rows = 128;
 template <class V>
 V slice(const V& v, index_t begin, index_t count) {
   return V(v.data() + begin, count);
-}
-
-template <class T>
-Matrix<T> rows_of(const Matrix<T>& m, index_t begin, index_t count) {
-  return Matrix<T>(m.data() + begin * static_cast<index_t>(m.extent(1)), count, m.extent(1));
 }
 
 }  // namespace
@@ -45,9 +41,9 @@ struct VocabLoss<T>::Chunk {
 
   Chunk(index_t begin, index_t count, Matrix<const T> all_n, Vector<const std::int32_t> all_targets,
         const LossWorkspace<T>& work, Vector<double> all_losses)
-      : n(rows_of<const T>(all_n, begin, count)),
+      : n(rows_of<const T>(all_n, {begin, begin + count})),
         targets(slice(all_targets, begin, count)),
-        logits(rows_of<T>(work.logits, 0, count)),
+        logits(first<T>(work.logits, count)),
         max(slice(work.max, 0, count)),
         sum(slice(work.sum_and_target, 0, count)),
         target_logit(slice(work.sum_and_target, count, count)),
@@ -93,7 +89,7 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
     kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
                                        scale);
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, c.logits, weight_, 0.0,
-                        MatrixRef<T>(rows_of<T>(dn, begin, count)), orders_.out);
+                        MatrixRef<T>(rows_of<T>(dn, {begin, begin + count})), orders_.out);
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, c.logits, c.n, 1.0,
                         MatrixRef<M>(gradient_), orders_.tokens);
   }

@@ -17,6 +17,7 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/waiting.hpp"
 #include "nanotron/deck/layer_counts.hpp"
 #include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/run_lock.hpp"
@@ -132,9 +133,13 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
     if (!log.speaks()) return;
     write_text(folder / "deck.nml", deck::canonical_deck(config));
     metrics = std::make_unique<io::MetricsFile>(
-        folder / "metrics.h5", step, provenance, log,
-        config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
-        deck::validation_set_names(config.data.validation_path));
+        folder / "metrics.h5", step,
+        io::MetricsStart{.provenance = provenance,
+                         .deck = deck::canonical_deck(config),
+                         .title = config.run.title,
+                         .what = config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
+                         .validation_sets = deck::validation_set_names(config.data.validation_path)},
+        log);
   });
   return metrics;
 }
@@ -161,6 +166,11 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   Arena arena(memory.plan);
   Trainer<T> trainer(config, provenance, grid, device, arena, loaders, log);
   trainer.resume();
+  if (trainer.step() >= config.run.steps) {
+    log.summary("nothing to do: {} is at step {}{} run%steps = {}; raise run%steps to go on", config.run.output_dir,
+                trainer.step(), trainer.step() == config.run.steps ? " of" : ", beyond", config.run.steps);
+    return ExitCode::ok;
+  }
   StopConditions stop(config.run, start);
   std::unique_ptr<io::MetricsFile> metrics = begin_outputs(config, provenance, grid.world(), trainer.step(), log);
   const auto tokens = static_cast<double>(tokens_per_step(config));
@@ -173,15 +183,15 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   const double begin = wall_seconds();
   timers.reset();
   const StopReason reason = trainer.run(stop, progress);
-  if (config.output.timers) log.info("{}", timers.table(wall_seconds() - begin));
+  if (config.output.timers) log.summary("{}", timers.table(wall_seconds() - begin));
   memory.peak = peak_resident_bytes();
-  log.info("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
+  log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
   if (reason == StopReason::none) {
-    log.info("finished: {} steps, {:.1f} s", trainer.step(), wall_seconds() - start);
+    log.summary("finished: {} steps, {:.1f} s; {}", trainer.step(), wall_seconds() - start, progress.summary());
     return ExitCode::ok;
   }
-  log.info("stopped after step {} of {}: {}; the same command goes on from here", trainer.step(),
-           config.run.steps, describe(reason));
+  log.summary("stopped after step {} of {}: {}; the same command goes on from here; {}", trainer.step(),
+              config.run.steps, describe(reason), progress.summary());
   return ExitCode::stopped_early;
 }
 
@@ -261,6 +271,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("{}", to_text(provenance));
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
+  if (comm::waits_asleep()) log.info("more ranks than cores on a node (or NANOTRON_WAIT): ranks sleep while they wait");
   log.info("data: {}; tensor-parallel group by {}, context-parallel group by {}, replicas by {}, experts by {}",
            config.data.path, grid.tp().path(), grid.cp().path(), grid.replicas().path(), grid.ep().path());
 

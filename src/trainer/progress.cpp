@@ -52,7 +52,9 @@ void Progress::with_metrics(const Work& work) {
 void Progress::record(std::int64_t step, std::int64_t tokens_seen, double seconds,
                       const StepResult& r) {
   // The first step of a run also touches memory and builds primitives: it does not enter the estimate.
-  const bool first = recent_seconds_ == 0.0;
+  const bool first = ++steps_ == 1;
+  const bool last = step == config_.run.steps || steps_ == config_.run.stop_after_steps;
+  loss_ = r.loss;
   recent_seconds_ = first || step % 64 == 2 ? seconds : recent_seconds_ + 0.1 * (seconds - recent_seconds_);
   const double tokens_per_second = cost_.tokens / seconds;
   const double share = cost_.flops / seconds / cost_.machine_rate;
@@ -73,7 +75,7 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
                       .busiest_expert_share = r.router.busiest_share});
     });
   }
-  if (first || step % config_.run.log_every == 0 || step == config_.run.steps) {
+  if (first || last || step % config_.run.log_every == 0) {
     const double left = recent_seconds_ * static_cast<double>(config_.run.steps - step);
     log_.info("step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s  {:4.1f} % of matrix rate  ETA {}{}",
               step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate,
@@ -84,12 +86,18 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
 
 void Progress::record_validation(std::int64_t step, std::span<const double> losses) {
   with_metrics([&](io::MetricsFile& metrics) { metrics.append_validation(step, losses); });
-  std::string text;
+  validation_loss_.clear();
   for (std::size_t i = 0; i < losses.size(); ++i) {
-    text += i < validation_sets_.size() ? fmt::format("  {} {:.4f}", validation_sets_[i], losses[i])
-                                        : fmt::format(" {:.4f}", losses[i]);
+    validation_loss_ += i < validation_sets_.size() ? fmt::format("  {} {:.4f}", validation_sets_[i], losses[i])
+                                                    : fmt::format(" {:.4f}", losses[i]);
   }
-  log_.info("step {:>7}/{}  validation loss{}", step, config_.run.steps, text);
+  log_.info("step {:>7}/{}  validation loss{}", step, config_.run.steps, validation_loss_);
+}
+
+std::string Progress::summary() const {
+  std::string text = steps_ == 0 ? "" : fmt::format("loss {:.4f}", loss_);
+  if (!validation_loss_.empty()) text += fmt::format("{}validation loss{}", text.empty() ? "" : ", ", validation_loss_);
+  return text;
 }
 
 void Progress::flush() {

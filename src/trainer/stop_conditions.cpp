@@ -7,6 +7,7 @@ namespace nanotron::trainer {
 std::string describe(StopReason reason) {
   switch (reason) {
     case StopReason::none: return "none";
+    case StopReason::step_limit: return "run%stop_after_steps is reached";
     case StopReason::stop_file: return "the file STOP was found in the run directory";
     case StopReason::wall_time: return "run%wall_time_limit is near";
     case StopReason::signal: return "a signal asked for it";
@@ -16,9 +17,10 @@ std::string describe(StopReason reason) {
 
 StopConditions::StopConditions(const deck::RunConfig& run, double start)
     : stop_file_(std::filesystem::path(run.output_dir) / "STOP"),
+      step_limit_(run.stop_after_steps),
       deadline_(run.wall_time_limit > 0.0 ? start + run.wall_time_limit - run.wall_time_margin : 0.0) {}
 
-StopReason StopConditions::seen_here(bool looks_at_files, double next_seconds) {
+StopReason StopConditions::seen_here(bool looks_at_files, std::int64_t steps_done, double next_seconds) {
   if (stop_signal_came()) return StopReason::signal;
   if (deadline_ > 0.0 && wall_seconds() + next_seconds > deadline_) return StopReason::wall_time;
   std::error_code ignored;
@@ -26,11 +28,12 @@ StopReason StopConditions::seen_here(bool looks_at_files, double next_seconds) {
     std::filesystem::remove(stop_file_, ignored);
     return StopReason::stop_file;
   }
+  if (step_limit_ > 0 && steps_done >= step_limit_) return StopReason::step_limit;
   return StopReason::none;
 }
 
-StopReason StopConditions::check(comm::Group& world, double next_seconds) {
-  const auto here = static_cast<std::int64_t>(seen_here(world.rank() == 0, next_seconds));
+StopReason StopConditions::check(comm::Group& world, std::int64_t steps_done, double next_seconds) {
+  const auto here = static_cast<std::int64_t>(seen_here(world.rank() == 0, steps_done, next_seconds));
   return static_cast<StopReason>(comm::max(world, here));
 }
 

@@ -256,7 +256,8 @@ bool Trainer<T>::validation_is_due(std::int64_t step) const {
 template <class T>
 StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
   const deck::CheckpointConfig& checkpoint = config_.checkpoint;
-  std::int64_t saved_at = counters_.step;
+  const std::int64_t first_step = counters_.step;
+  std::int64_t saved_at = first_step;
   double save_seconds = 0.0, validation_seconds = 0.0;
   StopReason reason = StopReason::none;
   while (counters_.step < config_.run.steps && reason == StopReason::none) {
@@ -271,7 +272,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
     }
     const double next_seconds = progress.recent_seconds() +
                                 (validation_is_due(counters_.step + 1) ? validation_seconds : 0.0);
-    reason = stop.check(grid_.world(), next_seconds + save_seconds);
+    reason = stop.check(grid_.world(), counters_.step - first_step, next_seconds + save_seconds);
     const bool due = checkpoint.every_steps > 0 && counters_.step % checkpoint.every_steps == 0;
     const bool finished = counters_.step == config_.run.steps;
     if (due || (finished ? checkpoint.at_end : reason != StopReason::none)) {

@@ -37,6 +37,59 @@ def finishes_and_resumes():
         check(code == 0 and "dp = 2" in other, "another grid goes on", other)
 
 
+def a_run_that_is_at_its_end():
+    with Case("end") as case:
+        case.run()
+        before = {name: (case.out / name).read_bytes() for name in ("deck.nml", "metrics.h5")}
+        code, text = case.run("--set", "run.title=again")
+        check(code == 0 and f"nothing to do: {case.out} is at step 10 of run%steps = 10; raise run%steps" in text,
+              "a run that is at its end says so", text)
+        check("finished" not in text, "and does not claim to have done it", text)
+        code, text = case.run("--set", "run.steps=7")
+        check(code == 0 and "is at step 10, beyond run%steps = 7" in text, "so does one that is beyond it", text)
+        for name, content in before.items():
+            check((case.out / name).read_bytes() == content, f"{name} is of the run that was")
+
+
+def quiet_console():
+    with Case("quiet", data="validation_fraction = 0.2") as case:
+        code, text = case.run("--set", "output.console=quiet")
+        check(code == 0 and re.search(r"finished: 10 steps, .* s; loss \d\.\d+, validation loss \d\.\d+", text),
+              "a quiet console shows the summary", text)
+        check("step " not in text and "grid:" not in text, "and no progress", text)
+        check("step      10/10" in (case.out / "run.log").read_text(), "the log has it all")
+        code, text = case.run("--set", "output.console=quiet")
+        check(code == 0 and text.startswith("nothing to do"), "and so it does when there is nothing to do", text)
+
+
+def command_lines():
+    def refused(*arguments, of="nanotron_hpc", says):
+        done = subprocess.run([str(Path(program).with_name(of)), *arguments], text=True, timeout=100,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        check(done.returncode == 78 and says in done.stdout, f"{of} {arguments}: {says}", done.stdout)
+
+    def helps(*arguments, has, lacks):
+        done = subprocess.run([program, *arguments], text=True, timeout=100, stdout=subprocess.PIPE)
+        check(done.returncode == 0 and has in done.stdout and lacks not in done.stdout, f"{arguments}", done.stdout)
+
+    refused("--chek", "a.deck", says="did you mean --check?")
+    refused("--dry-run", "a.deck", says="did you mean --check?")
+    refused("--learning-rate", "1e-3", says="--set optimizer.learning_rate=...")
+    refused("--num-layers=4", "a.deck", says="--set model.num_hidden_layers=...")
+    refused("a.deck", "b.deck", says="the argument 'b.deck' was not expected")
+    refused("--promt", "x", "--checkpoint", "y", of="nanotron_generate", says="did you mean --prompt?")
+    refused("--round", "3", of="nanotron_bench", says="did you mean --rounds?")
+    refused("--help", "optimiser", says="did you mean --help optimizer?")
+    refused("--help", "warmup_steps", says="--help schedule has the key warmup_steps")
+    helps("--help", has="--set", lacks="no such text")
+    helps("-h", "moe", has="  num_experts_per_tok              ", lacks="hidden_size  ")
+    helps("--help", "&MOE", has="&moe\n", lacks="--set")
+    with Case("foreign") as case:
+        case.deck.write_text("model:\n  hidden_size: 512\ndata:\n  path: tokens.h5\n")
+        code, text = case.run()
+        check(code == 78 and text.count("error") == 1 and "looks like YAML" in text, "YAML is told once", text)
+
+
 def deck_errors():
     with Case("deck", run="stepz = 3") as case:
         code, text = case.run()
@@ -76,6 +129,11 @@ def data_errors():
     with Case("nodata", tokens="/nonexistent/tokens.h5") as case:
         code, text = case.run()
         check(code == 65 and "/nonexistent/tokens.h5" in text, f"a missing token file gives 65, not {code}", text)
+        story = case.folder / "story.txt"
+        story.write_text("Once upon a time")
+        code, text = case.run("--set", f"data.path={story}")
+        check(code == 65 and 'begins with "Once upon a time"' in text and f"nanotron_tokenize.py {story}" in text,
+              "a text file is recognised", text)
     with Case("garbage") as case:
         bad = case.folder / "bad.h5"
         bad.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(range(256)) * 16)
@@ -98,6 +156,23 @@ def damaged_checkpoints():
         named = case.out / "checkpoints/step_00000012"
         code, text = case.run("--set", "run.steps=20", "--set", f"checkpoint.resume='{named}'")
         check(code == 65 and "step_00000012" in text, f"a damaged one asked for by name gives 65, not {code}", text)
+
+
+def stops_after_steps():
+    with Case("whole") as whole, Case("pieces") as case:
+        _, text = whole.run()
+        parts = ""
+        for last in (4, 8):
+            code, part = case.run("--set", "run.stop_after_steps=4")
+            check(code == 75 and f"stopped after step {last} of 10: run%stop_after_steps is reached" in part,
+                  f"a piece gives 75, not {code}", part)
+            check((case.out / f"checkpoints/step_{last:08}").exists(), "and leaves a checkpoint", part)
+            parts += part
+        code, part = case.run("--set", "run.stop_after_steps=4")
+        check(code == 0 and "finished: 10 steps" in part, "the piece that reaches the end gives 0", part)
+        check(losses(parts + part) == losses(text), "pieces are the run that was not cut", parts + part)
+        code, text = case.run("--set", "run.steps=2", "--set", "schedule.warmup_steps=5")
+        check(code == 78 and "--set run.stop_after_steps=2" in text, "who lowers run%steps is told of it", text)
 
 
 def early_stops():
@@ -240,7 +315,8 @@ def nodes_with_disks_of_their_own():
         check("rank 1 on host" in done.stdout and "all nodes share" in done.stdout, "and is explained", done.stdout)
 
 
-for part in (finishes_and_resumes, deck_errors, data_errors, damaged_checkpoints, early_stops, killed_rank, bad_numbers,
+for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,
+             damaged_checkpoints, stops_after_steps, early_stops, killed_rank, bad_numbers,
              two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches, nodes_with_disks_of_their_own):
     begin = time.time()
     part()

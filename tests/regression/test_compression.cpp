@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/bucket_size.hpp"
 #include "support/comparison.hpp"
 #include "support/training.hpp"

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"
+#include "support/golden.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {

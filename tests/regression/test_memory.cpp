@@ -13,6 +13,8 @@
 #include <cstring>
 #include <new>
 
+#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/trainer.hpp"
 #include "nanotron/base/resident.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "nanotron/model/transformer.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/model/parametrization.hpp"
 #include "support/comparison.hpp"

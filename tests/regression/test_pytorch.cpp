@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/golden.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 

@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/trainer.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/deck/validation_sets.hpp"
+#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/trainer.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 

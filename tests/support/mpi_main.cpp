@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "nanotron/comm/mpi_session.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::test {
@@ -67,13 +68,11 @@ MPI_Comm world() { return world_communicator; }
 }  // namespace nanotron::test
 
 int main(int argc, char** argv) {
-  int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
-  MPI_Comm_dup(MPI_COMM_WORLD, &nanotron::test::world_communicator);
+  const nanotron::comm::MpiSession mpi(argc, argv);
+  MPI_Comm_dup(mpi.world(), &nanotron::test::world_communicator);
   MPI_Comm_set_errhandler(nanotron::test::world_communicator, MPI_ERRORS_RETURN);
   const bool right_size = nanotron::test::has_expected_size();
   const int status = right_size ? nanotron::test::run_all_tests(argc, argv) : 1;
   MPI_Comm_free(&nanotron::test::world_communicator);
-  MPI_Finalize();
   return status;
 }

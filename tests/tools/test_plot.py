@@ -1,12 +1,14 @@
 # timeout: 180
 """nanotron_plot: resumed runs, missing quantities, smoothing, and that a picture comes out."""
 
+import argparse
 import sys
 
 import conftest  # noqa: F401, puts tools/ on the path
 import h5py
 import matplotlib
 import matplotlib.image
+import matplotlib.pyplot
 import numpy as np
 import pytest
 
@@ -63,7 +65,7 @@ def test_parts_are_joined(tmp_path):
     run = plot.load_run(f"both={a}+{b}")
     assert run.label == "both" and run.series["step"].tolist() == list(range(60))
     assert run.series["loss"][25] > 3 > run.series["loss"][24] and run.resumed_at == [25]
-    assert run.validation[0].tolist() == sorted(set(run.validation[0].tolist()))
+    assert run.validation[""][0].tolist() == sorted(set(run.validation[""][0].tolist()))
 
 
 def test_missing_quantities_and_one_step(tmp_path, tool):
@@ -92,9 +94,54 @@ def test_smoothing():
     values = np.array([1.0, 5.0, 3.0, np.nan, 2.0])
     assert np.array_equal(plot.smooth(values, 1), values, equal_nan=True)
     found = plot.smooth(values, 3)
-    assert found[0] == 1.0 and found[1] == 3.0 and found[2] == 4.0 and found[3] == 2.5
+    assert found[:4].tolist() == [1.0, 3.0, 4.0, 2.5] and found[4] == 2.5
     constant = plot.smooth(np.full(40, 2.0), 7)
     assert np.allclose(constant, 2.0, rtol=1e-12)
+
+
+def test_the_line_ends_in_an_average(tmp_path):
+    """The last step alone decides neither where the bold line ends nor what the legend says."""
+    steps = np.arange(1000)
+    noise = 0.1 * np.cos(np.pi * steps)
+    folder = write_run(tmp_path / "r", steps)
+    with h5py.File(folder / "metrics.h5", "r+") as file:
+        file["loss"][:] = 2.0 + noise
+        file["loss"][-1] = 1.0
+    run = plot.load_run(str(folder))
+    line = plot.smooth(run.series["loss"], 50)
+    assert abs(line[-60:] - 2.0).max() < 0.03 and line[0] == run.series["loss"][0]
+    assert plot.loss_label(run, 50) == f"r (mean of the last 51 steps {line[-1]:.3f})"
+    assert line[-1] == pytest.approx(np.mean(run.series["loss"][-51:]))
+    assert plot.loss_label(run, 1) == "r (last 1.000)"
+
+
+def legend_of(runs, **options):
+    figure = plot.make_figure(runs, argparse.Namespace(smooth=None, token_file=None, log=False, title="", **options))
+    texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    matplotlib.pyplot.close(figure)
+    return texts
+
+
+def test_named_validation_sets(tmp_path):
+    folder = write_run(tmp_path / "r", range(100))
+    with h5py.File(folder / "metrics.h5", "r+") as file:
+        for name, value in (("web", 3.0), ("code", 2.0)):
+            file[f"validation_loss_{name}"] = np.full(10, value)
+        file["validation_loss_late"] = np.array([np.nan] * 9 + [4.0])
+    run = plot.load_run(str(folder))
+    assert list(run.validation) == ["", "code", "late", "web"] and "validation_step" not in run.series
+    assert run.validation["late"][0].tolist() == [90] and run.validation["web"][1].tolist() == [3.0] * 10
+    assert legend_of([run])[1:] == ["r, validation (last 2.500)", "r, validation 'code' (last 2.000)",
+                                    "r, validation 'late' (last 4.000)", "r, validation 'web' (last 3.000)"]
+    joined = plot.load_run(f"both={folder}+{write_run(tmp_path / 's', range(100, 200))}")
+    assert joined.validation[""][0].size == 20 and joined.validation["web"][0].size == 10
+
+
+def test_the_only_validation_set_is_drawn_once(tmp_path):
+    folder = write_run(tmp_path / "r", range(100))
+    with h5py.File(folder / "metrics.h5", "r+") as file:
+        file["validation_loss_web"] = file["validation_loss"][:]
+    assert legend_of([plot.load_run(str(folder))])[1:] == ["r, validation 'web' (last 2.500)"]
 
 
 def test_entropy_line(golden, tmp_path):

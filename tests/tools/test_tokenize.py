@@ -87,7 +87,7 @@ def test_chunks_lose_nothing(chunk_mb, corpus, tmp_path, tool):
 
 
 def test_long_line_is_cut_between_characters(tmp_path, monkeypatch):
-    import nanotron_tokenize as nt
+    import nanotron_corpus as nt
 
     monkeypatch.setattr(nt, "BOUNDARY_SCAN", 16)
     text = ("äöü€" * 50).encode("utf-8")
@@ -114,6 +114,109 @@ def test_glob_max_bytes_and_shuffle(corpus, tmp_path, tool):
         assert sorted(found) == sorted(text.encode() for text in TEXTS.values())
         orders.add(tuple(found))
     assert len(orders) > 1
+
+
+def test_files_of_equal_names_are_all_used(tmp_path, tool):
+    """Shards of one name in several folders: each once, by name, then by the order of the folders."""
+    for folder in ("x", "y", "z"):
+        (tmp_path / folder).mkdir()
+        for name in ("part-0.txt", "part-1.txt"):
+            (tmp_path / folder / name).write_text(f"{folder} {name}")
+    (tmp_path / "link").symlink_to(tmp_path / "y")
+    out, order = tmp_path / "t.h5", ("z", "x", "y")
+    inputs = [tmp_path / folder for folder in order]
+    expected = [f"{folder} part-{i}.txt".encode() for i in range(2) for folder in order]
+    tool("tokenize", *inputs, tmp_path / "link", tmp_path / "z", "-o", out)
+    assert documents(*read(out)[:3]) == expected
+    seeded = set()
+    for seed in range(4):
+        for _ in range(2):
+            tool("tokenize", *inputs, "-o", out, "--shuffle-seed", seed)
+            found = documents(*read(out)[:3])
+            assert sorted(found) == sorted(expected)
+            seeded.add((seed, tuple(found)))
+    assert len(seeded) == 4 and len({found for _, found in seeded}) > 1
+
+
+def test_eos_and_bos(corpus, tmp_path, tool):
+    """Each option does something or is refused."""
+    out, names = tmp_path / "t.h5", ("<end>", "<begin>")
+    tool("tokenize", corpus, "-o", out, "--train-bpe", "300", "--eos", names[0], "--bos", names[1])
+    tokens, starts, words, attributes = read(out)
+    package = tokenizers.Tokenizer.from_file(str(tmp_path / "t.tokenizer.json"))
+    eos, bos = (package.token_to_id(name) for name in names)
+    assert (attributes["eos_token_id"], attributes["bos_token_id"]) == (eos, bos)
+    ends = [*starts[1:].astype(int), len(tokens)]
+    assert all(tokens[int(a)] == bos and tokens[b - 1] == eos for a, b in zip(starts, ends))
+    assert (tokens == bos).sum() == (tokens == eos).sum() == len(TEXTS) == starts.size
+    assert documents(tokens, starts, words) == [TEXTS[n].encode() for n in sorted(TEXTS)]
+    again = tmp_path / "again.h5"
+    tool("tokenize", corpus, "-o", again, "--tokenizer", tmp_path / "t.tokenizer.json", "--eos", names[1], "--bos",
+         "none", "--chunk-mb", "0.0001")
+    tokens, _, _, attributes = read(again)
+    assert "bos_token_id" not in attributes and attributes["eos_token_id"] == bos and eos not in tokens
+    tool("tokenize", corpus, "-o", out, "--train-bpe", "256", "--eos", "none")
+    tokens, _, words, attributes = read(out)
+    assert "eos_token_id" not in attributes and attributes["vocab_size"] == 256
+    assert tokens.size == sum(len(text.encode()) for text in TEXTS.values())
+    tool("tokenize", corpus, "-o", out, "--eos", "none", "--bos", "none")
+    tokens, starts, words, attributes = read(out)
+    assert "eos_token_id" not in attributes and attributes["vocab_size"] == 256 == len(words)
+    assert documents(tokens, starts, words) == [TEXTS[n].encode() for n in sorted(TEXTS)] and tokens.max() < 256
+    for option in ("--eos", "--bos"):
+        error = tool("tokenize", corpus, "-o", out, option, "</s>", rc=64).stderr
+        assert option in error and "'</s>'" in error and "none" in error
+        error = tool("tokenize", corpus, "-o", out, "--tokenizer", tmp_path / "t.tokenizer.json", "--eos", "none",
+                     option, "<nothing>", rc=64).stderr
+        assert f"{option}: t.tokenizer.json has no token '<nothing>'" in error
+    assert "258 or more" in tool("tokenize", corpus, "-o", out, "--train-bpe", "257", "--bos", "<s>", rc=64).stderr
+
+
+def test_jsonl_has_bos_for_each_line(tmp_path, tool):
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": f"line {i}"}) + "\n" for i in range(20)))
+    out = tmp_path / "t.h5"
+    tool("tokenize", tmp_path / "d.jsonl", "-o", out, "--train-bpe", "260", "--bos", "<s>", "--chunk-mb", "0.0001")
+    tokens, starts, _, attributes = read(out)
+    assert starts.size == 20 and (tokens[starts.astype(int)] == attributes["bos_token_id"]).all()
+    assert (tokens == attributes["bos_token_id"]).sum() == 20 == (tokens == attributes["eos_token_id"]).sum()
+
+
+def test_hash_of_the_tokenizer(corpus, tmp_path, tool):
+    """Equal for equal tokenizers, whatever the file's name and formatting; always there."""
+    def hash_of(*arguments):
+        tool("tokenize", corpus, "-o", tmp_path / "h.h5", "--eos", "none", *arguments)
+        found = read(tmp_path / "h.h5")[3]["tokenizer_sha256"].decode()
+        assert len(found) == 64 and set(found) <= set("0123456789abcdef")
+        return found
+
+    tool("tokenize", corpus, "-o", tmp_path / "t.h5")
+    plain = read(tmp_path / "t.h5")[3]["tokenizer_sha256"].decode()
+    assert plain == read(tmp_path / "t.h5")[3]["tokenizer_sha256"].decode() != hash_of()  # 257 tokens, 256 tokens
+    tool("tokenize", corpus, "-o", tmp_path / "t.h5", "--train-bpe", "300")
+    path, other = tmp_path / "t.tokenizer.json", tmp_path / "folder" / "tokenizer.json"
+    other.parent.mkdir()
+    first = hash_of("--tokenizer", path)
+    assert first == read(tmp_path / "t.h5")[3]["tokenizer_sha256"].decode()
+    content = json.loads(path.read_text())
+
+    def changed(change):
+        copy = json.loads(path.read_text())
+        change(copy)
+        other.write_text(json.dumps(copy, ensure_ascii=True, sort_keys=True))
+        return hash_of("--tokenizer", other.parent)
+
+    assert changed(lambda c: None) == first
+    assert changed(lambda c: c["model"].update(merges=[" ".join(m) if isinstance(m, list) else m.split(" ")
+                                                       for m in c["model"]["merges"]])) == first
+    assert changed(lambda c: c.update(truncation={"direction": "Right", "max_length": 5, "strategy": "LongestFirst",
+                                                  "stride": 0})) == first
+    assert changed(lambda c: c["pre_tokenizer"].update(add_prefix_space=True)) != first
+    assert changed(lambda c: c["model"]["merges"].pop()) != first
+    assert changed(lambda c: c.update(normalizer={"type": "Lowercase"})) != first
+    assert changed(lambda c: c["added_tokens"].append(
+        {"id": 300, "content": "<new>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+         "special": True})) != first
+    assert content["model"]["type"] == "BPE"
 
 
 def test_jsonl_has_a_document_per_line(tmp_path, tool):

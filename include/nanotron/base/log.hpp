@@ -12,7 +12,7 @@
 
 namespace nanotron {
 
-/// info and warn print on the speaking rank alone; error prints on any rank, to stderr, with the rank
+/// info, summary and warn print on the speaking rank alone; error prints on any rank, to stderr, with the rank
 /// in front. Every line is flushed. A file that cannot be written (a full disk) is told once on stderr and
 /// tried again with the next line. Not thread-safe.
 class Log {
@@ -23,13 +23,17 @@ class Log {
   /// Throws Error(system_error) when it cannot be opened.
   void open(const std::filesystem::path& file);
 
-  /// With quiet, info goes to the file alone; warnings and errors still reach the console.
+  /// With quiet, info goes to the file alone; the summary, warnings and errors still reach the console.
   void set_quiet(bool quiet) { quiet_ = quiet; }
   bool speaks() const { return speaks_; }
 
   template <class... A>
   void info(fmt::format_string<A...> text, A&&... values) {
     if (speaks_) write(Level::info, fmt::format(text, std::forward<A>(values)...));
+  }
+  template <class... A>
+  void summary(fmt::format_string<A...> text, A&&... values) {
+    if (speaks_) write(Level::summary, fmt::format(text, std::forward<A>(values)...));
   }
   template <class... A>
   void warn(fmt::format_string<A...> text, A&&... values) {
@@ -41,7 +45,7 @@ class Log {
   }
 
  private:
-  enum class Level { info, warning, error };
+  enum class Level { info, summary, warning, error };
   void write(Level level, std::string_view text);
   void write_to_file(std::string_view line);
 

@@ -11,7 +11,8 @@
 namespace nanotron::comm {
 
 /// Owns the MPI library: initialised with MPI_THREAD_FUNNELED, finalised in the destructor. One per
-/// process, made in main. Errors return codes (NANOTRON_CHECK_MPI turns them into Error) and do not abort.
+/// process, made in main. Errors return codes (NANOTRON_CHECK_MPI turns them into Error) and do not abort. Chooses how
+/// ranks wait (waiting.hpp).
 class MpiSession {
  public:
   MpiSession(int& argc, char**& argv);

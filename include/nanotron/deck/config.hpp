@@ -37,6 +37,7 @@ struct RunConfig {
   std::string title;
   std::int64_t seed = 1234;
   std::int64_t steps = 1000;
+  std::int64_t stop_after_steps = 0;  // of this start; 0: none
   std::string output_dir = "run";
   std::int64_t log_every = 10;
   double wall_time_limit = 0.0;

@@ -44,7 +44,8 @@ std::string legal_values(const Parameter& parameter);
 /// The value as a deck spells it; a real has the fewest digits that give the same bits back.
 std::string spelled(const Scalar& scalar);
 
-/// --help: the keys with defaults and sentences, for a terminal of 100 columns.
+/// --help: the keys with defaults and sentences, for a terminal of 100 columns; of one group, or of all.
+std::string group_help(const std::string& group);
 std::string parameters_help();
 
 /// --print-defaults: a deck that can be run once its required keys are looked at.

@@ -37,6 +37,15 @@ struct MetricsRow {
 /// Which datasets a file has: those of every run, or those of a mixture of experts too.
 enum class MetricsOf { dense_model, experts };
 
+/// What a file says about the run that writes it, from one start to the next.
+struct MetricsStart {
+  Provenance provenance{};
+  std::string deck{};   // canonical text
+  std::string title{};  // run%title
+  MetricsOf what = MetricsOf::dense_model;
+  std::vector<std::string> validation_sets{};  // those with names
+};
+
 /// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill.
 /// Errors are Error(system_error).
 class MetricsFile {
@@ -44,17 +53,16 @@ class MetricsFile {
   /// Goes on with the file there is: rows of steps after `resumed_step` are dropped, so that each
   /// curve has one value per step. With resumed_step 0 an existing file is moved to
   /// <name>.previous-<n>, n being the first number that is free; so is one that cannot be read, with a
-  /// warning. Then a new file is begun. Of named validation sets there are datasets of their own; rows in which a set
-  /// was not in the deck are NaN.
-  MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step,
-              const Provenance& provenance, Log& log, MetricsOf what = MetricsOf::dense_model,
-              const std::vector<std::string>& validation_sets = {});
+  /// warning. Then a new file is begun. The first start writes /provenance and /deck, one that resumes
+  /// at step n /provenance_step_<n> and /deck_step_<n>; the attribute title is that of the latest start. Rows in which a
+  /// named validation set was not in the deck are NaN.
+  MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 
   /// Keeps the row; the file is brought up to date at most once a second.
   void append(const MetricsRow& row);
-  /// Datasets validation_step (int64), validation_loss (float64) of the first set, and validation_loss_<name> of each
-  /// named one. As many losses as there are sets, at least one.
+  /// Datasets validation_step (int64), validation_loss (float64), the mean of the sets, and validation_loss_<name> of
+  /// each named one. As many losses as there are sets, at least one.
   void append_validation(std::int64_t step, std::span<const double> losses);
   /// Brings the file up to date now.
   void flush();
@@ -71,10 +79,13 @@ class MetricsFile {
   void make_room(std::int64_t bytes) const;
   void create();
   void open_columns();
+  void describe_columns();
+  void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
   void open_named_losses();
   void forget_named_losses();
   void append_named_losses();
+  void write_deck(const std::string& name, const std::string& text);
   void append_values(hid_t dataset, hid_t type, index_t first, const void* values, index_t count);
   void flush_if_due();
 

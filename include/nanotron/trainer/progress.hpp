@@ -3,6 +3,7 @@
 // What a run tells while it trains: the line on the console and in run.log, and metrics.h5.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ class Progress {
   void record_validation(std::int64_t step, std::span<const double> losses);
   /// Seconds of a step, averaged over the latest ones; 0 before the first.
   double recent_seconds() const { return recent_seconds_; }
+  /// The last losses, for the last line of a run: "loss 2.0850, validation loss 2.1857"; empty without a step.
+  std::string summary() const;
   void flush();
 
  private:
@@ -56,6 +59,9 @@ class Progress {
   std::unique_ptr<io::MetricsFile> metrics_;  // null as well once writing failed
   Log& log_;
   double recent_seconds_ = 0.0;
+  std::int64_t steps_ = 0;  // recorded
+  double loss_ = 0.0;       // the last
+  std::string validation_loss_;  // of the last validation, as text; empty before
 };
 
 }  // namespace nanotron::trainer

@@ -1,6 +1,7 @@
 #pragma once
 
-// Reasons to stop before the last step: a signal (base/stop_signals.hpp), the wall-time limit of the deck, a file named STOP in the run directory.
+// Reasons to stop before the last step: a signal (base/stop_signals.hpp), the wall-time limit or the number of steps of
+// the deck, a file named STOP in the run directory.
 
 #include <filesystem>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace nanotron::trainer {
 
-enum class StopReason { none = 0, stop_file = 1, wall_time = 2, signal = 3 };
+enum class StopReason { none = 0, step_limit = 1, stop_file = 2, wall_time = 3, signal = 4 };
 std::string describe(StopReason reason);
 
 class StopConditions {
@@ -18,15 +19,16 @@ class StopConditions {
   /// start: wall_seconds() at the start of the program.
   StopConditions(const deck::RunConfig& run, double start);
 
-  /// What any rank has seen. Collective; the same on every rank. next_seconds: how long the next step and
-  /// the checkpoint behind it will take, so that both still fit. Rank 0 looks for the STOP file and
-  /// removes it.
-  StopReason check(comm::Group& world, double next_seconds);
+  /// What any rank has seen. Collective; the same on every rank. steps_done: since the start of the program.
+  /// next_seconds: how long the next step and the checkpoint behind it will take, so that both still fit. Rank 0 looks
+  /// for the STOP file and removes it.
+  StopReason check(comm::Group& world, std::int64_t steps_done, double next_seconds);
 
  private:
-  StopReason seen_here(bool looks_at_files, double next_seconds);
+  StopReason seen_here(bool looks_at_files, std::int64_t steps_done, double next_seconds);
 
   std::filesystem::path stop_file_;
+  std::int64_t step_limit_;  // 0: none
   double deadline_;  // 0: none
 };
 

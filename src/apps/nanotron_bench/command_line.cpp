@@ -23,23 +23,26 @@ constexpr const char* description =
 
 constexpr const char* default_deck = "input/llama_30m.deck";
 
-// In this folder, or in one of those that the program lies in: the source tree of a build.
+// In this folder, beside an installed program, or in a folder that the program lies in: the source tree of a build.
 std::string find_default_deck() {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
   if (fs::exists(default_deck, ignored)) return default_deck;
+  const fs::path installed = program.parent_path() / NANOTRON_DATA_FROM_BIN / default_deck;
+  if (fs::exists(installed, ignored)) return installed.lexically_normal();
   for (fs::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
     if (fs::exists(folder / default_deck, ignored)) return folder / default_deck;
   }
   fail(ExitCode::deck_error,
        {.what = "there is no deck to measure",
-        .expected = fmt::format("{} here, or in a folder that {} lies in", default_deck, program.string()),
+        .expected = fmt::format("{} here, in {} beside {}, or in a folder that this lies in", default_deck,
+                                NANOTRON_DATA_FROM_BIN, program.string()),
         .change = "name one: --deck input.deck"});
 }
 
 void add_options(CLI::App& app, Options& o) {
-  app.add_option("--deck", o.deck, "the deck that is measured")->default_str(fmt::format("{} of the source tree", default_deck));
+  app.add_option("--deck", o.deck, "the deck that is measured")->default_str(fmt::format("{} of the installation or the source tree", default_deck));
   app.add_option("--set", o.overrides, "group.name=value: overrides the deck; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--only", o.only, "gemm, kernels, collectives, overlap, pipeline or step; several with commas")

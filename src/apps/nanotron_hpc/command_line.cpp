@@ -5,6 +5,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/suggestions.hpp"
 #include "shared/command_line.hpp"
 
 namespace nanotron::apps {
@@ -15,11 +16,36 @@ constexpr const char* description =
     "Exit codes: 0 finished; 75 stopped early, run the same command again; 78 the deck or command line is "
     "wrong;\n65 data or checkpoint damaged; 70 the numbers went bad; 71 the system failed.";
 
+// What --help was asked about: a group of the deck, "&group" too; nothing: all.
+std::string help_text(const CLI::App& app, std::string topic) {
+  if (topic.empty()) return app.help();
+  if (topic.front() == '&') topic.erase(0, 1);
+  topic = deck::to_lower(topic);
+  std::string names;
+  for (const deck::Group& group : deck::parameter_groups()) {
+    if (group.name == topic) return deck::group_help(topic);
+    names += (names.empty() ? "" : ", ") + group.name;
+  }
+  const std::string near = deck::suggest_group(topic, deck::parameter_groups());
+  const deck::Suggestion key = deck::suggest_key(topic, "", deck::parameter_groups());
+  fail(ExitCode::deck_error, {.what = "--help knows no group " + deck::quoted(topic),
+                              .expected = "one of " + names,
+                              .change = !near.empty()      ? "did you mean --help " + near + "?"
+                                        : !key.key.empty() ? "--help " + key.group + " has the key " + key.key
+                                                           : "see nanotron_hpc --help"});
+}
+
 }  // namespace
 
 std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks) {
   CommandLine line;
   CLI::App app(description, "nanotron_hpc");
+  app.set_help_flag();
+  std::string topic;
+  const CLI::Option* const help =
+      app.add_option("-h,--help", topic, "print this and every key of the deck, or the keys of one group")
+          ->type_name("[GROUP]")
+          ->expected(0, 1);
   bool check = false, plan = false, build = false, defaults = false, markdown = false;
   app.add_flag("--check", check, "check the deck, its grid and, where they are, its data; write nothing");
   app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
@@ -35,6 +61,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
     if (speaks) fmt::print("{}", text);
     return std::nullopt;
   };
+  if (help->count() > 0) return say(help_text(app, topic));
   if (build) return say(to_text(build_provenance()));
   if (defaults) return say(deck::default_deck());
   if (markdown) return say(deck::parameters_markdown());

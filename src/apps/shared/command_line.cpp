@@ -2,23 +2,66 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/provenance.hpp"
+#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/suggestions.hpp"
 
 namespace nanotron::apps {
+namespace {
+
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  }
+  return names;
+}
+
+// What the first argument that nobody expected may have been meant for: an option of this program, or a key of the
+// deck.
+std::string meant_by(const CLI::App& app, const std::string& argument) {
+  if (!argument.starts_with("-")) return "";
+  std::string name = argument.substr(0, argument.find('='));
+  name.erase(0, name.find_first_not_of('-'));
+  const std::vector<std::string> options = options_of(app);
+  const bool overrides = std::find(options.begin(), options.end(), "set") != options.end();
+  std::string near = deck::nearest_word(name, options);
+  for (const auto& [theirs, ours] : {std::pair{"dry-run", "check"}, {"validate", "check"}}) {
+    if (name == theirs && std::find(options.begin(), options.end(), ours) != options.end()) near = ours;
+  }
+  if (!near.empty()) return "did you mean --" + near + "?";
+  if (!overrides || name.empty()) return "";
+  std::replace(name.begin(), name.end(), '-', '_');
+  const deck::Suggestion key = deck::suggest_key(name, "", deck::parameter_groups());
+  if (key.key.empty()) return key.hint;
+  return fmt::format("a key of the deck is given with --set {}.{}=...", key.group, key.key);
+}
+
+}  // namespace
 
 bool parse(CLI::App& app, int argc, char** argv, bool speaks) {
   for (const auto& [key, value] : build_provenance()) {
     if (key == "version") app.set_version_flag("--version", app.get_name() + " " + value, "print the version");
   }
+  const std::string see = fmt::format("see {} --help", app.get_name());
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& text) {
     if (speaks) app.exit(text);
     return false;
+  } catch (const CLI::ExtrasError& error) {
+    const std::vector<std::string> extra = app.remaining();
+    if (extra.empty()) throw Error(ExitCode::deck_error, fmt::format("error: {}\n  change:   {}", error.what(), see));
+    const bool option = extra.front().starts_with("-");
+    const std::string meant = meant_by(app, extra.front());
+    fail(ExitCode::deck_error, {.what = fmt::format("{} {} was not expected", option ? "the option" : "the argument",
+                                                    deck::quoted(extra.front())),
+                                .change = meant.empty() ? see : fmt::format("{} {}", meant, see)});
   } catch (const CLI::ParseError& error) {
-    throw Error(ExitCode::deck_error,
-                fmt::format("error: {}\n  change:   see {} --help", error.what(), app.get_name()));
+    throw Error(ExitCode::deck_error, fmt::format("error: {}\n  change:   {}", error.what(), see));
   }
   return true;
 }

@@ -25,12 +25,13 @@ TEST(Log, OneRankSpeaksAndTheFileIsAppended) {
     ::testing::internal::CaptureStdout();
     log.info("step {}", run);
     log.warn("careful");
+    log.summary("done");
     const std::string console = ::testing::internal::GetCapturedStdout();
-    EXPECT_EQ(console, rank == 0 ? "warning: careful\n" : "");
+    EXPECT_EQ(console, rank == 0 ? "warning: careful\ndone\n" : "");
   }
   std::ifstream stream(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});
-  EXPECT_EQ(text, rank == 0 ? "step 0\nwarning: careful\nstep 1\nwarning: careful\n" : "");
+  EXPECT_EQ(text, rank == 0 ? "step 0\nwarning: careful\ndone\nstep 1\nwarning: careful\ndone\n" : "");
 }
 
 TEST(Log, ErrorsOfEveryRankReachStderr) {

@@ -308,7 +308,9 @@ TEST(PackedDocuments, HaveEveryPredictionOnce) {
         ++seen[static_cast<std::size_t>(inputs[i])];
         EXPECT_EQ(next[i], inputs[i] + 1);
         EXPECT_FALSE(std::ranges::binary_search(starts, static_cast<std::uint64_t>(next[i]))) << "into another document";
-        if (begins[i] < static_cast<int>(i)) EXPECT_EQ(inputs[i], inputs[i - 1] + 1);
+        if (begins[i] < static_cast<int>(i)) {
+          EXPECT_EQ(inputs[i], inputs[i - 1] + 1);
+        }
       }
       EXPECT_EQ(sequences->targets(s), here);
       targets += here;

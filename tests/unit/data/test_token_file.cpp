@@ -194,13 +194,39 @@ TEST(TokenFile, RefusesWhatLiesElsewhere) {
 TEST(TokenFile, RefusesFilesThatAreCutOrNoHdf5) {
   const Scratch scratch(test::world());
   expect_error(ExitCode::data_error, "tokenize", [&] { TokenFile(scratch / "none.h5"); });
-  expect_error(ExitCode::data_error, "regular file", [&] { TokenFile(scratch.path()); });
+  expect_error(ExitCode::data_error, "a directory", [&] { TokenFile(scratch.path()); });
+  expect_error(ExitCode::data_error, "no regular file", [&] { TokenFile("/dev/null"); });
   test::make_token_file(scratch / "tokens.h5", 5000, 100);
   const auto whole = test::read_bytes(scratch / "tokens.h5");
   for (std::size_t cut = 0; cut < whole.size(); cut += 97) {
     test::write_bytes(scratch / "cut.h5", {whole.begin(), whole.begin() + std::ptrdiff_t(cut)});
     expect_error(ExitCode::data_error, "cut.h5", [&] { TokenFile(scratch / "cut.h5"); });
   }
+  expect_error(ExitCode::data_error, "cut short or damaged", [&] { TokenFile(scratch / "cut.h5"); });
+}
+
+TEST(TokenFile, SaysWhatIsThereInPlaceOfHdf5) {
+  const Scratch scratch(test::world());
+  const auto refused = [&](const char* name, const std::string& bytes, const std::string& found) {
+    test::write_bytes(scratch / name, {bytes.begin(), bytes.end()});
+    expect_error(ExitCode::data_error, found, [&] { TokenFile(scratch / name); });
+    expect_error(ExitCode::data_error, "nanotron_tokenize.py", [&] { TokenFile(scratch / name); });
+  };
+  refused("empty.h5", "", "an empty file");
+  refused("story.txt", "Once upon a time\nthere was \xC3\xA9", "a text file that begins with \"Once upon a time\"");
+  refused("story.txt", "Once upon a time", "nanotron_tokenize.py " + (scratch / "story.txt").string());
+  const std::string ids{"\x01\x00\x05\x00\xFF\x10", 6};
+  refused("train.bin", ids, "bare numbers (.bin), as nanoGPT");
+  refused("train.bin", ids, "Token files");
+  refused("text_document.idx", std::string("MMIDIDX\0\0\1", 10), "the index (.idx) of a Megatron-LM data set");
+  refused("text_document.bin", ids, "the data (.bin) of a Megatron-LM data set");
+  refused("a.parquet", std::string("PAR1\0", 5), "a Parquet file");
+  refused("a.dat", ids, "a binary file of another format");
+  test::write_bytes(scratch / "lfs.h5", [] {
+    const std::string pointer = "version https://git-lfs.github.com/spec/v1\n";
+    return std::vector<char>(pointer.begin(), pointer.end());
+  }());
+  expect_error(ExitCode::data_error, "Git LFS", [&] { TokenFile(scratch / "lfs.h5"); });
 }
 
 TEST(TokenFile, SurvivesFlippedBytes) {

@@ -12,6 +12,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/suggestions.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/world.hpp"
 
@@ -109,6 +110,91 @@ TEST(Parameters, DefaultDeckIsLegal) {
   const Config c = read_deck_text(default_deck(), "defaults");
   for (const Parameter& p : parameters()) EXPECT_EQ(p.get(c), p.get(Config{})) << p.name;
   EXPECT_NE(parameters_help().find("clip_grad_norm"), std::string::npos);
+}
+
+TEST(Parameters, HelpHasColumns) {
+  for (const Group& group : parameter_groups()) {
+    std::istringstream lines(group_help(group.name));
+    std::string line;
+    std::getline(lines, line);
+    EXPECT_EQ(line, "&" + group.name);
+    std::size_t value = 0, keys = 0;
+    while (std::getline(lines, line)) {
+      if (line[2] == ' ') continue;  // of a sentence
+      const std::size_t name_end = line.find(' ', 2);
+      ASSERT_NE(name_end, std::string::npos) << line;
+      EXPECT_EQ(line.substr(name_end, 2), "  ") << line;
+      const std::size_t at = line.find_first_not_of(' ', name_end);
+      value = value == 0 ? at : value;
+      EXPECT_EQ(at, value) << line;
+      EXPECT_NE(line.back(), ' ') << line;
+      ++keys;
+    }
+    EXPECT_EQ(keys, group.variables.size());
+    EXPECT_NE(parameters_help().find(group_help(group.name)), std::string::npos);
+  }
+}
+
+TEST(Suggestions, TheTableOfOtherProgramsLeadsToKeys) {
+  std::set<std::string_view> seen;
+  for (const KnownName& known : known_names()) {
+    EXPECT_TRUE(seen.insert(known.theirs).second) << known.theirs << " is there twice";
+    EXPECT_EQ(to_lower(known.theirs), known.theirs);
+    EXPECT_FALSE(known.ours.empty() && known.note.empty()) << known.theirs;
+    for (const Parameter& p : parameters()) EXPECT_NE(p.name, known.theirs) << "is a key of ours";
+    if (known.ours.empty()) continue;
+    const std::size_t dot = known.ours.find('.');
+    EXPECT_NO_THROW(parameter(std::string(known.ours.substr(0, dot)), std::string(known.ours.substr(dot + 1)))) << known.ours;
+  }
+}
+
+TEST(Suggestions, NamesOfOtherProgramsAreUnderstood) {
+  const auto hint = [](const std::string& group, const std::string& line, const std::string& words) {
+    const std::string text = message(small + "&" + group + " " + line + " /\n");
+    EXPECT_NE(text.find(words), std::string::npos) << line << "\n" << text;
+    EXPECT_NE(text.find("1 error in the deck"), std::string::npos) << line << "\n" << text;
+  };
+  hint("optimizer", "lr = 1e-3", "did you mean 'learning_rate'?");
+  hint("schedule", "lr = 1e-3", "did you mean 'learning_rate' of group '&optimizer'?");
+  hint("parallel", "n_layers = 4", "did you mean 'num_hidden_layers' of group '&model'?");
+  hint("parallel", "tensor_model_parallel_size = 4", "did you mean 'tp'?");
+  hint("parallel", "learning_rat = 4", "did you mean 'learning_rate' of group '&optimizer'?");
+  hint("precision", "bf16 = .true.", "did you mean 'compute'?: 'bf16'");
+  hint("precision", "compute = 'torch.bfloat16'", "did you mean 'bf16'?");
+  hint("optimizer", "gradient_accumulation_steps = 4", "there is no key for it");
+  hint("checkpoint", "batch_size = 4", "data%micro_batch_size those that a rank computes");
+  hint("lr_scheduler", "kind = 'cosine'", "did you mean '&schedule'?");
+  EXPECT_NE(message(small, {"lr=1e-3"}).find("did you mean optimizer.learning_rate?"), std::string::npos);
+  EXPECT_NE(message(small, {"steps=1"}).find("did you mean run.steps?"), std::string::npos);
+  EXPECT_NE(message(small, {"data.seq_length=8"}).find("did you mean 'sequence_length'?"), std::string::npos);
+  // A required key under another name is one error, not two.
+  std::string other = small;
+  other.replace(other.find("sequence_length"), 15, "seq_len");
+  EXPECT_NE(message(other).find("1 error in the deck"), std::string::npos) << message(other);
+}
+
+TEST(Config, DecksOfOtherFormatsAreToldOnce) {
+  const auto refused = [](const std::string& text, const std::string& format) {
+    const std::string said = message(text);
+    EXPECT_NE(said.find("this looks like " + format), std::string::npos) << text << said;
+    EXPECT_NE(said.find("--print-defaults"), std::string::npos);
+    EXPECT_EQ(said.find("needs the key"), std::string::npos) << said;
+  };
+  refused("# a comment\nmodel:\n  hidden_size: 512\n  layers: [1, 2]\ndata: {path: x}\n", "YAML");
+  refused("---\n- a\n", "YAML");
+  refused("{\n  \"model\": {\"hidden_size\": 512}\n}\n", "JSON");
+  refused("\n[model]\nhidden_size = 512\n[data]\npath = \"x\"\n", "TOML");
+  EXPECT_EQ(message("! a comment: of ours\n" + small), "");
+  for (const char* text : {"", "hidden_size = 512\n", "$model\nx: 1\n$end\n", "Dear all,\nthis: is a letter\nof\nwords\n"})
+    EXPECT_EQ(message(text).find("looks like"), std::string::npos) << text;
+}
+
+TEST(Config, WhoWantsAFewStepsIsTold) {
+  const std::string deck = small + "&schedule warmup_steps = 30, kind = 'wsd', decay_steps = 40 /\n";
+  EXPECT_NE(message(deck, {"run.steps=2"}).find("--set run.stop_after_steps=2"), std::string::npos);
+  EXPECT_NE(message(deck, {"run.steps=60"}).find("--set run.stop_after_steps=60"), std::string::npos);
+  EXPECT_EQ(message(deck, {"run.stop_after_steps=2"}), "");
+  expect_refused({"run.stop_after_steps=-1"}, "0 <= x");
 }
 
 TEST(Parameters, DocPageIsNotStale) {

@@ -40,14 +40,14 @@ std::vector<double> reals(const fs::path& path, const char* name) {
   return read<double>(path, name, H5T_NATIVE_DOUBLE);
 }
 
-const Provenance provenance{{"program", "test"}, {"empty", ""}};
+const MetricsStart start{.provenance = {{"program", "test"}, {"empty", ""}}, .deck = "&run /\n", .title = "first"};
 Log silent(false);
 
 TEST(MetricsFile, HasOneDatasetPerQuantity) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "run/metrics.h5";
   {
-    MetricsFile metrics(path, 0, provenance, silent);
+    MetricsFile metrics(path, 0, start, silent);
     for (std::int64_t step = 1; step <= 5000; ++step)
       metrics.append(row_of(step, 1.0 / double(step)));
     metrics.append_validation(5000, std::array{2.5});
@@ -67,13 +67,13 @@ TEST(MetricsFile, ResumingGivesOneValuePerStep) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
   {
-    MetricsFile metrics(path, 0, provenance, silent);
+    MetricsFile metrics(path, 0, start, silent);
     for (std::int64_t step = 1; step <= 10; ++step) metrics.append(row_of(step, 1.0));
     metrics.append_validation(5, std::array{1.0});
     metrics.append_validation(10, std::array{1.0});
   }
   for (int again = 0; again < 2; ++again) {
-    MetricsFile metrics(path, 6, provenance, silent);
+    MetricsFile metrics(path, 6, start, silent);
     EXPECT_TRUE(metrics.set_aside().empty());
     for (std::int64_t step = 7; step <= 8; ++step) metrics.append(row_of(step, 2.0));
   }
@@ -82,11 +82,55 @@ TEST(MetricsFile, ResumingGivesOneValuePerStep) {
   EXPECT_EQ(steps(path, "validation_step"), std::vector<std::int64_t>{5});
 }
 
+std::string text_of(const hdf5::File& file, const char* name) {
+  const hdf5::Dataset dataset = hdf5::open_dataset(file.id(), name, "");
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  std::string text(H5Tget_size(type.id()), '\0');
+  H5Dread(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data());
+  return text;
+}
+
+TEST(MetricsFile, ExplainsItself) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  { MetricsFile(path, 0, start, silent).append(row_of(1, 1.0)); }
+  for (const char* title : {"second", ""})  // twice from the same step: the later one holds
+    MetricsFile(path, 1, {.provenance = start.provenance, .deck = std::string("! ") + title, .title = title}, silent);
+  const hdf5::File file = hdf5::open_read_only(path);
+  EXPECT_EQ(hdf5::read_string(file.id(), "title", ""), "");
+  EXPECT_EQ(text_of(file, "deck"), "&run /\n");
+  EXPECT_EQ(text_of(file, "deck_step_00000001"), "! ");
+  EXPECT_TRUE(hdf5::exists(file.id(), "provenance_step_00000001"));
+  for (const char* name : {"step", "loss", "grad_norm", "learning_rate", "seconds", "tokens_per_second", "mfu", "tokens",
+                           "token_hash", "validation_step", "validation_loss"}) {
+    const hdf5::Dataset series = hdf5::open_dataset(file.id(), name, "");
+    EXPECT_TRUE(hdf5::read_string(series.id(), "unit", "").has_value()) << name;
+    EXPECT_TRUE(hdf5::read_string(series.id(), "description", "").value_or("").ends_with(".")) << name;
+  }
+}
+
+TEST(MetricsFile, AFileOfAnEarlierVersionIsCompleted) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  { MetricsFile(path, 0, start, silent).append(row_of(1, 1.0)); }
+  {
+    const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    H5Adelete(file.id(), "title");
+    H5Ldelete(file.id(), "deck", H5P_DEFAULT);
+    H5Adelete_by_name(file.id(), "loss", "description", H5P_DEFAULT);
+  }
+  EXPECT_TRUE(MetricsFile(path, 1, start, silent).set_aside().empty());
+  const hdf5::File file = hdf5::open_read_only(path);
+  EXPECT_EQ(hdf5::read_string(file.id(), "title", ""), "first");
+  EXPECT_TRUE(hdf5::read_string(hdf5::open_dataset(file.id(), "loss", "").id(), "description", "").has_value());
+  EXPECT_EQ(text_of(file, "deck_step_00000001"), "&run /\n");
+}
+
 TEST(MetricsFile, FreshRunsKeepAllOldFiles) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
   for (int run = 0; run < 3; ++run)
-    MetricsFile(path, 0, provenance, silent).append(row_of(run + 1, 1.0));
+    MetricsFile(path, 0, start, silent).append(row_of(run + 1, 1.0));
   EXPECT_EQ(steps(path), std::vector<std::int64_t>{3});
   EXPECT_EQ(steps(path.string() + ".previous-1"), std::vector<std::int64_t>{1});
   EXPECT_EQ(steps(path.string() + ".previous-2"), std::vector<std::int64_t>{2});
@@ -95,14 +139,14 @@ TEST(MetricsFile, FreshRunsKeepAllOldFiles) {
 TEST(MetricsFile, IsReadableAtAnyTimeAndAfterAKill) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5", copy = scratch / "copy.h5";
-  MetricsFile metrics(path, 0, provenance, silent);
+  MetricsFile metrics(path, 0, start, silent);
   for (std::int64_t step = 1; step <= 3000; ++step) {
     metrics.append(row_of(step, 1.0));
     if (step % 500 != 0) continue;
     metrics.flush();  // what a kill leaves is the file as it is on disk
     fs::copy_file(path, copy, fs::copy_options::overwrite_existing);
     EXPECT_EQ(steps(copy).size(), static_cast<std::size_t>(step));
-    MetricsFile resumed(copy, step - 1, provenance, silent);
+    MetricsFile resumed(copy, step - 1, start, silent);
     EXPECT_TRUE(resumed.set_aside().empty());
   }
 }
@@ -115,7 +159,7 @@ TEST(MetricsFile, ADamagedFileIsReplacedAndTheLogSaysSo) {
   {
     Log log(true);
     log.open(scratch / "run.log");
-    MetricsFile metrics(path, 5, provenance, log);
+    MetricsFile metrics(path, 5, start, log);
     EXPECT_EQ(metrics.set_aside(), aside);
     metrics.append(row_of(6, 1.0));
   }
@@ -132,7 +176,7 @@ TEST(MetricsFile, AFullDiskIsAShortErrorAndHarmsNoRow) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
   {
-    MetricsFile metrics(path, 0, provenance, silent);
+    MetricsFile metrics(path, 0, start, silent);
     metrics.append(row_of(1, 1.0));
     metrics.flush();
     const test::FileSizeLimit limit(fs::file_size(path) + 1000);
@@ -144,7 +188,7 @@ TEST(MetricsFile, AFullDiskIsAShortErrorAndHarmsNoRow) {
   const test::FileSizeLimit limit(1000);
   const fs::path other = scratch / "other.h5";
   test::expect_error(ExitCode::system_error, "other.h5",
-                     [&] { MetricsFile(other, 0, provenance, silent); });
+                     [&] { MetricsFile(other, 0, start, silent); });
   EXPECT_FALSE(fs::exists(other));
 }
 

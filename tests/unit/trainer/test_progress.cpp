@@ -20,7 +20,7 @@ TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
   config.run.steps = 100;
   config.run.log_every = 1;
   config.output.metrics_every = 1;
-  auto file = std::make_unique<io::MetricsFile>(scratch / "metrics.h5", 0, Provenance{}, log);
+  auto file = std::make_unique<io::MetricsFile>(scratch / "metrics.h5", 0, io::MetricsStart{}, log);
   Progress progress(config, {.tokens = 1.0, .flops = 1.0, .machine_rate = 1.0}, std::move(file), log);
   {
     const test::FileSizeLimit limit(32 << 10);
@@ -36,6 +36,29 @@ TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
   ASSERT_NE(warning, std::string::npos) << told;
   EXPECT_EQ(told.find("warning:", warning + 1), std::string::npos) << told;
   EXPECT_NE(told.find("step       3/100", warning), std::string::npos) << told;
+}
+
+TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
+  Log log(true);
+  deck::Config config;
+  config.run.steps = 100;
+  config.run.log_every = 50;
+  config.run.stop_after_steps = 3;
+  Progress progress(config, {.tokens = 1.0, .flops = 1.0, .machine_rate = 1.0}, nullptr, log);
+  EXPECT_EQ(progress.summary(), "");
+  ::testing::internal::CaptureStdout();
+  for (std::int64_t step = 11; step <= 13; ++step) {
+    StepResult result;
+    result.loss = static_cast<double>(step);
+    progress.record(step, step, 1.0, result);
+  }
+  const std::string told = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(told.find("step      11/100"), std::string::npos) << told;
+  EXPECT_EQ(told.find("step      12/100"), std::string::npos) << told;
+  EXPECT_NE(told.find("step      13/100"), std::string::npos) << told;
+  EXPECT_EQ(progress.summary(), "loss 13.0000");
+  progress.record_validation(13, std::array{2.5});
+  EXPECT_EQ(progress.summary(), "loss 13.0000, validation loss 2.5000");
 }
 
 }  // namespace

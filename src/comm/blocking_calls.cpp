@@ -1,0 +1,160 @@
+// MPI's blocking calls, defined anew for the whole process: in a job that waits asleep (waiting.hpp) each is its nonblocking
+// form and a wait between whose polls the rank sleeps; otherwise it is the call it was, a profiling tool's or the library's.
+//
+// A nonblocking sum may take another order than the blocking one. Every rank decides alike, so a run is the same bits
+// each time; sums that have to be the same bits in both cases do not go through MPI_Allreduce (collectives.hpp).
+
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <array>
+
+#include "nanotron/comm/waiting.hpp"
+
+namespace {
+
+using nanotron::comm::waits_asleep;
+
+int finish(int started, MPI_Request* request, MPI_Status* status = MPI_STATUS_IGNORE) {
+  if (started != MPI_SUCCESS) return started;
+  nanotron::comm::Pause pause;
+  for (;;) {
+    int done = 0;
+    const int error = MPI_Test(request, &done, status);
+    if (error != MPI_SUCCESS || done != 0) return error;
+    pause();
+  }
+}
+
+// The ranks meet asleep; what follows finds all of them awake.
+int meet(MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  return finish(MPI_Ibarrier(comm, &request), &request);
+}
+
+// The next definition: that of a preloaded tool, or MPI's.
+template <class F>
+F* next_of(const char* name, F* mpi) {
+  void* const next = dlsym(RTLD_NEXT, name);
+  return next != nullptr ? reinterpret_cast<F*>(next) : mpi;
+}
+
+}  // namespace
+
+#define NEXT(name, ...)                                  \
+  [&] {                                                  \
+    static auto* const next = next_of(#name, &P##name);  \
+    return next(__VA_ARGS__);                            \
+  }()
+
+// A collective: its nonblocking form takes the same arguments and a request.
+#define COLLECTIVE(name, nonblocking, ...)                    \
+  if (!waits_asleep()) return NEXT(name, __VA_ARGS__);        \
+  MPI_Request request = MPI_REQUEST_NULL;                     \
+  return finish(nonblocking(__VA_ARGS__, &request), &request)
+
+// A call without a nonblocking form that waits for all of `comm`.
+#define MEETING(comm, name, ...)                                                  \
+  if (const int error = waits_asleep() ? meet(comm) : MPI_SUCCESS) return error;  \
+  return NEXT(name, __VA_ARGS__)
+
+extern "C" {
+
+int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+  if (!waits_asleep()) return NEXT(MPI_Wait, request, status);
+  return finish(MPI_SUCCESS, request, status);
+}
+
+int MPI_Waitall(int count, MPI_Request requests[], MPI_Status* statuses) {
+  if (!waits_asleep()) return NEXT(MPI_Waitall, count, requests, statuses);
+  nanotron::comm::Pause pause;
+  for (;;) {
+    int done = 0;
+    const int error = MPI_Testall(count, requests, &done, statuses);
+    if (error != MPI_SUCCESS || done != 0) return error;
+    pause();
+  }
+}
+
+int MPI_Send(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
+  if (!waits_asleep()) return NEXT(MPI_Send, data, n, type, to, tag, comm);
+  MPI_Request request = MPI_REQUEST_NULL;
+  return finish(MPI_Isend(data, n, type, to, tag, comm, &request), &request);
+}
+
+int MPI_Recv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status) {
+  if (!waits_asleep()) return NEXT(MPI_Recv, data, n, type, from, tag, comm, status);
+  MPI_Request request = MPI_REQUEST_NULL;
+  return finish(MPI_Irecv(data, n, type, from, tag, comm, &request), &request, status);
+}
+
+int MPI_Sendrecv(const void* send, int sends, MPI_Datatype send_type, int to, int send_tag, void* recv, int recvs,
+                 MPI_Datatype recv_type, int from, int recv_tag, MPI_Comm comm, MPI_Status* status) {
+  if (!waits_asleep()) {
+    return NEXT(MPI_Sendrecv, send, sends, send_type, to, send_tag, recv, recvs, recv_type, from, recv_tag, comm,
+                status);
+  }
+  MPI_Request sent = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
+  int error = MPI_Irecv(recv, recvs, recv_type, from, recv_tag, comm, &received);
+  if (error == MPI_SUCCESS) error = finish(MPI_Isend(send, sends, send_type, to, send_tag, comm, &sent), &sent);
+  return finish(error, &received, status);
+}
+
+int MPI_Barrier(MPI_Comm comm) { COLLECTIVE(MPI_Barrier, MPI_Ibarrier, comm); }
+
+int MPI_Bcast(void* data, int n, MPI_Datatype type, int root, MPI_Comm comm) {
+  COLLECTIVE(MPI_Bcast, MPI_Ibcast, data, n, type, root, comm);
+}
+
+int MPI_Reduce(const void* send, void* recv, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+  COLLECTIVE(MPI_Reduce, MPI_Ireduce, send, recv, n, type, op, root, comm);
+}
+
+int MPI_Allreduce(const void* send, void* recv, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  COLLECTIVE(MPI_Allreduce, MPI_Iallreduce, send, recv, n, type, op, comm);
+}
+
+int MPI_Reduce_scatter_block(const void* send, void* recv, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  COLLECTIVE(MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, send, recv, n, type, op, comm);
+}
+
+int MPI_Gather(const void* send, int sends, MPI_Datatype send_type, void* recv, int recvs, MPI_Datatype recv_type,
+               int root, MPI_Comm comm) {
+  COLLECTIVE(MPI_Gather, MPI_Igather, send, sends, send_type, recv, recvs, recv_type, root, comm);
+}
+
+int MPI_Gatherv(const void* send, int sends, MPI_Datatype send_type, void* recv, const int recvs[], const int at[],
+                MPI_Datatype recv_type, int root, MPI_Comm comm) {
+  COLLECTIVE(MPI_Gatherv, MPI_Igatherv, send, sends, send_type, recv, recvs, at, recv_type, root, comm);
+}
+
+int MPI_Scatterv(const void* send, const int sends[], const int at[], MPI_Datatype send_type, void* recv, int recvs,
+                 MPI_Datatype recv_type, int root, MPI_Comm comm) {
+  COLLECTIVE(MPI_Scatterv, MPI_Iscatterv, send, sends, at, send_type, recv, recvs, recv_type, root, comm);
+}
+
+int MPI_Allgather(const void* send, int sends, MPI_Datatype send_type, void* recv, int recvs, MPI_Datatype recv_type,
+                  MPI_Comm comm) {
+  COLLECTIVE(MPI_Allgather, MPI_Iallgather, send, sends, send_type, recv, recvs, recv_type, comm);
+}
+
+int MPI_Allgatherv(const void* send, int sends, MPI_Datatype send_type, void* recv, const int recvs[], const int at[],
+                   MPI_Datatype recv_type, MPI_Comm comm) {
+  COLLECTIVE(MPI_Allgatherv, MPI_Iallgatherv, send, sends, send_type, recv, recvs, at, recv_type, comm);
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* made) { MEETING(comm, MPI_Comm_dup, comm, made); }
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* made) {
+  MEETING(comm, MPI_Comm_split, comm, color, key, made);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* made) {
+  MEETING(comm, MPI_Comm_split_type, comm, type, key, info, made);
+}
+
+int MPI_File_open(MPI_Comm comm, const char* name, int mode, MPI_Info info, MPI_File* file) {
+  MEETING(comm, MPI_File_open, comm, name, mode, info, file);
+}
+
+}  // extern "C"

@@ -1,0 +1,75 @@
+#include "nanotron/comm/waiting.hpp"
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/communicator.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A property of the process, as MPI itself: whoever waits inside a library has no object of ours at hand.
+bool asleep = false;
+
+constexpr unsigned polls_at_once = 256;        // of a rank that has a core of its own, before others may have it
+constexpr unsigned polls_before_sleep = 8;
+constexpr std::chrono::nanoseconds shortest = 5us, longest = 200us;
+constexpr int share = 16;  // a sleep is this part of the wait so far: so late it may end
+
+}  // namespace
+
+int usable_cores(MPI_Comm node) {
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  sched_getaffinity(0, sizeof(mine), &mine);
+  cpu_set_t all;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(&mine, &all, sizeof(mine), MPI_BYTE, MPI_BOR, node));
+  return CPU_COUNT(&all);
+}
+
+bool waits_asleep() { return asleep; }
+
+void choose_waiting(MPI_Comm world) {
+  const Communicator ranks = Communicator::duplicate(world), node = ranks.split_by_node();
+  const char* word = std::getenv("NANOTRON_WAIT");
+  const std::string_view chosen = word != nullptr ? word : "";
+  int sleeps = chosen == "sleep" || (chosen != "spin" && node.size() > usable_cores(node.get()));
+  int root_chose = !chosen.empty();
+  NANOTRON_CHECK_MPI(MPI_Bcast(&root_chose, 1, MPI_INT, 0, ranks.get()));
+  if (root_chose != 0) {
+    NANOTRON_CHECK_MPI(MPI_Bcast(&sleeps, 1, MPI_INT, 0, ranks.get()));
+  } else {
+    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &sleeps, 1, MPI_INT, MPI_MAX, ranks.get()));
+  }
+  asleep = sleeps != 0;
+  if (asleep) prctl(PR_SET_TIMERSLACK, 1000);  // ns: by default a sleep may end 50 us late
+}
+
+bool Pause::operator()() {
+  ++polls_;
+  if (!asleep) {
+    if (polls_ >= polls_at_once) {
+      sched_yield();
+#if defined(__x86_64__)
+    } else {
+      __builtin_ia32_pause();
+#endif
+    }
+    return polls_ % polls_at_once == 0;
+  }
+  if (polls_ <= polls_before_sleep) return false;
+  const auto now = Clock::now();
+  if (polls_ == polls_before_sleep + 1) begin_ = now;
+  std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>((now - begin_) / share, shortest, longest));
+  return true;
+}
+
+}  // namespace nanotron::comm

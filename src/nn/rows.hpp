@@ -1,0 +1,25 @@
+#pragma once
+
+// Parts of packed matrices and vectors. Private to the nn layer.
+
+#include "nanotron/tensor/shard.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::nn {
+
+template <class U>
+Matrix<U> rows_of(const Matrix<U>& m, const Range& rows) {
+  return Matrix<U>(m.data() + rows.begin * static_cast<index_t>(m.extent(1)), rows.size(), m.extent(1));
+}
+
+/// The first n rows, or elements.
+template <class U>
+Matrix<U> first(const Matrix<U>& m, index_t n) {
+  return rows_of(m, {0, n});
+}
+template <class U>
+Vector<U> first(const Vector<U>& v, index_t n) {
+  return Vector<U>(v.data(), n);
+}
+
+}  // namespace nanotron::nn

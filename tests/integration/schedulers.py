@@ -1,0 +1,43 @@
+"""Stand-ins for Slurm and PBS: commands of their names that run a job script at once on this machine."""
+import os
+from pathlib import Path
+
+# sbatch: the job script, copied as Slurm does it, with what it may ask for.
+SBATCH = """#!/bin/bash
+job="$(mktemp)" && cp "$1" "$job"
+export SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" STAND_IN_SCRIPT="$(realpath "$1")"
+bash "$job" "${@:2}"
+"""
+SQUEUE = "#!/bin/bash\necho 1:00:00\n"
+SCONTROL = """#!/bin/bash
+echo "scontrol $*" >> "$STAND_IN_LOG"
+if [ "$1 $2" = "show job" ]; then printf '   Command=%s input.deck\\n   WorkDir=/\\n' "$STAND_IN_SCRIPT"; fi
+"""
+SRUN = """#!/bin/bash
+while [[ "${1:-}" == -* ]]; do shift; done
+exec "$NANOTRON_MPIEXEC" -n 2 "$@"
+"""
+# qsub -v NAME=value,... <script>: PBS too runs a copy.
+QSUB = """#!/bin/bash
+if [ "$1" = -v ]; then
+  IFS=, read -r -a variables <<< "$2"
+  for variable in "${variables[@]}"; do export "$variable"; done
+  shift 2
+fi
+if [ "$1" = -W ]; then echo "qsub $*" >> "$STAND_IN_LOG"; exit; fi
+job="$(mktemp)" && cp "$1" "$job"
+nodes="$(mktemp)" && printf 'localhost\\nlocalhost\\n' > "$nodes"
+export PBS_JOBID=7.server PBS_O_WORKDIR="$PWD" PBS_NODEFILE="$nodes"
+bash "$job"
+"""
+QSTAT = "#!/bin/bash\necho '    Resource_List.walltime = 01:00:00'\n"
+
+
+def install(folder, log):
+    """Writes the commands into `folder`; returns the environment in which they are found, and note in `log`."""
+    folder = Path(folder)
+    folder.mkdir(exist_ok=True)
+    for name, text in dict(sbatch=SBATCH, squeue=SQUEUE, scontrol=SCONTROL, srun=SRUN, qsub=QSUB, qstat=QSTAT).items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", STAND_IN_LOG=str(log))

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# ranks: 2
+# timeout: 300
+"""cmake --install, the prefix moved elsewhere, and what is in it used: programs, decks, tools, job scripts.
+
+    test_install.py <folder of the programs>
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import schedulers
+from runs import check, mpiexec, program
+
+if os.environ.get("NANOTRON_SANITIZE") == "ON":
+    sys.exit(77)  # nothing here is instrumented that is not elsewhere
+python = os.environ.get("NANOTRON_PYTHON", sys.executable)
+build = Path(program).parents[1]
+
+
+def run(*command, of, code=0, says=(), environment=None):
+    done = subprocess.run([str(word) for word in command], text=True, errors="replace", timeout=200, cwd=of, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    what = " ".join(Path(str(word)).name for word in command)
+    check(done.returncode == code, f"'{what}' gives {code}, not {done.returncode}", done.stdout)
+    for words in says:
+        check(words in done.stdout, f"'{what}' says '{words}'", done.stdout)
+    return done.stdout
+
+
+def has_module(name):
+    return subprocess.run([python, "-c", f"import {name}"], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def trains_and_looks(prefix, work):
+    share, programs = prefix / "share/nanotron_hpc", prefix / "bin"
+    deck, tools = share / "input/quickstart.deck", share / "tools"
+    texts = work / "texts"
+    texts.mkdir()
+    for i in range(4):
+        (texts / f"{i}.txt").write_text(f"{i}: the quick brown fox jumps over the lazy dog\n" * 3000)
+    run(python, tools / "nanotron_tokenize.py", texts, "--glob", "*.txt", "--output", "runs/quickstart/tokens.h5", of=work)
+    ranks = (mpiexec, "-n", "2")
+    hpc = programs / "nanotron_hpc"
+    run(hpc, "--check", deck, of=work, says=["the deck is good"])
+    run(*ranks, hpc, "--set", "run.stop_after_steps=3", deck, of=work, code=75, says=["stopped after step 3 of 220"])
+    run(*ranks, hpc, "--set", "run.stop_after_steps=2", deck, of=work, code=75,
+        says=["resumed from runs/quickstart/checkpoints/step_00000003", "stopped after step 5 of 220"])
+    run(*ranks, programs / "nanotron_generate", "--checkpoint", "runs/quickstart/checkpoints", "--prompt", "the",
+        "--max-new-tokens", "5", of=work)
+    run(python, tools / "nanotron_ls.py", "runs/quickstart", of=work, says=["step_00000005", "valid"])
+    run(python, tools / "nanotron_convert.py", "to-hf", "runs/quickstart", "exported", of=work)
+    if has_module("matplotlib"):
+        run(python, tools / "nanotron_plot.py", "runs/quickstart", "-o", "loss.png", of=work)
+        check((work / "loss.png").stat().st_size > 1000, "a plot is drawn")
+    else:
+        print("no matplotlib: nanotron_plot.py is left out")
+    run(*ranks, programs / "nanotron_bench", "--set", "parallel.tp=3", of=work, code=78, says=["does not divide the 2 ranks"])
+
+
+def job_scripts_find_the_program(prefix, work):
+    scripts = prefix / "share/nanotron_hpc/jobscripts"
+    shutil.copy(prefix / "share/nanotron_hpc/input/quickstart.deck", work / "input.deck")
+    log = work / "scheduler.log"
+    environment = schedulers.install(work / "stand_ins", log)
+    environment["NANOTRON_MPIEXEC"] = mpiexec
+    steps = ["--set", "run.stop_after_steps=1"]
+    run("sbatch", scripts / "slurm.sh", "input.deck", *steps, of=work, code=75, environment=environment,
+        says=["stopped after step 6 of 220", "back into the queue"])
+    run("qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'},OPTIONS=" + " ".join(steps),
+        scripts / "pbs.pro.sh", of=work, code=75, environment=environment, says=["stopped after step 7 of 220"])
+    noted = log.read_text()
+    check("scontrol requeue 7" in noted and f"-V {scripts / 'pbs.pro.sh'}" in noted, "jobs come again", noted)
+    run("qsub", "-v", "DECK=input.deck", scripts / "pbs.pro.sh", of=work, code=78, environment=environment,
+        says=["JOB_SCRIPT="])
+    bare = work / "bare"
+    bare.mkdir()
+    shutil.copy(scripts / "slurm.sh", bare)
+    run("sbatch", bare / "slurm.sh", "input.deck", of=bare, code=78, environment=environment, says=["give PROGRAM"])
+    environment["PATH"] += f":{prefix / 'bin'}"
+    run("sbatch", bare / "slurm.sh", work / "input.deck", *steps, of=work, code=75, environment=environment,
+        says=["stopped after step 8 of 220"])
+
+
+with tempfile.TemporaryDirectory(prefix="nanotron_install_") as name:
+    folder = Path(name)
+    run("cmake", "--install", build, "--prefix", folder / "first", of=folder)
+    prefix, work = (folder / "first").rename(folder / "a new place"), folder / "work"
+    prefix = prefix.rename(folder / "second")
+    work.mkdir()
+    installed = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file())
+    for path in ("bin/nanotron_hpc", "bin/nanotron_generate", "bin/nanotron_bench", "share/nanotron_hpc/input/llama_30m.deck",
+                 "share/nanotron_hpc/tools/nanotron_common.py", "share/doc/nanotron_hpc/README.md",
+                 "share/doc/nanotron_hpc/doc/user_guide.md"):
+        check(path in installed, f"{path} is installed", "\n".join(installed))
+    check(not [path for path in installed if "__pycache__" in path or "test" in path], "nothing else is", "\n".join(installed))
+    trains_and_looks(prefix, work)
+    job_scripts_find_the_program(prefix, work)
+print("installed, moved and used: passed")

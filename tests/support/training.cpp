@@ -1,0 +1,177 @@
+#include "support/training.hpp"
+
+#include <hdf5.h>
+
+#include <numeric>
+
+#include "nanotron/base/random.hpp"
+#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/trainer.hpp"
+
+namespace nanotron::test {
+namespace {
+
+// Adds a part to the logical tensor, whatever its dimensions.
+template <class M>
+void add_part(const std::vector<index_t>& global_shape, const io::StatePart& p, std::vector<double>& logical) {
+  std::vector<index_t> shape = global_shape, offset = p.offset, extent = p.extent, stride = p.stride;
+  while (shape.size() < 3) {
+    shape.insert(shape.begin(), 1);
+    offset.insert(offset.begin(), 0);
+    extent.insert(extent.begin(), 1);
+    stride.insert(stride.begin(), 0);
+  }
+  for (index_t a = 0; a < extent[0]; ++a) {
+    for (index_t b = 0; b < extent[1]; ++b) {
+      for (index_t c = 0; c < extent[2]; ++c) {
+        const index_t to = ((a + offset[0]) * shape[1] + b + offset[1]) * shape[2] + c + offset[2];
+        logical[static_cast<std::size_t>(to)] +=
+            static_cast<const M*>(p.data)[a * stride[0] + b * stride[1] + c * stride[2]];
+      }
+    }
+  }
+}
+
+// The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says.
+template <class M>
+Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& moment, const nn::Placement& place,
+               const trainer::Parts& part, MPI_Comm world) {
+  const auto host = Kokkos::create_mirror_view(moment.values);
+  Kokkos::deep_copy(host, moment.values);
+  Tensors all;
+  for (const io::StateTensor& t : trainer::moment_tensors<M>(table, moment, place, host.data(), part)) {
+    const auto size = std::accumulate(t.global_shape.begin(), t.global_shape.end(), index_t{1}, std::multiplies<>());
+    std::vector<double> logical(static_cast<std::size_t>(size), 0.0);
+    for (const io::StatePart& p : t.parts) add_part<M>(t.global_shape, p, logical);
+    MPI_Allreduce(MPI_IN_PLACE, logical.data(), static_cast<int>(logical.size()), MPI_DOUBLE, MPI_SUM, world);
+    all[t.name] = std::move(logical);
+  }
+  return all;
+}
+
+// What went through the groups of ranks that hold the same parameters.
+std::uint64_t replica_bytes(comm::ProcessGrid& grid) {
+  std::uint64_t bytes = grid.replicas().traffic().bytes + grid.shards().traffic().bytes + grid.copies().traffic().bytes;
+  if (grid.shape().ep > 1) {
+    bytes += grid.expert_replicas().traffic().bytes + grid.expert_shards().traffic().bytes +
+             grid.expert_copies().traffic().bytes;
+  }
+  return bytes;
+}
+
+void add_scalars(const deck::Config& config, parallel::StepTraffic& traffic) {
+  if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash;  // loss
+  if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;         // norm of the gradient
+  if (config.parallel.pp > 1) traffic.pipeline += exact_sum;                                   // loss
+  if (config.parallel.ep == 1) return;
+  traffic.expert_parallel += exact_sum;                                                        // norm of the experts
+  if (deck::expert_shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;
+}
+
+}  // namespace
+
+void write_tokens(const std::filesystem::path& path, index_t count, int vocabulary) {
+  std::vector<std::uint16_t> tokens(static_cast<std::size_t>(count));
+  int last = 0;
+  for (index_t i = 0; i < count; ++i) {
+    const double u = uniform(7, stream_id("tokens"), static_cast<std::uint64_t>(i));
+    last = u < 0.8 ? (last * 5 + 3) % vocabulary : static_cast<int>(u * 1e6) % vocabulary;
+    tokens[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(last);
+  }
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const auto n = static_cast<hsize_t>(count);
+  const hid_t space = H5Screate_simple(1, &n, nullptr);
+  const hid_t set =
+      H5Dcreate2(file, "/tokens", H5T_STD_U16LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Dwrite(set, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data());
+  H5Dclose(set);
+  H5Sclose(space);
+  H5Fclose(file);
+}
+
+void write_documents(const std::filesystem::path& path, const std::vector<std::uint64_t>& starts) {
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  if (H5Lexists(file, "/documents", H5P_DEFAULT) > 0) H5Ldelete(file, "/documents", H5P_DEFAULT);
+  const auto n = static_cast<hsize_t>(starts.size());
+  const hid_t space = H5Screate_simple(1, &n, nullptr);
+  const hid_t set =
+      H5Dcreate2(file, "/documents", H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Dwrite(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, starts.data());
+  H5Dclose(set);
+  H5Sclose(space);
+  H5Fclose(file);
+}
+
+deck::Config golden_config(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / name;
+  deck::Config config = deck::read_deck((folder / "input.deck").string());
+  config.data.path = (folder / "tokens.h5").string();
+  config.checkpoint.resume = (folder / "step_00000000").string();
+  config.checkpoint.at_end = false;
+  return config;
+}
+
+Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bool save) {
+  int ranks = 0;
+  MPI_Comm_size(world, &ranks);
+  deck::resolve(config, ranks);
+  return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
+    using M = master_t<T>;
+    comm::ProcessGrid grid = trainer::make_grid(world, config);
+    Log log(false, grid.world().rank());
+    Timers timers;
+    Device device(timers, trainer::products_of(config));
+    const data::TokenFile tokens(config.data.path);
+    trainer::Loaders loaders{
+        data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
+                          data::Split::training, grid.dp_rank(), grid.shape().dp,
+                          trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
+        {}};
+    Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
+    trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
+    run.resume();
+    Numbers numbers;
+    while (run.step() < until) {
+      const std::uint64_t tp = grid.tp().traffic().bytes, cp = grid.cp().traffic().bytes, dp = replica_bytes(grid),
+                          pp = grid.pp().traffic().bytes, ep = grid.ep().traffic().bytes;
+      const trainer::StepResult r = run.train_step();
+      numbers.counted = {grid.tp().traffic().bytes - tp, grid.cp().traffic().bytes - cp, replica_bytes(grid) - dp,
+                         grid.pp().traffic().bytes - pp, grid.ep().traffic().bytes - ep};
+      numbers.losses.push_back(r.loss);
+      numbers.grad_norms.push_back(r.grad_norm);
+      numbers.hashes.push_back(r.token_hash);
+      numbers.routers.push_back(r.router);
+    }
+    if (save) run.save();
+    const trainer::TrainingState<T>& state = run.state();
+    const model::ParameterTable& table = state.model.table();
+    const nn::ParameterBuffers<T>& parameters = state.model.parameters();
+    const nn::Placement answered = model::answered_places(table, state.sharding);
+    numbers.predicted = parallel::step_traffic(config, table, grid.coordinate());
+    const trainer::Parts owner = trainer::written_parts(grid);
+    numbers.predicted.tensor_parallel += state.optimizer->traffic().tensor_parallel;
+    numbers.predicted.data_parallel += state.optimizer->traffic().data_parallel;
+    add_scalars(config, numbers.predicted);
+    const auto all = [&](const optim::Moment<M>& moment) {
+      return gather<M>(table, moment, moment.place.common(answered), owner, world);
+    };
+    numbers.parameters = all({"", optim::Covers::all, parameters.places.master, parameters.master});
+    for (const optim::Moment<M>& moment : state.optimizer->moments()) {
+      (moment.name == "exp_avg" ? numbers.exp_avg : moment.name == "exp_avg_sq" ? numbers.exp_avg_sq : numbers.momentum) =
+          all(moment);
+    }
+    numbers.adam_steps = state.optimizer->steps();
+    return numbers;
+  });
+}
+
+double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0.0, size = 1e-300;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference = std::max(difference, std::abs(a.at(i) - b[i]));
+    size = std::max(size, std::abs(b[i]));
+  }
+  return difference / size;
+}
+
+}  // namespace nanotron::test
