@@ -224,18 +224,19 @@ class ModelSizes:
             shapes["lm_head/weight"] = (self.vocab_size, hidden)
         return shapes
 
-    def deck_group(self) -> str:
-        """The &model group of a deck for this model, and &moe where it has experts."""
+    def deck_group(self, moe: dict | None = None) -> str:
+        """The &model group of a deck for this model, and &moe, with the keys of `moe` too, where it has experts."""
 
         def text(value):
             if isinstance(value, bool):
                 return ".true." if value else ".false."
-            return repr(float(value)) if isinstance(value, float) else str(value)
+            return f"'{value}'" if isinstance(value, str) else repr(value)
 
         def group(name, values):
             return f"&{name}\n" + "".join(f"  {key:<20} = {text(value)}\n" for key, value in values.items()) + "/\n"
 
-        return group("model", self.dense_values()) + (group("moe", self.moe_values()) if self.num_experts else "")
+        experts = group("moe", self.moe_values() | (moe or {})) if self.num_experts else ""
+        return group("model", self.dense_values()) + experts
 
     def to_attributes(self, group: h5py.Group) -> None:
         for key, value in (asdict(self) if self.num_experts else self.dense_values()).items():
@@ -346,6 +347,17 @@ def check_parameters(file: h5py.File, sizes: ModelSizes) -> None:
                             f"found {tuple(item.shape)}")
         if item.dtype.kind != "f" or item.external or item.is_virtual:
             raise common.ToolError(f"{where}: /parameters/{name}: expected floats stored in the file")
+
+
+def deck_values(text: str) -> dict[str, str]:
+    """'group.key' -> first value of a canonical deck (a key on each line), quotes taken off."""
+    values, group = {}, ""
+    for line in text.splitlines():
+        if match := re.match(r"&(\w+)", line):
+            group = match[1]
+        elif match := re.match(r"\s+(\w+)\s*=\s*(?:'((?:[^']|'')*)'|([^\s,!]+))", line):
+            values[f"{group}.{match[1]}"] = (match[2] or "").replace("''", "'") if match[3] is None else match[3]
+    return values
 
 
 def resolve_checkpoint(path: Path) -> Path:

@@ -4,14 +4,19 @@
     nanotron_convert.py from-hf  meta-llama/  run/checkpoints      -> run/checkpoints/step_00000000
     nanotron_convert.py to-hf    run/  exported/  --dtype bf16
 
-from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json),
-writes step_00000000 with its manifest, prints the &model group of a deck for the model and leaves
-it beside the step folder as model.nml. bf16 and fp16 weights are widened to fp32 without loss.
-There is no optimizer state in the result: a run from it starts with zero moments.
+from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json) as
+transformers 4 and 5 write them, writes step_00000000 with its manifest, prints the &model group (and
+&moe) of a deck for the model and leaves it beside the step folder as model.nml; hugging_face.json there
+keeps config.json and generation_config.json for to-hf. bf16 and fp16 weights are widened to fp32
+without loss. There is no optimizer state in the result: a run from it starts with zero moments. A folder
+with later checkpoints is refused, since a run there would go on from the newest.
 
 to-hf takes a step folder, or the newest valid one of a run or checkpoints folder, and writes
-config.json and safetensors. --dtype fp32 is exact for a run in fp32 or bf16 (master weights);
-bf16 rounds to nearest even. The tokenizer's own files are not part of a checkpoint.
+config.json, generation_config.json and safetensors. --dtype fp32 is exact for a run in fp32 or bf16
+(master weights); bf16 rounds to nearest even. The tokenizer's own files are not part of a checkpoint.
+What is not in the weights comes from the options; else from hugging_face.json, where the run began with
+an imported model; else from the checkpoint's deck (max_position_embeddings is its sequence_length) and the
+deck's token file (bos and eos).
 
 Everything moves in pieces of 64 MiB, so the size of the model does not matter.
 Needs numpy and h5py; the safetensors format is read and written here.
@@ -20,7 +25,6 @@ Needs numpy and h5py; the safetensors format is read and written here.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import sys
@@ -28,89 +32,16 @@ from pathlib import Path
 
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
+import nanotron_hf_config as hf
 import nanotron_safetensors as st
-from nanotron_common import np
+import nanotron_tokenizers as tokenizers
+from nanotron_common import h5py, np
 
 DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
-                 "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
-                 "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
-RMS_NORM_EPS = {"mixtral": 1e-5}  # others: 1e-6
-ROPE_THETA = {"mixtral": 1e6}  # others: 1e4
-KEY_VALUE_HEADS = {"qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}
-# What an architecture has where config.json is silent: experts, of a token, their width, the shared one's, normed.
-EXPERTS = {"mixtral": (8, 2, 14336, 0, True), "qwen2_moe": (60, 4, 1408, 5632, False),
-           "qwen3_moe": (128, 8, 768, 0, False)}
 MIXTRAL_NAMES = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
-
-
-# ---------------------------------------------------------------------------------------------
-# config.json
-
-
-def refusals(config: dict) -> list[str]:
-    """What config.json asks for and nanotron_hpc does not have."""
-    found = []
-
-    def refuse(condition, text):
-        if condition:
-            found.append(text)
-
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
-    refuse(kind not in (None, "default"), f"rope scaling of type '{kind}'")
-    partial = [part.get("partial_rotary_factor") for part in (config, rope)
-               if isinstance(part, dict)]
-    refuse(any(factor not in (None, 1.0) for factor in partial),
-           "rotary embedding on a part of a head (partial_rotary_factor)")
-    refuse(config.get("use_sliding_window"), "sliding-window attention (use_sliding_window)")
-    refuse("sliding_attention" in (config.get("layer_types") or []),
-           "sliding-window attention (layer_types)")
-    refuse(config.get("attention_bias"), "attention_bias (a bias on o_proj)")
-    refuse(config.get("mlp_bias"), "mlp_bias")
-    act = config.get("hidden_act", "silu")
-    refuse(act not in ("silu", "swish"), f"hidden_act '{act}' (only SwiGLU, 'silu')")
-    refuse(config.get("quantization_config"), "quantized weights (quantization_config)")
-    refuse(config.get("decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers"),
-           "dense layers among those with experts (decoder_sparse_step, mlp_only_layers)")
-    refuse(config.get("router_jitter_noise"), "router_jitter_noise")
-    return found
-
-
-def expert_sizes(kind: str, config: dict) -> dict:
-    """The sizes of a mixture of experts; nothing for a dense architecture."""
-    if kind not in EXPERTS:
-        return {}
-    experts, of_token, width, shared, normed = EXPERTS[kind]
-    mixtral = kind == "mixtral"
-    return {
-        "num_experts": int(config.get("num_local_experts" if mixtral else "num_experts") or experts),
-        "num_experts_per_tok": int(config.get("num_experts_per_tok") or of_token),
-        "moe_intermediate_size": int(config.get("intermediate_size" if mixtral else "moe_intermediate_size") or width),
-        "shared_expert_intermediate_size":
-            int(config.get("shared_expert_intermediate_size") or shared) if shared else 0,
-        "norm_topk_prob": True if mixtral else bool(config.get("norm_topk_prob", normed)),
-    }
-
-
-def kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
-    """The architecture of these sizes; ToolError when there is none."""
-    if sizes.qkv_bias and sizes.qk_norm:
-        raise common.ToolError(f"{where}: no Hugging Face architecture of this family has both "
-                           "qkv_bias and qk_norm")
-    kind = "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "llama"
-    if sizes.num_experts == 0:
-        return kind
-    kind = {"qwen2": "qwen2_moe", "qwen3": "qwen3_moe", "llama": "mixtral"}[kind]
-    shared = sizes.shared_expert_intermediate_size > 0
-    fits = shared == (kind == "qwen2_moe") and (kind != "mixtral" or (
-        sizes.norm_topk_prob and sizes.moe_intermediate_size == sizes.intermediate_size))
-    if not fits:
-        raise common.ToolError(f"{where}: no Hugging Face architecture has these experts: Mixtral has neither qkv_bias "
-                               "nor qk_norm nor a shared expert, normed weights, and experts of intermediate_size; "
-                               "Qwen2-MoE has qkv_bias and a shared expert, Qwen3-MoE qk_norm and none")
-    return kind
+ORIGIN_FILE = "hugging_face.json"
+SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def published_name(name: str, kind: str) -> str:
@@ -120,67 +51,6 @@ def published_name(name: str, kind: str) -> str:
     for ours, theirs in MIXTRAL_NAMES.items():
         name = name.replace(ours, theirs)
     return name.replace(".mlp.", ".block_sparse_moe.")
-
-
-def sizes_from_config(config: dict, where: Path) -> checkpoint_file.ModelSizes:
-    """Model sizes of a config.json; ToolError for whatever cannot be represented."""
-    names = config.get("architectures") or []
-    kind = next((ARCHITECTURES[name] for name in names if name in ARCHITECTURES), None)
-    if kind is None or len(names) != 1:
-        raise common.ToolError(f"{where}: architecture {names or config.get('model_type')} is not "
-                           f"supported (supported: {', '.join(ARCHITECTURES)})")
-    if problems := refusals(config):
-        raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
-                           + "; ".join(problems))
-    try:
-        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        default_kv = KEY_VALUE_HEADS.get(kind, heads)
-        default_dim = 128 if kind == "qwen3" else hidden // heads
-        rope = config.get("rope_parameters") or {}
-        sizes = checkpoint_file.ModelSizes(
-            hidden_size=hidden,
-            num_hidden_layers=int(config["num_hidden_layers"]),
-            num_attention_heads=heads,
-            num_key_value_heads=int(config.get("num_key_value_heads") or default_kv),
-            head_dim=int(config.get("head_dim") or default_dim),
-            intermediate_size=int(config["intermediate_size"]),
-            vocab_size=int(config["vocab_size"]),
-            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-            qkv_bias=bool(config.get("qkv_bias", True)) if kind == "qwen2_moe" else kind == "qwen2",
-            qk_norm=kind in ("qwen3", "qwen3_moe"),
-            rms_norm_eps=float(config.get("rms_norm_eps", RMS_NORM_EPS.get(kind, 1e-6))),
-            rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or ROPE_THETA.get(kind, 1e4)),
-            **expert_sizes(kind, config),
-        )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
-    if kind == "mixtral" and config.get("sliding_window"):
-        raise common.ToolError(f"{where}: sliding-window attention (sliding_window)")
-    if sizes.num_attention_heads % sizes.num_key_value_heads:
-        raise common.ToolError(f"{where}: {sizes.num_attention_heads} attention heads are no multiple "
-                           f"of {sizes.num_key_value_heads} key/value heads")
-    return sizes
-
-
-def config_from_sizes(sizes: checkpoint_file.ModelSizes, dtype: str, max_positions: int, where) -> dict:
-    kind = kind_of(sizes, where)
-    architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
-    config = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
-    for key, value in sizes.dense_values().items():
-        if key not in ("qkv_bias", "qk_norm"):
-            config[key] = value
-    if kind == "mixtral":
-        config |= {"num_local_experts": sizes.num_experts, "num_experts_per_tok": sizes.num_experts_per_tok,
-                   "sliding_window": None}
-    elif kind in EXPERTS:
-        config |= sizes.moe_values() | {"decoder_sparse_step": 1, "mlp_only_layers": []}
-    if kind == "llama":
-        config |= {"attention_bias": False, "mlp_bias": False}
-    elif kind in ("qwen3", "qwen3_moe"):
-        config["attention_bias"] = False
-    return config | {"max_position_embeddings": max_positions, "rope_scaling": None,
-                     "initializer_range": 0.02, "use_cache": True, "bos_token_id": None,
-                     "eos_token_id": None, "torch_dtype": TORCH_NAMES[dtype]}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -195,13 +65,38 @@ def same_tensor(a: st.StoredTensor, b: st.StoredTensor) -> bool:
 
 def expected_tensors(sizes: checkpoint_file.ModelSizes, where) -> dict[str, tuple[str, int | None, tuple[int, ...]]]:
     """Hugging Face name -> (dataset, layer or None, shape), in file order."""
-    result, kind = {}, kind_of(sizes, where)
+    result, kind = {}, hf.kind_of(sizes, where)
     for name, shape in sizes.parameter_shapes().items():
         names = checkpoint_file.hugging_face_names(name, sizes.num_hidden_layers)
         stacked = name.startswith("model/layers/")
         for layer, full in enumerate(names):
             full = published_name(full, kind)
             result[full] = (name, layer, shape[1:]) if stacked else (name, None, shape)
+    return result
+
+
+def split_experts(tensors, sizes, where):
+    """The tensors with those of fused experts, as transformers 5 holds them, under a name for each expert:
+    gate_up_proj (experts, 2 x width, hidden), gate above up, and down_proj (experts, hidden, width)."""
+    kind, result = hf.kind_of(sizes, where), dict(tensors)
+    experts, width, hidden = sizes.num_experts, sizes.moe_intermediate_size, sizes.hidden_size
+    shapes = {"gate_up_proj": (experts, 2 * width, hidden), "down_proj": (experts, hidden, width)}
+    for layer in range(sizes.num_hidden_layers if experts else 0):
+        mlp = f"model.layers.{layer}.mlp."
+        if kind == "mixtral" and mlp + "gate.weight" in result:
+            result[published_name(mlp + "gate.weight", kind)] = result.pop(mlp + "gate.weight")
+        for name, shape in shapes.items():
+            fused = result.pop(f"{mlp}experts.{name}", None)
+            if fused is None:
+                continue
+            if fused.shape != shape:
+                raise common.ToolError(f"{where}: {mlp}experts.{name}: expected shape {shape}, found {fused.shape}")
+            parts = {"gate_proj": (0, width), "up_proj": (width, 2 * width)} if "gate" in name else \
+                {"down_proj": (0, hidden)}
+            for expert in range(experts):
+                for part, (start, stop) in parts.items():
+                    full = published_name(f"{mlp}experts.{expert}.{part}.weight", kind)
+                    result[full] = fused.rows_of(expert, start, stop)
     return result
 
 
@@ -231,8 +126,7 @@ def tokenizer_of(folder: Path) -> dict[str, str]:
     path = folder / "tokenizer.json"
     if not path.is_file():
         return {}
-    text = path.read_text(encoding="utf-8")
-    return {"name": str(path), "sha256": hashlib.sha256(text.encode("utf-8")).hexdigest()}
+    return {"name": str(path), "sha256": tokenizers.hash_of(st.read_json(path))}
 
 
 def say_tokenizer(file, target: Path) -> None:
@@ -246,15 +140,35 @@ def say_tokenizer(file, target: Path) -> None:
         print(f"warning: {target / 'tokenizer.json'} is another one, sha256 {there}", file=sys.stderr)
 
 
+def check_target(folder: Path, options) -> None:
+    if (folder / checkpoint_file.MANIFEST_FILE).exists() and not options.overwrite:
+        raise common.ToolError(f"{folder}: holds a checkpoint already; --overwrite replaces it")
+    later = [item for item in checkpoint_file.list_checkpoints(folder.parent) if item.parent == folder.parent
+             and item.name != folder.name]
+    if later and not options.beside_later:
+        raise common.ToolError(
+            f"{folder.parent}: expected no later checkpoints, found {later[-1].name}: a run with checkpoint%resume = "
+            "'auto' would go on from that and never read the import. Give another folder (and run%output_dir), or move "
+            f"the old run away; or --beside-later, and resume with --set checkpoint.resume={folder}")
+
+
+def read_origin(source: Path, config: dict) -> dict:
+    generation = source / "generation_config.json"
+    return {"config": config, "generation_config": st.read_json(generation) if generation.is_file() else None}
+
+
 def from_hugging_face(options) -> int:
     source = Path(options.source)
     config_path = source / "config.json"
-    sizes = sizes_from_config(st.read_json(config_path), config_path)
-    tensors = st.read_tensors(source)
-    expected = match_tensors(tensors, sizes, source)
+    config = st.read_json(config_path)
+    sizes = hf.sizes_from_config(config, config_path)
+    for key in hf.unknown_keys(config):
+        print(f"warning: {config_path}: {key} = {config[key]!r} is unknown here and to transformers in this "
+              "architecture; it is left out", file=sys.stderr)
     folder = Path(options.target) / "step_00000000"
-    if (folder / checkpoint_file.MANIFEST_FILE).exists() and not options.overwrite:
-        raise common.ToolError(f"{folder}: holds a checkpoint already; --overwrite replaces it")
+    check_target(folder, options)
+    tensors = split_experts(st.read_tensors(source), sizes, source)
+    expected = match_tensors(tensors, sizes, source)
     wide = any(tensors[name].dtype == "F64" for name in expected)
     with checkpoint_file.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
                              tokenizer=tokenizer_of(source),
@@ -266,12 +180,95 @@ def from_hugging_face(options) -> int:
                 rows = slice(start, start + block.shape[0])
                 target[rows if layer is None else (layer, rows)] = block
         writer.commit()
-    group = sizes.deck_group()
+    coefficient = config.get("router_aux_loss_coef")
+    group = sizes.deck_group({"router_aux_loss_coef": float(hf.AUX_LOSS_COEF if coefficient is None else coefficient),
+                              "router_aux_loss_scale": "hugging_face"})
     checkpoint_file.write_atomically(folder.parent / "model.nml", group)
+    checkpoint_file.write_atomically(folder.parent / ORIGIN_FILE,
+                                     json.dumps(read_origin(source, config), indent=1) + "\n")
     parameters = sum(math.prod(shape) for shape in sizes.parameter_shapes().values())
     print(f"! {folder}: {parameters:,} parameters as fp{64 if wide else 32}")
     print(group, end="")
     return 0
+
+
+# ---------------------------------------------------------------------------------------------
+# To Hugging Face: what is not in the weights
+
+
+def origin_of(folder: Path, sizes) -> dict:
+    """What from-hf kept of the model that this run began with; empty dicts where there is none."""
+    path = folder.resolve().parent / ORIGIN_FILE
+    found = st.read_json(path) if path.is_file() else {}
+    config, generation = found.get("config") or {}, found.get("generation_config") or {}
+    fits = config.get("vocab_size") == sizes.vocab_size and config.get("hidden_size") == sizes.hidden_size
+    return {"config": config, "generation": generation} if fits else {"config": {}, "generation": {}}
+
+
+def max_positions_of(options, origin: dict, deck: dict, folder: Path) -> int:
+    if options.max_positions is not None:
+        return options.max_positions
+    known = [int(value) for value in (origin["config"].get("max_position_embeddings"),
+                                      deck.get("data.sequence_length")) if value]
+    if not known:
+        raise common.ToolError(f"{folder}: expected the checkpoint's deck or {ORIGIN_FILE} to say "
+                               "max_position_embeddings, found neither: give --max-positions N", common.EXIT_USAGE)
+    return max(known)
+
+
+def token_file_ids(path: Path, sizes) -> dict:
+    try:
+        with h5py.File(path, "r") as file:
+            if int(file.attrs.get("vocab_size", 0)) > sizes.vocab_size:
+                raise common.ToolError(f"{path}: its vocabulary of {file.attrs['vocab_size']} is larger than the "
+                                       f"model's of {sizes.vocab_size}, so it is not the token file of this model")
+            return {key: int(file.attrs[key]) for key in SPECIAL if key in file.attrs}
+    except OSError as error:
+        raise common.ToolError(f"{path}: cannot be read as a token file ({error})") from None
+
+
+def special_ids(options, origin: dict, deck: dict, sizes) -> dict:
+    """bos, eos and pad: options, then the imported model, then the deck's token file where it still is."""
+    path = Path(options.token_file or deck.get("data.path") or "")
+    ids = token_file_ids(path, sizes) if options.token_file or path.is_file() else {}
+    if not options.token_file:
+        ids |= {key: origin["config"][key] for key in SPECIAL if origin["config"].get(key) is not None}
+    for key, value in (("bos_token_id", options.bos_id), ("eos_token_id", options.eos_id)):
+        if value is not None:
+            ids[key] = None if value == "none" else int(value)
+    for key in SPECIAL:
+        for value in ids[key] if isinstance(ids.setdefault(key, None), list) else [ids[key]]:
+            if value is not None and not 0 <= value < sizes.vocab_size:
+                raise common.ToolError(f"{key}: expected an id below the vocabulary of {sizes.vocab_size}, found "
+                                       f"{value}", common.EXIT_USAGE)
+    if ids["eos_token_id"] is None and options.eos_id is None:
+        print("warning: no token that ends a text is known, so generation will not stop by itself: give --eos-id ID, "
+              "--token-file FILE, or --eos-id none", file=sys.stderr)
+    return ids
+
+
+def aux_loss_coef_of(origin: dict, deck: dict, sizes) -> float:
+    """In transformers' scale: per_layer counts each layer's loss, transformers num_experts_per_tok times their mean."""
+    if "moe.router_aux_loss_coef" in deck:
+        value = float(deck["moe.router_aux_loss_coef"].lower().replace("d", "e"))
+        if deck.get("moe.router_aux_loss_scale") == "hugging_face":
+            return value
+        return value * sizes.num_hidden_layers / sizes.num_experts_per_tok
+    return float(origin["config"].get("router_aux_loss_coef") or hf.AUX_LOSS_COEF)
+
+
+def configs_of(file, sizes, dtype: str, folder: Path, options) -> tuple[dict, dict]:
+    """config.json and generation_config.json."""
+    deck = checkpoint_file.deck_values(common.as_text(file["deck"][()])) if "deck" in file else {}
+    origin = origin_of(folder, sizes)
+    special = special_ids(options, origin, deck, sizes)
+    config = hf.config_from_sizes(
+        sizes, folder, dtype=TORCH_NAMES[dtype], max_positions=max_positions_of(options, origin, deck, folder),
+        special=special, aux_loss_coef=aux_loss_coef_of(origin, deck, sizes),
+        initializer_range=float(origin["config"].get("initializer_range") or deck.get("model.initializer_range", 0.02)))
+    given = {key: value for key, value in special.items() if key not in origin["generation"] or
+             getattr(options, key[:4] + "id", None) is not None or options.token_file}
+    return config, origin["generation"] | given
 
 
 def shards_of(entries, shard_bytes: int):
@@ -306,7 +303,7 @@ def to_hugging_face(options) -> int:
             raise common.ToolError(f"{folder}: no /parameters in the checkpoint")
         sizes = checkpoint_file.ModelSizes.from_attributes(file["parameters"])
         checkpoint_file.check_parameters(file, sizes)
-        config = config_from_sizes(sizes, dtype, options.max_positions, folder)
+        config, generation = configs_of(file, sizes, dtype, folder, options)
         expected = expected_tensors(sizes, folder)
         shards = shards_of([(name, dtype, entry[2]) for name, entry in expected.items()],
                            int(options.shard_gb * 1e9))
@@ -327,10 +324,19 @@ def to_hugging_face(options) -> int:
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         checkpoint_file.write_atomically(target / "model.safetensors.index.json", json.dumps(index, indent=1))
+    checkpoint_file.write_atomically(target / "generation_config.json", json.dumps(generation, indent=1) + "\n")
     checkpoint_file.write_atomically(target / "config.json", json.dumps(config, indent=1) + "\n")
+    for text in hf.loading_limits(sizes, config["model_type"]):
+        print(f"warning: {target}: {text}", file=sys.stderr)
     print(f"{target}: {config['architectures'][0]}, {len(weight_map)} tensors, "
           f"{total:,} bytes as {options.dtype}, from {folder}")
     return 0
+
+
+def id_or_none(text: str) -> str:
+    if text != "none" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected an id or none, found {text!r}")
+    return text
 
 
 def main(argv=None):
@@ -341,18 +347,26 @@ def main(argv=None):
     read.add_argument("source", help="folder with config.json and safetensors")
     read.add_argument("target", help="folder that gets step_00000000 and model.nml")
     read.add_argument("--seed", type=int, default=1234, help="seed noted in the checkpoint")
+    read.add_argument("--beside-later", action="store_true",
+                      help="import even where the folder has later checkpoints, which 'auto' resumes from")
     read.set_defaults(run=from_hugging_face)
     write = commands.add_parser("to-hf", help="checkpoint -> Hugging Face folder")
     write.add_argument("source", help="step folder, checkpoints folder or run folder")
     write.add_argument("target", help="folder that gets config.json and safetensors")
     write.add_argument("--dtype", choices=list(DTYPES), default="fp32")
     write.add_argument("--shard-gb", type=float, default=5.0, metavar="GB")
-    write.add_argument("--max-positions", type=int, default=4096, metavar="N",
-                       help="max_position_embeddings in config.json")
+    write.add_argument("--max-positions", type=int, metavar="N",
+                       help="max_position_embeddings (default: the imported model's, or the run's sequence_length)")
+    write.add_argument("--bos-id", type=id_or_none, metavar="ID|none", help="bos_token_id")
+    write.add_argument("--eos-id", type=id_or_none, metavar="ID|none", help="eos_token_id")
+    write.add_argument("--token-file", type=Path, metavar="FILE", help="token file that says bos and eos")
     write.set_defaults(run=to_hugging_face)
     for command in (read, write):
         command.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(argv)
+    for name in ("shard_gb", "max_positions"):
+        if (value := getattr(options, name, None)) is not None and value <= 0:
+            parser.error(f"--{name.replace('_', '-')}: expected a positive number, found {value}")
     return options.run(options)
 
 

@@ -40,6 +40,12 @@ class StoredTensor:
     shape: tuple[int, ...]
     offset: int
 
+    def rows_of(self, index: int, start: int, stop: int) -> StoredTensor:
+        """Rows [start, stop) of the matrix `index` of a stack of matrices."""
+        _, rows, columns = self.shape
+        skipped = (index * rows + start) * columns * BYTES_OF[self.dtype]
+        return StoredTensor(self.path, self.dtype, (stop - start, columns), self.offset + skipped)
+
     def pieces(self):
         """(first row, float array) in blocks of whole rows; one block for a scalar or vector."""
         row = max(1, math.prod(self.shape[1:]))

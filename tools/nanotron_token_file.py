@@ -44,15 +44,16 @@ def read_vocabulary(file: h5py.File) -> list[bytes] | None:
 
 
 def write_token_attributes(file: h5py.File, *, vocab_size: int, special: dict[str, int | None], tokenizer: str,
-                           tokenizer_sha256: str, entropy: float, provenance: dict[str, str]) -> None:
-    """`special`: eos_token_id and bos_token_id; those that are None are not written."""
+                           tokenizer_sha256: str | None, entropy: float, provenance: dict[str, str]) -> None:
+    """`special`: eos_token_id and bos_token_id. What is None is not written: there is none."""
     common.set_text(file, "format", "nanotron_hpc tokens", attribute=True)
     file.attrs.create("vocab_size", vocab_size, dtype=np.int64)
     for key, value in special.items():
         if value is not None:
             file.attrs.create(key, value, dtype=np.int64)
     common.set_text(file, "tokenizer", tokenizer, attribute=True)
-    common.set_text(file, "tokenizer_sha256", tokenizer_sha256, attribute=True)
+    if tokenizer_sha256 is not None:
+        common.set_text(file, "tokenizer_sha256", tokenizer_sha256, attribute=True)
     file.attrs.create("unigram_entropy", entropy, dtype=np.float64)
     group = file.create_group("provenance")
     for key, value in provenance.items():

@@ -378,9 +378,9 @@ def write_inputs(folder, case, sizes, weights, tokens):
     with checkpoint_file.h5py.File(folder / "tokens.h5", "w", libver=("earliest", "v110")) as file:
         file.create_dataset("tokens", data=tokens, dtype=token_file.token_dtype(sizes.vocab_size))
         file.create_dataset("documents", data=[0], dtype="<u8")
-        token_file.write_token_attributes(file, vocab_size=sizes.vocab_size, eos_token_id=None,
-                                  tokenizer="none", entropy=entropy,
-                                  provenance={"program": "tests/golden/make_golden.py"})
+        token_file.write_token_attributes(file, vocab_size=sizes.vocab_size, special={}, tokenizer="none",
+                                          tokenizer_sha256=None, entropy=entropy,
+                                          provenance={"program": "tests/golden/make_golden.py"})
     with checkpoint_file.CheckpointWriter(folder / "step_00000000", sizes, seed=SEEDS[case],
                              provenance={"program": "tests/golden/make_golden.py"}) as writer:
         for name, value in weights.items():

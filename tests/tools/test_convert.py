@@ -15,11 +15,13 @@ from safetensors.numpy import load_file, save_file
 
 import nanotron_convert as nc
 import nanotron_checkpoint as checkpoint_file
+import nanotron_hf_config as hf_config
 import nanotron_safetensors as st
 
 DENSE = ("llama", "qwen2", "qwen3")
 CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe")
 STEP = "step_00000000"
+TO_HF = ("to-hf", "--max-positions", "128", "--eos-id", "none")  # golden checkpoints have no deck that says them
 
 
 def parameters(folder):
@@ -39,7 +41,7 @@ def assert_same(a, b):
 @pytest.mark.parametrize("case", CASES)
 def test_round_trip_is_bitwise(case, golden, tmp_path, tool):
     start = parameters(golden / case / STEP)
-    tool("convert", "to-hf", golden / case, tmp_path / "hf")
+    tool("convert", *TO_HF, golden / case, tmp_path / "hf")
     printed = tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back").stdout
     assert_same(start, parameters(tmp_path / "back" / STEP))
     group = json.loads((golden / case / "golden.json").read_text())["model"]
@@ -69,7 +71,7 @@ def test_tokenizer_is_remembered(golden, tmp_path, tool):
     ("qwen3_moe", "mlp.gate", "mlp.experts.3.down_proj", None)])
 def test_names_of_experts(case, gate, expert, shared, golden, tmp_path, tool):
     """As in published models of each architecture."""
-    tool("convert", "to-hf", golden / case, tmp_path / "hf")
+    tool("convert", *TO_HF, golden / case, tmp_path / "hf")
     tensors, stacks = load_file(tmp_path / "hf" / "model.safetensors"), parameters(golden / case / STEP)
 
     def same(theirs, ours):
@@ -96,19 +98,19 @@ def test_refused_of_experts(config, word, hf, tmp_path, tool):
 
 
 def test_experts_of_no_architecture(golden, tmp_path, tool):
-    tool("convert", "to-hf", golden / "mixtral", tmp_path / "hf")
+    tool("convert", *TO_HF, golden / "mixtral", tmp_path / "hf")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"sliding_window": 4096}))
     assert "sliding" in tool("convert", "from-hf", tmp_path / "hf", tmp_path / "out", rc=65).stderr
     sizes = checkpoint_file.ModelSizes(**json.loads((golden / "mixtral" / "golden.json").read_text())["model"])
     with pytest.raises(Exception, match="no Hugging Face architecture has these experts"):
-        nc.kind_of(replace(sizes, norm_topk_prob=False), "here")
+        hf_config.kind_of(replace(sizes, norm_topk_prob=False), "here")
 
 
 @pytest.mark.parametrize("case", DENSE)
 def test_hugging_face_names_and_layout(case, golden, tmp_path, tool):
     """The safetensors package reads our file: each layer's tensor is a slice of the stack."""
-    tool("convert", "to-hf", golden / case / STEP, tmp_path / "hf")
+    tool("convert", *TO_HF, golden / case / STEP, tmp_path / "hf")
     tensors = load_file(tmp_path / "hf" / "model.safetensors")
     stacks = parameters(golden / case / STEP)
     assert np.array_equal(tensors["model.layers.1.self_attn.k_proj.weight"],
@@ -126,9 +128,9 @@ def test_hugging_face_names_and_layout(case, golden, tmp_path, tool):
 
 def test_bf16_there_and_back(golden, tmp_path, tool):
     """bf16 -> checkpoint -> bf16 keeps the bits; fp32 -> bf16 is the nearest."""
-    tool("convert", "to-hf", golden / "llama", tmp_path / "hf", "--dtype", "bf16")
+    tool("convert", *TO_HF, golden / "llama", tmp_path / "hf", "--dtype", "bf16")
     tool("convert", "from-hf", tmp_path / "hf", tmp_path / "wide")
-    tool("convert", "to-hf", tmp_path / "wide", tmp_path / "again", "--dtype", "bf16")
+    tool("convert", *TO_HF, tmp_path / "wide", tmp_path / "again", "--dtype", "bf16")
     first = (tmp_path / "hf" / "model.safetensors").read_bytes()
     assert first == (tmp_path / "again" / "model.safetensors").read_bytes()
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["torch_dtype"] == "bfloat16"
@@ -151,21 +153,21 @@ def test_bf16_rounding():
 
 
 def test_shards(golden, tmp_path, tool):
-    tool("convert", "to-hf", golden / "qwen3", tmp_path / "hf", "--shard-gb", "0.00005")
+    tool("convert", *TO_HF, golden / "qwen3", tmp_path / "hf", "--shard-gb", "0.00005")
     shards = sorted(p.name for p in (tmp_path / "hf").glob("*.safetensors"))
     assert len(shards) > 2 and shards[0].startswith("model-00001-of-")
     tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back")
     assert_same(parameters(golden / "qwen3" / STEP), parameters(tmp_path / "back" / STEP))
     (tmp_path / "hf" / shards[1]).unlink()
     assert shards[1] in tool("convert", "from-hf", tmp_path / "hf", tmp_path / "x", rc=65).stderr
-    tool("convert", "to-hf", golden / "qwen3", tmp_path / "hf", "--overwrite")
+    tool("convert", *TO_HF, golden / "qwen3", tmp_path / "hf", "--overwrite")
     assert [p.name for p in (tmp_path / "hf").glob("*.safetensors")] == ["model.safetensors"]
 
 
 def test_small_pieces(golden, tmp_path, monkeypatch):
     """Tensors larger than a piece are moved in blocks of rows."""
     monkeypatch.setattr(st, "PIECE_BYTES", 1000)
-    assert nc.main(["to-hf", str(golden / "llama"), str(tmp_path / "hf")]) == 0
+    assert nc.main([*TO_HF, str(golden / "llama"), str(tmp_path / "hf")]) == 0
     assert nc.main(["from-hf", str(tmp_path / "hf"), str(tmp_path / "back")]) == 0
     assert_same(parameters(golden / "llama" / STEP), parameters(tmp_path / "back" / STEP))
 
@@ -176,7 +178,7 @@ def hf(golden, tmp_path, tool):
 
     def make(case="llama", tensors=None, **config):
         folder = tmp_path / "changed"
-        tool("convert", "to-hf", golden / case, folder, "--overwrite")
+        tool("convert", *TO_HF, golden / case, folder, "--overwrite")
         content = json.loads((folder / "config.json").read_text())
         content.update(config)
         (folder / "config.json").write_text(json.dumps(content))
@@ -196,7 +198,7 @@ def hf(golden, tmp_path, tool):
     ({"rope_parameters": {"rope_type": "yarn"}}, "rope scaling of type 'yarn'"),
     ({"use_sliding_window": True}, "sliding-window"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window"),
-    ({"attention_bias": True}, "o_proj"),
+    ({"attention_bias": True}, "o_proj (attention_bias)"),
     ({"mlp_bias": True}, "mlp_bias"),
     ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
     ({"quantization_config": {"bits": 4}}, "quantized"),
@@ -269,7 +271,7 @@ def test_existing_results_are_kept(golden, hf, tmp_path, tool):
     folder = hf()
     tool("convert", "from-hf", folder, tmp_path / "out")
     assert "--overwrite" in tool("convert", "from-hf", folder, tmp_path / "out", rc=65).stderr
-    assert "--overwrite" in tool("convert", "to-hf", golden / "llama", folder, rc=65).stderr
+    assert "--overwrite" in tool("convert", *TO_HF, golden / "llama", folder, rc=65).stderr
     tool("convert", "from-hf", folder, tmp_path / "out", "--overwrite")
 
 
@@ -289,15 +291,15 @@ def test_truncated_safetensors(hf, tmp_path, tool):
 
 
 def test_damaged_checkpoint_is_not_exported(golden, tmp_path, tool):
-    tool("convert", "to-hf", golden / "llama", tmp_path / "hf")
+    tool("convert", *TO_HF, golden / "llama", tmp_path / "hf")
     tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back")
     path = tmp_path / "back" / STEP / checkpoint_file.CHECKPOINT_FILE
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    error = tool("convert", "to-hf", path.parent, tmp_path / "again", rc=65).stderr
+    error = tool("convert", *TO_HF, path.parent, tmp_path / "again", rc=65).stderr
     assert "differ from what was written" in error
-    assert "no valid checkpoint" in tool("convert", "to-hf", tmp_path / "back",
+    assert "no valid checkpoint" in tool("convert", *TO_HF, tmp_path / "back",
                                          tmp_path / "again", rc=65).stderr
 
 

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Models of transformers through nanotron_convert.py and back: the logits have to be the same numbers.
+
+    python3 check_transformers.py PYTHON       # with transformers 4.57 or 5, and PyTorch, installed
+
+PYTHON is one that has numpy and h5py (build/venv/bin/python): it runs the converter. For each architecture a
+random model is saved by transformers, converted with from-hf and to-hf (once more from what transformers saves
+of our export, with 5 also with fused experts), and logits are compared. Not part of the tests, which do
+without PyTorch.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+
+import make_configs
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "nanotron_convert.py"
+MAJOR = int(transformers.__version__.split(".")[0])
+
+
+def logits_of(folder: Path) -> torch.Tensor:
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    wrong = {key: value for key, value in report.items() if value and key != "error_msgs"}
+    assert not wrong, (folder, wrong)
+    ids = torch.randint(0, 64, (2, 50), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        return model.eval()(ids).logits
+
+
+def convert(python: str, *arguments) -> None:
+    subprocess.run([python, TOOL, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+
+
+def there_and_back(python: str, source: Path, work: Path) -> torch.Tensor:
+    convert(python, "from-hf", source, work / "checkpoints")
+    convert(python, "to-hf", work, work / "exported")
+    return logits_of(work / "exported")
+
+
+def check(kind: str, python: str, root: Path) -> None:
+    config = make_configs.config_of(kind)
+    torch.manual_seed(7)
+    config.dtype = "float32"
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():  # norms and biases too, so that none can be mixed up
+        torch.nn.init.normal_(parameter, mean=0.2, std=0.5)
+    ways = {"": {}} if MAJOR < 5 else {"": {}, ", fused experts": {"save_original_format": False}}
+    for number, (name, options) in enumerate(ways.items()):
+        original = root / f"{kind}{number}"
+        model.save_pretrained(original, **options)
+        expected = logits_of(original)
+        found = there_and_back(python, original, root / f"{kind}{number}-a")
+        exported = root / f"{kind}{number}-a" / "exported"
+        saved_again = root / f"{kind}{number}-again"
+        transformers.AutoModelForCausalLM.from_pretrained(exported).save_pretrained(saved_again, **options)
+        again = there_and_back(python, saved_again, root / f"{kind}{number}-b")
+        worst = [float((expected - other).abs().max()) for other in (found, again)]
+        keys = ("eos_token_id", "bos_token_id", "max_position_embeddings", "router_aux_loss_coef")
+        read = transformers.AutoConfig.from_pretrained(exported)
+        assert all(getattr(read, key, None) == getattr(config, key, None) for key in keys), json.dumps(read.to_dict())
+        generation = transformers.GenerationConfig.from_pretrained(exported)
+        assert generation.eos_token_id == config.eos_token_id
+        print(f"transformers {transformers.__version__} {kind + name:25} largest |logit| "
+              f"{float(expected.abs().max()):.3f}, largest difference {worst[0]:g} after the round trip, {worst[1]:g} after saving it once more")
+        assert worst == [0.0, 0.0]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in make_configs.KINDS:
+            check(kind, sys.argv[1], Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+# timeout: 300
+"""config.json as transformers 4.57 and 5 write it (tests/golden/configs, made by make_configs.py): every key is read,
+harmless or refused by name, both ways."""
+
+import json
+import sys
+from dataclasses import replace
+
+import conftest
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import nanotron_checkpoint as checkpoint_file
+import nanotron_common as common
+import nanotron_convert as nc
+import nanotron_hf_config as hf
+
+KINDS = ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe")
+VERSIONS = ("4", "5")
+EXPORT = {"dtype": "float32", "max_positions": 128, "aux_loss_coef": 0.02, "initializer_range": 0.02,
+          "special": {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}}
+
+
+def fixtures(version):
+    return json.loads((conftest.GOLDEN / "configs" / f"transformers_{version}.json").read_text())
+
+
+def config_of(kind, version="5", **changes):
+    return fixtures(version)[kind] | changes
+
+
+def sizes_of(config):
+    return hf.sizes_from_config(config, "config.json")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_sizes(kind, version):
+    """What make_configs.py asked for, from either version."""
+    config = config_of(kind, version)
+    assert config["transformers_version"].startswith(version + ".") and hf.unknown_keys(config) == []
+    sizes, moe = sizes_of(config), kind in hf.EXPERTS
+    assert sizes == checkpoint_file.ModelSizes(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=12 if kind.startswith("qwen3") else 8, intermediate_size=88, vocab_size=64,
+        tie_word_embeddings=kind == "qwen2", qkv_bias=kind.startswith("qwen2"), qk_norm=kind.startswith("qwen3"),
+        rms_norm_eps=1e-5, rope_theta=5e4, num_experts=4 if moe else 0,
+        moe_intermediate_size={"mixtral": 88, "qwen2_moe": 24, "qwen3_moe": 24}.get(kind, 0),
+        shared_expert_intermediate_size=40 if kind == "qwen2_moe" else 0, norm_topk_prob=kind != "qwen2_moe")
+    assert hf.kind_of(sizes, "") == kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_key_is_exported_with_the_same_value(kind, version):
+    config = config_of(kind, version)
+    ours = hf.config_from_sizes(sizes_of(config), "", **EXPORT)
+    assert sizes_of(ours) == sizes_of(config)
+    left_out = {"transformers_version", "pretraining_tp", "max_window_layers", "layer_types", "dtype"}
+    for key, value in config.items():
+        if key in left_out:
+            continue
+        if key == "num_local_experts" and kind == "qwen3_moe":
+            key = "num_experts"  # transformers 4 knows this one alone, transformers 5 both
+        found = ours.get(key, None)
+        assert found == value or (key in ("sliding_window", "head_dim") and not value), key
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_unsaved_keys_are_classified(version):
+    unsaved = fixtures(version)["unsaved"]
+    for kind in KINDS:
+        config = config_of(kind, version) | unsaved
+        assert sizes_of(config) == sizes_of(config_of(kind, version))
+        assert hf.unknown_keys(config | {key: "something" for key in unsaved}) == []
+
+
+@pytest.mark.parametrize("key, value", [
+    ("attention_bias", True), ("mlp_bias", True), ("attention_dropout", 0.1), ("router_jitter_noise", 0.01),
+    ("use_sliding_window", True), ("quantization_config", {"bits": 4}), ("mlp_only_layers", [1]),
+    ("decoder_sparse_step", 2), ("is_causal", False), ("pruned_heads", {"0": [1]}), ("attention_chunk_size", 64),
+    ("per_layer_config", {"0": {"hidden_size": 8}}), ("auto_map", {"AutoModel": "x.Y"}), ("is_encoder_decoder", True),
+    ("add_cross_attention", True), ("partial_rotary_factor", 0.5),
+    ("layer_types", ["full_attention", "linear_attention"]),
+    ("hidden_act", "gelu"), ("logits_scaling", 8.0), ("final_logit_softcapping", 30.0), ("hidden_dropout", 0.1),
+    ("use_qk_norm", True), ("routed_scaling_factor", 2.5), ("model_type", "mistral")])
+def test_refused_by_name(key, value):
+    for kind in KINDS:
+        for version in VERSIONS:
+            with pytest.raises(common.ToolError, match=key):
+                sizes_of(config_of(kind, version, **{key: value}))
+
+
+@pytest.mark.parametrize("kind, key", [("llama", "sliding_window"), ("mixtral", "sliding_window"),
+                                       ("qwen2", "qkv_bias")])
+def test_refused_of_one_architecture(kind, key):
+    with pytest.raises(common.ToolError, match=key):
+        sizes_of(config_of(kind, **{key: 64 if key == "sliding_window" else False}))
+
+
+@pytest.mark.parametrize("config, theta", [
+    ({"rope_theta": 3e5}, 3e5), ({"rope_parameters": {"rope_theta": 3e5}}, 3e5), ({}, 1e4),
+    ({"rope_scaling": {"rope_type": "default", "rope_theta": 3e5}}, 3e5),
+    ({"rope_scaling": {"type": "default"}, "rope_theta": 3e5}, 3e5),
+    ({"rope_scaling": {"rope_type": "default", "rope_theta": 3e5}, "rope_parameters": {"rope_theta": 7e5}}, 3e5),
+    ({"rope_scaling": {}, "rope_parameters": {"rope_theta": 7e5}}, 7e5),
+    ({"rope_scaling": None, "rope_parameters": {"rope_theta": 7e5}, "rope_theta": 7e5}, 7e5),
+])
+def test_rope_theta(config, theta):
+    plain = {key: value for key, value in config_of("llama").items() if not key.startswith("rope_")}
+    assert sizes_of(plain | config).rope_theta == theta
+
+
+@pytest.mark.parametrize("config, word", [
+    ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default"}}, "'linear'"),
+    ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'"),
+    ({"rope_scaling": {"type": "dynamic"}}, "'dynamic'"),
+    ({"rope_scaling": "linear"}, "linear"),
+    ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differ by layer"),
+    ({"rope_parameters": {"rope_theta": 1e4, "mrope_section": [2, 1, 1]}}, "differ by layer or axis"),
+    ({"rope_scaling": {"rope_type": "default", "rope_theta": 3e5}, "rope_theta": 1e4}, "two values of rope_theta"),
+    ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
+])
+def test_refused_ropes(config, word):
+    with pytest.raises(common.ToolError, match=word):
+        sizes_of(config_of("llama", "4") | {"rope_theta": None} | config)
+
+
+def test_number_of_experts():
+    config = config_of("qwen3_moe")
+    assert "num_experts" not in config and sizes_of(config).num_experts == 4
+    assert sizes_of(config | {"num_experts": 4}).num_experts == 4
+    with pytest.raises(common.ToolError, match="num_experts and num_local_experts differ"):
+        sizes_of(config | {"num_experts": 8})
+    assert sizes_of(config_of("qwen2", num_key_value_heads=None)).num_key_value_heads == 4
+    unbiased = sizes_of(config_of("qwen2_moe", qkv_bias=False))
+    assert hf.kind_of(unbiased, "") == "qwen2_moe" and not hf.config_from_sizes(unbiased, "", **EXPORT)["qkv_bias"]
+
+
+# ---------------------------------------------------------------------------------------------
+# Whole folders
+
+
+@pytest.fixture
+def folder(golden, tmp_path, tool):
+    """folder(kind, version): a golden model's weights under a config.json of transformers, fused as asked for."""
+
+    def make(kind, version="5", fused=False, **changes):
+        target = tmp_path / f"{kind}-{version}"
+        tool("convert", "to-hf", golden / kind, target, "--max-positions", "128", "--eos-id", "2", "--overwrite")
+        ours = json.loads((target / "config.json").read_text())
+        config = fixtures(version)[kind]
+        config |= {key: value for key, value in ours.items() if key in config and not key.startswith("rope_")}
+        if "num_local_experts" in config:
+            config["num_local_experts"] = ours.get("num_experts", ours.get("num_local_experts"))
+        (target / "config.json").write_text(json.dumps(config | {"router_aux_loss_coef": 0.02} | changes))
+        if fused:
+            path = target / "model.safetensors"
+            save_file(fuse(load_file(path), kind), path)
+        return target
+
+    return make
+
+
+def fuse(data, kind):
+    """The layout of transformers 5 in memory, which it writes with save_original_format=False."""
+    names = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    block = "block_sparse_moe" if kind == "mixtral" else "mlp"
+    for prefix in sorted({name.split(".experts.")[0] for name in data if ".experts." in name}):
+        def take(part, prefix=prefix):
+            count = sum(name.startswith(f"{prefix}.experts.") and name.endswith(f".{part}.weight") for name in data)
+            return np.stack([data.pop(f"{prefix}.experts.{i}.{part}.weight") for i in range(count)])
+
+        gate, up, down = (take(name) for name in names)
+        plain = prefix.replace(block, "mlp")
+        data[plain + ".experts.gate_up_proj"] = np.concatenate([gate, up], axis=1)
+        data[plain + ".experts.down_proj"] = down
+        data[plain + ".gate.weight"] = data.pop(prefix + ".gate.weight")
+    return data
+
+
+def same_parameters(a, b):
+    with checkpoint_file.open_checkpoint(a) as first, checkpoint_file.open_checkpoint(b) as second:
+        sizes = checkpoint_file.ModelSizes.from_attributes(first["parameters"])
+        return all(np.array_equal(first["parameters/" + name][()], second["parameters/" + name][()])
+                   for name in sizes.parameter_shapes())
+
+
+@pytest.mark.parametrize("kind", ("mixtral", "qwen2_moe", "qwen3_moe"))
+def test_fused_experts(kind, golden, folder, tmp_path, tool):
+    source = folder(kind, fused=True)
+    names = load_file(source / "model.safetensors").keys()
+    assert "model.layers.1.mlp.experts.gate_up_proj" in names and not any(".experts.0." in name for name in names)
+    printed = tool("convert", "from-hf", source, tmp_path / "out").stdout
+    assert same_parameters(golden / kind / "step_00000000", tmp_path / "out" / "step_00000000")
+    assert "router_aux_loss_coef = 0.02\n" in printed and "router_aux_loss_scale = 'hugging_face'\n" in printed
+    data = load_file(source / "model.safetensors")
+    data["model.layers.0.mlp.experts.down_proj"] = np.ones((2, 3, 4), np.float32)
+    save_file(data, source / "model.safetensors")
+    error = tool("convert", "from-hf", source, tmp_path / "x", rc=65).stderr
+    assert "experts.down_proj: expected shape" in error and "found (2, 3, 4)" in error
+
+
+def test_what_was_imported_is_exported(folder, tmp_path, tool):
+    source = folder("qwen3_moe", max_position_embeddings=4096, bos_token_id=None, eos_token_id=[5, 6], pad_token_id=5,
+                    initializer_range=0.006)
+    (source / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "eos_token_id": [6], "top_k": 20}))
+    tool("convert", "from-hf", source, tmp_path / "run" / "checkpoints")
+    tool("convert", "to-hf", tmp_path / "run", tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    expected = {"max_position_embeddings": 4096, "eos_token_id": [5, 6], "pad_token_id": 5, "bos_token_id": None,
+                "router_aux_loss_coef": 0.02, "initializer_range": 0.006}
+    assert {key: config[key] for key in expected} == expected
+    generation = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    assert generation == {"temperature": 0.6, "eos_token_id": [6], "top_k": 20, "bos_token_id": None, "pad_token_id": 5}
+    tool("convert", "to-hf", tmp_path / "run", tmp_path / "hf", "--overwrite", "--eos-id", "7", "--bos-id", "8",
+         "--max-positions", "99")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert (config["eos_token_id"], config["bos_token_id"], config["max_position_embeddings"]) == (7, 8, 99)
+    assert json.loads((tmp_path / "hf" / "generation_config.json").read_text())["eos_token_id"] == 7
+
+
+def run_with_deck(golden, folder, kind, deck):
+    """A checkpoint as a run writes it: with the resolved deck."""
+    with checkpoint_file.open_checkpoint(golden / kind / "step_00000000") as file:
+        sizes = checkpoint_file.ModelSizes.from_attributes(file["parameters"])
+        target = folder / "checkpoints" / "step_00000005"
+        with checkpoint_file.CheckpointWriter(target, sizes, step=5, deck=deck) as writer:
+            for name in sizes.parameter_shapes():
+                writer.dataset(name)[...] = file["parameters/" + name][()]
+            writer.commit()
+    return folder
+
+
+DECK = """! The deck of this run, complete. Keys that are not at their default are marked.
+&run
+  title               = 'it''s = 3 ! not a comment'
+/
+
+&moe
+  router_aux_loss_coef = 0.01             ! set: default 0.001
+  router_aux_loss_scale = '{scale}'
+/
+
+&data
+  path                = '{path}'          ! set: required
+  sequence_length     = 48                ! set: required
+/
+"""
+
+
+@pytest.mark.parametrize("scale, coefficient", [("hugging_face", 0.01), ("per_layer", 0.01 * 2 / 2)])
+def test_what_the_run_knew_is_exported(scale, coefficient, golden, tmp_path, tool):
+    (tmp_path / "x.txt").write_text("some text")
+    tool("tokenize", tmp_path / "x.txt", "-o", tmp_path / "t.h5", "--train-bpe", "258", "--bos", "<s>")
+    text = DECK.format(scale=scale, path=tmp_path / "t.h5")
+    assert checkpoint_file.deck_values(text)["run.title"] == "it's = 3 ! not a comment"
+    run = run_with_deck(golden, tmp_path / "run", "mixtral", text)
+    error = tool("convert", "to-hf", run, tmp_path / "hf", rc=65).stderr
+    assert "vocabulary of 258 is larger than the model's" in error
+    with checkpoint_file.h5py.File(tmp_path / "t.h5", "r+") as file:
+        file.attrs["vocab_size"] = 11
+        file.attrs["eos_token_id"], file.attrs["bos_token_id"] = 10, 9
+    tool("convert", "to-hf", run, tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    expected = {"max_position_embeddings": 48, "eos_token_id": 10, "bos_token_id": 9, "pad_token_id": None}
+    assert {key: config[key] for key in expected} == expected
+    assert config["router_aux_loss_coef"] == pytest.approx(coefficient, rel=1e-15)
+    (tmp_path / "t.h5").rename(tmp_path / "moved.h5")
+    assert "--eos-id" in tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite").stderr
+    result = tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite", "--token-file", tmp_path / "moved.h5")
+    assert result.stderr == ""
+    generation = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    assert generation == {"bos_token_id": 9, "eos_token_id": 10, "pad_token_id": None}
+    error = tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite", "--eos-id", "1000000", rc=64).stderr
+    assert "eos_token_id: expected an id below" in error
+
+
+def test_scale_of_the_load_balancing_loss():
+    """doc/numerics.md: transformers counts num_experts_per_tok times the mean over layers, per_layer their sum."""
+    sizes = replace(sizes_of(config_of("qwen3_moe")), num_hidden_layers=6, num_experts_per_tok=3)
+    origin = {"config": {"router_aux_loss_coef": 0.5}}
+    assert nc.aux_loss_coef_of(origin, {}, sizes) == 0.5 and nc.aux_loss_coef_of({"config": {}}, {}, sizes) == 0.001
+    for scale, expected in (("hugging_face", 0.25), ("per_layer", 0.25 * 6 / 3), (None, 0.25 * 6 / 3)):
+        deck = {"moe.router_aux_loss_coef": "0.25"} | ({"moe.router_aux_loss_scale": scale} if scale else {})
+        assert nc.aux_loss_coef_of(origin, deck, sizes) == expected
+
+
+def test_positions_are_never_made_up(golden, tmp_path, tool):
+    error = tool("convert", "to-hf", golden / "llama", tmp_path / "hf", rc=64).stderr
+    assert "--max-positions" in error and not (tmp_path / "hf").exists()
+
+
+def test_later_checkpoints_are_not_buried(golden, folder, tmp_path, tool):
+    run = run_with_deck(golden, tmp_path / "run", "llama", "")
+    source = folder("llama")
+    error = tool("convert", "from-hf", source, run / "checkpoints", rc=65).stderr
+    for word in ("step_00000005", "'auto'", "--beside-later", "checkpoint.resume="):
+        assert word in error
+    assert not (run / "checkpoints" / "step_00000000").exists() and not (run / "checkpoints" / "model.nml").exists()
+    tool("convert", "from-hf", source, run / "checkpoints", "--beside-later")
+    assert (run / "checkpoints" / "step_00000000" / "manifest.json").exists()
+
+
+def test_unknown_keys_are_told(folder, tmp_path, tool):
+    source = folder("llama", brand_new_key=3, another=False, third=None)
+    error = tool("convert", "from-hf", source, tmp_path / "out").stderr
+    assert "brand_new_key = 3 is unknown" in error and "another" not in error and "third" not in error
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
