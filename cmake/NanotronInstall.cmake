@@ -16,6 +16,7 @@ endfunction()
 
 install(DIRECTORY input/ DESTINATION "${_data}/input" FILES_MATCHING PATTERN "*.deck")
 install(PROGRAMS jobscripts/slurm.sh jobscripts/pbs.pro.sh DESTINATION "${_data}/jobscripts")
+install(FILES jobscripts/environment.sh DESTINATION "${_data}/jobscripts")
 file(GLOB _tools CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tools/*.py")
 install(PROGRAMS ${_tools} DESTINATION "${_data}/tools")
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -39,6 +39,7 @@ bool is_section(std::string_view line) {
 std::string foreign_format(std::string_view text) {
   std::size_t lines = 0, yaml = 0, sections = 0;
   char first = '\0';
+  if (text.starts_with("\x89HDF\r\n")) return "an HDF5 file";
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   while (!text.empty()) {
     const std::size_t end = text.find('\n');

@@ -78,6 +78,7 @@ def command_lines():
     refused("--num-layers=4", "a.deck", says="--set model.num_hidden_layers=...")
     refused("a.deck", "b.deck", says="the argument 'b.deck' was not expected")
     refused("--promt", "x", "--checkpoint", "y", of="nanotron_generate", says="did you mean --prompt?")
+    refused("--chekpoint", "y", of="nanotron_generate", says="did you mean --checkpoint?")
     refused("--round", "3", of="nanotron_bench", says="did you mean --rounds?")
     refused("--help", "optimiser", says="did you mean --help optimizer?")
     refused("--help", "warmup_steps", says="--help schedule has the key warmup_steps")

@@ -52,16 +52,15 @@ bool parse(CLI::App& app, int argc, char** argv, bool speaks) {
   } catch (const CLI::Success& text) {
     if (speaks) app.exit(text);
     return false;
-  } catch (const CLI::ExtrasError& error) {
+  } catch (const CLI::ParseError& error) {
+    // A misspelt option is told before what is missing without it.
     const std::vector<std::string> extra = app.remaining();
     if (extra.empty()) throw Error(ExitCode::deck_error, fmt::format("error: {}\n  change:   {}", error.what(), see));
     const bool option = extra.front().starts_with("-");
     const std::string meant = meant_by(app, extra.front());
-    fail(ExitCode::deck_error, {.what = fmt::format("{} {} was not expected", option ? "the option" : "the argument",
-                                                    deck::quoted(extra.front())),
-                                .change = meant.empty() ? see : fmt::format("{} {}", meant, see)});
-  } catch (const CLI::ParseError& error) {
-    throw Error(ExitCode::deck_error, fmt::format("error: {}\n  change:   {}", error.what(), see));
+    fail(ExitCode::deck_error,
+         {.what = fmt::format("{} {} was not expected", option ? "the option" : "the argument", deck::quoted(extra.front())),
+          .change = meant.empty() ? see : fmt::format("{} {}", meant, see)});
   }
   return true;
 }

@@ -184,6 +184,7 @@ TEST(Config, DecksOfOtherFormatsAreToldOnce) {
   refused("---\n- a\n", "YAML");
   refused("{\n  \"model\": {\"hidden_size\": 512}\n}\n", "JSON");
   refused("\n[model]\nhidden_size = 512\n[data]\npath = \"x\"\n", "TOML");
+  refused("\x89HDF\r\n\x1a\n...", "an HDF5 file");
   EXPECT_EQ(message("! a comment: of ours\n" + small), "");
   for (const char* text : {"", "hidden_size = 512\n", "$model\nx: 1\n$end\n", "Dear all,\nthis: is a letter\nof\nwords\n"})
     EXPECT_EQ(message(text).find("looks like"), std::string::npos) << text;

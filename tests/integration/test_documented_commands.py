@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# ranks: 2
+# timeout: 600
+# labels: once
+"""Every command of README.md, doc/user_guide.md and doc/checkpoint_format.md, in their order and as written, in a scratch
+copy of the repository; whole decks that they show are checked.
+
+    test_documented_commands.py <folder of the programs>
+
+What the documents presuppose (texts, a Hugging Face model, decks of the user's own) is made here, tiny. A block that is
+neither commands nor known text fails, and so does an exception below that is no longer needed. It runs once, with the
+default MPI and without sanitizers.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import schedulers
+from runs import check, mpiexec, program, root
+
+if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
+    sys.exit(77)
+
+DOCUMENTS = ("README.md", "doc/user_guide.md", "doc/checkpoint_format.md")
+python = os.environ.get("NANOTRON_PYTHON", sys.executable)
+
+# Commands that are not run here, and why.
+ELSEWHERE = {
+    "jobscripts/quickstart.sh": "continuous integration runs it",
+    "tests/run.sh": "runs this test",
+    "cmake --preset release && cmake --build --preset release": "made the programs that run here",
+}
+# How indented text that is no command begins: decks, output, trees.
+TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/", r"grid: ",
+        r"grid +type ", r"stopped after ", r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
+BUILTINS = ("cd", "export", "source", "kill")
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the documents say
+
+
+def blocks_of(document):
+    """(line number, language or '', lines) of every fenced block and every indented one behind an empty line."""
+    lines = (root / document).read_text().splitlines()
+    found, at = [], 0
+    while at < len(lines):
+        if lines[at].startswith("```"):
+            end = next(i for i in range(at + 1, len(lines)) if lines[i].startswith("```"))
+            found.append((at + 2, lines[at][3:].strip(), lines[at + 1:end]))
+            at = end + 1
+        elif lines[at].startswith("    ") and (at == 0 or not lines[at - 1].strip()):
+            end = at
+            while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
+                end += 1
+            found.append((at + 1, "", [line[4:] for line in lines[at:end]]))
+            at = end
+        else:
+            at += 1
+    return found
+
+
+def commands_of(lines):
+    """Continued lines joined; comments stay."""
+    return [line for line in "\n".join(lines).replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def plain(command):
+    return " ".join(re.sub(r"\s#.*$", "", command).split())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What they presuppose
+
+TINY = """&run steps = 4 output_dir = '{out}' /
+&model hidden_size = {hidden} num_hidden_layers = 1 num_attention_heads = {heads} intermediate_size = {ffn} /
+&data path = 'runs/quickstart/tokens.h5' sequence_length = 16 global_batch_size = 4 /
+"""
+
+
+def shrunk(path, **keys):
+    """The deck with other values of these keys, every one of which it has."""
+    text = path.read_text()
+    for key, value in keys.items():
+        text, count = re.subn(rf"(\b{key}\s*=\s*)[^\s,]+", rf"\g<1>{value}", text)
+        check(count == 1, f"{path.name} sets {key} once", text)
+    path.write_text(text)
+
+
+def copy_repository(scratch):
+    for name in ("input", "jobscripts", "tools", "doc", "tests/golden"):
+        shutil.copytree(root / name, scratch / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "README.md", scratch)
+    (scratch / "build/release").mkdir(parents=True)
+    (scratch / "build/release/bin").symlink_to(Path(program).parent)
+    # The lengths are those of the documents; the model is small.
+    shrunk(scratch / "input/quickstart.deck", hidden_size=24, num_hidden_layers=1, intermediate_size=16)
+
+
+def prepare(scratch, have_tokenizers):
+    for folder in ("my_texts", "corpus"):
+        (scratch / folder).mkdir()
+        for i in range(6):
+            (scratch / folder / f"{i}.txt").write_text("".join(
+                f"{i}.{line}: the quick brown fox number {line * 7919 % 1009} jumps over {line % 17} lazy dogs\n"
+                for line in range(400)))
+    (scratch / "train.bin").write_bytes(bytes(range(0, 200, 2)) * 50)
+    (scratch / "input.deck").write_text(TINY.format(out="runs/first", hidden=32, heads=4, ffn=64))
+    (scratch / "narrow.deck").write_text(TINY.format(out="runs/narrow", hidden=256, heads=4, ffn=64))
+    (scratch / "wide.deck").write_text(TINY.format(out="runs/wide", hidden=512, heads=8, ffn=128))
+    model = scratch / "Qwen3-0.6B"
+    subprocess.run([python, "tools/nanotron_convert.py", "to-hf", "tests/golden/qwen3", model], cwd=scratch, check=True,
+                   stdout=subprocess.DEVNULL)
+    (model / "generation_config.json").write_text("{}")
+    (model / "tokenizer_config.json").write_text("{}")
+    if have_tokenizers:
+        vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+        subprocess.run([python, "-c", MAKE_TOKENIZER, str(vocabulary)], cwd=scratch, check=True)
+        shutil.copy(scratch / "tokenizer.json", model)
+
+
+MAKE_TOKENIZER = """
+import sys
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer.train(["corpus/0.txt"], trainers.BpeTrainer(vocab_size=int(sys.argv[1]), special_tokens=["<unk>", "<|endoftext|>"]))
+tokenizer.save("tokenizer.json")
+"""
+
+
+def two_runs(scratch):
+    for name in ("a", "b"):
+        shutil.copytree(scratch / "runs/quickstart", scratch / "runs" / name)
+
+
+def nothing_converted(scratch):
+    """'From end to end' begins from nothing."""
+    for path in ("runs/qwen", "exported"):
+        shutil.rmtree(scratch / path)
+
+
+def rest_deck(scratch):
+    """The deck that the document shows, with fewer and shorter steps."""
+    shown = [lines for _, _, lines in blocks_of("doc/user_guide.md")
+             if lines[0] == "&run" and "runs/qwen" in "".join(lines)]
+    check(len(shown) == 1, "the user guide shows rest.deck")
+    deck = scratch / "rest.deck"
+    deck.write_text("\n".join(shown[0]) + "\n")
+    shrunk(deck, steps=4, warmup_steps=2, sequence_length=32, global_batch_size=4)
+
+
+def small_defaults(scratch):
+    """What a user changes in the deck of --print-defaults, and smaller."""
+    shrunk(scratch / "input.deck", steps=4, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64,
+           sequence_length=32)
+
+
+BEFORE = {
+    "python3 tools/nanotron_plot.py 'tp 2'=runs/a 'tp 1'=runs/b -o both.png": two_runs,
+    "python3 tools/nanotron_tokenize.py my_texts/ --tokenizer Qwen3-0.6B/tokenizer.json --output tokens.h5": nothing_converted,
+    "cat runs/qwen/checkpoints/model.nml rest.deck > qwen.deck": rest_deck,
+}
+AFTER = {"build/release/bin/nanotron_hpc --print-defaults > input.deck": small_defaults}
+NEEDS = {"tokenizers": r"--train-bpe|--tokenizer", "matplotlib": r"nanotron_plot"}
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def environment_in(folder, scratch):
+    environment = schedulers.install(folder, scratch / "scheduler.log")
+    stand_ins = dict(python3=f'exec "{python}" "$@"',  # the one that has the packages
+                     mpirun=f'exec "{mpiexec}" "$@"',  # of the MPI that the programs were built with
+                     lfs='echo "lfs $*"')
+    for name, line in stand_ins.items():
+        (folder / name).write_text(f"#!/bin/bash\n{line}\n")
+        (folder / name).chmod(0o755)
+    environment["NANOTRON_MPIEXEC"] = mpiexec
+    return environment
+
+
+def is_command(line, scratch, path):
+    word = line.split()[0]
+    return word in BUILTINS or shutil.which(word, path=path) is not None or ("/" in word and (scratch / word).is_file()) or \
+        word in ELSEWHERE
+
+
+def run(text, where, scratch, environment):
+    begin = time.time()
+    try:
+        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", text], cwd=scratch, env=environment, text=True, errors="replace",
+                              timeout=200,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired as late:
+        check(False, f"{where}: {text}\nends within 200 s", str(late.stdout))
+    check(done.returncode == 0, f"{where}: {text}\nends with 0, not {done.returncode}", done.stdout)
+    print(f"{where}: {time.time() - begin:5.1f} s  {text.splitlines()[0]}", flush=True)
+
+
+def run_document(document, scratch, environment, missing, used):
+    for number, language, lines in blocks_of(document):
+        where = f"{document}:{number}"
+        if language == "python":
+            (scratch / "block.py").write_text("\n".join(lines))
+            run(f"python3 block.py   # {lines[-1].strip()}", where, scratch, environment)
+            continue
+        if lines[0] == "&run" and "&model" in lines:
+            (scratch / "shown.deck").write_text("\n".join(lines))
+            run("build/release/bin/nanotron_hpc --check --set data.path=runs/quickstart/tokens.h5 shown.deck", where, scratch,
+                environment)
+            continue
+        if not is_command(lines[0], scratch, environment["PATH"]):
+            check(any(re.match(pattern, lines[0]) for pattern in TEXT),
+                  f"{where}: '{lines[0]}' is neither a command that is there nor text that this test knows")
+            continue
+        for command in commands_of(lines):
+            key = plain(command)
+            if key in ELSEWHERE:
+                used.add(key)
+                continue
+            lacking = [name for name in missing if re.search(NEEDS[name], key)]
+            if key in BEFORE:
+                used.add(key)
+                BEFORE[key](scratch)
+            if lacking:
+                print(f"{where}: left out, Python has no {lacking[0]}: {key}")
+                continue
+            run(command, where, scratch, environment)
+            if key in AFTER:
+                used.add(key)
+                AFTER[key](scratch)
+
+
+def main():
+    missing = [name for name in NEEDS
+               if subprocess.run([python, "-c", f"import {name}"], stderr=subprocess.DEVNULL).returncode != 0]
+    with tempfile.TemporaryDirectory(prefix="nanotron_documents_") as name:
+        scratch, used = Path(name) / "repository", set()
+        scratch.mkdir()
+        copy_repository(scratch)
+        prepare(scratch, "tokenizers" not in missing)
+        environment = environment_in(Path(name) / "stand_ins", scratch)
+        for document in DOCUMENTS:
+            run_document(document, scratch, environment, missing, used)
+        unused = (set(ELSEWHERE) | set(BEFORE) | set(AFTER)) - used
+        check(not unused, f"no exception is out of date: {sorted(unused)}")
+    print("documented commands: passed")
+
+
+main()
