@@ -19,6 +19,7 @@ void refuse_keys_of_experts(const MoeConfig& moe, Findings& f) {
       {"moe.shared_expert_intermediate_size", moe.shared_expert_intermediate_size != none.shared_expert_intermediate_size},
       {"moe.norm_topk_prob", moe.norm_topk_prob != none.norm_topk_prob},
       {"moe.router_aux_loss_coef", moe.router_aux_loss_coef != none.router_aux_loss_coef},
+      {"moe.router_aux_loss_scale", moe.router_aux_loss_scale != none.router_aux_loss_scale},
       {"moe.router_z_loss_coef", moe.router_z_loss_coef != none.router_z_loss_coef},
       {"moe.capacity_factor", moe.capacity_factor != none.capacity_factor},
       {"moe.receive_factor", moe.receive_factor != none.receive_factor}};

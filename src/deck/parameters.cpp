@@ -64,6 +64,11 @@ const Spellings<Parametrization>& spellings(Parametrization) {
   static const Spellings<Parametrization> s = {{"standard", Parametrization::standard}, {"mup", Parametrization::mup}};
   return s;
 }
+const Spellings<AuxLossScale>& spellings(AuxLossScale) {
+  static const Spellings<AuxLossScale> s = {{"per_layer", AuxLossScale::per_layer},
+                                            {"hugging_face", AuxLossScale::hugging_face}};
+  return s;
+}
 const Spellings<OptimizerName>& spellings(OptimizerName) {
   static const Spellings<OptimizerName> s = {{"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}};
   return s;
@@ -151,8 +156,9 @@ T from_scalar(const Scalar& scalar) {
   }
 }
 
-template <class G, class T>
-Parameter row_of(std::string group, std::string name, G Config::*in, T G::*member) {
+/// member_of(config): the value, whose type is T.
+template <class T, class F>
+Parameter row_of(std::string group, std::string name, F member_of) {
   Parameter p;
   p.group = std::move(group);
   p.name = std::move(name);
@@ -160,21 +166,20 @@ Parameter row_of(std::string group, std::string name, G Config::*in, T G::*membe
   if constexpr (std::is_enum_v<T>) {
     for (const auto& [word, e] : spellings(T{})) p.choices.push_back(word);
   }
-  p.get = [=](const Config& c) { return to_scalar(c.*in.*member); };
-  p.set = [=](Config& c, const Scalar& s) { c.*in.*member = from_scalar<T>(s); };
+  p.get = [=](const Config& c) { return to_scalar(member_of(c)); };
+  p.set = [=](Config& c, const Scalar& s) { member_of(c) = from_scalar<T>(s); };
   return p;
+}
+
+template <class G, class T>
+Parameter row_of(std::string group, std::string name, G Config::*in, T G::*member) {
+  return row_of<T>(std::move(group), std::move(name), [=](auto& c) -> auto& { return c.*in.*member; });
 }
 
 /// Of the mixture of experts, which is a part of the model and a group of the deck.
 template <class T>
 Parameter moe_row_of(std::string name, T MoeConfig::*member) {
-  Parameter p;
-  p.group = "moe";
-  p.name = std::move(name);
-  p.type = value_type<T>();
-  p.get = [=](const Config& c) { return to_scalar(c.model.moe.*member); };
-  p.set = [=](Config& c, const Scalar& s) { c.model.moe.*member = from_scalar<T>(s); };
-  return p;
+  return row_of<T>("moe", std::move(name), [=](auto& c) -> auto& { return c.model.moe.*member; });
 }
 
 /// A row being written: Row(...).at_least(1).unit("s").says("...").
@@ -236,7 +241,8 @@ std::vector<Parameter> moe_rows() {
     MOE_KEY(moe_intermediate_size).at_least(0).at_most(1e8).says("Width of an expert; 0: intermediate_size (Mixtral)."),
     MOE_KEY(shared_expert_intermediate_size).at_least(0).at_most(1e8).says("Width of an expert that all tokens go to, behind a sigmoid gate (Qwen2-MoE); 0: none."),
     MOE_KEY(norm_topk_prob).says("Whether the probabilities of a token's experts are divided by their sum (Mixtral: yes)."),
-    MOE_KEY(router_aux_loss_coef).at_least(0).says("Factor of the load-balancing loss, per sequence and summed over the layers; it is 1 for an even load."),
+    MOE_KEY(router_aux_loss_coef).at_least(0).says("Factor of the load-balancing loss, which is per sequence; router_aux_loss_scale says of how much."),
+    MOE_KEY(router_aux_loss_scale).says("What router_aux_loss_coef multiplies: each layer's loss, 1 for an even load (as Megatron's moe_aux_loss_coeff); or num_experts_per_tok times the mean over the layers (the strength that config.json's value has in transformers)."),
     MOE_KEY(router_z_loss_coef).at_least(0).says("Factor of the router's z loss, summed over the layers."),
     MOE_KEY(capacity_factor).at_least(0).says("An expert takes at most capacity_factor * num_experts_per_tok * sequence_length / num_experts tokens of a sequence, rounded up, the first ones; others pass it by. 0: all (dropless)."),
     MOE_KEY(receive_factor).at_least(0).says("Room for the tokens that come to a rank's experts, over what an even load brings; more than that ends the run. 0: room for the worst case."),

@@ -39,6 +39,12 @@ double required_real(hid_t object, const char* name, const std::string& file) {
   return *value;
 }
 
+std::string required_string(hid_t object, const char* name, const std::string& file) {
+  const auto value = hdf5::read_string(object, name, file);
+  if (!value || value->empty()) damaged(fmt::format("the attribute '{}' is missing or empty", name), "a text", "nothing", file);
+  return *value;
+}
+
 deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
   const auto size = [&](const char* name) { return required_integer(parameters, name, 1, file); };
   const auto flag = [&](const char* name) {
@@ -58,7 +64,7 @@ deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
   model.rms_norm_eps = required_real(parameters, "rms_norm_eps", file);
   model.rope_theta = required_real(parameters, "rope_theta", file);
   if (!hdf5::read_integer(parameters, "num_experts", file)) return model;  // dense
-  model.moe.num_experts = required_integer(parameters, "num_experts", 0, file);
+  model.moe.num_experts = size("num_experts");
   model.moe.num_experts_per_tok = size("num_experts_per_tok");
   model.moe.moe_intermediate_size = size("moe_intermediate_size");
   model.moe.shared_expert_intermediate_size = required_integer(parameters, "shared_expert_intermediate_size", 0, file);
@@ -76,14 +82,7 @@ CheckpointState read_state(hid_t state, const std::string& file) {
   return counters;
 }
 
-// Files from before there were others have no name in them.
-std::string read_optimizer(hid_t file, const std::string& name) {
-  const hdf5::Group optimizer = hdf5::open_group(file, "optimizer", name);
-  return hdf5::read_string(optimizer.id(), "name", name).value_or("adamw");
-}
-
 std::string read_deck(hid_t file, const std::string& name) {
-  if (!hdf5::exists(file, "deck")) return "";
   const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
   const hdf5::Datatype type(H5Dget_type(deck.id()));
   if (!hdf5::checked_shape(deck, "/deck", name).empty() || H5Tget_class(type.id()) != H5T_STRING ||
@@ -237,8 +236,8 @@ void CheckpointReader::read_info() {
             file_name_);
   const auto version = hdf5::read_integer(file_.id(), "version", file_name_);
   if (version != checkpoint_version)
-    damaged("the checkpoint is of another version", fmt::format("{}", checkpoint_version),
-            version ? fmt::format("{}", *version) : "nothing", file_name_);
+    damaged("the checkpoint is of another format version", fmt::format("{}", checkpoint_version),
+            version ? fmt::format("{}", *version) : "nothing", file_name_, other_version);
   const hdf5::Group parameters = hdf5::open_group(file_.id(), "parameters", file_name_);
   info_.model = read_model(parameters.id(), file_name_);
   const hdf5::Group state = hdf5::open_group(file_.id(), "state", file_name_);
@@ -246,10 +245,13 @@ void CheckpointReader::read_info() {
   info_.tokenizer = read_tokenizer(file_.id(), file_name_);
   info_.deck = read_deck(file_.id(), file_name_);
   info_.has_optimizer = hdf5::exists(file_.id(), "optimizer");
-  if (info_.has_optimizer) info_.optimizer = read_optimizer(file_.id(), file_name_);
+  if (info_.has_optimizer) {
+    const hdf5::Group optimizer = hdf5::open_group(file_.id(), "optimizer", file_name_);
+    info_.optimizer = required_string(optimizer.id(), "name", file_name_);
+  }
   if (hdf5::exists(file_.id(), "compression")) {
     const hdf5::Group compression = hdf5::open_group(file_.id(), "compression", file_name_);
-    info_.compression_layout = hdf5::read_string(compression.id(), "layout", file_name_).value_or("");
+    info_.compression_layout = required_string(compression.id(), "layout", file_name_);
   }
   const char* embedding = "parameters/model/embed_tokens/weight";
   const hdf5::Dataset weight = hdf5::open_dataset(file_.id(), embedding, file_name_);

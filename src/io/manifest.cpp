@@ -134,9 +134,14 @@ Manifest parse_manifest(const std::string& text) {
   const json object = json::parse(text, nullptr, false);
   if (object.is_discarded() || !object.is_object()) damaged("the manifest is not a JSON object");
   string_field(object, "format", checkpoint_format);
-  if (integer_field(object, "version", 0, INT64_MAX) != checkpoint_version)
-    damaged(fmt::format("the manifest's version is not {}: written by another release",
-                        checkpoint_version));
+  const std::int64_t version = integer_field(object, "version", 0, INT64_MAX);
+  if (version != checkpoint_version) {
+    fail(ExitCode::data_error, {.what = "the checkpoint is of another format version",
+                                .expected = fmt::format("{}", checkpoint_version),
+                                .found = fmt::format("{}", version),
+                                .where = manifest_file_name,
+                                .change = other_version});
+  }
   string_field(object, "file", checkpoint_file_name);
   string_field(object, "hash", "xxh3_64");
   Manifest manifest;

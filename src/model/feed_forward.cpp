@@ -18,13 +18,20 @@ kernels::Routing routing_of(const deck::MoeConfig& moe) {
 // Sums that do not follow the grid.
 bool keeps_order(const TransformerSetup& setup) { return setup.tensor_shards > 0; }
 
+// Factor of each layer's balance loss. Hugging Face's is of k times the mean over all layers of the model.
+double balance_factor(const deck::ModelConfig& model) {
+  const deck::MoeConfig& moe = model.moe;
+  if (moe.router_aux_loss_scale == deck::AuxLossScale::per_layer) return moe.router_aux_loss_coef;
+  return moe.router_aux_loss_coef * (static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(model.num_hidden_layers));
+}
+
 // Derivatives of the mean losses of the global batch: f_e = n_e / (k S) and P_e = sum of p_e / S, of loss_tokens / S
 // sequences. Once for all ranks of a tensor-parallel group, unless each has the whole gradient.
 kernels::RouterScales scales_of(const TransformerSetup& setup) {
   const deck::MoeConfig& moe = setup.model.moe;
   if (setup.tp_rank != 0 && !keeps_order(setup)) return {};
   const auto tokens = static_cast<double>(setup.loss_tokens);
-  return {.balance = moe.router_aux_loss_coef * static_cast<double>(moe.num_experts) /
+  return {.balance = balance_factor(setup.model) * static_cast<double>(moe.num_experts) /
                      (static_cast<double>(moe.num_experts_per_tok * setup.length) * tokens),
           .zeta = moe.router_z_loss_coef / tokens};
 }

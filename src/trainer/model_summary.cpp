@@ -25,6 +25,16 @@ std::string feed_forward_text(const deck::ModelConfig& m) {
   return fmt::format("{} of {} experts of {}{} ({})", moe.num_experts_per_tok, moe.num_experts, moe.moe_intermediate_size, shared, capacity);
 }
 
+// Which losses the routers have: a line, or nothing for a dense model.
+std::string router_text(const deck::MoeConfig& moe) {
+  if (moe.num_experts == 0) return "";
+  const bool per_layer = moe.router_aux_loss_scale == deck::AuxLossScale::per_layer;
+  return fmt::format("router losses: load balance {} ({}), z {} (sum over the layers)\n", moe.router_aux_loss_coef,
+                     per_layer ? std::string("'per_layer': sum over the layers of what is 1 for an even load")
+                               : fmt::format("'hugging_face': mean over the layers of what is {} for an even load", moe.num_experts_per_tok),
+                     moe.router_z_loss_coef);
+}
+
 std::string count_text(double parameters) {
   return parameters < 1e9 ? fmt::format("{:.2f} million", parameters / 1e6) : fmt::format("{:.2f} billion", parameters / 1e9);
 }
@@ -46,13 +56,13 @@ std::string parameters_text(const deck::ModelConfig& m) {
 std::string model_summary(const deck::Config& c) {
   const double flops = model::training_flops_per_token(c.model, c.data.sequence_length);
   return fmt::format(
-      "model: {} layers, hidden {}, {} heads ({} key-value) of {}, {}, vocabulary {}: {}\n"
+      "model: {} layers, hidden {}, {} heads ({} key-value) of {}, {}, vocabulary {}: {}\n{}"
       "batch: {} sequences of {} tokens a step ({} a micro-batch), {} a token, {} a step\n"
       "compute: {}, recompute {}\n"
       "keys that are not at their defaults:\n{}",
       c.model.num_hidden_layers, c.model.hidden_size, c.model.num_attention_heads,
       c.model.num_key_value_heads, c.model.head_dim, feed_forward_text(c.model), c.model.vocab_size,
-      parameters_text(c.model),
+      parameters_text(c.model), router_text(c.model.moe),
       c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
       with_prefix(flops, "FLOP"), with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), name_of(c.precision.compute),
       c.parallel.recompute == deck::Recompute::none        ? "none"

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include "model_summary.hpp"
 #include "nanotron/parallel/traffic.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
@@ -13,6 +17,48 @@ namespace nanotron::trainer {
 namespace {
 
 constexpr double mib = 1024.0 * 1024.0;
+
+// The ranks whose coordinates differ from those at rank 0 by what `move` sets, for 0, 1, ..., count - 1.
+template <class F>
+std::vector<int> group_of(const comm::GridShape& shape, int count, const F& move) {
+  std::vector<int> ranks;
+  for (int i = 0; i < count; ++i) {
+    comm::GridCoordinate at;
+    move(at, i);
+    ranks.push_back(comm::rank_of(shape, at));
+  }
+  return ranks;
+}
+
+// A line for each axis of more than one rank: its ranks, how far apart they lie, bytes.
+std::string traffic_table(const comm::GridShape& shape, const parallel::StepTraffic& counted, const parallel::StepTraffic& sent) {
+  const auto replica = [&](comm::GridCoordinate& at, int i) {
+    at.cp = i % shape.cp;
+    at.dp = i / shape.cp;
+  };
+  using Traffic = parallel::StepTraffic;
+  struct Axis {
+    const char* name;
+    std::vector<int> ranks;
+    std::uint64_t Traffic::*bytes;
+  };
+  const std::array axes{
+      Axis{"tensor parallel", group_of(shape, shape.tp, [](auto& at, int i) { at.tp = i; }), &Traffic::tensor_parallel},
+      Axis{"context parallel", group_of(shape, shape.cp, [](auto& at, int i) { at.cp = i; }), &Traffic::context_parallel},
+      Axis{"pipeline", group_of(shape, shape.pp, [](auto& at, int i) { at.pp = i; }), &Traffic::pipeline},
+      Axis{"experts", group_of(shape, shape.ep, replica), &Traffic::expert_parallel},
+      Axis{"replicas", group_of(shape, shape.dp * shape.cp, replica), &Traffic::data_parallel}};
+  std::string text = "into collectives and messages, this rank and step:\n";
+  text += fmt::format("  {:<17}{:>7}{:>14}{:>18}{:>18}\n", "axis", "ranks", "span", "handed over", "sent");
+  for (const Axis& axis : axes) {
+    if (axis.ranks.size() == 1) continue;
+    const auto [first, last] = std::ranges::minmax(axis.ranks);
+    text += fmt::format("  {:<17}{:>7}{:>14}{:>14.1f} MiB{:>14.1f} MiB\n", axis.name, axis.ranks.size(),
+                        fmt::format("{} ranks", last - first + 1), static_cast<double>(counted.*axis.bytes) / mib,
+                        static_cast<double>(sent.*axis.bytes) / mib);
+  }
+  return text + "  span: from the first to the last rank of a group; within the ranks of a node no byte leaves it\n";
+}
 
 }  // namespace
 
@@ -28,24 +74,22 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
     plan = of_rank;
     largest = at;
   }
-  parallel::StepTraffic traffic = parallel::step_traffic(config, parameter_table_of(config, largest), largest);
+  const model::ParameterTable table = parameter_table_of(config, largest);
+  parallel::StepTraffic counted = parallel::step_traffic(config, table, largest);
+  parallel::StepTraffic sent = parallel::sent_traffic(config, table, largest);
   const optim::UpdateTraffic update = plan_update_traffic(config, {shape, largest}, alone);
-  traffic.tensor_parallel += update.tensor_parallel;
-  traffic.data_parallel += update.data_parallel;
-  const auto in_mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / mib; };
+  for (parallel::StepTraffic* traffic : {&counted, &sent}) {
+    traffic->tensor_parallel += update.tensor_parallel;
+    traffic->data_parallel += update.data_parallel;
+  }
   return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks{}\n{}"
                      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
-                     "  and while a checkpoint is written up to {:.0f} MiB more\n"
-                     "into messages, this rank and step: tensor parallel {:.1f} MiB, context parallel {:.1f} MiB, "
-                     "replicas {:.1f} MiB, "
-                     "pipeline {:.1f} MiB, experts {:.1f} MiB\n",
+                     "  and while a checkpoint is written up to {:.0f} MiB more\n{}",
                      model_summary(config), shape.dp, shape.pp, shape.cp, shape.tp, shape.size(),
                      shape.ep > 1 ? fmt::format(", experts over ep {} of the replicas", shape.ep) : "",
                      describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.table(),
-                     in_mib(checkpoint_workspace(config, largest)), in_mib(traffic.tensor_parallel),
-                     in_mib(traffic.context_parallel),
-                     in_mib(traffic.data_parallel), in_mib(traffic.pipeline),
-                     in_mib(traffic.expert_parallel));
+                     static_cast<double>(checkpoint_workspace(config, largest)) / mib,
+                     shape.size() > 1 ? traffic_table(shape, counted, sent) : "");
 }
 
 }  // namespace nanotron::trainer

@@ -110,6 +110,15 @@ def deck_errors():
         code, text = case.run("--plan", ranks=1)
         check(code == 0 and "MiB" in text, "--plan needs no ranks", text)
         check("while a checkpoint is written up to" in text, "and tells of checkpoints", text)
+        code, text = case.run("--plan", "--set", "parallel.dp=2", "--set", "parallel.tp=2", ranks=1)
+        for axis, span in (("tensor parallel", 2), ("replicas", 3)):
+            check(re.search(rf"^  {axis} +2 +{span} ranks +[0-9.]+ MiB +[0-9.]+ MiB$", text, re.MULTILINE),
+                  f"{axis}: ranks of a group, how far apart, bytes", text)
+        experts = ("--set", "moe.num_experts=4", "--set", "moe.router_aux_loss_coef=0.02")
+        for scale, words in (("per_layer", "sum over the layers of what is 1"), ("hugging_face", "mean over the layers of what is 2")):
+            code, text = case.run("--plan", *experts, "--set", f"moe.router_aux_loss_scale={scale}", ranks=1)
+            check(code == 0 and f"load balance 0.02 ('{scale}': {words} for an even load)" in text,
+                  f"the scale of the router's loss is told: {scale}", text)
         cut = ("--set", "parallel.dp=1", "--set", "parallel.pp=2", "--set", "parallel.pp_cut=time")
         for action in ("--check", "--plan"):
             code, text = case.run(action, *cut, ranks=1)

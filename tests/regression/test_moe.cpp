@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "nanotron/base/error.hpp"
 #include "support/comparison.hpp"
 #include "support/sampling.hpp"
@@ -187,6 +189,38 @@ TEST_P(Moe, CapacityFollowsTheSerialRun) {
   expect_follow(all);
   config_.model.moe.capacity_factor = 0.0;
   EXPECT_GT(std::abs(test::serial(config_, 1).losses[0] - reference.losses[0]), 1e-6) << "dropping changes something";
+}
+
+// k / L of the coefficient, L being the layers of the whole model whatever the stage has of them.
+TEST_P(Moe, TheAuxLossOfHuggingFaceIsThatOfALayerRescaled) {
+  config_.checkpoint.resume = "none";
+  const auto with = [](deck::Config c, deck::AuxLossScale scale, double coef) {
+    c.model.moe.router_aux_loss_scale = scale;
+    c.model.moe.router_aux_loss_coef = coef;
+    return c;
+  };
+  using enum deck::AuxLossScale;
+  const auto k = static_cast<double>(config_.model.moe.num_experts_per_tok);
+  for (const std::int64_t layers : {4, 5}) {
+    config_.model.num_hidden_layers = layers;
+    const double coef = 0.3, of_layer = coef * k / static_cast<double>(layers);
+    const bool exact = std::has_single_bit(static_cast<std::uint64_t>(config_.model.moe.num_experts_per_tok)) && layers == 4;
+    const test::Numbers reference = test::serial(with(config_, hugging_face, coef), steps);
+    const test::Numbers unscaled = test::serial(with(config_, per_layer, coef), steps);
+    EXPECT_GT(test::worst_loss_difference(unscaled, reference), 1e-6) << "the scale changes something";
+    for (const deck::Config& grid : test::sampled(grids(), ranks_ > 4 ? 1 : 3, test::world())) {
+      SCOPED_TRACE(text(grid));
+      const test::Numbers theirs = run(with(grid, hugging_face, coef)), ours = run(with(grid, per_layer, of_layer));
+      expect_follows(grid, theirs, reference);
+      if (exact) {
+        EXPECT_EQ(theirs.losses, ours.losses);
+        EXPECT_EQ(theirs.grad_norms, ours.grad_norms);
+        EXPECT_EQ(theirs.parameters, ours.parameters);
+      } else {
+        EXPECT_LT(test::worst_loss_difference(theirs, ours), 1e-13);
+      }
+    }
+  }
 }
 
 TEST_P(Moe, RecomputationChangesNoBitAndASecondRunNeither) {

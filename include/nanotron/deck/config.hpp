@@ -22,6 +22,7 @@ enum class GradientRule { sum, adasum };
 enum class Compression { none, bf16, fp16, powersgd };
 enum class Recompute { none, selective, full };
 enum class Parametrization { standard, mup };
+enum class AuxLossScale { per_layer, hugging_face };
 enum class OptimizerName { adamw, muon };
 enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
 enum class DecayShape { linear, one_minus_sqrt, cosine };
@@ -54,6 +55,7 @@ struct MoeConfig {
   std::int64_t shared_expert_intermediate_size = 0;
   bool norm_topk_prob = true;
   double router_aux_loss_coef = 0.001;
+  AuxLossScale router_aux_loss_scale = AuxLossScale::per_layer;
   double router_z_loss_coef = 0.0;
   double capacity_factor = 0.0;  // 0: no token is dropped
   double receive_factor = 0.0;   // 0: the worst case

@@ -65,4 +65,9 @@ struct StepTraffic {
 /// config is resolved; table is that of the rank at this place.
 StepTraffic step_traffic(const deck::Config& config, const model::ParameterTable& table, const comm::GridCoordinate& at);
 
+/// The same as what the rank sends to others, for grids to be compared by: over p ranks an all-reduce of n counts n and sends
+/// 2 n (p - 1) / p, a reduce-scatter of n in all sends n (p - 1) / p, an all-gather of n from each n (p - 1), an all-to-all what
+/// does not stay, a message all. Attention's all-to-alls and those of experts are taken to be even.
+StepTraffic sent_traffic(const deck::Config& config, const model::ParameterTable& table, const comm::GridCoordinate& at);
+
 }  // namespace nanotron::parallel

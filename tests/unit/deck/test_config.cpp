@@ -61,6 +61,8 @@ TEST(Checks, Experts) {
   expect_refused({"moe.shared_expert_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
   expect_refused({"parallel.ep=2", "parallel.zero_stage=1", "parallel.zero_size=3", experts}, "a multiple or a divisor of ep", 6);
   expect_refused({"moe.capacity_factor=2"}, "the model is a dense one");
+  expect_refused({"moe.router_aux_loss_scale=hugging_face"}, "the model is a dense one");
+  expect_refused({"moe.router_aux_loss_scale=huggingface", experts}, "'per_layer' | 'hugging_face'");
   expect_refused({"moe.receive_factor=2", experts}, "or ep > 1");
   expect_refused({"moe.receive_factor=0.5", "parallel.dp=2", "parallel.ep=2", experts}, "more than 1, or 0", 2);
   expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts}, "or gradient_sum = 'sum'", 2);

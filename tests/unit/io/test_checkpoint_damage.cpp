@@ -295,7 +295,45 @@ TEST_F(Damage, WrongMetadataIsRefused) {
     H5Adelete(file, "version");
     hdf5::write_integer(file, "version", 2);
   });
-  expect_newest_refused("another version");
+  expect_newest_refused("another format version");
+  save(20);
+  edit_newest([](hid_t file) { H5Adelete(file, "version"); });
+  expect_newest_refused("another format version");
+}
+
+// What every writer of the format writes is never guessed.
+TEST_F(Damage, AbsentMetadataIsRefused) {
+  edit_newest([](hid_t file) {
+    const hdf5::Group group(H5Gopen2(file, "optimizer", H5P_DEFAULT));
+    H5Adelete(group.id(), "name");
+  });
+  expect_newest_refused("the attribute 'name' is missing");
+  save(20);
+  edit_newest([](hid_t file) { H5Ldelete(file, "deck", H5P_DEFAULT); });
+  expect_newest_refused("deck");
+  save(20);
+  edit_newest([](hid_t file) { hdf5::Group(H5Gcreate2(file, "compression", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)); });
+  expect_newest_refused("the attribute 'layout' is missing");
+  save(20);
+  edit_newest([](hid_t file) {
+    const hdf5::Group group(H5Gopen2(file, "parameters", H5P_DEFAULT));
+    hdf5::write_integer(group.id(), "num_experts", 0);
+  });
+  expect_newest_refused("num_experts");
+}
+
+TEST_F(Damage, AnotherVersionIsToldWithWhatToDo) {
+  on_root([&] {
+    const fs::path file = newest() / manifest_file_name;
+    const auto bytes = test::read_bytes(file);
+    std::string text(bytes.begin(), bytes.end());
+    const std::string version = "\"version\": 1";
+    text.replace(text.find(version), version.size(), "\"version\": 2");
+    test::write_bytes(file, {text.begin(), text.end()});
+  });
+  for (const char* words : {"another format version", "expected: 1", "found:    2", "manifest.json", "the release that wrote it"}) {
+    expect_newest_refused(words);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "nanotron/base/random.hpp"
@@ -20,10 +21,19 @@ struct Variant {
   deck::MoeConfig moe{};
 };
 
-// No router losses: they are not in the loss below.
 constexpr deck::MoeConfig experts(int shared, bool norm) {
   return {.num_experts = 5, .num_experts_per_tok = 2, .moe_intermediate_size = 7, .shared_expert_intermediate_size = shared,
           .norm_topk_prob = norm, .router_aux_loss_coef = 0.0};
+}
+
+// With router losses, as large as the other.
+constexpr deck::MoeConfig balanced(deck::AuxLossScale scale) {
+  deck::MoeConfig moe = experts(9, true);
+  moe.num_experts_per_tok = 3;
+  moe.router_aux_loss_coef = 2.0;
+  moe.router_aux_loss_scale = scale;
+  moe.router_z_loss_coef = 0.3;
+  return moe;
 }
 
 deck::ModelConfig tiny(const Variant& v) {
@@ -60,7 +70,8 @@ class Gradient : public testing::TestWithParam<Variant> {
                .tp_mode = GetParam().mode,
                .overlap = {.chunks = 3},
                .tp_size = grid_.tp().size(),
-               .tp_rank = grid_.tp_rank()},
+               .tp_rank = grid_.tp_rank(),
+               .loss_tokens = tokens},
         arena_(plan()),
         model_(setup_, grid_.tp(), device_, arena_),
         inputs_("inputs", tokens),
@@ -99,7 +110,30 @@ class Gradient : public testing::TestWithParam<Variant> {
     model_.loss({}, Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
     double sum = 0.0;
     for (index_t i = 0; i < tokens; ++i) sum += losses_(i);
-    return sum * scale;
+    return sum * scale + router_losses();
+  }
+
+  // By their formulas. The sums are backward's: it is run for them, and what it adds to the gradient taken back.
+  double router_losses() {
+    const deck::MoeConfig& moe = setup_.model.moe;
+    if (moe.router_aux_loss_coef == 0.0) return 0.0;
+    const auto gradient = model_.parameters().gradient;
+    const std::vector<double> kept(gradient.data(), gradient.data() + gradient.size());
+    Kokkos::deep_copy(model_.router_sums(), 0.0);
+    backward();
+    std::ranges::copy(kept, gradient.data());
+    const auto e = static_cast<double>(moe.num_experts), k = static_cast<double>(moe.num_experts_per_tok);
+    double balance = 0.0, z = 0.0;  // sums over the layers
+    for (index_t l = 0; l < setup_.model.num_hidden_layers; ++l) {
+      double share_by_mean = 0.0;  // sum over sequences and experts of f_e P_e
+      for (index_t i = 0; i < moe.num_experts; ++i) share_by_mean += model_.router_sums()(l, i) / (k * length * length);
+      balance += e * share_by_mean / sequences;
+      z += model_.router_sums()(l, 2 * moe.num_experts) / tokens;
+    }
+    if (moe.router_aux_loss_scale == deck::AuxLossScale::hugging_face) {
+      balance *= k / static_cast<double>(setup_.model.num_hidden_layers);
+    }
+    return moe.router_aux_loss_coef * balance + moe.router_z_loss_coef * z;
   }
 
   void backward() {
@@ -228,7 +262,13 @@ INSTANTIATE_TEST_SUITE_P(Models, Gradient,
                                          Variant{"mixtral", false, false, false, deck::TpMode::all_reduce, experts(0, true)},
                                          Variant{"qwen2_moe", false, true, false, deck::TpMode::all_reduce, experts(9, false)},
                                          Variant{"qwen2_moe_split", false, true, false, deck::TpMode::reduce_scatter,
-                                                 experts(9, false)}),
+                                                 experts(9, false)},
+                                         Variant{"balanced_per_layer", false, false, false, deck::TpMode::all_reduce,
+                                                 balanced(deck::AuxLossScale::per_layer)},
+                                         Variant{"balanced_hugging_face", false, false, false, deck::TpMode::all_reduce,
+                                                 balanced(deck::AuxLossScale::hugging_face)},
+                                         Variant{"balanced_hugging_face_split", false, false, false,
+                                                 deck::TpMode::reduce_scatter, balanced(deck::AuxLossScale::hugging_face)}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

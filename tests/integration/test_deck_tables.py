@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# timeout: 120
+"""The tables of doc/decks.md, and what the decks say of themselves, are what --plan says.
+
+    test_deck_tables.py <folder of the programs> [--print]
+
+--print: the tables as they should be.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
+PAGE = ROOT / "doc/decks.md"
+NODE = 8  # GPUs
+COMMAND = re.compile(r"^    nanotron_hpc --plan (input/\S+\.deck) --set (\S+)$")
+
+
+def plan(deck, keys):
+    """Text of --plan; a key is group.name=value."""
+    command = [PROGRAM, "--plan", *(word for key in keys for word in ("--set", key)), str(ROOT / deck)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def figures(text):
+    """GiB: memory, sent inside of a node and between nodes; the bubble in per cent."""
+    memory = float(re.search(r"^  sum +([\d.]+) MiB$", text, re.MULTILINE)[1])
+    sent = [0.0, 0.0]
+    for span, bytes_sent in re.findall(r" (\d+) ranks +[\d.]+ MiB +([\d.]+) MiB$", text, re.MULTILINE):
+        sent[int(span) > NODE] += float(bytes_sent)
+    bubble = re.search(r"bubble ([\d.]+) %", text)
+    return [memory / 1024, sent[0] / 1024, sent[1] / 1024, float(bubble[1]) if bubble else 0.0]
+
+
+def main():
+    mistakes, shown, rows = [], [], 0
+    deck, base = "", ""
+    for line in PAGE.read_text().splitlines():
+        command = COMMAND.match(line)
+        if command:
+            deck, base = command.groups()
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else []
+        if not deck or len(cells) != 6 or not (cells[0] == "as it is" or re.match(r"`\w+\.", cells[0])):
+            shown.append(line)
+            continue
+        rows += 1
+        found = figures(plan(deck, [base] + cells[0].strip("`").split() * (cells[0] != "as it is")))
+        words = [f"{found[0]:.1f}", f"{found[1]:.1f}", f"{found[2]:.1f}", f"{found[3]:.1f} %" if found[3] else ""]
+        shown.append("| " + " | ".join([cells[0], *words, cells[5]]) + " |")
+        for said, true, room in zip(cells[1:5], found, (0.5, 0.1, 0.1, 0.1)):  # attention's workspace depends on the machine
+            if abs(float(said.strip(" %") or 0) - true) > room:
+                mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: {said} is said, {true:.1f} is true")
+        comment = re.search(r"(\d+) GiB of 74\.5", (ROOT / deck).read_text())
+        if cells[0] == "as it is" and (not comment or abs(float(comment[1]) - found[0]) > 1.0):
+            mistakes.append(f"{deck}: its comment says {comment[1] if comment else 'nothing'} GiB, --plan {found[0]:.1f}")
+    if "--print" in sys.argv:
+        print("\n".join(shown))
+        return 0
+    if rows < 20:
+        mistakes.append(f"{PAGE.name}: {rows} rows of tables found")
+    print("\n".join(mistakes) or f"{rows} rows")
+    return 1 if mistakes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+// What a rank sends in a step, against formulas; what it hands over is held against the collectives by tests/regression.
+
+#include <gtest/gtest.h>
+
+#include "nanotron/parallel/traffic.hpp"
+#include "nanotron/trainer/training_state.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+constexpr double layers = 4, hidden = 64;
+
+deck::Config model() {
+  deck::Config c;
+  c.model.hidden_size = 64;
+  c.model.num_hidden_layers = 4;
+  c.model.num_attention_heads = 8;
+  c.model.intermediate_size = 192;
+  c.model.vocab_size = 256;
+  c.data.sequence_length = 32;
+  c.data.global_batch_size = 16;
+  c.precision.compute = ScalarType::bf16;
+  return c;
+}
+
+struct Traffic {
+  parallel::StepTraffic counted, sent;
+  double vectors = 0.0, matrices = 0.0;  // elements of the rank
+};
+
+Traffic traffic_of(deck::Config c) {
+  deck::resolve(c, deck::grid_size(c.parallel));
+  const model::ParameterTable table = parameter_table_of(c, {});
+  return {parallel::step_traffic(c, table, {}), parallel::sent_traffic(c, table, {}), static_cast<double>(table.vectors.size()),
+          static_cast<double>(table.size - table.vectors.size())};
+}
+
+double number(std::uint64_t bytes) { return static_cast<double>(bytes); }
+
+TEST(SentTraffic, AnAllReduceIsAReduceScatterAndAGather) {
+  deck::Config c = model();
+  c.parallel.dp = 1;
+  c.parallel.tp = 4;
+  const Traffic whole = traffic_of(c);
+  EXPECT_DOUBLE_EQ(number(whole.sent.tensor_parallel), 1.5 * number(whole.counted.tensor_parallel));
+  c.parallel.tp_mode = deck::TpMode::reduce_scatter;
+  c.parallel.tp_gathered_inputs = deck::GatheredInputs::keep;
+  const Traffic split = traffic_of(c);
+  const double norms = 1.5 * sizeof(float) * (2 * layers + 1) * hidden;  // whose gradients ranks have parts of
+  EXPECT_DOUBLE_EQ(number(split.sent.tensor_parallel), number(whole.sent.tensor_parallel) + norms);
+}
+
+TEST(SentTraffic, ZeroGathersWeightsInsteadOfSummingTwice) {
+  deck::Config c = model();
+  c.parallel.dp = 8;
+  const Traffic none = traffic_of(c);
+  EXPECT_DOUBLE_EQ(number(none.counted.data_parallel), 4.0 * (none.vectors + none.matrices));
+  EXPECT_DOUBLE_EQ(number(none.sent.data_parallel), 7.0 * (none.vectors + none.matrices));  // 4 x 2 x 7 / 8
+  c.parallel.zero_stage = 1;
+  const Traffic one = traffic_of(c);
+  EXPECT_DOUBLE_EQ(number(one.sent.data_parallel), 7.0 * one.vectors + (4.0 + 2.0) * 7.0 / 8.0 * one.matrices);
+  c.parallel.zero_stage = 2;  // two micro-batches
+  const Traffic two = traffic_of(c);
+  EXPECT_DOUBLE_EQ(number(two.sent.data_parallel), 7.0 * two.vectors + (2 * 4.0 + 2.0) * 7.0 / 8.0 * two.matrices);
+  c.parallel.zero_size = 4;
+  c.parallel.zero_stage = 1;
+  const Traffic hybrid = traffic_of(c);  // between the two groups of 4 a quarter is all-reduced: 4 x 2 / 2
+  EXPECT_DOUBLE_EQ(number(hybrid.sent.data_parallel), 7.0 * hybrid.vectors + ((4.0 + 2.0) * 3.0 / 4.0 + 4.0 / 4.0) * hybrid.matrices);
+}
+
+TEST(SentTraffic, MessagesAreSentAndWhatStaysIsNot) {
+  deck::Config c = model();
+  c.parallel.dp = 1;
+  c.parallel.pp = 2;
+  const Traffic stages = traffic_of(c);
+  EXPECT_GT(stages.counted.pipeline, 0u);
+  EXPECT_EQ(stages.sent.pipeline, stages.counted.pipeline);
+  c.parallel.pp = 1;
+  c.parallel.cp = 2;
+  const Traffic ring = traffic_of(c);
+  EXPECT_GT(ring.counted.context_parallel, 0u);
+  EXPECT_EQ(ring.sent.context_parallel, ring.counted.context_parallel);
+  c.parallel.cp_mode = deck::CpMode::all_to_all;
+  const Traffic traded = traffic_of(c);
+  EXPECT_DOUBLE_EQ(2.0 * number(traded.sent.context_parallel), number(traded.counted.context_parallel));
+  c.parallel.cp = 1;
+  c.parallel.dp = 4;
+  c.parallel.ep = 4;
+  c.model.moe.num_experts = 4;
+  const Traffic experts = traffic_of(c);
+  EXPECT_GT(experts.counted.expert_parallel, 0u);
+  EXPECT_DOUBLE_EQ(number(experts.sent.expert_parallel), 0.75 * number(experts.counted.expert_parallel));
+}
+
+}  // namespace
+}  // namespace nanotron::trainer
