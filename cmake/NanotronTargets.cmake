@@ -26,18 +26,22 @@ function(nanotron_add_layer layer)
   set_property(GLOBAL APPEND PROPERTY NANOTRON_LAYERS ${layer})
 endfunction()
 
-# nanotron_add_programs(): each src/apps/<name>.cpp (with src/apps/<name>/*.cpp and src/apps/shared/*.cpp) is the
-# program <name>. nanotron_programs builds them all.
+# nanotron_add_programs(): each src/apps/<name>.cpp (with src/apps/<name>/*.cpp) is the program <name>; all link
+# src/apps/shared/*.cpp. nanotron_programs builds them all.
 function(nanotron_add_programs)
   add_custom_target(nanotron_programs)
+  file(GLOB shared CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/shared/*.cpp")
+  add_library(nanotron_apps_shared STATIC ${shared})
+  target_include_directories(nanotron_apps_shared PUBLIC "${PROJECT_SOURCE_DIR}/src/apps")
+  target_link_libraries(nanotron_apps_shared PUBLIC nanotron::trainer nanotron::cli11)
+  nanotron_precompile(nanotron_apps_shared)
+  nanotron_cuda_sources(${shared})
   file(GLOB mains CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/*.cpp")
   foreach(main IN LISTS mains)
     get_filename_component(name "${main}" NAME_WE)
-    file(GLOB helpers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/${name}/*.cpp"
-      "${PROJECT_SOURCE_DIR}/src/apps/shared/*.cpp")
+    file(GLOB helpers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/${name}/*.cpp")
     add_executable(${name} "${main}" ${helpers})
-    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/src/apps")
-    target_link_libraries(${name} PRIVATE nanotron::trainer nanotron::cli11)
+    target_link_libraries(${name} PRIVATE nanotron_apps_shared)
     nanotron_precompile(${name})
     nanotron_cuda_sources("${main}" ${helpers})
     nanotron_keep_plugins(${name})

@@ -16,6 +16,7 @@ import nanotron_convert as nc
 import nanotron_checkpoint as checkpoint_file
 import nanotron_hf_config as hf_config
 import nanotron_safetensors as st
+import nanotron_tokenizers as tokenizers
 
 DENSE = ("llama", "qwen2", "qwen3")
 CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe")
