@@ -4,7 +4,7 @@ from pathlib import Path
 
 # sbatch: the job script, copied as Slurm does it, with what it may ask for.
 SBATCH = """#!/bin/bash
-job="$(mktemp)" && cp "$1" "$job"
+job="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && cp "$1" "$job"
 export SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" STAND_IN_SCRIPT="$(realpath "$1")"
 bash "$job" "${@:2}"
 """
@@ -25,8 +25,8 @@ if [ "$1" = -v ]; then
   shift 2
 fi
 if [ "$1" = -W ]; then echo "qsub $*" >> "$STAND_IN_LOG"; exit; fi
-job="$(mktemp)" && cp "$1" "$job"
-nodes="$(mktemp)" && printf 'localhost\\nlocalhost\\n' > "$nodes"
+job="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && cp "$1" "$job"
+nodes="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && printf 'localhost\\nlocalhost\\n' > "$nodes"
 export PBS_JOBID=7.server PBS_O_WORKDIR="$PWD" PBS_NODEFILE="$nodes"
 bash "$job"
 """

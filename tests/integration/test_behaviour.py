@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 2
-# timeout: 300
+# timeout: 600
 """What a user meets: exit codes, messages, early stops, damaged files, a rank that dies.
 
     test_behaviour.py <folder of the programs>

@@ -2,8 +2,8 @@
 # ranks: 2
 # timeout: 600
 # labels: once
-"""Every command of README.md, doc/user_guide.md and doc/checkpoint_format.md, in their order and as written, in a scratch
-copy of the repository; whole decks that they show are checked.
+"""Every command of README.md, doc/user_guide.md and doc/checkpoint_format.md, in their order and as written, in a
+scratch copy of the repository; whole decks that they show are checked.
 
     test_documented_commands.py <folder of the programs>
 
@@ -37,8 +37,9 @@ ELSEWHERE = {
     "cmake --preset release && cmake --build --preset release": "made the programs that run here",
 }
 # How indented text that is no command begins: decks, output, trees.
-TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/", r"grid: ",
-        r"grid +type ", r"stopped after ", r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
+TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/",
+        r"grid: ", r"grid +type ", r"stopped after ",
+        r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
 BUILTINS = ("cd", "export", "source", "kill")
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -129,7 +130,8 @@ import sys
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
 tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-tokenizer.train(["corpus/0.txt"], trainers.BpeTrainer(vocab_size=int(sys.argv[1]), special_tokens=["<unk>", "<|endoftext|>"]))
+special = ["<unk>", "<|endoftext|>"]
+tokenizer.train(["corpus/0.txt"], trainers.BpeTrainer(vocab_size=int(sys.argv[1]), special_tokens=special))
 tokenizer.save("tokenizer.json")
 """
 
@@ -157,8 +159,8 @@ def rest_deck(scratch):
 
 def small_defaults(scratch):
     """What a user changes in the deck of --print-defaults, and smaller."""
-    shrunk(scratch / "input.deck", steps=4, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64,
-           sequence_length=32)
+    shrunk(scratch / "input.deck", steps=4, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+           intermediate_size=64, sequence_length=32)
 
 
 BEFORE = {
@@ -186,15 +188,15 @@ def environment_in(folder, scratch):
 
 def is_command(line, scratch, path):
     word = line.split()[0]
-    return word in BUILTINS or shutil.which(word, path=path) is not None or ("/" in word and (scratch / word).is_file()) or \
-        word in ELSEWHERE
+    is_file = "/" in word and (scratch / word).is_file()
+    return is_file or word in BUILTINS or word in ELSEWHERE or shutil.which(word, path=path) is not None
 
 
 def run(text, where, scratch, environment):
     begin = time.time()
     try:
-        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", text], cwd=scratch, env=environment, text=True, errors="replace",
-                              timeout=200,
+        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", text], cwd=scratch, env=environment,
+                              text=True, errors="replace", timeout=200,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except subprocess.TimeoutExpired as late:
         check(False, f"{where}: {text}\nends within 200 s", str(late.stdout))
@@ -211,8 +213,8 @@ def run_document(document, scratch, environment, missing, used):
             continue
         if lines[0] == "&run" and "&model" in lines:
             (scratch / "shown.deck").write_text("\n".join(lines))
-            run("build/release/bin/nanotron_hpc --check --set data.path=runs/quickstart/tokens.h5 shown.deck", where, scratch,
-                environment)
+            run("build/release/bin/nanotron_hpc --check --set data.path=runs/quickstart/tokens.h5 shown.deck", where,
+                scratch, environment)
             continue
         if not is_command(lines[0], scratch, environment["PATH"]):
             check(any(re.match(pattern, lines[0]) for pattern in TEXT),

@@ -22,8 +22,8 @@ build = Path(program).parents[1]
 
 
 def run(*command, of, code=0, says=(), environment=None):
-    done = subprocess.run([str(word) for word in command], text=True, errors="replace", timeout=200, cwd=of, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    done = subprocess.run([str(word) for word in command], text=True, errors="replace", timeout=200, cwd=of,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     what = " ".join(Path(str(word)).name for word in command)
     check(done.returncode == code, f"'{what}' gives {code}, not {done.returncode}", done.stdout)
     for words in says:
@@ -42,7 +42,8 @@ def trains_and_looks(prefix, work):
     texts.mkdir()
     for i in range(4):
         (texts / f"{i}.txt").write_text(f"{i}: the quick brown fox jumps over the lazy dog\n" * 3000)
-    run(python, tools / "nanotron_tokenize.py", texts, "--glob", "*.txt", "--output", "runs/quickstart/tokens.h5", of=work)
+    run(python, tools / "nanotron_tokenize.py", texts, "--glob", "*.txt", "--output", "runs/quickstart/tokens.h5",
+        of=work)
     ranks = (mpiexec, "-n", "2")
     hpc = programs / "nanotron_hpc"
     run(hpc, "--check", deck, of=work, says=["the deck is good"])
@@ -58,7 +59,8 @@ def trains_and_looks(prefix, work):
         check((work / "loss.png").stat().st_size > 1000, "a plot is drawn")
     else:
         print("no matplotlib: nanotron_plot.py is left out")
-    run(*ranks, programs / "nanotron_bench", "--set", "parallel.tp=3", of=work, code=78, says=["does not divide the 2 ranks"])
+    run(*ranks, programs / "nanotron_bench", "--set", "parallel.tp=3", of=work, code=78,
+        says=["does not divide the 2 ranks"])  # of the installed default deck
 
 
 def job_scripts_find_the_program(prefix, work):
@@ -92,11 +94,13 @@ with tempfile.TemporaryDirectory(prefix="nanotron_install_") as name:
     prefix = prefix.rename(folder / "second")
     work.mkdir()
     installed = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file())
-    for path in ("bin/nanotron_hpc", "bin/nanotron_generate", "bin/nanotron_bench", "share/nanotron_hpc/input/llama_30m.deck",
-                 "share/nanotron_hpc/tools/nanotron_common.py", "share/doc/nanotron_hpc/README.md",
+    for path in ("bin/nanotron_hpc", "bin/nanotron_generate", "bin/nanotron_bench",
+                 "share/nanotron_hpc/input/llama_30m.deck", "share/nanotron_hpc/tools/nanotron_common.py",
+                 "share/doc/nanotron_hpc/README.md",
                  "share/doc/nanotron_hpc/doc/user_guide.md"):
         check(path in installed, f"{path} is installed", "\n".join(installed))
-    check(not [path for path in installed if "__pycache__" in path or "test" in path], "nothing else is", "\n".join(installed))
+    others = [path for path in installed if "__pycache__" in path or "test" in path]
+    check(not others, "nothing else is", "\n".join(others))
     trains_and_looks(prefix, work)
     job_scripts_find_the_program(prefix, work)
 print("installed, moved and used: passed")
