@@ -244,6 +244,7 @@ def configs_of(file, sizes, dtype: str, folder: Path, options) -> tuple[dict, di
     config = hf.config_from_sizes(
         sizes, folder, dtype=TORCH_NAMES[dtype], max_positions=max_positions_of(options, origin, deck, folder),
         special=special, aux_loss_coef=aux_loss_coef_of(origin, deck, sizes),
+        output_router_logits=bool(origin["config"].get("output_router_logits")),
         initializer_range=float(origin["config"].get("initializer_range") or deck.get("model.initializer_range", 0.02)))
     given = {key: value for key, value in special.items() if key not in origin["generation"] or
              getattr(options, key[:4] + "id", None) is not None or options.token_file}

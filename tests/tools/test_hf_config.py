@@ -133,6 +133,8 @@ def test_number_of_experts():
     assert sizes_of(config | {"num_experts": 4}).num_experts == 4
     with pytest.raises(common.ToolError, match="num_experts and num_local_experts differ"):
         sizes_of(config | {"num_experts": 8})
+    with pytest.raises(common.ToolError, match="num_experts_per_tok"):
+        sizes_of(config | {"num_experts_per_tok": 0})
     assert sizes_of(config_of("qwen2", num_key_value_heads=None)).num_key_value_heads == 4
     unbiased = sizes_of(config_of("qwen2_moe", qkv_bias=False))
     assert hf.kind_of(unbiased, "") == "qwen2_moe" and not hf.config_from_sizes(unbiased, "", **EXPORT)["qkv_bias"]
@@ -204,13 +206,14 @@ def test_fused_experts(kind, golden, folder, tmp_path, tool):
 
 def test_what_was_imported_is_exported(folder, tmp_path, tool):
     source = folder("qwen3_moe", max_position_embeddings=4096, bos_token_id=None, eos_token_id=[5, 6], pad_token_id=5,
-                    initializer_range=0.006)
+                    initializer_range=0.006, output_router_logits=True)
     (source / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "eos_token_id": [6], "top_k": 20}))
     tool("convert", "from-hf", source, tmp_path / "run" / "checkpoints")
     tool("convert", "to-hf", tmp_path / "run", tmp_path / "hf")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     expected = {"max_position_embeddings": 4096, "eos_token_id": [5, 6], "pad_token_id": 5, "bos_token_id": None,
-                "router_aux_loss_coef": 0.02, "initializer_range": 0.006}
+                "router_aux_loss_coef": 0.02, "initializer_range": 0.006,
+                "output_router_logits": True}
     assert {key: config[key] for key in expected} == expected
     generation = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
     assert generation == {"temperature": 0.6, "eos_token_id": [6], "top_k": 20, "bos_token_id": None, "pad_token_id": 5}
