@@ -206,11 +206,20 @@ def token_file_ids(path: Path, sizes) -> dict:
         raise common.ToolError(f"{path}: cannot be read as a token file ({error})") from None
 
 
+def warn_of_other_eos(ours: int | None, origin: dict, options, path: Path) -> None:
+    values = [part.get("eos_token_id") for part in (origin["config"], origin["generation"])]
+    theirs = {value for item in values for value in (item if isinstance(item, list) else [item])} - {None}
+    if ours is not None and theirs and ours not in theirs and options.eos_id is None:
+        print(f"warning: texts of {path} end with token {ours}, the imported model stops at {sorted(theirs)}, which is "
+              "exported: --eos-id or --token-file chooses", file=sys.stderr)
+
+
 def special_ids(options, origin: dict, deck: dict, sizes) -> dict:
     """bos, eos and pad: options, then the imported model, then the deck's token file where it still is."""
     path = Path(options.token_file or deck.get("data.path") or "")
     ids = token_file_ids(path, sizes) if options.token_file or path.is_file() else {}
     if not options.token_file:
+        warn_of_other_eos(ids.get("eos_token_id"), origin, options, path)
         ids |= {key: origin["config"][key] for key in SPECIAL if origin["config"].get(key) is not None}
     for key, value in (("bos_token_id", options.bos_id), ("eos_token_id", options.eos_id)):
         if value is not None:

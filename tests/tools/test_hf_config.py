@@ -270,6 +270,12 @@ def test_what_the_run_knew_is_exported(scale, coefficient, golden, tmp_path, too
     expected = {"max_position_embeddings": 48, "eos_token_id": 10, "bos_token_id": 9, "pad_token_id": None}
     assert {key: config[key] for key in expected} == expected
     assert config["router_aux_loss_coef"] == pytest.approx(coefficient, rel=1e-15)
+    origin = run / "checkpoints" / "hugging_face.json"
+    imported = {"config": config | {"eos_token_id": 3}, "generation_config": {"eos_token_id": [3, 4]}}
+    origin.write_text(json.dumps(imported))
+    result = tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite")
+    assert "end with token 10, the imported model stops at [3, 4]" in result.stderr
+    origin.unlink()
     (tmp_path / "t.h5").rename(tmp_path / "moved.h5")
     assert "--eos-id" in tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite").stderr
     result = tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite", "--token-file", tmp_path / "moved.h5")
