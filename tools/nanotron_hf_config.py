@@ -119,7 +119,8 @@ def refusals(kind: str, config: dict) -> list[str]:
               if not neutral(config[key])]
     if set(config.get("layer_types") or []) - {"full_attention"}:
         found.append("sliding-window or other attention in some layers (layer_types)")
-    if kind in ("llama", "mixtral") and config.get("sliding_window"):
+    window = config.get("sliding_window")
+    if (kind == "llama" and window) or (kind == "mixtral" and window is not None):  # Mixtral has one of 0 tokens too
         found.append("sliding-window attention (sliding_window)")
     act = config.get("hidden_act") or "silu"
     if act not in ("silu", "swish"):

@@ -128,6 +128,8 @@ def test_refused_ropes(config, word):
 
 
 def test_number_of_experts():
+    with pytest.raises(common.ToolError, match="sliding_window"):
+        sizes_of(config_of("mixtral", sliding_window=0))
     config = config_of("qwen3_moe")
     assert "num_experts" not in config and sizes_of(config).num_experts == 4
     assert sizes_of(config | {"num_experts": 4}).num_experts == 4
