@@ -227,11 +227,20 @@ def token_file_ids(path: Path, sizes) -> dict:
         raise common.ToolError(f"{path}: cannot be read as a token file ({error})") from None
 
 
+def warn_of_other_eos(ours: int | None, origin: dict, options, path: Path) -> None:
+    values = [part.get("eos_token_id") for part in (origin["config"], origin["generation"])]
+    theirs = {value for item in values for value in (item if isinstance(item, list) else [item])} - {None}
+    if ours is not None and theirs and ours not in theirs and options.eos_id is None:
+        print(f"warning: texts of {path} end with token {ours}, the imported model stops at {sorted(theirs)}, which is "
+              "exported: --eos-id or --token-file chooses", file=sys.stderr)
+
+
 def special_ids(options, origin: dict, deck: dict, sizes) -> dict:
     """bos, eos and pad: options, then the imported model, then the deck's token file where it still is."""
     path = Path(options.token_file or deck.get("data.path") or "")
     ids = token_file_ids(path, sizes) if options.token_file or path.is_file() else {}
     if not options.token_file:
+        warn_of_other_eos(ids.get("eos_token_id"), origin, options, path)
         ids |= {key: origin["config"][key] for key in SPECIAL if origin["config"].get(key) is not None}
     for key, value in (("bos_token_id", options.bos_id), ("eos_token_id", options.eos_id)):
         if value is not None:
@@ -265,6 +274,7 @@ def configs_of(file, sizes, dtype: str, folder: Path, options) -> tuple[dict, di
     config = hf.config_from_sizes(
         sizes, folder, dtype=TORCH_NAMES[dtype], max_positions=max_positions_of(options, origin, deck, folder),
         special=special, aux_loss_coef=aux_loss_coef_of(origin, deck, sizes),
+        output_router_logits=bool(origin["config"].get("output_router_logits")),
         initializer_range=float(origin["config"].get("initializer_range") or deck.get("model.initializer_range", 0.02)))
     given = {key: value for key, value in special.items() if key not in origin["generation"] or
              getattr(options, key[:4] + "id", None) is not None or options.token_file}

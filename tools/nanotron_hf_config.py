@@ -119,7 +119,8 @@ def refusals(kind: str, config: dict) -> list[str]:
               if not neutral(config[key])]
     if set(config.get("layer_types") or []) - {"full_attention"}:
         found.append("sliding-window or other attention in some layers (layer_types)")
-    if kind in ("llama", "mixtral") and config.get("sliding_window"):
+    window = config.get("sliding_window")
+    if (kind == "llama" and window) or (kind == "mixtral" and window is not None):  # Mixtral has one of 0 tokens too
         found.append("sliding-window attention (sliding_window)")
     act = config.get("hidden_act") or "silu"
     if act not in ("silu", "swish"):
@@ -143,6 +144,13 @@ def expert_count(kind: str, config: dict) -> int:
     return given.pop() if given else EXPERTS[kind][0]
 
 
+def chosen_experts(config: dict, default: int) -> int:
+    count = config.get("num_experts_per_tok")
+    if count is not None and int(count) < 1:
+        raise ValueError("num_experts_per_tok below 1")
+    return default if count is None else int(count)
+
+
 def expert_sizes(kind: str, config: dict) -> dict:
     """The sizes of a mixture of experts; nothing for a dense architecture."""
     if kind not in EXPERTS:
@@ -151,7 +159,7 @@ def expert_sizes(kind: str, config: dict) -> dict:
     mixtral = kind == "mixtral"
     return {
         "num_experts": expert_count(kind, config),
-        "num_experts_per_tok": int(config.get("num_experts_per_tok") or of_token),
+        "num_experts_per_tok": chosen_experts(config, of_token),
         "moe_intermediate_size": int(config.get("intermediate_size" if mixtral else "moe_intermediate_size") or width),
         "shared_expert_intermediate_size":
             int(shared if (own := config.get("shared_expert_intermediate_size")) is None else own) if shared else 0,
@@ -236,7 +244,7 @@ def loading_limits(sizes: checkpoint_file.ModelSizes, kind: str) -> list[str]:
 
 
 def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, max_positions: int, special: dict,
-                      aux_loss_coef: float, initializer_range: float) -> dict:
+                      aux_loss_coef: float, initializer_range: float, output_router_logits: bool = False) -> dict:
     """A config.json that transformers 4 and 5 read alike; `dtype` is torch's name."""
     kind = kind_of(sizes, where)
     architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
@@ -250,7 +258,7 @@ def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, m
     elif kind in EXPERTS:
         config |= sizes.moe_values() | {"decoder_sparse_step": 1, "mlp_only_layers": []}
     if kind in EXPERTS:
-        config |= {"router_aux_loss_coef": aux_loss_coef, "output_router_logits": False}
+        config |= {"router_aux_loss_coef": aux_loss_coef, "output_router_logits": output_router_logits}
     if kind == "llama":
         config |= {"attention_bias": False, "mlp_bias": False}
     elif kind in ("qwen3", "qwen3_moe"):

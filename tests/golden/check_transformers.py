@@ -68,7 +68,8 @@ def check(kind: str, python: str, root: Path) -> None:
         generation = transformers.GenerationConfig.from_pretrained(exported)
         assert generation.eos_token_id == config.eos_token_id
         print(f"transformers {transformers.__version__} {kind + name:25} largest |logit| "
-              f"{float(expected.abs().max()):.3f}, largest difference {worst[0]:g} after the round trip, {worst[1]:g} after saving it once more")
+              f"{float(expected.abs().max()):.3f}, largest difference {worst[0]:g} after the round trip, "
+              f"{worst[1]:g} after saving it once more")
         assert worst == [0.0, 0.0]
 
 

@@ -1,4 +1,4 @@
-# timeout: 300
+# timeout: 600
 """nanotron_convert: round trips bit for bit, bf16, shards, tied heads, and what is refused."""
 
 import json

@@ -128,11 +128,15 @@ def test_refused_ropes(config, word):
 
 
 def test_number_of_experts():
+    with pytest.raises(common.ToolError, match="sliding_window"):
+        sizes_of(config_of("mixtral", sliding_window=0))
     config = config_of("qwen3_moe")
     assert "num_experts" not in config and sizes_of(config).num_experts == 4
     assert sizes_of(config | {"num_experts": 4}).num_experts == 4
     with pytest.raises(common.ToolError, match="num_experts and num_local_experts differ"):
         sizes_of(config | {"num_experts": 8})
+    with pytest.raises(common.ToolError, match="num_experts_per_tok"):
+        sizes_of(config | {"num_experts_per_tok": 0})
     assert sizes_of(config_of("qwen2", num_key_value_heads=None)).num_key_value_heads == 4
     unbiased = sizes_of(config_of("qwen2_moe", qkv_bias=False))
     assert hf.kind_of(unbiased, "") == "qwen2_moe" and not hf.config_from_sizes(unbiased, "", **EXPORT)["qkv_bias"]
@@ -204,13 +208,14 @@ def test_fused_experts(kind, golden, folder, tmp_path, tool):
 
 def test_what_was_imported_is_exported(folder, tmp_path, tool):
     source = folder("qwen3_moe", max_position_embeddings=4096, bos_token_id=None, eos_token_id=[5, 6], pad_token_id=5,
-                    initializer_range=0.006)
+                    initializer_range=0.006, output_router_logits=True)
     (source / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "eos_token_id": [6], "top_k": 20}))
     tool("convert", "from-hf", source, tmp_path / "run" / "checkpoints")
     tool("convert", "to-hf", tmp_path / "run", tmp_path / "hf")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     expected = {"max_position_embeddings": 4096, "eos_token_id": [5, 6], "pad_token_id": 5, "bos_token_id": None,
-                "router_aux_loss_coef": 0.02, "initializer_range": 0.006}
+                "router_aux_loss_coef": 0.02, "initializer_range": 0.006,
+                "output_router_logits": True}
     assert {key: config[key] for key in expected} == expected
     generation = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
     assert generation == {"temperature": 0.6, "eos_token_id": [6], "top_k": 20, "bos_token_id": None, "pad_token_id": 5}
@@ -267,6 +272,12 @@ def test_what_the_run_knew_is_exported(scale, coefficient, golden, tmp_path, too
     expected = {"max_position_embeddings": 48, "eos_token_id": 10, "bos_token_id": 9, "pad_token_id": None}
     assert {key: config[key] for key in expected} == expected
     assert config["router_aux_loss_coef"] == pytest.approx(coefficient, rel=1e-15)
+    origin = run / "checkpoints" / "hugging_face.json"
+    imported = {"config": config | {"eos_token_id": 3}, "generation_config": {"eos_token_id": [3, 4]}}
+    origin.write_text(json.dumps(imported))
+    result = tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite")
+    assert "end with token 10, the imported model stops at [3, 4]" in result.stderr
+    origin.unlink()
     (tmp_path / "t.h5").rename(tmp_path / "moved.h5")
     assert "--eos-id" in tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite").stderr
     result = tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite", "--token-file", tmp_path / "moved.h5")

@@ -1,4 +1,4 @@
-# timeout: 300
+# timeout: 600
 """nanotron_tokenize: content, order, parallel runs, tokenizers, limits."""
 
 import json
