@@ -76,9 +76,7 @@ bool Pipeline<T>::receives(const Action& action) const {
 template <class T>
 void Pipeline<T>::wait(comm::Request& request) {
   const Region region(device_->timers(), "pipeline wait");
-  const double begin = wall_seconds();
   request.wait();
-  waited_seconds_ += wall_seconds() - begin;
 }
 
 template <class T>

@@ -57,7 +57,7 @@ std::string traffic_table(const comm::GridShape& shape, const parallel::StepTraf
                         fmt::format("{} ranks", last - first + 1), static_cast<double>(counted.*axis.bytes) / mib,
                         static_cast<double>(sent.*axis.bytes) / mib);
   }
-  return text + "  span: from the first to the last rank of a group; within the ranks of a node no byte leaves it\n";
+  return text + "  span: from the first to the last rank of a group; a node of so many ranks can hold it\n";
 }
 
 }  // namespace

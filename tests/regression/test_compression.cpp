@@ -51,6 +51,24 @@ class Compression : public testing::Test {
     expect_same_bits(run(), whole);
   }
 
+  // A sum that rounds keeps losses within this factor of the plain ones, and sends what was predicted.
+  void expect_near(const test::Numbers& rounded, const test::Numbers& plain, double tolerance) {
+    for (std::size_t i = 0; i < plain.losses.size(); ++i) {
+      EXPECT_NEAR(rounded.losses[i], plain.losses[i], tolerance * plain.losses[i]) << i;
+    }
+    EXPECT_NE(rounded.losses, plain.losses);
+    EXPECT_EQ(rounded.counted.data_parallel, rounded.predicted.data_parallel);
+  }
+
+  void expect_same_bits_for_all_buckets(deck::Compression compression) {
+    config_.parallel.compression = compression;
+    const test::Numbers one = run(4);
+    config_.parallel.bucket_mb = 0.0137;
+    expect_same_bits(run(4), one);
+    config_.parallel.overlap = false;
+    expect_same_bits(run(4), one);
+  }
+
   int ranks_ = 1;
   deck::Config config_;
 };
@@ -59,22 +77,13 @@ TEST_F(Compression, RoundedToBf16StaysNear) {
   const test::Numbers plain = run();
   config_.parallel.compression = deck::Compression::bf16;
   const test::Numbers rounded = run();
-  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
-    EXPECT_NEAR(rounded.losses[i], plain.losses[i], 3e-3 * plain.losses[i]) << i;
-  }
-  EXPECT_NE(rounded.losses, plain.losses);
+  expect_near(rounded, plain, 3e-3);
   EXPECT_EQ(2 * (rounded.predicted.data_parallel - test::exact_sum - test::hash),
             plain.predicted.data_parallel - test::exact_sum - test::hash);
-  EXPECT_EQ(rounded.counted.data_parallel, rounded.predicted.data_parallel);
 }
 
 TEST_F(Compression, RoundedToBf16TheBucketsAndOverlapChangeNoBit) {
-  config_.parallel.compression = deck::Compression::bf16;
-  const test::Numbers one = run(4);
-  config_.parallel.bucket_mb = 0.0137;
-  expect_same_bits(run(4), one);
-  config_.parallel.overlap = false;
-  expect_same_bits(run(4), one);
+  expect_same_bits_for_all_buckets(deck::Compression::bf16);
 }
 
 TEST_F(Compression, RoundedToBf16ContinuesBitForBitAndWithTensorParallel) {
@@ -88,21 +97,12 @@ TEST_F(Compression, RoundedToFp16StaysNearer) {
   const test::Numbers plain = run();
   config_.parallel.compression = deck::Compression::fp16;
   const test::Numbers rounded = run();
-  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
-    EXPECT_NEAR(rounded.losses[i], plain.losses[i], 3e-4 * plain.losses[i]) << i;
-  }
-  EXPECT_NE(rounded.losses, plain.losses);
+  expect_near(rounded, plain, 3e-4);
   EXPECT_LT(rounded.predicted.data_parallel, plain.predicted.data_parallel * 0.51);
-  EXPECT_EQ(rounded.counted.data_parallel, rounded.predicted.data_parallel);
 }
 
 TEST_F(Compression, RoundedToFp16TheBucketsAndOverlapChangeNoBit) {
-  config_.parallel.compression = deck::Compression::fp16;
-  const test::Numbers one = run(4);
-  config_.parallel.bucket_mb = 0.0137;
-  expect_same_bits(run(4), one);
-  config_.parallel.overlap = false;
-  expect_same_bits(run(4), one);
+  expect_same_bits_for_all_buckets(deck::Compression::fp16);
 }
 
 TEST_F(Compression, RoundedToFp16ContinuesBitForBitAndWithTensorParallelAndPipelines) {

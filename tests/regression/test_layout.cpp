@@ -12,10 +12,9 @@
 #include <set>
 #include <span>
 
-#include "nanotron/base/error.hpp"
 #include "support/comparison.hpp"
+#include "support/drawn_decks.hpp"
 #include "support/sampling.hpp"
-#include "support/world.hpp"
 
 namespace nanotron {
 namespace {
@@ -67,35 +66,19 @@ void expect_same_bits(const test::Tensors& ours, const test::Tensors& theirs) {
 
 class Layout : public testing::Test {
  protected:
-  Layout() : folder_(test::world(), "layout"), random_(test::all_runs() ? 2026 : test::sampling_seed(test::world())) {
+  Layout() : tokens_("layout", 6000), random_(test::all_runs() ? 2026 : test::sampling_seed(test::world())) {
     MPI_Comm_size(test::world(), &ranks_);
     MPI_Comm_rank(test::world(), &rank_);
-    if (rank_ == 0) {
-      test::write_tokens(tokens(), 6000, 131);
-      std::vector<std::uint64_t> starts;
-      for (std::uint64_t at = 2, i = 0; at < 6000; at += 1 + i * i % 23, ++i) starts.push_back(at);
-      test::write_documents(tokens(), starts);
-    }
-    MPI_Barrier(test::world());
   }
-
-  std::string tokens() const { return (folder_.path() / "tokens.h5").string(); }
 
   // Nothing when the deck is refused.
   std::optional<deck::Config> config_of(const Case& c, const std::vector<std::string>& grid) const {
     std::vector<std::string> set{"model.num_hidden_layers=4",  "model.tie_word_embeddings=.false.", "checkpoint.resume=none",
                                  "checkpoint.at_end=false",    "data.sequence_length=24",           "data.global_batch_size=12",
-                                 "data.path=" + tokens(),      "precision.reproducible=layout",     "parallel.cp_mode=all_to_all"};
+                                 "data.path=" + tokens_.path(), "precision.reproducible=layout",     "parallel.cp_mode=all_to_all"};
     set.insert(set.end(), c.set.begin(), c.set.end());
     set.insert(set.end(), grid.begin(), grid.end());
-    const auto golden = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / c.model;
-    try {
-      deck::Config config = deck::read_deck((golden / "input.deck").string(), set);
-      deck::resolve(config, ranks_);
-      return config;
-    } catch (const Error&) {
-      return std::nullopt;
-    }
+    return test::deck_if_legal(c.model, set, ranks_);
   }
 
   // Grids of all ranks, no two alike, all of them with what `fixed` says.
@@ -172,7 +155,7 @@ class Layout : public testing::Test {
     std::printf("%zu runs on %d ranks, the same bits%s\n", runs_, ranks_, cut.c_str());
   }
 
-  test::TemporaryFolder folder_;
+  test::TokensOfDocuments tokens_;
   int ranks_ = 1, rank_ = 0;
   std::mt19937 random_;
   std::size_t runs_ = 0;

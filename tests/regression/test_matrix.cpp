@@ -11,8 +11,8 @@
 #include <set>
 
 #include "support/comparison.hpp"
+#include "support/drawn_decks.hpp"
 #include "support/sampling.hpp"
-#include "support/world.hpp"
 
 namespace nanotron {
 namespace {
@@ -110,33 +110,17 @@ std::vector<Trial> cover(const std::vector<Trial>& legal) {
 
 class Matrix : public testing::Test {
  protected:
-  Matrix() : folder_(test::world(), "matrix") {
+  Matrix() : tokens_("matrix", 4000) {
     MPI_Comm_size(test::world(), &ranks_);
     MPI_Comm_rank(test::world(), &rank_);
-    if (rank_ == 0) {
-      test::write_tokens(tokens(), 4000, 131);
-      std::vector<std::uint64_t> starts;
-      for (std::uint64_t at = 2, i = 0; at < 4000; at += 1 + i * i % 23, ++i) starts.push_back(at);
-      test::write_documents(tokens(), starts);
-    }
-    MPI_Barrier(test::world());
   }
-
-  std::string tokens() const { return (folder_.path() / "tokens.h5").string(); }
 
   // Nothing when the deck is refused.
   std::optional<deck::Config> config_of(const Choice& choice) const {
     std::vector<std::string> set{"model.num_hidden_layers=9", "checkpoint.resume=none", "checkpoint.at_end=false",
-                                 "data.sequence_length=13", "parallel.dp=0", "data.path=" + tokens()};
+                                 "data.sequence_length=13", "parallel.dp=0", "data.path=" + tokens_.path()};
     for (std::size_t a = 0; a + 1 < axes.size(); ++a) set.push_back(std::string(axes[a].name) + "=" + axes[a].values[choice[a]]);
-    const auto golden = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / axes.back().values[choice.back()];
-    try {
-      deck::Config config = deck::read_deck((golden / "input.deck").string(), set);
-      deck::resolve(config, ranks_);
-      return config;
-    } catch (const Error&) {
-      return std::nullopt;
-    }
+    return test::deck_if_legal(axes.back().values[choice.back()], set, ranks_);
   }
 
   std::vector<Trial> legal_trials() const {
@@ -152,7 +136,7 @@ class Matrix : public testing::Test {
     return legal;
   }
 
-  test::TemporaryFolder folder_;
+  test::TokensOfDocuments tokens_;
   int ranks_ = 1, rank_ = 0;
 };
 

@@ -43,9 +43,6 @@ class Pipeline {
   void run() { work_off(training_); }
   void run_forward() { work_off(forwards_); }
 
-  /// Host seconds spent in waiting for other stages, since construction.
-  double waited_seconds() const { return waited_seconds_; }
-
  private:
   struct Step {
     Action action;
@@ -92,7 +89,6 @@ class Pipeline {
   std::vector<Buffer> buffers_;
   std::vector<index_t> left_behind_;  // buffer with the gradient for the other chunk of this rank, by micro-batch
   Posted input_, gradient_;
-  double waited_seconds_ = 0.0;
 };
 
 }  // namespace nanotron::parallel

@@ -1,0 +1,45 @@
+#pragma once
+
+// What tests that draw their grids and options begin with: tokens with documents, and decks that may be refused.
+
+#include <optional>
+
+#include "nanotron/base/error.hpp"
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron::test {
+
+/// A token file with documents of 1 to 23 tokens; collective over world, rank 0 writes it.
+class TokensOfDocuments {
+ public:
+  TokensOfDocuments(const std::string& name, std::uint64_t count) : folder_(world(), name) {
+    int rank = 0;
+    MPI_Comm_rank(world(), &rank);
+    if (rank == 0) {
+      write_tokens(path(), static_cast<index_t>(count), 131);
+      std::vector<std::uint64_t> starts;
+      for (std::uint64_t at = 2, i = 0; at < count; at += 1 + i * i % 23, ++i) starts.push_back(at);
+      write_documents(path(), starts);
+    }
+    MPI_Barrier(world());
+  }
+
+  std::string path() const { return (folder_.path() / "tokens.h5").string(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+/// The deck of a golden case with these keys, resolved for so many ranks; nothing when it is refused.
+inline std::optional<deck::Config> deck_if_legal(const std::string& golden, const std::vector<std::string>& set, int ranks) {
+  try {
+    deck::Config config = deck::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / golden / "input.deck").string(), set);
+    deck::resolve(config, ranks);
+    return config;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace nanotron::test
