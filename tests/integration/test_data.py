@@ -134,9 +134,9 @@ def named_validation_sets():
             return "data.validation_path=" + " ".join(f"{name}={case.folder}/{name}.h5" for name in names)
 
         code, text = case.run("--set", sets("code", "wiki"), "--set", "run.steps=4")
-        check(code == 0 and text.count("validation loss  code ") == 2 and "  wiki " in text, "each set has a number", text)
+        check(code == 0 and text.count("/4  validation loss  code ") == 2 and "  wiki " in text, "each set has a number", text)
         code, text = case.run("--set", sets("news", "wiki"), "--set", "run.steps=8")
-        check(code == 0 and "validation loss  news " in text and "cannot be read" not in text, "sets may change", text)
+        check(code == 0 and "/8  validation loss  news " in text and "cannot be read" not in text, "sets may change", text)
         with h5py.File(case.out / "metrics.h5") as file:
             steps, mean_loss = file["validation_step"][:], file["validation_loss"][:]
             loss = {name: file[f"validation_loss_{name}"][:] for name in ("code", "wiki", "news")}
