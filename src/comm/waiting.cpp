@@ -2,8 +2,12 @@
 
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 #include <thread>
@@ -20,9 +24,26 @@ using namespace std::chrono_literals;
 bool asleep = false;
 
 constexpr unsigned polls_at_once = 256;        // of a rank that has a core of its own, before others may have it
-constexpr unsigned polls_before_sleep = 8;
+// Before it sleeps a rank yields its core to the others, which is quicker while nobody else wants it: a yield that takes
+// longer than `turn` went to other work, and for so many waits there is none.
+constexpr std::chrono::nanoseconds yields_for = 50us, turn = 500us;
+constexpr unsigned waits_without_yield = 1000;
+unsigned crowded = 0;  // such waits left
 constexpr std::chrono::nanoseconds shortest = 5us, longest = 200us;
 constexpr int share = 16;  // a sleep is this part of the wait so far: so late it may end
+
+// A rank that wakes up soon runs for a moment and waits again. Both are hints; kernels that lack them refuse.
+void ask_for_short_turns() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns: by default a sleep may end 50 us late
+  struct {
+    std::uint32_t size, policy;
+    std::uint64_t flags;
+    std::int32_t nice;
+    std::uint32_t priority;
+    std::uint64_t runtime, deadline, period;  // runtime: of the time-sharing policy the length of a turn (Linux 6.12)
+  } attributes{sizeof(attributes), SCHED_OTHER, 0, getpriority(PRIO_PROCESS, 0), 0, 100'000, 0, 0};
+  syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
 
 }  // namespace
 
@@ -50,7 +71,7 @@ void choose_waiting(MPI_Comm world) {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &sleeps, 1, MPI_INT, MPI_MAX, ranks.get()));
   }
   asleep = sleeps != 0;
-  if (asleep) prctl(PR_SET_TIMERSLACK, 1000);  // ns: by default a sleep may end 50 us late
+  if (asleep) ask_for_short_turns();
 }
 
 bool Pause::operator()() {
@@ -65,10 +86,17 @@ bool Pause::operator()() {
     }
     return polls_ % polls_at_once == 0;
   }
-  if (polls_ <= polls_before_sleep) return false;
   const auto now = Clock::now();
-  if (polls_ == polls_before_sleep + 1) begin_ = now;
-  std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>((now - begin_) / share, shortest, longest));
+  if (polls_ == 1) {
+    begin_ = now;
+    if (crowded > 0) --crowded;
+  }
+  if (const auto waited = now - begin_; waited < yields_for && crowded == 0) {
+    sched_yield();
+    if (Clock::now() - now > turn) crowded = waits_without_yield;
+  } else {
+    std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(waited / share, shortest, longest));
+  }
   return true;
 }
 
