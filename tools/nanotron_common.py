@@ -84,7 +84,7 @@ def run_main(main, argv: list[str] | None = None) -> int:
 
 def set_text(parent: h5py.Group, name: str, text: str, *, attribute: bool) -> None:
     """A fixed-length, null-padded UTF-8 string (readable with any HDF5, parallel or not)."""
-    data = text.encode("utf-8")
+    data = text.encode("utf-8", "backslashreplace")  # names of files may be of another encoding
     dtype = h5py.string_dtype("utf-8", max(1, len(data)))
     if attribute:
         parent.attrs.create(name, np.array(data, dtype=dtype), dtype=dtype)

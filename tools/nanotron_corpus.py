@@ -73,7 +73,7 @@ def order_files(files, seed):
     for name, path in files:
         nth = used[name] = used.get(name, -1) + 1
         text = f"{seed}:{name}" + (f":{nth}" if nth else "")
-        keyed.append((hashlib.blake2b(text.encode(), digest_size=16).digest(), name, nth, path))
+        keyed.append((hashlib.blake2b(os.fsencode(text), digest_size=16).digest(), name, nth, path))
     return [(name, path) for _, name, _, path in sorted(keyed)]
 
 
@@ -126,7 +126,7 @@ def read_chunk(chunk: Chunk) -> tuple[bytes, bool, bool]:
         file.seek(start)
         data = file.read(end - start)
         last = chunk.end == chunk.size
-        if whole and last and chunk.size < os.fstat(file.fileno()).st_size:
+        if whole and end == chunk.size and chunk.size < os.fstat(file.fileno()).st_size:
             data = data[:data.rfind(b"\n") + 1]  # --max-bytes cut a line in two
         return data, chunk.start == 0, last
 

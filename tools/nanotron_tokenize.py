@@ -10,7 +10,7 @@ a .jsonl file too (its field --jsonl-field); files with NUL bytes are not text a
 Every file is used once, however often it is reached. Files come sorted by their names below the
 folders given, those of equal names in the order of the folders on the command line; or with
 --shuffle-seed in an order drawn from the seed and the names alone (of equal names, also which one it
-is), so that a held-out tail looks like the rest.
+is).
 
 Every document ends with the end-of-text token (--eos; none: without) and, where --bos is given,
 begins with that one. --train-bpe trains tokens of these names (--eos: <|endoftext|> by default).
@@ -141,18 +141,24 @@ def encode_all(chunks, tokenizer, workers: int, step: int):
         for chunk in chunks:
             yield encode_chunk(chunk, tokenizer, step)
         return
-    room = threading.Semaphore(4 * workers)
+    room, stopped = threading.Semaphore(4 * workers), threading.Event()
 
     def throttled():
         for chunk in chunks:
             room.acquire()
+            if stopped.is_set():
+                return
             yield chunk
 
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers, start_worker, (tokenizer.recipe(), step)) as pool:
-        for result in pool.imap(encode_in_worker, throttled()):
+        try:
+            for result in pool.imap(encode_in_worker, throttled()):
+                room.release()
+                yield result
+        finally:  # the pool ends only when its own thread has left throttled()
+            stopped.set()
             room.release()
-            yield result
 
 
 # ---------------------------------------------------------------------------------------------

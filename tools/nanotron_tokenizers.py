@@ -25,8 +25,7 @@ class ByteTokenizer:
 
     def __init__(self, has_eos: bool = True):
         self.vocab_size, self.eos = (257, 256) if has_eos else (256, None)
-        recipe = f"nanotron bytes: token i is byte i, vocabulary {self.vocab_size}"
-        self.sha256 = hashlib.sha256(recipe.encode("utf-8")).hexdigest()
+        self.sha256 = hashlib.sha256(b"nanotron bytes: token i is byte i").hexdigest()
 
     def encode(self, data: bytes) -> np.ndarray:
         return np.frombuffer(data, dtype=np.uint8).astype(np.uint16)

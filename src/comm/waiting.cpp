@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <thread>
 
@@ -48,28 +50,22 @@ void ask_for_short_turns() {
 }  // namespace
 
 int usable_cores(MPI_Comm node) {
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  sched_getaffinity(0, sizeof(mine), &mine);
-  cpu_set_t all;
-  NANOTRON_CHECK_MPI(MPI_Allreduce(&mine, &all, sizeof(mine), MPI_BYTE, MPI_BOR, node));
-  return CPU_COUNT(&all);
+  std::array<cpu_set_t, 16> mine{}, all{};  // of 16,384 processors, more than any kernel is built for
+  if (sched_getaffinity(0, sizeof(mine), mine.data()) != 0) std::memset(mine.data(), 0xFF, sizeof(mine));
+  NANOTRON_CHECK_MPI(MPI_Allreduce(mine.data(), all.data(), sizeof(mine), MPI_BYTE, MPI_BOR, node));
+  return CPU_COUNT_S(sizeof(all), all.data());
 }
 
 bool waits_asleep() { return asleep; }
 
 void choose_waiting(MPI_Comm world) {
   const Communicator ranks = Communicator::duplicate(world), node = ranks.split_by_node();
+  int crowded_node = node.size() > usable_cores(node.get());
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &crowded_node, 1, MPI_INT, MPI_MAX, ranks.get()));
   const char* word = std::getenv("NANOTRON_WAIT");
   const std::string_view chosen = word != nullptr ? word : "";
-  int sleeps = chosen == "sleep" || (chosen != "spin" && node.size() > usable_cores(node.get()));
-  int root_chose = !chosen.empty();
-  NANOTRON_CHECK_MPI(MPI_Bcast(&root_chose, 1, MPI_INT, 0, ranks.get()));
-  if (root_chose != 0) {
-    NANOTRON_CHECK_MPI(MPI_Bcast(&sleeps, 1, MPI_INT, 0, ranks.get()));
-  } else {
-    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &sleeps, 1, MPI_INT, MPI_MAX, ranks.get()));
-  }
+  int sleeps = chosen == "sleep" ? 1 : chosen == "spin" ? 0 : crowded_node;
+  NANOTRON_CHECK_MPI(MPI_Bcast(&sleeps, 1, MPI_INT, 0, ranks.get()));
   asleep = sleeps != 0;
   if (asleep) ask_for_short_turns();
 }

@@ -205,7 +205,8 @@ void TokenFile::require_vocab_size(index_t model_vocab_size) {
     fail(ExitCode::data_error, {"the vocabulary of the token file is larger than that of the model",
                                 fmt::format("at most {} (model%vocab_size)", model_vocab_size),
                                 fmt::format("{}", vocab_size_), path_,
-                                fmt::format("set model%vocab_size = {} or more", vocab_size_)});
+                                fmt::format("a token file of the model's tokenizer; or, for a model that begins from random weights, "
+                                            "model%vocab_size = {} or more", vocab_size_)});
   id_limit_ = model_vocab_size;
 }
 

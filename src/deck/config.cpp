@@ -1,7 +1,10 @@
 #include "nanotron/deck/config.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -164,9 +167,15 @@ std::string read_deck_file(const std::string& path) {
   }
   if (!file.eof()) {
     const bool large = text.size() > largest_deck;
+    const int error = errno;
+    std::error_code ignored;
     fail(ExitCode::deck_error,
          {large ? "the deck is too large" : "the deck cannot be read",
-          large ? "at most 1 MiB of text" : "a namelist file", {}, path,
+          large ? "at most 1 MiB of text" : "a namelist file",
+          large                                               ? ""
+          : std::filesystem::is_directory(path, ignored)      ? "a directory"
+                                                              : std::strerror(error),
+          path,
           large ? "is this the token file?" : "check the path and its permissions"});
   }
   return text;

@@ -22,7 +22,7 @@ const std::vector<KnownName>& known_names() {
     {"exit_interval", "run.stop_after_steps", ""}, {"random_seed", "run.seed", ""}, {"manual_seed", "run.seed", ""},
     {"out_dir", "run.output_dir", ""}, {"logging_dir", "run.output_dir", ""}, {"run_name", "run.title", ""}, {"run", "run.title", ""},
     {"log_interval", "run.log_every", ""}, {"logging_steps", "run.log_every", ""}, {"iteration_step_info_interval", "run.log_every", ""},
-    {"exit_duration_in_mins", "run.wall_time_limit", "in seconds"},
+    {"exit_duration_in_mins", "run.wall_time_limit", "in seconds"}, {"max_time", "run.wall_time_limit", "in seconds"},
     {"world_size", "", launcher}, {"num_gpus", "", launcher}, {"nproc_per_node", "", launcher},
     // the model
     {"num_layers", "model.num_hidden_layers", ""}, {"n_layer", "model.num_hidden_layers", ""}, {"n_layers", "model.num_hidden_layers", ""},
@@ -43,6 +43,8 @@ const std::vector<KnownName>& known_names() {
     {"init_method_std", "model.initializer_range", ""}, {"init_std", "model.initializer_range", ""},
     {"hidden_act", "", "the feed-forward network is SwiGLU"}, {"activation", "", "the feed-forward network is SwiGLU"},
     {"swiglu", "", "the feed-forward network is always SwiGLU"},
+    {"rope_scaling", "", "there is no rope scaling"}, {"sliding_window", "", "there is no sliding-window attention"},
+    {"fp8", "", "there is no fp8: see precision%compute"},
     {"dropout", "", dropout}, {"attention_dropout", "", dropout}, {"hidden_dropout", "", dropout},
     // experts
     {"num_local_experts", "moe.num_experts", ""}, {"n_routed_experts", "moe.num_experts", ""}, {"num_moe_experts", "moe.num_experts", ""},
@@ -56,6 +58,8 @@ const std::vector<KnownName>& known_names() {
     {"num_layers_per_virtual_pipeline_stage", "parallel.pp_chunks", "with pp_schedule = 'interleaved_1f1b', chunks of layers a rank"},
     {"context_parallel_size", "parallel.cp", ""}, {"context_parallel_degree", "parallel.cp", ""}, {"cp_size", "parallel.cp", ""},
     {"expert_model_parallel_size", "parallel.ep", ""}, {"expert_parallel_size", "parallel.ep", ""}, {"ep_size", "parallel.ep", ""},
+    {"tensor_parallel", "parallel.tp", ""}, {"pipeline_parallel", "parallel.pp", ""}, {"context_parallel", "parallel.cp", ""},
+    {"virtual_pipeline_model_parallel_size", "parallel.pp_chunks", "with pp_schedule = 'interleaved_1f1b'"},
     {"data_parallel_size", "parallel.dp", ""}, {"data_parallel_replicate_degree", "parallel.dp", ""}, {"dp_size", "parallel.dp", ""},
     {"sequence_parallel", "parallel.tp_mode", "'reduce_scatter'"},
     {"fsdp", "parallel.zero_stage", "3 shards parameters, gradients and moments"}, {"sharding_strategy", "parallel.zero_stage", ""},
@@ -76,6 +80,8 @@ const std::vector<KnownName>& known_names() {
     {"lr_decay_iters", "schedule.decay_steps", ""}, {"lr_decay_steps", "schedule.decay_steps", ""}, {"lr_wsd_decay_iters", "schedule.decay_steps", ""},
     {"min_lr", "schedule.min_lr_ratio", "the lowest rate over optimizer%learning_rate"}, {"min_decay_lr", "schedule.min_lr_ratio", "the lowest rate over optimizer%learning_rate"},
     // data
+    {"tokenizer", "", "texts become tokens by tools/nanotron_tokenize.py"}, {"tokenizer_path", "", "texts become tokens by tools/nanotron_tokenize.py"},
+    {"split", "data.validation_fraction", "the part that is held out"},
     {"seq_len", "data.sequence_length", ""}, {"seq_length", "data.sequence_length", ""}, {"max_seq_len", "data.sequence_length", ""},
     {"max_seq_length", "data.sequence_length", ""}, {"context_length", "data.sequence_length", ""}, {"block_size", "data.sequence_length", ""},
     {"n_ctx", "data.sequence_length", ""}, {"n_positions", "data.sequence_length", ""}, {"max_position_embeddings", "data.sequence_length", ""},

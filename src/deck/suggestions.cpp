@@ -15,7 +15,7 @@ bool has(const std::vector<Group>& groups, std::string_view group, std::string_v
 }
 
 std::string with_note(std::string hint, std::string_view note) {
-  return note.empty() ? hint : hint + ": " + std::string(note);
+  return note.empty() ? hint : hint + " (" + std::string(note) + ")";
 }
 
 /// The hint when the word stands for a key of this or of another group.

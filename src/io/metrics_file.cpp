@@ -339,7 +339,9 @@ void MetricsFile::append_values(hid_t dataset, hid_t type, index_t first, const 
 
 // Not less than what the file may grow by; HDF5 must not meet a full disk itself.
 void MetricsFile::make_room(std::int64_t bytes) const {
-  const auto size = static_cast<std::int64_t>(fs::file_size(path_));
+  std::error_code error;
+  const auto size = static_cast<std::int64_t>(fs::file_size(path_, error));
+  if (error) fail(ExitCode::system_error, {.what = "the metrics file is gone", .found = error.message(), .where = path_.string()});
   reserve_space(path_, size, size + bytes);
 }
 

@@ -82,12 +82,10 @@ std::string describe_plan(const deck::Config& config, MPI_Comm world) {
     traffic->tensor_parallel += update.tensor_parallel;
     traffic->data_parallel += update.data_parallel;
   }
-  return fmt::format("{}\ngrid: dp {} x pp {} x cp {} x tp {} = {} ranks{}\n{}"
+  return fmt::format("{}\n{}{}"
                      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
                      "  and while a checkpoint is written up to {:.0f} MiB more\n{}",
-                     model_summary(config), shape.dp, shape.pp, shape.cp, shape.tp, shape.size(),
-                     shape.ep > 1 ? fmt::format(", experts over ep {} of the replicas", shape.ep) : "",
-                     describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.table(),
+                     model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.table(),
                      static_cast<double>(checkpoint_workspace(config, largest)) / mib,
                      shape.size() > 1 ? traffic_table(shape, counted, sent) : "");
 }

@@ -65,7 +65,19 @@ void open_collectively(MPI_Comm world, const std::function<void()>& open) {
 // The size of the vocabulary as the token file says. Collective.
 std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
   std::int64_t size = 0;
-  open_collectively(world, [&] { size = data::TokenFile(config.data.path).vocab_size(); });
+  open_collectively(world, [&] {
+    std::error_code ignored;
+    if (!std::filesystem::exists(config.data.path, ignored)) {
+      fail(ExitCode::data_error, {.what = "the token file, which says the size of the vocabulary, cannot be read",
+                                  .expected = "an HDF5 file",
+                                  .found = "No such file or directory",
+                                  .where = config.data.path,
+                                  .change = "make one with tools/nanotron_tokenize.py, or correct data%path; to --check or "
+                                            "--plan without it: --set model.vocab_size=..."});
+    }
+    size = data::TokenFile(config.data.path).vocab_size();
+  });
+  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world));  // files that differ are told when they are compared
   if (size == 0) {
     fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
                                 .expected = "model%vocab_size in the deck, or the attribute vocab_size in the token file",
@@ -244,11 +256,13 @@ std::string describe_data(const deck::Config& config, MPI_Comm world) {
     std::error_code ignored;
     std::vector<deck::ValidationSet> files = deck::validation_sets(config.data.validation_path);
     files.insert(files.begin(), {"", config.data.path});
+    std::string missing;
     for (const deck::ValidationSet& file : files) {
-      if (!std::filesystem::exists(file.path, ignored)) {
-        return fmt::format("data: not checked, there is no {} here", file.path);
-      }
+      if (std::filesystem::exists(file.path, ignored)) continue;
+      missing += fmt::format("{}warning: {}: there is no {} here", missing.empty() ? "" : "\n",
+                             &file == files.data() ? "data%path" : "data%validation_path", file.path);
     }
+    if (!missing.empty()) return missing + "\nthe data are not checked";
     const TokenFiles tokens(config);
     Log log(false);
     check_token_files(tokens, config, MPI_COMM_SELF, log);
@@ -259,6 +273,12 @@ std::string describe_data(const deck::Config& config, MPI_Comm world) {
                        validation_text(loaders, config.data), config.run.steps,
                        static_cast<double>(config.run.steps) / static_cast<double>(batches));
   });
+}
+
+std::string grid_line(const deck::Config& config) {
+  const comm::GridShape shape = comm::shape_of(config);
+  return fmt::format("grid: dp {} x pp {} x cp {} x tp {} = {} ranks{}\n", shape.dp, shape.pp, shape.cp, shape.tp,
+                     shape.size(), shape.ep > 1 ? fmt::format(", experts over ep {} of the replicas", shape.ep) : "");
 }
 
 ExitCode train(const deck::Config& config, MPI_Comm world, double start) {

@@ -21,13 +21,11 @@ StopConditions::StopConditions(const deck::RunConfig& run, double start)
       deadline_(run.wall_time_limit > 0.0 ? start + run.wall_time_limit - run.wall_time_margin : 0.0) {}
 
 StopReason StopConditions::seen_here(bool looks_at_files, std::int64_t steps_done, double next_seconds) {
+  std::error_code ignored;
+  const bool found = looks_at_files && std::filesystem::remove(stop_file_, ignored);  // or it would stop the next start too
   if (stop_signal_came()) return StopReason::signal;
   if (deadline_ > 0.0 && wall_seconds() + next_seconds > deadline_) return StopReason::wall_time;
-  std::error_code ignored;
-  if (looks_at_files && std::filesystem::exists(stop_file_, ignored)) {
-    std::filesystem::remove(stop_file_, ignored);
-    return StopReason::stop_file;
-  }
+  if (found) return StopReason::stop_file;
   if (step_limit_ > 0 && steps_done >= step_limit_) return StopReason::step_limit;
   return StopReason::none;
 }

@@ -253,28 +253,40 @@ bool Trainer<T>::validation_is_due(std::int64_t step) const {
   return !loaders_.validation.empty() && ((every > 0 && step % every == 0) || step == config_.run.steps);
 }
 
+// At most: a forward takes a third of a step.
+template <class T>
+double Trainer<T>::validation_estimate(const Progress& progress) const {
+  double batches = 0.0;
+  for (const data::BatchLoader& loader : loaders_.validation) batches += static_cast<double>(loader.number_of_batches());
+  return batches * progress.recent_seconds();
+}
+
 template <class T>
 StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
   const deck::CheckpointConfig& checkpoint = config_.checkpoint;
   const std::int64_t first_step = counters_.step;
   std::int64_t saved_at = first_step;
-  double save_seconds = 0.0, validation_seconds = 0.0;
+  double save_seconds = 0.0, validation_seconds = 0.0;  // 0: not measured yet
   StopReason reason = StopReason::none;
   while (counters_.step < config_.run.steps && reason == StopReason::none) {
     const double begin = wall_seconds();
     const StepResult result = train_step();
     progress.record(counters_.step, counters_.tokens_seen, wall_seconds() - begin, result);
 
-    if (validation_is_due(counters_.step)) {
+    const bool finished = counters_.step == config_.run.steps;
+    const bool validates = validation_is_due(counters_.step);
+    const double ahead = progress.recent_seconds() + save_seconds +
+                         (validates || validation_is_due(counters_.step + 1)
+                              ? (validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress))
+                              : 0.0);
+    reason = stop.check(grid_.world(), counters_.step - first_step, ahead);
+    const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
+    if (validates && (finished || !in_haste)) {
       const double validation_begin = wall_seconds();
       progress.record_validation(counters_.step, validate());
       validation_seconds = wall_seconds() - validation_begin;
     }
-    const double next_seconds = progress.recent_seconds() +
-                                (validation_is_due(counters_.step + 1) ? validation_seconds : 0.0);
-    reason = stop.check(grid_.world(), counters_.step - first_step, next_seconds + save_seconds);
     const bool due = checkpoint.every_steps > 0 && counters_.step % checkpoint.every_steps == 0;
-    const bool finished = counters_.step == config_.run.steps;
     if (due || (finished ? checkpoint.at_end : reason != StopReason::none)) {
       progress.flush();
       save_seconds = save();

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -77,6 +78,9 @@ def command_lines():
     refused("--learning-rate", "1e-3", says="--set optimizer.learning_rate=...")
     refused("--num-layers=4", "a.deck", says="--set model.num_hidden_layers=...")
     refused("a.deck", "b.deck", says="the argument 'b.deck' was not expected")
+    refused("--set", "parallel.tp=2", "parallel.dp=4", "b.deck", says="--set parallel.dp=4")
+    refused("no_such.deck", says="No such file or directory")
+    refused(tempfile.gettempdir(), says="found:    a directory")
     refused("--promt", "x", "--checkpoint", "y", of="nanotron_generate", says="did you mean --prompt?")
     refused("--chekpoint", "y", of="nanotron_generate", says="did you mean --checkpoint?")
     refused("--round", "3", of="nanotron_bench", says="did you mean --rounds?")

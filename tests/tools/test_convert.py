@@ -54,13 +54,13 @@ def test_round_trip_is_bitwise(case, golden, tmp_path, tool):
 
 
 def test_tokenizer_is_remembered(golden, tmp_path, tool):
-    tool("convert", "to-hf", golden / "llama", tmp_path / "hf")
+    tool("convert", *TO_HF, golden / "llama", tmp_path / "hf")
     description = {"model": {"type": "BPE", "vocab": {"né": 1}, "merges": []}}
     (tmp_path / "hf" / "tokenizer.json").write_text(json.dumps(description, indent=2), encoding="utf-8")
     sha256 = tokenizers.hash_of(description)  # that of token files made with it
     tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back")
     assert sha256 in tool("ls", tmp_path / "back" / STEP).stdout
-    exported = tool("convert", "to-hf", tmp_path / "back" / STEP, tmp_path / "again")
+    exported = tool("convert", *TO_HF, tmp_path / "back" / STEP, tmp_path / "again")
     assert sha256 in exported.stdout and "warning" not in exported.stderr
     (tmp_path / "again" / "tokenizer.json").write_text("{}")
     assert "is another one" in tool("convert", "to-hf", tmp_path / "back" / STEP, tmp_path / "again", "--overwrite").stderr

@@ -30,6 +30,9 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config);
 /// What the deck would do, as text: grid, sizes, FLOPs, bytes of each rank. Collective.
 std::string describe_plan(const deck::Config& config, MPI_Comm world);
 
+/// "grid: dp 2 x pp 1 x cp 1 x tp 4 = 8 ranks", of a resolved deck, as a line.
+std::string grid_line(const deck::Config& config);
+
 /// The data of the deck, opened and checked as train() does, as text; or that there are none here. Collective.
 std::string describe_data(const deck::Config& config, MPI_Comm world);
 

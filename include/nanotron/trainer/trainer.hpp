@@ -65,6 +65,7 @@ class Trainer {
                        int shards);
   double loss_sum();
   bool validation_is_due(std::int64_t step) const;
+  double validation_estimate(const Progress& progress) const;  // seconds
 
   const deck::Config& config_;
   comm::ProcessGrid& grid_;

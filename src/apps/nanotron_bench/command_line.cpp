@@ -19,7 +19,7 @@ constexpr const char* description =
     "  overlap      gathers and sums of tp_mode = 'reduce_scatter' behind the products they feed\n"
     "  pipeline     bubbles of the pipeline schedules over all ranks, with delays for computation\n"
     "  step         training steps: share of the matrix rate, where the time goes, communication\n"
-    "All ranks work at once. No token file is needed: tokens are made up.";
+    "All ranks work at once. Tokens are made up; a token file is opened only where the deck leaves model%vocab_size open.";
 
 constexpr const char* default_deck = "input/llama_30m.deck";
 

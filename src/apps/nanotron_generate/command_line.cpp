@@ -25,7 +25,7 @@ void add_options(CLI::App& app, GenerateOptions& o) {
                  "a step folder, or a folder of them: the newest good one")
       ->required();
   app.add_option(
-      "--tokens-file", o.tokens_file,
+      "--tokens-file,--token-file", o.tokens_file,
       "token file whose /vocabulary turns text into ids and back (default: data%path of the "
       "checkpoint's deck, if it is there)");
   auto* const prompt = app.add_option("--prompt", o.prompt, "text to continue");

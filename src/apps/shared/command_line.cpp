@@ -23,7 +23,16 @@ std::vector<std::string> options_of(const CLI::App& app) {
 // What the first argument that nobody expected may have been meant for: an option of this program, or a key of the
 // deck.
 std::string meant_by(const CLI::App& app, const std::string& argument) {
-  if (!argument.starts_with("-")) return "";
+  if (!argument.starts_with("-")) {
+    const auto is_override = [](const std::string& word) { return word.find_first_of(".%") < word.find('='); };
+    const CLI::Option* const deck = app.get_option_no_throw("deck");
+    for (const std::string& word : {deck != nullptr && deck->count() > 0 ? deck->as<std::string>() : "", argument}) {
+      if (word.find('=') != std::string::npos && is_override(word)) {
+        return fmt::format("{0} needs a --set of its own: --set {0};", word);
+      }
+    }
+    return "";
+  }
   std::string name = argument.substr(0, argument.find('='));
   name.erase(0, name.find_first_not_of('-'));
   const std::vector<std::string> options = options_of(app);

@@ -67,6 +67,13 @@ TEST_F(Waiting, TheEnvironmentOfRankZeroOverrules) {
   EXPECT_FALSE(waits_asleep());
 }
 
+TEST_F(Waiting, RanksMayDiffer) {  // as under a launcher that gives the variable to some of them
+  choose(rank == 0 ? nullptr : "spin");
+  EXPECT_EQ(waits_asleep(), size > usable_cores(test::world()));
+  choose(rank == 0 ? "nonsense" : "sleep");
+  EXPECT_EQ(waits_asleep(), size > usable_cores(test::world()));
+}
+
 TEST_F(Waiting, EveryBlockingCallSleepsAndIsRight) {
   choose("sleep");
   const MPI_Comm comm = test::world();

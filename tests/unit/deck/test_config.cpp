@@ -161,7 +161,7 @@ TEST(Suggestions, NamesOfOtherProgramsAreUnderstood) {
   hint("parallel", "n_layers = 4", "did you mean 'num_hidden_layers' of group '&model'?");
   hint("parallel", "tensor_model_parallel_size = 4", "did you mean 'tp'?");
   hint("parallel", "learning_rat = 4", "did you mean 'learning_rate' of group '&optimizer'?");
-  hint("precision", "bf16 = .true.", "did you mean 'compute'?: 'bf16'");
+  hint("precision", "bf16 = .true.", "did you mean 'compute'? ('bf16')");
   hint("precision", "compute = 'torch.bfloat16'", "did you mean 'bf16'?");
   hint("optimizer", "gradient_accumulation_steps = 4", "there is no key for it");
   hint("checkpoint", "batch_size = 4", "data%micro_batch_size those that a rank computes");

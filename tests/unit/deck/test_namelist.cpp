@@ -199,6 +199,13 @@ TEST(Namelist, AllErrorsOfOneRun) {
   EXPECT_EQ(r.count(), 6U) << r.errors();
 }
 
+TEST(Namelist, CommentsOfOtherLanguagesAreNamed) {
+  for (const char* comment : {"# old", "// old"}) {
+    const std::string errors = Read(std::string("&alpha\n  i = 1  ") + comment + "\n/\n").errors();
+    EXPECT_NE(errors.find("a comment begins with '!'"), std::string::npos) << errors;
+  }
+}
+
 TEST(Namelist, ErrorsLookLikeACompilers) {
   EXPECT_EQ(Read("&alpha\n\tr = 0.5,\xC3\xA9 , sa(2) = 'x' 7.5\n/\n").errors(),
             "t.deck:2:10: error: unexpected text after the value of 'r'\n"
