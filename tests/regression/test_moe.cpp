@@ -282,7 +282,7 @@ TEST_P(Moe, InBf16TheLossStaysClose) {
   for (std::size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(ours.losses[i], exact.losses[i], 0.02 * exact.losses[i]) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Moe, testing::Values("mixtral", "qwen2_moe", "qwen3_moe"),
+INSTANTIATE_TEST_SUITE_P(Models, Moe, testing::ValuesIn(test::turn_of({"mixtral", "qwen2_moe", "qwen3_moe"})),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"
+#include "support/sampling.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 
@@ -137,7 +138,7 @@ TEST_P(Pipelines, NarrowTypesFollowWithinTheirRounding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Pipelines, testing::Values("llama", "qwen2"),
+INSTANTIATE_TEST_SUITE_P(Models, Pipelines, testing::ValuesIn(test::turn_of({"llama", "qwen2"})),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -26,6 +26,13 @@ inline unsigned sampling_seed(MPI_Comm comm) {
 
 inline bool all_runs() { return std::getenv("NANOTRON_FULL") != nullptr; }
 
+/// Parameters of tests that are the same for each: one, another one for other numbers of ranks, where a seed is given.
+inline std::vector<const char*> turn_of(const std::vector<const char*>& all) {
+  const char *const seed = std::getenv("NANOTRON_SEED"), *const ranks = std::getenv("NANOTRON_TEST_RANKS");
+  if (all_runs() || seed == nullptr || ranks == nullptr) return all;
+  return {all[(std::strtoul(seed, nullptr, 10) + std::strtoul(ranks, nullptr, 10)) % all.size()]};
+}
+
 /// About `count` of them, evenly spaced. Collective; in the order of `all`.
 template <class U>
 std::vector<U> sampled(const std::vector<U>& all, std::size_t count, MPI_Comm comm) {
