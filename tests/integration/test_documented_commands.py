@@ -115,7 +115,8 @@ def prepare(scratch, have_tokenizers):
     (scratch / "narrow.deck").write_text(TINY.format(out="runs/narrow", hidden=256, heads=4, ffn=64))
     (scratch / "wide.deck").write_text(TINY.format(out="runs/wide", hidden=512, heads=8, ffn=128))
     model = scratch / "Qwen3-0.6B"
-    subprocess.run([python, "tools/nanotron_convert.py", "to-hf", "tests/golden/qwen3", model], cwd=scratch, check=True,
+    subprocess.run([python, "tools/nanotron_convert.py", "to-hf", "tests/golden/qwen3", model, "--max-positions", "128",
+                    "--eos-id", "none"], cwd=scratch, check=True,
                    stdout=subprocess.DEVNULL)
     (model / "generation_config.json").write_text("{}")
     (model / "tokenizer_config.json").write_text("{}")
