@@ -220,9 +220,9 @@ void NamelistReader::read_bare(Object& object, std::int64_t repeat) {
   if (full) {
     refuse_value(object, begin, token.size(), "unexpected text after the value of '" +
                  object.variable->name + "'", "a key, '/' or the end of the line",
-                 token.starts_with('#') || token.starts_with("//") ? "a comment begins with '!'"
-                 : type == ValueType::string                       ? "put the whole string in quotes"
-                                                                   : "");
+                 token.starts_with('#')      ? "a comment begins with '!'"
+                 : type == ValueType::string ? "put the whole string in quotes"
+                                             : "");
     return;
   }
   const std::string form = quoted(token) + " is not " + type_name(type);
