@@ -74,7 +74,7 @@ def list_checkpoint(folder: Path, options) -> int:
                 list_tensors(title, datasets_below(file[title]), options.values)
         if "optimizer" not in file:
             print("optimizer\n  none: a run from here starts with zero moments")
-        if options.deck and "deck" in file:
+        if options.deck:
             print("deck")
             print(common.as_text(file["deck"][()]) or "  (empty)")
     return 0

@@ -40,6 +40,7 @@ std::string foreign_format(std::string_view text) {
   std::size_t lines = 0, yaml = 0, sections = 0;
   char first = '\0';
   if (text.starts_with("\x89HDF\r\n")) return "an HDF5 file";
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16 text: save it as UTF-8";
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   while (!text.empty()) {
     const std::size_t end = text.find('\n');

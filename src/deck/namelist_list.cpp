@@ -1,11 +1,23 @@
 // Value lists of a namelist: separators, nulls, repeat counts, strings over several lines.
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <regex>
 
 #include "namelist_reader.hpp"
 
 namespace nanotron::deck::detail {
 namespace {
+
+/// The seconds of D-HH:MM:SS, HH:MM:SS or MM:SS, as the schedulers write times.
+std::optional<std::int64_t> seconds_of(std::string_view token) {
+  const std::string text(token);
+  std::smatch part;
+  static const std::regex clock("(?:(?:([0-9]{1,3})-)?([0-9]{1,4}):)?([0-9]{1,4}):([0-9]{1,4})");
+  if (text.size() > 20 || !std::regex_match(text, part, clock)) return {};
+  const auto number = [&](std::size_t i) { return part[i].matched ? std::stoll(part[i]) : 0; };
+  return ((number(1) * 24 + number(2)) * 60 + number(3)) * 60 + number(4);
+}
 
 std::string hint_for(std::string_view token, ValueType type) {
   std::string problem;
@@ -13,6 +25,9 @@ std::string hint_for(std::string_view token, ValueType type) {
     return token.find_first_of("'\"") == std::string_view::npos
                ? "write '" + std::string(token.substr(0, 40)) + "' with the quotes"
                : "";
+  }
+  if (const std::optional<std::int64_t> seconds = seconds_of(token)) {
+    return "a time is given in seconds: " + std::to_string(*seconds);
   }
   if (type == ValueType::integer) {
     const auto real = convert_bare(token, ValueType::real, problem);

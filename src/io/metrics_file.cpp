@@ -148,7 +148,6 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
                path_.string(), set_aside_.string(), resumed_step, damage);
   }
   if (!file_) create();
-  describe_columns();
   write_start(resumed_step == 0 ? "" : fmt::format("_step_{:08}", resumed_step), start);
   flush();
 }
@@ -222,6 +221,7 @@ void MetricsFile::create() {
     const hdf5::Dataset dataset(
         checked(H5Dcreate2(file_.id(), name, type_of(kind), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
     hdf5::write_string(dataset.id(), "unit", unit);
+    hdf5::write_string(dataset.id(), "description", description);
   }
   open_columns();
   open_named_losses();
@@ -269,14 +269,6 @@ void MetricsFile::append_named_losses() {
     if (count == 0) continue;
     append_values(loss.dataset.id(), H5T_NATIVE_DOUBLE, validation_rows_ - count, loss.pending.data(), count);
     loss.pending.clear();
-  }
-}
-
-// Also in a file that an earlier version began.
-void MetricsFile::describe_columns() {
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    if (H5Aexists(columns_[c].id(), "description") == 0)
-      hdf5::write_string(columns_[c].id(), "description", column(c, row_columns_).description);
   }
 }
 

@@ -79,7 +79,6 @@ class MetricsFile {
   void make_room(std::int64_t bytes) const;
   void create();
   void open_columns();
-  void describe_columns();
   void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
   void open_named_losses();

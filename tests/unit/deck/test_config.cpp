@@ -184,6 +184,7 @@ TEST(Config, DecksOfOtherFormatsAreToldOnce) {
   };
   refused("# a comment\nmodel:\n  hidden_size: 512\n  layers: [1, 2]\ndata: {path: x}\n", "YAML");
   refused("---\n- a\n", "YAML");
+  refused(std::string("\xFF\xFE&\0r\0", 6), "UTF-16");
   refused("{\n  \"model\": {\"hidden_size\": 512}\n}\n", "JSON");
   refused("\n[model]\nhidden_size = 512\n[data]\npath = \"x\"\n", "TOML");
   refused("\x89HDF\r\n\x1a\n...", "an HDF5 file");

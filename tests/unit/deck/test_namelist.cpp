@@ -192,6 +192,10 @@ TEST(Namelist, RefusesWhatIsNoDeck) {
   expect_refused(alpha("i = 1 2"), "too many values");
   expect_refused(alpha("i = 1&end"), "put a blank before");
   expect_refused("\xFF\xFE&", "UTF-16");
+  expect_refused(alpha("r = 04:00:00"), "in seconds: 14400");
+  expect_refused(alpha("r = 1-02:00:30"), "in seconds: 93630");
+  expect_refused(alpha("i = 90:30"), "in seconds: 5430");
+
 }
 
 TEST(Namelist, AllErrorsOfOneRun) {

@@ -109,23 +109,6 @@ TEST(MetricsFile, ExplainsItself) {
   }
 }
 
-TEST(MetricsFile, AFileOfAnEarlierVersionIsCompleted) {
-  const Scratch scratch(test::world());
-  const fs::path path = scratch / "metrics.h5";
-  { MetricsFile(path, 0, start, silent).append(row_of(1, 1.0)); }
-  {
-    const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
-    H5Adelete(file.id(), "title");
-    H5Ldelete(file.id(), "deck", H5P_DEFAULT);
-    H5Adelete_by_name(file.id(), "loss", "description", H5P_DEFAULT);
-  }
-  EXPECT_TRUE(MetricsFile(path, 1, start, silent).set_aside().empty());
-  const hdf5::File file = hdf5::open_read_only(path);
-  EXPECT_EQ(hdf5::read_string(file.id(), "title", ""), "first");
-  EXPECT_TRUE(hdf5::read_string(hdf5::open_dataset(file.id(), "loss", "").id(), "description", "").has_value());
-  EXPECT_EQ(text_of(file, "deck_step_00000001"), "&run /\n");
-}
-
 TEST(MetricsFile, FreshRunsKeepAllOldFiles) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
