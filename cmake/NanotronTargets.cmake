@@ -1,17 +1,23 @@
 # Functions that make the project's targets from the folders: a layer, the programs.
 
 # nanotron_add_layer(<layer> [DEPENDS <layer>...] [LIBRARIES <target>...])
-#   Static library nanotron_<layer> of all sources under src/<layer>. It is linked to the layers it
-#   names (and through them to those before), so that a call of a later layer does not link.
+#   Static library nanotron_<layer> of all sources under src/<layer>; those in a folder cuda/ only in a
+#   CUDA build, those in host/ only in one without. It is linked to the layers it names (and through
+#   them to those before), so that a call of a later layer does not link.
 function(nanotron_add_layer layer)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS
-    "${PROJECT_SOURCE_DIR}/src/${layer}/*.cpp" "${PROJECT_SOURCE_DIR}/src/${layer}/*/*.cpp")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${layer}/*.cpp")
+  if(NANOTRON_ENABLE_CUDA)
+    list(FILTER sources EXCLUDE REGEX "/host/")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/cuda/")
+  endif()
   set(target nanotron_${layer})
   list(TRANSFORM arg_DEPENDS PREPEND nanotron_)
   if(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
+    target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
     nanotron_precompile(${target})
     nanotron_cuda_sources(${sources})
   else()

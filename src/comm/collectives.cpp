@@ -6,14 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "nanotron/comm/channel.hpp"
+#include "comm/device_transport.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/fp16.hpp"
 #include "nanotron/base/timer.hpp"
-
-#ifdef NANOTRON_WITH_CUDA
-#include <cuda_runtime_api.h>
-#endif
 
 namespace nanotron::comm {
 namespace {
@@ -48,14 +44,7 @@ class Clock {
 // What a gather or a scatter is among one rank.
 void copy_alone(const Group& group, const void* from, void* to, std::size_t bytes, const Stream& stream) {
   if (from == to || bytes == 0) return;
-#ifdef NANOTRON_WITH_CUDA
-  if (group.transport() != Transport::mpi) {
-    NANOTRON_CHECK_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()));
-    return;
-  }
-#endif
-  static_cast<void>(group);
-  static_cast<void>(stream);
+  if (group.transport() != Transport::mpi) return detail::copy_on_device(from, to, bytes, stream);
   std::memcpy(to, from, bytes);
 }
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "nanotron/comm/channel.hpp"
+#include "comm/device_transport.hpp"
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::comm {
@@ -20,25 +20,13 @@ std::unique_ptr<Channel> make_channel(const Communicator& communicator, Transpor
     return sums == Sums::tree ? make_tree_channel(communicator, std::move(channel)) : std::move(channel);
   };
   if (transport == Transport::mpi) return host();
-#ifdef NANOTRON_WITH_CUDA
-  if (transport == Transport::nccl && sums == Sums::any_order) return make_nccl_channel(communicator);
-  return make_staged_channel(communicator, host());
-#else
-  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
-  return nullptr;
-#endif
+  return detail::make_device_channel(communicator, transport, sums, host);
 }
 
 std::unique_ptr<Messages> make_messages(const Communicator& communicator, Transport transport) {
   NANOTRON_REQUIRE(communicator.size() > 1, "a message needs two ranks");
   if (transport == Transport::mpi) return make_mpi_messages(communicator);
-#ifdef NANOTRON_WITH_CUDA
-  if (transport == Transport::nccl) return make_nccl_messages(communicator);
-  return make_staged_messages(make_mpi_messages(communicator));
-#else
-  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
-  return nullptr;
-#endif
+  return detail::make_device_messages(communicator, transport);
 }
 
 }  // namespace

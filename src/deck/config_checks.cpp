@@ -220,7 +220,7 @@ void check_context(const Config& c, Findings& f) {
                 " tokens; each rank of a context-parallel group needs one",
             at_most("cp", c.data.sequence_length));
   }
-  // The fewest query heads of a tensor-parallel rank, see nn/heads.hpp: whole groups where there are enough.
+  // The fewest query heads of a tensor-parallel rank, see nn/attention/heads.hpp: whole groups where there are enough.
   const std::int64_t heads = c.model.num_attention_heads, tp = std::max<std::int64_t>(p.tp, 1);
   const std::int64_t groups = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : heads;
   const std::int64_t here = groups >= tp ? groups / tp * (heads / groups) : heads / tp;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "nanotron/kernels/elementwise.hpp"
-#include "nanotron/kernels/rms_norm.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/norm/rms_norm.hpp"
 
 namespace nanotron::model {
 namespace {

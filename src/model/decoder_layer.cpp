@@ -1,8 +1,8 @@
 #include "nanotron/model/decoder_layer.hpp"
 
-#include "nanotron/kernels/copy_matrix.hpp"
-#include "nanotron/kernels/elementwise.hpp"
-#include "nanotron/kernels/rms_norm.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/norm/rms_norm.hpp"
 
 namespace nanotron::model {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nanotron/nn/mlp.hpp"
-#include "nanotron/nn/moe.hpp"
+#include "nanotron/nn/mlp/mlp.hpp"
+#include "nanotron/nn/moe/moe.hpp"
 
 namespace nanotron::model::detail {
 namespace {

@@ -3,8 +3,8 @@
 // The feed-forward network of a layer as the deck says, and what mixtures of experts share. Private to the model layer.
 
 #include "nanotron/model/transformer.hpp"
-#include "nanotron/nn/linear.hpp"
-#include "nanotron/nn/moe.hpp"
+#include "nanotron/nn/linear/linear.hpp"
+#include "nanotron/nn/moe/moe.hpp"
 
 namespace nanotron::model::detail {
 

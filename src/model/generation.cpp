@@ -6,7 +6,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/kernels/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
 
 namespace nanotron::model {
 namespace {

@@ -186,7 +186,7 @@ void add_gated(Builder& build, const std::string& prefix, index_t hidden, index_
   build.matrix(prefix + "down_proj/weight", hidden, width, Cut::columns, f, Role::residual, holders);
 }
 
-// Router and shared gate are one product. partial: of its gradient, see nn/expert_sums.hpp.
+// Router and shared gate are one product. partial: of its gradient, see nn/moe/expert_sums.hpp.
 void add_feed_forward(Builder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
   const std::string mlp = "model/layers/mlp/";
   if (m.moe.num_experts == 0) return add_gated(build, mlp, m.hidden_size, m.intermediate_size, table.intermediate);

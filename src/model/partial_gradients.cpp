@@ -1,7 +1,7 @@
 // Gradients whose parts lie on the ranks of a tensor-parallel group.
 
-#include "nanotron/kernels/copy_matrix.hpp"
-#include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/model/transformer.hpp"
 
 namespace nanotron::model {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/elementwise.hpp"
-#include "nanotron/kernels/rms_norm.hpp"
-#include "nanotron/kernels/rotary.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/kernels/attention/rotary.hpp"
 #include "sum_orders.hpp"
 
 namespace nanotron::model {

@@ -1,6 +1,6 @@
 #include "nanotron/model/unit_weights.hpp"
 
-#include "nanotron/kernels/cast.hpp"
+#include "nanotron/kernels/elementwise/cast.hpp"
 
 namespace nanotron::model {
 namespace {

@@ -1,6 +1,6 @@
 #include "nanotron/optim/adamw.hpp"
 
-#include "nanotron/kernels/adamw.hpp"
+#include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/model/parametrization.hpp"
 
 namespace nanotron::optim {

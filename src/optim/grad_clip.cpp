@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nanotron/kernels/exact_sum.hpp"
+#include "nanotron/kernels/reduction/exact_sum.hpp"
 
 namespace nanotron::optim {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/kernels/copy_matrix.hpp"
-#include "nanotron/kernels/muon.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/optim/muon.hpp"
 #include "nanotron/model/parametrization.hpp"
 
 namespace nanotron::optim {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "nanotron/kernels/muon.hpp"
+#include "nanotron/kernels/optim/muon.hpp"
 #include "nanotron/optim/optimizer.hpp"
 
 namespace nanotron::optim {

@@ -6,7 +6,7 @@
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/model/transformer.hpp"
-#include "nanotron/parallel/pipeline_partition.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -1,7 +1,7 @@
 #include "nanotron/trainer/bucket_size.hpp"
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/parallel/bucket_size.hpp"
+#include "nanotron/parallel/reducers/bucket_size.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {

@@ -1,8 +1,8 @@
 // The micro-batches of a step by the schedule of a pipeline.
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/parallel/pipeline.hpp"
-#include "nanotron/parallel/pipeline_partition.hpp"
+#include "nanotron/parallel/pipeline/pipeline.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/passes.hpp"
 
 namespace nanotron::trainer {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "nanotron/parallel/pipeline_partition.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 namespace nanotron::trainer {
 namespace {

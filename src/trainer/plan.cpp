@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model_summary.hpp"
-#include "nanotron/parallel/traffic.hpp"
+#include "nanotron/parallel/traffic/traffic.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"

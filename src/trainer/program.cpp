@@ -22,7 +22,7 @@
 #include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
-#include "nanotron/kernels/matrix_rate.hpp"
+#include "nanotron/kernels/gemm/matrix_rate.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/bucket_size.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"

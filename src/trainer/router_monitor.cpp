@@ -4,7 +4,7 @@
 #include <array>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/elementwise.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/content_hash.hpp"
-#include "nanotron/kernels/elementwise.hpp"
-#include "nanotron/kernels/exact_sum.hpp"
+#include "nanotron/kernels/reduction/content_hash.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/reduction/exact_sum.hpp"
 
 namespace nanotron::trainer {
 namespace {

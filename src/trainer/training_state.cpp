@@ -1,8 +1,8 @@
 #include "nanotron/trainer/training_state.hpp"
 
 #include "nanotron/deck/sum_shards.hpp"
-#include "nanotron/parallel/pipeline.hpp"
-#include "nanotron/parallel/pipeline_partition.hpp"
+#include "nanotron/parallel/pipeline/pipeline.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -80,11 +80,11 @@ def self_test():
         "CMakeLists.txt": "nanotron_add_layer(base)\nnanotron_add_layer(nn DEPENDS base)\n",
         "include/nanotron/base/types.hpp": "#pragma once\n// not MPI_COMM_WORLD\n",
         "include/nanotron/nn/linear.hpp": '#include "nanotron/base/types.hpp"\n',
-        "src/apps/main.cpp": '#include "nanotron/nn/linear.hpp"\nint c = MPI_COMM_WORLD;\n',
+        "src/apps/main.cpp": '#include "nanotron/nn/linear/linear.hpp"\nint c = MPI_COMM_WORLD;\n',
     }
     planted = {
-        "upward include": ("src/base/types.cpp", '#include "nanotron/nn/linear.hpp"\n'),
-        "upward include with blanks": ("src/base/a.cpp", ' # include "nanotron/nn/linear.hpp"\n'),
+        "upward include": ("src/base/types.cpp", '#include "nanotron/nn/linear/linear.hpp"\n'),
+        "upward include with blanks": ("src/base/a.cpp", ' # include "nanotron/nn/linear/linear.hpp"\n'),
         "unknown layer": ("src/nn/linear.cpp", '#include "nanotron/magic/wand.hpp"\n'),
         "short path": ("include/nanotron/nn/mlp.hpp", '#include "linear.hpp"\n'),
         "folder that is no layer": ("include/nanotron/magic/wand.hpp", "#pragma once\n"),

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "nanotron/deck/config.hpp"
-#include "nanotron/parallel/traffic.hpp"
+#include "nanotron/parallel/traffic/traffic.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -30,7 +30,7 @@ struct Numbers {
 };
 
 // Bytes of the few numbers of a step that parallel::step_traffic leaves out: of a sum that no order changes the largest
-// term and two integers (kernels/exact_sum.hpp), and the hash of the tokens.
+// term and two integers (kernels/reduction/exact_sum.hpp), and the hash of the tokens.
 inline constexpr std::uint64_t exact_sum = 3 * sizeof(double), hash = sizeof(std::uint64_t);
 
 // A grid on the first dp * tp ranks of world; the others hold MPI_COMM_NULL.

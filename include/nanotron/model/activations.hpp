@@ -18,10 +18,10 @@
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/parameter_table.hpp"
-#include "nanotron/nn/attention_core.hpp"
-#include "nanotron/nn/feed_forward.hpp"
-#include "nanotron/nn/residual_stream.hpp"
-#include "nanotron/nn/vocab_loss.hpp"
+#include "nanotron/nn/attention/attention_core.hpp"
+#include "nanotron/nn/mlp/feed_forward.hpp"
+#include "nanotron/nn/linear/residual_stream.hpp"
+#include "nanotron/nn/vocab/vocab_loss.hpp"
 
 namespace nanotron::model {
 

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "nanotron/kernels/rms_norm.hpp"
+#include "nanotron/kernels/norm/rms_norm.hpp"
 #include "nanotron/model/activations.hpp"
 
 namespace nanotron::model {

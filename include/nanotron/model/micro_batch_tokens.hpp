@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "nanotron/nn/attention_core.hpp"
+#include "nanotron/nn/attention/attention_core.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::model {

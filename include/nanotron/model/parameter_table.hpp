@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "nanotron/deck/config.hpp"
-#include "nanotron/nn/heads.hpp"
-#include "nanotron/nn/parameter.hpp"
+#include "nanotron/nn/attention/heads.hpp"
+#include "nanotron/nn/parameters/parameter.hpp"
 
 namespace nanotron::model {
 

@@ -18,7 +18,7 @@
 
 namespace nanotron::model {
 
-/// Where backward leaves the gradients of a unit. Of parallel/ordered_sum.hpp, which adds them to what it keeps of the
+/// Where backward leaves the gradients of a unit. Of parallel/reducers/ordered_sum.hpp, which adds them to what it keeps of the
 /// sum, whatever the stage: after each micro-batch from a slot, or after several from a place of their own.
 enum class UnitGradients { by_stage, in_slots, apart };
 

@@ -16,8 +16,8 @@
 #include "nanotron/model/decoder_layer.hpp"
 #include "nanotron/model/micro_batch_tokens.hpp"
 #include "nanotron/model/unit_weights.hpp"
-#include "nanotron/nn/moe.hpp"
-#include "nanotron/nn/vocab_embedding.hpp"
+#include "nanotron/nn/moe/moe.hpp"
+#include "nanotron/nn/vocab/vocab_embedding.hpp"
 
 namespace nanotron::model {
 

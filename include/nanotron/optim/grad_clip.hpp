@@ -26,7 +26,7 @@ struct NormPart {
 
 /// The norm of the gradients already summed over the replicas. Waits for the device; collective over the group that
 /// holds one model and those of the parts. Its bits depend on the gradients alone, not on where they lie
-/// (kernels/exact_sum.hpp); infinity where one is not finite.
+/// (kernels/reduction/exact_sum.hpp); infinity where one is not finite.
 template <class M>
 double global_norm(Device& device, comm::Group& model, const std::vector<NormPart>& parts, Vector<const M> gradient);
 

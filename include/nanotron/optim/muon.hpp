@@ -1,7 +1,7 @@
 #pragma once
 
 // Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for vectors, embedding and head. With O the
-// orthogonalised momentum of a whole logical matrix (kernels/muon.hpp), however it is cut:
+// orthogonalised momentum of a whole logical matrix (kernels/optim/muon.hpp), however it is cut:
 //
 //   p = (1 - learning_rate weight_decay) p - learning_rate 0.2 sqrt(max(rows, columns)) O
 //

@@ -21,7 +21,7 @@ inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
 #endif
 
 /// Who multiplies: the fastest library, whose order of sums changes with the shapes; or tiles of our own, with which
-/// an element of a product depends on its own terms and their order alone (kernels/gemm.hpp).
+/// an element of a product depends on its own terms and their order alone (kernels/gemm/gemm.hpp).
 enum class Products { library, fixed_order };
 
 class Device {

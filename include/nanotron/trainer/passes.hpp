@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/parallel/gradient_sum.hpp"
+#include "nanotron/parallel/reducers/gradient_sum.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {

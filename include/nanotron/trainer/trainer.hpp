@@ -8,7 +8,7 @@
 #include "nanotron/data/batch_loader.hpp"
 #include "nanotron/optim/grad_clip.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
-#include "nanotron/parallel/replica_check.hpp"
+#include "nanotron/parallel/checks/replica_check.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/passes.hpp"
 #include "nanotron/trainer/progress.hpp"

@@ -7,7 +7,7 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/transformer.hpp"
 #include "nanotron/optim/optimizer.hpp"
-#include "nanotron/parallel/sum_memory.hpp"
+#include "nanotron/parallel/reducers/sum_memory.hpp"
 
 namespace nanotron::trainer {
 

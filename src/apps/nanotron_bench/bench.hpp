@@ -7,9 +7,9 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/activations.hpp"
-#include "nanotron_bench/command_line.hpp"
-#include "nanotron_bench/repeat.hpp"
-#include "nanotron_bench/report.hpp"
+#include "command_line.hpp"
+#include "repeat.hpp"
+#include "report.hpp"
 
 namespace nanotron::apps::bench {
 

@@ -1,4 +1,4 @@
-#include "nanotron_bench/benchmark.hpp"
+#include "benchmark.hpp"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,14 @@
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/bucket_size.hpp"
 #include "nanotron/trainer/program.hpp"
-#include "nanotron_bench/collectives.hpp"
-#include "nanotron_bench/host_load.hpp"
-#include "nanotron_bench/kernels.hpp"
-#include "nanotron_bench/overlap.hpp"
-#include "nanotron_bench/pipeline.hpp"
-#include "nanotron_bench/products.hpp"
-#include "nanotron_bench/steps.hpp"
-#include "nanotron_bench/workload.hpp"
+#include "collectives.hpp"
+#include "host_load.hpp"
+#include "kernels.hpp"
+#include "overlap.hpp"
+#include "pipeline.hpp"
+#include "products.hpp"
+#include "steps.hpp"
+#include "workload.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

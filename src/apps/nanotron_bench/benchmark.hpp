@@ -1,7 +1,7 @@
 #pragma once
 
 #include "nanotron/comm/communicator.hpp"
-#include "nanotron_bench/command_line.hpp"
+#include "command_line.hpp"
 
 namespace nanotron::apps::bench {
 

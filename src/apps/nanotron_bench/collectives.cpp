@@ -1,8 +1,8 @@
-#include "nanotron_bench/collectives.hpp"
+#include "collectives.hpp"
 
 #include <fmt/format.h>
 
-#include "nanotron_bench/kernels.hpp"
+#include "kernels.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

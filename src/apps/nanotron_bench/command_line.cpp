@@ -1,11 +1,11 @@
-#include "nanotron_bench/command_line.hpp"
+#include "command_line.hpp"
 
 #include <fmt/format.h>
 
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
-#include "shared/command_line.hpp"
+#include "../shared/command_line.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

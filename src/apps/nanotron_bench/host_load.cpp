@@ -1,4 +1,4 @@
-#include "nanotron_bench/host_load.hpp"
+#include "host_load.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,18 +1,18 @@
-#include "nanotron_bench/kernels.hpp"
+#include "kernels.hpp"
 
 #include <fmt/format.h>
 
-#include "nanotron/kernels/adamw.hpp"
-#include "nanotron/kernels/attention.hpp"
-#include "nanotron/kernels/cast.hpp"
-#include "nanotron/kernels/cross_entropy.hpp"
-#include "nanotron/kernels/elementwise.hpp"
-#include "nanotron/kernels/embedding.hpp"
-#include "nanotron/kernels/matrix_rate.hpp"
-#include "nanotron/kernels/rms_norm.hpp"
-#include "nanotron/kernels/rotary.hpp"
-#include "nanotron/kernels/swiglu.hpp"
-#include "nanotron/kernels/weighted_swiglu.hpp"
+#include "nanotron/kernels/optim/adamw.hpp"
+#include "nanotron/kernels/attention/attention.hpp"
+#include "nanotron/kernels/elementwise/cast.hpp"
+#include "nanotron/kernels/vocab/cross_entropy.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/vocab/embedding.hpp"
+#include "nanotron/kernels/gemm/matrix_rate.hpp"
+#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/kernels/attention/rotary.hpp"
+#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/weighted_swiglu.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

@@ -1,11 +1,11 @@
-#include "nanotron_bench/overlap.hpp"
+#include "overlap.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <optional>
 
-#include "nanotron/nn/residual_stream.hpp"
+#include "nanotron/nn/linear/residual_stream.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

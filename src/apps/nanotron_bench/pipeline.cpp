@@ -1,9 +1,9 @@
-#include "nanotron_bench/pipeline.hpp"
+#include "pipeline.hpp"
 
 #include <chrono>
 #include <thread>
 
-#include "nanotron/parallel/pipeline.hpp"
+#include "nanotron/parallel/pipeline/pipeline.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nanotron_bench/bench.hpp"
+#include "bench.hpp"
 
 namespace nanotron::apps::bench {
 

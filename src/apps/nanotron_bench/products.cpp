@@ -1,9 +1,9 @@
-#include "nanotron_bench/products.hpp"
+#include "products.hpp"
 
 #include <fmt/format.h>
 
-#include "nanotron/kernels/gemm.hpp"
-#include "nanotron/kernels/matrix_rate.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
+#include "nanotron/kernels/gemm/matrix_rate.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "nanotron_bench/bench.hpp"
+#include "bench.hpp"
 
 namespace nanotron::apps::bench {
 

@@ -1,4 +1,4 @@
-#include "nanotron_bench/report.hpp"
+#include "report.hpp"
 
 #include <fmt/format.h>
 

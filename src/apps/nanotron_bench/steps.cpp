@@ -1,4 +1,4 @@
-#include "nanotron_bench/steps.hpp"
+#include "steps.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/trainer.hpp"
-#include "nanotron_bench/products.hpp"
+#include "products.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

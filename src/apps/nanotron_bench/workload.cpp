@@ -1,4 +1,4 @@
-#include "nanotron_bench/workload.hpp"
+#include "workload.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

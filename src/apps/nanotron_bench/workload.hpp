@@ -6,7 +6,7 @@
 
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron_bench/command_line.hpp"
+#include "command_line.hpp"
 
 namespace nanotron::apps::bench {
 

@@ -1,9 +1,9 @@
-#include "nanotron_generate/command_line.hpp"
+#include "command_line.hpp"
 
 #include <cmath>
 
 #include "nanotron/base/error.hpp"
-#include "shared/command_line.hpp"
+#include "../shared/command_line.hpp"
 
 namespace nanotron::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "nanotron_generate/generate.hpp"
+#include "generate.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/model/generation.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
-#include "nanotron_generate/prompt.hpp"
+#include "prompt.hpp"
 
 namespace nanotron::apps {
 namespace {

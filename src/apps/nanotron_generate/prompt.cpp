@@ -1,4 +1,4 @@
-#include "nanotron_generate/prompt.hpp"
+#include "prompt.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -8,7 +8,7 @@
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/data/token_file.hpp"
 #include "nanotron/io/checkpoint.hpp"
-#include "nanotron_generate/command_line.hpp"
+#include "command_line.hpp"
 
 namespace nanotron::apps {
 

@@ -1,4 +1,4 @@
-#include "nanotron_hpc/command_line.hpp"
+#include "command_line.hpp"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/deck/suggestions.hpp"
-#include "shared/command_line.hpp"
+#include "../shared/command_line.hpp"
 
 namespace nanotron::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "shared/command_line.hpp"
+#include "command_line.hpp"
 
 #include <fmt/core.h>
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "nanotron/parallel/traffic.hpp"
+#include "nanotron/parallel/traffic/traffic.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {

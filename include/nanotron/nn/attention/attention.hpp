@@ -1,0 +1,140 @@
+#pragma once
+
+// Causal self-attention with grouped queries (Ainslie et al. 2023), rotary positions and, where the model
+// has it, a norm over each query and key head (Henry et al. 2020; Qwen3). Heads are cut over the
+// tensor-parallel group, see nn/attention/heads.hpp.
+//
+//   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
+//   y = a Wo^T, a part of the sum over the group
+//
+// n, y and their gradients are rows of the residual stream, which gathers and sums them. Functions that are given it
+// are collective over the tensor-parallel group.
+
+#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/kernels/attention/rotary.hpp"
+#include "nanotron/nn/attention/heads.hpp"
+#include "nanotron/nn/linear/residual_stream.hpp"
+#include "nanotron/nn/attention/token_batch.hpp"
+
+namespace nanotron::nn {
+
+/// What every layer shares: sizes, rotary tables and the positions of a micro-batch's tokens.
+template <class T>
+struct AttentionGeometry {
+  using M = master_t<T>;
+  HeadShard heads{};
+  index_t head_dim = 0;
+  double norm_eps = 0.0;
+  Matrix<const M> cosine;  // (positions, head_dim / 2)
+  Matrix<const M> sine;
+  kernels::RowSegments segments{};  // of the sums of the head norms' gradients
+
+  index_t query_columns() const { return heads.query.size() * head_dim; }
+  index_t key_columns() const { return heads.key.size() * head_dim; }
+  index_t qkv_columns() const { return query_columns() + 2 * key_columns(); }
+  kernels::AttentionShape shape(index_t batch, index_t query_length, index_t key_length) const;
+
+  // Columns of q | k | v.
+  MatrixRef<T> query_of(const Matrix<T>& qkv) const { return MatrixRef<T>(qkv).column_block(0, query_columns()); }
+  MatrixRef<T> key_of(const Matrix<T>& qkv) const {
+    return MatrixRef<T>(qkv).column_block(query_columns(), key_columns());
+  }
+  MatrixRef<T> value_of(const Matrix<T>& qkv) const {
+    return MatrixRef<T>(qkv).column_block(query_columns() + key_columns(), key_columns());
+  }
+  MatrixRef<T> key_value_of(const Matrix<T>& qkv) const {
+    return MatrixRef<T>(qkv).column_block(query_columns(), 2 * key_columns());
+  }
+};
+
+/// Views of one layer's activations, kept from forward to backward. tokens = sequences x length.
+template <class T>
+struct AttentionActivations {
+  using M = master_t<T>;
+  Matrix<T> qkv;         // (tokens, q | k | v) after norm and rotation
+  Matrix<T> raw_qk;      // (tokens, q | k) before the head norms; empty without them
+  Matrix<M> query_rstd;  // (tokens, local query heads); empty without head norms
+  Matrix<M> key_rstd;    // (tokens, local key heads); empty without head norms
+  Matrix<T> out;         // (tokens, q)
+  Vector<M> lse;         // (sequences x query heads x length), of the tokens and heads that AttentionCore has
+  Matrix<T> all_qkv;     // what AttentionCore keeps of tokens of other ranks, see CoreSizes
+  Matrix<T> all_out;
+};
+
+/// Shared by all layers, overwritten by each.
+template <class T>
+struct AttentionWorkspace {
+  using M = master_t<T>;
+  Matrix<T> dqkv;           // (tokens, q | k | v)
+  Matrix<T> dout;           // (tokens, q)
+  Vector<std::byte> tiles;  // kernels::attention_workspace_bytes
+  Vector<M> sums;           // for fixed-order sums over tokens
+};
+
+/// Keys and values of the tokens so far, for generation. (sequences x capacity, local key columns)
+template <class T>
+struct KeyValueCache {
+  Matrix<T> keys;
+  Matrix<T> values;
+  index_t capacity = 0;  // tokens per sequence
+};
+
+/// Weights and gradients of the head norms; empty without them.
+template <class T>
+struct HeadNorms {
+  using M = master_t<T>;
+  Vector<const M> query, key;
+  Vector<M> query_gradient, key_gradient;
+};
+
+template <class T>
+class AttentionCore;  // nn/attention/attention_core.hpp: attention(q, k, v), wherever the tokens are
+
+template <class T>
+class Attention {
+ public:
+  using M = master_t<T>;
+
+  /// core must outlive it; layers may share one.
+  Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
+            const HeadNorms<T>& norms, AttentionCore<T>& core);
+
+  /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for.
+  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                                const BlockInput<T>& n, const AttentionActivations<T>& act,
+                                const AttentionWorkspace<T>& work, Matrix<T> y) const;
+
+  /// dy (rows of the stream, hidden) -> work.dqkv, overwritten. Of the weight gradients only those of the head
+  /// norms. Returns dy of all tokens, see ResidualStream::gather_multiply.
+  Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                                  Matrix<const T> dy, const AttentionActivations<T>& act,
+                                  const AttentionWorkspace<T>& work) const;
+
+  /// work.dqkv -> dn (rows of the stream, hidden), overwritten: there when its sum has been waited for.
+  [[nodiscard]] Running backward_input(Device& device, ResidualStream<T>& stream, const AttentionWorkspace<T>& work,
+                                       Matrix<T> dn) const;
+
+  /// The weight gradients: of the output projection from dy (tokens, hidden), at any time; of q, k, v from n
+  /// (tokens, hidden) and dqkv.
+  void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act) const;
+  void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
+                             const AttentionWorkspace<T>& work) const;
+
+  /// Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache: n (tokens,
+  /// hidden) -> this rank's part of y (tokens, hidden), overwritten. No communication.
+  void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
+                      const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
+                      const KeyValueCache<T>& cache, Matrix<T> y) const;
+
+ private:
+  void normalise_and_rotate(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
+  bool has_head_norms() const { return norms_.query.extent(0) > 0; }
+
+  AttentionGeometry<T> geometry_;
+  Linear<T> qkv_;
+  Linear<T> out_;
+  HeadNorms<T> norms_;
+  AttentionCore<T>* core_;
+};
+
+}  // namespace nanotron::nn

@@ -1,0 +1,32 @@
+#pragma once
+
+// The tokens of a micro-batch as attention and rotation see them.
+
+#include <cstdint>
+
+#include "nanotron/kernels/attention/attention.hpp"
+#include "nanotron/tensor/sequence_layout.hpp"
+
+namespace nanotron::nn {
+
+/// Sequences of equal length, or this rank's tokens of them, and the rotary position of each token.
+struct TokenBatch {
+  index_t sequences = 0;
+  index_t length = 0;  // tokens of a sequence here
+  Vector<const std::int32_t> positions;
+  /// (sequences, whole length): where the document of each position begins; empty: each sequence is one.
+  Vector<const std::int32_t> document_starts{};
+
+  index_t tokens() const { return sequences * length; }
+  void add_documents(kernels::AttentionShape& shape) const {
+    shape.document_starts = document_starts.data();
+    shape.document_stride = sequences > 0 ? static_cast<index_t>(document_starts.extent(0)) / sequences : 0;
+  }
+};
+
+/// positions (sequences, shard.length()) <- positions in the sequence, or in the document where document_starts
+/// (as above, of sequences of `length` tokens) is not empty.
+void place_tokens(Device& device, const SequenceShard& shard, index_t length,
+                  Vector<const std::int32_t> document_starts, Vector<std::int32_t> positions);
+
+}  // namespace nanotron::nn

@@ -1,0 +1,78 @@
+#pragma once
+
+// A linear layer, or the part of one that a tensor-parallel rank holds. For y = x W^T + b with W (out, in) and
+// x (tokens, in):
+//
+//   dx = dy W        dW += dy^T x        db += sum over tokens of dy
+//
+// Cut by rows (column parallel in Shoeybi et al. 2019, section 3) W gives columns of y from all of x, and dx is
+// a part of a sum over the group; cut by columns (row parallel) it takes columns of x and y is a part of a sum.
+// The sums are the caller's: nothing here communicates, and nn/linear/residual_stream.hpp takes products of some rows while
+// others travel.
+
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
+#include "nanotron/tensor/device.hpp"
+
+namespace nanotron::nn {
+
+/// A weight with its gradient; the bias views are empty where there is none.
+template <class T>
+struct LinearWeights {
+  using M = master_t<T>;
+  Matrix<const T> weight{};
+  Matrix<M> gradient{};
+  Vector<const M> bias{};
+  Vector<M> bias_gradient{};
+};
+
+/// The orders of the sums over features in, features out and tokens (kernels/gemm/gemm.hpp).
+struct LinearOrders {
+  SumOrder in{}, out{}, tokens{};
+};
+
+/// y = x op(W) + b: what a row of x gives depends on no other, so it may be taken for some rows at a time.
+template <class T>
+struct RowProduct {
+  kernels::Op op = kernels::Op::none;
+  Matrix<const T> weight{};
+  Vector<const master_t<T>> bias{};  // empty where there is none
+  SumOrder order{};                  // over features of x
+
+  /// x (rows, in) -> y (rows, out), overwritten.
+  void operator()(Device& device, Matrix<const T> x, Matrix<T> y) const {
+    kernels::gemm<T, T>(device, kernels::Op::none, op, 1.0, x, weight, 0.0, MatrixRef<T>(y), order);
+    if (bias.extent(0) > 0) kernels::bias_add<T>(device, y, bias);
+  }
+};
+
+template <class T>
+class Linear {
+ public:
+  using M = master_t<T>;
+
+  explicit Linear(const LinearWeights<T>& w, const LinearOrders& orders = {}) : w_(w), orders_(orders) {}
+
+  /// x -> y, and dy -> dx.
+  RowProduct<T> forward() const { return {kernels::Op::transpose, w_.weight, w_.bias, orders_.in}; }
+  RowProduct<T> backward_input() const { return {kernels::Op::none, w_.weight, {}, orders_.out}; }
+
+  /// The gradients of weight and bias are accumulated. sums: bias_workspace_size(out, shards of tokens here), or empty
+  /// without a bias.
+  void backward_weight(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<M> sums = {}) const {
+    backward_matrix(device, dy, x, orders_.tokens);
+    if (w_.bias.extent(0) > 0) kernels::bias_backward<T>(device, dy, w_.bias_gradient, sums, orders_.tokens.held);
+  }
+  /// The gradient of the weight alone, with an order of its own over the tokens; of gradients that lie one behind the
+  /// other, the one that begins `at` elements further.
+  void backward_matrix(Device& device, Matrix<const T> dy, Matrix<const T> x, const SumOrder& tokens, index_t at = 0) const {
+    kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, dy, x, 1.0,
+                        MatrixRef<M>(w_.gradient.data() + at, w_.gradient.extent(0), w_.gradient.extent(1)), tokens);
+  }
+
+ private:
+  LinearWeights<T> w_;
+  LinearOrders orders_;
+};
+
+}  // namespace nanotron::nn

@@ -1,0 +1,122 @@
+#pragma once
+
+// How the residual stream between the blocks lies on the ranks of a tensor-parallel group, how a block's first product
+// gets all tokens, and how the ranks' parts of a block's last one become one sum in the stream:
+//
+//   whole   every rank holds all tokens; sums are all-reduced (Shoeybi et al. 2019)
+//   split   each rank holds n = ceil(tokens / size) rows; blocks gather all rows, and their sums are reduce-scattered
+//           (sequence parallel, Korthikanti et al. 2022, section 4.2.2)
+//
+// The tokens of a split stream are cut into chunks, and each chunk into as many rows for every rank: with rank r's rows
+// [b, e) of a chunk are tokens [size b + r (e - b), size b + (r + 1) (e - b)). So a chunk that has been gathered is a
+// block of consecutive tokens: it is multiplied while the next ones travel, and a product is summed while the next
+// chunk is multiplied (Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition"). Chunks
+// need not be equal. Nothing outside of the stream depends on which tokens a rank holds.
+//
+// Gather and sum are each other's backward. Rows of the split stream behind the last token are padding: they
+// are zero, stay so, and no block sees them.
+
+#include <memory>
+#include <span>
+
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/nn/linear/linear.hpp"
+#include "nanotron/tensor/arena.hpp"
+#include "nanotron/tensor/shard.hpp"
+
+namespace nanotron::nn {
+
+/// The chunks of a gather or a sum that runs behind what follows. The requests are the stream's.
+class Running {
+ public:
+  explicit Running(std::span<comm::Request> chunks = {}) : chunks_(chunks) {}
+  void wait() {
+    for (comm::Request& chunk : chunks_) chunk.wait();
+  }
+
+ private:
+  std::span<comm::Request> chunks_;
+};
+
+/// All tokens, on their way.
+template <class T>
+class Gathering {
+ public:
+  Gathering(Matrix<const T> tokens, Running running) : tokens_(tokens), running_(running) {}
+  /// (tokens, width), there for the work queued next.
+  Matrix<const T> wait() {
+    running_.wait();
+    return tokens_;
+  }
+
+ private:
+  Matrix<const T> tokens_;
+  Running running_;
+};
+
+/// What a block reads: its rows of the stream, and where forward keeps all tokens of it for backward.
+template <class T>
+struct BlockInput {
+  Matrix<const T> rows{};  // (rows, width)
+  Matrix<T> kept{};        // (kept_rows(), width); empty: backward gathers the rows again
+};
+
+/// Every function is collective over the tensor-parallel group. One gather and one sum may run at a time, the gather
+/// having been started first.
+template <class T>
+class ResidualStream {
+ public:
+  virtual ~ResidualStream() = default;
+
+  /// Of the stream on this rank, for a micro-batch.
+  virtual index_t rows() const = 0;
+  /// Whether each rank sees a part of the tokens only, so that gradients of what works on the stream (the
+  /// norms) are partial sums.
+  virtual bool is_split() const = 0;
+  /// Of BlockInput::kept; 0: backward gathers again, or needs no gather.
+  virtual index_t kept_rows() const = 0;
+
+  /// Stream (rows, width) -> all tokens (tokens, width); may be x itself. Valid until the next gather.
+  Matrix<const T> gather(Device& device, Matrix<const T> x) { return start_gather_again(device, {x, {}}).wait(); }
+  /// y (tokens, out) <- product of all tokens of x, chunk by chunk as they arrive. Returns them: x itself, x.kept or,
+  /// where that is empty, valid until the next gather.
+  virtual Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowProduct<T>& product,
+                                          Matrix<T> y) = 0;
+  /// The tokens of x for backward: what forward kept, or gathered again meanwhile.
+  [[nodiscard]] virtual Gathering<T> start_gather_again(Device& device, const BlockInput<T>& x) = 0;
+
+  /// Where this rank writes its part (tokens, width) of the sum that is to end in y (rows, width).
+  virtual Matrix<T> addend(Matrix<T> y) = 0;
+  /// y <- sum over the group of what was written to addend(y). y may be read after wait(); so for the next.
+  [[nodiscard]] virtual Running start_sum(Device& device, Matrix<T> y) = 0;
+  /// y <- sum over the group of the products of their x (tokens, in), each chunk's started behind its product.
+  [[nodiscard]] virtual Running multiply_sum(Device& device, const RowProduct<T>& product, Matrix<const T> x,
+                                             Matrix<T> y) = 0;
+};
+
+struct StreamSize {
+  index_t tokens = 0;  // of a micro-batch
+  index_t width = 0;   // hidden size
+  int tp_size = 1;
+};
+
+/// Of a split stream.
+struct StreamOverlap {
+  int chunks = 1;
+  deck::GatheredInputs inputs = deck::GatheredInputs::gather_again;
+};
+StreamOverlap stream_overlap(const deck::ParallelConfig& parallel);
+
+/// Rows of the stream on each rank.
+index_t stream_rows(deck::TpMode mode, const StreamSize& size);
+
+/// The c-th chunk of a split stream: rows of each rank. Empty where there are more chunks than rows.
+Range chunk_rows(const StreamSize& size, const StreamOverlap& overlap, int chunk);
+
+/// Takes what it needs from the arena (planning or real). tp must outlive it. overlap means nothing to a whole stream.
+template <class T>
+std::unique_ptr<ResidualStream<T>> make_residual_stream(deck::TpMode mode, const StreamSize& size,
+                                                        const StreamOverlap& overlap, comm::Group& tp, Arena& arena);
+
+}  // namespace nanotron::nn

@@ -1,0 +1,123 @@
+#pragma once
+
+// A mixture of experts (Shazeer et al. 2017; Jiang et al. 2024): each token goes to k of E gated networks, and to a
+// shared one where there is one (Qwen2-MoE), each of their widths cut over the tensor-parallel group, whole experts
+// dealt out over the expert-parallel group (Lepikhin et al. 2021; Rajbhandari et al. 2022). With the choices c_j and the
+// weights w_j of kernels/moe/routing.hpp,
+//
+//   l | s = n [Wr | wg]^T        h_j = w_j silu(gate) up of expert c_j        h = sigmoid(s) silu(gate) up, shared
+//   y = h Wd^T + sum_j h_j Wd_cj^T, a part of the sum over the tensor-parallel group
+//
+// Weights stand before the down projection: dw_j is then a sum over h_j alone, and the experts' output is not kept.
+// The router sees all of n on every rank of the tensor-parallel group and comes to the same choices. When what the ranks
+// of the group have parts of is summed is nn/moe/expert_sums.hpp's.
+//
+// The router's own losses, added to the training loss of each layer, whose gradients are added once for each sum of the
+// gradients of its logits:
+//
+//   balance   a mean over sequences of E sum_e f_e P_e      f_e: share of the sequence's choices, P_e: mean of p_e
+//             (Fedus et al. 2022, eq. 4; per sequence as DeepSeek-AI 2024, section 2.1.2)
+//   z         b mean over tokens of z^2 (Zoph et al. 2022, eq. 5)
+
+#include <optional>
+
+#include "nanotron/kernels/moe/routing.hpp"
+#include "nanotron/nn/moe/expert_capacity.hpp"
+#include "nanotron/nn/moe/expert_exchange.hpp"
+#include "nanotron/nn/moe/expert_sums.hpp"
+#include "nanotron/nn/mlp/feed_forward.hpp"
+#include "nanotron/nn/linear/linear.hpp"
+
+namespace nanotron::nn {
+
+/// The orders of sums over an expert's width, over the shared one's, and over tokens (kernels/gemm/gemm.hpp).
+struct MoeOrders {
+  SumOrder width{}, shared_width{}, tokens{};
+};
+
+/// What all layers share; empty for dense networks. cp: over which a sequence lies, not looked at for one rank.
+template <class T>
+struct MoeParts {
+  MoeSizes sizes{};
+  kernels::Routing routing{};
+  kernels::RouterScales scales{};
+  MoeOrders orders{};
+  index_t gradient_stride = 0;  // between the gradients of two sequences
+  int ep_size = 1;
+  int cp_size = 1;
+  comm::Group* cp = nullptr;
+  std::unique_ptr<ExpertExchange<T>> exchange{};
+  std::unique_ptr<ExpertCapacity> capacity{};
+  std::unique_ptr<ExpertSums<T>> sums{};
+};
+
+template <class T>
+struct GatedLinears {
+  Linear<T> gate_up, down;
+};
+
+template <class T>
+struct MoeWeights {
+  LinearWeights<T> router;                // rows of the experts, and of the shared expert's gate
+  std::vector<GatedLinears<T>> experts;   // those held here
+  std::optional<GatedLinears<T>> shared;
+};
+
+template <class T>
+class Moe final : public FeedForward<T> {
+ public:
+  using M = master_t<T>;
+
+  /// parts must outlive it. sums (2 experts + 2) of this layer are added to by backward, see kernels::add_router_sums.
+  Moe(MoeWeights<T> weights, const MoeParts<T>& parts, Vector<double> sums)
+      : w_(std::move(weights)), parts_(&parts), sums_(sums) {}
+
+  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream, const BlockInput<T>& n,
+                                const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
+                                Matrix<T> y) const override;
+  void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
+  Matrix<const T> backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
+                                  const FeedForwardActivations<T>& act,
+                                  const FeedForwardWorkspace<T>& work) const override;
+  [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                                       const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
+                                       Matrix<T> dn) const override;
+  void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const override;
+  void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const override;
+  void prepare(Device& device, const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
+
+ private:
+  void route(Device& device, const TokenBatch& batch, Matrix<const T> n, const MoeActivations<T>& act,
+             const MoeWorkspace<T>& work) const;
+  void backward_router(Device& device, const TokenBatch& batch, const MoeActivations<T>& act,
+                       const MoeWorkspace<T>& work) const;
+  RowProduct<T> shared_gate_up() const;
+  RowProduct<T> shared_dhidden() const;
+  template <class F>
+  void for_each_expert(const ExpertRows& rows, const F& f) const;
+  template <class F>
+  void for_each_sum(const MoeActivations<T>& act, const F& f) const;
+
+  MoeWeights<T> w_;
+  const MoeParts<T>* parts_;
+  Vector<double> sums_;
+};
+
+/// Bytes that one micro-batch of a layer hands over, besides the rows that come back, of which a rank sends as many as
+/// came to its experts: counted as those it sends out, which over the group is the same. Without dropped tokens.
+struct MoeTraffic {
+  index_t forward = 0, backward = 0;                  // expert-parallel group
+  index_t context_forward = 0, context_backward = 0;  // context-parallel group
+};
+
+struct MoeTrafficSize {
+  index_t tokens = 0, sequences = 0, longest_shard = 0;
+  index_t hidden = 0, experts = 0, top_k = 0;
+  index_t element = 0, master = 0;  // bytes
+  int ep_size = 1, cp_size = 1;
+  index_t cuts = 0;  // ExpertCuts::places
+  double capacity_factor = 0.0;
+};
+MoeTraffic moe_traffic(const MoeTrafficSize& size);
+
+}  // namespace nanotron::nn

@@ -1,0 +1,70 @@
+// Which GPU a rank uses, which transport its groups, and how these reach its memory.
+
+#include <cuda_runtime_api.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/device_transport.hpp"
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+// True when no two ranks of a node use the same GPU (told apart by UUID: MIG slices differ, too).
+bool gpus_are_distinct(const Communicator& world) {
+  int device = 0;
+  NANOTRON_CHECK_CUDA(cudaGetDevice(&device));
+  cudaDeviceProp properties{};
+  NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
+  const Communicator node = world.split_by_node();
+  constexpr int length = sizeof(properties.uuid.bytes);
+  std::vector<char> all(static_cast<std::size_t>(length * node.size()));
+  NANOTRON_CHECK_MPI(MPI_Allgather(properties.uuid.bytes, length, MPI_CHAR, all.data(), length, MPI_CHAR,
+                                   node.get()));
+  std::set<std::string> seen;
+  for (int r = 0; r < node.size(); ++r) seen.emplace(all.data() + r * length, length);
+  int distinct = seen.size() == static_cast<std::size_t>(node.size()) ? 1 : 0;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &distinct, 1, MPI_INT, MPI_MIN, world.get()));
+  return distinct != 0;
+}
+
+}  // namespace
+
+Transport choose_transport(deck::Backend backend, const Communicator& world) {
+  if (backend == deck::Backend::mpi) return Transport::staged_mpi;
+  if (gpus_are_distinct(world)) return Transport::nccl;
+  if (backend == deck::Backend::automatic) return Transport::staged_mpi;
+  fail(ExitCode::deck_error, {.what = "NCCL wants a GPU for every rank",
+                              .expected = "as many GPUs on a node as ranks",
+                              .found = "two ranks on one GPU",
+                              .where = "parallel%backend = 'nccl'",
+                              .change = "start one rank per GPU, or set backend = 'auto'"});
+}
+
+int gpu_of_rank(const Communicator& world) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return -1;
+  return world.split_by_node().rank() % devices;
+}
+
+namespace detail {
+
+std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, Transport transport, Sums sums,
+                                             const std::function<std::unique_ptr<Channel>()>& make_host) {
+  if (transport == Transport::nccl && sums == Sums::any_order) return make_nccl_channel(communicator);
+  return make_staged_channel(communicator, make_host());
+}
+
+std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport) {
+  if (transport == Transport::nccl) return make_nccl_messages(communicator);
+  return make_staged_messages(make_mpi_messages(communicator));
+}
+
+void copy_on_device(const void* from, void* to, std::size_t bytes, const Stream& stream) {
+  NANOTRON_CHECK_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()));
+}
+
+}  // namespace detail
+}  // namespace nanotron::comm

@@ -1,0 +1,123 @@
+// GPU memory by NCCL. Blocking calls are queued on the caller's stream; started ones on a stream of the
+// channel's own, between an event of the caller's stream and one that wait() puts in front of what follows.
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <cstdlib>
+#include <exception>
+
+#include "nanotron/comm/channel.hpp"
+#include "nanotron/base/error.hpp"
+#include "comm/cuda/stream_order.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+ncclDataType_t nccl(DataType type) {
+  switch (type) {
+    case DataType::fp64: return ncclFloat64;
+    case DataType::fp32: return ncclFloat32;
+    case DataType::bf16: return ncclBfloat16;
+    case DataType::fp16: return ncclFloat16;
+    case DataType::int64: return ncclInt64;
+    default: return ncclUint64;
+  }
+}
+
+ncclRedOp_t nccl(ReduceOp op) {
+  return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
+}
+
+class NcclChannel final : public Channel {
+ public:
+  explicit NcclChannel(const Communicator& communicator) {
+    // Groups that overlap (tp under dp) run at once: launches must be ordered alike on all ranks.
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    ncclUniqueId id{};
+    if (communicator.rank() == 0) NANOTRON_CHECK_NCCL(ncclGetUniqueId(&id));
+    NANOTRON_CHECK_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.get()));
+    NANOTRON_CHECK_NCCL(ncclCommInitRank(&comm_, communicator.size(), id, communicator.rank()));
+    int least = 0, greatest = 0;
+    NANOTRON_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    NANOTRON_CHECK_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
+  }
+
+  ~NcclChannel() override {
+    if (std::uncaught_exceptions() > 0) {
+      ncclCommAbort(comm_);
+    } else {
+      cudaStreamSynchronize(stream_);
+      ncclCommDestroy(comm_);
+    }
+    cudaStreamDestroy(stream_);
+  }
+
+  void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream.get()));
+  }
+  void all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                  const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), comm_, stream.get()));
+  }
+  void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                      const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), comm_, stream.get()));
+  }
+  void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclBroadcast(data, data, n, nccl(type), root, comm_, stream.get()));
+  }
+
+  void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                  std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) override {
+    const auto* from = static_cast<const std::byte*>(send);
+    auto* to = static_cast<std::byte*>(recv);
+    NANOTRON_CHECK_NCCL(ncclGroupStart());
+    for (std::size_t r = 0; r < send_counts.size(); ++r) {
+      const int rank = static_cast<int>(r);
+      NANOTRON_CHECK_NCCL(ncclSend(from, send_counts[r], nccl(type), rank, comm_, stream.get()));
+      NANOTRON_CHECK_NCCL(ncclRecv(to, recv_counts[r], nccl(type), rank, comm_, stream.get()));
+      from += send_counts[r] * bytes_of(type);
+      to += recv_counts[r] * bytes_of(type);
+    }
+    NANOTRON_CHECK_NCCL(ncclGroupEnd());
+  }
+
+  std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
+                                 const Stream& stream) override {
+    return order_.behind(stream, stream_, [&] {
+      NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream_));
+    });
+  }
+  std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream& stream) override {
+    return order_.behind(stream, stream_, [&] {
+      NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), comm_, stream_));
+    });
+  }
+  std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                                     const Stream& stream) override {
+    return order_.behind(stream, stream_, [&] {
+      NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), comm_, stream_));
+    });
+  }
+
+  bool test(std::uint64_t ticket) override { return order_.test(ticket); }
+  void wait(std::uint64_t ticket) override { order_.wait(ticket); }
+
+  std::string path() const override { return "NCCL"; }
+  std::size_t staging_bytes() const override { return 0; }
+
+ private:
+  ncclComm_t comm_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  StreamOrder order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Channel> make_nccl_channel(const Communicator& communicator) {
+  return std::make_unique<NcclChannel>(communicator);
+}
+
+}  // namespace nanotron::comm

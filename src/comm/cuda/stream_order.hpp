@@ -1,0 +1,79 @@
+#pragma once
+
+// Operations that run on a GPU stream of their own: behind what the caller has queued on its stream, and in
+// front of what it queues after wait().
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/group.hpp"
+
+namespace nanotron::comm {
+
+/// Owns two events an operation in flight, used again by later ones.
+class StreamOrder {
+ public:
+  StreamOrder() = default;
+  ~StreamOrder() {
+    for (const Pending& pending : pending_) {
+      cudaEventDestroy(pending.ready);
+      cudaEventDestroy(pending.done);
+    }
+  }
+  StreamOrder(const StreamOrder&) = delete;
+  StreamOrder& operator=(const StreamOrder&) = delete;
+
+  /// call() queues the operation on `own`. Returns its ticket.
+  template <class Call>
+  std::uint64_t behind(const Stream& caller, cudaStream_t own, const Call& call) {
+    const std::size_t ticket = take();
+    Pending& pending = pending_[ticket];
+    pending.caller = caller.get();
+    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.ready, pending.caller));
+    NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(own, pending.ready, 0));
+    call();
+    NANOTRON_CHECK_CUDA(cudaEventRecord(pending.done, own));
+    return ticket;
+  }
+
+  bool test(std::uint64_t ticket) {
+    const cudaError_t status = cudaEventQuery(pending_[ticket].done);
+    if (status == cudaErrorNotReady) return false;
+    NANOTRON_CHECK_CUDA(status);
+    free_.push_back(ticket);
+    return true;
+  }
+
+  void wait(std::uint64_t ticket) {
+    NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(pending_[ticket].caller, pending_[ticket].done, 0));
+    free_.push_back(ticket);
+  }
+
+ private:
+  struct Pending {
+    cudaEvent_t ready = nullptr;  // recorded on the caller's stream: the buffers may be used
+    cudaEvent_t done = nullptr;   // recorded on the operation's
+    cudaStream_t caller = nullptr;
+  };
+
+  std::size_t take() {
+    if (!free_.empty()) {
+      const std::size_t ticket = free_.back();
+      free_.pop_back();
+      return ticket;
+    }
+    Pending& made = pending_.emplace_back();
+    NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&made.ready, cudaEventDisableTiming));
+    NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&made.done, cudaEventDisableTiming));
+    free_.reserve(pending_.size());
+    return pending_.size() - 1;
+  }
+
+  std::vector<Pending> pending_;
+  std::vector<std::size_t> free_;
+};
+
+}  // namespace nanotron::comm

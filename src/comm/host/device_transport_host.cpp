@@ -1,0 +1,39 @@
+// Without GPUs there is host memory alone.
+
+#include "comm/device_transport.hpp"
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::comm {
+
+Transport choose_transport(deck::Backend backend, const Communicator&) {
+  if (backend == deck::Backend::nccl) {
+    fail(ExitCode::deck_error, {.what = "this program was built without CUDA, so it has no NCCL",
+                                .expected = "'auto' or 'mpi'",
+                                .found = "'nccl'",
+                                .where = "parallel%backend",
+                                .change = "set backend = 'auto', or build the cuda preset"});
+  }
+  return Transport::mpi;
+}
+
+int gpu_of_rank(const Communicator&) { return -1; }
+
+namespace detail {
+
+std::unique_ptr<Channel> make_device_channel(const Communicator&, Transport transport, Sums,
+                                             const std::function<std::unique_ptr<Channel>()>&) {
+  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
+  return nullptr;
+}
+
+std::unique_ptr<Messages> make_device_messages(const Communicator&, Transport transport) {
+  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
+  return nullptr;
+}
+
+void copy_on_device(const void*, void*, std::size_t, const Stream&) {
+  NANOTRON_REQUIRE(false, "memory of a device needs a build with CUDA");
+}
+
+}  // namespace detail
+}  // namespace nanotron::comm

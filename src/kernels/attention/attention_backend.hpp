@@ -1,0 +1,31 @@
+#pragma once
+
+// What attention.cpp asks of the machine: attention_host.cpp (tiles in cache) or attention_cuda.cpp
+// (batched products).
+
+#include "nanotron/kernels/attention/attention_blocked.hpp"
+
+namespace nanotron::kernels::detail {
+
+/// The keys that queries first .. first + queries - 1 meet, from a multiple of `tile` on.
+inline Range keys_met(const AttentionShape& s, index_t sequence, index_t first, index_t queries,
+                      index_t tile) {
+  return {s.keys_of(sequence, first).begin / tile * tile, s.keys_of(sequence, first + queries - 1).end};
+}
+
+template <class T>
+using AttentionGradients = blocked::BackwardTensors<T>;
+
+template <class T>
+void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
+                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
+                 Vector<master_t<T>> lse, Vector<std::byte> workspace);
+
+template <class T>
+void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& tensors,
+                  Vector<std::byte> workspace);
+
+template <class T>
+std::size_t workspace_bytes(const AttentionShape& shape);
+
+}  // namespace nanotron::kernels::detail

@@ -1,0 +1,400 @@
+#include "nanotron/kernels/attention/attention_blocked.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "nanotron/kernels/gemm/gemm.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
+#include "nanotron/kernels/loop/scalar_math.hpp"
+
+// One queue of kernels and batched products, without a fence; scores live in the workspace only.
+
+namespace nanotron::kernels::blocked {
+namespace {
+
+constexpr index_t query_block = 256;
+constexpr index_t key_block = 256;
+constexpr index_t score_elements = query_block * key_block;
+
+// The workspace of one call, cut into pieces; with a null base it only counts. Elements of head n
+// start at n times the extent of one head.
+template <class T>
+struct Pieces {
+  using M = master_t<T>;
+
+  Pieces(std::byte* base, const AttentionShape& s, bool backward) : base_(base) {
+    const index_t heads = s.batch * s.query_heads;
+    for (auto** list : {&input_a, &input_b, &input_c, &rounded}) *list = take<const T*>(heads);
+    for (auto** list : {&output_a, &output_b, &output_c}) *list = take<M*>(heads);
+    scores = take<M>(heads * score_elements);
+    p = take<T>(heads * score_elements);
+    rows = take<M>(heads * query_block * s.head_dim);
+    max = take<M>(heads * query_block);
+    sum = take<M>(heads * query_block);
+    if (backward) {
+      dp = take<M>(heads * score_elements);
+      ds = take<T>(heads * score_elements);
+      dot = take<M>(heads * s.query_length);
+      dkey = take<M>(heads * s.key_length * s.head_dim);
+      dvalue = take<M>(heads * s.key_length * s.head_dim);
+    }
+  }
+
+  const T **input_a, **input_b, **input_c, **rounded;
+  M **output_a, **output_b, **output_c;
+  M *scores, *rows, *max, *sum;
+  M *dp = nullptr, *dot = nullptr, *dkey = nullptr, *dvalue = nullptr;
+  T *p, *ds = nullptr;
+  std::size_t bytes = 0;
+
+ private:
+  template <class E>
+  E* take(index_t n) {
+    std::byte* const piece = base_ == nullptr ? nullptr : base_ + bytes;
+    bytes += (static_cast<std::size_t>(n) * sizeof(E) + 255) / 256 * 256;
+    return reinterpret_cast<E*>(piece);
+  }
+  std::byte* base_;
+};
+
+// One pair of blocks.
+struct Block {
+  index_t first_query, queries, first_key, keys;
+};
+
+// Rows of head n, which is a pair of sequence and query head.
+struct Heads {
+  AttentionShape s;
+  NANOTRON_FUNCTION index_t sequence(index_t n) const { return n / s.query_heads; }
+  NANOTRON_FUNCTION index_t head(index_t n) const { return n % s.query_heads; }
+  template <class E>
+  NANOTRON_FUNCTION E* query(MatrixRef<E> x, index_t n, index_t i) const {
+    return x.data + (sequence(n) * s.query_row_stride() + i) * x.leading + head(n) * s.head_dim;
+  }
+  template <class E>
+  NANOTRON_FUNCTION E* key(MatrixRef<E> x, index_t n, index_t j) const {
+    return x.data + (sequence(n) * s.key_row_stride() + j) * x.leading +
+           s.key_head_of(head(n)) * s.head_dim;
+  }
+  // Keys of the block that its query i of head n sees, counted from the block's first.
+  NANOTRON_FUNCTION Range seen(const Block& b, index_t n, index_t i) const {
+    return s.keys_of(sequence(n), b.first_query + i, b.first_key, b.keys);
+  }
+};
+
+template <class F>
+void for_each_block(const AttentionShape& s, index_t first_query, index_t queries, const F& f) {
+  const index_t causal = s.query_position + first_query + queries - s.key_position;
+  const index_t keys_seen = std::min(causal, s.key_length);
+  for (index_t first = 0; first < keys_seen; first += key_block) {
+    const index_t left = keys_seen - first;
+    f(Block{first_query, queries, first, left < key_block ? left : key_block});
+  }
+}
+
+template <class T>
+void start_rows(Device& device, const Pieces<T>& w, index_t heads, index_t head_dim) {
+  using M = master_t<T>;
+  M *const rows = w.rows, *const max = w.max, *const sum = w.sum;
+  const M lowest = std::numeric_limits<M>::lowest();
+  const index_t sums = heads * query_block;
+  for_each_element(
+      device, "attention_start", sums * head_dim, KOKKOS_LAMBDA(const index_t i) {
+        rows[i] = 0;
+        if (i >= sums) return;
+        max[i] = lowest;
+        sum[i] = 0;
+      });
+}
+
+template <class T>
+void point_forward(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
+                   MatrixRef<const T> q, MatrixRef<const T> k, MatrixRef<const T> v) {
+  const auto piece = w;
+  for_each_element(
+      device, "attention_pointers", heads.s.batch * heads.s.query_heads,
+      KOKKOS_LAMBDA(const index_t n) {
+        piece.input_a[n] = heads.query(q, n, b.first_query);
+        piece.input_b[n] = heads.key(k, n, b.first_key);
+        piece.input_c[n] = heads.key(v, n, b.first_key);
+        piece.rounded[n] = piece.p + n * score_elements;
+        piece.output_a[n] = piece.scores + n * score_elements;
+        piece.output_b[n] = piece.rows + n * query_block * heads.s.head_dim;
+      });
+}
+
+// Scores to probabilities against the running maximum; sums and output rows follow the maximum.
+template <class T>
+void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b) {
+  using M = master_t<T>;
+  const auto piece = w;
+  const index_t width = heads.s.head_dim;
+  for_each_row(
+      device, "attention_softmax", heads.s.batch * heads.s.query_heads * b.queries,
+      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t n = at / b.queries, i = at % b.queries;
+        const M* const scores = piece.scores + n * score_elements + i * key_block;
+        T* const p = piece.p + n * score_elements + i * key_block;
+        M* const out = piece.rows + (n * query_block + i) * width;
+        const Range seen = heads.seen(b, n, i);
+        const index_t stat = n * query_block + i, count = seen.end - seen.begin;
+        const M* const first = scores + seen.begin;
+        const M before = piece.max[stat];
+        const M old_sum = piece.sum[stat];
+        const M top = row.template max<M>(count, before, [=](const index_t j) { return first[j]; });
+        const M added = row.template sum<M>(
+            count, [=](const index_t j) { return exponential(first[j] - top); });
+        row.for_each(b.keys, [=](const index_t j) {
+          const bool sees = j >= seen.begin && j < seen.end;
+          p[j] = sees ? static_cast<T>(exponential(scores[j] - top)) : T(0.0f);
+        });
+        const M shrink = exponential(before - top);
+        row.for_each(width, [=](const index_t c) { out[c] *= shrink; });
+        piece.max[stat] = top;
+        piece.sum[stat] = old_sum * shrink + added;
+      });
+}
+
+template <class T>
+void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t first,
+                index_t queries, MatrixRef<T> out, Vector<master_t<T>> lse) {
+  using M = master_t<T>;
+  const auto piece = w;
+  for_each_row(
+      device, "attention_store", heads.s.batch * heads.s.query_heads * queries,
+      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t n = at / queries, i = at % queries;
+        const M* const from = piece.rows + (n * query_block + i) * heads.s.head_dim;
+        T* const to = heads.query(out, n, first + i);
+        const M sum = piece.sum[n * query_block + i];
+        const bool sees = sum > 0;
+        row.for_each(heads.s.head_dim, [=](const index_t c) {
+          to[c] = sees ? static_cast<T>(from[c] / sum) : T(0.0f);
+        });
+        lse.data()[n * heads.s.query_row_stride() + first + i] =
+            piece.max[n * query_block + i] + (sees ? std::log(sum) : M(0));
+      });
+}
+
+// dot_i = do_i . o_i, and zeros where keys accumulate.
+template <class T>
+void start_backward(Device& device, const Pieces<T>& w, const Heads& heads, MatrixRef<const T> out,
+                    MatrixRef<const T> dout) {
+  using M = master_t<T>;
+  const auto piece = w;
+  const index_t count = heads.s.batch * heads.s.query_heads, width = heads.s.head_dim;
+  for_each_row(
+      device, "attention_dot", count * heads.s.query_length,
+      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t n = at / heads.s.query_length, i = at % heads.s.query_length;
+        const T *const a = heads.query(out, n, i), *const b = heads.query(dout, n, i);
+        piece.dot[at] = row.template sum<M>(
+            width, [=](const index_t c) { return static_cast<M>(a[c]) * static_cast<M>(b[c]); });
+      });
+  for_each_element(
+      device, "attention_start_keys", count * heads.s.key_length * width,
+      KOKKOS_LAMBDA(const index_t i) { piece.dkey[i] = piece.dvalue[i] = 0; });
+}
+
+// p and ds of one block from scores and dp.
+template <class T>
+void gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
+                    Vector<const master_t<T>> lse) {
+  using M = master_t<T>;
+  const auto piece = w;
+  for_each_row(
+      device, "attention_gradient", heads.s.batch * heads.s.query_heads * b.queries,
+      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t n = at / b.queries, i = at % b.queries;
+        const index_t first = n * score_elements + i * key_block;
+        const Range seen = heads.seen(b, n, i);
+        const M *const scores = piece.scores + first, *const dp = piece.dp + first;
+        T *const p = piece.p + first, *const ds = piece.ds + first;
+        const index_t query = b.first_query + i;
+        const M log_sum = lse.data()[n * heads.s.query_row_stride() + query];
+        const M dot = piece.dot[n * heads.s.query_length + query];
+        row.for_each(b.keys, [=](const index_t j) {
+          const bool sees = j >= seen.begin && j < seen.end;
+          const M value = sees ? exponential(scores[j] - log_sum) : M(0);
+          p[j] = static_cast<T>(value);
+          ds[j] = static_cast<T>(sees ? value * (dp[j] - dot) : M(0));
+        });
+      });
+}
+
+// The products of one block's backward, after gradient_block: dv, dk, dq.
+template <class T>
+void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
+                      const BackwardTensors<T>& t, double scale) {
+  using M = master_t<T>;
+  const auto piece = w;
+  const index_t count = heads.s.batch * heads.s.query_heads, d = heads.s.head_dim;
+  for_each_element(
+      device, "attention_pointers", count, KOKKOS_LAMBDA(const index_t n) {
+        piece.input_a[n] = heads.query(t.q, n, b.first_query);
+        piece.input_b[n] = heads.query(t.dout, n, b.first_query);
+        piece.input_c[n] = heads.key(t.k, n, b.first_key);
+        piece.rounded[n] = piece.p + n * score_elements;
+        piece.output_a[n] =
+            piece.dvalue + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
+        piece.output_b[n] = piece.dkey + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
+        piece.output_c[n] = piece.rows + n * query_block * heads.s.head_dim;
+      });
+  BatchedShape by_key{Op::transpose, Op::none,       b.keys, d,   b.queries,
+                      key_block,     t.dout.leading, d,      1.0, 1.0};
+  gemm_batched<T, M>(device, by_key, w.rounded, w.input_b, w.output_a, count);
+  for_each_element(
+      device, "attention_pointers_ds", count,
+      KOKKOS_LAMBDA(const index_t n) { piece.rounded[n] = piece.ds + n * score_elements; });
+  by_key.leading_b = t.q.leading;
+  by_key.alpha = scale;
+  gemm_batched<T, M>(device, by_key, w.rounded, w.input_a, w.output_b, count);
+  const BatchedShape by_query{.m = b.queries,
+                              .n = d,
+                              .k = b.keys,
+                              .leading_a = key_block,
+                              .leading_b = t.k.leading,
+                              .leading_c = d,
+                              .alpha = scale,
+                              .beta = 1};
+  gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_c, count);
+}
+
+template <class T>
+void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index_t first,
+                   index_t queries, MatrixRef<T> dq) {
+  using M = master_t<T>;
+  const auto piece = w;
+  for_each_row(
+      device, "attention_store_dq", heads.s.batch * heads.s.query_heads * queries,
+      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t n = at / queries, i = at % queries;
+        const M* const from = piece.rows + (n * query_block + i) * heads.s.head_dim;
+        T* const to = heads.query(dq, n, first + i);
+        row.for_each(heads.s.head_dim, [=](const index_t c) { to[c] = static_cast<T>(from[c]); });
+      });
+}
+
+// dk and dv of each key head: the sums of its query heads, in order.
+template <class T>
+void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape, MatrixRef<T> dk,
+                MatrixRef<T> dv) {
+  using M = master_t<T>;
+  const auto piece = w;
+  const auto s = shape;
+  for_each_row(
+      device, "attention_store_keys", s.batch * s.key_heads * s.key_length,
+      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t j = at % s.key_length, key_head = at / s.key_length % s.key_heads;
+        const index_t sequence = at / s.key_length / s.key_heads;
+        const index_t target = sequence * s.key_row_stride() + j, column = key_head * s.head_dim;
+        row.for_each(s.head_dim, [=](const index_t c) {
+          M key = 0, value = 0;
+          for (index_t h = 0; h < s.query_heads; ++h) {
+            if (s.key_head_of(h) != key_head) continue;
+            const index_t from =
+                ((sequence * s.query_heads + h) * s.key_length + j) * s.head_dim + c;
+            key += piece.dkey[from];
+            value += piece.dvalue[from];
+          }
+          dk(target, column + c) = static_cast<T>(key);
+          dv(target, column + c) = static_cast<T>(value);
+        });
+      });
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const T> q,
+                       MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
+                       Vector<master_t<T>> lse, Vector<std::byte> workspace) {
+  using M = master_t<T>;
+  const Pieces<T> w(workspace.data(), s, false);
+  const Heads heads{s};
+  const index_t count = s.batch * s.query_heads, d = s.head_dim;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  for (index_t first = 0; first < s.query_length; first += query_block) {
+    const index_t queries = std::min(query_block, s.query_length - first);
+    start_rows(device, w, count, d);
+    for_each_block(s, first, queries, [&](const Block& b) {
+      point_forward(device, w, heads, b, q, k, v);
+      gemm_batched<T, M>(device,
+                         {.op_b = Op::transpose,
+                          .m = queries,
+                          .n = b.keys,
+                          .k = d,
+                          .leading_a = q.leading,
+                          .leading_b = k.leading,
+                          .leading_c = key_block,
+                          .alpha = scale},
+                         w.input_a, w.input_b, w.output_a, count);
+      softmax_block(device, w, heads, b);
+      gemm_batched<T, M>(device,
+                         {.m = queries,
+                          .n = d,
+                          .k = b.keys,
+                          .leading_a = key_block,
+                          .leading_b = v.leading,
+                          .leading_c = d,
+                          .beta = 1},
+                         w.rounded, w.input_c, w.output_b, count);
+    });
+    store_rows(device, w, heads, first, queries, out, lse);
+  }
+}
+
+template <class T>
+void attention_backward(Device& device, const AttentionShape& s, const BackwardTensors<T>& t,
+                        Vector<std::byte> workspace) {
+  using M = master_t<T>;
+  const Pieces<T> w(workspace.data(), s, true);
+  const Heads heads{s};
+  const index_t count = s.batch * s.query_heads, d = s.head_dim;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  start_backward(device, w, heads, t.out, t.dout);
+  for (index_t first = 0; first < s.query_length; first += query_block) {
+    const index_t queries = std::min(query_block, s.query_length - first);
+    start_rows(device, w, count, d);
+    for_each_block(s, first, queries, [&](const Block& b) {
+      BatchedShape by_key{Op::none,    Op::transpose, queries,   b.keys, d,
+                          t.q.leading, t.k.leading,   key_block, scale};
+      point_forward(device, w, heads, b, t.q, t.k, t.v);
+      gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
+      const auto piece = w;
+      for_each_element(
+          device, "attention_pointers_dp", count, KOKKOS_LAMBDA(const index_t n) {
+            piece.input_a[n] = heads.query(t.dout, n, b.first_query);
+            piece.output_a[n] = piece.dp + n * score_elements;
+          });
+      by_key.leading_a = t.dout.leading;
+      by_key.leading_b = t.v.leading;
+      by_key.alpha = 1;
+      gemm_batched<T, M>(device, by_key, w.input_a, w.input_c, w.output_a, count);
+      gradient_block(device, w, heads, b, t.lse);
+      accumulate_block(device, w, heads, b, t, scale);
+    });
+    store_queries(device, w, heads, first, queries, t.dq);
+  }
+  store_keys(device, w, s, t.dk, t.dv);
+}
+
+template <class T>
+std::size_t attention_workspace_bytes(const AttentionShape& s) {
+  return Pieces<T>(nullptr, s, true).bytes;
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                  \
+  template void attention_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,         \
+                                     MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,       \
+                                     Vector<master_t<T>>, Vector<std::byte>);                    \
+  template void attention_backward<T>(Device&, const AttentionShape&, const BackwardTensors<T>&, \
+                                      Vector<std::byte>);                                        \
+  template std::size_t attention_workspace_bytes<T>(const AttentionShape&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::kernels::blocked

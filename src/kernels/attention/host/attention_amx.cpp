@@ -1,0 +1,378 @@
+#include "kernels/attention/attention_amx.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/gemm/amx_tiles.hpp"
+
+// Attention in bf16 on AMX tiles. As in attention_host.cpp a worker lays one key head out once and
+// runs its query heads against it; here the operands are packed tiles. The forward holds scores
+// with a query a row, which makes probabilities an A operand. The backward holds them with a key a
+// row: its p and ds are then A operands of dv = p^T do and dk = ds^T q as they are, and ds is the B
+// operand of dq^T = k^T ds.
+
+namespace nanotron::kernels::amx {
+
+#ifdef NANOTRON_HAS_AMX
+
+namespace {
+
+constexpr index_t query_tile = 128;
+constexpr index_t key_tile = 128;
+constexpr index_t pair = 2 * tile_extent;  // what multiply_2x2 makes a side
+
+constexpr index_t padded(index_t n) { return tiles(n, pair) * pair; }
+
+struct Slices {
+  std::byte* base;  // null: only count
+  std::size_t bytes = 0;
+  template <class E>
+  E* take(index_t n) {
+    E* piece = base == nullptr ? nullptr : reinterpret_cast<E*>(base + bytes);
+    bytes += (static_cast<std::size_t>(n) * sizeof(E) + 63) / 64 * 64;
+    return piece;
+  }
+};
+
+struct ForwardBuffers {
+  ForwardBuffers(std::byte* base, const AttentionShape& s)
+      : slices{base}, width(padded(s.head_dim)), keys(padded(s.key_length)) {}
+  Slices slices;
+  index_t width, keys;                            // padded
+  bf16* key = slices.take<bf16>(keys * width);    // B of s = q k^T
+  bf16* value = slices.take<bf16>(keys * width);  // B of o = p v
+  bf16* query = slices.take<bf16>(query_tile * width);
+  bf16* p = slices.take<bf16>(query_tile * key_tile);
+  float* scores = slices.take<float>(query_tile * key_tile);
+  float* out = slices.take<float>(query_tile * width);
+  float* max = slices.take<float>(query_tile);
+  float* sum = slices.take<float>(query_tile);
+};
+
+struct BackwardBuffers {
+  BackwardBuffers(std::byte* base, const AttentionShape& s)
+      : slices{base}, width(padded(s.head_dim)), keys(padded(s.key_length)) {}
+  Slices slices;
+  index_t width, keys;                            // padded
+  bf16* key = slices.take<bf16>(keys * width);    // A of s^T = k q^T
+  bf16* value = slices.take<bf16>(keys * width);  // A of dp^T = v do^T
+  bf16* key_t = slices.take<bf16>(keys * width);  // A of dq^T = k^T ds
+  float* dkey = slices.take<float>(keys * width);
+  float* dvalue = slices.take<float>(keys * width);
+  bf16* query_t = slices.take<bf16>(query_tile * width);  // B of s^T
+  bf16* dout_t = slices.take<bf16>(query_tile * width);   // B of dp^T
+  bf16* query = slices.take<bf16>(query_tile * width);    // B of dk
+  bf16* dout = slices.take<bf16>(query_tile * width);     // B of dv
+  float* scores = slices.take<float>(key_tile * query_tile);
+  float* dp = slices.take<float>(key_tile * query_tile);
+  bf16* p = slices.take<bf16>(key_tile * query_tile);     // A of dv
+  bf16* ds = slices.take<bf16>(key_tile * query_tile);    // A of dk
+  bf16* ds_b = slices.take<bf16>(key_tile * query_tile);  // B of dq^T
+  float* dquery_t = slices.take<float>(width * query_tile);
+  float* lse = slices.take<float>(query_tile);
+  float* dot = slices.take<float>(query_tile);
+  std::int32_t* begin = slices.take<std::int32_t>(query_tile);  // of the keys each query sees
+  std::int32_t* end = slices.take<std::int32_t>(query_tile);
+};
+
+// exp to about 2 units in the last place, see scalar_math.hpp.
+__m512 exp16(__m512 x) {
+  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), 0);
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+  for (const float c :
+       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) {
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+  }
+  p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
+  return _mm512_scalef_ps(p, n);
+}
+
+__mmask16 lanes_below(index_t n) {
+  return static_cast<__mmask16>(low_lanes(std::clamp<index_t>(n, 0, 16)));
+}
+
+// Of the 16 lanes from j on, those in `seen`.
+__mmask16 lanes_of(const Range& seen, index_t j) {
+  const __mmask16 before_end = lanes_below(seen.end - j);
+  if (j >= seen.begin) return before_end;
+  return static_cast<__mmask16>(before_end & ~lanes_below(seen.begin - j));
+}
+
+template <class E>
+MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, index_t row,
+                     index_t rows) {
+  return x.column_block(head * s.head_dim, s.head_dim).row_block(row, rows);
+}
+
+// One row of scores against the running maximum; p is a row of A tiles.
+void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_tiles, float scale) {
+  const float* const scores = w.scores + row * key_tile;
+  bf16* const p =
+      w.p + row / tile_extent * key_tiles * tile_elements + row % tile_extent * tile_depth;
+  const __m512 factor = _mm512_set1_ps(scale);
+  const __m512 lowest = _mm512_set1_ps(std::numeric_limits<float>::lowest());
+  __m512 top = lowest;
+  for (index_t j = seen.begin / 16 * 16; j < seen.end; j += 16) {
+    top = _mm512_mask_max_ps(top, lanes_of(seen, j), top, _mm512_loadu_ps(scores + j));
+  }
+  const float before = w.max[row];
+  const float now = std::max(before, _mm512_reduce_max_ps(top) * scale);
+  const __m512 subtract = _mm512_set1_ps(now);
+  __m512 added = _mm512_setzero_ps();
+  for (index_t j = 0; j < key_tiles * tile_depth; j += 16) {
+    const __mmask16 mask = lanes_of(seen, j);
+    const __m512 value = _mm512_maskz_mov_ps(
+        mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores + j), factor, subtract)));
+    added = _mm512_add_ps(added, value);
+    store_rounded(p + j / tile_depth * tile_elements + j % tile_depth, 0xffff, value);
+  }
+  if (now != before) {
+    const float shrink = std::exp(before - now);
+    w.sum[row] *= shrink;
+    float* const out = w.out + row * w.width;
+    for (index_t c = 0; c < w.width; ++c) out[c] *= shrink;
+    w.max[row] = now;
+  }
+  w.sum[row] += _mm512_reduce_add_ps(added);
+}
+
+// One tile of packed queries against all keys they see.
+void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequence, index_t first,
+                  index_t queries) {
+  const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
+  const index_t offset = s.query_position - s.key_position + first;  // last key of the first query
+  const index_t rows = padded(queries), depth = tiles(s.head_dim, tile_depth);
+  const index_t strip = depth * tile_elements,
+                value_strip = tiles(s.key_length, tile_depth) * tile_elements;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  std::fill(w.out, w.out + rows * w.width, 0.0f);
+  std::fill(w.max, w.max + queries, std::numeric_limits<float>::lowest());
+  std::fill(w.sum, w.sum + queries, 0.0f);
+  for (index_t j = met.begin; j < met.end; j += key_tile) {
+    const index_t keys = std::min(key_tile, met.end - j);
+    const index_t key_tiles = tiles(keys, tile_depth);
+    for (index_t i = 0; i < rows; i += pair) {
+      for (index_t c = 0; c < key_tiles * tile_depth; c += pair) {
+        if (j + c > offset + i + pair - 1) continue;  // all of it is after its queries
+        multiply_2x2(w.query + i / tile_extent * strip, strip,
+                     w.key + (j + c) / tile_extent * strip, strip, depth,
+                     w.scores + i * key_tile + c, key_tile, false);
+      }
+    }
+    for (index_t r = 0; r < queries; ++r) {
+      softmax_row(w, r, s.keys_of(sequence, first + r, j, keys), key_tiles, scale);
+    }
+    for (index_t i = 0; i < rows; i += pair) {
+      for (index_t c = 0; c < w.width; c += pair) {
+        multiply_2x2(w.p + i / tile_extent * key_tiles * tile_elements, key_tiles * tile_elements,
+                     w.value + c / tile_extent * value_strip + j / tile_depth * tile_elements,
+                     value_strip, key_tiles, w.out + i * w.width + c, w.width, true);
+      }
+    }
+  }
+}
+
+void store_row(const float* from, index_t n, float factor, bf16* to) {
+  const __m512 by = _mm512_set1_ps(factor);
+  for (index_t c = 0; c < n; c += 16) {
+    store_rounded(to + c, lanes_below(n - c), _mm512_mul_ps(by, _mm512_loadu_ps(from + c)));
+  }
+}
+
+// p and ds of a tile of scores and dp, two keys a time: both as A tiles, ds as B tiles too.
+void gradient_tile(const BackwardBuffers& w, index_t queries, index_t keys, float scale) {
+  const index_t query_tiles = tiles(queries, tile_depth), key_tiles = tiles(keys, tile_depth);
+  const __m512 factor = _mm512_set1_ps(scale);
+  for (index_t k = 0; k < key_tiles * tile_depth; k += 2) {
+    for (index_t q = 0; q < query_tiles * tile_depth; q += 16) {
+      const __m512i begin = _mm512_loadu_si512(w.begin + q), end = _mm512_loadu_si512(w.end + q);
+      const __m512 lse = _mm512_loadu_ps(w.lse + q), dot = _mm512_loadu_ps(w.dot + q);
+      __m512i pairs = _mm512_setzero_si512();
+      for (index_t odd = 0; odd < 2; ++odd) {
+        const index_t key = k + odd;
+        const __m512i number = _mm512_set1_epi32(static_cast<int>(key));
+        const __mmask16 mask =
+            _mm512_mask_cmple_epi32_mask(_mm512_cmpgt_epi32_mask(end, number), begin, number);
+        __m512 p = _mm512_setzero_ps(), ds = _mm512_setzero_ps();
+        if (mask != 0) {
+          const float* const scores = w.scores + key * query_tile + q;
+          p = _mm512_maskz_mov_ps(
+              mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores), factor, lse)));
+          const __m512 dp = _mm512_maskz_loadu_ps(mask, w.dp + key * query_tile + q);
+          ds = _mm512_maskz_mul_ps(mask, p, _mm512_sub_ps(dp, dot));
+        }
+        const index_t at = (key / tile_extent * query_tiles + q / tile_depth) * tile_elements +
+                           key % tile_extent * tile_depth + q % tile_depth;
+        store_rounded(w.p + at, 0xffff, p);
+        store_rounded(w.ds + at, 0xffff, ds);
+        const __m512i wide =
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w.ds + at)));
+        pairs = _mm512_or_si512(pairs, odd == 0 ? wide : _mm512_slli_epi32(wide, 16));
+      }
+      _mm512_storeu_si512(w.ds_b + (q / tile_extent * key_tiles + k / tile_depth) * tile_elements +
+                              k % tile_depth / 2 * tile_depth,
+                          pairs);
+    }
+  }
+}
+
+// The products of one tile after gradient_tile: dvalue, dkey from key j on, and dquery_t.
+void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, index_t j,
+                     index_t all_keys) {
+  const index_t query_tiles = tiles(queries, tile_depth), key_tiles = tiles(keys, tile_depth);
+  const index_t query_strip = query_tiles * tile_elements, key_strip = key_tiles * tile_elements;
+  const index_t key_t_strip = tiles(all_keys, tile_depth) * tile_elements;
+  for (index_t c = 0; c < w.width; c += pair) {
+    const index_t b = c / tile_extent * query_strip;
+    for (index_t i = 0; i < key_tiles * tile_depth; i += pair) {
+      const index_t a = i / tile_extent * query_strip, target = (j + i) * w.width + c;
+      multiply_2x2(w.p + a, query_strip, w.dout + b, query_strip, query_tiles, w.dvalue + target,
+                   w.width, true);
+      multiply_2x2(w.ds + a, query_strip, w.query + b, query_strip, query_tiles, w.dkey + target,
+                   w.width, true);
+    }
+    for (index_t q = 0; q < query_tiles * tile_depth; q += pair) {
+      multiply_2x2(w.key_t + c / tile_extent * key_t_strip + j / tile_depth * tile_elements,
+                   key_t_strip, w.ds_b + q / tile_extent * key_strip, key_strip, key_tiles,
+                   w.dquery_t + c * query_tile + q, query_tile, true);
+    }
+  }
+}
+
+void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t sequence, index_t first,
+                   index_t queries) {
+  const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
+  const index_t offset = s.query_position - s.key_position + first;
+  const index_t depth = tiles(s.head_dim, tile_depth), strip = depth * tile_elements;
+  const index_t columns = padded(queries);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  std::fill(w.dquery_t, w.dquery_t + w.width * query_tile, 0.0f);
+  for (index_t j = met.begin; j < met.end; j += key_tile) {
+    const index_t keys = std::min(key_tile, met.end - j);
+    for (index_t q = 0; q < columns; ++q) {
+      const Range seen = q < queries ? s.keys_of(sequence, first + q, j, keys) : Range{};
+      w.begin[q] = static_cast<std::int32_t>(seen.begin);
+      w.end[q] = static_cast<std::int32_t>(seen.end);
+    }
+    for (index_t i = 0; i < padded(keys); i += pair) {
+      for (index_t q = 0; q < columns; q += pair) {
+        if (j + i > offset + q + pair - 1) continue;  // all of it is after its queries
+        const index_t a = (j + i) / tile_extent * strip, b = q / tile_extent * strip;
+        multiply_2x2(w.key + a, strip, w.query_t + b, strip, depth, w.scores + i * query_tile + q,
+                     query_tile, false);
+        multiply_2x2(w.value + a, strip, w.dout_t + b, strip, depth, w.dp + i * query_tile + q,
+                     query_tile, false);
+      }
+    }
+    gradient_tile(w, queries, keys, scale);
+    accumulate_tile(w, queries, keys, j, s.key_length);
+  }
+}
+
+// Packs one tile of queries and their gradients; lse and do . o of its rows.
+void load_queries(const BackwardBuffers& w, MatrixRef<const bf16> q, MatrixRef<const bf16> out,
+                  MatrixRef<const bf16> dout, const float* lse) {
+  pack_along_depth<true>(q.data, q.leading, q.rows, q.columns, w.query_t);
+  pack_along_depth<true>(dout.data, dout.leading, q.rows, q.columns, w.dout_t);
+  pack_across_depth<false>(q.data, q.leading, q.columns, q.rows, w.query);
+  pack_across_depth<false>(dout.data, dout.leading, q.columns, q.rows, w.dout);
+  for (index_t r = 0; r < padded(q.rows); ++r) {
+    __m512 sum = _mm512_setzero_ps();
+    for (index_t c = 0; c < q.columns && r < q.rows; c += 16) {
+      const __mmask16 mask = lanes_below(q.columns - c);
+      sum = _mm512_fmadd_ps(load_widened(&out(r, c), mask), load_widened(&dout(r, c), mask), sum);
+    }
+    w.dot[r] = _mm512_reduce_add_ps(sum);
+    w.lse[r] = r < q.rows ? lse[r] : 0.0f;
+  }
+}
+
+}  // namespace
+
+bool wants_attention() { return available(); }
+
+std::size_t attention_bytes(const AttentionShape& s) {
+  return std::max(ForwardBuffers(nullptr, s).slices.bytes,
+                  BackwardBuffers(nullptr, s).slices.bytes);
+}
+
+void forward_head(const AttentionShape& s, index_t sequence, index_t key_head,
+                  MatrixRef<const bf16> q, MatrixRef<const bf16> k, MatrixRef<const bf16> v,
+                  MatrixRef<bf16> out, float* lse, std::byte* memory) {
+  const TileScope tiles_configured;
+  const ForwardBuffers w(memory, s);
+  const auto key = head_of(s, k, key_head, sequence * s.key_row_stride(), s.key_length);
+  const auto value = head_of(s, v, key_head, sequence * s.key_row_stride(), s.key_length);
+  pack_along_depth<true>(key.data, key.leading, s.key_length, s.head_dim, w.key);
+  pack_across_depth<false>(value.data, value.leading, s.head_dim, s.key_length, w.value);
+  for (index_t head = 0; head < s.query_heads; ++head) {
+    if (s.key_head_of(head) != key_head) continue;
+    for (index_t first = 0; first < s.query_length; first += query_tile) {
+      const index_t queries = std::min(query_tile, s.query_length - first);
+      const index_t row = sequence * s.query_row_stride() + first;
+      const auto query = head_of(s, q, head, row, queries);
+      pack_along_depth<false>(query.data, query.leading, queries, s.head_dim, w.query);
+      forward_tile(s, w, sequence, first, queries);
+      float* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
+      for (index_t r = 0; r < queries; ++r) {
+        const bool sees = w.sum[r] > 0.0f;
+        store_row(w.out + r * w.width, s.head_dim, sees ? 1.0f / w.sum[r] : 0.0f,
+                  &head_of(s, out, head, row + r, 1)(0, 0));
+        lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<float>::lowest();
+      }
+    }
+  }
+}
+
+void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
+                   const detail::AttentionGradients<bf16>& t, std::byte* memory) {
+  const TileScope tiles_configured;
+  const BackwardBuffers w(memory, s);
+  const index_t key_row = sequence * s.key_row_stride();
+  const auto key = head_of(s, t.k, key_head, key_row, s.key_length);
+  const auto value = head_of(s, t.v, key_head, key_row, s.key_length);
+  pack_along_depth<false>(key.data, key.leading, s.key_length, s.head_dim, w.key);
+  pack_along_depth<false>(value.data, value.leading, s.key_length, s.head_dim, w.value);
+  pack_across_depth<true>(key.data, key.leading, s.head_dim, s.key_length, w.key_t);
+  std::fill(w.dkey, w.dkey + w.keys * w.width, 0.0f);
+  std::fill(w.dvalue, w.dvalue + w.keys * w.width, 0.0f);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  for (index_t head = 0; head < s.query_heads; ++head) {
+    if (s.key_head_of(head) != key_head) continue;
+    for (index_t first = 0; first < s.query_length; first += query_tile) {
+      const index_t queries = std::min(query_tile, s.query_length - first);
+      const index_t row = sequence * s.query_row_stride() + first;
+      load_queries(w, head_of(s, t.q, head, row, queries), head_of(s, t.out, head, row, queries),
+                   head_of(s, t.dout, head, row, queries),
+                   t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first);
+      backward_tile(s, w, sequence, first, queries);
+      const auto dq = head_of(s, t.dq, head, row, queries);
+      for (index_t r = 0; r < queries; ++r) {
+        for (index_t c = 0; c < s.head_dim; ++c)
+          dq(r, c) = bf16(scale * w.dquery_t[c * query_tile + r]);
+      }
+    }
+  }
+  const auto dk = head_of(s, t.dk, key_head, key_row, s.key_length);
+  const auto dv = head_of(s, t.dv, key_head, key_row, s.key_length);
+  for (index_t r = 0; r < s.key_length; ++r) {
+    store_row(w.dkey + r * w.width, s.head_dim, scale, &dk(r, 0));
+    store_row(w.dvalue + r * w.width, s.head_dim, 1.0f, &dv(r, 0));
+  }
+}
+
+#else
+
+bool wants_attention() { return false; }
+std::size_t attention_bytes(const AttentionShape&) { return 0; }
+void forward_head(const AttentionShape&, index_t, index_t, MatrixRef<const bf16>,
+                  MatrixRef<const bf16>, MatrixRef<const bf16>, MatrixRef<bf16>, float*,
+                  std::byte*) {}
+void backward_head(const AttentionShape&, index_t, index_t, const detail::AttentionGradients<bf16>&,
+                   std::byte*) {}
+
+#endif
+
+}  // namespace nanotron::kernels::amx

@@ -1,0 +1,365 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/attention/attention_amx.hpp"
+#include "kernels/attention/attention_backend.hpp"
+#include "kernels/loop/host_tiles.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
+#include "nanotron/kernels/loop/scalar_math.hpp"
+
+// One worker takes one (sequence, key head) at a time: it lays the head's keys and values out once,
+// in the master type and transposed where a product wants it, and runs its query heads against
+// them, tile by tile. Workers are the threads of the execution space; each has its own slice of the
+// workspace.
+
+namespace nanotron::kernels::detail {
+namespace {
+
+constexpr index_t query_tile = 48;  // multiples of tile_rows and of every vector width
+constexpr index_t key_tile = 192;
+
+// Hands out consecutive pieces of one worker's workspace; with a null base it only counts.
+template <class M>
+class Slices {
+ public:
+  explicit Slices(M* base) : base_(base) {}
+  M* take(index_t n) {
+    M* piece = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += round_up(n, vector_width<M>);
+    return piece;
+  }
+  index_t used() const { return used_; }
+
+ private:
+  M* base_;
+  index_t used_ = 0;
+};
+
+// Extents of one head in the workspace.
+template <class M>
+struct Extents {
+  explicit Extents(const AttentionShape& s)
+      : width(round_up(s.head_dim, vector_width<M>)), keys(round_up(s.key_length, key_tile)) {}
+  index_t width;  // head_dim, padded with zeros
+  index_t keys;   // key_length, padded with zeros
+};
+
+template <class M>
+struct ForwardBuffers {
+  ForwardBuffers(Slices<M> s, const Extents<M>& e)
+      : key_t(s.take(e.width * e.keys)),
+        value(s.take(e.keys * e.width)),
+        query(s.take(query_tile * e.width)),
+        out(s.take(query_tile * e.width)),
+        scores(s.take(query_tile * key_tile)),
+        max(s.take(query_tile)),
+        sum(s.take(query_tile)),
+        size(s.used()) {}
+  M *key_t, *value, *query, *out, *scores, *max, *sum;
+  index_t size;
+};
+
+template <class M>
+struct BackwardBuffers {
+  BackwardBuffers(Slices<M> s, const Extents<M>& e)
+      : key(s.take(e.keys * e.width)),
+        key_t(s.take(e.keys * e.width)),
+        value_t(s.take(e.keys * e.width)),
+        dkey(s.take(e.keys * e.width)),
+        dvalue(s.take(e.keys * e.width)),
+        query(s.take(query_tile * e.width)),
+        dout(s.take(query_tile * e.width)),
+        dquery(s.take(query_tile * e.width)),
+        p(s.take(query_tile * key_tile)),
+        ds(s.take(query_tile * key_tile)),
+        dot(s.take(query_tile)),
+        size(s.used()) {}
+  M *key, *key_t, *value_t, *dkey, *dvalue, *query, *dout, *dquery, *p, *ds, *dot;
+  index_t size;
+};
+
+// to (padded_rows, width) = factor * from, zeros outside.
+template <class T, class M>
+void load(MatrixRef<const T> from, M factor, index_t padded_rows, index_t width, M* to) {
+  for (index_t r = 0; r < from.rows; ++r) {
+    const T* const source = from.data + r * from.leading;
+    M* const target = to + r * width;
+    HostRow{}.for_each(from.columns,
+                       [=](index_t c) { target[c] = factor * static_cast<M>(source[c]); });
+    for (index_t c = from.columns; c < width; ++c) target[c] = 0;
+  }
+  std::fill(to + from.rows * width, to + padded_rows * width, M(0));
+}
+
+// to (columns of from, leading) = transpose of from, zeros in the padding.
+template <class T, class M>
+void load_transposed(MatrixRef<const T> from, index_t leading, M* to) {
+  constexpr index_t block = 16;
+  for (index_t c = 0; c < from.columns; ++c)
+    std::fill(to + c * leading + from.rows, to + (c + 1) * leading, M(0));
+  for (index_t r0 = 0; r0 < from.rows; r0 += block) {
+    const index_t count = std::min(block, from.rows - r0);
+    for (index_t c = 0; c < from.columns; ++c) {
+      const T* const source = from.data + r0 * from.leading + c;
+      M* const target = to + c * leading + r0;
+      for (index_t r = 0; r < count; ++r) target[r] = static_cast<M>(source[r * from.leading]);
+    }
+  }
+}
+
+template <class T, class M>
+void store(const M* from, index_t width, M factor, MatrixRef<T> to) {
+  for (index_t r = 0; r < to.rows; ++r) {
+    const M* const source = from + r * width;
+    T* const target = to.data + r * to.leading;
+    HostRow{}.for_each(to.columns,
+                       [=](index_t c) { target[c] = static_cast<T>(factor * source[c]); });
+  }
+}
+
+// One step of the running softmax on a row of scores, of which the query sees `seen`: probabilities
+// against the new maximum, in place.
+template <class M>
+void softmax_step(M* scores, Range seen, index_t padded, M& max, M& sum, M* out, index_t width) {
+  const HostRow row;
+  M* const first = scores + seen.begin;
+  const M top = row.max<M>(seen.size(), max, [=](index_t j) { return first[j]; });
+  row.for_each(seen.size(), [=](index_t j) { first[j] = exponential(first[j] - top); });
+  const M added = row.sum<M>(seen.size(), [=](index_t j) { return first[j]; });
+  std::fill(scores, first, M(0));
+  std::fill(scores + seen.end, scores + padded, M(0));
+  if (top != max) {
+    const M shrink = exponential(max - top);
+    sum *= shrink;
+    row.for_each(width, [=](index_t c) { out[c] *= shrink; });
+    max = top;
+  }
+  sum += added;
+}
+
+// One tile of queries (already loaded) against all keys they see.
+template <class M>
+void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e,
+                  index_t sequence, index_t first, index_t queries) {
+  const Range met = keys_met(s, sequence, first, queries, key_tile);
+  const index_t rows = round_up(queries, tile_rows);
+  std::fill(w.out, w.out + rows * e.width, M(0));
+  std::fill(w.max, w.max + queries, std::numeric_limits<M>::lowest());
+  std::fill(w.sum, w.sum + queries, M(0));
+  for (index_t j = met.begin; j < met.end; j += key_tile) {
+    const index_t keys = std::min(key_tile, met.end - j);
+    const index_t padded = round_up(keys, vector_width<M>);
+    tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores,
+                    key_tile, false);
+    for (index_t r = 0; r < queries; ++r) {
+      softmax_step(w.scores + r * key_tile, s.keys_of(sequence, first + r, j, keys), padded,
+                   w.max[r], w.sum[r], w.out + r * e.width, e.width);
+    }
+    tile_product<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width,
+                    w.out, e.width, true);
+  }
+}
+
+template <class T>
+void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, MatrixRef<const T> q,
+                  MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out, master_t<T>* lse,
+                  master_t<T>* memory) {
+  using M = master_t<T>;
+  const Extents<M> e(s);
+  const ForwardBuffers<M> w(Slices<M>(memory), e);
+  const index_t d = s.head_dim;
+  const auto head_of = [&](auto x, index_t head, index_t row, index_t rows) {
+    return x.column_block(head * d, d).row_block(row, rows);
+  };
+  const index_t key_row = sequence * s.key_row_stride();
+  load_transposed(head_of(k, key_head, key_row, s.key_length), e.keys, w.key_t);
+  load(head_of(v, key_head, key_row, s.key_length), M(1), e.keys, e.width, w.value);
+  const M scale = M(1) / std::sqrt(static_cast<M>(d));
+  for (index_t head = 0; head < s.query_heads; ++head) {
+    if (s.key_head_of(head) != key_head) continue;
+    for (index_t first = 0; first < s.query_length; first += query_tile) {
+      const index_t queries = std::min(query_tile, s.query_length - first);
+      const index_t row = sequence * s.query_row_stride() + first;
+      load(head_of(q, head, row, queries), scale, query_tile, e.width, w.query);
+      forward_tile(s, w, e, sequence, first, queries);
+      M* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
+      for (index_t r = 0; r < queries; ++r) {
+        const bool sees = w.sum[r] > 0;
+        store(w.out + r * e.width, e.width, sees ? M(1) / w.sum[r] : M(0),
+              head_of(out, head, row + r, 1));
+        lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<M>::lowest();
+      }
+    }
+  }
+}
+
+// p and ds of one tile: on entry p holds scores and ds holds dp.
+template <class M>
+void backward_softmax(const AttentionShape& s, const BackwardBuffers<M>& w, const M* lse,
+                      index_t sequence, index_t first, index_t queries, Range tile, index_t padded) {
+  const HostRow row;
+  for (index_t r = 0; r < queries; ++r) {
+    M* const p = w.p + r * key_tile;
+    M* const ds = w.ds + r * key_tile;
+    const M log_sum = lse[r];
+    const M dot = w.dot[r];
+    const Range seen = s.keys_of(sequence, first + r, tile.begin, tile.size());
+    M* const seen_p = p + seen.begin;
+    M* const seen_ds = ds + seen.begin;
+    row.for_each(seen.size(), [=](index_t c) {
+      const M probability = exponential(seen_p[c] - log_sum);
+      seen_p[c] = probability;
+      seen_ds[c] = probability * (seen_ds[c] - dot);
+    });
+    for (index_t c = 0; c < seen.begin; ++c) p[c] = ds[c] = 0;
+    for (index_t c = seen.end; c < padded; ++c) p[c] = ds[c] = 0;
+  }
+}
+
+template <class M>
+void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const Extents<M>& e,
+                   const M* lse, index_t sequence, index_t first, index_t queries) {
+  const Range met = keys_met(s, sequence, first, queries, key_tile);
+  const index_t rows = round_up(queries, tile_rows);
+  std::fill(w.dquery, w.dquery + rows * e.width, M(0));
+  for (index_t j = met.begin; j < met.end; j += key_tile) {
+    const index_t keys = std::min(key_tile, met.end - j);
+    const index_t key_rows = round_up(keys, tile_rows);
+    const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
+    tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p,
+                    key_tile, false);
+    tile_product<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds,
+                    key_tile, false);
+    backward_softmax(s, w, lse, sequence, first, queries, {j, j + keys}, padded);
+    tile_product<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width,
+                    w.dvalue + j * e.width, e.width, true);
+    tile_product<M>(key_rows, e.width, queries, {w.ds, 1, key_tile}, w.query, e.width,
+                    w.dkey + j * e.width, e.width, true);
+    tile_product<M>(rows, e.width, keys, {w.ds, key_tile, 1}, w.key + j * e.width, e.width,
+                    w.dquery, e.width, true);
+  }
+}
+
+template <class T>
+void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
+                   const AttentionGradients<T>& t, master_t<T>* memory) {
+  using M = master_t<T>;
+  const Extents<M> e(s);
+  const BackwardBuffers<M> w(Slices<M>(memory), e);
+  const index_t d = s.head_dim;
+  const auto head_of = [&](auto x, index_t head, index_t row, index_t rows) {
+    return x.column_block(head * d, d).row_block(row, rows);
+  };
+  const index_t key_row = sequence * s.key_row_stride();
+  const auto key = head_of(t.k, key_head, key_row, s.key_length);
+  load(key, M(1), e.keys, e.width, w.key);
+  load_transposed(key, e.keys, w.key_t);
+  load_transposed(head_of(t.v, key_head, key_row, s.key_length), e.keys, w.value_t);
+  std::fill(w.dkey, w.dkey + e.keys * e.width, M(0));
+  std::fill(w.dvalue, w.dvalue + e.keys * e.width, M(0));
+  const M scale = M(1) / std::sqrt(static_cast<M>(d));
+  for (index_t head = 0; head < s.query_heads; ++head) {
+    if (s.key_head_of(head) != key_head) continue;
+    for (index_t first = 0; first < s.query_length; first += query_tile) {
+      const index_t queries = std::min(query_tile, s.query_length - first);
+      const index_t row = sequence * s.query_row_stride() + first;
+      const auto out = head_of(t.out, head, row, queries);
+      load(head_of(t.q, head, row, queries), scale, query_tile, e.width, w.query);
+      load(head_of(t.dout, head, row, queries), M(1), query_tile, e.width, w.dout);
+      for (index_t r = 0; r < queries; ++r) {
+        const M* const gradient = w.dout + r * e.width;
+        const T* const value = out.data + r * out.leading;
+        w.dot[r] =
+            HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
+      }
+      const M* const lse =
+          t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first;
+      backward_tile(s, w, e, lse, sequence, first, queries);
+      store(w.dquery, e.width, scale, head_of(t.dq, head, row, queries));
+    }
+  }
+  store(w.dkey, e.width, M(1), head_of(t.dk, key_head, key_row, s.key_length));
+  store(w.dvalue, e.width, M(1), head_of(t.dv, key_head, key_row, s.key_length));
+}
+
+template <class T>
+std::size_t worker_bytes(const AttentionShape& shape) {
+  using M = master_t<T>;
+  const Extents<M> e(shape);
+  const index_t elements = std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size,
+                                    BackwardBuffers<M>(Slices<M>(nullptr), e).size);
+  const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(M);
+  return std::is_same_v<T, bf16> ? std::max(bytes, amx::attention_bytes(shape)) : bytes;
+}
+
+// work(sequence, key_head, memory) for all of them, memory being one worker's slice of the
+// workspace.
+template <class T, class F>
+void for_each_key_head(const Device& device, const char* label, const AttentionShape& s,
+                       Vector<std::byte> workspace, const F& work) {
+  const index_t workers = ExecutionSpace().concurrency();
+  const index_t heads = s.batch * s.key_heads;
+  std::byte* const memory = workspace.data();
+  const std::size_t slice = worker_bytes<T>(s);
+  using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
+  Kokkos::parallel_for(
+      kept_label<F>(label), Policy(device.exec(), 0, workers), [=](const index_t worker) {
+        for (index_t i = worker; i < heads; i += workers) {
+          work(i / s.key_heads, i % s.key_heads, memory + static_cast<std::size_t>(worker) * slice);
+        }
+      });
+}
+
+}  // namespace
+
+template <class T>
+void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
+                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
+                 Vector<master_t<T>> lse, Vector<std::byte> workspace) {
+  using M = master_t<T>;
+  M* const lse_data = lse.data();
+  const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (amx::wants_attention()) {
+        return amx::forward_head(shape, sequence, key_head, q, k, v, out, lse_data, memory);
+      }
+    }
+    forward_head<T>(shape, sequence, key_head, q, k, v, out, lse_data,
+                    reinterpret_cast<M*>(memory));
+  };
+  for_each_key_head<T>(device, "attention_forward", shape, workspace, head);
+}
+
+template <class T>
+void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& tensors,
+                  Vector<std::byte> workspace) {
+  const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (amx::wants_attention()) {
+        return amx::backward_head(shape, sequence, key_head, tensors, memory);
+      }
+    }
+    backward_head<T>(shape, sequence, key_head, tensors, reinterpret_cast<master_t<T>*>(memory));
+  };
+  for_each_key_head<T>(device, "attention_backward", shape, workspace, head);
+}
+
+template <class T>
+std::size_t workspace_bytes(const AttentionShape& shape) {
+  return worker_bytes<T>(shape) * static_cast<std::size_t>(ExecutionSpace().concurrency());
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                               \
+  template void run_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,            \
+                               MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,          \
+                               Vector<master_t<T>>, Vector<std::byte>);                       \
+  template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&, \
+                                Vector<std::byte>);                                           \
+  template std::size_t workspace_bytes<T>(const AttentionShape&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::kernels::detail

@@ -1,0 +1,218 @@
+#include <cublasLt.h>
+#include <cublas_v2.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/gemm/gemm_backend.hpp"
+#include "nanotron/base/error.hpp"
+
+// cuBLASLt for single products, with descriptors and the heuristic's choice cached by shape; cuBLAS
+// for batches with arrays of pointers. cuBLAS is column-major: the row-major C = op(A) op(B) is
+// computed as C^T = op(B)^T op(A)^T, which costs nothing but the exchange of the operands.
+
+namespace nanotron {
+namespace {
+
+template <class T>
+constexpr cudaDataType_t cuda_type = std::is_same_v<T, double>  ? CUDA_R_64F
+                                     : std::is_same_v<T, float> ? CUDA_R_32F
+                                                                : CUDA_R_16BF;
+
+cublasOperation_t operation(kernels::Op op) {
+  return op == kernels::Op::none ? CUBLAS_OP_N : CUBLAS_OP_T;
+}
+
+// alpha and beta in the type sums are made in.
+union Factor {
+  double wide;
+  float narrow;
+};
+template <class M>
+Factor factor(double value) {
+  Factor f{};
+  if constexpr (std::is_same_v<M, double>)
+    f.wide = value;
+  else
+    f.narrow = static_cast<float>(value);
+  return f;
+}
+
+}  // namespace
+
+// Of one Device: the handles and the plans made so far.
+struct ProductHandles {
+  struct Plan {
+    kernels::detail::Product product;
+    cudaDataType_t operands = CUDA_R_32F, result = CUDA_R_32F;
+    std::size_t workspace = 0;  // bytes there were when the algorithm was chosen
+    cublasLtMatmulDesc_t operation = nullptr;
+    cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+    cublasLtMatmulAlgo_t algorithm{};
+
+    Plan() = default;
+    Plan(const Plan&) = delete;
+    Plan& operator=(const Plan&) = delete;
+    ~Plan() {
+      if (c != nullptr) cublasLtMatrixLayoutDestroy(c);
+      if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
+      if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
+      if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+    }
+  };
+
+  ProductHandles() {
+    NANOTRON_CHECK_CUBLAS(cublasLtCreate(&lt));
+    NANOTRON_CHECK_CUBLAS(cublasCreate(&cublas));
+  }
+  ~ProductHandles() {
+    plans.clear();
+    cublasDestroy(cublas);
+    cublasLtDestroy(lt);
+  }
+  ProductHandles(const ProductHandles&) = delete;
+  ProductHandles& operator=(const ProductHandles&) = delete;
+
+  cublasLtHandle_t lt = nullptr;
+  cublasHandle_t cublas = nullptr;
+  std::vector<std::unique_ptr<Plan>> plans;
+};
+
+namespace kernels {
+namespace detail {
+namespace {
+
+constexpr std::size_t lt_workspace = std::size_t{32} << 20;  // what cuBLAS recommends for Hopper
+
+ProductHandles& handles(Device& device) {
+  auto& products = device.products();
+  if (products == nullptr) products = std::make_shared<ProductHandles>();
+  return *products;
+}
+
+cublasComputeType_t compute_type(cudaDataType_t operands) {
+  return operands == CUDA_R_64F ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;  // never TF32
+}
+
+// A matrix as it lies in memory: `rows` rows of `leading` elements, seen column-major.
+cublasLtMatrixLayout_t layout(cudaDataType_t type, Op op, index_t rows, index_t columns,
+                              index_t leading) {
+  if (op == Op::transpose) std::swap(rows, columns);
+  cublasLtMatrixLayout_t made = nullptr;
+  NANOTRON_CHECK_CUBLAS(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(columns),
+                                                   static_cast<std::uint64_t>(rows), leading));
+  return made;
+}
+
+void choose_algorithm(ProductHandles& all, ProductHandles::Plan& plan) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
+  NANOTRON_CHECK_CUBLAS(
+      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                           &plan.workspace, sizeof plan.workspace));
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      all.lt, plan.operation, plan.a, plan.b, plan.c, plan.c, preference, 1, &found, &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  NANOTRON_CHECK_CUBLAS(status);
+  NANOTRON_REQUIRE(count > 0, "cuBLASLt knows no product of {} x {} x {}", plan.product.m,
+                   plan.product.n, plan.product.k);
+  plan.algorithm = found.algo;
+}
+
+ProductHandles::Plan& plan_of(ProductHandles& all, const Product& p, cudaDataType_t operands,
+                              cudaDataType_t result, std::size_t workspace) {
+  for (const auto& plan : all.plans) {
+    if (plan->product == p && plan->operands == operands && plan->result == result &&
+        plan->workspace == workspace) {
+      return *plan;
+    }
+  }
+  auto plan = std::make_unique<ProductHandles::Plan>();
+  plan->product = p;
+  plan->operands = operands;
+  plan->result = result;
+  plan->workspace = workspace;
+  const cudaDataType_t scale = operands == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescCreate(&plan->operation, compute_type(operands), scale));
+  const cublasOperation_t first = operation(p.op_b), second = operation(p.op_a);
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                       &first, sizeof first));
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB,
+                                                       &second, sizeof second));
+  plan->a = layout(operands, p.op_b, p.k, p.n, p.leading_b);
+  plan->b = layout(operands, p.op_a, p.m, p.k, p.leading_a);
+  plan->c = layout(result, Op::none, p.m, p.n, p.leading_c);
+  choose_algorithm(all, *plan);
+  all.plans.push_back(std::move(plan));
+  return *all.plans.back();
+}
+
+}  // namespace
+
+template <class T, class C>
+void multiply(Device& device, const Product& p, const T* a, const T* b, C* c) {
+  ProductHandles& all = handles(device);
+  const auto& workspace = device.product_workspace();
+  const ProductHandles::Plan& plan =
+      plan_of(all, p, cuda_type<T>, cuda_type<C>, workspace.extent(0));
+  const Factor alpha = factor<master_t<T>>(p.alpha), beta = factor<master_t<T>>(p.beta);
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta,
+                                       c, plan.c, c, plan.c, &plan.algorithm, workspace.data(),
+                                       workspace.extent(0), device.exec().cuda_stream()));
+}
+
+template void multiply<double, double>(Device&, const Product&, const double*, const double*,
+                                       double*);
+template void multiply<float, float>(Device&, const Product&, const float*, const float*, float*);
+template void multiply<bf16, bf16>(Device&, const Product&, const bf16*, const bf16*, bf16*);
+template void multiply<bf16, float>(Device&, const Product&, const bf16*, const bf16*, float*);
+
+template <class T, class C>
+void multiply_batch(Device& device, const Product& s, const T* const* a, const T* const* b,
+                  C* const* c, index_t count) {
+  ProductHandles& all = handles(device);
+  const auto& workspace = device.product_workspace();
+  NANOTRON_CHECK_CUBLAS(cublasSetStream(all.cublas, device.exec().cuda_stream()));
+  if (workspace.extent(0) > 0) {
+    NANOTRON_CHECK_CUBLAS(cublasSetWorkspace(all.cublas, workspace.data(), workspace.extent(0)));
+  }
+  const Factor alpha = factor<master_t<T>>(s.alpha), beta = factor<master_t<T>>(s.beta);
+  NANOTRON_CHECK_CUBLAS(cublasGemmBatchedEx(
+      all.cublas, operation(s.op_b), operation(s.op_a), static_cast<int>(s.n),
+      static_cast<int>(s.m), static_cast<int>(s.k), &alpha, reinterpret_cast<const void* const*>(b),
+      cuda_type<T>, static_cast<int>(s.leading_b), reinterpret_cast<const void* const*>(a),
+      cuda_type<T>, static_cast<int>(s.leading_a), &beta, reinterpret_cast<void* const*>(c),
+      cuda_type<C>, static_cast<int>(s.leading_c), static_cast<int>(count),
+      compute_type(cuda_type<T>), CUBLAS_GEMM_DEFAULT));
+}
+#define NANOTRON_INSTANTIATE(T, C)                                                                 \
+  template void multiply_batch<T, C>(Device&, const Product&, const T* const*, const T* const*, \
+                                   C* const*, index_t);
+NANOTRON_INSTANTIATE(double, double)
+NANOTRON_INSTANTIATE(float, float)
+NANOTRON_INSTANTIATE(bf16, bf16)
+NANOTRON_INSTANTIATE(bf16, float)
+#undef NANOTRON_INSTANTIATE
+
+template <class T>
+std::size_t library_workspace_bytes(index_t, index_t, index_t) {
+  return detail::lt_workspace;
+}
+template std::size_t library_workspace_bytes<double>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<float>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<bf16>(index_t, index_t, index_t);
+
+}  // namespace detail
+
+template <class T>
+const char* gemm_library() {
+  return "cuBLASLt";
+}
+template const char* gemm_library<double>();
+template const char* gemm_library<float>();
+template const char* gemm_library<bf16>();
+
+}  // namespace kernels
+}  // namespace nanotron

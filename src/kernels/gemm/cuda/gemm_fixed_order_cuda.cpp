@@ -1,0 +1,77 @@
+#include <cmath>
+
+#include "kernels/gemm/gemm_fixed_order.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
+
+// Products whose elements do not depend on shapes: a thread makes an element, in the order of the sum.
+
+namespace nanotron::kernels::detail {
+namespace {
+
+template <class T, class C>
+NANOTRON_FUNCTION void multiply_element(const Product& p, const SumOrder& order, const T* a, const T* b, C* c, index_t i,
+                                        index_t j) {
+  using M = master_t<T>;
+  const index_t a_row = p.op_a == Op::none ? p.leading_a : 1, a_k = p.op_a == Op::none ? 1 : p.leading_a;
+  const index_t b_column = p.op_b == Op::none ? 1 : p.leading_b, b_k = p.op_b == Op::none ? p.leading_b : 1;
+  M stack[TreeStack::depth] = {};
+  const auto add = [&](int into, int from) { stack[into] = static_cast<M>(static_cast<C>(stack[into] + stack[from])); };
+  TreeStack tree;
+  for (int s = 0; s < order.held; ++s) {
+    M sum = 0;
+    for (int block = 0; block < order.block_count; ++block) {
+      const Range terms = order.terms(block, s);
+      for (index_t k = terms.begin; k < terms.end; ++k) {
+        sum = std::fma(static_cast<M>(a[i * a_row + k * a_k]), static_cast<M>(b[k * b_k + j * b_column]), sum);
+      }
+    }
+    stack[tree.top()] = static_cast<M>(static_cast<C>(sum));
+    tree.push(add);
+  }
+  tree.finish(add);
+  C& target = c[i * p.leading_c + j];
+  const M alpha = static_cast<M>(p.alpha), beta = static_cast<M>(p.beta);
+  target = static_cast<C>(p.beta == 0 ? alpha * stack[0] : std::fma(alpha, stack[0], beta * static_cast<M>(target)));
+}
+
+}  // namespace
+
+template <class T, class C>
+void multiply_in_order(Device& device, const Product& p, const SumOrder& given, const T* a, const T* b, C* c) {
+  const SumOrder order = order_or_whole(given, p.k);
+  for_each_element(
+      device, "gemm_in_order", p.m * p.n,
+      KOKKOS_LAMBDA(const index_t i) { multiply_element<T, C>(p, order, a, b, c, i / p.n, i % p.n); });
+}
+
+template <class T, class C>
+void multiply_batch_in_order(Device& device, const Product& p, const T* const* a, const T* const* b, C* const* c,
+                             index_t count) {
+  const SumOrder order = order_or_whole({}, p.k);
+  const index_t each = p.m * p.n;
+  for_each_element(
+      device, "gemm_in_order", count * each, KOKKOS_LAMBDA(const index_t at) {
+        const index_t i = at / each, element = at % each;
+        multiply_element<T, C>(p, order, a[i], b[i], c[i], element / p.n, element % p.n);
+      });
+}
+
+template <class T>
+std::size_t fixed_order_workspace_bytes(index_t) {
+  return 0;
+}
+
+#define NANOTRON_INSTANTIATE(T, C)                                                                                     \
+  template void multiply_in_order<T, C>(Device&, const Product&, const SumOrder&, const T*, const T*, C*);             \
+  template void multiply_batch_in_order<T, C>(Device&, const Product&, const T* const*, const T* const*, C* const*, \
+                                              index_t);
+NANOTRON_INSTANTIATE(double, double)
+NANOTRON_INSTANTIATE(float, float)
+NANOTRON_INSTANTIATE(bf16, bf16)
+NANOTRON_INSTANTIATE(bf16, float)
+#undef NANOTRON_INSTANTIATE
+template std::size_t fixed_order_workspace_bytes<double>(index_t);
+template std::size_t fixed_order_workspace_bytes<float>(index_t);
+template std::size_t fixed_order_workspace_bytes<bf16>(index_t);
+
+}  // namespace nanotron::kernels::detail

@@ -1,0 +1,79 @@
+#include "nanotron/kernels/gemm/gemm.hpp"
+
+#include "kernels/gemm/gemm_backend.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
+
+namespace nanotron::kernels {
+namespace {
+
+// C = beta C, for products without a term.
+template <class C>
+void scale_only(Device& device, double beta, MatrixRef<C> c) {
+  using M = master_t<C>;
+  const M factor = static_cast<M>(beta);
+  for_each_row(
+      device, "gemm_scale", c.rows, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        C* const target = c.data + i * c.leading;
+        row.for_each(c.columns, [=](const index_t j) {
+          target[j] = factor == M(0) ? C(0.0f) : static_cast<C>(static_cast<M>(target[j]) * factor);
+        });
+      });
+}
+
+}  // namespace
+
+template <class T, class C>
+void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
+          MatrixRef<const T> b, double beta, MatrixRef<C> c, const SumOrder& order) {
+  const Region region(device.timers(), "gemm");
+  const index_t m = op_a == Op::none ? a.rows : a.columns;
+  const index_t k = op_a == Op::none ? a.columns : a.rows;
+  const index_t n = op_b == Op::none ? b.columns : b.rows;
+  NANOTRON_REQUIRE(k == (op_b == Op::none ? b.rows : b.columns) && c.rows == m && c.columns == n,
+                   "gemm: op(A) is {} x {}, op(B) is {} x {}, C is {} x {}", m, k,
+                   op_b == Op::none ? b.rows : b.columns, n, c.rows, c.columns);
+  if (m == 0 || n == 0) return;
+  if (k == 0) return scale_only(device, beta, c);
+  const detail::Product p{op_a, op_b, m, n, k, a.leading, b.leading, c.leading, alpha, beta};
+  if (device.who_multiplies() == Products::fixed_order) {
+    detail::multiply_in_order<T, C>(device, p, order, a.data, b.data, c.data);
+  } else {
+    detail::multiply<T, C>(device, p, a.data, b.data, c.data);
+  }
+}
+
+template <class T, class C>
+void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, const T* const* b, C* const* c,
+                  index_t count) {
+  const Region region(device.timers(), "gemm_batched");
+  if (count == 0 || s.m == 0 || s.n == 0) return;
+  const detail::Product p{s.op_a, s.op_b, s.m, s.n, s.k, s.leading_a, s.leading_b, s.leading_c, s.alpha, s.beta};
+  if (device.who_multiplies() == Products::fixed_order) {
+    detail::multiply_batch_in_order<T, C>(device, p, a, b, c, count);
+  } else {
+    detail::multiply_batch<T, C>(device, p, a, b, c, count);
+  }
+}
+
+template <class T>
+std::size_t gemm_workspace_bytes(Products products, index_t m, index_t n, index_t k) {
+  return products == Products::library ? detail::library_workspace_bytes<T>(m, n, k)
+                                       : detail::fixed_order_workspace_bytes<T>(k);
+}
+template std::size_t gemm_workspace_bytes<double>(Products, index_t, index_t, index_t);
+template std::size_t gemm_workspace_bytes<float>(Products, index_t, index_t, index_t);
+template std::size_t gemm_workspace_bytes<bf16>(Products, index_t, index_t, index_t);
+
+#define NANOTRON_INSTANTIATE(T, C)                                                          \
+  template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, \
+                           double, MatrixRef<C>, const SumOrder&);                          \
+  template void gemm_batched<T, C>(Device&, const BatchedShape&, const T* const*,           \
+                                   const T* const*, C* const*, index_t);
+NANOTRON_INSTANTIATE(double, double)
+NANOTRON_INSTANTIATE(float, float)
+NANOTRON_INSTANTIATE(bf16, bf16)
+NANOTRON_INSTANTIATE(bf16, float)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::kernels

@@ -1,0 +1,37 @@
+#pragma once
+
+// What gemm.cpp asks of the library in use: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp
+// (cuBLASLt).
+
+#include "nanotron/kernels/gemm/gemm.hpp"
+
+namespace nanotron::kernels::detail {
+
+// Extents are above zero and fit the operands.
+struct Product {
+  Op op_a = Op::none, op_b = Op::none;
+  index_t m = 0, n = 0, k = 0;
+  index_t leading_a = 0, leading_b = 0, leading_c = 0;
+  double alpha = 1, beta = 0;
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+template <class T, class C>
+void multiply(Device& device, const Product& product, const T* a, const T* b, C* c);
+
+// gemm_fixed_order.cpp
+template <class T, class C>
+void multiply_in_order(Device& device, const Product& product, const SumOrder& order, const T* a, const T* b, C* c);
+template <class T, class C>
+void multiply_batch_in_order(Device& device, const Product& product, const T* const* a, const T* const* b, C* const* c,
+                             index_t count);
+template <class T>
+std::size_t fixed_order_workspace_bytes(index_t k);
+// gemm_host.cpp, gemm_cuda.cpp
+template <class T, class C>
+void multiply_batch(Device& device, const Product& product, const T* const* a, const T* const* b, C* const* c,
+                    index_t count);
+template <class T>
+std::size_t library_workspace_bytes(index_t m, index_t n, index_t k);
+
+}  // namespace nanotron::kernels::detail

@@ -1,0 +1,227 @@
+#include <cblas.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "kernels/gemm/gemm_amx.hpp"
+#include "kernels/gemm/gemm_dnnl.hpp"
+#include "nanotron/base/error.hpp"
+
+// Which library multiplies what, as measured on one Sapphire Rapids core for a model of width 512:
+//   fp64  BLAS
+//   fp32  oneDNN: it knows this processor where an older OpenBLAS falls back to AVX2 kernels
+//         (115 against 70 GFLOP/s). A^T B goes through its matmul, which transposes A first, the
+//         rest through its sgemm.
+//   bf16  tiles of our own on an AMX processor with one thread a rank (gemm_amx.cpp); otherwise
+//         oneDNN's matmul with B packed, where the processor has bf16 instructions; elsewhere the
+//         operands are widened and multiplied in fp32.
+
+namespace nanotron::kernels {
+namespace detail {
+namespace {
+
+using Type = dnnl::memory::data_type;
+
+// What oneDNN's matmul asks for at most.
+constexpr std::size_t scratch_allowance = std::size_t{4} << 20;
+constexpr std::size_t alignment = 256;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+std::size_t packed_bytes(index_t k, index_t n, std::size_t element) {
+  const index_t rows = (k + 63) / 64 * 64;
+  const index_t columns = (n + 63) / 64 * 64;
+  return aligned(static_cast<std::size_t>(rows * columns) * element);
+}
+
+bool has_bf16_instructions() {
+  static const bool has = [] {
+    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+    return (isa & needed) == needed;
+  }();
+  return has;
+}
+
+// Cuts pieces off the product workspace; null when it is used up.
+class Pieces {
+ public:
+  explicit Pieces(const Device& device)
+      : next_(device.product_workspace().data()), left_(device.product_workspace().extent(0)) {}
+  std::byte* take(std::size_t bytes) {
+    const std::size_t size = aligned(bytes);
+    if (size > left_ || bytes == 0) return nullptr;
+    left_ -= size;
+    return std::exchange(next_, next_ + size);
+  }
+
+ private:
+  std::byte* next_;
+  std::size_t left_;
+};
+
+void run_matmul(Device& device, const Product& p, Type operands, Type result, bool pack,
+                const void* a, const void* b, void* c) {
+  ProductHandles& all = handles(device);
+  Pieces pieces(device);
+  ProductHandles::Matmul* matmul = &all.find(p, operands, result, pack);
+  std::byte* packed = pack ? pieces.take(matmul->packed_b_bytes) : nullptr;
+  if (pack && packed == nullptr) matmul = &all.find(p, operands, result, false);
+  all.run(*matmul, a, b, c, packed, pieces.take(matmul->scratch_bytes));
+}
+
+// Products of few rows do not earn back the packing of B.
+constexpr index_t least_rows_to_pack = 64;
+
+template <class C>
+void widen_and_multiply(Device& device, const Product& p, const bf16* a, const bf16* b, C* c);
+
+}  // namespace
+
+template <>
+void multiply<double, double>(Device& device, const Product& p, const double* a, const double* b,
+                              double* c) {
+  device.fence();
+  const auto transpose = [](Op op) { return op == Op::none ? CblasNoTrans : CblasTrans; };
+  cblas_dgemm(CblasRowMajor, transpose(p.op_a), transpose(p.op_b), static_cast<int>(p.m),
+              static_cast<int>(p.n), static_cast<int>(p.k), p.alpha, a,
+              static_cast<int>(p.leading_a), b, static_cast<int>(p.leading_b), p.beta, c,
+              static_cast<int>(p.leading_c));
+}
+
+template <>
+void multiply<float, float>(Device& device, const Product& p, const float* a, const float* b,
+                            float* c) {
+  device.fence();
+  if (p.op_a == Op::transpose && p.op_b == Op::none) {
+    return run_matmul(device, p, Type::f32, Type::f32, false, a, b, c);
+  }
+  const auto letter = [](Op op) { return op == Op::none ? 'N' : 'T'; };
+  const dnnl_status_t status =
+      dnnl_sgemm(letter(p.op_a), letter(p.op_b), p.m, p.n, p.k, static_cast<float>(p.alpha), a,
+                 p.leading_a, b, p.leading_b, static_cast<float>(p.beta), c, p.leading_c);
+  NANOTRON_REQUIRE(status == dnnl_success, "oneDNN's sgemm failed: status {}",
+                   static_cast<int>(status));
+}
+
+namespace {
+
+template <class C>
+void multiply_bf16(Device& device, const Product& p, Type result, const bf16* a, const bf16* b,
+                   C* c) {
+  device.fence();
+  if (amx::wants(p)) {
+    Pieces pieces(device);
+    std::byte* const workspace = pieces.take(amx::workspace_bytes(p.n, p.k));
+    if (workspace != nullptr) return amx::multiply<C>(p, a, b, c, workspace);
+  }
+  if (!has_bf16_instructions()) return widen_and_multiply(device, p, a, b, c);
+  run_matmul(device, p, Type::bf16, result, p.m >= least_rows_to_pack, a, b, c);
+}
+
+}  // namespace
+
+template <>
+void multiply<bf16, bf16>(Device& device, const Product& p, const bf16* a, const bf16* b, bf16* c) {
+  multiply_bf16(device, p, Type::bf16, a, b, c);
+}
+
+template <>
+void multiply<bf16, float>(Device& device, const Product& p, const bf16* a, const bf16* b,
+                           float* c) {
+  multiply_bf16(device, p, Type::f32, a, b, c);
+}
+
+namespace {
+
+// Rows of A and of B (as stored) in fp32, densely.
+void widen(const bf16* from, index_t rows, index_t columns, index_t leading, float* to) {
+  for (index_t r = 0; r < rows; ++r) {
+    for (index_t c = 0; c < columns; ++c) to[r * columns + c] = from[r * leading + c];
+  }
+}
+
+template <class C>
+void widen_and_multiply(Device& device, const Product& p, const bf16* a, const bf16* b, C* c) {
+  const index_t rows_a = p.op_a == Op::none ? p.m : p.k, columns_a = p.op_a == Op::none ? p.k : p.m;
+  const index_t rows_b = p.op_b == Op::none ? p.k : p.n, columns_b = p.op_b == Op::none ? p.n : p.k;
+  Pieces pieces(device);
+  const auto floats = [&](index_t n) {
+    return reinterpret_cast<float*>(pieces.take(static_cast<std::size_t>(n) * sizeof(float)));
+  };
+  float* wide_a = floats(p.m * p.k);
+  float* wide_b = floats(p.k * p.n);
+  float* wide_c = floats(p.m * p.n);
+  std::vector<float> own;
+  if (wide_a == nullptr || wide_b == nullptr || wide_c == nullptr) {
+    own.resize(static_cast<std::size_t>(p.m * p.k + p.k * p.n + p.m * p.n));
+    wide_a = own.data();
+    wide_b = wide_a + p.m * p.k;
+    wide_c = wide_b + p.k * p.n;
+  }
+  widen(a, rows_a, columns_a, p.leading_a, wide_a);
+  widen(b, rows_b, columns_b, p.leading_b, wide_b);
+  Product wide = p;
+  wide.leading_a = columns_a;
+  wide.leading_b = columns_b;
+  wide.leading_c = p.n;
+  wide.beta = 0;
+  multiply<float, float>(device, wide, wide_a, wide_b, wide_c);
+  const float beta = static_cast<float>(p.beta);
+  for (index_t r = 0; r < p.m; ++r) {
+    for (index_t j = 0; j < p.n; ++j) {
+      C& target = c[r * p.leading_c + j];
+      const float before = beta == 0.0f ? 0.0f : beta * static_cast<float>(target);
+      target = static_cast<C>(wide_c[r * p.n + j] + before);
+    }
+  }
+}
+
+}  // namespace
+
+template <class T, class C>
+void multiply_batch(Device& device, const Product& p, const T* const* a, const T* const* b, C* const* c,
+                    index_t count) {
+  for (index_t i = 0; i < count; ++i) multiply<T, C>(device, p, a[i], b[i], c[i]);
+}
+template void multiply_batch<double, double>(Device&, const Product&, const double* const*, const double* const*,
+                                             double* const*, index_t);
+template void multiply_batch<float, float>(Device&, const Product&, const float* const*, const float* const*,
+                                           float* const*, index_t);
+template void multiply_batch<bf16, bf16>(Device&, const Product&, const bf16* const*, const bf16* const*, bf16* const*,
+                                         index_t);
+template void multiply_batch<bf16, float>(Device&, const Product&, const bf16* const*, const bf16* const*,
+                                          float* const*, index_t);
+
+template <class T>
+std::size_t library_workspace_bytes(index_t m, index_t n, index_t k) {
+  if constexpr (std::is_same_v<T, double>) return 0;
+  if constexpr (std::is_same_v<T, float>) return detail::scratch_allowance;
+  const auto floats = [](index_t count) {
+    return detail::aligned(static_cast<std::size_t>(count) * sizeof(float));
+  };
+  if (!detail::has_bf16_instructions()) {
+    return floats(m * k) + floats(k * n) + floats(m * n) + detail::scratch_allowance;
+  }
+  return std::max(detail::packed_bytes(k, n, sizeof(bf16)) + detail::scratch_allowance,
+                  detail::aligned(amx::workspace_bytes(n, k)));
+}
+template std::size_t library_workspace_bytes<double>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<float>(index_t, index_t, index_t);
+template std::size_t library_workspace_bytes<bf16>(index_t, index_t, index_t);
+
+}  // namespace detail
+
+template <class T>
+const char* gemm_library() {
+  if constexpr (std::is_same_v<T, double>) return "BLAS";
+  if constexpr (std::is_same_v<T, float>) return "oneDNN";
+  if (amx::wants({.m = 1024, .n = 1024, .k = 1024})) return "AMX tiles";
+  return detail::has_bf16_instructions() ? "oneDNN, bf16 instructions" : "oneDNN, widened to fp32";
+}
+template const char* gemm_library<double>();
+template const char* gemm_library<float>();
+template const char* gemm_library<bf16>();
+
+}  // namespace nanotron::kernels

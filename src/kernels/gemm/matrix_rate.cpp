@@ -1,0 +1,65 @@
+#include "nanotron/kernels/gemm/matrix_rate.hpp"
+
+#include <algorithm>
+
+#include "nanotron/base/timer.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
+
+namespace nanotron::kernels {
+namespace {
+
+// The device's product workspace for the duration of a scope.
+class WorkspaceLoan {
+ public:
+  WorkspaceLoan(Device& device, std::size_t bytes)
+      : device_(device),
+        previous_(device.product_workspace()),
+        memory_("nanotron::matrix_rate", bytes) {
+    device_.set_product_workspace(Vector<std::byte>(memory_.data(), memory_.size()));
+  }
+  ~WorkspaceLoan() { device_.set_product_workspace(previous_); }
+  WorkspaceLoan(const WorkspaceLoan&) = delete;
+  WorkspaceLoan& operator=(const WorkspaceLoan&) = delete;
+
+ private:
+  Device& device_;
+  Vector<std::byte> previous_;
+  Kokkos::View<std::byte*, MemorySpace> memory_;
+};
+
+}  // namespace
+
+template <class T>
+double matrix_rate(Device& device, index_t n, double seconds) {
+  const WorkspaceLoan loan(device, gemm_workspace_bytes<T>(device.who_multiplies(), n, n, n));
+  Kokkos::View<T*, MemorySpace> memory("nanotron::matrix_rate", 3 * n * n);
+  const index_t size = n * n;
+  Kokkos::parallel_for(
+      "matrix_rate", Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, 2 * size),
+      KOKKOS_LAMBDA(const index_t i) {
+        memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f);
+      });
+  const MatrixRef<const T> a(memory.data(), n, n);
+  const MatrixRef<const T> b(memory.data() + size, n, n);
+  const MatrixRef<T> c(memory.data() + 2 * size, n, n);
+  const auto once = [&] {
+    const double begin = wall_seconds();
+    gemm<T, T>(device, Op::none, Op::transpose, 1.0, a, b, 0.0, c);
+    device.fence();
+    return wall_seconds() - begin;
+  };
+  once();
+  double best = once();
+  for (double spent = best; spent < seconds;) {
+    const double took = once();
+    best = std::min(best, took);
+    spent += took;
+  }
+  return 2.0 * static_cast<double>(n) * static_cast<double>(size) / best;
+}
+
+template double matrix_rate<double>(Device&, index_t, double);
+template double matrix_rate<float>(Device&, index_t, double);
+template double matrix_rate<bf16>(Device&, index_t, double);
+
+}  // namespace nanotron::kernels

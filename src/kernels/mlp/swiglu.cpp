@@ -1,0 +1,60 @@
+#include "nanotron/kernels/mlp/swiglu.hpp"
+
+#include "nanotron/kernels/loop/loop.hpp"
+#include "nanotron/kernels/loop/scalar_math.hpp"
+
+namespace nanotron::kernels {
+
+template <class T>
+void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h) {
+  const Region region(device.timers(), "swiglu_forward");
+  using M = master_t<T>;
+  const index_t width = static_cast<index_t>(h.extent(1));
+  for_each_row(
+      device, "swiglu_forward", static_cast<index_t>(h.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const T* const gate = gate_up.data() + i * 2 * width;
+        const T* const up = gate + width;
+        T* const target = h.data() + i * width;
+        row.for_each(width, [=](const index_t c) {
+          const M x = static_cast<M>(gate[c]);
+          const M s = M(1) / (M(1) + exponential(-x));
+          target[c] = static_cast<T>(x * s * static_cast<M>(up[c]));
+        });
+      });
+}
+
+template <class T>
+void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh,
+                     Matrix<T> dgate_up) {
+  const Region region(device.timers(), "swiglu_backward");
+  using M = master_t<T>;
+  const index_t width = static_cast<index_t>(dh.extent(1));
+  for_each_row(
+      device, "swiglu_backward", static_cast<index_t>(dh.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const T* const gate = gate_up.data() + i * 2 * width;
+        const T* const up = gate + width;
+        const T* const gradient = dh.data() + i * width;
+        T* const dgate = dgate_up.data() + i * 2 * width;
+        T* const dup = dgate + width;
+        row.for_each(width, [=](const index_t c) {
+          const M x = static_cast<M>(gate[c]);
+          const M u = static_cast<M>(up[c]);
+          const M g = static_cast<M>(gradient[c]);
+          const M s = M(1) / (M(1) + exponential(-x));
+          dgate[c] = static_cast<T>(g * u * s * (M(1) + x * (M(1) - s)));
+          dup[c] = static_cast<T>(g * x * s);
+        });
+      });
+}
+
+#define NANOTRON_INSTANTIATE(T)                                         \
+  template void swiglu_forward<T>(Device&, Matrix<const T>, Matrix<T>); \
+  template void swiglu_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::kernels

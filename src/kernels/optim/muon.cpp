@@ -1,0 +1,98 @@
+#include "nanotron/kernels/optim/muon.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
+
+namespace nanotron::kernels {
+namespace {
+
+constexpr double coefficient_a = 3.4445, coefficient_b = -4.7750, coefficient_c = 2.0315;
+constexpr double smallest_norm = 1e-7;
+constexpr index_t alignment = 64;  // elements
+
+index_t aligned(index_t n) { return (n + alignment - 1) / alignment * alignment; }
+
+}  // namespace
+
+template <class M>
+void nesterov(Device& device, Vector<const M> g, Vector<M> m, Vector<M> u, double beta, double gradient_scale) {
+  NANOTRON_REQUIRE(m.extent(0) == g.extent(0) && u.extent(0) == g.extent(0), "nesterov: {} gradients, {} momenta",
+                   g.extent(0), m.extent(0));
+  const M keep = static_cast<M>(beta), rest = static_cast<M>(1.0 - beta), clip = static_cast<M>(gradient_scale);
+  const M* const gradient = g.data();
+  M* const momentum = m.data();
+  M* const ahead = u.data();
+  for_each_element(
+      device, "nesterov", static_cast<index_t>(g.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        const M part = rest * (clip * gradient[i]);
+        const M sum = keep * momentum[i] + part;
+        momentum[i] = sum;
+        ahead[i] = keep * sum + part;
+      });
+}
+
+index_t orthogonalise_workspace(index_t rows, index_t columns) {
+  const index_t side = std::min(rows, columns);
+  return aligned(rows * columns) + 2 * aligned(side * side);
+}
+
+template <class M>
+void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) {
+  const Region region(device.timers(), "newton-schulz");
+  const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
+  const index_t side = std::min(rows, columns), size = rows * columns;
+  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= orthogonalise_workspace(rows, columns),
+                   "orthogonalise: a workspace of {} elements is too small for ({}, {})", workspace.extent(0), rows, columns);
+  const Vector<M> whole(x.data(), size);
+  const double norm = std::sqrt(sum_of_squares<M>(device, whole));
+  const M scale = static_cast<M>(1.0 / std::max(norm, smallest_norm));
+  M* const element = x.data();
+  for_each_element(device, "normalise", size, KOKKOS_LAMBDA(const index_t i) { element[i] *= scale; });
+
+  const bool wide = rows <= columns;
+  const Op left = wide ? Op::none : Op::transpose, right = wide ? Op::transpose : Op::none;
+  Matrix<M> from = x, to(workspace.data(), rows, columns);
+  M* const behind = workspace.data() + aligned(size);
+  const Matrix<M> gram(behind, side, side), polynomial(behind + aligned(side * side), side, side);
+  for (int step = 0; step < steps; ++step) {
+    gemm<M, M>(device, left, right, 1.0, from, from, 0.0, gram);
+    copy_matrix<M>(device, gram, polynomial);
+    gemm<M, M>(device, Op::none, Op::none, coefficient_c, gram, gram, coefficient_b, polynomial);
+    copy_matrix<M>(device, from, to);
+    if (wide) {
+      gemm<M, M>(device, Op::none, Op::none, 1.0, polynomial, from, coefficient_a, to);
+    } else {
+      gemm<M, M>(device, Op::none, Op::none, 1.0, from, polynomial, coefficient_a, to);
+    }
+    std::swap(from, to);
+  }
+  if (from.data() != x.data()) copy_matrix<M>(device, from, x);
+}
+
+template <class M>
+void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate) {
+  const M kept = static_cast<M>(keep), step = static_cast<M>(rate);
+  M* const parameter = p.data();
+  for_each_element(
+      device, "descend", static_cast<index_t>(p.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        const index_t at = first + i;
+        parameter[i] = kept * parameter[i] - step * direction(at / direction.columns, at % direction.columns);
+      });
+}
+
+#define NANOTRON_INSTANTIATE(M)                                                                 \
+  template void nesterov<M>(Device&, Vector<const M>, Vector<M>, Vector<M>, double, double);    \
+  template void orthogonalise<M>(Device&, Matrix<M>, Vector<M>, int);                           \
+  template void descend<M>(Device&, Vector<M>, MatrixRef<const M>, index_t, double, double);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::kernels

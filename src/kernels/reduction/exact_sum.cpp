@@ -1,0 +1,140 @@
+#include "nanotron/kernels/reduction/exact_sum.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "nanotron/kernels/loop/loop.hpp"
+
+// x + 1.5 * 2^52 q - 1.5 * 2^52 q is x rounded to a multiple of q. Multiples of up to 2^30 q are added exactly as
+// doubles within a piece, and as integers between pieces.
+
+namespace nanotron::kernels {
+namespace {
+
+constexpr int bits = 30;            // of a term that a quantum keeps
+constexpr index_t piece = 16384;    // elements: 2^14 terms of 2^30 quanta stay below 2^53
+constexpr int least_exponent = -900;  // of the largest term: below, quanta would not be normal numbers
+
+constexpr double shift_of(double quantum) { return 1.5 * 0x1p52 * quantum; }
+
+// Sum over pieces of f(row, first, count), an integer.
+template <class F>
+std::int64_t sum_of_pieces(const Device& device, const char* label, index_t n, const F& f) {
+  const index_t rows = (n + piece - 1) / piece;
+  std::int64_t result = 0;
+  if constexpr (on_host) {
+    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
+    Kokkos::parallel_reduce(
+        kept_label<F>(label), Policy(device.exec(), 0, rows),
+        [=](const index_t i, std::int64_t& sum) { sum += f(HostRow{}, i * piece, std::min(piece, n - i * piece)); }, result);
+  } else {
+    using Policy = Kokkos::TeamPolicy<ExecutionSpace>;
+    Kokkos::parallel_reduce(
+        kept_label<F>(label), Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
+        KOKKOS_LAMBDA(const Policy::member_type& team, std::int64_t& sum) {
+          const index_t first = team.league_rank() * piece, left = n - first;
+          const std::int64_t part = f(TeamRow{team}, first, left < piece ? left : piece);
+          Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
+        },
+        result);
+  }
+  return result;
+}
+
+// term(x) = power == 1 ? x : x^2, and what a shift leaves of it, each rounded once.
+template <int power>
+NANOTRON_FUNCTION double plus(double x, double addend) {
+  return power == 1 ? x + addend : std::fma(x, x, addend);
+}
+
+template <int power, class X>
+ExactParts sum_of_powers(Device& device, Vector<const X> x, const Quanta& q) {
+  const X* const data = x.data();
+  const auto n = static_cast<index_t>(x.extent(0));
+  const double coarse = shift_of(q.coarse), fine = shift_of(q.fine), inverse_coarse = 1 / q.coarse, inverse_fine = 1 / q.fine;
+  ExactParts parts;
+  parts.coarse = sum_of_pieces(
+      device, "exact_sum_coarse", n, KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        const X* const part = data + first;
+        return static_cast<std::int64_t>(inverse_coarse * row.template sum<double>(count, [=](const index_t i) {
+          return plus<power>(static_cast<double>(part[i]), coarse) - coarse;
+        }));
+      });
+  parts.fine = sum_of_pieces(
+      device, "exact_sum_fine", n, KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        const X* const part = data + first;
+        return static_cast<std::int64_t>(inverse_fine * row.template sum<double>(count, [=](const index_t i) {
+          const double term = static_cast<double>(part[i]);
+          const double left = plus<power>(term, -(plus<power>(term, coarse) - coarse));
+          return (left + fine) - fine;
+        }));
+      });
+  return parts;
+}
+
+}  // namespace
+
+// largest < 2^e: quanta of 2^(e - 30) and 2^(e - 60).
+Quanta::Quanta(double largest_term) {
+  int exponent = 0;
+  std::frexp(largest_term, &exponent);
+  exponent = std::max(exponent, least_exponent);
+  coarse = std::ldexp(1.0, exponent - bits);
+  fine = std::ldexp(1.0, exponent - 2 * bits);
+}
+
+double value(const ExactParts& parts, const Quanta& quanta) {
+  return std::fma(static_cast<double>(parts.coarse), quanta.coarse, static_cast<double>(parts.fine) * quanta.fine);
+}
+
+template <class M>
+double largest_magnitude(Device& device, Vector<const M> x) {
+  const Region region(device.timers(), "largest_magnitude");
+  const M* const data = x.data();
+  const auto n = static_cast<index_t>(x.extent(0));
+  constexpr M infinite = std::numeric_limits<M>::infinity(), finite = std::numeric_limits<M>::max();
+  M result = 0;
+  if constexpr (on_host) {
+    const auto of_piece = [=](const index_t i, M& largest) {
+      const M* const part = data + i * piece;
+      const M here = HostRow{}.max<M>(std::min(piece, n - i * piece), M(0), [=](const index_t j) {
+        const M magnitude = std::abs(part[j]);
+        return magnitude <= finite ? magnitude : infinite;
+      });
+      if (largest < here) largest = here;
+    };
+    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
+    Kokkos::parallel_reduce(kept_label<decltype(of_piece)>("largest_magnitude"),
+                            Policy(device.exec(), 0, (n + piece - 1) / piece), of_piece, Kokkos::Max<M>(result));
+  } else {
+    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
+    Kokkos::parallel_reduce(
+        "largest_magnitude", Policy(device.exec(), 0, n),
+        KOKKOS_LAMBDA(const index_t i, M& largest) {
+          const M magnitude = std::abs(data[i]);
+          const M here = magnitude <= finite ? magnitude : infinite;
+          if (largest < here) largest = here;
+        },
+        Kokkos::Max<M>(result));
+  }
+  return std::max(0.0, static_cast<double>(result));
+}
+
+template <class M>
+ExactParts sum_of_squares(Device& device, Vector<const M> x, const Quanta& quanta) {
+  const Region region(device.timers(), "sum_of_squares");
+  return sum_of_powers<2, M>(device, x, quanta);
+}
+
+ExactParts sum(Device& device, Vector<const double> x, const Quanta& quanta) {
+  const Region region(device.timers(), "exact_sum");
+  return sum_of_powers<1, double>(device, x, quanta);
+}
+
+template double largest_magnitude<double>(Device&, Vector<const double>);
+template double largest_magnitude<float>(Device&, Vector<const float>);
+template ExactParts sum_of_squares<double>(Device&, Vector<const double>, const Quanta&);
+template ExactParts sum_of_squares<float>(Device&, Vector<const float>, const Quanta&);
+
+}  // namespace nanotron::kernels

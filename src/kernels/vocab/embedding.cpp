@@ -1,0 +1,145 @@
+#include "nanotron/kernels/vocab/embedding.hpp"
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
+#include "nanotron/tensor/sum_order.hpp"
+
+namespace nanotron::kernels {
+
+template <class T>
+void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
+                       Matrix<const T> table, Matrix<T> out) {
+  const Region region(device.timers(), "embedding_forward");
+  const index_t hidden = static_cast<index_t>(out.extent(1));
+  const index_t begin = vocabulary.begin;
+  const index_t end = vocabulary.end;
+  for_each_row(
+      device, "embedding_forward", static_cast<index_t>(tokens.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const index_t id = tokens.data()[i];
+        T* const target = out.data() + i * hidden;
+        if (id < begin || id >= end) {
+          row.for_each(hidden, [=](const index_t c) { target[c] = T(0.0f); });
+          return;
+        }
+        const T* const source = table.data() + (id - begin) * hidden;
+        row.for_each(hidden, [=](const index_t c) { target[c] = source[c]; });
+      });
+}
+
+namespace {
+
+template <class T>
+void add_in_order_on_host(Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> dout,
+                          Matrix<master_t<T>> dtable) {
+  const index_t hidden = static_cast<index_t>(dout.extent(1));
+  for (index_t i = 0; i < static_cast<index_t>(tokens.extent(0)); ++i) {
+    const index_t id = tokens.data()[i];
+    if (!vocabulary.contains(id)) continue;
+    const T* const source = dout.data() + i * hidden;
+    master_t<T>* const target = dtable.data() + (id - vocabulary.begin) * hidden;
+    HostRow{}.for_each(hidden,
+                       [=](const index_t c) { target[c] += static_cast<master_t<T>>(source[c]); });
+  }
+}
+
+// The team of the first occurrence of an id adds all of them, in order: no atomics, no sort.
+template <class T>
+void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
+                             Matrix<const T> dout, Matrix<master_t<T>> dtable) {
+  using M = master_t<T>;
+  const index_t hidden = static_cast<index_t>(dout.extent(1));
+  const index_t count = static_cast<index_t>(tokens.extent(0));
+  const index_t begin = vocabulary.begin;
+  const index_t end = vocabulary.end;
+  for_each_row(
+      device, "embedding_backward", count, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const std::int32_t* const ids = tokens.data();
+        const std::int32_t id = ids[i];
+        if (id < begin || id >= end) return;
+        const int earlier =
+            row.template sum<int>(i, [=](const index_t j) { return ids[j] == id ? 1 : 0; });
+        if (earlier > 0) return;
+        M* const target = dtable.data() + (id - begin) * hidden;
+        for (index_t j = i; j < count; ++j) {
+          if (ids[j] != id) continue;
+          const T* const source = dout.data() + j * hidden;
+          row.for_each(hidden, [=](const index_t c) { target[c] += static_cast<M>(source[c]); });
+        }
+      });
+}
+
+// Columns that one thread sums at once.
+constexpr index_t sum_width = on_host ? 64 : 1;
+
+// target += the rows of `id` from token `first` on, where `id` occurs first, each segment summed apart.
+template <class T, class M>
+NANOTRON_FUNCTION void add_segments(const std::int32_t* ids, index_t first, index_t count, index_t segments,
+                                    const T* dout, index_t hidden, index_t column, index_t width, M* target) {
+  M stack[TreeStack::depth][sum_width] = {};
+  const auto add = [&](int into, int from) {
+    for (index_t c = 0; c < width; ++c) stack[into][c] += stack[from][c];
+  };
+  const std::int32_t id = ids[first];
+  const index_t each = count / segments;
+  TreeStack tree;
+  for (index_t s = 0; s < segments; ++s) {
+    M* const sum = stack[tree.top()];
+    for (index_t c = 0; c < width; ++c) sum[c] = 0;
+    for (index_t j = s * each < first ? first : s * each; j < (s + 1) * each; ++j) {
+      if (ids[j] != id) continue;
+      for (index_t c = 0; c < width; ++c) sum[c] += static_cast<M>(dout[j * hidden + column + c]);
+    }
+    tree.push(add);
+  }
+  tree.finish(add);
+  for (index_t c = 0; c < width; ++c) target[column + c] += stack[0][c];
+}
+
+template <class T>
+void add_by_segments(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> dout,
+                     Matrix<master_t<T>> dtable, index_t segments) {
+  const index_t hidden = static_cast<index_t>(dout.extent(1)), count = static_cast<index_t>(tokens.extent(0));
+  const index_t begin = vocabulary.begin, end = vocabulary.end;
+  NANOTRON_REQUIRE(count % segments == 0, "{} tokens in {} segments", count, segments);
+  for_each_row(
+      device, "embedding_backward", count, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const std::int32_t* const ids = tokens.data();
+        const std::int32_t id = ids[i];
+        if (id < begin || id >= end) return;
+        const int earlier = row.template sum<int>(i, [=](const index_t j) { return ids[j] == id ? 1 : 0; });
+        if (earlier > 0) return;
+        master_t<T>* const target = dtable.data() + (id - begin) * hidden;
+        row.for_each((hidden + sum_width - 1) / sum_width, [=](const index_t block) {
+          const index_t column = block * sum_width, left = hidden - column;
+          add_segments(ids, i, count, segments, dout.data(), hidden, column, left < sum_width ? left : sum_width, target);
+        });
+      });
+}
+
+}  // namespace
+
+template <class T>
+void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
+                        Matrix<const T> dout, Matrix<master_t<T>> dtable, index_t segments) {
+  const Region region(device.timers(), "embedding_backward");
+  if (segments > 1) return add_by_segments<T>(device, tokens, vocabulary, dout, dtable, segments);
+  if constexpr (on_host) {
+    device.fence();
+    add_in_order_on_host<T>(tokens, vocabulary, dout, dtable);
+  } else {
+    add_by_first_occurrence<T>(device, tokens, vocabulary, dout, dtable);
+  }
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                    \
+  template void embedding_forward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>,  \
+                                     Matrix<T>);                                                   \
+  template void embedding_backward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, \
+                                      Matrix<master_t<T>>, index_t);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::kernels

@@ -1,0 +1,230 @@
+#include "nn/attention/all_to_all_attention.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/attention/attention_merge.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+
+// A message from one rank to another is a matrix: the tokens of the one, the columns of the other's heads.
+
+namespace nanotron::nn {
+namespace {
+
+// Of the query heads here, those of rank `rank` of the group, with the key heads that they read.
+HeadShard heads_of(const HeadShard& here, int ranks, int rank) {
+  const Range part = shard_range(here.query.size(), ranks, rank);
+  HeadShard heads{.query = {here.query.begin + part.begin, here.query.begin + part.end}, .group = here.group};
+  heads.key = {heads.query.begin / here.group, (heads.query.end - 1) / here.group + 1};
+  return heads;
+}
+
+// The blocks of q, k and v columns that a rank works on.
+using Blocks = std::array<Range, 3>;
+
+index_t width_of(const Blocks& blocks) { return blocks[0].size() + blocks[1].size() + blocks[2].size(); }
+
+Blocks qkv_blocks(const HeadShard& here, const HeadShard& part, index_t head_dim) {
+  const index_t keys = here.query.size(), values = keys + here.key.size();
+  const auto columns = [&](index_t first_head, const Range& heads, index_t begin) {
+    const index_t at = (first_head + heads.begin - begin) * head_dim;
+    return Range{at, at + heads.size() * head_dim};
+  };
+  return {columns(0, part.query, here.query.begin), columns(keys, part.key, here.key.begin),
+          columns(values, part.key, here.key.begin)};
+}
+
+template <class T>
+class AllToAllAttention final : public AttentionCore<T> {
+ public:
+  using M = master_t<T>;
+
+  AllToAllAttention(const ContextShard& context, const AttentionGeometry<T>& geometry, index_t sequences,
+                    comm::Group& cp, Arena& arena)
+      : context_(context), geometry_(geometry), part_(geometry), sequences_(sequences), cp_(&cp) {
+    const int ranks = context_.layout.ranks();
+    part_.heads = heads_of(geometry.heads, ranks, context_.rank);
+    index_t sent = 0;
+    for (int r = 0; r < ranks; ++r) {
+      blocks_.push_back(qkv_blocks(geometry.heads, heads_of(geometry.heads, ranks, r), geometry.head_dim));
+      sent += width_of(blocks_.back());
+    }
+    counts_here_.resize(blocks_.size());
+    counts_there_.resize(blocks_.size());
+    constexpr auto kind = MemoryKind::workspace;
+    const index_t tokens = tokens_of(context_.rank), all = sequences * context_.layout.length();
+    const index_t elements = std::max(tokens * sent, all * part_.qkv_columns());
+    send_ = arena.take<T>(kind, elements);
+    receive_ = arena.take<T>(kind, elements);
+    all_dout_ = arena.take<T>(kind, all, part_.query_columns());
+    all_dqkv_ = arena.take<T>(kind, all, part_.qkv_columns());
+    key_value_sum_ = arena.take<M>(kind, tokens, 2 * geometry.key_columns());
+  }
+
+  CoreSizes sizes() const override {
+    const index_t length = context_.layout.length(), rows = sequences_ * length;
+    return {.lse = rows * part_.heads.query.size(),
+            .rows = rows,
+            .qkv_columns = part_.qkv_columns(),
+            .out_columns = part_.query_columns(),
+            .tile_bytes = kernels::attention_workspace_bytes<T>(part_.shape(sequences_, length, length))};
+  }
+
+  void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+               const AttentionWorkspace<T>& work) override {
+    tokens_to_heads(device, 3, act.qkv, act.all_qkv);
+    kernels::attention_forward<T>(device, shape_of(batch), part_.query_of(act.all_qkv), part_.key_of(act.all_qkv),
+                                  part_.value_of(act.all_qkv), act.all_out, act.lse, work.tiles);
+    heads_to_tokens(device, 1, act.all_out, [&](int rank, const MatrixRef<T>& message) {
+      kernels::copy_matrix<T>(device, message, columns(act.out, block(rank, 0)));
+    });
+  }
+
+  // Gradients of a key head that several ranks have are added in rank order.
+  void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+                const AttentionWorkspace<T>& work) override {
+    tokens_to_heads(device, 1, work.dout, all_dout_);
+    kernels::attention_backward<T>(device, shape_of(batch), part_.query_of(act.all_qkv), part_.key_of(act.all_qkv),
+                                   part_.value_of(act.all_qkv), MatrixRef<T>(act.all_out), MatrixRef<T>(all_dout_),
+                                   act.lse, part_.query_of(all_dqkv_), part_.key_of(all_dqkv_),
+                                   part_.value_of(all_dqkv_), work.tiles);
+    kernels::fill<M>(device, Vector<M>(key_value_sum_.data(), key_value_sum_.size()), 0.0);
+    heads_to_tokens(device, 3, all_dqkv_, [&](int rank, const MatrixRef<T>& message) {
+      index_t at = block(rank, 0).size();
+      kernels::copy_matrix<T>(device, message.column_block(0, at), columns(work.dqkv, block(rank, 0)));
+      for (const int i : {1, 2}) {
+        const Range to = block(rank, i);
+        kernels::accumulate_matrix<T>(
+            device, message.column_block(at, to.size()),
+            MatrixRef<M>(key_value_sum_).column_block(to.begin - geometry_.query_columns(), to.size()));
+        at += to.size();
+      }
+    });
+    kernels::round_matrix<T>(device, MatrixRef<M>(key_value_sum_), geometry_.key_value_of(work.dqkv));
+  }
+
+ private:
+  const Range& block(int rank, int i) const {
+    return blocks_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(i)];
+  }
+  // Of the first `blocks` of q, k, v.
+  index_t width(int rank, int blocks) const {
+    index_t columns = 0;
+    for (int i = 0; i < blocks; ++i) columns += block(rank, i).size();
+    return columns;
+  }
+  index_t tokens_of(int rank) const { return sequences_ * context_.layout[rank].length(); }
+  static MatrixRef<T> columns(const Matrix<T>& x, const Range& r) {
+    return MatrixRef<T>(x).column_block(r.begin, r.size());
+  }
+  kernels::AttentionShape shape_of(const TokenBatch& batch) const {
+    const index_t length = context_.layout.length();
+    kernels::AttentionShape shape = part_.shape(sequences_, length, length);
+    batch.add_documents(shape);
+    return shape;
+  }
+
+  // Elements that go with (tokens here, columns there) and come with (tokens there, columns here) of each rank.
+  void count(int blocks) {
+    for (int r = 0; r < context_.layout.ranks(); ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      counts_here_[i] = static_cast<std::size_t>(tokens_of(context_.rank) * width(r, blocks));
+      counts_there_[i] = static_cast<std::size_t>(tokens_of(r) * width(context_.rank, blocks));
+    }
+  }
+
+  // local (tokens here, q | k | v or the first of them) -> all (all tokens, the columns of this rank's heads)
+  void tokens_to_heads(Device& device, int blocks, const Matrix<T>& local, const Matrix<T>& all) {
+    count(blocks);
+    T* message = send_.data();
+    for (int r = 0; r < context_.layout.ranks(); ++r) {
+      const MatrixRef<T> out(message, tokens_of(context_.rank), width(r, blocks));
+      index_t at = 0;
+      for (int i = 0; i < blocks; ++i) {
+        kernels::copy_matrix<T>(device, columns(local, block(r, i)), out.column_block(at, block(r, i).size()));
+        at += block(r, i).size();
+      }
+      message += out.rows * out.columns;
+    }
+    comm::all_to_all<T>(*cp_, send_.data(), counts_here_, receive_.data(), counts_there_, device.stream());
+    for_each_stretch(MatrixRef<T>(receive_.data(), all.extent(0), all.extent(1)), all,
+                     [&](const MatrixRef<T>& packed, const MatrixRef<T>& in_sequence) {
+                       kernels::copy_matrix<T>(device, packed, in_sequence);
+                     });
+  }
+
+  // The way back. take(rank, message): the tokens here of that rank's columns.
+  template <class Take>
+  void heads_to_tokens(Device& device, int blocks, const Matrix<T>& all, const Take& take) {
+    count(blocks);
+    for_each_stretch(MatrixRef<T>(send_.data(), all.extent(0), all.extent(1)), all,
+                     [&](const MatrixRef<T>& packed, const MatrixRef<T>& in_sequence) {
+                       kernels::copy_matrix<T>(device, in_sequence, packed);
+                     });
+    comm::all_to_all<T>(*cp_, send_.data(), counts_there_, receive_.data(), counts_here_, device.stream());
+    T* message = receive_.data();
+    for (int r = 0; r < context_.layout.ranks(); ++r) {
+      const MatrixRef<T> in(message, tokens_of(context_.rank), width(r, blocks));
+      take(r, in);
+      message += in.rows * in.columns;
+    }
+  }
+
+  // f(rows of `packed`, which are by rank and sequence, rows of `all`, which are by sequence and position).
+  template <class F>
+  void for_each_stretch(const MatrixRef<T>& packed, const MatrixRef<T>& all, const F& f) const {
+    index_t row = 0;
+    for (int r = 0; r < context_.layout.ranks(); ++r) {
+      const Range held = context_.layout[r].first;
+      for (index_t s = 0; s < sequences_; ++s, row += held.size()) {
+        f(packed.row_block(row, held.size()),
+          all.row_block(s * context_.layout.length() + held.begin, held.size()));
+      }
+    }
+  }
+
+  ContextShard context_;
+  AttentionGeometry<T> geometry_, part_;  // of the local heads, and of this rank's part of them
+  index_t sequences_;
+  comm::Group* cp_;
+  std::vector<Blocks> blocks_;  // of each rank's part, in the local q | k | v
+  std::vector<std::size_t> counts_here_, counts_there_;
+  Vector<T> send_, receive_;
+  Matrix<T> all_dout_, all_dqkv_;
+  Matrix<M> key_value_sum_;  // (tokens, dk | dv)
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& context,
+                                                            const AttentionGeometry<T>& geometry,
+                                                            index_t sequences, comm::Group& cp, Arena& arena) {
+  return std::make_unique<AllToAllAttention<T>>(context, geometry, sequences, cp, arena);
+}
+
+CoreTraffic all_to_all_traffic(const ContextShard& context, const HeadShard& heads, index_t head_dim,
+                               index_t sequences) {
+  const int ranks = context.layout.ranks();
+  const index_t tokens = sequences * context.tokens().length(), all = sequences * context.layout.length();
+  const auto part = [&](int r) { return qkv_blocks(heads, heads_of(heads, ranks, r), head_dim); };
+  index_t sent = 0;
+  for (int r = 0; r < ranks; ++r) sent += width_of(part(r));
+  const Blocks mine = part(context.rank);
+  return {.forward = tokens * sent + all * mine[0].size(),
+          .backward = tokens * heads.query.size() * head_dim + all * width_of(mine)};
+}
+
+template std::unique_ptr<AttentionCore<double>> make_all_to_all_attention(const ContextShard&,
+                                                                          const AttentionGeometry<double>&, index_t,
+                                                                          comm::Group&, Arena&);
+template std::unique_ptr<AttentionCore<float>> make_all_to_all_attention(const ContextShard&,
+                                                                         const AttentionGeometry<float>&, index_t,
+                                                                         comm::Group&, Arena&);
+template std::unique_ptr<AttentionCore<bf16>> make_all_to_all_attention(const ContextShard&,
+                                                                        const AttentionGeometry<bf16>&, index_t,
+                                                                        comm::Group&, Arena&);
+
+}  // namespace nanotron::nn

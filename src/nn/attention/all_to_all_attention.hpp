@@ -1,0 +1,15 @@
+#pragma once
+
+#include "nanotron/nn/attention/attention_core.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& context,
+                                                            const AttentionGeometry<T>& geometry,
+                                                            index_t sequences, comm::Group& cp, Arena& arena);
+
+CoreTraffic all_to_all_traffic(const ContextShard& context, const HeadShard& heads, index_t head_dim,
+                               index_t sequences);
+
+}  // namespace nanotron::nn

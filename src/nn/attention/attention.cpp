@@ -1,0 +1,134 @@
+#include "nanotron/nn/attention/attention.hpp"
+
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/nn/attention/attention_core.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query_length,
+                                                    index_t key_length) const {
+  return {.batch = batch,
+          .query_length = query_length,
+          .key_length = key_length,
+          .query_heads = heads.query.size(),
+          .key_heads = heads.key.size(),
+          .head_dim = head_dim,
+          .first_query_head = heads.query.begin,
+          .first_key_head = heads.key.begin,
+          .group = heads.group,
+          .query_position = key_length - query_length};
+}
+
+template <class T>
+Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
+                        const HeadNorms<T>& norms, AttentionCore<T>& core)
+    : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms), core_(&core) {}
+
+template <class T>
+void Attention<T>::normalise_and_rotate(Device& device, const TokenBatch& batch,
+                                        const AttentionActivations<T>& act) const {
+  const MatrixRef<T> query = geometry_.query_of(act.qkv);
+  const MatrixRef<T> key = geometry_.key_of(act.qkv);
+  if (has_head_norms()) {
+    const MatrixRef<T> raw_query = geometry_.query_of(act.raw_qk);
+    const MatrixRef<T> raw_key = geometry_.key_of(act.raw_qk);
+    kernels::copy_matrix<T>(device, query, raw_query);
+    kernels::copy_matrix<T>(device, key, raw_key);
+    kernels::head_rms_norm_forward<T>(device, raw_query, norms_.query, geometry_.norm_eps, query,
+                                      act.query_rstd);
+    kernels::head_rms_norm_forward<T>(device, raw_key, norms_.key, geometry_.norm_eps, key,
+                                      act.key_rstd);
+  }
+  kernels::rotary_forward<T>(device, query, batch.positions, geometry_.cosine, geometry_.sine);
+  kernels::rotary_forward<T>(device, key, batch.positions, geometry_.cosine, geometry_.sine);
+}
+
+//   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
+//   a = attention(q, k, v)          y = a Wo^T, summed over the group
+template <class T>
+Running Attention<T>::forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                              const BlockInput<T>& n, const AttentionActivations<T>& act,
+                              const AttentionWorkspace<T>& work, Matrix<T> y) const {
+  stream.gather_multiply(device, n, qkv_.forward(), act.qkv);
+  normalise_and_rotate(device, batch, act);
+  core_->forward(device, batch, act, work);
+  return stream.multiply_sum(device, out_.forward(), act.out, y);
+}
+
+//   dWo += dy^T a                   da = dy Wo
+//   dq, dk, dv = attention backward of da (kernels/attention/attention.hpp)
+//   dq, dk <- norm backward of the inverse rotation of dq, dk
+//   dn = [dq | dk | dv] Wqkv, a part of the sum over the group
+//   dWqkv += [dq | dk | dv]^T n     db += sum over tokens of [dq | dk | dv]
+template <class T>
+Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                                              Matrix<const T> dy, const AttentionActivations<T>& act,
+                                              const AttentionWorkspace<T>& work) const {
+  const Matrix<const T> all_dy = stream.gather_multiply(device, {dy, {}}, out_.backward_input(), work.dout);
+
+  const MatrixRef<T> dquery = geometry_.query_of(work.dqkv);
+  const MatrixRef<T> dkey = geometry_.key_of(work.dqkv);
+  core_->backward(device, batch, act, work);
+  kernels::rotary_backward<T>(device, dquery, batch.positions, geometry_.cosine, geometry_.sine);
+  kernels::rotary_backward<T>(device, dkey, batch.positions, geometry_.cosine, geometry_.sine);
+  if (has_head_norms()) {
+    kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query,
+                                       act.query_rstd, dquery, norms_.query_gradient, work.sums, geometry_.segments);
+    kernels::head_rms_norm_backward<T>(device, dkey, geometry_.key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
+                                       norms_.key_gradient, work.sums, geometry_.segments);
+  }
+  return all_dy;
+}
+
+template <class T>
+Running Attention<T>::backward_input(Device& device, ResidualStream<T>& stream, const AttentionWorkspace<T>& work,
+                                     Matrix<T> dn) const {
+  return stream.multiply_sum(device, qkv_.backward_input(), work.dqkv, dn);
+}
+
+template <class T>
+void Attention<T>::backward_output_weight(Device& device, Matrix<const T> dy,
+                                          const AttentionActivations<T>& act) const {
+  out_.backward_weight(device, dy, act.out);
+}
+
+template <class T>
+void Attention<T>::backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
+                                         const AttentionWorkspace<T>& work) const {
+  qkv_.backward_weight(device, dqkv, n, work.sums);
+}
+
+template <class T>
+void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index_t past,
+                                  Matrix<const T> n, const AttentionActivations<T>& act,
+                                  const AttentionWorkspace<T>& work, const KeyValueCache<T>& cache,
+                                  Matrix<T> y) const {
+  qkv_.forward()(device, n, act.qkv);
+  normalise_and_rotate(device, batch, act);
+  const index_t length = batch.length;
+  const MatrixRef<T> keys(cache.keys);
+  const MatrixRef<T> values(cache.values);
+  for (index_t s = 0; s < batch.sequences; ++s) {
+    const index_t row = s * cache.capacity + past;
+    kernels::copy_matrix<T>(device, geometry_.key_of(act.qkv).row_block(s * length, length),
+                             keys.row_block(row, length));
+    kernels::copy_matrix<T>(device, geometry_.value_of(act.qkv).row_block(s * length, length),
+                             values.row_block(row, length));
+  }
+  kernels::AttentionShape shape = geometry_.shape(batch.sequences, length, past + length);
+  shape.key_rows = cache.capacity;
+  kernels::attention_forward<T>(device, shape, geometry_.query_of(act.qkv), keys, values, act.out, act.lse,
+                                work.tiles);
+  out_.forward()(device, act.out, y);
+}
+
+template struct AttentionGeometry<double>;
+template struct AttentionGeometry<float>;
+template struct AttentionGeometry<bf16>;
+template class Attention<double>;
+template class Attention<float>;
+template class Attention<bf16>;
+
+}  // namespace nanotron::nn

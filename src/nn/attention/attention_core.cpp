@@ -1,0 +1,75 @@
+#include "nanotron/nn/attention/attention_core.hpp"
+
+#include "nn/attention/all_to_all_attention.hpp"
+#include "nanotron/base/error.hpp"
+#include "nn/attention/ring_attention.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+template <class T>
+class LocalAttention final : public AttentionCore<T> {
+ public:
+  LocalAttention(const AttentionGeometry<T>& geometry, index_t sequences, index_t length, index_t key_length)
+      : geometry_(geometry),
+        sizes_{.lse = sequences * length * geometry.heads.query.size(),
+               .tile_bytes =
+                   kernels::attention_workspace_bytes<T>(geometry.shape(sequences, length, key_length))} {}
+
+  CoreSizes sizes() const override { return sizes_; }
+
+  void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+               const AttentionWorkspace<T>& work) override {
+    kernels::attention_forward<T>(device, shape_of(batch), geometry_.query_of(act.qkv), geometry_.key_of(act.qkv),
+                                  geometry_.value_of(act.qkv), act.out, act.lse, work.tiles);
+  }
+
+  void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+                const AttentionWorkspace<T>& work) override {
+    kernels::attention_backward<T>(device, shape_of(batch), geometry_.query_of(act.qkv), geometry_.key_of(act.qkv),
+                                   geometry_.value_of(act.qkv), MatrixRef<T>(act.out), MatrixRef<T>(work.dout),
+                                   act.lse, geometry_.query_of(work.dqkv), geometry_.key_of(work.dqkv),
+                                   geometry_.value_of(work.dqkv), work.tiles);
+  }
+
+ private:
+  kernels::AttentionShape shape_of(const TokenBatch& batch) const {
+    kernels::AttentionShape shape = geometry_.shape(batch.sequences, batch.length, batch.length);
+    batch.add_documents(shape);
+    return shape;
+  }
+
+  AttentionGeometry<T> geometry_;
+  CoreSizes sizes_;
+};
+
+}  // namespace
+
+CoreTraffic core_traffic(const ContextShard& context, const HeadShard& heads, index_t head_dim,
+                         index_t sequences) {
+  if (context.layout.ranks() == 1) return {};
+  if (context.mode == deck::CpMode::ring) return ring_traffic(context, heads.key.size() * head_dim, sequences);
+  return all_to_all_traffic(context, heads, head_dim, sequences);
+}
+
+template <class T>
+std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context,
+                                                      const AttentionGeometry<T>& geometry, index_t sequences,
+                                                      index_t key_length, comm::Group* cp, Arena& arena) {
+  if (context.layout.ranks() == 1) {
+    return std::make_unique<LocalAttention<T>>(geometry, sequences, context.layout.length(), key_length);
+  }
+  NANOTRON_REQUIRE(cp != nullptr, "no context-parallel group for {} ranks", context.layout.ranks());
+  if (context.mode == deck::CpMode::ring) return make_ring_attention<T>(context, geometry, sequences, *cp, arena);
+  return make_all_to_all_attention<T>(context, geometry, sequences, *cp, arena);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                         \
+  template std::unique_ptr<AttentionCore<T>> make_attention_core<T>(                                    \
+      const ContextShard&, const AttentionGeometry<T>&, index_t, index_t, comm::Group*, Arena&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::nn

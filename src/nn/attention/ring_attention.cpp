@@ -1,0 +1,231 @@
+#include "nn/attention/ring_attention.hpp"
+
+#include <limits>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/attention/attention_merge.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+
+// In step s a rank works on the block of keys and values of rank (its own - s), while the next block comes in. With
+// a zigzag layout every rank has as much to do in each step.
+
+namespace nanotron::nn {
+namespace {
+
+using comm::Neighbour;
+
+// A block on its way: out to the next rank, another one in from the previous.
+struct Passage {
+  comm::Request out, in;
+  void test() {
+    out.test();
+    in.test();
+  }
+  void wait() {
+    out.wait();
+    in.wait();
+  }
+};
+
+template <class T>
+class RingAttention final : public AttentionCore<T> {
+ public:
+  using M = master_t<T>;
+  using Piece = SequenceShard::Piece;
+
+  RingAttention(const ContextShard& context, const AttentionGeometry<T>& geometry, index_t sequences,
+                comm::Group& cp, Arena& arena)
+      : context_(context), geometry_(geometry), sequences_(sequences), cp_(&cp) {
+    constexpr auto kind = MemoryKind::workspace;
+    const index_t tokens = sequences * context_.tokens().length(), query = geometry_.query_columns();
+    const index_t block = sequences * context_.layout.longest_shard(), key_value = 2 * geometry_.key_columns();
+    for (auto& buffer : block_) buffer = arena.take<T>(kind, block, key_value);
+    for (auto& buffer : gradient_) buffer = arena.take<M>(kind, block, key_value);
+    arriving_ = arena.take<M>(kind, block, key_value);
+    part_block_ = arena.take<T>(kind, block, key_value);
+    part_ = arena.take<T>(kind, tokens, query);
+    part_lse_ = arena.take<M>(kind, tokens * geometry_.heads.query.size());
+    sum_ = arena.take<M>(kind, tokens, query);
+  }
+
+  CoreSizes sizes() const override {
+    const index_t longest = context_.layout.longest_piece();
+    return {.lse = sequences_ * context_.tokens().length() * geometry_.heads.query.size(),
+            .tile_bytes = kernels::attention_workspace_bytes<T>(geometry_.shape(sequences_, longest, longest))};
+  }
+
+  void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+               const AttentionWorkspace<T>& work) override {
+    const MatrixRef<T> query = geometry_.query_of(act.qkv);
+    kernels::copy_matrix<T>(device, geometry_.key_value_of(act.qkv), block_of(block_[0], 0));
+    kernels::fill<M>(device, Vector<M>(sum_.data(), sum_.size()), 0.0);
+    kernels::fill<M>(device, act.lse, static_cast<double>(std::numeric_limits<M>::lowest()));
+    for (int step = 0; step < ranks(); ++step) {
+      Passage passage = pass_block(device, step);
+      const MatrixRef<T> block = block_of(block_[step % 2], step);
+      for_each_pair(step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
+        kernels::attention_forward<T>(device, shape, from(query, q), key_in(block, k), value_in(block, k),
+                                      from(MatrixRef<T>(part_), q), from(part_lse_, q), work.tiles);
+        kernels::merge_attention<T>(device, shape, from(MatrixRef<T>(part_), q), from(part_lse_, q),
+                                    from(MatrixRef<M>(sum_), q), from(act.lse, q));
+        passage.test();
+      });
+      passage.wait();
+    }
+    kernels::round_matrix<T>(device, MatrixRef<M>(sum_), act.out);
+  }
+
+  // The gradient of a block is here while its keys are, and moves on with them: behind step s to the next rank, and
+  // behind the last one home.
+  void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+                const AttentionWorkspace<T>& work) override {
+    kernels::copy_matrix<T>(device, geometry_.key_value_of(act.qkv), block_of(block_[0], 0));
+    kernels::fill<M>(device, Vector<M>(sum_.data(), sum_.size()), 0.0);
+    Passage gradients;
+    for (int step = 0; step < ranks(); ++step) {
+      Passage passage = pass_block(device, step);
+      add_pairs(device, step, batch, act, work, [&] {
+        passage.test();
+        gradients.test();
+      });
+      gradients.wait();
+      const Matrix<M> here = gradient_[step % 2];
+      const auto entries = static_cast<index_t>(block_size(step));
+      if (step > 0) kernels::add<M>(device, Vector<M>(arriving_.data(), entries), Vector<M>(here.data(), entries));
+      gradients.out = comm::start_send<M>(*cp_, here.data(), block_size(step), Neighbour::next, device.stream());
+      gradients.in = comm::start_receive<M>(*cp_, arriving_.data(), block_size(step + 1), Neighbour::previous,
+                                            device.stream());
+      passage.wait();
+    }
+    kernels::round_matrix<T>(device, MatrixRef<M>(sum_), geometry_.query_of(work.dqkv));
+    gradients.wait();
+    kernels::round_matrix<T>(device, block_of(arriving_, 0), geometry_.key_value_of(work.dqkv));
+  }
+
+ private:
+  int ranks() const { return context_.layout.ranks(); }
+  const SequenceShard& mine() const { return context_.tokens(); }
+  const SequenceShard& shard_in(int step) const {
+    return context_.layout[(context_.rank - step + ranks()) % ranks()];
+  }
+  std::size_t block_size(int step) const {
+    return static_cast<std::size_t>(sequences_ * shard_in(step).length() * 2 * geometry_.key_columns());
+  }
+  template <class E>
+  MatrixRef<E> block_of(const Matrix<E>& buffer, int step) const {
+    return MatrixRef<E>(buffer).row_block(0, sequences_ * shard_in(step).length());
+  }
+
+  // The rows, or entries of lse, from token `first` of the first sequence on.
+  template <class E>
+  static MatrixRef<E> from(MatrixRef<E> x, index_t first) {
+    return x.row_block(first, x.rows - first);
+  }
+  static Vector<M> from(const Vector<M>& lse, index_t first) {
+    return Vector<M>(lse.data() + first, static_cast<index_t>(lse.extent(0)) - first);
+  }
+  MatrixRef<T> key_in(MatrixRef<T> block, index_t first) const {
+    return from(block.column_block(0, geometry_.key_columns()), first);
+  }
+  MatrixRef<T> value_in(MatrixRef<T> block, index_t first) const {
+    return from(block.column_block(geometry_.key_columns(), geometry_.key_columns()), first);
+  }
+
+  // Hands the block of this step on and takes in that of the next.
+  Passage pass_block(Device& device, int step) {
+    Passage passage;
+    if (step + 1 == ranks()) return passage;
+    passage.out = comm::start_send<T>(*cp_, block_[step % 2].data(), block_size(step), Neighbour::next,
+                                      device.stream());
+    passage.in = comm::start_receive<T>(*cp_, block_[(step + 1) % 2].data(), block_size(step + 1),
+                                        Neighbour::previous, device.stream());
+    return passage;
+  }
+
+  // f(shape, query token, key token) for all pieces of queries and keys that meet, the tokens being those that the
+  // pieces begin with.
+  template <class F>
+  void for_each_pair(int step, const TokenBatch& batch, const F& f) const {
+    const SequenceShard& theirs = shard_in(step);
+    for (const Piece& query : mine().pieces()) {
+      for (const Piece& key : theirs.pieces()) {
+        if (query.positions.size() == 0 || key.positions.size() == 0) continue;
+        if (key.positions.begin >= query.positions.end) continue;
+        kernels::AttentionShape shape =
+            geometry_.shape(sequences_, query.positions.size(), key.positions.size());
+        shape.query_rows = mine().length();
+        shape.key_rows = theirs.length();
+        shape.query_position = query.positions.begin;
+        shape.key_position = key.positions.begin;
+        batch.add_documents(shape);
+        f(shape, query.token, key.token);
+      }
+    }
+  }
+
+  // Adds dq to sum_, and makes dk, dv of the step's block in gradient_.
+  template <class Between>
+  void add_pairs(Device& device, int step, const TokenBatch& batch, const AttentionActivations<T>& act,
+                 const AttentionWorkspace<T>& work, const Between& between) {
+    const MatrixRef<T> block = block_of(block_[step % 2], step), part_block = block_of(part_block_, step);
+    const MatrixRef<M> gradient = block_of(gradient_[step % 2], step);
+    kernels::fill<M>(device, Vector<M>(gradient.data, static_cast<index_t>(block_size(step))), 0.0);
+    for_each_pair(step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
+      kernels::attention_backward<T>(device, shape, from(geometry_.query_of(act.qkv), q), key_in(block, k),
+                                     value_in(block, k), from(MatrixRef<T>(act.out), q),
+                                     from(MatrixRef<T>(work.dout), q), from(act.lse, q),
+                                     from(MatrixRef<T>(part_), q), key_in(part_block, k), value_in(part_block, k),
+                                     work.tiles);
+      for (index_t s = 0; s < sequences_; ++s) {
+        const index_t query = s * shape.query_rows + q, key = s * shape.key_rows + k;
+        kernels::accumulate_matrix<T>(device, MatrixRef<T>(part_).row_block(query, shape.query_length),
+                                      MatrixRef<M>(sum_).row_block(query, shape.query_length));
+        kernels::accumulate_matrix<T>(device, part_block.row_block(key, shape.key_length),
+                                      gradient.row_block(key, shape.key_length));
+      }
+      between();
+    });
+  }
+
+  ContextShard context_;
+  AttentionGeometry<T> geometry_;
+  index_t sequences_;
+  comm::Group* cp_;
+  Matrix<T> block_[2];     // (tokens of a rank, k | v): the block at work, and the one that comes in
+  Matrix<M> gradient_[2];  // its gradient, and the one that is sent off
+  Matrix<M> arriving_;     // what the ranks before have added up
+  Matrix<T> part_block_;   // dk | dv of one pair
+  Matrix<T> part_;         // (tokens, q): out or dq of one pair
+  Vector<M> part_lse_;
+  Matrix<M> sum_;          // (tokens, q): out or dq
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& context,
+                                                      const AttentionGeometry<T>& geometry, index_t sequences,
+                                                      comm::Group& cp, Arena& arena) {
+  return std::make_unique<RingAttention<T>>(context, geometry, sequences, cp, arena);
+}
+
+// Forward and backward send every block on but the last; backward sends the gradient of each.
+CoreTraffic ring_traffic(const ContextShard& context, index_t key_columns, index_t sequences) {
+  const int ranks = context.layout.ranks(), last = (context.rank + 1) % ranks;
+  const index_t token = sequences * 2 * key_columns;
+  const index_t blocks = token * (context.layout.length() - context.layout[last].length());
+  return {.forward = blocks, .backward = blocks, .backward_master = token * context.layout.length()};
+}
+
+template std::unique_ptr<AttentionCore<double>> make_ring_attention(const ContextShard&,
+                                                                    const AttentionGeometry<double>&, index_t,
+                                                                    comm::Group&, Arena&);
+template std::unique_ptr<AttentionCore<float>> make_ring_attention(const ContextShard&,
+                                                                   const AttentionGeometry<float>&, index_t,
+                                                                   comm::Group&, Arena&);
+template std::unique_ptr<AttentionCore<bf16>> make_ring_attention(const ContextShard&,
+                                                                  const AttentionGeometry<bf16>&, index_t,
+                                                                  comm::Group&, Arena&);
+
+}  // namespace nanotron::nn

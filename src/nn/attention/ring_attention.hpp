@@ -1,0 +1,14 @@
+#pragma once
+
+#include "nanotron/nn/attention/attention_core.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& context,
+                                                      const AttentionGeometry<T>& geometry, index_t sequences,
+                                                      comm::Group& cp, Arena& arena);
+
+CoreTraffic ring_traffic(const ContextShard& context, index_t key_columns, index_t sequences);
+
+}  // namespace nanotron::nn

@@ -1,0 +1,168 @@
+#include "nanotron/nn/linear/residual_stream.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+template <class T>
+class WholeStream final : public ResidualStream<T> {
+ public:
+  WholeStream(const StreamSize& size, comm::Group& tp) : tokens_(size.tokens), tp_(&tp) {}
+
+  index_t rows() const override { return tokens_; }
+  bool is_split() const override { return false; }
+  index_t kept_rows() const override { return 0; }
+
+  Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowProduct<T>& product,
+                                  Matrix<T> y) override {
+    product(device, x.rows, y);
+    return x.rows;
+  }
+  Gathering<T> start_gather_again(Device&, const BlockInput<T>& x) override { return {x.rows, Running()}; }
+
+  Matrix<T> addend(Matrix<T> y) override { return y; }
+  Running start_sum(Device& device, Matrix<T> y) override {
+    sum_[0] = comm::start_all_reduce(*tp_, y.data(), y.size(), comm::ReduceOp::sum, device.stream());
+    return Running(sum_);
+  }
+  Running multiply_sum(Device& device, const RowProduct<T>& product, Matrix<const T> x, Matrix<T> y) override {
+    product(device, x, y);
+    return start_sum(device, y);
+  }
+
+ private:
+  index_t tokens_;
+  comm::Group* tp_;
+  std::vector<comm::Request> sum_ = std::vector<comm::Request>(1);
+};
+
+template <class T>
+class SplitStream final : public ResidualStream<T> {
+ public:
+  SplitStream(const StreamSize& size, const StreamOverlap& overlap, comm::Group& tp, Arena& arena)
+      : tokens_(size.tokens),
+        rows_(stream_rows(deck::TpMode::reduce_scatter, size)),
+        kept_rows_(overlap.inputs == deck::GatheredInputs::keep ? rows_ * size.tp_size : 0),
+        gathered_(arena.take<T>(MemoryKind::workspace, rows_ * size.tp_size, size.width)),
+        addend_(arena.take<T>(MemoryKind::workspace, rows_ * size.tp_size, size.width)),
+        tp_(&tp) {
+    for (int c = 0; c < overlap.chunks; ++c) {
+      const Range rows = chunk_rows(size, overlap, c);
+      if (rows.size() == 0) continue;
+      const index_t begin = rows.begin * size.tp_size, end = rows.end * size.tp_size;
+      chunks_.push_back({rows, {std::min(begin, tokens_), std::min(end, tokens_)}});
+    }
+    gathers_.resize(chunks_.size());
+    sums_.resize(chunks_.size());
+  }
+
+  index_t rows() const override { return rows_; }
+  bool is_split() const override { return true; }
+  index_t kept_rows() const override { return kept_rows_; }
+
+  Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowProduct<T>& product,
+                                  Matrix<T> y) override {
+    const Matrix<T> all = x.kept.extent(0) > 0 ? x.kept : gathered_;
+    start_gathers(device, x.rows, all);
+    for (std::size_t c = 0; c < chunks_.size(); ++c) {
+      gathers_[c].wait();
+      product(device, block<const T>(all, chunks_[c].tokens), block<T>(y, chunks_[c].tokens));
+    }
+    return block<const T>(all, {0, tokens_});
+  }
+  Gathering<T> start_gather_again(Device& device, const BlockInput<T>& x) override {
+    if (x.kept.extent(0) > 0) return {block<const T>(x.kept, {0, tokens_}), Running()};
+    start_gathers(device, x.rows, gathered_);
+    return {block<const T>(gathered_, {0, tokens_}), Running(gathers_)};
+  }
+
+  Matrix<T> addend(Matrix<T>) override { return block<T>(addend_, {0, tokens_}); }
+  Running start_sum(Device& device, Matrix<T> y) override {
+    for (std::size_t c = 0; c < chunks_.size(); ++c) start_sum_of(device, c, y);
+    return Running(sums_);
+  }
+  Running multiply_sum(Device& device, const RowProduct<T>& product, Matrix<const T> x, Matrix<T> y) override {
+    for (std::size_t c = 0; c < chunks_.size(); ++c) {
+      product(device, block<const T>(x, chunks_[c].tokens), block<T>(addend_, chunks_[c].tokens));
+      start_sum_of(device, c, y);
+    }
+    return Running(sums_);
+  }
+
+ private:
+  struct Chunk {
+    Range rows;    // of the stream, on every rank
+    Range tokens;  // of the micro-batch: rows of all ranks, without the padding
+  };
+
+  template <class U, class View>
+  static Matrix<U> block(const View& m, const Range& rows) {
+    return Matrix<U>(m.data() + rows.begin * static_cast<index_t>(m.extent(1)), rows.size(), m.extent(1));
+  }
+
+  // In the rows of all ranks.
+  T* first_of(const Matrix<T>& all, std::size_t c) const {
+    return all.data() + chunks_[c].rows.begin * tp_->size() * static_cast<index_t>(all.extent(1));
+  }
+
+  void start_gathers(Device& device, Matrix<const T> x, const Matrix<T>& all) {
+    check_size(x);
+    for (std::size_t c = 0; c < chunks_.size(); ++c) {
+      const Matrix<const T> mine = block<const T>(x, chunks_[c].rows);
+      gathers_[c] = comm::start_all_gather(*tp_, mine.data(), mine.size(), first_of(all, c), device.stream());
+    }
+  }
+  void start_sum_of(Device& device, std::size_t c, const Matrix<T>& y) {
+    check_size(y);
+    const Matrix<T> mine = block<T>(y, chunks_[c].rows);
+    sums_[c] = comm::start_reduce_scatter(*tp_, first_of(addend_, c), mine.data(), mine.size(), comm::ReduceOp::sum,
+                                          device.stream());
+  }
+
+  void check_size(const Matrix<const T>& x) const {
+    NANOTRON_REQUIRE(static_cast<index_t>(x.extent(0)) == rows_ && x.extent(1) == gathered_.extent(1),
+                     "{} x {} of a stream of {} x {}", x.extent(0), x.extent(1), rows_, gathered_.extent(1));
+  }
+
+  index_t tokens_, rows_, kept_rows_;
+  Matrix<T> gathered_, addend_;  // (rows of all ranks, width)
+  comm::Group* tp_;
+  std::vector<Chunk> chunks_;
+  std::vector<comm::Request> gathers_, sums_;  // by chunk
+};
+
+}  // namespace
+
+index_t stream_rows(deck::TpMode mode, const StreamSize& size) {
+  return mode == deck::TpMode::all_reduce ? size.tokens : (size.tokens + size.tp_size - 1) / size.tp_size;
+}
+
+StreamOverlap stream_overlap(const deck::ParallelConfig& p) {
+  return {.chunks = static_cast<int>(p.tp_overlap_chunks), .inputs = p.tp_gathered_inputs};
+}
+
+Range chunk_rows(const StreamSize& size, const StreamOverlap& overlap, int chunk) {
+  return shard_range(stream_rows(deck::TpMode::reduce_scatter, size), overlap.chunks, chunk);
+}
+
+template <class T>
+std::unique_ptr<ResidualStream<T>> make_residual_stream(deck::TpMode mode, const StreamSize& size,
+                                                        const StreamOverlap& overlap, comm::Group& tp, Arena& arena) {
+  if (mode == deck::TpMode::reduce_scatter && size.tp_size > 1) {
+    return std::make_unique<SplitStream<T>>(size, overlap, tp, arena);
+  }
+  return std::make_unique<WholeStream<T>>(size, tp);
+}
+
+template std::unique_ptr<ResidualStream<double>> make_residual_stream(deck::TpMode, const StreamSize&,
+                                                                      const StreamOverlap&, comm::Group&, Arena&);
+template std::unique_ptr<ResidualStream<float>> make_residual_stream(deck::TpMode, const StreamSize&,
+                                                                     const StreamOverlap&, comm::Group&, Arena&);
+template std::unique_ptr<ResidualStream<bf16>> make_residual_stream(deck::TpMode, const StreamSize&,
+                                                                    const StreamOverlap&, comm::Group&, Arena&);
+
+}  // namespace nanotron::nn

@@ -1,0 +1,91 @@
+#include "nanotron/nn/moe/expert_capacity.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+class Dropless final : public ExpertCapacity {
+ public:
+  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t>, Vector<std::int64_t> rows) override {
+    kernels::fill<std::int64_t>(device, rows, 0.0);
+  }
+};
+
+// The choices of all ranks of a sequence are gathered, each rank's padded to those of the longest.
+class PerSequence final : public ExpertCapacity {
+ public:
+  PerSequence(index_t capacity, const kernels::Routing& routing, const ContextShard& context, index_t sequences,
+              comm::Group* cp, Device& device, Arena& arena)
+      : capacity_(capacity),
+        routing_(routing),
+        cp_(cp),
+        ranks_(context.layout.ranks()),
+        rank_(context.rank),
+        stride_(sequences * context.layout.longest_shard() * routing.top_k),
+        all_(arena.take<std::int64_t>(MemoryKind::workspace, ranks_ * stride_)),
+        base_(arena.take<std::int64_t>(MemoryKind::workspace, context.layout.length())),
+        step_(arena.take<std::int64_t>(MemoryKind::workspace, context.layout.length())),
+        own_(arena.take<std::int64_t>(MemoryKind::workspace, context.layout.length())) {
+    if (!arena.is_planning()) fill_places(context, device);
+  }
+
+  void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
+             Vector<std::int64_t> rows) override {
+    std::int64_t* const mine = all_.data() + rank_ * stride_;
+    Kokkos::deep_copy(device.exec(), Vector<std::int64_t>(mine, choices.extent(0)), choices);
+    if (ranks_ > 1) {
+      comm::all_gather<std::int64_t>(*cp_, mine, static_cast<std::size_t>(stride_), all_.data(), device.stream());
+    }
+    kernels::mark_overflow(device, routing_,
+                           {.base = base_, .step = step_, .own = own_, .sequences = batch.sequences, .length = batch.length},
+                           capacity_, all_, rows);
+  }
+
+ private:
+  void fill_places(const ContextShard& context, Device& device) {
+    const auto base = Kokkos::create_mirror_view(base_), step = Kokkos::create_mirror_view(step_),
+               own = Kokkos::create_mirror_view(own_);
+    for (int r = 0; r < ranks_; ++r) {
+      const SequenceShard& shard = context.layout[r];
+      for (index_t i = 0; i < shard.length(); ++i) {
+        const index_t p = shard.position_of(i);
+        base(p) = r * stride_ + i * routing_.top_k;
+        step(p) = shard.length() * routing_.top_k;
+        own(p) = r == rank_ ? i : -1;
+      }
+    }
+    Kokkos::deep_copy(base_, base);
+    Kokkos::deep_copy(step_, step);
+    Kokkos::deep_copy(own_, own);
+    device.fence();
+  }
+
+  index_t capacity_;
+  kernels::Routing routing_;
+  comm::Group* cp_;
+  int ranks_, rank_;
+  index_t stride_;  // of a rank's choices
+  Vector<std::int64_t> all_, base_, step_, own_;
+};
+
+}  // namespace
+
+index_t expert_capacity(double factor, const kernels::Routing& routing, index_t length) {
+  const double share = factor * static_cast<double>(routing.top_k * length) / static_cast<double>(routing.experts);
+  constexpr double whole = 1.0 - 1e-12;  // what is whole but for the rounding of the factor stays so
+  return static_cast<index_t>(std::min(std::ceil(share * whole), static_cast<double>(length)));
+}
+
+std::unique_ptr<ExpertCapacity> make_expert_capacity(double factor, const kernels::Routing& routing,
+                                                     const ContextShard& context, index_t sequences, comm::Group* cp,
+                                                     Device& device, Arena& arena) {
+  if (factor == 0.0) return std::make_unique<Dropless>();
+  return std::make_unique<PerSequence>(expert_capacity(factor, routing, context.layout.length()), routing, context,
+                                       sequences, cp, device, arena);
+}
+
+}  // namespace nanotron::nn

@@ -1,0 +1,198 @@
+#include "nanotron/nn/moe/expert_exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/moe/routing.hpp"
+#include "nn/linear/rows.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+// Waits for the device.
+void copy_out(Device& device, const Vector<std::int64_t>& from, std::vector<std::int64_t>& to) {
+  using Host = Kokkos::View<std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  Kokkos::deep_copy(device.exec(), Host(to.data(), to.size()), from);
+  device.fence();
+}
+
+template <class T>
+class LocalExperts final : public ExpertExchange<T> {
+ public:
+  using M = master_t<T>;
+  explicit LocalExperts(const ExchangeSize& size) : rows_(size.rows) {}
+
+  index_t rows() const override { return rows_; }
+
+  void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) override {
+    copy_out(device, counts, plan.sent);
+    for (std::size_t e = 0; e < plan.sent.size(); ++e) plan.begin[e + 1] = plan.begin[e] + plan.sent[e];
+    plan.sent_rows = plan.received_rows();
+  }
+
+  void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
+    Kokkos::deep_copy(device.exec(), cuts, from_here);
+  }
+
+  Matrix<T> outbox(const ExpertRows& plan, Matrix<T> rows) override { return first(rows, plan.sent_rows); }
+  Vector<M> outbox_values(const ExpertRows& plan, Vector<M> values) override {
+    return first(values, plan.sent_rows);
+  }
+  void to_experts(Device&, const ExpertRows&, Matrix<T>) override {}
+  void values_to_experts(Device&, const ExpertRows&, Vector<M>) override {}
+  Matrix<const T> from_experts(Device&, const ExpertRows& plan, Matrix<T> rows) override {
+    return first(rows, plan.sent_rows);
+  }
+  Vector<const M> values_from_experts(Device&, const ExpertRows& plan, Vector<M> values) override {
+    return Vector<const M>(values.data(), plan.sent_rows);
+  }
+
+ private:
+  index_t rows_;
+};
+
+// Messages are by the rank they come from, then by expert; rows of an expert by rank.
+template <class T>
+class ExchangedExperts final : public ExpertExchange<T> {
+ public:
+  using M = master_t<T>;
+  ExchangedExperts(const ExchangeSize& size, comm::Group* ep, Arena& arena)
+      : size_(size),
+        ep_(ep),
+        outbox_(arena.take<T>(MemoryKind::workspace, size.choices, size.hidden)),
+        inbox_(arena.take<T>(MemoryKind::workspace, size.rows, size.hidden)),
+        value_outbox_(arena.take<M>(MemoryKind::workspace, size.choices)),
+        value_inbox_(arena.take<M>(MemoryKind::workspace, size.rows)),
+        received_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts)),
+        received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.places())),
+        sent_counts_(static_cast<std::size_t>(size.ranks)),
+        received_counts_(static_cast<std::size_t>(size.ranks)),
+        next_(static_cast<std::size_t>(size.experts / size.ranks + 1)) {}
+
+  index_t rows() const override { return size_.rows; }
+
+  void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) override {
+    const auto here = plan.begin.size() - 1, ranks = sent_counts_.size();
+    std::ranges::fill(sent_counts_, here);
+    std::ranges::fill(received_counts_, here);
+    copy_out(device, counts, plan.sent);
+    comm::all_to_all<std::int64_t>(*ep_, counts.data(), sent_counts_, received_.data(), received_counts_, device.stream());
+    copy_out(device, received_, plan.received);
+    plan.sent_rows = 0;
+    for (const std::int64_t n : plan.sent) plan.sent_rows += n;
+    for (std::size_t e = 0; e < here; ++e) {
+      plan.begin[e + 1] = plan.begin[e];
+      for (std::size_t r = 0; r < ranks; ++r) plan.begin[e + 1] += plan.received[r * here + e];
+    }
+    if (plan.received_rows() > size_.rows) {
+      fail(ExitCode::deck_error, {.what = "more tokens come to the experts of this rank than there is room for",
+                                  .expected = fmt::format("at most {} (moe%receive_factor)", size_.rows),
+                                  .found = fmt::format("{}", plan.received_rows()),
+                                  .where = fmt::format("rank {} of an expert-parallel group of {}", ep_->rank(), ep_->size()),
+                                  .change = "a larger moe%receive_factor, 0 for the worst case; a larger "
+                                            "moe%router_aux_loss_coef evens the load"});
+    }
+  }
+
+  void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
+    const index_t here = size_.experts / size_.ranks;
+    std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.places()));
+    comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_, device.stream());
+    kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);
+  }
+
+  Matrix<T> outbox(const ExpertRows& plan, Matrix<T>) override { return first(outbox_, plan.sent_rows); }
+  Vector<M> outbox_values(const ExpertRows& plan, Vector<M>) override {
+    return first(value_outbox_, plan.sent_rows);
+  }
+
+  void to_experts(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
+    there<T>(device, plan, MatrixRef<T>(outbox_), MatrixRef<T>(inbox_), MatrixRef<T>(rows));
+  }
+  void values_to_experts(Device& device, const ExpertRows& plan, Vector<M> values) override {
+    there<M>(device, plan, column(value_outbox_), column(value_inbox_), column(values));
+  }
+  Matrix<const T> from_experts(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
+    back<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(inbox_), MatrixRef<T>(outbox_));
+    return first(outbox_, plan.sent_rows);
+  }
+  Vector<const M> values_from_experts(Device& device, const ExpertRows& plan, Vector<M> values) override {
+    back<M>(device, plan, column(values), column(value_inbox_), column(value_outbox_));
+    return Vector<const M>(value_outbox_.data(), plan.sent_rows);
+  }
+
+ private:
+  static MatrixRef<M> column(const Vector<M>& v) { return {v.data(), static_cast<index_t>(v.extent(0)), 1}; }
+
+  // Elements to and from each rank, of rows of so many columns.
+  void count(const ExpertRows& plan, index_t columns) {
+    const auto here = plan.begin.size() - 1;
+    for (std::size_t r = 0; r < sent_counts_.size(); ++r) {
+      std::int64_t sent = 0, received = 0;
+      for (std::size_t e = r * here; e < (r + 1) * here; ++e) {
+        sent += plan.sent[e];
+        received += plan.received[e];
+      }
+      sent_counts_[r] = static_cast<std::size_t>(sent * columns);
+      received_counts_[r] = static_cast<std::size_t>(received * columns);
+    }
+  }
+
+  // f(first row among messages, first row among those of its expert, rows) for each rank and expert here.
+  template <class F>
+  void for_each_block(const ExpertRows& plan, const F& f) {
+    const auto here = plan.begin.size() - 1;
+    std::ranges::copy(plan.begin, next_.begin());
+    index_t in_message = 0;
+    for (std::size_t i = 0; i < plan.received.size(); ++i) {
+      const index_t rows = plan.received[i];
+      index_t& at = next_[i % here];
+      if (rows > 0) f(in_message, at, rows);
+      at += rows;
+      in_message += rows;
+    }
+  }
+
+  template <class U>
+  void there(Device& device, const ExpertRows& plan, MatrixRef<U> outbox, MatrixRef<U> inbox, MatrixRef<U> rows) {
+    count(plan, rows.columns);
+    comm::all_to_all<U>(*ep_, outbox.data, sent_counts_, inbox.data, received_counts_, device.stream());
+    for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
+      kernels::copy_matrix<U>(device, inbox.row_block(in_message, n), rows.row_block(at, n));
+    });
+  }
+
+  template <class U>
+  void back(Device& device, const ExpertRows& plan, MatrixRef<U> rows, MatrixRef<U> inbox, MatrixRef<U> outbox) {
+    count(plan, rows.columns);
+    for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
+      kernels::copy_matrix<U>(device, rows.row_block(at, n), inbox.row_block(in_message, n));
+    });
+    comm::all_to_all<U>(*ep_, inbox.data, received_counts_, outbox.data, sent_counts_, device.stream());
+  }
+
+  ExchangeSize size_;
+  comm::Group* ep_;
+  Matrix<T> outbox_, inbox_;
+  Vector<M> value_outbox_, value_inbox_;
+  Vector<std::int64_t> received_, received_cuts_;
+  std::vector<std::size_t> sent_counts_, received_counts_;  // by rank
+  std::vector<std::int64_t> next_;  // row of each expert here
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group* ep, Arena& arena) {
+  if (size.ranks > 1) return std::make_unique<ExchangedExperts<T>>(size, ep, arena);
+  return std::make_unique<LocalExperts<T>>(size);
+}
+
+template std::unique_ptr<ExpertExchange<double>> make_expert_exchange(const ExchangeSize&, comm::Group*, Arena&);
+template std::unique_ptr<ExpertExchange<float>> make_expert_exchange(const ExchangeSize&, comm::Group*, Arena&);
+template std::unique_ptr<ExpertExchange<bf16>> make_expert_exchange(const ExchangeSize&, comm::Group*, Arena&);
+
+}  // namespace nanotron::nn

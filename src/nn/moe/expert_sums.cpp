@@ -1,0 +1,48 @@
+#include "nanotron/nn/moe/expert_sums.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+template <class T>
+class OfTokens final : public ExpertSums<T> {
+ public:
+  using M = master_t<T>;
+  void shared(Device&, ResidualStream<T>&, Matrix<T>) override {}
+  void rows(Device&, Matrix<T>) override {}
+  void values(Device&, Vector<M>) override {}
+  Running tokens(Device& device, ResidualStream<T>& stream, Matrix<T> y) override { return stream.start_sum(device, y); }
+};
+
+template <class T>
+class OfRows final : public ExpertSums<T> {
+ public:
+  using M = master_t<T>;
+  explicit OfRows(comm::Group& tp) : tp_(&tp) {}
+
+  void shared(Device& device, ResidualStream<T>& stream, Matrix<T> y) override { stream.start_sum(device, y).wait(); }
+  void rows(Device& device, Matrix<T> rows) override { sum(device, rows.data(), rows.size()); }
+  void values(Device& device, Vector<M> values) override { sum(device, values.data(), values.size()); }
+  Running tokens(Device&, ResidualStream<T>&, Matrix<T>) override { return Running(); }
+
+ private:
+  template <class U>
+  void sum(Device& device, U* data, std::size_t n) {
+    if (n > 0) comm::all_reduce(*tp_, data, n, comm::ReduceOp::sum, device.stream());
+  }
+
+  comm::Group* tp_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<ExpertSums<T>> make_expert_sums(SumsOf sums, comm::Group& tp) {
+  if (sums == SumsOf::rows) return std::make_unique<OfRows<T>>(tp);
+  return std::make_unique<OfTokens<T>>();
+}
+
+template std::unique_ptr<ExpertSums<double>> make_expert_sums(SumsOf, comm::Group&);
+template std::unique_ptr<ExpertSums<float>> make_expert_sums(SumsOf, comm::Group&);
+template std::unique_ptr<ExpertSums<bf16>> make_expert_sums(SumsOf, comm::Group&);
+
+}  // namespace nanotron::nn

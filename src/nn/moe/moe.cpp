@@ -1,0 +1,258 @@
+#include "nanotron/nn/moe/moe.hpp"
+
+#include <bit>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/mlp/weighted_swiglu.hpp"
+#include "nn/linear/rows.hpp"
+
+namespace nanotron::nn {
+
+// f(expert, rows) by pieces whose sizes are powers of two: libraries keep something for each shape of a product.
+template <class T>
+template <class F>
+void Moe<T>::for_each_expert(const ExpertRows& rows, const F& f) const {
+  for (std::size_t e = 0; e < w_.experts.size(); ++e) {
+    for (index_t begin = rows.begin[e]; begin < rows.begin[e + 1];) {
+      const auto left = static_cast<std::size_t>(rows.begin[e + 1] - begin);
+      const Range piece{begin, begin + static_cast<index_t>(std::bit_floor(left))};
+      f(w_.experts[e], piece);
+      begin = piece.end;
+    }
+  }
+}
+
+// f(expert, rows, order, at) where a product sums over an expert's rows: by sequence, each with a gradient of its own, in
+// the shards of its tokens if these are fixed.
+template <class T>
+template <class F>
+void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
+  if (act.cuts.extent(0) == 0) {
+    return for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder(), 0); });
+  }
+  const auto places = static_cast<index_t>(act.cuts.extent(1));
+  const index_t sequences = parts_->sizes.cuts.sequences;
+  const std::int64_t* cuts = act.cuts.data();
+  for (std::size_t e = 0; e < w_.experts.size(); ++e) {
+    for (index_t s = 0; s < sequences; ++s, cuts += places) {
+      const Range rows = act.rows->of_sequence(e, s, sequences);
+      f(w_.experts[e], rows, SumOrder::at_cuts(cuts, static_cast<int>(places) - 1, rows.size()), s * parts_->gradient_stride);
+    }
+  }
+}
+
+// From the tokens to the rows that each expert gets, and the weights of these.
+template <class T>
+void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, const MoeActivations<T>& act,
+                   const MoeWorkspace<T>& work) const {
+  const kernels::Routing& routing = parts_->routing;
+  const auto tokens = static_cast<index_t>(n.extent(0));
+  const index_t all = tokens * routing.top_k;
+  const Vector<std::int64_t> choices = first(act.choices, all), rows = first(act.row_of_choice, all);
+  const MatrixRef<M> logits(first(work.logits, tokens));
+  kernels::gemm<T, M>(device, kernels::Op::none, kernels::Op::transpose, 1.0, n, w_.router.weight, 0.0, logits);
+  kernels::route_forward<M>(device, routing, logits, first(act.probabilities, tokens), choices,
+                            first(act.weights, all), first(act.z, tokens));
+  if (w_.shared) {
+    kernels::sigmoid_forward<M>(device, logits.column_block(routing.experts, 1), first(act.gate, tokens));
+  }
+  parts_->capacity->apply(device, batch, choices, rows);
+  kernels::assign_rows(device, choices, rows, act.source, work.counts, work.stretches);
+  if (act.cuts.extent(0) > 0) {
+    kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, work.cuts);
+  }
+
+  ExpertExchange<T>& exchange = *parts_->exchange;
+  ExpertRows& plan = *act.rows;
+  exchange.plan(device, work.counts, plan);
+  if (act.cuts.extent(0) > 0) exchange.cuts_to_experts(device, work.cuts, act.cuts);
+  const Vector<const std::int64_t> source = first(act.source, plan.sent_rows);
+  kernels::gather_values<M>(device, act.weights, source, exchange.outbox_values(plan, act.row_weights));
+  exchange.values_to_experts(device, plan, act.row_weights);
+  kernels::gather_rows<T>(device, routing.top_k, n, source, exchange.outbox(plan, act.input));
+  exchange.to_experts(device, plan, act.input);
+}
+
+template <class T>
+void Moe<T>::recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
+  const index_t rows = act.moe.rows->received_rows();
+  kernels::weighted_swiglu_forward<T>(device, first(act.moe.gate_up, rows), act.moe.row_weights, first(act.moe.hidden, rows));
+  if (w_.shared) kernels::weighted_swiglu_forward<T>(device, act.mlp.gate_up, act.moe.gate, act.mlp.hidden);
+}
+
+//   gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T, of each expert      y = sum over a token's experts
+template <class T>
+Running Moe<T>::forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream, const BlockInput<T>& input,
+                        const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<T> y) const {
+  const MoeActivations<T>& act = a.moe;
+  const Matrix<const T> n = stream.gather_multiply(device, input, shared_gate_up(), a.mlp.gate_up);
+  route(device, batch, n, act, w.moe);
+  for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
+    expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));
+  });
+  recompute_hidden(device, a);
+  for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
+    expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
+  });
+  ExpertSums<T>& sums = *parts_->sums;
+  const Matrix<T> part = stream.addend(y);
+  if (w_.shared) {
+    w_.shared->down.forward()(device, a.mlp.hidden, part);
+    sums.shared(device, stream, y);
+  } else {
+    kernels::fill<T>(device, Vector<T>(part.data(), part.size()), 0.0);
+  }
+  sums.rows(device, first(w.moe.output, act.rows->received_rows()));
+  const Matrix<const T> rows = parts_->exchange->from_experts(device, *act.rows, w.moe.output);
+  const index_t choices = static_cast<index_t>(n.extent(0)) * parts_->routing.top_k;
+  kernels::add_rows<T>(device, rows, first(act.row_of_choice, choices), part);
+  return sums.tokens(device, stream, y);
+}
+
+//   dh = dy Wd      dw and dgate, dup of each expert's rows: kernels/mlp/weighted_swiglu.hpp
+template <class T>
+Matrix<const T> Moe<T>::backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy_rows,
+                                        const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
+  const MoeActivations<T>& act = a.moe;
+  const MoeWorkspace<T>& work = w.moe;
+  const ExpertRows& plan = *act.rows;
+  ExpertExchange<T>& exchange = *parts_->exchange;
+  const index_t here = plan.received_rows();
+  const Matrix<const T> dy = stream.gather_multiply(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
+  const MoeOrders& orders = parts_->orders;
+  if (w_.shared) {
+    kernels::weighted_swiglu_backward<T>(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate, orders.shared_width);
+  }
+
+  kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
+                          exchange.outbox(plan, act.doutput));
+  exchange.to_experts(device, plan, act.doutput);
+  for_each_expert(plan, [&](const GatedLinears<T>& expert, const Range& rows) {
+    expert.down.backward_input()(device, rows_of(act.doutput, rows), rows_of(work.dhidden, rows));
+  });
+  kernels::weighted_swiglu_backward<T>(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
+                                       work.drow_weights, orders.width);
+  return dy;
+}
+
+//   dx = [dgate | dup] Wgu
+//   dn = [dl | ds] [Wr | wg] + [dgate | dup] Wgu of the shared expert + sum of dx over a token's experts
+template <class T>
+Running Moe<T>::backward_input(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+                               const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<T> dn) const {
+  const MoeActivations<T>& act = a.moe;
+  const MoeWorkspace<T>& work = w.moe;
+  const ExpertRows& plan = *act.rows;
+  ExpertExchange<T>& exchange = *parts_->exchange;
+  for_each_expert(plan, [&](const GatedLinears<T>& expert, const Range& rows) {
+    expert.gate_up.backward_input()(device, rows_of(act.gate_up, rows), rows_of(work.output, rows));
+  });
+  kernels::scatter_values<M>(device, exchange.values_from_experts(device, plan, work.drow_weights), act.row_of_choice,
+                             work.dweights);
+  ExpertSums<T>& sums = *parts_->sums;
+  sums.values(device, work.dweights);
+  sums.values(device, work.dgate);
+  backward_router(device, batch, act, work);
+  const Matrix<T> part = stream.addend(dn);
+  double accumulate = 0.0;
+  if (w_.shared) {
+    w_.shared->gate_up.backward_input()(device, a.mlp.gate_up, part);
+    sums.shared(device, stream, dn);
+    accumulate = 1.0;
+  }
+  kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
+                      MatrixRef<T>(part));
+  sums.rows(device, first(work.output, plan.received_rows()));
+  kernels::add_rows<T>(device, exchange.from_experts(device, plan, work.output), act.row_of_choice, part);
+  return sums.tokens(device, stream, dn);
+}
+
+// Without a shared expert products of no columns: the stream gathers all the same.
+template <class T>
+RowProduct<T> Moe<T>::shared_gate_up() const {
+  if (w_.shared) return w_.shared->gate_up.forward();
+  return {.op = kernels::Op::transpose, .weight = Matrix<const T>(w_.router.weight.data(), 0, parts_->sizes.hidden)};
+}
+
+template <class T>
+RowProduct<T> Moe<T>::shared_dhidden() const {
+  if (w_.shared) return w_.shared->down.backward_input();
+  return {.op = kernels::Op::none, .weight = Matrix<const T>(w_.router.weight.data(), parts_->sizes.hidden, 0)};
+}
+
+template <class T>
+void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeActivations<T>& act,
+                             const MoeWorkspace<T>& work) const {
+  const kernels::Routing& routing = parts_->routing;
+  const MatrixRef<T> dlogits(act.dlogits);
+  NANOTRON_REQUIRE(dlogits.rows == batch.tokens(), "{} tokens of {}", batch.tokens(), dlogits.rows);
+  kernels::count_choices(device, routing.top_k, act.choices, work.sequence_counts);
+  if (parts_->cp_size > 1) {
+    comm::all_reduce(*parts_->cp, work.sequence_counts.data(), work.sequence_counts.size(), comm::ReduceOp::sum,
+                     device.stream());
+  }
+  kernels::route_backward<T>(device, routing, act.probabilities, act.choices, act.weights, act.z, work.dweights,
+                             work.sequence_counts, parts_->scales, dlogits);
+  if (w_.shared) {
+    kernels::sigmoid_backward<T>(device, act.gate, work.dgate, dlogits.column_block(routing.experts, 1));
+  }
+  kernels::add_router_sums<M>(device, act.probabilities, act.choices, act.row_of_choice, act.z, work.sequence_counts, sums_);
+}
+
+//   dWd += dy^T h
+template <class T>
+void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const {
+  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
+    expert.down.backward_matrix(device, rows_of(act.moe.doutput, rows), rows_of(act.moe.hidden, rows), order, at);
+  });
+  if (w_.shared) w_.shared->down.backward_weight(device, dy, act.mlp.hidden);
+}
+
+//   dWgu += [dgate | dup]^T x      [dWr | dwg] += [dl | ds]^T n
+template <class T>
+void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const {
+  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
+    expert.gate_up.backward_matrix(device, rows_of(act.moe.gate_up, rows), rows_of(act.moe.input, rows), order, at);
+  });
+  if (w_.shared) w_.shared->gate_up.backward_weight(device, act.mlp.gate_up, n);
+  kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.moe.dlogits, n, 1.0,
+                      MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);
+}
+
+template <class T>
+void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
+  if (device.who_multiplies() == Products::fixed_order) return;
+  const MoeActivations<T>& act = a.moe;
+  const GatedLinears<T>& expert = w_.experts.front();
+  for (index_t n = 1; n <= parts_->sizes.rows; n *= 2) {
+    const Range rows{0, n};
+    expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));
+    expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
+    expert.down.backward_input()(device, rows_of(act.doutput, rows), rows_of(w.moe.dhidden, rows));
+    expert.gate_up.backward_input()(device, rows_of(act.gate_up, rows), rows_of(w.moe.output, rows));
+    expert.down.backward_weight(device, rows_of(act.doutput, rows), rows_of(act.hidden, rows));
+    expert.gate_up.backward_weight(device, rows_of(act.gate_up, rows), rows_of(act.input, rows));
+  }
+}
+
+MoeTraffic moe_traffic(const MoeTrafficSize& s) {
+  constexpr index_t integer = sizeof(std::int64_t);
+  MoeTraffic traffic;
+  if (s.ep_size > 1) {
+    const index_t choices = s.tokens * s.top_k;
+    traffic.forward = choices * (2 * s.hidden * s.element + s.master) + s.experts * (1 + s.cuts) * integer;
+    traffic.backward = choices * (2 * s.hidden * s.element + s.master);
+  }
+  if (s.cp_size > 1) {
+    traffic.context_backward = s.sequences * s.experts * integer;
+    if (s.capacity_factor > 0.0) traffic.context_forward = s.sequences * s.longest_shard * s.top_k * integer;
+  }
+  return traffic;
+}
+
+template class Moe<double>;
+template class Moe<float>;
+template class Moe<bf16>;
+
+}  // namespace nanotron::nn

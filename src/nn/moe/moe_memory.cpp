@@ -1,0 +1,83 @@
+#include "nanotron/nn/moe/moe_memory.hpp"
+
+#include "nanotron/kernels/moe/routing.hpp"
+
+namespace nanotron::nn {
+
+Range ExpertRows::of_sequence(std::size_t e, index_t s, index_t sequences) const {
+  if (sequences == 1) return {begin[e], begin[e + 1]};
+  const std::size_t here = begin.size() - 1, ranks = received.size() / here / static_cast<std::size_t>(sequences);
+  const std::size_t first = static_cast<std::size_t>(s) * ranks;
+  Range rows{begin[e], begin[e]};
+  for (std::size_t r = 0; r < first; ++r) rows.begin += received[r * here + e];
+  rows.end = rows.begin;
+  for (std::size_t r = first; r < first + ranks; ++r) rows.end += received[r * here + e];
+  return rows;
+}
+
+template <class T>
+void take_cheap(Arena& arena, MemoryKind kind, const MoeSizes& s, MoeActivations<T>& act) {
+  act.hidden = arena.take<T>(kind, s.rows, s.width);
+}
+
+template <class T>
+void take_costly(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, MoeActivations<T>& act) {
+  using M = master_t<T>;
+  act.probabilities = arena.take<M>(kind, s.tokens, s.experts);
+  act.z = arena.take<M>(kind, s.experts > 0 ? s.tokens : 0);
+  act.choices = arena.take<std::int64_t>(kind, s.choices());
+  act.weights = arena.take<M>(kind, s.choices());
+  act.row_of_choice = arena.take<std::int64_t>(kind, s.choices());
+  act.source = arena.take<std::int64_t>(kind, s.choices());
+  act.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts / ranks * s.cuts.sequences : 0, s.cuts.joined_places());
+  act.gate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
+  act.dlogits = arena.take<T>(kind, s.tokens, s.columns);
+  act.input = arena.take<T>(kind, s.rows, s.hidden);
+  act.row_weights = arena.take<M>(kind, s.rows);
+  act.gate_up = arena.take<T>(kind, s.rows, 2 * s.width);
+  if (s.experts == 0) return;
+  const auto all = static_cast<std::size_t>(s.experts), here = all / static_cast<std::size_t>(ranks);
+  act.rows = std::make_shared<ExpertRows>();
+  act.rows->sent.resize(all);
+  act.rows->received.resize(all);
+  act.rows->begin.resize(here + 1);
+}
+
+template <class T>
+void take_doutput(Arena& arena, MemoryKind kind, const MoeSizes& s, MoeActivations<T>& act) {
+  act.doutput = arena.take<T>(kind, s.rows, s.hidden);
+}
+
+template <class T>
+void take_forward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
+  constexpr auto kind = MemoryKind::workspace;
+  work.logits = arena.take<master_t<T>>(kind, s.tokens, s.columns);
+  work.counts = arena.take<std::int64_t>(kind, s.experts);
+  work.stretches = arena.take<std::int64_t>(kind, kernels::stretches_of(s.choices()), s.experts);
+  work.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts : 0, s.cuts.places());
+  work.output = arena.take<T>(kind, s.rows, s.hidden);
+}
+
+template <class T>
+void take_backward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
+  using M = master_t<T>;
+  constexpr auto kind = MemoryKind::workspace;
+  work.sequence_counts = arena.take<std::int64_t>(kind, s.sequences, s.experts);
+  work.dhidden = arena.take<T>(kind, s.rows, s.width);
+  work.drow_weights = arena.take<M>(kind, s.rows);
+  work.dweights = arena.take<M>(kind, s.choices());
+  work.dgate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                              \
+  template void take_cheap(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&);         \
+  template void take_costly(Arena&, MemoryKind, const MoeSizes&, int, MoeActivations<T>&);   \
+  template void take_doutput(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&);       \
+  template void take_forward(Arena&, const MoeSizes&, MoeWorkspace<T>&);                     \
+  template void take_backward(Arena&, const MoeSizes&, MoeWorkspace<T>&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::nn

@@ -1,0 +1,22 @@
+#include "nanotron/nn/vocab/vocab_embedding.hpp"
+
+#include "nanotron/kernels/vocab/embedding.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+void VocabEmbedding<T>::forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const {
+  kernels::embedding_forward<T>(device, tokens, vocabulary_, table_, x);
+}
+
+template <class T>
+void VocabEmbedding<T>::backward(Device& device, Vector<const std::int32_t> tokens,
+                                 Matrix<const T> dx) const {
+  kernels::embedding_backward<T>(device, tokens, vocabulary_, dx, gradient_, token_segments_);
+}
+
+template class VocabEmbedding<double>;
+template class VocabEmbedding<float>;
+template class VocabEmbedding<bf16>;
+
+}  // namespace nanotron::nn

@@ -1,0 +1,105 @@
+#include "nanotron/nn/vocab/vocab_loss.hpp"
+
+#include "nanotron/kernels/vocab/cross_entropy.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
+#include "nn/linear/rows.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+// Enough rows for efficient products, few enough that the logits stay a small part of all memory.
+constexpr std::size_t chunk_bytes = std::size_t{64} << 20;
+constexpr index_t least_rows = 128;
+
+template <class V>
+V slice(const V& v, index_t begin, index_t count) {
+  return V(v.data() + begin, count);
+}
+
+}  // namespace
+
+template <class T>
+LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width) {
+  const std::size_t row_bytes = static_cast<std::size_t>(std::max<index_t>(chunk_width, 1)) * sizeof(T);
+  const index_t chunk = std::max(least_rows, static_cast<index_t>(chunk_bytes / row_bytes));
+  const index_t rows = chunk_width == 0 ? tokens : std::min(tokens, chunk);
+  logits = arena.take<T>(MemoryKind::workspace, rows, local_vocabulary);
+  max = arena.take<M>(MemoryKind::workspace, rows);
+  sum_and_target = arena.take<M>(MemoryKind::workspace, 2 * rows);
+}
+
+// The rows [begin, begin + count) of a micro-batch and the workspace cut to them.
+template <class T>
+struct VocabLoss<T>::Chunk {
+  Matrix<const T> n;
+  Vector<const std::int32_t> targets;
+  Matrix<T> logits;
+  Vector<M> max;
+  Vector<M> sum;
+  Vector<M> target_logit;
+  Vector<double> loss_rows;
+
+  Chunk(index_t begin, index_t count, Matrix<const T> all_n, Vector<const std::int32_t> all_targets,
+        const LossWorkspace<T>& work, Vector<double> all_losses)
+      : n(rows_of<const T>(all_n, {begin, begin + count})),
+        targets(slice(all_targets, begin, count)),
+        logits(first<T>(work.logits, count)),
+        max(slice(work.max, 0, count)),
+        sum(slice(work.sum_and_target, 0, count)),
+        target_logit(slice(work.sum_and_target, count, count)),
+        loss_rows(slice(all_losses, begin, count)) {}
+};
+
+template <class T>
+void VocabLoss<T>::logits(Device& device, Matrix<const T> n, Matrix<T> logits) const {
+  kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, 1.0, n, weight_, 0.0,
+                      MatrixRef<T>(logits));
+}
+
+template <class T>
+void VocabLoss<T>::softmax_statistics(Device& device, const Chunk& c) const {
+  logits(device, c.n, c.logits);
+  kernels::cross_entropy_local_max<T>(device, c.logits, c.max);
+  comm::all_reduce(*tp_, c.max.data(), c.max.size(), comm::ReduceOp::max, device.stream());
+  kernels::cross_entropy_local_sum<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
+                                      c.target_logit, orders_.out);
+  comm::all_reduce(*tp_, c.sum.data(), 2 * c.sum.size(), comm::ReduceOp::sum, device.stream());
+  kernels::cross_entropy_loss<M>(device, c.max, c.sum, c.target_logit, c.targets, c.loss_rows);
+}
+
+template <class T>
+void VocabLoss<T>::forward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
+                           const LossWorkspace<T>& work, Vector<double> loss_rows) const {
+  const auto tokens = static_cast<index_t>(n.extent(0));
+  for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
+    const index_t count = std::min(work.chunk(), tokens - begin);
+    softmax_statistics(device, Chunk(begin, count, n, targets, work, loss_rows));
+  }
+}
+
+template <class T>
+void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
+                                    double scale, const LossWorkspace<T>& work, Vector<double> loss_rows,
+                                    Matrix<T> dn) const {
+  const auto tokens = static_cast<index_t>(n.extent(0));
+  for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
+    const index_t count = std::min(work.chunk(), tokens - begin);
+    const Chunk c(begin, count, n, targets, work, loss_rows);
+    softmax_statistics(device, c);
+    kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
+                                       scale);
+    kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, c.logits, weight_, 0.0,
+                        MatrixRef<T>(rows_of<T>(dn, {begin, begin + count})), orders_.out);
+    kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, c.logits, c.n, 1.0,
+                        MatrixRef<M>(gradient_), orders_.tokens);
+  }
+}
+
+template struct LossWorkspace<double>;
+template struct LossWorkspace<float>;
+template struct LossWorkspace<bf16>;
+template class VocabLoss<double>;
+template class VocabLoss<float>;
+template class VocabLoss<bf16>;
+
+}  // namespace nanotron::nn

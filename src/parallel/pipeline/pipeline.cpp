@@ -1,0 +1,201 @@
+#include "nanotron/parallel/pipeline/pipeline.hpp"
+
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+// Messages of activations and of gradients overtake each other.
+constexpr int forward_lane = 0, gradient_lane = 1;
+
+bool is_gradient(Work work) { return work == Work::backward || work == Work::backward_input; }
+
+}  // namespace
+
+index_t gradient_buffers(const PipelineSchedule& schedule, int rank) {
+  index_t held = 0, most = 0;  // between two chunks of one rank
+  for (const Action& a : schedule.actions[static_cast<std::size_t>(rank)]) {
+    if (!is_gradient(a.work)) continue;
+    const int stage = schedule.stage_of(rank, a.chunk);
+    if (stage + 1 < schedule.stages() && schedule.place_of(stage + 1).rank == rank) --held;
+    if (stage > 0 && schedule.place_of(stage - 1).rank == rank) ++held;
+    most = std::max(most, held);
+  }
+  return most + 3;  // at work, received ahead, on its way out
+}
+
+template <class T>
+Pipeline<T>::Pipeline(const PipelineSchedule& schedule, comm::Group& ranks, PipelineStages<T>& stages, Device& device)
+    : schedule_(schedule),
+      ranks_(&ranks),
+      stages_(&stages),
+      device_(&device),
+      rank_(ranks.rank()),
+      sending_(static_cast<std::size_t>(schedule.chunks)),
+      is_busy_(sending_.size()),
+      slot_of_(sending_.size(), std::vector<index_t>(static_cast<std::size_t>(schedule.micro_batches))),
+      buffers_(static_cast<std::size_t>(gradient_buffers(schedule, ranks.rank()))),
+      left_behind_(static_cast<std::size_t>(schedule.micro_batches)) {
+  const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank_)];
+  const Slots slots = assign_slots(actions, schedule.chunks);
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    training_.push_back({actions[i], slots.of_action[i]});
+    if (actions[i].work == Work::forward) forwards_.push_back(training_.back());
+  }
+  for (std::size_t c = 0; c < sending_.size(); ++c) {
+    sending_[c].resize(static_cast<std::size_t>(slots.of_chunk[c]));
+    is_busy_[c].resize(sending_[c].size());
+  }
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    buffers_[i].memory = stages.gradient_buffer(static_cast<index_t>(i));
+  }
+}
+
+template <class T>
+bool Pipeline<T>::is_local(int from, int to) const {
+  return schedule_.place_of(from).rank == schedule_.place_of(to).rank;
+}
+
+// Among two ranks both neighbours are the same rank: the way round the ring is told by the placement.
+template <class T>
+comm::Neighbour Pipeline<T>::towards(int from, int to) const {
+  const bool up = schedule_.placement == Placement::loop ? to > from : schedule_.place_of(to).rank > rank_;
+  return up ? comm::Neighbour::next : comm::Neighbour::previous;
+}
+
+template <class T>
+bool Pipeline<T>::receives(const Action& action) const {
+  const int stage = stage_of(action);
+  if (action.work == Work::forward) return stage > 0 && !is_local(stage - 1, stage);
+  return is_gradient(action.work) && stage + 1 < schedule_.stages() && !is_local(stage, stage + 1);
+}
+
+template <class T>
+void Pipeline<T>::wait(comm::Request& request) {
+  const Region region(device_->timers(), "pipeline wait");
+  request.wait();
+}
+
+template <class T>
+index_t Pipeline<T>::take_buffer() {
+  const auto take = [&](auto&& is_free) {
+    const auto found = std::find_if(buffers_.begin(), buffers_.end(), is_free);
+    if (found == buffers_.end()) return index_t{-1};
+    found->is_taken = true;
+    return static_cast<index_t>(found - buffers_.begin());
+  };
+  const index_t free = take([](Buffer& b) { return !b.is_taken && b.sending.test(); });
+  if (free >= 0) return free;
+  const index_t sending = take([](const Buffer& b) { return !b.is_taken; });
+  NANOTRON_REQUIRE(sending >= 0, "{} gradient buffers are too few", buffers_.size());
+  wait(buffers_[static_cast<std::size_t>(sending)].sending);
+  return sending;
+}
+
+template <class T>
+void Pipeline<T>::post(Posted& posted, const std::vector<Step>& steps, std::size_t step) {
+  const Action& action = steps[step].action;
+  const int stage = stage_of(action);
+  const bool forward = action.work == Work::forward;
+  if (!forward) posted.buffer = take_buffer();
+  const Matrix<T> to = forward ? stages_->input(action.chunk, steps[step].slot)
+                               : buffers_[static_cast<std::size_t>(posted.buffer)].memory;
+  posted.request = comm::start_receive(*ranks_, to.data(), to.size(), towards(stage, forward ? stage - 1 : stage + 1),
+                                       device_->stream(), forward ? forward_lane : gradient_lane);
+  posted.step = step;
+  posted.is_there = true;
+}
+
+// The next input and the next gradient that steps [from, ...) receive, unless the input's slot is in use.
+template <class T>
+void Pipeline<T>::post_receives(const std::vector<Step>& steps, std::size_t from) {
+  bool input_done = input_.is_there, gradient_done = gradient_.is_there;
+  for (std::size_t i = from; i < steps.size() && !(input_done && gradient_done); ++i) {
+    const auto& [action, slot] = steps[i];
+    if (!receives(action)) continue;
+    if (action.work == Work::forward && !input_done) {
+      input_done = true;
+      if (!is_busy_[static_cast<std::size_t>(action.chunk)][static_cast<std::size_t>(slot)]) post(input_, steps, i);
+    } else if (action.work != Work::forward && !gradient_done) {
+      gradient_done = true;
+      post(gradient_, steps, i);
+    }
+  }
+}
+
+template <class T>
+void Pipeline<T>::forward(const std::vector<Step>& steps, std::size_t at) {
+  const auto& [action, slot] = steps[at];
+  const int stage = stage_of(action);
+  const auto chunk = static_cast<std::size_t>(action.chunk), m = static_cast<std::size_t>(action.micro_batch);
+  if (receives(action)) {
+    NANOTRON_REQUIRE(input_.is_there && input_.step == at, "the input of action {} was not asked for", at);
+    wait(input_.request);
+    input_.is_there = false;
+  } else if (stage > 0) {
+    kernels::copy_matrix<T>(*device_, stages_->output(action.chunk - 1, slot_of_[chunk - 1][m]),
+                            stages_->input(action.chunk, slot));
+  }
+  slot_of_[chunk][m] = slot;
+  is_busy_[chunk][static_cast<std::size_t>(slot)] = 1;
+  wait(output_sending(action, slot));
+  stages_->forward(action, slot);
+  if (stage + 1 == schedule_.stages() || is_local(stage, stage + 1)) return;
+  const Matrix<T> out = stages_->output(action.chunk, slot);
+  output_sending(action, slot) = comm::start_send(*ranks_, out.data(), out.size(), towards(stage, stage + 1),
+                                                  device_->stream(), forward_lane);
+}
+
+template <class T>
+void Pipeline<T>::backward(const std::vector<Step>& steps, std::size_t at) {
+  const auto& [action, slot] = steps[at];
+  const int stage = stage_of(action);
+  const auto m = static_cast<std::size_t>(action.micro_batch);
+  index_t taken = 0;
+  if (receives(action)) {
+    NANOTRON_REQUIRE(gradient_.is_there && gradient_.step == at, "the gradient of action {} was not asked for", at);
+    wait(gradient_.request);
+    gradient_.is_there = false;
+    taken = gradient_.buffer;
+  } else {
+    taken = stage + 1 == schedule_.stages() ? take_buffer() : left_behind_[m];
+  }
+  Buffer& buffer = buffers_[static_cast<std::size_t>(taken)];
+  wait(output_sending(action, slot));  // there long since: its receiver's gradient came back
+  stages_->backward(action, slot, buffer.memory);
+  if (stage > 0 && is_local(stage - 1, stage)) {
+    left_behind_[m] = taken;
+    return;
+  }
+  buffer.is_taken = false;
+  if (stage == 0) return;
+  buffer.sending = comm::start_send(*ranks_, buffer.memory.data(), buffer.memory.size(), towards(stage, stage - 1),
+                                    device_->stream(), gradient_lane);
+}
+
+template <class T>
+void Pipeline<T>::work_off(const std::vector<Step>& steps) {
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto& [action, slot] = steps[i];
+    const auto chunk = static_cast<std::size_t>(action.chunk);
+    post_receives(steps, i);
+    if (action.work == Work::forward) forward(steps, i);
+    if (is_gradient(action.work)) backward(steps, i);
+    if (action.work == Work::backward_weight) stages_->backward_weight(action, slot);
+    const bool ends = action.work == Work::backward || action.work == Work::backward_weight || &steps == &forwards_;
+    if (ends) is_busy_[chunk][static_cast<std::size_t>(slot)] = 0;
+  }
+  for (auto& chunk : sending_) {
+    for (comm::Request& request : chunk) wait(request);
+  }
+  for (Buffer& buffer : buffers_) wait(buffer.sending);
+}
+
+template class Pipeline<double>;
+template class Pipeline<float>;
+template class Pipeline<bf16>;
+
+}  // namespace nanotron::parallel

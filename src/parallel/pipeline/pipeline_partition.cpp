@@ -1,0 +1,91 @@
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/deck/layer_counts.hpp"
+
+namespace nanotron::parallel {
+
+// best[s][i]: cost of the dearest of s stages that hold layers [0, i). The last of them begins at some j:
+//
+//   best[s][i] = min over j of max(best[s - 1][j], cost of a stage of layers [j, i))
+//
+// One term grows with j and the other falls, so the minimum lies where they meet.
+std::vector<Range> cut_layers(const model::BlockCosts& costs, index_t layers, int stages) {
+  NANOTRON_REQUIRE(stages >= 1 && stages <= layers, "{} stages of {} layers", stages, layers);
+  const auto cost = [&](index_t begin, index_t end) {
+    return static_cast<double>(end - begin) * costs.layer + (begin == 0 ? costs.embedding : 0.0) +
+           (end == layers ? costs.head : 0.0);
+  };
+  const auto n = static_cast<std::size_t>(layers);
+  const auto k = static_cast<std::size_t>(stages);
+  std::vector<std::vector<double>> best(k + 1, std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
+  std::vector<std::vector<index_t>> begin(k + 1, std::vector<index_t>(n + 1, 0));
+  for (std::size_t i = 1; i <= n; ++i) best[1][i] = cost(0, static_cast<index_t>(i));
+  for (std::size_t s = 2; s <= k; ++s) {
+    for (std::size_t i = s; i <= n; ++i) {
+      const auto end = static_cast<index_t>(i);
+      const auto candidate = [&](index_t j) { return std::max(best[s - 1][static_cast<std::size_t>(j)], cost(j, end)); };
+      auto low = static_cast<index_t>(s) - 1, high = end - 1;  // the first j where the stages in front are the dearer
+      while (low < high) {
+        const index_t middle = (low + high) / 2;
+        if (best[s - 1][static_cast<std::size_t>(middle)] >= cost(middle, end)) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      const bool before = low > static_cast<index_t>(s) - 1 && candidate(low - 1) <= candidate(low);
+      begin[s][i] = before ? low - 1 : low;
+      best[s][i] = candidate(begin[s][i]);
+    }
+  }
+  std::vector<Range> cut(k);
+  index_t end = layers;
+  for (std::size_t s = k; s >= 1; --s) {
+    cut[s - 1] = {s == 1 ? 0 : begin[s][static_cast<std::size_t>(end)], end};
+    end = cut[s - 1].begin;
+  }
+  return cut;
+}
+
+std::vector<Range> stage_layers(const deck::Config& config) {
+  const auto stages = static_cast<int>(deck::pipeline_stages(config.parallel));
+  const index_t layers = config.model.num_hidden_layers;
+  if (config.parallel.pp_layers.empty()) {
+    return cut_layers(config.parallel.pp_cut == deck::PpCut::parameters
+                          ? model::block_parameters(config.model)
+                          : model::block_flops(config.model, config.data.sequence_length),
+                      layers, stages);
+  }
+  std::vector<Range> cut;
+  index_t begin = 0;
+  const std::vector<std::int64_t> counts = *deck::layer_counts(config.parallel.pp_layers);
+  for (const std::int64_t count : counts) {
+    cut.push_back({begin, begin + count});
+    begin += count;
+  }
+  return cut;
+}
+
+std::vector<model::Chunk> chunks_of_rank(const std::vector<Range>& stage_layers, const PipelineSchedule& schedule,
+                                         int rank) {
+  const Slots slots = assign_slots(schedule.actions[static_cast<std::size_t>(rank)], schedule.chunks);
+  std::vector<model::Chunk> chunks;
+  for (index_t c = 0; c < schedule.chunks; ++c) {
+    chunks.push_back({.layers = stage_layers[static_cast<std::size_t>(schedule.stage_of(rank, c))],
+                      .slots = slots.of_chunk[static_cast<std::size_t>(c)]});
+  }
+  return chunks;
+}
+
+PipelineSchedule schedule_of(const deck::Config& config) {
+  const deck::ParallelConfig& p = config.parallel;
+  const deck::PpSchedule kind = p.pp == 1 ? deck::PpSchedule::one_f_one_b : p.pp_schedule;
+  return make_schedule(kind, static_cast<int>(p.pp), static_cast<int>(deck::pipeline_chunks(p)),
+                       config.data.global_batch_size / p.dp / config.data.micro_batch_size);
+}
+
+}  // namespace nanotron::parallel

@@ -1,0 +1,187 @@
+#include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/tensor/shard.hpp"
+#include "parallel/pipeline/zero_bubble.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+constexpr auto whole_backward = Work::backward;
+
+std::vector<Action> gpipe(index_t micro_batches) {
+  std::vector<Action> actions;
+  for (const Work work : {Work::forward, whole_backward}) {
+    for (index_t m = 0; m < micro_batches; ++m) actions.push_back({work, 0, m});
+  }
+  return actions;
+}
+
+// `warm_up` forwards, then forward and backward in turn, then the backwards that are left. The k-th forward and
+// backward are those of the lists.
+std::vector<Action> one_forward_one_backward(const std::vector<Action>& forwards, const std::vector<Action>& backwards,
+                                             index_t warm_up) {
+  const auto count = static_cast<index_t>(forwards.size());
+  warm_up = std::min(warm_up, count);
+  std::vector<Action> actions(forwards.begin(), forwards.begin() + warm_up);
+  for (index_t k = 0; k < count; ++k) {
+    if (warm_up + k < count) actions.push_back(forwards[static_cast<std::size_t>(warm_up + k)]);
+    actions.push_back(backwards[static_cast<std::size_t>(k)]);
+  }
+  return actions;
+}
+
+// The g-th group of micro-batches that go through the chunks together: as many as ranks, or up to that many less one
+// more (with fewer, a rank would wait for a micro-batch that waits for it).
+int groups_of(int ranks, index_t micro_batches) { return static_cast<int>(std::max<index_t>(1, micro_batches / ranks)); }
+
+// Each group forward through all chunks; backward through the chunks in reverse.
+std::vector<Action> in_groups(Work work, int ranks, int chunks, index_t micro_batches) {
+  std::vector<Action> actions;
+  const int groups = groups_of(ranks, micro_batches);
+  for (int g = 0; g < groups; ++g) {
+    const Range group = shard_range(micro_batches, groups, g);
+    for (index_t c = 0; c < chunks; ++c) {
+      const index_t chunk = work == Work::forward ? c : chunks - 1 - c;
+      for (index_t m = group.begin; m < group.end; ++m) actions.push_back({work, chunk, m});
+    }
+  }
+  return actions;
+}
+
+std::vector<Action> interleaved(int ranks, int chunks, int rank, index_t micro_batches) {
+  const index_t largest_group = shard_range(micro_batches, groups_of(ranks, micro_batches), 0).size();
+  return one_forward_one_backward(in_groups(Work::forward, ranks, chunks, micro_batches),
+                                  in_groups(whole_backward, ranks, chunks, micro_batches),
+                                  2 * (ranks - rank - 1) + (chunks - 1) * largest_group);
+}
+
+index_t duration(Work work) { return work == Work::backward ? 2 : 1; }
+
+}  // namespace
+
+StagePlace PipelineSchedule::place_of(int stage) const {
+  if (placement == Placement::loop) return {stage % ranks, stage / ranks};
+  return stage < ranks ? StagePlace{stage, 0} : StagePlace{2 * ranks - 1 - stage, 1};
+}
+
+int PipelineSchedule::stage_of(int rank, index_t chunk) const {
+  if (placement == Placement::loop) return static_cast<int>(chunk) * ranks + rank;
+  return chunk == 0 ? rank : 2 * ranks - 1 - rank;
+}
+
+PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int chunks, index_t micro_batches) {
+  PipelineSchedule schedule{.ranks = ranks,
+                            .chunks = chunks,
+                            .placement = kind == deck::PpSchedule::zero_bubble ? Placement::vee : Placement::loop,
+                            .micro_batches = micro_batches,
+                            .actions = {}};
+  if (kind == deck::PpSchedule::zero_bubble) {
+    schedule.actions = zero_bubble_actions(schedule);
+    return schedule;
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    schedule.actions.push_back(kind == deck::PpSchedule::gpipe ? gpipe(micro_batches)
+                               : kind == deck::PpSchedule::one_f_one_b
+                                   ? one_forward_one_backward(in_groups(Work::forward, ranks, 1, micro_batches),
+                                                              in_groups(whole_backward, ranks, 1, micro_batches),
+                                                              ranks - rank - 1)
+                                   : interleaved(ranks, schedule.chunks, rank, micro_batches));
+  }
+  return schedule;
+}
+
+Slots assign_slots(const std::vector<Action>& actions, int chunks) {
+  Slots slots{{}, std::vector<index_t>(static_cast<std::size_t>(chunks), 0)};
+  std::vector<std::vector<index_t>> free(static_cast<std::size_t>(chunks));
+  std::map<std::pair<index_t, index_t>, index_t> taken;  // by chunk and micro-batch
+  for (const Action& a : actions) {
+    const auto chunk = static_cast<std::size_t>(a.chunk);
+    if (a.work == Work::forward) {
+      if (free[chunk].empty()) free[chunk].push_back(slots.of_chunk[chunk]++);
+      taken[{a.chunk, a.micro_batch}] = free[chunk].back();
+      free[chunk].pop_back();
+    }
+    const index_t slot = taken.at({a.chunk, a.micro_batch});
+    slots.of_action.push_back(slot);
+    if (a.work == Work::backward || a.work == Work::backward_weight) free[chunk].push_back(slot);
+  }
+  return slots;
+}
+
+Timeline simulate(const PipelineSchedule& schedule) {
+  const auto ranks = static_cast<std::size_t>(schedule.ranks);
+  const int last = schedule.stages() - 1;
+  // When the output of a stage, or the gradient of its input, is there; by stage and micro-batch, -1: not yet.
+  const std::vector<std::vector<index_t>> never(static_cast<std::size_t>(last + 1),
+                                                std::vector<index_t>(static_cast<std::size_t>(schedule.micro_batches), -1));
+  auto output = never, gradient = never;
+  std::vector<index_t> clock(ranks, 0), work(ranks, 0);
+  Timeline timeline{.begin = std::vector<std::vector<index_t>>(ranks)};
+  const auto runs = [&](std::size_t rank) {  // the rank's next action, if what it needs is there
+    const auto at = timeline.begin[rank].size();
+    if (at == schedule.actions[rank].size()) return false;
+    const Action& a = schedule.actions[rank][at];
+    const int stage = schedule.stage_of(static_cast<int>(rank), a.chunk);
+    const auto m = static_cast<std::size_t>(a.micro_batch);
+    const auto s = static_cast<std::size_t>(stage);
+    index_t ready = 0;
+    if (a.work == Work::forward) {
+      ready = stage == 0 ? 0 : output[s - 1][m];
+    } else if (a.work == Work::backward_weight) {
+      ready = gradient[s][m];
+    } else {
+      ready = stage == last ? output[s][m] : std::min(output[s][m], gradient[s + 1][m]) < 0 ? -1 : gradient[s + 1][m];
+    }
+    if (ready < 0) return false;
+    const index_t begin = std::max(clock[rank], ready), end = begin + duration(a.work);
+    timeline.begin[rank].push_back(begin);
+    clock[rank] = end;
+    work[rank] += duration(a.work);
+    if (a.work == Work::forward) output[s][m] = end;
+    if (a.work == Work::backward || a.work == Work::backward_input) gradient[s][m] = end;
+    return true;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      while (runs(rank)) moved = true;
+    }
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    NANOTRON_REQUIRE(timeline.begin[rank].size() == schedule.actions[rank].size(),
+                     "rank {} of the pipeline waits for ever behind {} actions", rank, timeline.begin[rank].size());
+  }
+  timeline.length = *std::max_element(clock.begin(), clock.end());
+  timeline.work = *std::max_element(work.begin(), work.end());
+  return timeline;
+}
+
+std::string chart(const PipelineSchedule& schedule, index_t max_columns) {
+  const Timeline timeline = simulate(schedule);
+  const index_t columns = std::min(timeline.length, max_columns);
+  const std::size_t width = fmt::format("{}", schedule.micro_batches - 1).size() + (schedule.chunks > 1 ? 3 : 2);
+  std::string text;
+  for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
+    std::string line(static_cast<std::size_t>(columns) * width, ' ');
+    for (std::size_t i = 0; i < schedule.actions[rank].size(); ++i) {
+      const Action& a = schedule.actions[rank][i];
+      if (timeline.begin[rank][i] >= columns) break;
+      const char letter = "FBIW"[static_cast<int>(a.work)];
+      std::string cell = fmt::format("{}{}", letter, a.micro_batch);
+      if (schedule.chunks > 1) cell += static_cast<char>('a' + a.chunk % 26);
+      if (a.work == Work::backward) cell += std::string(2 * width - cell.size() - 1, '-');
+      const auto at = static_cast<std::size_t>(timeline.begin[rank][i]) * width;
+      line.replace(at, std::min(cell.size(), line.size() - at), cell.substr(0, line.size() - at));
+    }
+    text += fmt::format("  {:>3} |{}{}\n", rank, line, columns < timeline.length ? " ..." : "|");
+  }
+  return text;
+}
+
+}  // namespace nanotron::parallel

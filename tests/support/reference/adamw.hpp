@@ -1,0 +1,22 @@
+#pragma once
+
+// The plain twin of kernels/adamw, see reference/gemm.hpp.
+
+#include <cmath>
+
+#include "nanotron/kernels/optim/adamw.hpp"
+
+namespace nanotron::kernels::reference {
+
+/// One parameter.
+inline void adamw(double& p, double g, double& m, double& v, const AdamwStep& s) {
+  g *= s.gradient_scale;
+  p *= 1.0 - s.learning_rate * s.weight_decay;
+  m = s.beta1 * m + (1.0 - s.beta1) * g;
+  v = s.beta2 * v + (1.0 - s.beta2) * g * g;
+  const double t = static_cast<double>(s.step);
+  const double denominator = std::sqrt(v) / std::sqrt(1.0 - std::pow(s.beta2, t)) + s.eps;
+  p -= s.learning_rate / (1.0 - std::pow(s.beta1, t)) * m / denominator;
+}
+
+}  // namespace nanotron::kernels::reference

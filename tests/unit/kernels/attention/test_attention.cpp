@@ -1,0 +1,206 @@
+// ranks: 1
+#include "unit/kernels/kernel_test.hpp"
+#include "nanotron/kernels/attention/attention.hpp"
+#include "nanotron/kernels/attention/attention_blocked.hpp"
+#include "support/reference/attention.hpp"
+
+namespace nanotron::test {
+namespace {
+
+using kernels::AttentionShape;
+
+template <class T>
+class Attention : public KernelTest<T> {
+ protected:
+  using M = master_t<T>;
+
+  // q | k | v are columns of one buffer where the lengths agree, as in a fused projection.
+  // Tolerance: o and the gradients are sums over keys or queries of terms of order 1, in M. In bf16
+  // p and ds are rounded before their products (2^-8 relative each, which partly cancels in the
+  // sum) and q is scaled before its own: a few roundings in all; in the other types 64 roundings of
+  // M.
+  void check(AttentionShape s, bool by_products = false, const Array<std::int32_t>* documents = nullptr) {
+    AttentionShape twin = s;
+    if (documents != nullptr) {
+      s.document_stride = twin.document_stride = documents->size() / s.batch;
+      s.document_starts = documents->data();
+      twin.document_starts = documents->host.data();
+    }
+    const index_t d = s.head_dim;
+    const index_t key_rows = s.batch * s.key_row_stride();
+    const index_t gap = 3;
+    const index_t q_width = s.query_heads * d, k_width = s.key_heads * d;
+    const index_t queries = s.batch * s.query_row_stride();
+    const auto q = Array<T>::random(queries * (q_width + gap), 1);
+    const auto k = Array<T>::random(key_rows * (2 * k_width + gap), 2);
+    const auto dout = Array<T>::random(queries * q_width, 4);
+    Array<T> out(queries * q_width), dq(queries * q_width), dk(key_rows * k_width),
+        dv(key_rows * k_width);
+    Array<M> lse(queries * s.query_heads);
+    const std::size_t bytes = by_products ? kernels::blocked::attention_workspace_bytes<T>(s)
+                                          : kernels::attention_workspace_bytes<T>(s);
+    Array<double> work(static_cast<index_t>(bytes / 8 + 8), 1e300);
+    const Vector<std::byte> workspace(reinterpret_cast<std::byte*>(work.data()),
+                                      static_cast<std::size_t>(work.size()) * 8);
+    const auto refs = [&](const T* q_data, const T* k_data) {
+      return std::array<MatrixRef<const T>, 3>{
+          MatrixRef<const T>{q_data, queries, q_width, q_width + gap},
+          MatrixRef<const T>{k_data, key_rows, k_width, 2 * k_width + gap},
+          MatrixRef<const T>{k_data + k_width, key_rows, k_width, 2 * k_width + gap}};
+    };
+    const auto on_device = refs(q.data(), k.data());
+    const auto on_host = refs(q.host.data(), k.host.data());
+    if (by_products) {
+      kernels::blocked::attention_forward<T>(this->device_, s, on_device[0], on_device[1],
+                                             on_device[2], out.matrix(queries, q_width),
+                                             lse.vector(), workspace);
+      kernels::blocked::attention_backward<T>(
+          this->device_, s,
+          {on_device[0], on_device[1], on_device[2], out.read(queries, q_width),
+           dout.read(queries, q_width), lse.read(), dq.matrix(queries, q_width),
+           dk.matrix(key_rows, k_width), dv.matrix(key_rows, k_width)},
+          workspace);
+    } else {
+      kernels::attention_forward<T>(this->device_, s, on_device[0], on_device[1], on_device[2],
+                                    out.matrix(queries, q_width), lse.vector(), workspace);
+      kernels::attention_backward<T>(
+          this->device_, s, on_device[0], on_device[1], on_device[2], out.read(queries, q_width),
+          dout.read(queries, q_width), lse.read(), dq.matrix(queries, q_width),
+          dk.matrix(key_rows, k_width), dv.matrix(key_rows, k_width), workspace);
+    }
+    this->device_.fence();
+    out.pull(), lse.pull(), dq.pull(), dk.pull(), dv.pull();
+    std::vector<double> out2(out.host.size()), lse2(lse.host.size()), dq2(dq.host.size()),
+        dk2(dk.host.size()), dv2(dv.host.size());
+    kernels::reference::attention_forward<T>(twin, on_host[0], on_host[1], on_host[2],
+                                             matrix_of(out2, queries, q_width), lse2.data());
+    kernels::reference::attention_backward<T>(
+        twin, on_host[0], on_host[1], on_host[2], dout.on_host(queries, q_width),
+        matrix_of(dq2, queries, q_width), matrix_of(dk2, key_rows, k_width),
+        matrix_of(dv2, key_rows, k_width));
+    for (double& x : lse2) x = std::max(x, static_cast<double>(std::numeric_limits<M>::lowest()));
+    const double roundings = is_bf16<T> ? 4 : 64;
+    expect_close(out.host, out2, roundings * unit_roundoff<T>());
+    expect_close(lse.host, lse2, is_bf16<T> ? 2 * unit_roundoff<T>() : 16 * unit_roundoff<M>());
+    expect_close(dq.host, dq2, roundings * unit_roundoff<T>());
+    expect_close(dk.host, dk2, roundings * unit_roundoff<T>(), 4.0);
+    expect_close(dv.host, dv2, roundings * unit_roundoff<T>(), 4.0);
+  }
+};
+TYPED_TEST_SUITE(Attention, ScalarTypes);
+
+AttentionShape shape_of(index_t batch, index_t queries, index_t keys, index_t heads,
+                        index_t key_heads, index_t head_dim) {
+  return {.batch = batch,
+          .query_length = queries,
+          .key_length = keys,
+          .query_heads = heads,
+          .key_heads = key_heads,
+          .head_dim = head_dim,
+          .group = heads / key_heads,
+          .query_position = keys - queries};
+}
+
+TYPED_TEST(Attention, OneTile) { this->check(shape_of(1, 5, 5, 1, 1, 16)); }
+TYPED_TEST(Attention, OneToken) { this->check(shape_of(3, 1, 1, 2, 2, 64)); }
+TYPED_TEST(Attention, SeveralTiles) { this->check(shape_of(2, 256, 256, 2, 2, 64)); }
+TYPED_TEST(Attention, LengthsThatFillNoTile) { this->check(shape_of(2, 211, 211, 3, 1, 40)); }
+TYPED_TEST(Attention, OddHeadWidth) { this->check(shape_of(1, 70, 70, 2, 1, 19)); }
+TYPED_TEST(Attention, WideHeads) { this->check(shape_of(1, 100, 100, 1, 1, 256)); }
+TYPED_TEST(Attention, GroupedQueries) { this->check(shape_of(1, 97, 97, 8, 2, 32)); }
+
+// The way of a GPU, wherever this runs.
+TYPED_TEST(Attention, ByBatchedProducts) {
+  this->check(shape_of(2, 301, 301, 4, 2, 32), true);
+  this->check(shape_of(1, 3, 270, 2, 1, 19), true);
+}
+
+TYPED_TEST(Attention, QueriesAfterACache) {
+  AttentionShape s = shape_of(2, 3, 203, 4, 2, 32);
+  s.key_rows = 230;
+  this->check(s);
+  s.query_length = 1;
+  s.query_position = 202;
+  this->check(s);
+}
+
+TYPED_TEST(Attention, ShardThatCutsAGroup) {
+  // Global heads 3, 4, 5 of groups of 2: key heads 1 and 2, the first of which has one query head
+  // here.
+  AttentionShape s = shape_of(1, 60, 60, 3, 2, 16);
+  s.group = 2;
+  s.first_query_head = 3;
+  s.first_key_head = 1;
+  this->check(s);
+}
+
+// Documents begin at 0, 17, 40 and 180 of the first sequence, at 0 and 100 of the second.
+Array<std::int32_t> document_starts(index_t length) {
+  Array<std::int32_t> starts(2 * length);
+  const std::vector<std::vector<index_t>> begins{{0, 17, 40, 180}, {0, 100}};
+  for (index_t sequence = 0; sequence < 2; ++sequence) {
+    for (const index_t begin : begins[static_cast<std::size_t>(sequence)]) {
+      for (index_t i = begin; i < length; ++i) {
+        starts.host[static_cast<std::size_t>(sequence * length + i)] = static_cast<std::int32_t>(begin);
+      }
+    }
+  }
+  starts.push();
+  return starts;
+}
+
+TYPED_TEST(Attention, Documents) {
+  const index_t length = 211;
+  const auto starts = document_starts(length);
+  const AttentionShape s = shape_of(2, length, length, 4, 2, 32);
+  this->check(s, false, &starts);
+  this->check(s, true, &starts);
+}
+
+// Pieces of a sequence as context parallelism meets them: all keys before the queries, keys that end among
+// the queries, keys behind all queries, with documents that lie in none, one or both of the pieces.
+TYPED_TEST(Attention, PiecesOfASequence) {
+  const index_t length = 700;
+  const auto starts = document_starts(length);
+  for (const bool documents : {false, true}) {
+    for (const auto& [query, key] : {std::pair<index_t, index_t>{300, 0}, {60, 0}, {150, 90}, {0, 300}}) {
+      for (const bool by_products : {false, true}) {
+        AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
+        s.query_rows = 140;
+        s.key_rows = 210;
+        s.query_position = query;
+        s.key_position = key;
+        SCOPED_TRACE(testing::Message() << query << " after " << key << " " << documents << by_products);
+        this->check(s, by_products, documents ? &starts : nullptr);
+      }
+    }
+  }
+}
+
+TEST(AttentionTwin, GradientIsTheFiniteDifference) {
+  const AttentionShape s = shape_of(1, 4, 6, 2, 1, 3);
+  const auto q = Array<double>::random(4 * 6, 1);
+  const auto k = Array<double>::random(6 * 3, 2);
+  const auto v = Array<double>::random(6 * 3, 3);
+  const auto dout = Array<double>::random(4 * 6, 4);
+  const auto loss = [&](const std::vector<double>& a, const std::vector<double>& b,
+                        const std::vector<double>& c) {
+    std::vector<double> out(24), lse(8);
+    kernels::reference::attention_forward<double>(
+        s, {a.data(), 4, 6}, {b.data(), 6, 3}, {c.data(), 6, 3}, matrix_of(out, 4, 6), lse.data());
+    return dot(out, dout.host);
+  };
+  std::vector<double> dq(24), dk(18), dv(18);
+  kernels::reference::attention_backward<double>(
+      s, q.on_host(4, 6), k.on_host(6, 3), v.on_host(6, 3), dout.on_host(4, 6), matrix_of(dq, 4, 6),
+      matrix_of(dk, 6, 3), matrix_of(dv, 6, 3));
+  expect_close(
+      dq, finite_difference(q.host, [&](const auto& x) { return loss(x, k.host, v.host); }), 1e-8);
+  expect_close(
+      dk, finite_difference(k.host, [&](const auto& x) { return loss(q.host, x, v.host); }), 1e-8);
+  expect_close(
+      dv, finite_difference(v.host, [&](const auto& x) { return loss(q.host, k.host, x); }), 1e-8);
+}
+
+}  // namespace
+}  // namespace nanotron::test

@@ -1,0 +1,120 @@
+// ranks: 1
+#include <limits>
+
+#include "unit/kernels/kernel_test.hpp"
+#include "nanotron/kernels/elementwise/cast.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+
+namespace nanotron::test {
+namespace {
+
+template <class T>
+class Elementwise : public KernelTest<T> {};
+TYPED_TEST_SUITE(Elementwise, ScalarTypes);
+
+TYPED_TEST(Elementwise, FillAndAdd) {
+  using T = TypeParam;
+  for (const index_t n : {0, 1, 31, 4096, 10001}) {
+    const auto x = Array<T>::random(n, 1);
+    auto y = Array<T>::random(n, 2);
+    Array<T> filled(n);
+    std::vector<double> y2(y.host.begin(), y.host.end());
+    for (index_t i = 0; i < n; ++i) {
+      y2[i] += static_cast<double>(x.host[i]);
+    }
+    kernels::add<T>(this->device_, x.read(), y.vector());
+    kernels::fill<T>(this->device_, filled.vector(), -1.5);
+    this->device_.fence();
+    y.pull(), filled.pull();
+    expect_close(y.host, y2, unit_roundoff<T>());
+    expect_close(filled.host, std::vector<double>(n, -1.5), 0.0);
+  }
+}
+
+TEST(Vectors, AreSwapped) {
+  Timers timers;
+  Device device(timers);
+  auto x = Array<double>::random(4100, 1), y = Array<double>::random(4100, 2);
+  const std::vector<double> x0 = x.host, y0 = y.host;
+  kernels::swap<double>(device, x.vector(), y.vector());
+  device.fence();
+  x.pull(), y.pull();
+  EXPECT_EQ(x.host, y0);
+  EXPECT_EQ(y.host, x0);
+}
+
+TYPED_TEST(Elementwise, BiasAndItsGradient) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 61, columns = 45, leading = 50;
+  auto y = Array<T>::random(rows * leading, 1);
+  const auto dy = Array<T>::random(rows * leading, 2);
+  const auto bias = Array<M>::random(columns, 3);
+  Array<M> dbias(columns, 1.0), work(kernels::bias_workspace_size(columns));
+  std::vector<double> y2(y.host.begin(), y.host.end()), dbias2(columns, 1.0);
+  for (index_t r = 0; r < rows; ++r) {
+    for (index_t c = 0; c < columns; ++c) {
+      y2[r * leading + c] += static_cast<double>(bias.host[c]);
+      dbias2[c] += static_cast<double>(dy.host[r * leading + c]);
+    }
+  }
+  kernels::bias_add<T>(this->device_, {y.data(), rows, columns, leading}, bias.read());
+  kernels::bias_backward<T>(this->device_, {dy.data(), rows, columns, leading}, dbias.vector(),
+                            work.vector());
+  this->device_.fence();
+  y.pull(), dbias.pull();
+  expect_close(y.host, y2, 2 * unit_roundoff<T>());
+  expect_close(dbias.host, dbias2, 61 * unit_roundoff<M>());
+}
+
+TYPED_TEST(Elementwise, SumOfSquares) {
+  using M = master_t<TypeParam>;
+  for (const index_t n : {0, 1, 33, 16384, 50001}) {
+    const auto x = Array<M>::random(n, 1);
+    double expected = 0;
+    for (const M value : x.host)
+      expected += static_cast<double>(value) * static_cast<double>(value);
+    const double sum = kernels::sum_of_squares<M>(this->device_, x.read());
+    EXPECT_NEAR(sum, expected, 1e-13 * expected);
+    EXPECT_EQ(sum, kernels::sum_of_squares<M>(this->device_, x.read()));
+  }
+}
+
+template <class A, class B>
+void check_cast(Device& device) {
+  const auto x = Array<A>::random(5003, 1);
+  Array<B> y(5003);
+  kernels::cast<A, B>(device, x.read(), y.vector());
+  device.fence();
+  y.pull();
+  for (std::size_t i = 0; i < x.host.size(); ++i) {
+    ASSERT_EQ(static_cast<double>(y.host[i]),
+              static_cast<double>(of<B>(static_cast<double>(x.host[i]))));
+  }
+}
+
+TYPED_TEST(Elementwise, CastRoundsOnce) {
+  check_cast<TypeParam, float>(this->device_);
+  check_cast<TypeParam, double>(this->device_);
+  if constexpr (!std::is_same_v<TypeParam, double>) check_cast<TypeParam, bf16>(this->device_);
+}
+
+TEST(Cast, DoubleToBf16IsNotRoundedTwice) {
+  Timers timers;
+  Device device(timers);
+  // Just above the middle of 1 and 1 + 2^-7: float rounds it to the middle, which then ties to
+  // even, down.
+  Array<double> x(3);
+  x.host = {1.0 + 0x1p-8 + 0x1p-40, 1.0 + 0x1p-8, -(1.0 + 0x1p-8 + 0x1p-40)};
+  x.push();
+  Array<bf16> y(3);
+  kernels::cast<double, bf16>(device, x.read(), y.vector());
+  device.fence();
+  y.pull();
+  EXPECT_EQ(static_cast<float>(y.host[0]), 1.0f + 0x1p-7f);
+  EXPECT_EQ(static_cast<float>(y.host[1]), 1.0f);
+  EXPECT_EQ(static_cast<float>(y.host[2]), -1.0f - 0x1p-7f);
+}
+
+}  // namespace
+}  // namespace nanotron::test

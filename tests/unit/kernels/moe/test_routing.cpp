@@ -1,0 +1,309 @@
+// ranks: 1
+// Routing against plain loops, its gradient against finite differences, and what happens to rows on their way.
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "unit/kernels/kernel_test.hpp"
+#include "support/reference/routing.hpp"
+#include "nanotron/kernels/moe/routing.hpp"
+#include "nanotron/kernels/mlp/weighted_swiglu.hpp"
+
+namespace nanotron::test {
+namespace {
+
+using kernels::Routing;
+using kernels::TopKWeights;
+namespace reference = kernels::reference;
+
+template <class T>
+class RoutingKernels : public KernelTest<T> {};
+using MasterTypes = ::testing::Types<double, float>;
+TYPED_TEST_SUITE(RoutingKernels, MasterTypes);
+
+template <class T>
+std::vector<double> widened(const Array<T>& a, index_t begin, index_t n) {
+  std::vector<double> v;
+  for (index_t i = begin; i < begin + n; ++i) v.push_back(static_cast<double>(a.host[static_cast<std::size_t>(i)]));
+  return v;
+}
+
+TYPED_TEST(RoutingKernels, FollowTheTwin) {
+  using M = TypeParam;
+  const index_t tokens = 37, columns = 9, k = 3;
+  const Routing all[] = {{8, k, TopKWeights::softmax}, {8, k, TopKWeights::renormalised}, {3, k, TopKWeights::softmax}};
+  for (const Routing& routing : all) {
+    auto logits = Array<M>::random(tokens * columns, 5, 2.0);
+    for (index_t e = 0; e < 3; ++e) logits.host[static_cast<std::size_t>(4 * columns + e)] = M(1.25);  // a tie
+    logits.push();
+    Array<M> p(tokens * routing.experts), w(tokens * k), z(tokens);
+    Array<std::int64_t> choices(tokens * k);
+    kernels::route_forward<M>(this->device_, routing, MatrixRef<const M>(logits.data(), tokens, columns),
+                              p.matrix(tokens, routing.experts), choices.vector(), w.vector(), z.vector());
+    this->device_.fence();
+    p.pull(), w.pull(), z.pull(), choices.pull();
+    std::vector<double> p2, w2, z2;
+    std::vector<std::int64_t> c2;
+    for (index_t t = 0; t < tokens; ++t) {
+      const auto r = reference::route(widened(logits, t * columns, routing.experts), k, routing.weights == TopKWeights::renormalised);
+      p2.insert(p2.end(), r.probabilities.begin(), r.probabilities.end());
+      w2.insert(w2.end(), r.weights.begin(), r.weights.end());
+      z2.push_back(r.z);
+      c2.insert(c2.end(), r.choices.begin(), r.choices.end());
+    }
+    EXPECT_EQ(choices.host, c2);
+    // exp to 2 units, a sum of 8, divisions.
+    const double tolerance = 32 * unit_roundoff<M>();
+    expect_close(p.host, p2, tolerance);
+    expect_close(w.host, w2, tolerance);
+    expect_close(z.host, z2, tolerance);
+  }
+}
+
+// loss = sum of r w + balance n p + zeta z^2 with the choices kept: they are steps.
+TEST(RoutingGradient, MeetsFiniteDifferences) {
+  Timers timers;
+  Device device(timers);
+  const index_t sequences = 2, tokens = 6, experts = 5, k = 2, columns = 6;
+  const kernels::RouterScales scales{.balance = 0.3, .zeta = 0.2};
+  for (const auto kind : {TopKWeights::softmax, TopKWeights::renormalised}) {
+    const Routing routing{experts, k, kind};
+    const auto logits = Array<double>::random(tokens * columns, 3, 1.5);
+    const auto dw = Array<double>::random(tokens * k, 4);
+    Array<double> p(tokens * experts), w(tokens * k), z(tokens), dl(tokens * columns, 7.0);
+    Array<std::int64_t> choices(tokens * k), counts(sequences * experts);
+    const Matrix<std::int64_t> n(counts.data(), sequences, experts);
+    kernels::route_forward<double>(device, routing, MatrixRef<const double>(logits.data(), tokens, columns),
+                                   p.matrix(tokens, experts), choices.vector(), w.vector(), z.vector());
+    kernels::count_choices(device, k, choices.read(), n);
+    kernels::route_backward<double>(device, routing, p.read(tokens, experts), choices.read(), w.read(), z.read(), dw.read(),
+                                    n, scales, MatrixRef<double>(dl.data(), tokens, columns));
+    device.fence();
+    counts.pull(), dl.pull();
+    const auto loss = [&](const std::vector<double>& l) {
+      double sum = 0.0;
+      for (index_t t = 0; t < tokens; ++t) {
+        const auto first = l.begin() + t * columns;
+        const auto r = reference::route({first, first + experts}, k, kind == TopKWeights::renormalised);
+        for (index_t j = 0; j < k; ++j) {
+          sum += dw.host[static_cast<std::size_t>(t * k + j)] * r.weights[static_cast<std::size_t>(j)];
+        }
+        for (index_t e = 0; e < experts; ++e) {
+          sum += scales.balance * static_cast<double>(counts.host[static_cast<std::size_t>(t / 3 * experts + e)]) *
+                 r.probabilities[static_cast<std::size_t>(e)];
+        }
+        sum += scales.zeta * r.z * r.z;
+      }
+      return sum;
+    };
+    const std::vector<double> expected = finite_difference(logits.host, loss);
+    for (index_t t = 0; t < tokens; ++t) {
+      for (index_t e = 0; e < experts; ++e) {
+        const auto i = static_cast<std::size_t>(t * columns + e);
+        EXPECT_NEAR(dl.host[i], expected[i], 1e-8) << t << " " << e;
+      }
+      EXPECT_EQ(dl.host[static_cast<std::size_t>(t * columns + experts)], 7.0) << "a column that is not the router's";
+    }
+  }
+}
+
+TEST(Rows, AreSortedByExpertAndComeBack) {
+  Timers timers;
+  Device device(timers);
+  const index_t tokens = 7, k = 2, hidden = 5, experts = 4;
+  Array<std::int64_t> choices(tokens * k), rows(tokens * k), source(tokens * k, -5), counts(experts);
+  choices.host = {0, 3, 3, 1, 1, 0, 3, 0, 1, 3, 0, 1, 3, 1};
+  rows.host.assign(14, 0);
+  rows.host[2] = rows.host[9] = -1;  // dropped
+  choices.push(), rows.push();
+  Array<std::int64_t> stretches(experts);
+  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(), stretches.matrix(1, experts));
+  device.fence();
+  rows.pull(), source.pull(), counts.pull();
+  EXPECT_EQ(counts.host, (std::vector<std::int64_t>{4, 5, 0, 3}));
+  EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, 9, -1, 4, 5, 1, 10, 2, 6, -1, 3, 7, 11, 8}));
+  EXPECT_EQ(source.host, (std::vector<std::int64_t>{0, 5, 7, 10, 3, 4, 8, 11, 13, 1, 6, 12, -5, -5}));
+
+  const auto x = Array<double>::random(tokens * hidden, 1), values = Array<double>::random(tokens * k, 2);
+  Array<double> there(12 * hidden), y(tokens * hidden, 1.0), of_rows(12), back(tokens * k, 9.0);
+  const Vector<const std::int64_t> twelve(source.data(), 12);
+  kernels::gather_rows<double>(device, k, x.read(tokens, hidden), twelve, there.matrix(12, hidden));
+  kernels::add_rows<double>(device, there.read(12, hidden), rows.read(), y.matrix(tokens, hidden));
+  kernels::gather_values<double>(device, values.read(), twelve, of_rows.vector());
+  kernels::scatter_values<double>(device, of_rows.read(), rows.read(), back.vector());
+  device.fence();
+  y.pull(), back.pull();
+  for (index_t t = 0; t < tokens; ++t) {
+    const double kept = t == 1 || t == 4 ? 1.0 : 2.0;
+    for (index_t c = 0; c < hidden; ++c) {
+      const auto i = static_cast<std::size_t>(t * hidden + c);
+      EXPECT_DOUBLE_EQ(y.host[i], 1.0 + kept * x.host[i]);
+    }
+  }
+  for (std::size_t i = 0; i < back.host.size(); ++i) EXPECT_EQ(back.host[i], i == 2 || i == 9 ? 0.0 : values.host[i]);
+}
+
+// Many stretches, the last one short, experts that nobody chooses: as a stable sort.
+TEST(Rows, AreSortedOverManyStretches) {
+  Timers timers;
+  Device device(timers);
+  const index_t n = 5 * kernels::choices_of_stretch + 17, experts = 11;
+  Array<std::int64_t> choices(n), rows(n, 0), source(n, -5), counts(experts);
+  Array<std::int64_t> stretches(kernels::stretches_of(n) * experts, 99);
+  std::mt19937 random(7);
+  for (auto& choice : choices.host) choice = static_cast<std::int64_t>(random() % 8);
+  for (std::size_t i = 0; i < rows.host.size(); i += 7) rows.host[i] = -1;
+  choices.push(), rows.push();
+  std::vector<std::int64_t> kept, expected_counts(static_cast<std::size_t>(experts), 0);
+  for (std::size_t i = 0; i < rows.host.size(); ++i) {
+    if (rows.host[i] < 0) continue;
+    kept.push_back(static_cast<std::int64_t>(i));
+    ++expected_counts[static_cast<std::size_t>(choices.host[i])];
+  }
+  std::ranges::stable_sort(kept, {}, [&](std::int64_t i) { return choices.host[static_cast<std::size_t>(i)]; });
+  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(),
+                       stretches.matrix(kernels::stretches_of(n), experts));
+  device.fence();
+  rows.pull(), source.pull(), counts.pull();
+  EXPECT_EQ(counts.host, expected_counts);
+  for (std::size_t r = 0; r < kept.size(); ++r) {
+    ASSERT_EQ(source.host[r], kept[r]) << r;
+    ASSERT_EQ(rows.host[static_cast<std::size_t>(kept[r])], static_cast<std::int64_t>(r));
+  }
+  EXPECT_EQ(source.host[kept.size()], -5);
+}
+
+// Nothing to choose by: each expert gets as many.
+TEST(Rows, OfTokensThatAreNotFiniteAreDealtOut) {
+  Timers timers;
+  Device device(timers);
+  const index_t tokens = 9, experts = 6, k = 2;
+  Array<double> logits(tokens * experts, std::numeric_limits<double>::quiet_NaN()), p(tokens * experts), w(tokens * k), z(tokens);
+  logits.host[0] = 1.0;
+  logits.push();
+  Array<std::int64_t> choices(tokens * k);
+  kernels::route_forward<double>(device, {experts, k, TopKWeights::softmax},
+                                 MatrixRef<const double>(logits.data(), tokens, experts), p.matrix(tokens, experts),
+                                 choices.vector(), w.vector(), z.vector());
+  device.fence();
+  choices.pull();
+  std::vector<int> met(static_cast<std::size_t>(experts), 0);
+  for (const std::int64_t choice : choices.host) ++met[static_cast<std::size_t>(choice)];
+  EXPECT_EQ(met, std::vector<int>(static_cast<std::size_t>(experts), 3));
+}
+
+// Ten tokens in four shards of 3, 3, 2, 2: experts of some tokens, of all, of none.
+TEST(Rows, AreCutWhereTheirTokensCrossShards) {
+  Timers timers;
+  Device device(timers);
+  const index_t k = 2;
+  const std::vector<std::vector<std::int64_t>> tokens_of{{2, 3, 4, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {}};
+  Array<std::int64_t> source(20), counts(3), cuts(3 * 5);
+  std::size_t row = 0;
+  for (std::size_t e = 0; e < 3; ++e) {
+    counts.host[e] = static_cast<std::int64_t>(tokens_of[e].size());
+    for (const std::int64_t t : tokens_of[e]) source.host[row++] = t * k + static_cast<std::int64_t>(e) % k;
+  }
+  source.push(), counts.push();
+  kernels::cut_rows(device, k, source.read(), counts.read(), SumOrder({{10, 1}}, 4, 1, 0), cuts.matrix(3, 5));
+  device.fence();
+  cuts.pull();
+  EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 4, /**/ 0, 3, 6, 8, 10, /**/ 0, 0, 0, 0, 0}));
+}
+
+// Two sequences, each on two ranks of two shards, and one expert.
+TEST(Rows, CutsOfRanksAreJoined) {
+  Timers timers;
+  Device device(timers);
+  Array<std::int64_t> of_ranks(4 * 3), cuts(2 * 5);
+  of_ranks.host = {0, 1, 3, /**/ 0, 0, 2, /**/ 0, 0, 0, /**/ 0, 4, 4};
+  of_ranks.push();
+  kernels::join_cuts(device, of_ranks.read(), 1, 2, cuts.matrix(2, 5));
+  device.fence();
+  cuts.pull();
+  EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 5, /**/ 0, 0, 0, 4, 4}));
+}
+
+// Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's choices lie in front.
+TEST(Rows, OverflowIsCountedAlongTheSequence) {
+  Timers timers;
+  Device device(timers);
+  const index_t k = 1, length = 3;
+  Array<std::int64_t> base(5), step(5), own(5), rows(2 * length * k, 7), all(10);
+  base.host = {0, 4, 5, 1, 6}, step.host = {2, 3, 3, 2, 3}, own.host = {-1, 0, 1, -1, 2};
+  all.host = {0, 0, 1, 1, /* here */ 0, 0, 0, 1, 0, 1};
+  base.push(), step.push(), own.push(), all.push();
+  kernels::mark_overflow(device, {2, k, TopKWeights::softmax},
+                         {base.read(), step.read(), own.read(), 2, length}, 2, all.read(), rows.vector());
+  device.fence();
+  rows.pull();
+  // The first sequence: 0 | 0 0 | 0 | 0, the second: 1 | 1 0 | 1 | 1.
+  EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, -1, -1, 0, 0, -1}));
+}
+
+template <class T>
+class WeightedSwiglu : public KernelTest<T> {};
+TYPED_TEST_SUITE(WeightedSwiglu, ScalarTypes);
+
+TYPED_TEST(WeightedSwiglu, FollowsTheTwinAndFiniteDifferences) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 5, width = 33;
+  auto gate_up = Array<T>::random(rows * 2 * width, 1, 2.0);
+  const auto weights = Array<M>::random(rows, 2);
+  const auto dh = Array<T>::random(rows * width, 3);
+  Array<T> h(rows * width);
+  Array<M> dweights(rows);
+  const auto input = gate_up;
+  std::vector<double> h2, d2, dw2;
+  for (index_t r = 0; r < rows; ++r) {
+    const std::vector<double> x = widened(input, r * 2 * width, 2 * width), g = widened(dh, r * width, width);
+    const double w = static_cast<double>(weights.host[static_cast<std::size_t>(r)]);
+    const std::vector<double> row = reference::weighted_swiglu(x, w);
+    h2.insert(h2.end(), row.begin(), row.end());
+    const auto gradient = finite_difference(x, [&](const std::vector<double>& at) { return dot(reference::weighted_swiglu(at, w), g); });
+    d2.insert(d2.end(), gradient.begin(), gradient.end());
+    dw2.push_back(dot(reference::weighted_swiglu(x, 1.0), g));
+  }
+  kernels::weighted_swiglu_forward<T>(this->device_, gate_up.read(rows, 2 * width), weights.read(), h.matrix(rows, width));
+  kernels::weighted_swiglu_backward<T>(this->device_, gate_up.matrix(rows, 2 * width), weights.read(), dh.read(rows, width),
+                                       dweights.vector());
+  this->device_.fence();
+  h.pull(), gate_up.pull(), dweights.pull();
+  const double tolerance = 32 * unit_roundoff<M>() + unit_roundoff<T>();
+  expect_close(h.host, h2, tolerance);
+  expect_close(gate_up.host, d2, tolerance + 1e-8);  // of the difference quotient
+  expect_close(dweights.host, dw2, static_cast<double>(width) * 4 * unit_roundoff<M>(), 10.0);
+}
+
+// Columns of gate, up and dh that two ranks hold: their sums of a weight's gradient are nodes of the tree.
+TYPED_TEST(WeightedSwiglu, PartsAddUpToTheWhole) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 3, width = 37;
+  const auto gate_up = Array<T>::random(rows * 2 * width, 1, 2.0), dh = Array<T>::random(rows * width, 2);
+  const auto weights = Array<M>::random(rows, 3);
+  const auto sums = [&](int parts, int index) {
+    const Range here = shard_range(width, 4, parts, index);
+    Array<T> part(rows * 2 * here.size()), gradient(rows * here.size());
+    for (index_t r = 0; r < rows; ++r) {
+      std::copy_n(gate_up.host.begin() + r * 2 * width + here.begin, here.size(), part.host.begin() + r * 2 * here.size());
+      std::copy_n(gate_up.host.begin() + (2 * r + 1) * width + here.begin, here.size(),
+                  part.host.begin() + (2 * r + 1) * here.size());
+      std::copy_n(dh.host.begin() + r * width + here.begin, here.size(), gradient.host.begin() + r * here.size());
+    }
+    part.push(), gradient.push();
+    Array<M> dweights(rows);
+    kernels::weighted_swiglu_backward<T>(this->device_, part.matrix(rows, 2 * here.size()), weights.read(),
+                                         gradient.read(rows, here.size()), dweights.vector(),
+                                         SumOrder({{width, 1}}, 4, parts, index));
+    this->device_.fence();
+    dweights.pull();
+    return dweights.host;
+  };
+  const std::vector<M> whole = sums(1, 0), left = sums(2, 0), right = sums(2, 1);
+  for (std::size_t r = 0; r < whole.size(); ++r) EXPECT_EQ(left[r] + right[r], whole[r]);
+}
+
+}  // namespace
+}  // namespace nanotron::test

@@ -1,0 +1,137 @@
+// ranks: 1
+#include "unit/kernels/kernel_test.hpp"
+#include "support/reference/rms_norm.hpp"
+#include "nanotron/kernels/norm/rms_norm.hpp"
+
+namespace nanotron::test {
+namespace {
+
+constexpr double eps = 1e-5;
+
+template <class T>
+class RmsNorm : public KernelTest<T> {
+ protected:
+  using M = master_t<T>;
+  // Sums of a row run in M over 32 lanes: a few roundings of M, then one of T.
+  static constexpr double tolerance = 16 * unit_roundoff<M>() + 2 * unit_roundoff<T>();
+};
+TYPED_TEST_SUITE(RmsNorm, ScalarTypes);
+
+TYPED_TEST(RmsNorm, ForwardAndBackwardFollowTheTwin) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  for (const auto& [rows, columns] :
+       {std::pair<index_t, index_t>{37, 512}, {5, 77}, {1, 3}, {130, 64}}) {
+    const auto x = Array<T>::random(rows * columns, 1, 3.0);
+    const auto dy = Array<T>::random(rows * columns, 2);
+    const auto w = Array<M>::random(columns, 3);
+    Array<T> y(rows * columns), dx(rows * columns, 0.5);
+    Array<M> rstd(rows), dw(columns, 0.25), work(kernels::rms_norm_workspace_size(columns));
+    kernels::rms_norm_forward<T>(this->device_, x.read(rows, columns), w.read(), eps,
+                                 y.matrix(rows, columns), rstd.vector());
+    kernels::rms_norm_backward<T>(this->device_, dy.read(rows, columns), x.read(rows, columns),
+                                  w.read(), rstd.read(), dx.matrix(rows, columns), dw.vector(),
+                                  work.vector());
+    this->device_.fence();
+    y.pull(), dx.pull(), dw.pull();
+    std::vector<double> y2(y.host.size()), r2(rows), dx2(y.host.size(), 0.5), dw2(columns, 0.25);
+    kernels::reference::rms_norm_forward<T, M>(x.on_host(rows, columns), w.host.data(), eps,
+                                               matrix_of(y2, rows, columns), r2.data());
+    kernels::reference::rms_norm_backward<T, M>(dy.on_host(rows, columns), x.on_host(rows, columns),
+                                                w.host.data(), r2.data(),
+                                                matrix_of(dx2, rows, columns), dw2.data());
+    expect_close(y.host, y2, this->tolerance);
+    expect_close(dx.host, dx2, this->tolerance);
+    // Sums over rows add up to sqrt(rows) roundings of M.
+    expect_close(dw.host, dw2, 16 * std::sqrt(static_cast<double>(rows)) * unit_roundoff<M>());
+  }
+}
+
+TYPED_TEST(RmsNorm, AddedResidualIsRoundedOnceAndNormalised) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 9, columns = 100;
+  auto x = Array<T>::random(rows * columns, 1);
+  const auto delta = Array<T>::random(rows * columns, 2);
+  const auto w = Array<M>::random(columns, 3);
+  Array<T> y(rows * columns), y_of_sum(rows * columns);
+  Array<M> rstd(rows);
+  std::vector<double> sum(x.host.size());
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] = static_cast<double>(
+        of<T>(static_cast<double>(x.host[i]) + static_cast<double>(delta.host[i])));
+  }
+  kernels::add_rms_norm_forward<T>(this->device_, x.read(rows, columns), delta.read(rows, columns),
+                                   x.matrix(rows, columns), w.read(), eps, y.matrix(rows, columns),
+                                   rstd.vector());
+  kernels::rms_norm_forward<T>(this->device_, x.read(rows, columns), w.read(), eps,
+                               y_of_sum.matrix(rows, columns), rstd.vector());
+  this->device_.fence();
+  x.pull(), y.pull(), y_of_sum.pull();
+  expect_close(x.host, sum, unit_roundoff<T>());
+  EXPECT_EQ(0, std::memcmp(y.host.data(), y_of_sum.host.data(), sizeof(T) * y.host.size()));
+}
+
+TYPED_TEST(RmsNorm, HeadsOfAFusedBuffer) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t tokens = 11, heads = 3, width = 20, leading = 75, first = 7;
+  const auto x = Array<T>::random(tokens * leading, 1);
+  auto y = x;
+  y = Array<T>::random(tokens * leading, 1);
+  auto dx = Array<T>::random(tokens * leading, 2);
+  const auto dy_copy = dx.host;
+  const auto w = Array<M>::random(width, 3);
+  Array<M> rstd(tokens * heads), dw(width), work(kernels::rms_norm_workspace_size(width));
+  const MatrixRef<const T> source{x.data() + first, tokens, heads * width, leading};
+  const MatrixRef<T> in_place{y.data() + first, tokens, heads * width, leading};
+  const MatrixRef<T> gradient{dx.data() + first, tokens, heads * width, leading};
+  kernels::head_rms_norm_forward<T>(this->device_, in_place, w.read(), eps, in_place,
+                                    rstd.matrix(tokens, heads));
+  kernels::head_rms_norm_backward<T>(this->device_, gradient, source, w.read(),
+                                     rstd.read(tokens, heads), gradient, dw.vector(),
+                                     work.vector());
+  this->device_.fence();
+  y.pull(), dx.pull(), dw.pull();
+  std::vector<double> y2(x.host.begin(), x.host.end()), dx2(dy_copy.begin(), dy_copy.end()),
+      dw2(width);
+  for (index_t t = 0; t < tokens; ++t) {
+    for (index_t h = 0; h < heads; ++h) {
+      const index_t at = t * leading + first + h * width;
+      double r = 0;
+      kernels::reference::rms_norm_forward<T, M>({x.host.data() + at, 1, width}, w.host.data(), eps,
+                                                 {y2.data() + at, 1, width}, &r);
+      std::fill(dx2.begin() + at, dx2.begin() + at + width, 0.0);
+      kernels::reference::rms_norm_backward<T, M>({dy_copy.data() + at, 1, width},
+                                                  {x.host.data() + at, 1, width}, w.host.data(), &r,
+                                                  {dx2.data() + at, 1, width}, dw2.data());
+    }
+  }
+  expect_close(y.host, y2, this->tolerance);
+  expect_close(dx.host, dx2, this->tolerance);
+  expect_close(dw.host, dw2, 100 * unit_roundoff<M>());
+}
+
+TEST(RmsNormTwin, GradientIsTheFiniteDifference) {
+  const index_t rows = 3, columns = 7;
+  const auto x = Array<double>::random(rows * columns, 1);
+  const auto dy = Array<double>::random(rows * columns, 2);
+  const auto w = Array<double>::random(columns, 3);
+  std::vector<double> y(x.host.size()), rstd(rows), dx(x.host.size()), dw(columns);
+  const auto loss = [&](const std::vector<double>& at, const std::vector<double>& weights) {
+    kernels::reference::rms_norm_forward<double, double>(
+        {at.data(), rows, columns}, weights.data(), eps, matrix_of(y, rows, columns), rstd.data());
+    return dot(y, dy.host);
+  };
+  loss(x.host, w.host);
+  kernels::reference::rms_norm_backward<double, double>(
+      dy.on_host(rows, columns), x.on_host(rows, columns), w.host.data(), rstd.data(),
+      matrix_of(dx, rows, columns), dw.data());
+  expect_close(dx, finite_difference(x.host, [&](const auto& at) { return loss(at, w.host); }),
+               1e-8);
+  expect_close(dw, finite_difference(w.host, [&](const auto& at) { return loss(x.host, at); }),
+               1e-8);
+}
+
+}  // namespace
+}  // namespace nanotron::test

@@ -1,0 +1,57 @@
+// ranks: 1
+#include <cstring>
+
+#include "unit/kernels/kernel_test.hpp"
+#include "nanotron/kernels/reduction/content_hash.hpp"
+
+namespace nanotron::test {
+namespace {
+
+template <class M>
+class ContentHash : public KernelTest<M> {
+ protected:
+  std::uint64_t hash(Array<M>& x) {
+    x.push();
+    return kernels::content_hash<M>(this->device_, x.read());
+  }
+};
+using Masters = testing::Types<double, float>;
+TYPED_TEST_SUITE(ContentHash, Masters);
+
+template <class M>
+void flip(M& value, int bit) {
+  unsigned char bytes[sizeof(M)];
+  std::memcpy(bytes, &value, sizeof(M));
+  bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
+  std::memcpy(&value, bytes, sizeof(M));
+}
+
+TYPED_TEST(ContentHash, SeesEachBitAndEachPlace) {
+  for (const index_t n : {1, 31, 4097, 100003}) {
+    auto x = Array<TypeParam>::random(n, 1);
+    const std::uint64_t before = this->hash(x);
+    EXPECT_EQ(this->hash(x), before);
+    for (const index_t i : {index_t{0}, n / 2, n - 1}) {
+      for (const int bit : {0, 7, 22, static_cast<int>(8 * sizeof(TypeParam)) - 1}) {
+        flip(x.host[i], bit);
+        EXPECT_NE(this->hash(x), before) << "bit " << bit << " of element " << i;
+        flip(x.host[i], bit);
+      }
+    }
+    if (n == 1) continue;
+    std::swap(x.host[0], x.host[n - 1]);
+    EXPECT_NE(this->hash(x), before) << "two elements exchanged";
+  }
+}
+
+TYPED_TEST(ContentHash, TellsZeroFromMinusZeroAndFromNothing) {
+  Array<TypeParam> x(3);
+  const std::uint64_t zeros = this->hash(x);
+  x.host[1] = -x.host[1];
+  EXPECT_NE(this->hash(x), zeros);
+  Array<TypeParam> shorter(2);
+  EXPECT_NE(this->hash(shorter), zeros);
+}
+
+}  // namespace
+}  // namespace nanotron::test

@@ -1,0 +1,105 @@
+// ranks: 1
+#include "unit/kernels/kernel_test.hpp"
+#include "nanotron/kernels/vocab/cross_entropy.hpp"
+#include "support/reference/cross_entropy.hpp"
+#include "nanotron/tensor/shard.hpp"
+
+namespace nanotron::test {
+namespace {
+
+template <class T>
+class CrossEntropy : public KernelTest<T> {
+ protected:
+  using M = master_t<T>;
+
+  // The vocabulary cut into `shards`, worked one after the other, with the reductions done here.
+  void check(index_t rows, index_t vocabulary, int shards, double spread) {
+    const auto logits = Array<T>::random(rows * vocabulary, 1, spread);
+    Array<std::int32_t> targets(rows);
+    for (index_t r = 0; r < rows; ++r) {
+      targets.host[r] = r % 5 == 3 ? -1 : static_cast<std::int32_t>((r * 7919) % vocabulary);
+    }
+    targets.push();
+    const double scale = 0.25;
+    std::vector<double> loss2(rows), gradient2(logits.host.size());
+    kernels::reference::cross_entropy<T>(logits.on_host(rows, vocabulary), targets.host.data(),
+                                         scale, loss2.data(),
+                                         matrix_of(gradient2, rows, vocabulary));
+
+    std::vector<Array<T>> local;
+    Array<M> max(rows, std::numeric_limits<M>::lowest()), sum(rows), target(rows);
+    Array<M> part(rows), part_target(rows);
+    for (int s = 0; s < shards; ++s) {
+      const Range range = shard_range(vocabulary, shards, s);
+      local.emplace_back(rows * range.size());
+      for (index_t r = 0; r < rows; ++r) {
+        std::copy_n(logits.host.begin() + r * vocabulary + range.begin, range.size(),
+                    local.back().host.begin() + r * range.size());
+      }
+      local.back().push();
+      kernels::cross_entropy_local_max<T>(this->device_, local[s].read(rows, range.size()),
+                                          part.vector());
+      this->device_.fence();
+      part.pull();
+      for (index_t r = 0; r < rows; ++r) max.host[r] = std::max(max.host[r], part.host[r]);
+    }
+    max.push();
+    for (int s = 0; s < shards; ++s) {
+      const Range range = shard_range(vocabulary, shards, s);
+      kernels::cross_entropy_local_sum<T>(this->device_, local[s].read(rows, range.size()),
+                                          targets.read(), range.begin, max.read(), part.vector(),
+                                          part_target.vector());
+      this->device_.fence();
+      part.pull(), part_target.pull();
+      for (index_t r = 0; r < rows; ++r) {
+        sum.host[r] += part.host[r];
+        target.host[r] += part_target.host[r];
+      }
+    }
+    sum.push(), target.push();
+    Array<double> loss(rows);
+    kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(),
+                                   targets.read(), loss.vector());
+    std::vector<T> gradient(logits.host.size());
+    for (int s = 0; s < shards; ++s) {
+      const Range range = shard_range(vocabulary, shards, s);
+      kernels::cross_entropy_gradient<T>(this->device_, local[s].matrix(rows, range.size()),
+                                         targets.read(), range.begin, max.read(), sum.read(),
+                                         scale);
+      this->device_.fence();
+      local[s].pull();
+      for (index_t r = 0; r < rows; ++r) {
+        std::copy_n(local[s].host.begin() + r * range.size(), range.size(),
+                    gradient.begin() + r * vocabulary + range.begin);
+      }
+    }
+    loss.pull();
+    // The logits are read exactly; l - max loses up to |l - max| roundings of M, the sum a few.
+    const double tolerance = 64 * unit_roundoff<M>();
+    expect_close(loss.host, loss2, tolerance);
+    expect_close(gradient, gradient2, tolerance + unit_roundoff<T>(), scale / vocabulary);
+  }
+};
+TYPED_TEST_SUITE(CrossEntropy, ScalarTypes);
+
+TYPED_TEST(CrossEntropy, WholeVocabulary) { this->check(13, 1000, 1, 2.0); }
+TYPED_TEST(CrossEntropy, ShardsOfUnequalWidth) { this->check(11, 257, 3, 2.0); }
+TYPED_TEST(CrossEntropy, ShardsWithoutColumns) { this->check(6, 3, 5, 1.0); }
+TYPED_TEST(CrossEntropy, LargeLogits) { this->check(7, 300, 2, 10.0); }
+
+TEST(CrossEntropyTwin, GradientIsTheFiniteDifference) {
+  const auto logits = Array<double>::random(3 * 6, 1);
+  const std::vector<std::int32_t> targets{2, -1, 5};
+  std::vector<double> loss(3), gradient(18), unused(18);
+  kernels::reference::cross_entropy<double>(logits.on_host(3, 6), targets.data(), 0.5, loss.data(),
+                                            matrix_of(gradient, 3, 6));
+  const auto total = [&](const std::vector<double>& x) {
+    kernels::reference::cross_entropy<double>({x.data(), 3, 6}, targets.data(), 0.5, loss.data(),
+                                              matrix_of(unused, 3, 6));
+    return 0.5 * (loss[0] + loss[1] + loss[2]);
+  };
+  expect_close(gradient, finite_difference(logits.host, total), 1e-8);
+}
+
+}  // namespace
+}  // namespace nanotron::test

@@ -1,0 +1,124 @@
+// ranks: 1 2 3 4
+// What a pipeline hands from stage to stage, seen by stages that write down who was there.
+
+#include "nanotron/parallel/pipeline/pipeline.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/world.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+using deck::PpSchedule;
+
+// A micro-batch m is a matrix of m + 1; every stage s computes x <- 3 x + s forward and dx <- 5 dx + s backward. The
+// last stage begins the gradient with its output.
+class Recorder final : public PipelineStages<double> {
+ public:
+  static constexpr index_t rows = 7, columns = 11;
+
+  Recorder(const PipelineSchedule& schedule, int rank) : schedule_(schedule), rank_(rank) {
+    const Slots slots = assign_slots(schedule.actions[static_cast<std::size_t>(rank)], schedule.chunks);
+    for (const index_t count : slots.of_chunk) {
+      inputs_.emplace_back();
+      outputs_.emplace_back();
+      for (index_t i = 0; i < count; ++i) {
+        inputs_.back().emplace_back("input", rows, columns);
+        outputs_.back().emplace_back("output", rows, columns);
+      }
+    }
+    for (index_t i = 0; i < gradient_buffers(schedule, rank); ++i) gradients_.emplace_back("dx", rows, columns);
+  }
+
+  Matrix<double> input(index_t chunk, index_t slot) override { return view(inputs_, chunk, slot); }
+  Matrix<double> output(index_t chunk, index_t slot) override { return view(outputs_, chunk, slot); }
+  Matrix<double> gradient_buffer(index_t i) override {
+    return Matrix<double>(gradients_[static_cast<std::size_t>(i)].data(), rows, columns);
+  }
+
+  void forward(const Action& a, index_t slot) override {
+    const int stage = schedule_.stage_of(rank_, a.chunk);
+    if (stage == 0) fill(input(a.chunk, slot), static_cast<double>(a.micro_batch) + 1);
+    EXPECT_EQ(value(input(a.chunk, slot)), behind(stage, a.micro_batch)) << "input of stage " << stage;
+    fill(output(a.chunk, slot), behind(stage + 1, a.micro_batch));
+    ++forwards;
+  }
+
+  void backward(const Action& a, index_t slot, Matrix<double> dx) override {
+    const int stage = schedule_.stage_of(rank_, a.chunk);
+    EXPECT_EQ(value(output(a.chunk, slot)), behind(stage + 1, a.micro_batch)) << "output of stage " << stage;
+    if (stage + 1 == schedule_.stages()) fill(dx, value(output(a.chunk, slot)));
+    EXPECT_EQ(value(dx), in_front_of(stage + 1, a.micro_batch)) << "gradient behind stage " << stage;
+    fill(dx, in_front_of(stage, a.micro_batch));
+    ++backwards;
+  }
+
+  void backward_weight(const Action& a, index_t slot) override {
+    EXPECT_EQ(value(input(a.chunk, slot)), behind(schedule_.stage_of(rank_, a.chunk), a.micro_batch));
+    ++weights;
+  }
+
+  index_t forwards = 0, backwards = 0, weights = 0;
+
+ private:
+  using Memory = Kokkos::View<double**, Kokkos::LayoutRight, Kokkos::HostSpace>;
+
+  static Matrix<double> view(std::vector<std::vector<Memory>>& all, index_t chunk, index_t slot) {
+    return Matrix<double>(all[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(slot)].data(), rows, columns);
+  }
+  static void fill(const Matrix<double>& m, double value) {
+    for (index_t i = 0; i < rows * columns; ++i) m.data()[i] = value;
+  }
+  static double value(const Matrix<double>& m) {
+    for (index_t i = 1; i < rows * columns; ++i) EXPECT_EQ(m.data()[i], m.data()[0]);
+    return m.data()[0];
+  }
+  // The activations between stage - 1 and stage.
+  static double behind(int stage, index_t micro_batch) {
+    double x = static_cast<double>(micro_batch) + 1;
+    for (int s = 0; s < stage; ++s) x = 3 * x + s;
+    return x;
+  }
+  // Their gradient.
+  double in_front_of(int stage, index_t micro_batch) const {
+    double dx = behind(schedule_.stages(), micro_batch);
+    for (int s = schedule_.stages() - 1; s >= stage; --s) dx = 5 * dx + s;
+    return dx;
+  }
+
+  const PipelineSchedule& schedule_;
+  int rank_;
+  std::vector<std::vector<Memory>> inputs_, outputs_;
+  std::vector<Memory> gradients_;
+};
+
+TEST(Pipeline, EveryStageGetsWhatTheOneBeforeItMade) {
+  comm::Group group(comm::Communicator::duplicate(test::world()), comm::Transport::mpi);
+  Timers timers;
+  Device device(timers);
+  const std::pair<PpSchedule, int> cases[] = {{PpSchedule::gpipe, 1},
+                                              {PpSchedule::one_f_one_b, 1},
+                                              {PpSchedule::interleaved_1f1b, 2},
+                                              {PpSchedule::interleaved_1f1b, 3},
+                                              {PpSchedule::zero_bubble, 2}};
+  for (const auto& [kind, chunks] : cases) {
+    if (group.size() == 1 && kind == PpSchedule::interleaved_1f1b) continue;  // a rank does not write to itself
+    for (const index_t micro_batches : {index_t{1}, index_t{2}, index_t{5}, index_t{9}}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(kind) << " chunks " << chunks << " m " << micro_batches);
+      const PipelineSchedule schedule = make_schedule(kind, group.size(), chunks, micro_batches);
+      Recorder recorder(schedule, group.rank());
+      Pipeline<double> pipeline(schedule, group, recorder, device);
+      for (int step = 1; step <= 2; ++step) {
+        pipeline.run();
+        pipeline.run_forward();
+        EXPECT_EQ(recorder.forwards, 2 * step * chunks * micro_batches);
+        EXPECT_EQ(recorder.backwards, step * chunks * micro_batches);
+        EXPECT_EQ(recorder.weights, kind == PpSchedule::zero_bubble ? recorder.backwards : 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nanotron::parallel
