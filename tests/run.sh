@@ -49,25 +49,37 @@ excluded_labels() {
   echo "$labels"
 }
 
-# needed_targets <preset> <option of ctest>...: the programs, and the test programs that these tests run
+# chosen_tests <preset> <option of ctest>...: their names. A test of many sizes runs on 1 and 2 ranks, and on one of 3 and 4
+# and one of 6 and 8, which take turns from seed to seed; --full: on all.
+chosen_tests() {
+  ctest --preset "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | awk -v seed="$NANOTRON_SEED" -v full="$full" '
+    { name[NR] = $0; n = 0; base = $0
+      if (match($0, /\.np[0-9]+$/)) { n = substr($0, RSTART + 3) + 0; base = substr($0, 1, RSTART - 1) }
+      size[NR] = n; if (!(base in number)) number[base] = ++bases
+      key[NR] = base (n == 3 || n == 4 ? " few" : " many"); if (n > 2) ++sizes[key[NR]]; turn[NR] = number[base] }
+    END { for (i = 1; i <= NR; ++i)
+            if (full || size[i] <= 2 || (seed + turn[i]) % sizes[key[i]] == seen[key[i]]++) print name[i] }'
+}
+
+# needed_targets <test>...: the test programs that these tests run; for scripts the programs
 needed_targets() {
-  echo nanotron_programs
-  ctest --preset "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: \([a-z_]*\)\.\(.*\)\.np[0-9]*$/test_\1_\2/p' | sort -u
+  printf '%s\n' "$@" | sed -n -e 's/^\([a-z_]*\)\.\(.*\)\.np[0-9]*$/test_\1_\2/p' -e t -e 's/.*/nanotron_programs/p' | sort -u
 }
 
 # run_suite <preset>: configure, build, test
 run_suite() {
-  local name="$1" status=0 began=$SECONDS built targets
-  local chosen=(-LE "$(excluded_labels)" "${ctest_options[@]}")
+  local name="$1" status=0 began=$SECONDS built tests targets
   printf '\n=== %s: configure and build\n' "$name"
-  cmake --preset "$name" -DNANOTRON_BUILD_TESTS=ON && mapfile -t targets < <(needed_targets "$name" "${chosen[@]}") &&
-    cmake --build --preset "$name" --target "${targets[@]}" || {
+  cmake --preset "$name" -DNANOTRON_BUILD_TESTS=ON &&
+    mapfile -t tests < <(chosen_tests "$name" -LE "$(excluded_labels)" "${ctest_options[@]}") &&
+    mapfile -t targets < <(needed_targets "${tests[@]}") && cmake --build --preset "$name" --target "${targets[@]}" || {
     printf '=== %s: FAILED to build\n' "$name"
     return 1
   }
   built=$SECONDS
-  printf '\n=== %s: tests, NANOTRON_SEED=%s\n' "$name" "$NANOTRON_SEED"
-  ctest --preset "$name" --no-tests=error -j "$CMAKE_BUILD_PARALLEL_LEVEL" "${chosen[@]}" || status=$?
+  printf '\n=== %s: %s tests, NANOTRON_SEED=%s\n' "$name" "${#tests[@]}" "$NANOTRON_SEED"
+  ctest --preset "$name" --no-tests=error -j "$CMAKE_BUILD_PARALLEL_LEVEL" \
+    -R "^($(IFS='|'; echo "${tests[*]//./\\.}"))\$" || status=$?
   printf '=== %s: %s; built in %d s, tested in %d s\n' "$name" "$([ "$status" = 0 ] && echo passed || echo FAILED)" \
     "$((built - began))" "$((SECONDS - built))"
   return "$status"
