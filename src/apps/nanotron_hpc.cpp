@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     }
     const KokkosSession kokkos(comm::gpu_of_rank(world));
     if (line->action == apps::Action::plan) {
-      const std::string plan = trainer::describe_plan(config, world.get());
+      const std::string plan = trainer::describe_plan(config);
       if (world.rank() == 0) fmt::print("{}", plan);
       return static_cast<int>(ExitCode::ok);
     }

@@ -103,28 +103,28 @@ template <class T>
 void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
   const Clock clock(group, n * sizeof(T));
-  group.channel()->all_reduce(data, n, data_type<T>, op, stream);
+  group.channel().all_reduce(data, n, data_type<T>, op, stream);
 }
 
 template <class T>
 Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return {};
   const Clock clock(group, n * sizeof(T));
-  return {group.traffic(), *group.channel(), group.channel()->start_all_reduce(data, n, data_type<T>, op, stream)};
+  return {group.traffic(), group.channel(), group.channel().start_all_reduce(data, n, data_type<T>, op, stream)};
 }
 
 template <class T>
 Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1 || n == 0) return all_gather(group, send, n, recv, stream), Request();
   const Clock clock(group, n * sizeof(T));
-  return {group.traffic(), *group.channel(), group.channel()->start_all_gather(send, n, recv, data_type<T>, stream)};
+  return {group.traffic(), group.channel(), group.channel().start_all_gather(send, n, recv, data_type<T>, stream)};
 }
 
 template <class T>
 Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
   const Clock clock(group, n * sizeof(T) * static_cast<std::size_t>(group.size()));
-  return {group.traffic(), *group.channel(), group.channel()->start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
+  return {group.traffic(), group.channel(), group.channel().start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
 }
 
 template <class T>
@@ -146,7 +146,7 @@ void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Strea
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
   const Clock clock(group, n * sizeof(T));
-  group.channel()->all_gather(send, n, recv, data_type<T>, stream);
+  group.channel().all_gather(send, n, recv, data_type<T>, stream);
 }
 
 template <class T>
@@ -154,14 +154,14 @@ void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, 
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
   const Clock clock(group, n * sizeof(T) * static_cast<std::size_t>(group.size()));
-  group.channel()->reduce_scatter(send, recv, n, data_type<T>, op, stream);
+  group.channel().reduce_scatter(send, recv, n, data_type<T>, op, stream);
 }
 
 template <class T>
 void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
   const Clock clock(group, n * sizeof(T));
-  group.channel()->broadcast(data, n, data_type<T>, root, stream);
+  group.channel().broadcast(data, n, data_type<T>, root, stream);
 }
 
 template <class T>
@@ -170,7 +170,7 @@ void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_c
   if (group.size() == 1) return copy_alone(group, send, recv, send_counts[0] * sizeof(T), stream);
   const std::size_t n = std::accumulate(send_counts.begin(), send_counts.end(), std::size_t{0});
   const Clock clock(group, n * sizeof(T));
-  group.channel()->all_to_all(send, send_counts, recv, recv_counts, data_type<T>, stream);
+  group.channel().all_to_all(send, send_counts, recv, recv_counts, data_type<T>, stream);
 }
 
 void barrier(Group& group) {

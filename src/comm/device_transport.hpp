@@ -17,6 +17,9 @@ std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, T
                                              const std::function<std::unique_ptr<Channel>()>& make_host);
 std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport);
 
+/// How one rank reaches the memory that kernels work on.
+Transport transport_of_device();
+
 /// Within device memory, queued on the stream.
 void copy_on_device(const void* from, void* to, std::size_t bytes, const Stream& stream);
 

@@ -40,14 +40,34 @@ const char* name_of(Transport transport) {
 }
 
 Group::Group(Communicator communicator, Transport transport, Sums sums)
-    : communicator_(std::move(communicator)), transport_(transport),
-      channel_(make_channel(communicator_, transport, sums)) {}
+    : communicator_(std::move(communicator)), rank_(communicator_.rank()), size_(communicator_.size()),
+      transport_(transport), channel_(make_channel(communicator_, transport, sums)) {}
 
 Group::Group(Communicator communicator, std::unique_ptr<Channel> channel)
-    : communicator_(std::move(communicator)), transport_(Transport::mpi), channel_(std::move(channel)) {}
+    : communicator_(std::move(communicator)), rank_(communicator_.rank()), size_(communicator_.size()),
+      transport_(Transport::mpi), channel_(std::move(channel)) {}
+
+Group& alone() {
+  static Group group = Group::planned(1, 0);
+  return group;
+}
+
+Group::Group(int size, int rank) : rank_(rank), size_(size), transport_(detail::transport_of_device()) {
+  NANOTRON_REQUIRE(rank >= 0 && rank < size, "rank {} of {}", rank, size);
+}
 
 Group::~Group() = default;
 Group::Group(Group&&) noexcept = default;
+
+MPI_Comm Group::mpi() const {
+  NANOTRON_REQUIRE(communicator_.get() != MPI_COMM_NULL, "a planned group of {} ranks has no communicator", size_);
+  return communicator_.get();
+}
+
+Channel& Group::channel() {
+  NANOTRON_REQUIRE(channel_ != nullptr, "a group of {} ranks has no channel for bulk data", size_);
+  return *channel_;
+}
 
 Messages& Group::messages() {
   if (!messages_) messages_ = make_messages(communicator_, transport_);

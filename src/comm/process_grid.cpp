@@ -93,10 +93,15 @@ std::string ranges(const std::vector<int>& ranks) {
 }
 
 // No memory to stage bulk data where nothing is sharded.
-Group make_copies(const Communicator& replicas, int shards, int all_shards, Transport transport) {
-  Communicator copies = replicas.split(replicas.rank() % shards, replicas.rank());
-  if (all_shards == 1) return {std::move(copies), std::unique_ptr<Channel>()};
-  return {std::move(copies), transport};
+Group make_replicate_group(const Communicator& data, int shards, int all_shards, Transport transport) {
+  Communicator same_place = data.split(data.rank() % shards, data.rank());
+  if (all_shards == 1) return {std::move(same_place), std::unique_ptr<Channel>()};
+  return {std::move(same_place), transport};
+}
+
+// A place among `size` ranks of which `shard` neighbours share one set.
+DataGroups planned_data_groups(int size, int rank, int shard) {
+  return {Group::planned(size, rank), Group::planned(shard, rank % shard), Group::planned(size / shard, rank / shard)};
 }
 
 // The shape, once it is known to fit.
@@ -174,7 +179,7 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
   if (shape.ep > 1) {
     text += axis_line("ep", shape.ep, host_of_rank, [&](int r) {
       const GridCoordinate c = coordinate_of(shape, r);
-      return group_of(shape, c, {dp_axis, cp_axis}) * shape.size() + replica_of(shape, c) / shape.ep;
+      return group_of(shape, c, {dp_axis, cp_axis}) * shape.size() + data_parallel_rank(shape, c) / shape.ep;
     });
   }
   constexpr std::size_t shown = 32;
@@ -185,32 +190,55 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
   return text;
 }
 
-std::optional<ProcessGrid::ExpertGroups> ProcessGrid::make_experts(const Communicator& replicas, const GridShape& shape,
-                                                                   Transport transport) {
-  if (shape.ep == 1) return std::nullopt;
-  const int rank = replicas.rank(), shards = shape.expert_shards();
-  Group same(replicas.split(rank % shape.ep, rank), transport);
+DataGroups ProcessGrid::make_expert_groups(const Communicator& data_parallel, const GridShape& shape, Transport transport) {
+  const int rank = data_parallel.rank(), shards = shape.expert_shards();
+  Group same(data_parallel.split(rank % shape.ep, rank), transport);
   Group sharing(same.communicator().split(same.rank() / shards, rank), transport);
-  Group copies = make_copies(same.communicator(), shards, shape.shards, transport);
-  return ExpertGroups{Group(replicas.split(rank / shape.ep, rank), transport), std::move(same), std::move(sharing),
-                      std::move(copies)};
+  Group replicate = make_replicate_group(same.communicator(), shards, shape.shards, transport);
+  return {std::move(same), std::move(sharing), std::move(replicate)};
 }
 
+ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const GridShape& shape, Transport transport) {
+  const GridCoordinate at = coordinate_of(shape, world.rank());
+  const auto along = [&](std::initializer_list<Axis> axes, int key) { return world.split(group_of(shape, at, axes), key); };
+  Group all(Communicator::duplicate(world.get()), std::unique_ptr<Channel>());
+  Group model(along({pp_axis, tp_axis}, at.pp * shape.tp + at.tp), std::unique_ptr<Channel>());
+  Group data(along({dp_axis, cp_axis}, data_parallel_rank(shape, at)), transport);
+  Group shard(data.communicator().split(data.rank() / shape.shards, data.rank()), transport);
+  Group replicate = make_replicate_group(data.communicator(), shape.shards, shape.shards, transport);
+  std::vector<DataGroups> groups;
+  groups.reserve(2);
+  groups.push_back({std::move(data), std::move(shard), std::move(replicate)});
+  const Communicator& replicas = groups.front().data.communicator();
+  if (shape.ep > 1) groups.push_back(make_expert_groups(replicas, shape, transport));
+  Group ep = shape.ep > 1 ? Group(replicas.split(replicas.rank() / shape.ep, replicas.rank()), transport)
+                          : Group(world.split(world.rank(), 0), std::unique_ptr<Channel>());
+  return {std::move(all),
+          std::move(model),
+          std::move(groups),
+          std::move(ep),
+          Group(along({tp_axis}, at.tp), transport, shape.tp_sums),
+          Group(along({cp_axis}, at.cp), transport),
+          Group(along({pp_axis}, at.pp), transport)};
+}
+
+ProcessGrid::ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups)
+    : shape_(shape), coordinate_(at), g_(std::move(groups)) {}
+
 ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport)
-    : shape_(checked(shape, world)),
-      coordinate_(coordinate_of(shape_, world.rank())),
-      world_(Communicator::duplicate(world.get()), std::unique_ptr<Channel>()),
-      model_(world.split(group_of(shape_, coordinate_, {pp_axis, tp_axis}), coordinate_.pp * shape_.tp + coordinate_.tp),
-             std::unique_ptr<Channel>()),
-      alone_(world.split(world.rank(), 0), std::unique_ptr<Channel>()),
-      replicas_(world.split(group_of(shape_, coordinate_, {dp_axis, cp_axis}), replica_of(shape_, coordinate_)),
-                transport),
-      shards_(replicas_.communicator().split(replicas_.rank() / shape_.shards, replicas_.rank()), transport),
-      copies_(make_copies(replicas_.communicator(), shape_.shards, shape_.shards, transport)),
-      experts_(make_experts(replicas_.communicator(), shape_, transport)),
-      tp_(world.split(group_of(shape_, coordinate_, {tp_axis}), coordinate_.tp), transport, shape_.tp_sums),
-      cp_(world.split(group_of(shape_, coordinate_, {cp_axis}), coordinate_.cp), transport),
-      pp_(world.split(group_of(shape_, coordinate_, {pp_axis}), coordinate_.pp), transport),
-      placement_(placement_report(shape_, gather_hosts(world))) {}
+    : ProcessGrid(checked(shape, world), coordinate_of(shape, world.rank()), make_groups(world, shape, transport)) {
+  placement_ = placement_report(shape_, gather_hosts(world));
+}
+
+ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at) {
+  const int rank = data_parallel_rank(s, at), size = s.dp * s.cp;
+  std::vector<DataGroups> data;
+  data.push_back(planned_data_groups(size, rank, s.shards));
+  if (s.ep > 1) data.push_back(planned_data_groups(size / s.ep, rank / s.ep, s.expert_shards()));
+  return {s, at,
+          {Group::planned(s.size(), rank_of(s, at)), Group::planned(s.pp * s.tp, at.pp * s.tp + at.tp), std::move(data),
+           Group::planned(s.ep, rank % s.ep), Group::planned(s.tp, at.tp), Group::planned(s.cp, at.cp),
+           Group::planned(s.pp, at.pp)}};
+}
 
 }  // namespace nanotron::comm

@@ -14,6 +14,17 @@ Vector<T> flat(const Matrix<T>& m) {
 
 }  // namespace
 
+// Backward at once gathers the input of both blocks again; in two parts their output's gradient too.
+template <class T>
+LayerTraffic DecoderLayer<T>::traffic() const {
+  const nn::PassTraffic blocks = attention_.traffic(*stream_) + mlp_->traffic(*stream_);
+  const comm::StepTraffic inputs = 2 * stream_->gather_again_traffic();
+  return {.forward = blocks.forward,
+          .backward = blocks.backward + inputs,
+          .backward_input = blocks.backward,
+          .backward_weight = 2 * stream_->gather_traffic() + inputs};
+}
+
 // act.middle holds attention's output on entry and x_mid on return.
 template <class T>
 void DecoderLayer<T>::feed_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,

@@ -29,7 +29,7 @@ double balance_factor(const deck::ModelConfig& model) {
 // sequences. Once for all ranks of a tensor-parallel group, unless each has the whole gradient.
 kernels::RouterScales scales_of(const TransformerSetup& setup) {
   const deck::MoeConfig& moe = setup.model.moe;
-  if (setup.tp_rank != 0 && !keeps_order(setup)) return {};
+  if (setup.tp->rank() != 0 && !keeps_order(setup)) return {};
   const auto tokens = static_cast<double>(setup.loss_tokens);
   return {.balance = balance_factor(setup.model) * static_cast<double>(moe.num_experts) /
                      (static_cast<double>(moe.num_experts_per_tok * setup.length) * tokens),
@@ -38,28 +38,28 @@ kernels::RouterScales scales_of(const TransformerSetup& setup) {
 
 // At most so many context-parallel groups have members among ep neighbouring replicas.
 index_t sequence_groups(const TransformerSetup& setup) {
-  const index_t ep = setup.ep_size, cp = setup.cp_size, whole = (ep + cp - 1) / cp;
+  const index_t ep = setup.ep->size(), cp = setup.cp->size(), whole = (ep + cp - 1) / cp;
   return ep % cp == 0 || cp % ep == 0 ? whole : whole + 1;
 }
 
 // Neighbouring replicas are first those of one sequence.
 nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
   if (!keeps_order(setup)) return {};
-  const int ranks = std::min(setup.cp_size, setup.ep_size);
-  return {.held = tokens.held, .ranks = ranks, .sequences = setup.ep_size / ranks};
+  const int ranks = std::min(setup.cp->size(), setup.ep->size());
+  return {.held = tokens.held, .ranks = ranks, .sequences = setup.ep->size() / ranks};
 }
 
 // Rows that may come to the experts here: all tokens of the group choose as many of them as there are, or as the
 // capacity or the deck allows.
 index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t choices) {
-  if (setup.ep_size == 1) return choices;
+  if (setup.ep->size() == 1) return choices;
   const nn::ContextShard context = setup.context();
-  const index_t longest = context.layout.longest_shard(), here = routing.experts / setup.ep_size;
-  index_t rows = setup.ep_size * setup.sequences * longest * std::min(routing.top_k, here);
+  const index_t longest = context.layout.longest_shard(), here = routing.experts / setup.ep->size();
+  index_t rows = setup.ep->size() * setup.sequences * longest * std::min(routing.top_k, here);
   const deck::MoeConfig& moe = setup.model.moe;
   if (moe.capacity_factor > 0.0) {
     const index_t capacity = nn::expert_capacity(moe.capacity_factor, routing, setup.length);
-    rows = std::min(rows, here * setup.ep_size * setup.sequences * std::min(capacity, longest));
+    rows = std::min(rows, here * setup.ep->size() * setup.sequences * std::min(capacity, longest));
     rows = std::min(rows, here * sequence_groups(setup) * setup.sequences * capacity);
   }
   if (moe.receive_factor > 0.0) {
@@ -80,17 +80,18 @@ nn::GatedLinears<T> gated(const GatedSpecs& specs, const nn::ParameterBuffers<T>
 
 }  // namespace
 
+index_t router_sums_of(const deck::MoeConfig& moe) { return moe.num_experts > 0 ? 2 * moe.num_experts + 2 : 0; }
+
 template <class T>
 std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens,
-                                                const nn::MoeOrders& orders, comm::Group& tp, Device& device, Arena& arena) {
+                                                const nn::MoeOrders& orders, Device& device, Arena& arena) {
   auto parts = std::make_unique<nn::MoeParts<T>>();
   const deck::MoeConfig& moe = setup.model.moe;
   if (moe.num_experts == 0) return parts;
   parts->routing = routing_of(moe);
   parts->scales = scales_of(setup);
   parts->orders = orders;
-  parts->ep_size = setup.ep_size;
-  parts->cp_size = setup.cp_size;
+  parts->ep_size = setup.ep->size();
   parts->cp = setup.cp;
   parts->sizes = {.tokens = tokens,
                   .sequences = setup.sequences,
@@ -102,18 +103,17 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
                   .rows = most_rows(setup, parts->routing, tokens * moe.num_experts_per_tok),
                   .cuts = cuts_of(setup, orders.tokens)};
   if (parts->sizes.cuts.sequences > 1) {
-    parts->gradient_stride = table.units[static_cast<std::size_t>(table.first_expert_unit)].range.size();
+    parts->gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
   }
   parts->exchange = nn::make_expert_exchange<T>({.choices = parts->sizes.choices(),
                                                  .rows = parts->sizes.rows,
                                                  .hidden = parts->sizes.hidden,
                                                  .experts = parts->sizes.experts,
-                                                 .ranks = setup.ep_size,
                                                  .cuts = parts->sizes.cuts},
-                                                setup.ep, arena);
+                                                *setup.ep, arena);
   parts->capacity = nn::make_expert_capacity(moe.capacity_factor, parts->routing, setup.context(), setup.sequences,
-                                             setup.cp, device, arena);
-  parts->sums = nn::make_expert_sums<T>(keeps_order(setup) ? nn::SumsOf::rows : nn::SumsOf::tokens, tp);
+                                             *setup.cp, device, arena);
+  parts->sums = nn::make_expert_sums<T>(keeps_order(setup) ? nn::SumsOf::rows : nn::SumsOf::tokens, *setup.tp);
   return parts;
 }
 
@@ -123,7 +123,7 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const ParameterTable
                                                             const FeedForwardOrders& orders,
                                                             const nn::MoeParts<T>& parts, Vector<double> sums) {
   const std::string mlp = "model/layers/mlp/";
-  if (!table.has_experts()) {
+  if (table.experts.size() == 0) {
     const nn::GatedLinears<T> dense = gated(table.gated(mlp), buffers, layer, orders.gate_up, orders.down);
     return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down);
   }
@@ -141,7 +141,7 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const ParameterTable
 
 #define NANOTRON_INSTANTIATE(T)                                                                                          \
   template std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup&, const ParameterTable&, index_t,      \
-                                                           const nn::MoeOrders&, comm::Group&, Device&, Arena&);         \
+                                                           const nn::MoeOrders&, Device&, Arena&);                       \
   template std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(                                                  \
       const ParameterTable&, const nn::ParameterBuffers<T>&, index_t, const FeedForwardOrders&,                          \
       const nn::MoeParts<T>&, Vector<double>);

@@ -15,10 +15,13 @@ nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers, cons
   return {.weight = buffers.weight(first, layer, rows), .gradient = buffers.weight_gradient(first, layer, rows)};
 }
 
+/// Numbers of nn::Moe's sums of a layer.
+index_t router_sums_of(const deck::MoeConfig& moe);
+
 /// Takes what it needs from the arena (planning or real); nothing for a dense model.
 template <class T>
 std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens,
-                                                const nn::MoeOrders& orders, comm::Group& tp, Device& device, Arena& arena);
+                                                const nn::MoeOrders& orders, Device& device, Arena& arena);
 
 /// Of a dense network or the shared expert, and of those that tokens choose.
 struct FeedForwardOrders {

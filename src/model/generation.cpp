@@ -30,8 +30,7 @@ TransformerSetup transformer_setup(const GenerationSetup& setup) {
           .sequences = setup.sequences,
           .length = chunk_of(setup),
           .key_length = setup.capacity,
-          .tp_size = setup.tp_size,
-          .tp_rank = setup.tp_rank};
+          .tp = setup.tp};
 }
 
 template <class T>
@@ -59,17 +58,16 @@ void fill_positions(Device& device, const Vector<std::int32_t>& positions, index
 }
 
 index_t widest_shard(const GenerationSetup& setup) {
-  return shard_range(setup.model.vocab_size, setup.tp_size, 0).size();
+  return shard_range(setup.model.vocab_size, setup.tp->size(), 0).size();
 }
 
 }  // namespace
 
 template <class T>
-Generator<T>::Generator(const GenerationSetup& setup, comm::Group& tp, Device& device, Arena& arena)
+Generator<T>::Generator(const GenerationSetup& setup, Device& device, Arena& arena)
     : setup_(setup),
-      tp_(&tp),
       device_(&device),
-      transformer_(transformer_setup(setup), tp, device, arena),
+      transformer_(transformer_setup(setup), device, arena),
       caches_(take_caches<T>(setup, transformer_.table(), arena)),
       inputs_(arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * chunk_of(setup))),
       positions_(
@@ -78,7 +76,7 @@ Generator<T>::Generator(const GenerationSetup& setup, comm::Group& tp, Device& d
                             transformer_.table().vocabulary.size())),
       part_(arena.take<T>(MemoryKind::workspace, setup.sequences, widest_shard(setup))),
       gathered_(arena.take<T>(MemoryKind::workspace,
-                              setup.tp_size * setup.sequences * widest_shard(setup))),
+                              setup.tp->size() * setup.sequences * widest_shard(setup))),
       host_inputs_(static_cast<std::size_t>(setup.sequences * chunk_of(setup))),
       host_gathered_(Kokkos::create_mirror_view(gathered_)),
       host_logits_(arena.is_planning()
@@ -112,11 +110,11 @@ void Generator<T>::collect_logits() {
   const auto columns = static_cast<index_t>(logits_.extent(1));
   kernels::copy_matrix<T>(*device_, MatrixRef<T>(logits_),
                           MatrixRef<T>(part_).column_block(0, columns));
-  comm::all_gather(*tp_, part_.data(), part_.size(), gathered_.data(), device_->stream());
+  comm::all_gather(*setup_.tp, part_.data(), part_.size(), gathered_.data(), device_->stream());
   Kokkos::deep_copy(device_->exec(), host_gathered_, gathered_);
   device_->fence();
-  for (int rank = 0; rank < setup_.tp_size; ++rank) {
-    const Range shard = shard_range(setup_.model.vocab_size, setup_.tp_size, rank);
+  for (int rank = 0; rank < setup_.tp->size(); ++rank) {
+    const Range shard = shard_range(setup_.model.vocab_size, setup_.tp->size(), rank);
     for (index_t s = 0; s < setup_.sequences; ++s) {
       const T* const from = host_gathered_.data() + (rank * setup_.sequences + s) * width;
       double* const to = host_logits_.data() + s * setup_.model.vocab_size + shard.begin;

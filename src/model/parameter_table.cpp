@@ -33,6 +33,21 @@ class Builder {
   Builder(const deck::ModelConfig& model, ParameterTable& table, int tp_rank)
       : model_(model), table_(table), tp_rank_(tp_rank) {}
 
+  // A section begins here, whose units divide into so many pieces; end_section closes it.
+  void begin_section(comm::Holders holders, int pieces) {
+    holders_ = holders;
+    pieces_ = pieces;
+    section_begin_ = cursor_;
+    first_unit_ = static_cast<index_t>(table_.units.size());
+  }
+  void end_section(const Range& vectors) {
+    table_.sections.push_back({.holders = holders_,
+                               .flat = {section_begin_, cursor_},
+                               .vectors = vectors,
+                               .units = {first_unit_, static_cast<index_t>(table_.units.size())},
+                               .first_layer_unit = first_layer_unit_});
+  }
+
   // What follows is held here, or belongs to another stage and takes no memory.
   void hold(bool is_held) { is_held_ = is_held; }
   void align(index_t pieces = 1) {
@@ -43,18 +58,18 @@ class Builder {
 
   // A unit begins here; end_unit closes it, for one or, with specs from first_spec on, all layers.
   void begin_unit() { begin_ = cursor_; }
-  void end_unit(int uses, nn::Holders holders = nn::Holders::replicas) {
-    align(holders == nn::Holders::replicas ? table_.shards : table_.expert_shards);
-    table_.units.push_back({{begin_, cursor_}, uses, holders});
+  void end_unit(int uses) {
+    align(pieces_);
+    table_.units.push_back({{begin_, cursor_}, uses, holders_});
   }
-  void end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers,
-                       nn::Holders holders = nn::Holders::replicas) {
-    end_unit(1, holders);
+  void end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers) {
+    first_layer_unit_ = static_cast<index_t>(table_.units.size());
+    end_unit(1);
     const Unit first = table_.units.back();
     stack_layers(first_spec, layer_numbers);
     for (index_t l = 1; l < static_cast<index_t>(layer_numbers.size()); ++l) {
       const index_t begin = first.range.begin + l * first.range.size();
-      table_.units.push_back({{begin, begin + first.range.size()}, 1, holders});
+      table_.units.push_back({{begin, begin + first.range.size()}, 1, holders_});
     }
   }
 
@@ -91,9 +106,8 @@ class Builder {
     matrix(name, rows, columns, Cut::none, {all, tp_rank_ == 0 ? all : Range{0, 0}, partial}, role);
   }
 
-  void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held, Role role,
-              nn::Holders holders = nn::Holders::replicas) {
-    ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .holders = holders, .cut = cut};
+  void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held, Role role) {
+    ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .holders = holders_, .cut = cut};
     const Scaling scaling = scaling_of(model_, role);
     spec.deviation = scaling.deviation;
     spec.fan_in_ratio = scaling.fan_in_ratio;
@@ -122,6 +136,9 @@ class Builder {
   const deck::ModelConfig& model_;
   ParameterTable& table_;
   int tp_rank_;
+  comm::Holders holders_ = comm::Holders::data_parallel;
+  int pieces_ = 1;
+  index_t section_begin_ = 0, first_unit_ = 0, first_layer_unit_ = 0;
   index_t begin_ = 0;  // of the unit
   index_t cursor_ = 0;
   bool is_held_ = true;
@@ -177,13 +194,12 @@ void add_attention(Builder& build, const deck::ModelConfig& m, const AttentionPa
 }
 
 // gate and up are one product.
-void add_gated(Builder& build, const std::string& prefix, index_t hidden, index_t width, const Range& local,
-               nn::Holders holders = nn::Holders::replicas) {
+void add_gated(Builder& build, const std::string& prefix, index_t hidden, index_t width, const Range& local) {
   const Held f = exclusively(local);
-  build.matrix(prefix + "gate_proj/weight", width, hidden, Cut::rows, f, Role::hidden, holders);
-  build.matrix(prefix + "up_proj/weight", width, hidden, Cut::rows, f, Role::hidden, holders);
+  build.matrix(prefix + "gate_proj/weight", width, hidden, Cut::rows, f, Role::hidden);
+  build.matrix(prefix + "up_proj/weight", width, hidden, Cut::rows, f, Role::hidden);
   build.align();
-  build.matrix(prefix + "down_proj/weight", hidden, width, Cut::columns, f, Role::residual, holders);
+  build.matrix(prefix + "down_proj/weight", hidden, width, Cut::columns, f, Role::residual);
 }
 
 // Router and shared gate are one product. partial: of its gradient, see nn/moe/expert_sums.hpp.
@@ -199,9 +215,11 @@ void add_feed_forward(Builder& build, const deck::ModelConfig& m, const Paramete
 }
 
 // Every expert has its specs on every rank; those of other ranks take no memory.
-void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& table, const std::vector<index_t>& layers) {
-  table.first_expert_unit = static_cast<index_t>(table.units.size());
+void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& table, const std::vector<index_t>& layers,
+                 int pieces) {
   if (m.moe.num_experts == 0) return;
+  build.begin_section(comm::Holders::expert_data_parallel, pieces);
+  const Range no_vectors{build.cursor(), build.cursor()};
   build.hold(true);
   build.begin_unit();
   table.first_expert_spec = table.specs.size();
@@ -209,9 +227,10 @@ void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& tab
     build.hold(table.experts.contains(e));
     build.align();
     add_gated(build, "model/layers/mlp/experts/" + std::to_string(e) + "/", m.hidden_size, m.moe.moe_intermediate_size,
-              table.expert_width, nn::Holders::expert_replicas);
+              table.expert_width);
   }
-  build.end_layer_units(table.first_expert_spec, layers, nn::Holders::expert_replicas);
+  build.end_layer_units(table.first_expert_spec, layers);
+  build.end_section(no_vectors);
 }
 
 std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
@@ -226,30 +245,27 @@ std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
 
 }  // namespace
 
-ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int tp_rank, deck::TpMode mode,
-                                    const std::vector<Range>& chunks, int shards, int tensor_shards,
-                                    const ExpertPlace& experts) {
-  ParameterTable table;
-  const int cuts = std::max(tensor_shards, tp_size);
+ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayout& layout) {
+  ParameterTable table{.layout = layout, .specs = {}};
+  const int tp_size = layout.tp_size, tp_rank = layout.tp_rank, cuts = std::max(layout.tensor_shards, tp_size);
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
   table.intermediate = shard_range(m.moe.num_experts > 0 ? m.moe.shared_expert_intermediate_size : m.intermediate_size,
                                    cuts, tp_size, tp_rank);
   table.expert_width = shard_range(m.moe.moe_intermediate_size, cuts, tp_size, tp_rank);
-  table.experts = shard_range(m.moe.num_experts, experts.size, experts.rank);
-  table.expert_shards = experts.shards;
+  table.experts = shard_range(m.moe.num_experts, layout.ep_size, layout.ep_rank);
   table.vocabulary = shard_range(m.vocab_size, cuts, tp_size, tp_rank);
-  table.shards = shards;
 
-  const std::vector<index_t> layers = layers_of(chunks, m.num_hidden_layers);
+  const std::vector<index_t> layers = layers_of(layout.layers, m.num_hidden_layers);
   const bool is_first = layers.front() == 0, is_last = layers.back() + 1 == m.num_hidden_layers;
   const Held words = exclusively(table.vocabulary);
   const Held embedding = is_first ? words : Held{table.vocabulary, {0, 0}, false};
   const AttentionParts heads = attention_parts(m, table, tp_size);
 
   // A norm of the residual stream sees a part of the tokens where the stream is split.
-  const bool stream_is_split = mode == deck::TpMode::reduce_scatter && tp_size > 1;
+  const bool stream_is_split = layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1;
 
   Builder build(m, table, tp_rank);
+  build.begin_section(comm::Holders::data_parallel, layout.pieces);
   build.norm("model/layers/input_layernorm/weight", m.hidden_size, stream_is_split);
   build.align();
   build.norm("model/layers/post_attention_layernorm/weight", m.hidden_size, stream_is_split);
@@ -272,11 +288,10 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
 
   build.hold(true);
   build.begin_unit();
-  table.first_layer_unit = static_cast<index_t>(table.units.size());
   table.layers = static_cast<index_t>(layers.size());
   const std::size_t first_layer_spec = table.specs.size();
   add_attention(build, m, heads);
-  add_feed_forward(build, m, table, tensor_shards == 0);
+  add_feed_forward(build, m, table, layout.tensor_shards == 0);
   build.end_layer_units(first_layer_spec, layers);
 
   if (!table.is_tied) {
@@ -285,19 +300,15 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, int tp_size, int
     build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, Role::head);
     if (is_last) build.end_unit(1);
   }
-  add_experts(build, m, table, layers);
+  build.end_section(table.vectors);
+  add_experts(build, m, table, layers, layout.expert_pieces);
   table.size = build.cursor();
   return table;
 }
 
-Section ParameterTable::dense_section() const {
-  const Range flat{0, has_experts() ? units[static_cast<std::size_t>(first_expert_unit)].range.begin : size};
-  return {.flat = flat, .vectors = vectors, .units = {0, first_expert_unit}};
-}
-
-Section ParameterTable::expert_section() const {
-  const index_t begin = dense_section().flat.end;
-  return {.flat = {begin, size}, .vectors = {begin, begin}, .units = {first_expert_unit, static_cast<index_t>(units.size())}};
+index_t ParameterTable::unit_of(index_t source, const Section& section) const {
+  if (section.holders == comm::Holders::data_parallel) return source == head_source() ? head_unit() : source;
+  return is_layer(source) ? section.first_layer_unit + source - layer_unit(0) : no_unit;
 }
 
 bool ParameterTable::contains(const std::string& name) const {

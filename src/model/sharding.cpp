@@ -11,17 +11,17 @@ std::vector<Range> pieces_of(const ParameterTable& table, const Sharding& shardi
   return pieces;
 }
 
-// In the buffer, with what lies behind it for gradients of its own.
-index_t room_of(const Unit& unit, int expert_gradients) {
-  return unit.range.size() * (unit.holders == nn::Holders::replicas ? 1 : expert_gradients);
+// In the buffer: all gradients of the unit.
+index_t gradients_of(const Unit& unit, const Sharding& sharding) {
+  return unit.range.size() * sharding.of(unit.holders).gradients;
 }
 
 // Every unit in its slot, the first of which begins at `begin` of the buffer.
-std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin, int expert_gradients = 1) {
+std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin, const Sharding& sharding = {}) {
   std::array<index_t, unit_slots> size{};
   for (std::size_t u = 0; u < table.units.size(); ++u) {
     index_t& largest = size[slot_of(table, static_cast<index_t>(u))];
-    largest = std::max(largest, room_of(table.units[u], expert_gradients));
+    largest = std::max(largest, gradients_of(table.units[u], sharding));
   }
   std::array<index_t, unit_slots> at{begin};
   for (std::size_t s = 1; s < unit_slots; ++s) at[s] = at[s - 1] + size[s - 1];
@@ -33,27 +33,29 @@ std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin
 }
 
 // Every unit in a place of its own.
-std::vector<Placement::Part> side_by_side(const ParameterTable& table, index_t begin, int expert_gradients) {
+std::vector<Placement::Part> side_by_side(const ParameterTable& table, index_t begin, const Sharding& sharding) {
   std::vector<Placement::Part> parts;
   for (const Unit& unit : table.units) {
     parts.push_back({unit.range, begin});
-    begin += room_of(unit, expert_gradients);
+    begin += gradients_of(unit, sharding);
   }
   return parts;
 }
 
 }  // namespace
 
+Range piece_of(const Unit& unit, int size, int rank) {
+  const index_t piece = unit.range.size() / size, begin = unit.range.begin + rank * piece;
+  return {begin, begin + piece};
+}
+
 Range piece_of(const Unit& unit, const Sharding& sharding) {
-  const ShardGroup group = sharding.of(unit.holders);
-  const index_t size = unit.range.size() / group.size;
-  const index_t begin = unit.range.begin + group.rank * size;
-  return {begin, begin + size};
+  return piece_of(unit, sharding.size(unit.holders), sharding.rank(unit.holders));
 }
 
 std::size_t slot_of(const ParameterTable& table, index_t unit) {
-  if (unit >= table.first_expert_unit) return static_cast<std::size_t>(3 + (unit - table.first_expert_unit) % 2);
-  return table.is_layer(unit) ? static_cast<std::size_t>(1 + (unit - table.first_layer_unit) % 2) : 0;
+  if (unit >= table.dense().units.end) return static_cast<std::size_t>(3 + (unit - table.dense().units.end) % 2);
+  return table.is_layer(unit) ? static_cast<std::size_t>(1 + (unit - table.layer_unit(0)) % 2) : 0;
 }
 
 nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {
@@ -62,7 +64,7 @@ nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding
   held.insert(held.begin(), table.vectors);
   const Placement packed = Placement::packed(held);
   nn::ParameterPlaces p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
-  const bool in_pieces = sharding.size > 1 && sharding.stage > 0;
+  const bool in_pieces = sharding.size() > 1 && sharding.stage > 0;
   if (in_pieces) {
     p.reduced = sharding.stage == 1 ? whole.common(packed) : packed;
     if (compute == ComputeWeights::narrower || sharding.stage == 3) p.master = packed;
@@ -73,10 +75,10 @@ nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding
   const Placement::Part vectors{table.vectors, 0};
   const bool apart = sharding.gradients == UnitGradients::apart;
   if (apart || sharding.gradients == UnitGradients::in_slots || (in_pieces && sharding.stage >= 2)) {
-    std::vector<Placement::Part> parts = apart ? side_by_side(table, behind, sharding.expert_gradients)
-                                               : in_slots(table, behind, sharding.expert_gradients);
+    std::vector<Placement::Part> parts = apart ? side_by_side(table, behind, sharding)
+                                               : in_slots(table, behind, sharding);
     for (std::size_t u = 0; u < parts.size(); ++u) {
-      p.gradient_end = std::max(p.gradient_end, parts[u].at + room_of(table.units[u], sharding.expert_gradients));
+      p.gradient_end = std::max(p.gradient_end, parts[u].at + gradients_of(table.units[u], sharding));
     }
     parts.insert(parts.begin(), vectors);
     p.gradient = Placement(parts);
@@ -86,7 +88,7 @@ nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding
 
 nn::Placement answered_places(const ParameterTable& table, const Sharding& sharding) {
   std::vector<Range> ranges = pieces_of(table, sharding);
-  if (sharding.rank == 0) ranges.insert(ranges.begin(), table.vectors);
+  if (sharding.rank() == 0) ranges.insert(ranges.begin(), table.vectors);
   return Placement::packed(ranges);
 }
 

@@ -6,11 +6,11 @@ namespace nanotron::model::detail {
 
 SumOrders orders_of(const TransformerSetup& s) {
   const deck::ModelConfig& m = s.model;
-  const int tensor = std::max(s.tensor_shards, s.tp_size), context = std::max(s.context_shards, s.cp_size);
+  const int tensor = std::max(s.tensor_shards, s.tp->size()), context = std::max(s.context_shards, s.cp->size());
   const auto over_tp = [&](std::initializer_list<SumOrder::Block> blocks) {
-    return SumOrder(blocks, tensor, s.tp_size, s.tp_rank);
+    return SumOrder(blocks, tensor, s.tp->size(), s.tp->rank());
   };
-  const int streams = s.cp_size * (s.tp_mode == deck::TpMode::reduce_scatter ? s.tp_size : 1);
+  const int streams = s.cp->size() * (s.tp_mode == deck::TpMode::reduce_scatter ? s.tp->size() : 1);
   const index_t groups = m.num_key_value_heads, query = m.num_attention_heads / groups * m.head_dim;
   const bool has_experts = m.moe.num_experts > 0;
   const SumOrder::Block features{has_experts ? m.moe.shared_expert_intermediate_size : m.intermediate_size, 1};
@@ -23,9 +23,9 @@ SumOrders orders_of(const TransformerSetup& s) {
                                .expert_gate_up = {.out = over_tp({expert, expert})},
                                .expert_down = {.in = over_tp({expert})}},
               .moe = {.width = over_tp({expert}), .shared_width = over_tp({features}),
-                      .tokens = SumOrder({{s.length, 1}}, context, s.cp_size, s.cp_rank)},
+                      .tokens = SumOrder({{s.length, 1}}, context, s.cp->size(), s.cp->rank())},
               .tokens = {.tokens = std::max(s.stream_shards, streams) / streams},
-              .heads = {.tokens = context / s.cp_size, .heads = tensor / s.tp_size}};
+              .heads = {.tokens = context / s.cp->size(), .heads = tensor / s.tp->size()}};
   if (context > 1) {
     for (nn::LinearOrders* linear : {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down, &o.head}) {
       linear->tokens = o.moe.tokens;

@@ -155,14 +155,14 @@ std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setu
 
 template <class T>
 std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterTable& table,
-                                 const nn::ParameterBuffers<T>& buffers, comm::Group& tp) {
+                                 const nn::ParameterBuffers<T>& buffers) {
   if (!is_last(setup, setup.chunks.back())) return std::nullopt;
   const nn::ParameterSpec& spec =
       table[setup.model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
   const SumOrders orders = orders_of(setup);
   return Head<T>{norm_weights(table, buffers, "model/norm/weight", 0, orders.tokens),
                  nn::VocabLoss<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                                  buffers.weight_gradient(spec, 0, spec.local_rows()), tp, orders.head)};
+                                  buffers.weight_gradient(spec, 0, spec.local_rows()), *setup.tp, orders.head)};
 }
 
 TransformerSetup with_chunks(TransformerSetup setup) {
@@ -178,24 +178,33 @@ std::vector<Range> layers_of(const std::vector<Chunk>& chunks) {
 
 }  // namespace
 
+ParameterTable parameter_table_of(const TransformerSetup& setup) {
+  return make_parameter_table(setup.model, {.tp_size = setup.tp->size(),
+                                            .tp_rank = setup.tp->rank(),
+                                            .tp_mode = setup.tp_mode,
+                                            .layers = layers_of(setup.chunks),
+                                            .tensor_shards = setup.tensor_shards,
+                                            .ep_size = setup.ep->size(),
+                                            .ep_rank = setup.ep->rank(),
+                                            .pieces = setup.unit_pieces,
+                                            .expert_pieces = std::max(1, setup.unit_pieces / setup.ep->size())});
+}
+
 template <class T>
-Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Device& device, Arena& arena)
+Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena& arena)
     : setup_(with_chunks(setup)),
-      tp_(&tp),
       device_(&device),
-      table_(make_parameter_table(setup.model, setup.tp_size, setup.tp_rank, setup.tp_mode,
-                                  layers_of(setup_.chunks), std::max(setup.sharding.unit_pieces, setup.sharding.size), setup.tensor_shards,
-                                  {setup.ep_size, setup.ep_rank, std::max(setup.sharding.unit_pieces / setup.ep_size, setup.sharding.experts.size)})),
+      table_(parameter_table_of(setup)),
       buffers_(arena, places_of<T>(setup, table_)),
-      weights_(make_unit_weights(setup.sharding, table_, buffers_, device)),
+      weights_(setup.sharding, table_, buffers_, device),
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.chunks), device, arena),
       geometry_(make_geometry<T>(setup, table_, orders_of(setup), device, arena)),
-      core_(nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, setup.cp, arena)),
+      core_(nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, *setup.cp, arena)),
       stream_(nn::make_residual_stream<T>(
           setup.tp_mode,
-          {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp_size}, setup.overlap, tp, arena)),
-      moe_(detail::make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, tp, device, arena)),
-      router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, table_.has_experts() ? 2 * setup.model.moe.num_experts + 2 : 0)),
+          {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()}, setup.overlap, *setup.tp, arena)),
+      moe_(detail::make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, device, arena)),
+      router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, detail::router_sums_of(setup.model.moe))),
       act_(arena, sizes(),
            {.chunks = setup_.chunks,
             .backward = setup.backward,
@@ -205,7 +214,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, comm::Group& tp, Devi
             .stream_gradients = setup.stream_gradients}),
       partial_(arena.take<M>(MemoryKind::workspace, largest_partial(table_))),
       embedding_(make_embedding(setup_, table_, buffers_)),
-      head_(make_head(setup_, table_, buffers_, tp)),
+      head_(make_head(setup_, table_, buffers_)),
       layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *stream_, orders_of(setup), *moe_, router_sums_)) {
   take_product_workspace<T>(sizes(), act_.loss.chunk(),
                             device, arena);
@@ -224,7 +233,7 @@ LocalSizes Transformer<T>::sizes() const {
   s.loss_width = loss_width(setup_, table_);
   s.kept_inputs = stream_->kept_rows();
   s.moe = moe_->sizes;
-  s.ep_size = setup_.ep_size;
+  s.ep_size = setup_.ep->size();
   return s;
 }
 
@@ -246,22 +255,57 @@ bool Transformer<T>::has_head(index_t chunk) const {
 }
 
 template <class T>
-void Transformer<T>::use_in_forward(index_t chunk, index_t layer) {
+SourceUse Transformer<T>::forward_use(index_t chunk, index_t layer) const {
   const bool inside = layer + 1 < layers(chunk);
-  weights_->use(unit_of(chunk, layer), inside            ? unit_of(chunk, layer + 1)
-                                       : has_head(chunk) ? table_.head_unit()
-                                                         : no_unit);
+  return {source_of(chunk, layer), inside            ? source_of(chunk, layer + 1)
+                                   : has_head(chunk) ? table_.head_source()
+                                                     : no_unit};
 }
 
 template <class T>
-void Transformer<T>::use_in_backward(index_t chunk, index_t layer) {
-  weights_->use(unit_of(chunk, layer), layer > 0 ? unit_of(chunk, layer - 1) : no_unit);
+SourceUse Transformer<T>::backward_use(index_t chunk, index_t layer) const {
+  return {source_of(chunk, layer), layer > 0 ? source_of(chunk, layer - 1) : no_unit};
+}
+
+template <class T>
+std::vector<SourceUse> Transformer<T>::forward_uses(index_t chunk) const {
+  std::vector<SourceUse> uses;
+  if (has_embedding(chunk)) uses.push_back(embedding_use(chunk));
+  for (index_t l = 0; l < layers(chunk); ++l) uses.push_back(forward_use(chunk, l));
+  return uses;
+}
+
+template <class T>
+std::vector<SourceUse> Transformer<T>::backward_uses(index_t chunk) const {
+  std::vector<SourceUse> uses;
+  if (has_head(chunk)) uses.push_back(head_use(chunk));
+  for (index_t l = layers(chunk) - 1; l >= 0; --l) uses.push_back(backward_use(chunk, l));
+  return uses;
+}
+
+template <class T>
+LayerTraffic Transformer<T>::traffic(index_t chunk) const {
+  const LayerTraffic layer = layers_.front().traffic();
+  const bool twice = setup_.recompute == deck::Recompute::full;
+  LayerTraffic sum{.forward = layers(chunk) * layer.forward,
+                   .backward = layers(chunk) * (layer.backward + (twice ? layer.forward : comm::StepTraffic{})),
+                   .backward_input = layers(chunk) * layer.backward_input,
+                   .backward_weight = layers(chunk) * layer.backward_weight};
+  comm::StepTraffic ends;
+  if (has_embedding(chunk)) {
+    sum.forward += stream_->sum_traffic();
+    ends += stream_->gather_traffic();
+  }
+  if (has_head(chunk)) ends += stream_->gather_traffic() + head_->loss.traffic(tokens()) + stream_->sum_traffic();
+  sum.backward += ends;
+  sum.backward_input += ends;
+  return sum;
 }
 
 template <class T>
 void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
-  weights_->use(table_.embedding_unit(), unit_of(slot.chunk, 0));
+  weights_.use(embedding_use(slot.chunk));
   embedding_->forward(*device_, inputs, stream_->addend(input(slot)));
   stream_->start_sum(*device_, input(slot)).wait();
 }
@@ -271,7 +315,7 @@ void Transformer<T>::forward(const Slot& slot) {
   const Region region(device_->timers(), "forward");
   const ChunkActivations<T>& act = at(slot);
   for (std::size_t l = 0; l < act.layers.size(); ++l) {
-    use_in_forward(slot.chunk, static_cast<index_t>(l));
+    weights_.use(forward_use(slot.chunk, static_cast<index_t>(l)));
     layer_of(slot.chunk, static_cast<index_t>(l))
         .forward(*device_, batch(slot), act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
   }
@@ -286,7 +330,7 @@ void Transformer<T>::normalise_output(const Slot& slot) {
 template <class T>
 void Transformer<T>::loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows) {
   const Region region(device_->timers(), "loss");
-  weights_->use(table_.head_unit(), no_unit);
+  weights_.use({table_.head_source()});
   normalise_output(slot);
   head_->loss.forward(*device_, stream_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
 }
@@ -295,7 +339,7 @@ template <class T>
 void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale,
                                    Vector<double> loss_rows, Matrix<T> dx) {
   const Region region(device_->timers(), "loss");
-  weights_->use(table_.head_unit(), unit_of(slot.chunk, layers(slot.chunk) - 1));
+  weights_.use(head_use(slot.chunk));
   const Workspace<T>& work = act_.work;
   normalise_output(slot);
   head_->loss.forward_backward(*device_, stream_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
@@ -310,7 +354,7 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
 template <class T>
 void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  use_in_backward(slot.chunk, layer);
+  weights_.use(backward_use(slot.chunk, layer));
   const auto l = static_cast<std::size_t>(layer);
   const Matrix<T> x = at(slot).residual[l];
   const LayerActivations<T>& act = at(slot).layers[l];
@@ -328,7 +372,7 @@ void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matri
   const Region region(device_->timers(), "backward");
   NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none && setup_.backward == Backward::two_parts,
                    "the model is not set up for backward in two parts");
-  use_in_backward(slot.chunk, layer);
+  weights_.use(backward_use(slot.chunk, layer));
   const auto l = static_cast<std::size_t>(layer);
   const ChunkActivations<T>& act = at(slot);
   layer_of(slot.chunk, layer)

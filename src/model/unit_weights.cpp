@@ -1,12 +1,15 @@
 #include "nanotron/model/unit_weights.hpp"
 
+#include <array>
+#include <utility>
+
 #include "nanotron/kernels/elementwise/cast.hpp"
 
 namespace nanotron::model {
 namespace {
 
 template <class T>
-class LocalWeights final : public UnitWeights<T> {
+class LocalWeights final : public SectionWeights<T> {
  public:
   using M = master_t<T>;
   LocalWeights(const nn::ParameterBuffers<T>& buffers, Device& device) : buffers_(buffers), device_(&device) {}
@@ -16,6 +19,7 @@ class LocalWeights final : public UnitWeights<T> {
   }
   void use(index_t, index_t) override {}
   void settle() override {}
+  index_t gathered_elements(std::span<const SourceUse>) const override { return 0; }
 
  private:
   nn::ParameterBuffers<T> buffers_;
@@ -33,6 +37,7 @@ class Pieces {
 
   /// The numbers of the section's units.
   const Range& units() const { return section_; }
+  index_t elements(index_t unit) const { return units_[static_cast<std::size_t>(unit)].range.size(); }
 
   comm::Request start_gather(index_t unit) const {
     const Unit& u = units_[static_cast<std::size_t>(unit)];
@@ -43,8 +48,8 @@ class Pieces {
     if (static_cast<const void*>(master) != piece) {
       kernels::cast<M, T>(*device_, Vector<const M>(master, mine.size()), Vector<T>(piece, mine.size()));
     }
-    return comm::start_all_gather(*sharding_.of(u.holders).group, static_cast<const T*>(piece), static_cast<std::size_t>(mine.size()),
-                                  whole, device_->stream());
+    return comm::start_all_gather(*sharding_.of(u.holders).group, static_cast<const T*>(piece),
+                                  static_cast<std::size_t>(mine.size()), whole, device_->stream());
   }
 
  private:
@@ -55,11 +60,11 @@ class Pieces {
   Device* device_;
 };
 
-// All units set out behind the update, in the order in which forward reads them.
+// All units are sent for after the update, in the order in which forward reads them.
 template <class T>
-class GatheredOnce final : public UnitWeights<T> {
+class GatheredOnce final : public SectionWeights<T> {
  public:
-  explicit GatheredOnce(Pieces<T> pieces, Device& device)
+  GatheredOnce(Pieces<T> pieces, Device& device)
       : pieces_(std::move(pieces)), device_(&device), running_(static_cast<std::size_t>(pieces_.units().end)),
         arrived_(pieces_.units().end) {}
 
@@ -73,6 +78,11 @@ class GatheredOnce final : public UnitWeights<T> {
   }
   void use(index_t unit, index_t) override { wait_for(unit + 1); }
   void settle() override { wait_for(pieces_.units().end); }
+  index_t gathered_elements(std::span<const SourceUse>) const override {
+    index_t sum = 0;
+    for (index_t u = pieces_.units().begin; u < pieces_.units().end; ++u) sum += pieces_.elements(u);
+    return sum;
+  }
 
  private:
   void wait_for(index_t end) {
@@ -87,83 +97,79 @@ class GatheredOnce final : public UnitWeights<T> {
   index_t arrived_;                     // units before it are whole
 };
 
-// Units take their slots by turns. A slot keeps its unit until another needs it, so that backward finds the last
-// two layers of forward, and the next micro-batch the first two of backward.
+// Which unit is in each slot. A slot keeps its unit until another needs it, so that backward finds the last two layers of
+// forward, and the next micro-batch the first two of backward.
+class SlotsInUse {
+ public:
+  explicit SlotsInUse(const ParameterTable& table) {
+    for (index_t u = 0; u < static_cast<index_t>(table.units.size()); ++u) slot_of_.push_back(model::slot_of(table, u));
+    clear();
+  }
+  void clear() { units_.fill(no_unit); }
+  std::size_t slot_of(index_t unit) const { return slot_of_[static_cast<std::size_t>(unit)]; }
+
+  /// Whether the unit has to be gathered: it is in its slot from here on.
+  bool claim(index_t unit) {
+    index_t& held = units_[slot_of(unit)];
+    return std::exchange(held, unit) != unit;
+  }
+  /// Whether `next` does not need the slot of `unit`.
+  bool may_follow(index_t unit, index_t next) const { return next != no_unit && slot_of(next) != slot_of(unit); }
+
+ private:
+  std::vector<std::size_t> slot_of_;
+  std::array<index_t, unit_slots> units_{};
+};
+
+// Units take their slots by turns.
 template <class T>
-class GatheredPerUse final : public UnitWeights<T> {
+class GatheredPerUse final : public SectionWeights<T> {
  public:
   GatheredPerUse(Pieces<T> pieces, const ParameterTable& table, Device& device)
-      : pieces_(std::move(pieces)), device_(&device) {
-    for (index_t u = 0; u < pieces_.units().end; ++u) slot_of_.push_back(slot_of(table, u));
-  }
+      : pieces_(std::move(pieces)), device_(&device), slots_(table) {}
 
   void refresh() override {
     settle();
-    for (Slot& slot : slots_) slot.unit = no_unit;
+    slots_.clear();
   }
   void use(index_t unit, index_t next) override {
     const Region region(device_->timers(), "weights awaited");
-    set_out(unit);
-    slot(unit).running.wait();
-    if (next != no_unit && slot_of_[static_cast<std::size_t>(next)] != slot_of_[static_cast<std::size_t>(unit)]) {
-      set_out(next);
-    }
+    gather(unit);
+    running_[slots_.slot_of(unit)].wait();
+    if (slots_.may_follow(unit, next)) gather(next);
   }
   void settle() override {
-    for (Slot& slot : slots_) slot.running.wait();
+    for (comm::Request& running : running_) running.wait();
+  }
+  index_t gathered_elements(std::span<const SourceUse> uses) const override {
+    index_t sum = 0;
+    SlotsInUse slots = slots_;
+    slots.clear();
+    const auto gathered = [&](index_t unit) { return slots.claim(unit) ? pieces_.elements(unit) : 0; };
+    for (const auto& [unit, next] : uses) {
+      sum += gathered(unit);
+      if (slots.may_follow(unit, next)) sum += gathered(next);
+    }
+    return sum;
   }
 
  private:
-  struct Slot {
-    index_t unit = no_unit;
-    comm::Request running;
-  };
-  Slot& slot(index_t unit) { return slots_[slot_of_[static_cast<std::size_t>(unit)]]; }
-
-  void set_out(index_t unit) {
-    Slot& s = slot(unit);
-    if (s.unit == unit) return;
-    s.running.wait();
-    s.running = pieces_.start_gather(unit);
-    s.unit = unit;
+  void gather(index_t unit) {
+    if (!slots_.claim(unit)) return;
+    comm::Request& running = running_[slots_.slot_of(unit)];
+    running.wait();
+    running = pieces_.start_gather(unit);
   }
 
   Pieces<T> pieces_;
   Device* device_;
-  std::vector<std::size_t> slot_of_;
-  std::vector<Slot> slots_ = std::vector<Slot>(unit_slots);
-};
-
-// Experts come with the other weights of their layer, from other ranks.
-template <class T>
-class WithExperts final : public UnitWeights<T> {
- public:
-  WithExperts(const ParameterTable& table, std::unique_ptr<UnitWeights<T>> dense, std::unique_ptr<UnitWeights<T>> experts)
-      : table_(table), dense_(std::move(dense)), experts_(std::move(experts)) {}
-
-  void refresh() override {
-    dense_->refresh();
-    experts_->refresh();
-  }
-  void use(index_t unit, index_t next) override {
-    dense_->use(unit, next);
-    if (table_.is_layer(unit)) {
-      experts_->use(table_.expert_unit(unit), table_.is_layer(next) ? table_.expert_unit(next) : no_unit);
-    }
-  }
-  void settle() override {
-    dense_->settle();
-    experts_->settle();
-  }
-
- private:
-  ParameterTable table_;
-  std::unique_ptr<UnitWeights<T>> dense_, experts_;
+  SlotsInUse slots_;
+  std::vector<comm::Request> running_ = std::vector<comm::Request>(unit_slots);  // by slot
 };
 
 template <class T>
-std::unique_ptr<UnitWeights<T>> make_gathered(const Sharding& sharding, const ParameterTable& table, const Section& section,
-                                              const nn::ParameterBuffers<T>& buffers, Device& device) {
+std::unique_ptr<SectionWeights<T>> make_gathered(const Sharding& sharding, const ParameterTable& table, const Section& section,
+                                                 const nn::ParameterBuffers<T>& buffers, Device& device) {
   Pieces<T> pieces(sharding, table, section, buffers, device);
   if (sharding.stage < 3) return std::make_unique<GatheredOnce<T>>(std::move(pieces), device);
   return std::make_unique<GatheredPerUse<T>>(std::move(pieces), table, device);
@@ -172,20 +178,58 @@ std::unique_ptr<UnitWeights<T>> make_gathered(const Sharding& sharding, const Pa
 }  // namespace
 
 template <class T>
-std::unique_ptr<UnitWeights<T>> make_unit_weights(const Sharding& sharding, const ParameterTable& table,
-                                                  const nn::ParameterBuffers<T>& buffers, Device& device) {
-  if (sharding.size == 1) return std::make_unique<LocalWeights<T>>(buffers, device);
-  auto dense = make_gathered<T>(sharding, table, table.dense_section(), buffers, device);
-  if (!table.has_experts()) return dense;
-  return std::make_unique<WithExperts<T>>(
-      table, std::move(dense), make_gathered<T>(sharding, table, table.expert_section(), buffers, device));
+UnitWeights<T>::UnitWeights(const Sharding& sharding, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                            Device& device)
+    : table_(table) {
+  if (sharding.size() == 1) {
+    parts_.push_back({table.dense(), 1, std::make_unique<LocalWeights<T>>(buffers, device)});
+    return;
+  }
+  for (const Section& section : table.sections) {
+    parts_.push_back({section, sharding.size(section.holders), make_gathered<T>(sharding, table, section, buffers, device)});
+  }
 }
 
-template std::unique_ptr<UnitWeights<double>> make_unit_weights(const Sharding&, const ParameterTable&,
-                                                                const nn::ParameterBuffers<double>&, Device&);
-template std::unique_ptr<UnitWeights<float>> make_unit_weights(const Sharding&, const ParameterTable&,
-                                                               const nn::ParameterBuffers<float>&, Device&);
-template std::unique_ptr<UnitWeights<bf16>> make_unit_weights(const Sharding&, const ParameterTable&,
-                                                              const nn::ParameterBuffers<bf16>&, Device&);
+template <class T>
+SourceUse UnitWeights<T>::in(const Section& section, const SourceUse& use) const {
+  return {table_.unit_of(use.source, section), use.next == no_unit ? no_unit : table_.unit_of(use.next, section)};
+}
+
+template <class T>
+void UnitWeights<T>::refresh() {
+  for (Part& part : parts_) part.weights->refresh();
+}
+
+template <class T>
+void UnitWeights<T>::use(const SourceUse& use) {
+  for (Part& part : parts_) {
+    const auto [unit, next] = in(part.section, use);
+    if (unit != no_unit) part.weights->use(unit, next);
+  }
+}
+
+template <class T>
+void UnitWeights<T>::settle() {
+  for (Part& part : parts_) part.weights->settle();
+}
+
+template <class T>
+comm::StepTraffic UnitWeights<T>::traffic(std::span<const SourceUse> uses) const {
+  comm::StepTraffic sum;
+  for (const Part& part : parts_) {
+    std::vector<SourceUse> here;
+    for (const SourceUse& use : uses) {
+      const SourceUse of_section = in(part.section, use);
+      if (of_section.source != no_unit) here.push_back(of_section);
+    }
+    const index_t elements = part.weights->gathered_elements(here) / part.ranks;
+    sum.data_parallel += comm::all_gather_bytes(static_cast<index_t>(sizeof(T)) * elements, part.ranks);
+  }
+  return sum;
+}
+
+template class UnitWeights<double>;
+template class UnitWeights<float>;
+template class UnitWeights<bf16>;
 
 }  // namespace nanotron::model

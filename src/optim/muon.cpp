@@ -15,10 +15,9 @@ constexpr double update_size = 0.2;  // root mean square, as AdamW's
 
 std::size_t count(index_t n) { return static_cast<std::size_t>(n); }
 
-Range units_range(const model::ParameterTable& table, nn::Holders holders) {
-  if (holders == nn::Holders::expert_replicas) return table.expert_section().flat;
-  return {table.units[count(table.first_layer_unit)].range.begin,
-          table.units[count(table.first_layer_unit + table.layers - 1)].range.end};
+// The units of the section's layers, in the flat space.
+Range layers_range(const model::ParameterTable& table, const model::Section& section) {
+  return {table.unit(section.first_layer_unit).range.begin, table.unit(section.first_layer_unit + table.layers - 1).range.end};
 }
 
 // What lies in the units of layers, and what outside of them.
@@ -27,8 +26,14 @@ struct Split {
 };
 
 Split split_of(const model::ParameterTable& table) {
-  const Range layers = units_range(table, nn::Holders::replicas), experts = table.expert_section().flat;
-  return {{layers, experts}, {{0, layers.begin}, {layers.end, experts.begin}}};
+  Split split;
+  for (const model::Section& section : table.sections) {
+    const Range layers = layers_range(table, section);
+    split.inside.push_back(layers);
+    split.outside.push_back({section.flat.begin, layers.begin});
+    split.outside.push_back({layers.end, section.flat.end});
+  }
+  return split;
 }
 
 // Of the moments, what lies within the ranges.
@@ -41,12 +46,12 @@ nn::ParameterPlaces with_moments(nn::ParameterPlaces places, const std::vector<R
   return places;
 }
 
-std::vector<MatrixShard> local_shards(const model::ParameterTable& table, nn::Holders holders) {
+std::vector<MatrixShard> local_shards(const model::ParameterTable& table, const model::Section& section) {
   std::vector<MatrixShard> shards;
   for (const nn::ParameterSpec& spec : table.specs) {
-    if (!is_matrix_of(holders, spec)) continue;
+    if (!is_matrix_of(section.holders, spec)) continue;
     const bool by_columns = spec.cut == nn::Cut::columns;
-    shards.push_back({.offset = spec.offset - units_range(table, holders).begin,
+    shards.push_back({.offset = spec.offset - layers_range(table, section).begin,
                       .rows = spec.local_rows(),
                       .columns = spec.local_columns(),
                       .row = by_columns ? 0 : spec.local.begin,
@@ -60,14 +65,12 @@ std::vector<MatrixShard> local_shards(const model::ParameterTable& table, nn::Ho
 template <class M>
 Muon<M>::Muon(const deck::Config& config, const OptimizerPlace& place, Arena& arena)
     : config_(config.optimizer),
-      tp_size_(place.tp_size),
-      tp_rank_(place.tp_rank),
       tp_(place.tp),
       places_(with_moments(place.places, split_of(place.table).inside)),
       stacks_(stacks_of(config, place)),
       adamw_(config.optimizer, place.table, with_moments(place.places, split_of(place.table).outside), Covers::others, arena),
       momentum_(arena.take<M>(MemoryKind::optimizer, places_.moments.size())),
-      gathered_(arena.take<M>(MemoryKind::workspace, tp_size_ * most(&MuonLayout::unit))),
+      gathered_(arena.take<M>(MemoryKind::workspace, tp_->size() * most(&MuonLayout::unit))),
       whole_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::whole))),
       workspace_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::workspace))) {}
 
@@ -80,27 +83,22 @@ index_t Muon<M>::most(index_t MuonLayout::*of) const {
 
 template <class M>
 std::vector<typename Muon<M>::Stack> Muon<M>::stacks_of(const deck::Config& config, const OptimizerPlace& place) const {
-  std::vector<Stack> stacks{stack_of(config, place, nn::Holders::replicas)};
-  if (place.table.has_experts()) stacks.push_back(stack_of(config, place, nn::Holders::expert_replicas));
+  std::vector<Stack> stacks;
+  for (const model::Section& section : place.table.sections) stacks.push_back(stack_of(config, place, section));
   return stacks;
 }
 
 template <class M>
 typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const OptimizerPlace& place,
-                                          nn::Holders holders) const {
+                                          const model::Section& section) const {
   const model::ParameterTable& table = place.table;
-  const index_t first = holders == nn::Holders::replicas ? table.first_layer_unit : table.first_expert_unit;
-  const auto ep = static_cast<int>(config.parallel.ep);
-  const model::ExpertPlace experts{.size = ep,
-                                   .rank = table.has_experts() ? static_cast<int>(table.experts.begin / table.experts.size()) : 0,
-                                   .shards = table.expert_shards};
-  Stack stack{.layout = muon_layout(config.model, tp_size_, config.parallel.tp_mode, {holders, experts, table.shards}),
-              .local = local_shards(table, holders),
-              .shards = place.sharding.of(holders),
-              .unit_size = table.units[count(first)].range.size(),
+  Stack stack{.layout = muon_layout(config.model, table.layout, section.holders),
+              .local = local_shards(table, section),
+              .shards = place.sharding.of(section.holders).group,
+              .unit_size = table.unit(section.first_layer_unit).range.size(),
               .layers = std::vector<std::vector<Piece>>(count(table.layers))};
   for (index_t layer = 0; layer < table.layers; ++layer) {
-    const index_t unit = table.units[count(first + layer)].range.begin;
+    const index_t unit = table.unit(section.first_layer_unit + layer).range.begin;
     for (std::size_t m = 0; m < stack.local.size(); ++m) {
       const MatrixShard& s = stack.local[m];
       const index_t begin = unit + s.offset;
@@ -130,7 +128,7 @@ void Muon<M>::update(Device& device, Vector<M> parameters, Vector<const M> gradi
 template <class M>
 void Muon<M>::look_ahead(Device& device, const Stack& stack, std::size_t layer, Vector<const M> gradient,
                          double gradient_scale) {
-  M* const unit = gathered_.data() + tp_rank_ * stack.layout.unit;
+  M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit;
   for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
     kernels::nesterov<M>(device, Vector<const M>(gradient.data() + part.gradient, part.size()),
                          Vector<M>(momentum_.data() + part.moments, part.size()), Vector<M>(unit + in_unit, part.size()),
@@ -141,18 +139,18 @@ void Muon<M>::look_ahead(Device& device, const Stack& stack, std::size_t layer, 
 template <class M>
 void Muon<M>::gather(Device& device, const Stack& stack) {
   const Region region(device.timers(), "gather momentum");
-  M* const unit = gathered_.data() + tp_rank_ * stack.layout.unit;
-  if (stack.shards.size > 1) {
-    const index_t piece = stack.unit_size / stack.shards.size;
-    comm::all_gather<M>(*stack.shards.group, unit + stack.shards.rank * piece, count(piece), unit, device.stream());
+  M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit;
+  if (stack.shards->size() > 1) {
+    const index_t piece = stack.unit_size / stack.shards->size();
+    comm::all_gather<M>(*stack.shards, unit + stack.shards->rank() * piece, count(piece), unit, device.stream());
   }
-  if (tp_size_ > 1) comm::all_gather<M>(*tp_, unit, count(stack.layout.unit), gathered_.data(), device.stream());
+  if (tp_->size() > 1) comm::all_gather<M>(*tp_, unit, count(stack.layout.unit), gathered_.data(), device.stream());
 }
 
 template <class M>
 void Muon<M>::orthogonalise(Device& device, const Stack& stack) {
   for (const HiddenMatrix& m : stack.layout.matrices) {
-    if (m.tp_owner != tp_rank_ || m.shard_owner != stack.shards.rank) continue;
+    if (m.tp_owner != tp_->rank() || m.shard_owner != stack.shards->rank()) continue;
     for (std::size_t rank = 0; rank < m.shards.size(); ++rank) {
       const MatrixShard& s = m.shards[rank];
       const M* const from = gathered_.data() + static_cast<index_t>(rank) * stack.layout.unit + s.offset;
@@ -164,11 +162,11 @@ void Muon<M>::orthogonalise(Device& device, const Stack& stack) {
   const Region region(device.timers(), "broadcast updates");
   for (const HiddenMatrix& m : stack.layout.matrices) {
     const std::size_t size = count(m.rows * m.columns);
-    if (tp_size_ > 1 && m.shard_owner == stack.shards.rank) {
+    if (tp_->size() > 1 && m.shard_owner == stack.shards->rank()) {
       comm::broadcast<M>(*tp_, whole(m).data(), size, m.tp_owner, device.stream());
     }
-    if (stack.shards.size > 1) {
-      comm::broadcast<M>(*stack.shards.group, whole(m).data(), size, m.shard_owner, device.stream());
+    if (stack.shards->size() > 1) {
+      comm::broadcast<M>(*stack.shards, whole(m).data(), size, m.shard_owner, device.stream());
     }
   }
 }
@@ -194,19 +192,17 @@ std::vector<Moment<M>> Muon<M>::moments() const {
 }
 
 template <class M>
-UpdateTraffic Muon<M>::traffic() const {
-  UpdateTraffic sum;
+comm::StepTraffic Muon<M>::traffic() const {
+  comm::StepTraffic sum;
   for (const Stack& stack : stacks_) {
-    index_t tp = stack.layout.unit, replicas = stack.unit_size / stack.shards.size;
+    const auto bytes = [&](index_t of_layer) { return of_layer * static_cast<index_t>(stack.layers.size() * sizeof(M)); };
+    const int tp = tp_->size(), shards = stack.shards->size();
+    sum.tensor_parallel += comm::all_gather_bytes(bytes(stack.layout.unit), tp);
+    sum.data_parallel += comm::all_gather_bytes(bytes(stack.unit_size / shards), shards);
     for (const HiddenMatrix& m : stack.layout.matrices) {
-      if (m.shard_owner == stack.shards.rank) tp += m.rows * m.columns;
-      replicas += m.rows * m.columns;
+      if (m.shard_owner == stack.shards->rank()) sum.tensor_parallel += comm::broadcast_bytes(bytes(m.rows * m.columns), tp);
+      sum.data_parallel += comm::broadcast_bytes(bytes(m.rows * m.columns), shards);
     }
-    const auto bytes = [&](index_t of_layer) {
-      return static_cast<std::uint64_t>(of_layer) * stack.layers.size() * sizeof(M);
-    };
-    if (tp_size_ > 1) sum.tensor_parallel += bytes(tp);
-    if (stack.shards.size > 1) sum.data_parallel += bytes(replicas);
   }
   return sum;
 }

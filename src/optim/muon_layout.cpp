@@ -45,22 +45,23 @@ void deal_out(std::vector<HiddenMatrix>& matrices, int tp_size, int shards) {
 
 }  // namespace
 
-bool is_matrix_of(nn::Holders holders, const nn::ParameterSpec& spec) {
+bool is_matrix_of(comm::Holders holders, const nn::ParameterSpec& spec) {
   return covers(Covers::hidden_matrices, spec) && spec.holders == holders && spec.local_layers() > 0;
 }
 
-MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode mode, const MuonUnit& of) {
-  const bool of_experts = of.holders == nn::Holders::expert_replicas;
+MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_table, comm::Holders holders) {
+  const bool of_experts = holders == comm::Holders::expert_data_parallel;
   MuonLayout layout;
-  for (int rank = 0; rank < tp_size; ++rank) {
-    const model::ParameterTable table =
-        model::make_parameter_table(model, tp_size, rank, mode, {}, of.shards, 0, of.experts);
-    const index_t first = of_experts ? table.first_expert_unit : table.first_layer_unit;
-    const Range unit = table.units[static_cast<std::size_t>(first)].range;
+  of_table.layers.clear();
+  for (int rank = 0; rank < of_table.tp_size; ++rank) {
+    of_table.tp_rank = rank;
+    const model::ParameterTable table = model::make_parameter_table(model, of_table);
+    const model::Section& section = of_experts ? table.sections.back() : table.dense();
+    const Range unit = table.unit(section.first_layer_unit).range;
     layout.unit = std::max(layout.unit, unit.size());
     std::size_t i = 0;
     for (const nn::ParameterSpec& spec : table.specs) {
-      if (!is_matrix_of(of.holders, spec)) continue;
+      if (!is_matrix_of(holders, spec)) continue;
       if (rank == 0) {
         layout.matrices.push_back({.name = spec.name,
                                    .rows = spec.rows,
@@ -74,7 +75,7 @@ MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode
       layout.matrices[i++].shards.push_back(shard_of(spec, unit.begin));
     }
   }
-  deal_out(layout.matrices, tp_size, of_experts ? of.experts.shards : of.shards);
+  deal_out(layout.matrices, of_table.tp_size, of_experts ? of_table.expert_pieces : of_table.pieces);
   return layout;
 }
 

@@ -25,21 +25,16 @@ class OneLayer {
               .key_length = config.data.sequence_length,
               .tp_mode = config.parallel.tp_mode,
               .overlap = nn::stream_overlap(config.parallel),
-              .tp_size = grid.tp().size(),
-              .tp_rank = grid.tp_rank(),
-              .cp_mode = config.parallel.cp_mode,
-              .cp_size = grid.cp().size(),
-              .cp_rank = grid.cp_rank(),
+              .tp = &grid.tp(),
               .cp = &grid.cp(),
-              .ep_size = grid.shape().ep,
-              .ep_rank = grid.ep().rank(),
-              .ep = &grid.ep()};
+              .ep = &grid.ep(),
+              .cp_mode = config.parallel.cp_mode};
     setup_.model.num_hidden_layers = 1;
     setup_.model.moe.receive_factor = 0.0;  // untrained routers are less even
     Arena planning = Arena::planning();
-    static_cast<void>(Memory(setup_, grid.tp(), device_, planning));
+    static_cast<void>(Memory(setup_, device_, planning));
     arena_.emplace(planning.plan());
-    memory_.emplace(setup_, grid.tp(), device_, *arena_);
+    memory_.emplace(setup_, device_, *arena_);
     const nn::ParameterBuffers<T>& p = memory_->model.parameters();
     model::initialise<master_t<T>>(memory_->model.table(), 1, p.master, p.places.master);
     memory_->model.refresh_compute_weights();
@@ -63,8 +58,8 @@ class OneLayer {
     model::Transformer<T> model;
     Vector<std::int32_t> tokens;
     Vector<double> losses;
-    Memory(const model::TransformerSetup& setup, comm::Group& tp, Device& device, Arena& arena)
-        : model(setup, tp, device, arena),
+    Memory(const model::TransformerSetup& setup, Device& device, Arena& arena)
+        : model(setup, device, arena),
           tokens(arena.take<std::int32_t>(MemoryKind::workspace, model.tokens())),
           losses(arena.take<double>(MemoryKind::workspace, model.tokens())) {}
   };

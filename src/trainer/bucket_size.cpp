@@ -1,28 +1,28 @@
 #include "nanotron/trainer/bucket_size.hpp"
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/parallel/reducers/bucket_size.hpp"
+#include "nanotron/parallel/reducers/all_reduce/bucket_size.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
 
 void settle_bucket(deck::Config& config, comm::ProcessGrid& grid, Log& log) {
   if (config.parallel.bucket_mb > 0.0) return;
-  if (grid.replicas().size() == 1) {
+  if (grid.data_parallel().size() == 1) {
     config.parallel.bucket_mb = deck::ParallelConfig{}.bucket_mb;  // nothing is sent
     return;
   }
   Timers timers;
   Device device(timers);
-  const parallel::AllReduceSpeed here = parallel::measure_all_reduce(grid.replicas(), device);
+  const parallel::AllReduceSpeed here = parallel::measure_all_reduce(grid.data_parallel(), device);
   const parallel::AllReduceSpeed slowest{.latency = comm::max(grid.world(), here.latency),
                                          .bytes_per_second = comm::min(grid.world(), here.bytes_per_second)};
   const std::size_t element = config.precision.compute == ScalarType::fp64 ? sizeof(double) : sizeof(float);
   const double bytes = static_cast<double>(
-      comm::max(grid.world(), parameter_table_of(config, grid.coordinate()).size * static_cast<std::int64_t>(element)));
+      comm::max(grid.world(), model::parameter_table_of(transformer_setup(config, grid)).size * static_cast<std::int64_t>(element)));
   config.parallel.bucket_mb = parallel::bucket_megabytes(slowest, bytes);
   log.info("all-reduce over {} replicas: {:.1f} us and {:.2f} GB/s; of {:.0f} MiB of gradients bucket_mb = {}",
-           grid.replicas().size(), 1e6 * slowest.latency, slowest.bytes_per_second / 1e9, bytes / 1048576.0,
+           grid.data_parallel().size(), 1e6 * slowest.latency, slowest.bytes_per_second / 1e9, bytes / 1048576.0,
            config.parallel.bucket_mb);
 }
 

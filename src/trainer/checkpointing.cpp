@@ -92,33 +92,21 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
   return parts;
 }
 
-template <class M>
-io::StateTensor carried_tensor(const char* name, index_t all, const Range& here, M* data) {
-  io::StateTensor tensor{.name = name, .global_shape = {all}, .parts = {}};
-  if (here.size() > 0) tensor.parts.push_back({.offset = {here.begin}, .extent = {here.size()}, .data = data, .stride = {1}});
-  return tensor;
-}
-
-template <class M>
-std::vector<io::StateTensor> carried_tensors(const CarriedState& s, M* error, M* q) {
-  if (s.layout.empty()) return {};
-  return {carried_tensor("error", s.errors, s.error, error), carried_tensor("q", s.qs, s.q, q)};
-}
-
 // Open MPI gathers so much on an aggregator before it writes; ROMIO takes half.
 constexpr std::size_t mpi_io_bytes = std::size_t{32} << 20;
 
 }  // namespace
 
-std::size_t checkpoint_workspace(const deck::Config& config, const comm::GridCoordinate& at) {
-  const model::ParameterTable table = parameter_table_of(config, at);
-  const std::size_t element =
-      with_scalar_type(config.precision.compute, []<class T>(std::type_identity<T>) { return sizeof(master_t<T>); });
-  index_t largest = parallel::low_rank_plan_of(config.parallel, table).errors;
-  for (const nn::ParameterSpec& spec : table.specs) {
-    largest = std::max(largest, spec.local_layers() * spec.local_size());
+template <class T>
+std::size_t checkpoint_workspace(const TrainingState<T>& state) {
+  std::size_t largest = 0;
+  for (const nn::ParameterSpec& spec : state.model.table().specs) {
+    largest = std::max(largest, static_cast<std::size_t>(spec.local_layers() * spec.local_size()));
   }
-  return mpi_io_bytes + std::min(static_cast<std::size_t>(largest) * element, static_cast<std::size_t>(io::compared_bytes));
+  for (const auto& section : state.reducers.carried()) {
+    for (const auto& [name, values] : section.values) largest = std::max(largest, values.extent(0));
+  }
+  return mpi_io_bytes + std::min(largest * sizeof(master_t<T>), static_cast<std::size_t>(io::compared_bytes));
 }
 
 template <class M>
@@ -139,29 +127,9 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
 }
 
 Parts written_parts(comm::ProcessGrid& grid) {
-  const auto of_first = [](const comm::Group& copies) { return copies.rank() == 0 ? Part::owned : Part::none; };
-  return {of_first(grid.copies()), of_first(grid.expert_copies())};
-}
-
-CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid& grid) {
-  comm::Group& world = grid.world();
-  CarriedState s;
-  const std::int64_t here[2] = {plan.errors, plan.q};
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(world.size()));
-  NANOTRON_CHECK_MPI(MPI_Allgather(here, 2, MPI_INT64_T, all.data(), 2, MPI_INT64_T, world.mpi()));
-  for (int r = 0; r < world.size(); ++r) {
-    const auto at = 2 * static_cast<std::size_t>(r);
-    if (r == world.rank()) s.error = {s.errors, s.errors + plan.errors}, s.q = {s.qs, s.qs + plan.q};
-    s.errors += all[at];
-    s.qs += all[at + 1];
-  }
-  const std::uint64_t digest = comm::sum(world, plan.digest * (2 * static_cast<std::uint64_t>(world.rank()) + 1));
-  const comm::GridShape& g = grid.shape();
-  if (s.errors > 0) {
-    s.layout = fmt::format("powersgd_rank {}, dp {} x pp {} x cp {} x tp {}, ep {}, in the order {}, {:016x}", plan.rank, g.dp,
-                           g.pp, g.cp, g.tp, g.ep, g.order, digest);
-  }
-  return s;
+  const auto of_first = [](const comm::Group& replicate) { return replicate.rank() == 0 ? Part::owned : Part::none; };
+  return {of_first(grid.data_groups(comm::Holders::data_parallel).replicate),
+          of_first(grid.data_groups(comm::Holders::expert_data_parallel).replicate)};
 }
 
 template <class M>
@@ -183,9 +151,7 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       log_(log),
       writer_(grid.world().mpi(), deck::checkpoint_directory(config), config.checkpoint.keep_last, log),
       master_(Kokkos::create_mirror_view(state.model.parameters().master)),
-      error_(Kokkos::create_mirror_view(state.sums.error)),
-      q_(Kokkos::create_mirror_view(state.sums.q)),
-      carried_(carried_state(state.sums.low_rank, grid)),
+      carried_(state.reducers.carried(), grid),
       moments_(state.optimizer->moments()) {
   for (const optim::Moment<M>& moment : moments_) host_moments_.push_back(Kokkos::create_mirror_view(moment.values));
 }
@@ -258,16 +224,15 @@ std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, c
 template <class T>
 void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
   const std::string& layout = reader.info().compression_layout;
-  if (layout.empty() && carried_.layout.empty()) return;
-  if (layout != carried_.layout) {
+  if (layout.empty() && carried_.layout().empty()) return;
+  if (layout != carried_.layout()) {
     const auto said = [](const std::string& text) { return text.empty() ? "nothing" : text; };
     log_.warn("the errors of compressed gradients start anew: the checkpoint has {}, this run needs {}", said(layout),
-              said(carried_.layout));
+              said(carried_.layout()));
     return;
   }
-  reader.read_compression(carried_tensors(carried_, error_.data(), q_.data()), scalar_type_of<M>);
-  Kokkos::deep_copy(state_.sums.error, error_);
-  Kokkos::deep_copy(state_.sums.q, q_);
+  reader.read_compression(carried_.tensors(), scalar_type_of<M>);
+  carried_.copy_from_host();
 }
 
 // Of a shard group each element is written once.
@@ -287,15 +252,14 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   const Parts part = written_parts(grid_);
   const auto parameters = state_tensors<M>(table, answered(places.master), master_.data(), part);
   const auto moments = moment_groups(part, [&](const nn::Placement& place) { return answered(place); });
-  Kokkos::deep_copy(error_, state_.sums.error);
-  Kokkos::deep_copy(q_, state_.sums.q);
-  const auto carried = carried_tensors(carried_, error_.data(), q_.data());
+  carried_.copy_to_host();
+  const auto carried = carried_.tensors();
   counters.adam_step = state_.optimizer->steps();
   writer_.write({.parameters = parameters,
                  .optimizer = state_.optimizer->name(),
                  .moments = moments,
                  .compression = carried,
-                 .compression_layout = carried_.layout,
+                 .compression_layout = carried_.layout(),
                  .master = scalar_type_of<M>,
                  .state = counters,
                  .model = config_.model,
@@ -305,6 +269,9 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   return wall_seconds() - begin;
 }
 
+template std::size_t checkpoint_workspace(const TrainingState<double>&);
+template std::size_t checkpoint_workspace(const TrainingState<float>&);
+template std::size_t checkpoint_workspace(const TrainingState<bf16>&);
 template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, double*,
                                                     const Parts&);
 template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, float*,

@@ -46,7 +46,7 @@ double active_parameters(const deck::ModelConfig& m, double all) {
 }
 
 std::string parameters_text(const deck::ModelConfig& m) {
-  const auto all = static_cast<double>(model::make_parameter_table(m, 1, 0).logical_parameters());
+  const auto all = static_cast<double>(model::make_parameter_table(m).logical_parameters());
   const std::string active = m.moe.num_experts == 0 ? "" : fmt::format(", {} active", count_text(active_parameters(m, all)));
   return count_text(all) + " parameters" + active;
 }

@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "model_summary.hpp"
-#include "nanotron/parallel/traffic/traffic.hpp"
-#include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/training_state.hpp"
@@ -31,63 +29,53 @@ std::vector<int> group_of(const comm::GridShape& shape, int count, const F& move
 }
 
 // A line for each axis of more than one rank: its ranks, how far apart they lie, bytes.
-std::string traffic_table(const comm::GridShape& shape, const parallel::StepTraffic& counted, const parallel::StepTraffic& sent) {
+std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic& traffic) {
   const auto replica = [&](comm::GridCoordinate& at, int i) {
     at.cp = i % shape.cp;
     at.dp = i / shape.cp;
   };
-  using Traffic = parallel::StepTraffic;
   struct Axis {
     const char* name;
     std::vector<int> ranks;
-    std::uint64_t Traffic::*bytes;
+    const comm::Bytes& bytes;
   };
   const std::array axes{
-      Axis{"tensor parallel", group_of(shape, shape.tp, [](auto& at, int i) { at.tp = i; }), &Traffic::tensor_parallel},
-      Axis{"context parallel", group_of(shape, shape.cp, [](auto& at, int i) { at.cp = i; }), &Traffic::context_parallel},
-      Axis{"pipeline", group_of(shape, shape.pp, [](auto& at, int i) { at.pp = i; }), &Traffic::pipeline},
-      Axis{"experts", group_of(shape, shape.ep, replica), &Traffic::expert_parallel},
-      Axis{"replicas", group_of(shape, shape.dp * shape.cp, replica), &Traffic::data_parallel}};
+      Axis{"tensor parallel", group_of(shape, shape.tp, [](auto& at, int i) { at.tp = i; }), traffic.tensor_parallel},
+      Axis{"context parallel", group_of(shape, shape.cp, [](auto& at, int i) { at.cp = i; }), traffic.context_parallel},
+      Axis{"pipeline", group_of(shape, shape.pp, [](auto& at, int i) { at.pp = i; }), traffic.pipeline},
+      Axis{"experts", group_of(shape, shape.ep, replica), traffic.expert_parallel},
+      Axis{"replicas", group_of(shape, shape.dp * shape.cp, replica), traffic.data_parallel}};
   std::string text = "into collectives and messages, this rank and step:\n";
   text += fmt::format("  {:<17}{:>7}{:>14}{:>18}{:>18}\n", "axis", "ranks", "span", "handed over", "sent");
   for (const Axis& axis : axes) {
     if (axis.ranks.size() == 1) continue;
     const auto [first, last] = std::ranges::minmax(axis.ranks);
     text += fmt::format("  {:<17}{:>7}{:>14}{:>14.1f} MiB{:>14.1f} MiB\n", axis.name, axis.ranks.size(),
-                        fmt::format("{} ranks", last - first + 1), static_cast<double>(counted.*axis.bytes) / mib,
-                        static_cast<double>(sent.*axis.bytes) / mib);
+                        fmt::format("{} ranks", last - first + 1), static_cast<double>(axis.bytes.counted) / mib,
+                        axis.bytes.sent / mib);
   }
   return text + "  span: from the first to the last rank of a group; a node of so many ranks can hold it\n";
 }
 
 }  // namespace
 
-std::string describe_plan(const deck::Config& config, MPI_Comm world) {
-  comm::Group alone(comm::Communicator::duplicate(world), comm::Transport::mpi);
+std::string describe_plan(const deck::Config& config) {
   const comm::GridShape shape = comm::shape_of(config);
-  MemoryPlan plan;
+  StepPlan plan;
   comm::GridCoordinate largest;
   for (int rank = 0; rank < shape.pp * shape.cp * shape.tp; ++rank) {  // stages and shards are of unequal size
     const comm::GridCoordinate at{.pp = rank / (shape.cp * shape.tp), .cp = rank / shape.tp % shape.cp, .tp = rank % shape.tp};
-    const MemoryPlan of_rank = plan_memory(config, {shape, at}, alone);
-    if (of_rank.total() <= plan.total()) continue;
-    plan = of_rank;
+    StepPlan of_rank = plan_step(config, at);
+    if (of_rank.memory.total() <= plan.memory.total()) continue;
+    plan = std::move(of_rank);
     largest = at;
-  }
-  const model::ParameterTable table = parameter_table_of(config, largest);
-  parallel::StepTraffic counted = parallel::step_traffic(config, table, largest);
-  parallel::StepTraffic sent = parallel::sent_traffic(config, table, largest);
-  const optim::UpdateTraffic update = plan_update_traffic(config, {shape, largest}, alone);
-  for (parallel::StepTraffic* traffic : {&counted, &sent}) {
-    traffic->tensor_parallel += update.tensor_parallel;
-    traffic->data_parallel += update.data_parallel;
   }
   return fmt::format("{}\n{}{}"
                      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
                      "  and while a checkpoint is written up to {:.0f} MiB more\n{}",
-                     model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.table(),
-                     static_cast<double>(checkpoint_workspace(config, largest)) / mib,
-                     shape.size() > 1 ? traffic_table(shape, counted, sent) : "");
+                     model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.memory.table(),
+                     static_cast<double>(plan.checkpoint_bytes) / mib,
+                     shape.size() > 1 ? traffic_table(shape, plan.traffic) : "");
 }
 
 }  // namespace nanotron::trainer

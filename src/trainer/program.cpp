@@ -163,10 +163,11 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   Timers timers;
   Device device(timers, products_of(config));
   const double rate = machine_rate<T>(device, grid.world());
+  const StepPlan plan = plan_step(config, grid.coordinate());
   RankMemory memory{.program = resident_bytes(),
                     .staging = staging_bytes(grid),
-                    .checkpoint = checkpoint_workspace(config, grid.coordinate()),
-                    .plan = plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp())};
+                    .checkpoint = plan.checkpoint_bytes,
+                    .plan = plan.memory};
   log.info("{}", plan_text(of_largest(memory, memory.staging + memory.plan.total(), grid.world())));
   log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
            kernels::gemm_library<T>(), rate / 1e9);
@@ -293,7 +294,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("{}", grid.placement());
   if (comm::waits_asleep()) log.info("more ranks than cores on a node (or NANOTRON_WAIT): ranks sleep while they wait");
   log.info("data: {}; tensor-parallel group by {}, context-parallel group by {}, replicas by {}, experts by {}",
-           config.data.path, grid.tp().path(), grid.cp().path(), grid.replicas().path(), grid.ep().path());
+           config.data.path, grid.tp().path(), grid.cp().path(), grid.data_parallel().path(), grid.ep().path());
 
   std::optional<TokenFiles> opened;
   open_collectively(world, [&] { opened.emplace(config); });

@@ -9,9 +9,8 @@ namespace {
 
 double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
-std::size_t expert_staging(comm::ProcessGrid& grid) {
-  return grid.ep().staging_bytes() + grid.expert_replicas().staging_bytes() + grid.expert_shards().staging_bytes() +
-         grid.expert_copies().staging_bytes();
+std::size_t staging_of(const comm::DataGroups& groups) {
+  return groups.data.staging_bytes() + groups.shard.staging_bytes() + groups.replicate.staging_bytes();
 }
 
 }  // namespace
@@ -28,9 +27,9 @@ RankMemory of_largest(RankMemory mine, std::size_t bytes, comm::Group& world) {
 }
 
 std::size_t staging_bytes(comm::ProcessGrid& grid) {
-  return grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() +
-         grid.replicas().staging_bytes() + grid.shards().staging_bytes() + grid.copies().staging_bytes() +
-         (grid.shape().ep > 1 ? expert_staging(grid) : 0);
+  const std::size_t experts = grid.shape().ep > 1 ? staging_of(grid.data_groups(comm::Holders::expert_data_parallel)) : 0;
+  return grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() + grid.ep().staging_bytes() +
+         staging_of(grid.data_groups(comm::Holders::data_parallel)) + experts;
 }
 
 std::string plan_text(const RankMemory& m) {

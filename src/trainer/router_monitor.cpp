@@ -36,7 +36,7 @@ class Routers final : public RouterMonitor {
     kernels::fill<double>(device_, Vector<double>(sums_.data(), sums_.size()), 0.0);
     device_.fence();
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, host_.data(), static_cast<int>(host_.size()), MPI_DOUBLE, MPI_SUM,
-                                     grid_.replicas().mpi()));
+                                     grid_.data_parallel().mpi()));
     const auto experts = static_cast<std::size_t>(moe_.num_experts);
     const double choices = static_cast<double>(moe_.num_experts_per_tok) * tokens_;
     std::array<double, 3> sum{};  // balance, z^2, dropped

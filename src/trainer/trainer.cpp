@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/reduction/content_hash.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 
@@ -20,16 +19,20 @@ std::string where_to_resume(const std::filesystem::path& newest_proven) {
                      newest_proven.string());
 }
 
-// Experts that lie over several ranks are answered for by other groups than the rest.
+// Each section is answered for by its shard group and, of experts, by the expert-parallel group; sections of the same
+// groups together.
 template <class T>
 std::vector<optim::NormPart> norm_parts(const TrainingState<T>& state, comm::ProcessGrid& grid) {
   const model::ParameterTable& table = state.model.table();
-  const auto answered = [&](const Range& flat) {
-    return optim::answered_ranges(table, state.model.parameters().places, state.sharding, flat);
-  };
-  if (grid.shape().ep == 1) return {{answered({0, table.size}), {&grid.shards()}}};
-  return {{answered(table.dense_section().flat), {&grid.shards()}},
-          {answered(table.expert_section().flat), {&grid.expert_shards(), &grid.ep()}}};
+  std::vector<optim::NormPart> parts;
+  for (const model::Section& section : table.sections) {
+    std::vector<comm::Group*> groups{&grid.data_groups(section.holders).shard};
+    if (section.holders == comm::Holders::expert_data_parallel && grid.ep().size() > 1) groups.push_back(&grid.ep());
+    if (parts.empty() || parts.back().groups != groups) parts.push_back({.answered = {}, .groups = groups});
+    std::ranges::copy(optim::answered_ranges(table, state.model.parameters().places, state.sharding, section.flat),
+                      std::back_inserter(parts.back().answered));
+  }
+  return parts;
 }
 
 }  // namespace
@@ -42,26 +45,11 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       device_(device),
       loaders_(loaders),
       log_(log),
-      state_(config, {grid.shape(), grid.coordinate()}, ModelGroups::of(grid), device, arena),
+      state_(config, grid, device, arena),
       norm_(norm_parts(state_, grid)),
-      gradients_(parallel::make_gradient_sum<T>(state_.sharding, state_.model, state_.sums,
-                                                {grid.replicas(), grid.shards(), grid.copies()},
-                                                {grid.expert_replicas(), grid.expert_shards(), grid.expert_copies()},
-                                                device,
-                                                {.megabytes = config.parallel.bucket_mb,
-                                                 .overlap = config.parallel.overlap,
-                                                 .micro_batches = state_.micro_batches(),
-                                                 .micro_batches_of_shard = neighbouring_sequences(config),
-                                                 .context = static_cast<int>(config.parallel.cp),
-                                                 .compression = config.parallel.compression,
-                                                 .rule = config.parallel.gradient_sum})),
-      passes_(make_passes<T>({config, grid, device, state_, *gradients_})),
+      schedule_(make_forward_backward<T>(config, grid, device, state_)),
       routers_(make_router_monitor(config, grid, device, state_.model.router_sums())),
-      replicas_(grid.replicas(), "data-parallel", grid.world(), config.run.check_replicas_every),
-      copies_(grid.copies(), "data-parallel", grid.world(), config.run.check_replicas_every),
-      expert_replicas_(grid.expert_replicas(), "data-parallel", grid.world(), config.run.check_replicas_every),
-      expert_copies_(grid.expert_copies(), "data-parallel", grid.world(), config.run.check_replicas_every),
-      tensor_copies_(grid.tp(), "tensor-parallel", grid.world(), config.run.check_replicas_every),
+      replicas_(config, grid, device, state_),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, loaders.tokenizer, grid, state_, log),
       counters_{.seed = config.run.seed},
@@ -71,6 +59,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.places.master);
   state_.model.refresh_compute_weights();
+  state_.reducers.reset();
 }
 
 template <class T>
@@ -86,57 +75,10 @@ TrainingState<T>& Trainer<T>::state() {
   return state_;
 }
 
-// Copies of a piece hold the same weights and moments, all replicas the same weights for their products.
-template <class T>
-void Trainer<T>::compare_section(const model::Section& section, parallel::ReplicaCheck& replicas,
-                                 parallel::ReplicaCheck& copies, int shards) {
-  const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  std::uint64_t hash = 0;
-  const auto add = [&]<class U>(const nn::Placement& place, const Range& range, const Vector<U>& values) {
-    for (const nn::Placement::Part& part : place.within(range)) {
-      hash = 3 * hash + kernels::content_hash<U>(device_, Vector<const U>(values.data() + part.at, part.range.size()));
-    }
-  };
-  if (copies.has_replicas()) {
-    add(p.places.master.common(p.places.moments), section.flat, p.master);
-    for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, section.flat, moment.values);
-    copies.require_equal(hash, counters_.step);
-  }
-  if (shards == 1) return;
-  hash = 0;
-  add(p.places.compute, section.flat, p.compute);
-  add(p.places.master, section.vectors, p.master);  // held by all
-  for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, section.vectors, moment.values);
-  replicas.require_equal(hash, counters_.step);
-}
-
-// Tensors that every rank of a tensor-parallel group holds whole: norms, and routers where no replica has a piece alone.
-template <class T>
-void Trainer<T>::compare_tensor_copies() {
-  const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  std::uint64_t hash = 0;
-  for (const nn::ParameterSpec& spec : state_.model.table().specs) {
-    if (spec.cut != nn::Cut::none || (state_.sharding.size > 1 && !spec.is_vector)) continue;
-    for (index_t l = 0; l < spec.local_layers(); ++l) {
-      const Vector<const M> values(p.master.data() + p.places.master.at(spec.offset_of(l)), spec.local_size());
-      hash = 3 * hash + kernels::content_hash<M>(device_, values);
-    }
-  }
-  tensor_copies_.require_equal(hash, counters_.step);
-}
-
 template <class T>
 void Trainer<T>::compare_replicas() {
-  const Region region(device_.timers(), "compare replicas");
-  const model::ParameterTable& table = state().model.table();
-  if (tensor_copies_.has_replicas()) compare_tensor_copies();
-  if (!replicas_.has_replicas()) return;
-  if (grid_.shape().ep == 1) {
-    return compare_section({.flat = {0, table.size}, .vectors = table.vectors, .units = {}}, replicas_, copies_,
-                           state_.sharding.size);
-  }
-  compare_section(table.dense_section(), replicas_, copies_, state_.sharding.size);
-  compare_section(table.expert_section(), expert_replicas_, expert_copies_, state_.sharding.experts.size);
+  state_.model.settle_weights();
+  replicas_.require_equal(counters_.step);
 }
 
 template <class T>
@@ -168,7 +110,7 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
 template <class T>
 double Trainer<T>::loss_sum() {
   const auto over_ranks = [&](const auto& combine, auto value) {
-    return combine(grid_.pp(), combine(grid_.replicas(), value));
+    return combine(grid_.pp(), combine(grid_.data_parallel(), value));
   };
   const auto larger = [](comm::Group& group, double x) { return comm::max(group, x); };
   const auto add = [](comm::Group& group, std::int64_t x) { return comm::sum(group, x); };
@@ -180,9 +122,22 @@ double Trainer<T>::loss_sum() {
   return kernels::value(parts, quanta);
 }
 
+// Load a global batch; forward and backward of its micro-batches; reduce, clip, update.
 template <class T>
-void Trainer<T>::update(StepResult& r) {
+StepResult Trainer<T>::train_step() {
+  const Region region(device_.timers(), "step");
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  StepResult r;
+  r.token_hash = load(loaders_.training, counters_.sample_cursor);
+
+  state_.reducers.begin_step();
+  schedule_->forward_backward(1.0 / static_cast<double>(targets_));
+  state_.reducers.finish();
+  schedule_->sum_tied_weights();
+  r.loss = loss_sum() / static_cast<double>(targets_);
+  r.router = routers_->collect();
+  r.token_hash = comm::sum(grid_.data_parallel(), r.token_hash);
+
   r.grad_norm = optim::global_norm<M>(device_, grid_.model(), norm_, p.gradient);
   r.learning_rate = learning_rate_(counters_.step);
   const double clip = optim::clip_factor(r.grad_norm, config_.optimizer.clip_grad_norm);
@@ -190,13 +145,24 @@ void Trainer<T>::update(StepResult& r) {
   r.updated = std::isfinite(r.loss) && std::isfinite(largest_square);
   if (r.updated) {
     checkpointing_.proven();
-    const Region region(device_.timers(), "optimizer");
+    const Region optimizer(device_.timers(), "optimizer");
     state_.optimizer->update(device_, p.master, p.gradient, r.learning_rate, clip);
     state_.model.refresh_compute_weights();
     skipped_in_a_row_ = 0;
-    return;
+  } else {
+    skip_update(r);
   }
-  gradients_->forget();
+  ++counters_.step;
+  counters_.sample_cursor += config_.data.global_batch_size;
+  counters_.tokens_seen += targets_;
+  if (replicas_.is_due(counters_.step)) compare_replicas();
+  return r;
+}
+
+// What is not finite is left out; too often in a row it ends the run.
+template <class T>
+void Trainer<T>::skip_update(const StepResult& r) {
+  state_.reducers.reset();
   if (++skipped_in_a_row_ > config_.run.max_nonfinite_steps) {
     fail(ExitCode::numerics_error,
          {.what = fmt::format("step {}: the numbers are not finite", counters_.step + 1),
@@ -212,24 +178,6 @@ void Trainer<T>::update(StepResult& r) {
 }
 
 template <class T>
-StepResult Trainer<T>::train_step() {
-  const Region region(device_.timers(), "step");
-  StepResult result;
-  result.token_hash = load(loaders_.training, counters_.sample_cursor);
-  passes_->train(1.0 / static_cast<double>(targets_));
-  result.loss = loss_sum() / static_cast<double>(targets_);
-  result.router = routers_->collect();
-  result.token_hash = comm::sum(grid_.replicas(), result.token_hash);
-  update(result);
-
-  ++counters_.step;
-  counters_.sample_cursor += config_.data.global_batch_size;
-  counters_.tokens_seen += targets_;
-  if (replicas_.is_due(counters_.step)) compare_replicas();
-  return result;
-}
-
-template <class T>
 std::vector<double> Trainer<T>::validate() {
   const Region region(device_.timers(), "validation");
   std::vector<double> losses;
@@ -238,7 +186,7 @@ std::vector<double> Trainer<T>::validate() {
     index_t targets = 0;
     for (index_t b = 0; b < loader.number_of_batches(); ++b) {
       load(loader, b * config_.data.global_batch_size);
-      passes_->evaluate();
+      schedule_->forward();
       sum += loss_sum();
       targets += targets_;
     }

@@ -3,22 +3,61 @@
 #include "nanotron/deck/sum_shards.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
+#include "nanotron/trainer/checkpointing.hpp"
+#include "nanotron/trainer/forward_backward.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& place, const ModelGroups& groups,
-                                 const model::Sharding& sharding) {
+bool is_layout_invariant(const deck::Config& config) {
+  return config.precision.reproducible == deck::Reproducible::layout;
+}
+
+index_t tokens_of_rank(const deck::Config& config, const comm::ProcessGrid& grid) {
+  return config.data.global_batch_size / config.parallel.dp * sequence_layout(config)[grid.cp_rank()].length();
+}
+
+// The layout-invariant reducer cuts units over the whole data-parallel group.
+int unit_pieces(const deck::Config& config) {
+  const deck::ParallelConfig& p = config.parallel;
+  return static_cast<int>(is_layout_invariant(config) ? p.dp * p.cp : deck::shard_group_size(p));
+}
+
+index_t documents_of_rank(const deck::Config& config) {
+  if (config.data.document_mask == deck::DocumentMask::none) return 0;
+  return config.data.global_batch_size / config.parallel.dp * config.data.sequence_length;
+}
+
+}  // namespace
+
+index_t neighbouring_sequences(const deck::Config& config) {
+  return config.data.global_batch_size / deck::sum_shards(config).batch;
+}
+
+model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid) {
+  const auto ep = static_cast<int>(config.parallel.ep), cp = static_cast<int>(config.parallel.cp);
+  const bool keeps_order = is_layout_invariant(config);
+  comm::Group& shard = grid.data_groups(comm::Holders::data_parallel).shard;
+  return {.stage = shard.size() > 1 ? static_cast<int>(config.parallel.zero_stage) : 0,
+          .gradients = !keeps_order                          ? model::UnitGradients::by_stage
+                       : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
+                                                             : model::UnitGradients::apart,
+          .dense = {.group = &shard},
+          .experts = {.group = &grid.data_groups(comm::Holders::expert_data_parallel).shard,
+                      .gradients = keeps_order ? ep / std::min(cp, ep) : 1}};
+}
+
+model::TransformerSetup transformer_setup(const deck::Config& config, comm::ProcessGrid& grid) {
   std::vector<model::Chunk> chunks;
   index_t stream_gradients = 1;
   const deck::SumShards shards = deck::sum_shards(config);
-  const bool keeps_order = config.precision.reproducible == deck::Reproducible::layout;
   const bool zero_bubble = config.parallel.pp > 1 && config.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   if (config.parallel.pp > 1) {
     const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
-    chunks = parallel::chunks_of_rank(parallel::stage_layers(config), schedule, place.at.pp);
-    stream_gradients = parallel::gradient_buffers(schedule, place.at.pp);
+    chunks = parallel::chunks_of_rank(parallel::stage_layers(config), schedule, grid.pp_rank());
+    stream_gradients = parallel::gradient_buffers(schedule, grid.pp_rank());
   }
+  const bool keeps_order = is_layout_invariant(config);
   return {.model = config.model,
           .recompute = config.parallel.recompute,
           .purpose = model::Purpose::training,
@@ -30,118 +69,47 @@ model::TransformerSetup setup_of(const deck::Config& config, const GridPlace& pl
           .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
           .tp_mode = config.parallel.tp_mode,
           .overlap = nn::stream_overlap(config.parallel),
-          .tp_size = place.shape.tp,
-          .tp_rank = place.at.tp,
-          .sharding = sharding,
+          .tp = &grid.tp(),
+          .cp = &grid.cp(),
+          .ep = &grid.ep(),
+          .sharding = sharding_of(config, grid),
+          .unit_pieces = unit_pieces(config),
           .cp_mode = config.parallel.cp_mode,
-          .cp_size = place.shape.cp,
-          .cp_rank = place.at.cp,
-          .cp = &groups.cp,
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
           .stream_shards = keeps_order ? static_cast<int>(shards.stream) : 0,
           .context_shards = keeps_order ? static_cast<int>(shards.context) : 0,
-          .ep_size = place.shape.ep,
-          .ep_rank = comm::replica_of(place.shape, place.at) % place.shape.ep,
-          .ep = &groups.ep,
           .loss_tokens = tokens_per_step(config)};
 }
 
-index_t tokens_of_rank(const deck::Config& config, const GridPlace& place) {
-  return config.data.global_batch_size / place.shape.dp * sequence_layout(config)[place.at.cp].length();
-}
-
-// OrderedSum cuts units over all replicas.
-int unit_pieces(const deck::Config& config) {
-  const deck::ParallelConfig& p = config.parallel;
-  const bool keeps_order = config.precision.reproducible == deck::Reproducible::layout;
-  return static_cast<int>(keeps_order ? p.dp * p.cp : deck::shard_group_size(p));
-}
-
-index_t documents_of_rank(const deck::Config& config, const GridPlace& place) {
-  if (config.data.document_mask == deck::DocumentMask::none) return 0;
-  return config.data.global_batch_size / place.shape.dp * config.data.sequence_length;
-}
-
-}  // namespace
-
-index_t neighbouring_sequences(const deck::Config& config) {
-  return config.data.global_batch_size / deck::sum_shards(config).batch;
-}
-
-model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, const ModelGroups& groups) {
-  const auto size = static_cast<int>(deck::shard_group_size(config.parallel));
-  const int replica = comm::replica_of(place.shape, place.at);
-  const int experts = place.shape.expert_shards();
-  const bool keeps_order = config.precision.reproducible == deck::Reproducible::layout;
-  return {.stage = size > 1 ? static_cast<int>(config.parallel.zero_stage) : 0,
-          .size = size,
-          .rank = replica % size,
-          .group = &groups.shards,
-          .gradients = !keeps_order                          ? model::UnitGradients::by_stage
-                       : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
-                                                             : model::UnitGradients::apart,
-          .unit_pieces = unit_pieces(config),
-          .experts = {experts, replica / place.shape.ep % experts, &groups.expert_shards},
-          .expert_gradients = keeps_order ? place.shape.ep / std::min(place.shape.cp, place.shape.ep) : 1};
-}
-
-model::ParameterTable parameter_table_of(const deck::Config& c, const comm::GridCoordinate& at) {
-  std::vector<Range> layers;
-  if (c.parallel.pp > 1) {
-    const auto chunks = parallel::chunks_of_rank(parallel::stage_layers(c), parallel::schedule_of(c), at.pp);
-    for (const model::Chunk& chunk : chunks) layers.push_back(chunk.layers);
-  }
-  return model::make_parameter_table(c.model, static_cast<int>(c.parallel.tp), at.tp, c.parallel.tp_mode, layers,
-                                     unit_pieces(c),
-                                     c.precision.reproducible == deck::Reproducible::layout ? static_cast<int>(c.precision.tensor_shards) : 0,
-                                     {.size = static_cast<int>(c.parallel.ep),
-                                      .rank = comm::replica_of(comm::shape_of(c), at) % static_cast<int>(c.parallel.ep),
-                                      .shards = std::max(1, unit_pieces(c) / static_cast<int>(c.parallel.ep))});
-}
-
 template <class T>
-TrainingState<T>::TrainingState(const deck::Config& config, const GridPlace& place, const ModelGroups& groups,
-                                Device& device, Arena& arena)
-    : sharding(sharding_of(config, place, groups)),
-      model(setup_of(config, place, groups, sharding), groups.tp, device, arena),
+TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena)
+    : sharding(sharding_of(config, grid)),
+      model(transformer_setup(config, grid), device, arena),
       optimizer(optim::make_optimizer<M>(config,
                                          {.table = model.table(),
                                           .places = model.parameters().places,
                                           .sharding = sharding,
-                                          .tp_size = place.shape.tp,
-                                          .tp_rank = place.at.tp,
-                                          .tp = &groups.tp},
+                                          .tp = &grid.tp()},
                                          arena)),
-      sums(config, model.table(), arena),
-      inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
-      targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, place))),
-      loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, place))),
-      document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config, place))) {}
+      reducers(config, model, sharding, grid, device, arena),
+      inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
+      targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
+      loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, grid))),
+      document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))) {}
 
-namespace {
-
-// tell(state, arena) of the state that a rank will have.
-template <class Tell>
-auto of_planned_state(const deck::Config& config, const GridPlace& place, comm::Group& any_group, const Tell& tell) {
+StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
+    comm::ProcessGrid grid = comm::ProcessGrid::planned(comm::shape_of(config), at);
     Timers timers;
     Device device(timers, products_of(config));
     Arena arena = Arena::planning();
-    const TrainingState<T> state(config, place, {any_group, any_group, any_group, any_group, any_group}, device, arena);
-    return tell(state, arena);
+    TrainingState<T> state(config, grid, device, arena);
+    return StepPlan{.memory = arena.plan(),
+                    .traffic = make_forward_backward<T>(config, grid, device, state)->traffic() +
+                               state.reducers.traffic() + state.optimizer->traffic(),
+                    .checkpoint_bytes = checkpoint_workspace<T>(state)};
   });
-}
-
-}  // namespace
-
-MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
-  return of_planned_state(config, place, any_group, [](const auto&, const Arena& arena) { return arena.plan(); });
-}
-
-optim::UpdateTraffic plan_update_traffic(const deck::Config& config, const GridPlace& place, comm::Group& any_group) {
-  return of_planned_state(config, place, any_group,
-                          [](const auto& state, const Arena&) { return state.optimizer->traffic(); });
 }
 
 template struct TrainingState<double>;

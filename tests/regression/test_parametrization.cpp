@@ -78,9 +78,9 @@ Features features(const deck::ModelConfig& m, const test::Tensors& weights) {
   const model::TransformerSetup setup{.model = m, .sequences = 1, .length = tokens, .key_length = tokens,
                                       .chunks = {{.layers = {0, m.num_hidden_layers}, .slots = 1}}};
   Arena planning = Arena::planning();
-  static_cast<void>(model::Transformer<double>(setup, grid.tp(), device, planning));
+  static_cast<void>(model::Transformer<double>(setup, device, planning));
   Arena arena(planning.plan());
-  model::Transformer<double> transformer(setup, grid.tp(), device, arena);
+  model::Transformer<double> transformer(setup, device, arena);
   set_weights(transformer, weights);
   transformer.refresh_compute_weights();
   const Kokkos::View<std::int32_t*, Kokkos::LayoutRight, MemorySpace> inputs("inputs", tokens);

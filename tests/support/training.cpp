@@ -49,17 +49,21 @@ Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& momen
   return all;
 }
 
-// What went through the groups of ranks that hold the same parameters.
-std::uint64_t replica_bytes(comm::ProcessGrid& grid) {
-  std::uint64_t bytes = grid.replicas().traffic().bytes + grid.shards().traffic().bytes + grid.copies().traffic().bytes;
-  if (grid.shape().ep > 1) {
-    bytes += grid.expert_replicas().traffic().bytes + grid.expert_shards().traffic().bytes +
-             grid.expert_copies().traffic().bytes;
-  }
-  return bytes;
+std::uint64_t bytes_of(comm::DataGroups& groups) {
+  return groups.data.traffic().bytes + groups.shard.traffic().bytes + groups.replicate.traffic().bytes;
 }
 
-void add_scalars(const deck::Config& config, parallel::StepTraffic& traffic) {
+// What went through the groups so far.
+Traffic counted(comm::ProcessGrid& grid) {
+  return {.tensor_parallel = grid.tp().traffic().bytes,
+          .context_parallel = grid.cp().traffic().bytes,
+          .data_parallel = bytes_of(grid.data_groups(comm::Holders::data_parallel)) +
+                           (grid.shape().ep > 1 ? bytes_of(grid.data_groups(comm::Holders::expert_data_parallel)) : 0),
+          .pipeline = grid.pp().traffic().bytes,
+          .expert_parallel = grid.ep().traffic().bytes};
+}
+
+void add_scalars(const deck::Config& config, Traffic& traffic) {
   if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash;  // loss
   if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;         // norm of the gradient
   if (config.parallel.pp > 1) traffic.pipeline += exact_sum;                                   // loss
@@ -127,16 +131,15 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
                           data::Split::training, grid.dp_rank(), grid.shape().dp,
                           trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
         {}};
-    Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
+    const trainer::StepPlan plan = trainer::plan_step(config, grid.coordinate());
+    Arena arena(plan.memory);
     trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
     run.resume();
     Numbers numbers;
     while (run.step() < until) {
-      const std::uint64_t tp = grid.tp().traffic().bytes, cp = grid.cp().traffic().bytes, dp = replica_bytes(grid),
-                          pp = grid.pp().traffic().bytes, ep = grid.ep().traffic().bytes;
+      const Traffic before = counted(grid);
       const trainer::StepResult r = run.train_step();
-      numbers.counted = {grid.tp().traffic().bytes - tp, grid.cp().traffic().bytes - cp, replica_bytes(grid) - dp,
-                         grid.pp().traffic().bytes - pp, grid.ep().traffic().bytes - ep};
+      numbers.counted = counted(grid) - before;
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);
@@ -147,10 +150,8 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     const model::ParameterTable& table = state.model.table();
     const nn::ParameterBuffers<T>& parameters = state.model.parameters();
     const nn::Placement answered = model::answered_places(table, state.sharding);
-    numbers.predicted = parallel::step_traffic(config, table, grid.coordinate());
     const trainer::Parts owner = trainer::written_parts(grid);
-    numbers.predicted.tensor_parallel += state.optimizer->traffic().tensor_parallel;
-    numbers.predicted.data_parallel += state.optimizer->traffic().data_parallel;
+    numbers.predicted = Traffic::of(plan.traffic);
     add_scalars(config, numbers.predicted);
     const auto all = [&](const optim::Moment<M>& moment) {
       return gather<M>(table, moment, moment.place.common(answered), owner, world);

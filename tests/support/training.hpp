@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "nanotron/deck/config.hpp"
-#include "nanotron/parallel/traffic/traffic.hpp"
+#include "nanotron/comm/step_traffic.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -20,16 +20,31 @@ namespace nanotron::test {
 
 using Tensors = std::map<std::string, std::vector<double>>;
 
+// Bytes handed to collectives, by axis.
+struct Traffic {
+  std::uint64_t tensor_parallel = 0, context_parallel = 0, data_parallel = 0, pipeline = 0, expert_parallel = 0;
+
+  static Traffic of(const comm::StepTraffic& t) {
+    const auto counted = [](const comm::Bytes& b) { return static_cast<std::uint64_t>(b.counted); };
+    return {counted(t.tensor_parallel), counted(t.context_parallel), counted(t.data_parallel), counted(t.pipeline),
+            counted(t.expert_parallel)};
+  }
+  friend Traffic operator-(const Traffic& a, const Traffic& b) {
+    return {a.tensor_parallel - b.tensor_parallel, a.context_parallel - b.context_parallel,
+            a.data_parallel - b.data_parallel, a.pipeline - b.pipeline, a.expert_parallel - b.expert_parallel};
+  }
+};
+
 struct Numbers {
   std::vector<double> losses, grad_norms;
   std::vector<std::uint64_t> hashes;
   std::vector<trainer::RouterNumbers> routers;
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
   std::int64_t adam_steps = 0;
-  parallel::StepTraffic predicted, counted;  // of the last step of this rank
+  Traffic predicted, counted;  // of the last step of this rank
 };
 
-// Bytes of the few numbers of a step that parallel::step_traffic leaves out: of a sum that no order changes the largest
+// Bytes of the few numbers of a step that comm::StepTraffic leaves out: of a sum that no order changes the largest
 // term and two integers (kernels/reduction/exact_sum.hpp), and the hash of the tokens.
 inline constexpr std::uint64_t exact_sum = 3 * sizeof(double), hash = sizeof(std::uint64_t);
 

@@ -68,14 +68,17 @@ class Group {
   Group(Communicator communicator, Transport transport, Sums sums = Sums::any_order);
   /// With a channel of the caller's choice for host memory: for tests and nanotron_bench.
   Group(Communicator communicator, std::unique_ptr<Channel> channel);
+  /// A place among `size` ranks without a communicator, to plan with: size(), rank() and, for one rank, collectives, which
+  /// do nothing. Everything else is an internal error.
+  static Group planned(int size, int rank) { return Group(size, rank); }
   ~Group();
   Group(Group&&) noexcept;
 
-  int rank() const { return communicator_.rank(); }
-  int size() const { return communicator_.size(); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   const Communicator& communicator() const { return communicator_; }
   /// For host data outside the collectives of this layer.
-  MPI_Comm mpi() const { return communicator_.get(); }
+  MPI_Comm mpi() const;
   Transport transport() const { return transport_; }
   Traffic& traffic() { return traffic_; }
   /// How bulk data moves: "shared memory", "MPI", "NCCL", "... through host buffers"; "none" for 1 rank.
@@ -83,17 +86,23 @@ class Group {
   /// Bytes of this rank that the group keeps for staging.
   std::size_t staging_bytes() const;
 
-  /// For collectives.cpp; null for a group of one rank.
-  Channel* channel() { return channel_.get(); }
+  /// For collectives.cpp; of groups of two and more ranks that move bulk data.
+  Channel& channel();
   /// Made by the first call; for groups of two and more ranks.
   Messages& messages();
 
  private:
+  Group(int size, int rank);
+
   Communicator communicator_;
+  int rank_ = 0, size_ = 1;
   Transport transport_;
   Traffic traffic_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Messages> messages_;
 };
+
+/// A group of one rank without a communicator, for whoever needs no other.
+Group& alone();
 
 }  // namespace nanotron::comm

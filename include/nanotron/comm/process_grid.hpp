@@ -2,7 +2,6 @@
 
 // World -> data x pipeline x context x tensor parallel. The order of ranks is written in this file alone.
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,18 +34,30 @@ struct GridCoordinate {
 int rank_of(const GridShape& shape, const GridCoordinate& coordinate);
 GridCoordinate coordinate_of(const GridShape& shape, int rank);
 
-/// The place among the ranks that hold the same parameters.
-inline int replica_of(const GridShape& shape, const GridCoordinate& c) { return c.dp * shape.cp + c.cp; }
+/// The rank in its data-parallel group.
+inline int data_parallel_rank(const GridShape& shape, const GridCoordinate& c) { return c.dp * shape.cp + c.cp; }
 
 /// The placement as text: the grid, the ranks of each host, and for each axis whether its groups stay
 /// inside a host or cross hosts (how many do, and over how many hosts at most). host_of_rank has one name a rank.
 std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank);
 
-/// The communicators of this rank. All of them are made and freed collectively over world.
+/// Which ranks hold the same parameters: all of the data-parallel group or, of experts, every ep-th of it.
+enum class Holders { data_parallel, expert_data_parallel };
+
+/// The ranks with the same parameters of one kind. Where nothing is sharded no bulk data moves between replicas.
+struct DataGroups {
+  Group data;       // all of them: gradients are reduced here. dp x cp ranks, those of one dp next to each other
+  Group shard;      // of these, neighbours that share one set of parameters, gradients or moments (ZeRO)
+  Group replicate;  // of these, those with the same place in each shard group
+};
+
+/// The groups of this rank. With communicators all of them are made and freed collectively over world.
 class ProcessGrid {
  public:
   /// Error(deck_error) when shape.size() is not world.size().
   ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport);
+  /// To plan for a rank of any grid with one process: Group::planned.
+  static ProcessGrid planned(const GridShape& shape, const GridCoordinate& at);
 
   const GridShape& shape() const { return shape_; }
   const GridCoordinate& coordinate() const { return coordinate_; }
@@ -55,37 +66,34 @@ class ProcessGrid {
   int cp_rank() const { return coordinate_.cp; }
   int tp_rank() const { return coordinate_.tp; }
 
-  Group& world() { return world_; }  // for values of the host, as is model(): no memory to stage bulk data
-  Group& model() { return model_; }  // same (dp, cp): one whole model, pp x tp ranks
-  Group& replicas() { return replicas_; }  // same (pp, tp): the same parameters, whose gradients are summed here;
-                                           // dp x cp ranks, those of one dp next to each other
-  Group& shards() { return shards_; }  // of the replicas, those that share one set of parameters, gradients or moments
-  Group& copies() { return copies_; }  // of the replicas, those with the same place in each such group; bulk data
-                                       // moves here only where there are shards
-  Group& ep() { return experts_ ? experts_->ep : alone_; }  // neighbouring replicas, who have all experts between them
-  // Of the replicas, those with the same experts, and their shard groups and copies. Without ep those above.
-  Group& expert_replicas() { return experts_ ? experts_->replicas : replicas_; }
-  Group& expert_shards() { return experts_ ? experts_->shards : shards_; }
-  Group& expert_copies() { return experts_ ? experts_->copies : copies_; }
-  Group& tp() { return tp_; }              // same (dp, pp, cp): shards of one layer
-  Group& cp() { return cp_; }              // same (dp, pp, tp): parts of the same sequences
-  Group& pp() { return pp_; }              // same (dp, cp, tp): the stages of one model
+  Group& world() { return g_.world; }  // for values of the host, as is model(): no memory to stage bulk data
+  Group& model() { return g_.model; }  // same (dp, cp): one whole model, pp x tp ranks
+  /// Same (pp, tp). Without ep experts are held as all else is.
+  DataGroups& data_groups(Holders holders) {
+    return g_.data[holders == Holders::data_parallel ? 0 : g_.data.size() - 1];
+  }
+  Group& data_parallel() { return g_.data.front().data; }
+  Group& ep() { return g_.ep; }  // neighbours of the data-parallel group, who have all experts between them
+  Group& tp() { return g_.tp; }  // same (dp, pp, cp): shards of one layer
+  Group& cp() { return g_.cp; }  // same (dp, pp, tp): parts of the same sequences
+  Group& pp() { return g_.pp; }  // same (dp, cp, tp): the stages of one model
 
-  /// placement_report of the hosts MPI names. The same text on every rank, made in the constructor.
+  /// placement_report of the hosts MPI names; the same text on every rank. Empty where planned.
   const std::string& placement() const { return placement_; }
 
  private:
+  struct Groups {
+    Group world, model;
+    std::vector<DataGroups> data;  // by Holders; one where no experts lie over several ranks
+    Group ep, tp, cp, pp;
+  };
+  ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups);
+  static Groups make_groups(const Communicator& world, const GridShape& shape, Transport transport);
+  static DataGroups make_expert_groups(const Communicator& data_parallel, const GridShape& shape, Transport transport);
+
   GridShape shape_;
   GridCoordinate coordinate_;
-  struct ExpertGroups {
-    Group ep, replicas, shards, copies;
-  };
-  static std::optional<ExpertGroups> make_experts(const Communicator& replicas, const GridShape& shape,
-                                                  Transport transport);
-
-  Group world_, model_, alone_, replicas_, shards_, copies_;
-  std::optional<ExpertGroups> experts_;  // where experts lie over several ranks
-  Group tp_, cp_, pp_;
+  Groups g_;
   std::string placement_;
 };
 

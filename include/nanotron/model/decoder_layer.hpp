@@ -19,6 +19,11 @@ struct NormWeights {
   kernels::RowSegments segments{};  // of the sum over tokens
 };
 
+/// What a layer, or a chunk of them, moves for one micro-batch; backward at once or in two parts.
+struct LayerTraffic {
+  comm::StepTraffic forward{}, backward{}, backward_input{}, backward_weight{};
+};
+
 template <class T>
 class DecoderLayer {
  public:
@@ -33,6 +38,8 @@ class DecoderLayer {
         mlp_(std::move(mlp)),
         eps_(norm_eps),
         stream_(&stream) {}
+
+  LayerTraffic traffic() const;
 
   /// x -> x_out, both (rows of the stream, hidden); fills act. Collective over the tensor-parallel group, as
   /// are all.

@@ -17,8 +17,7 @@ struct GenerationSetup {
   index_t sequences = 1;    // continued at once, of equal length
   index_t capacity = 0;     // tokens of a sequence, given and new
   index_t chunk = 256;      // given tokens of a sequence that are taken in at once
-  int tp_size = 1;
-  int tp_rank = 0;
+  comm::Group* tp = &comm::alone();  // outlives the generator
 };
 
 struct GenerationRequest {
@@ -33,9 +32,9 @@ class Generator {
  public:
   using M = master_t<T>;
 
-  /// Takes all its memory from the arena (planning or real). tp and device must outlive it. The
+  /// Takes all its memory from the arena (planning or real). device must outlive it. The
   /// weights are set through transformer().
-  Generator(const GenerationSetup& setup, comm::Group& tp, Device& device, Arena& arena);
+  Generator(const GenerationSetup& setup, Device& device, Arena& arena);
 
   Transformer<T>& transformer() { return transformer_; }
 
@@ -57,7 +56,6 @@ class Generator {
   void collect_logits();
 
   GenerationSetup setup_;
-  comm::Group* tp_;
   Device* device_;
   Transformer<T> transformer_;
   std::vector<nn::KeyValueCache<T>> caches_;  // by layer

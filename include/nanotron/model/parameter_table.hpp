@@ -12,8 +12,8 @@
 // head with the last; where head and embedding are tied, the stage of the last layer has the embedding too, to use
 // but not to own.
 //
-// Experts lie behind all else since other ranks hold the same ones: the two parts are sections. Of the experts of a
-// layer a rank has those of its place in the expert-parallel group.
+// Parameters that the same ranks hold are a section: all but experts, and, after them, experts, of which a rank has those
+// of its place in the expert-parallel group. A dense model has one section.
 
 #include <optional>
 #include <vector>
@@ -24,24 +24,33 @@
 
 namespace nanotron::model {
 
-/// A part of the flat buffers that is gathered and reduced at once where replicas shard it.
+/// A part of the flat buffers that is gathered and reduced at once where data-parallel ranks shard it.
 struct Unit {
-  Range range;   // its size is a multiple of 64 x shards
+  Range range;   // its size is a multiple of 64 x the pieces of its section
   int uses = 1;  // backward adds to its gradient so many times: twice for tied embeddings
-  nn::Holders holders = nn::Holders::replicas;
+  comm::Holders holders = comm::Holders::data_parallel;
 };
 
-/// Units that the same ranks hold, one behind the other, and what lies in front of them.
+/// Units that the same ranks hold, one after the other, and the 1-D parameters before them.
 struct Section {
-  Range flat;     // of the flat space
-  Range vectors;  // of that, in front; may be empty
-  Range units;    // their numbers
+  comm::Holders holders = comm::Holders::data_parallel;
+  Range flat;                    // of the flat space
+  Range vectors;                 // of that, at its beginning; may be empty
+  Range units;                   // their numbers
+  index_t first_layer_unit = 0;  // the unit of the first layer here
 };
 
-/// The place among the ranks that share the experts of a layer, and how many ranks share the matrices of these.
-struct ExpertPlace {
-  int size = 1, rank = 0;
-  int shards = 1;
+/// As a unit: none.
+inline constexpr index_t no_unit = -1;
+
+/// The part of a model that a rank has, and how its units divide.
+struct TableLayout {
+  int tp_size = 1, tp_rank = 0;
+  deck::TpMode tp_mode = deck::TpMode::all_reduce;
+  std::vector<Range> layers{};     // held, ascending and apart; empty: all
+  int tensor_shards = 0;           // a dimension is cut between so many parts alone, a multiple of tp_size; 0: tp_size
+  int ep_size = 1, ep_rank = 0;
+  int pieces = 1, expert_pieces = 1;  // into which units divide
 };
 
 /// Of a gated network: gate, which up lies behind, and down.
@@ -50,6 +59,7 @@ struct GatedSpecs {
 };
 
 struct ParameterTable {
+  TableLayout layout;
   std::vector<nn::ParameterSpec> specs;
   nn::HeadShard heads{};
   Range intermediate;  // of intermediate_size; of a mixture of experts that of the shared one
@@ -59,26 +69,27 @@ struct ParameterTable {
   index_t size = 0;         // elements of a flat buffer
   bool has_embedding = true;  // to look up tokens
   bool has_head = true;       // final norm and output head
-  Range vectors;            // in front of the matrices
-  std::vector<Unit> units;  // the matrices: embedding, layers, head, as far as they are held
-  int shards = 1;           // every unit divides into so many pieces
-  int expert_shards = 1;    // those of experts
+  Range vectors;            // the 1-D parameters, before the matrices
+  std::vector<Unit> units;  // the matrices: embedding, layers, head, as far as they are held; then experts
+  std::vector<Section> sections;
 
-  index_t first_layer_unit = 0;
   index_t layers = 0;       // held
   bool is_tied = false;     // the head's weights are those of the embedding
-  index_t first_expert_unit = 0;  // all units without experts
-  std::size_t first_expert_spec = 0;  // gate, up and down of each expert of the layer, behind all others
+  std::size_t first_expert_spec = 0;  // gate, up and down of each expert of the layer, after all others
 
+  const Section& dense() const { return sections.front(); }
   index_t embedding_unit() const { return 0; }
-  index_t layer_unit(index_t local_layer) const { return first_layer_unit + local_layer; }
-  index_t head_unit() const { return is_tied ? embedding_unit() : first_expert_unit - 1; }
-  bool is_layer(index_t unit) const { return unit >= first_layer_unit && unit < first_layer_unit + layers; }
-  bool has_experts() const { return experts.size() > 0; }
-  /// Of the layer whose other parameters are in `unit`.
-  index_t expert_unit(index_t unit) const { return first_expert_unit + unit - first_layer_unit; }
-  Section dense_section() const;
-  Section expert_section() const;
+  index_t layer_unit(index_t local_layer) const { return dense().first_layer_unit + local_layer; }
+  index_t head_unit() const { return is_tied ? embedding_unit() : dense().units.end - 1; }
+  bool is_layer(index_t unit) const { return unit >= layer_unit(0) && unit < layer_unit(layers); }
+  const Unit& unit(index_t number) const { return units[static_cast<std::size_t>(number)]; }
+
+  /// What backward adds to, one after the other: a unit of the dense section, which stands for the experts of its layer too;
+  /// or the head, where its weights are the embedding's.
+  index_t sources() const { return dense().units.size() + (is_tied ? 1 : 0); }
+  index_t head_source() const { return is_tied ? dense().units.size() : head_unit(); }
+  /// Of the section; no_unit where a source adds to none.
+  index_t unit_of(index_t source, const Section& section) const;
   const nn::ParameterSpec& operator[](const std::string& name) const;  // error when there is none
   bool contains(const std::string& name) const;
   GatedSpecs gated(const std::string& prefix) const;
@@ -86,13 +97,8 @@ struct ParameterTable {
   index_t logical_parameters() const;  // of the whole model
 };
 
-/// model must be resolved (heads, head_dim, vocab_size filled in). chunks: the layers held, ascending and apart;
-/// empty: all. shards: ranks that share the matrices of one replica. tensor_shards: parts of a dimension between which
-/// alone it is cut, a multiple of tp_size, or 0: tp_size. A pure function: no communication.
-ParameterTable make_parameter_table(const deck::ModelConfig& model, int tp_size, int tp_rank,
-                                    deck::TpMode mode = deck::TpMode::all_reduce,
-                                    const std::vector<Range>& chunks = {}, int shards = 1, int tensor_shards = 0,
-                                    const ExpertPlace& experts = {});
+/// model must be resolved (heads, head_dim, vocab_size filled in). A pure function: no communication.
+ParameterTable make_parameter_table(const deck::ModelConfig& model, const TableLayout& layout = {});
 
 /// What this rank owns of the flat buffers, neighbours merged: the union over the tensor-parallel group holds
 /// each logical element once.

@@ -1,8 +1,8 @@
 #pragma once
 
-// Where a rank keeps parameters, gradients and moments when replicas shard them (ZeRO, Rajbhandari et al. 2020,
-// section 5; FSDP, Zhao et al. 2023, section 3). Piece r of every unit belongs to rank r of the group; vectors
-// stay whole on every rank. V elements of vectors, Q of matrices, u of the largest units, over S ranks:
+// Where a rank keeps parameters, gradients and moments when a shard group shares them (ZeRO, Rajbhandari et al. 2020,
+// section 5; FSDP, Zhao et al. 2023, section 3). Piece r of every unit belongs to rank r of the group; 1-D parameters
+// stay whole on every rank. V elements of these, Q of matrices, over S ranks:
 //
 //   stage   master weights, fp32 or fp64     weights of products    gradients            moments
 //   0       V + Q                            V + Q                  V + Q                2 (V + Q)
@@ -18,32 +18,27 @@
 
 namespace nanotron::model {
 
-/// Where backward leaves the gradients of a unit. Of parallel/reducers/ordered_sum.hpp, which adds them to what it keeps of the
-/// sum, whatever the stage: after each micro-batch from a slot, or after several from a place of their own.
+/// Where backward leaves the gradients of a unit. By stage; or, of parallel/reducers/layout_invariant, which adds them to
+/// what it keeps of the sum, after each micro-batch from a slot, or after several from a place of their own.
 enum class UnitGradients { by_stage, in_slots, apart };
 
-/// Ranks that share one set of parameters.
-struct ShardGroup {
-  int size = 1;                  // 1: nothing is sharded
-  int rank = 0;                  // in it
-  comm::Group* group = nullptr;  // talked to only where size > 1; may be null while planning
+/// Of a section.
+struct SectionSharding {
+  comm::Group* group = &comm::alone();  // the ranks that share one set of its matrices
+  int gradients = 1;  // of each unit, one after the other: of each sequence that comes to its ranks at once
 };
 
-/// What a rank needs to know of those that hold the same parameters. Experts, of which fewer ranks hold the same, have
-/// a group of their own, within this one or of one rank.
+/// Which ranks share the matrices of each section, and what of these.
 struct Sharding {
   int stage = 0;
-  int size = 1;                  // as of ShardGroup
-  int rank = 0;
-  comm::Group* group = nullptr;
   UnitGradients gradients = UnitGradients::by_stage;
-  int unit_pieces = 0;           // into which units divide, a multiple of size; 0: size
-  ShardGroup experts{};
-  int expert_gradients = 1;      // of an expert's unit, one behind the other: of each sequence that comes to it at once
+  SectionSharding dense{}, experts{};  // experts: within the other's group, or of one rank
 
-  ShardGroup of(nn::Holders holders) const {
-    return holders == nn::Holders::replicas ? ShardGroup{size, rank, group} : experts;
+  const SectionSharding& of(comm::Holders holders) const {
+    return holders == comm::Holders::data_parallel ? dense : experts;
   }
+  int size(comm::Holders holders = comm::Holders::data_parallel) const { return of(holders).group->size(); }
+  int rank(comm::Holders holders = comm::Holders::data_parallel) const { return of(holders).group->rank(); }
 };
 
 /// Whether products read a type of their own or the master weights.
@@ -51,7 +46,8 @@ enum class ComputeWeights { master, narrower };
 
 nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute);
 
-/// This rank's piece of a unit, in the flat space.
+/// A rank's piece of a unit that `size` ranks share, in the flat space; and this rank's.
+Range piece_of(const Unit& unit, int size, int rank);
 Range piece_of(const Unit& unit, const Sharding& sharding);
 
 /// The slot a unit takes in turn with others: 0 for embedding and head, 1 or 2 for layers, 3 or 4 for their experts.

@@ -34,25 +34,24 @@ struct TransformerSetup {
   Backward backward = Backward::whole;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   nn::StreamOverlap overlap{};
-  int tp_size = 1;         // the tensor-parallel group: its communicator is only talked to by the
-  int tp_rank = 0;         // functions below, so that one process can plan for a rank of any grid
+  comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model
+  comm::Group* cp = &comm::alone();
+  comm::Group* ep = &comm::alone();
   Sharding sharding{};     // over ranks that hold the same parameters
+  int unit_pieces = 1;     // into which units divide, a multiple of the shard group's size
   deck::CpMode cp_mode = deck::CpMode::ring;
-  int cp_size = 1;              // the context-parallel group, in the same way
-  int cp_rank = 0;
-  comm::Group* cp = nullptr;    // may be null for one rank
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   int tensor_shards = 0;        // parts of the sums over features and heads, and over the tokens of a sequence, in the
   int stream_shards = 0;        // (of norms: deck::SumShards::stream)
   int context_shards = 0;       // order of tensor/sum_order.hpp; 0: those of the groups. With more than these a
                                 // micro-batch is one sequence, and the device multiplies in that order
-  int ep_size = 1;              // the expert-parallel group, in the same way
-  int ep_rank = 0;
-  comm::Group* ep = nullptr;    // may be null for one rank
   index_t loss_tokens = 1;      // of the global batch: the router's losses are means over them
 
-  nn::ContextShard context() const { return {cp_mode, {cp_mode, length, cp_size}, cp_rank}; }
+  nn::ContextShard context() const { return {cp_mode, {cp_mode, length, cp->size()}, cp->rank()}; }
 };
+
+/// The parameters that a rank has of such a model.
+ParameterTable parameter_table_of(const TransformerSetup& setup);
 
 template <class T>
 struct Head {
@@ -71,12 +70,12 @@ class Transformer {
  public:
   using M = master_t<T>;
 
-  /// Takes all its memory from the arena (planning or real). tp and device must outlive it.
-  Transformer(const TransformerSetup& setup, comm::Group& tp, Device& device, Arena& arena);
+  /// Takes all its memory from the arena (planning or real). device must outlive it.
+  Transformer(const TransformerSetup& setup, Device& device, Arena& arena);
 
   const deck::ModelConfig& config() const { return setup_.model; }
   const ParameterTable& table() const { return table_; }
-  comm::Group& tensor_parallel() const { return *tp_; }
+  comm::Group& tensor_parallel() const { return *setup_.tp; }
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
   /// What the routers of the layers here did since it was last set to zero, a row a layer, see
   /// kernels::add_router_sums; empty without experts.
@@ -86,14 +85,21 @@ class Transformer {
 
   /// Brings the master weights to where products read them, rounded. After every change of the master weights.
   /// settle_weights: before parameters() are read by others than the functions below.
-  void refresh_compute_weights() { weights_->refresh(); }
-  void settle_weights() { weights_->settle(); }
+  void refresh_compute_weights() { weights_.refresh(); }
+  void settle_weights() { weights_.settle(); }
 
   index_t layers(index_t chunk) const { return setup_.chunks[static_cast<std::size_t>(chunk)].layers.size(); }
   /// Number of the chunk's first layer among those held here.
   index_t first_layer(index_t chunk) const;
   bool has_embedding(index_t chunk) const;
   bool has_head(index_t chunk) const;
+
+  /// What the functions below move for one micro-batch of a chunk, embedding and head too; the weights they read not.
+  LayerTraffic traffic(index_t chunk) const;
+  /// The sources whose weights they read, in that order: forward, and backward at once or its first part.
+  std::vector<SourceUse> forward_uses(index_t chunk) const;
+  std::vector<SourceUse> backward_uses(index_t chunk) const;
+  const UnitWeights<T>& weights() const { return weights_; }
 
   /// The residual stream (its rows here, hidden) in front of the chunk and behind it; and the buffers for its
   /// gradient, called dx below.
@@ -147,16 +153,17 @@ class Transformer {
   const DecoderLayer<T>& layer_of(index_t chunk, index_t layer) const {
     return layers_[static_cast<std::size_t>(first_layer(chunk) + layer)];
   }
-  index_t unit_of(index_t chunk, index_t layer) const { return table_.layer_unit(first_layer(chunk) + layer); }
-  void use_in_forward(index_t chunk, index_t layer);
-  void use_in_backward(index_t chunk, index_t layer);
+  index_t source_of(index_t chunk, index_t layer) const { return table_.layer_unit(first_layer(chunk) + layer); }
+  SourceUse embedding_use(index_t chunk) const { return {table_.embedding_unit(), source_of(chunk, 0)}; }
+  SourceUse forward_use(index_t chunk, index_t layer) const;
+  SourceUse head_use(index_t chunk) const { return {table_.head_source(), source_of(chunk, layers(chunk) - 1)}; }
+  SourceUse backward_use(index_t chunk, index_t layer) const;
 
   TransformerSetup setup_;
-  comm::Group* tp_;
   Device* device_;
   ParameterTable table_;
   nn::ParameterBuffers<T> buffers_;
-  std::unique_ptr<UnitWeights<T>> weights_;
+  UnitWeights<T> weights_;
   MicroBatchTokens micro_batches_;
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;

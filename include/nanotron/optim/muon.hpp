@@ -29,7 +29,7 @@ class Muon : public Optimizer<M> {
               double gradient_scale) override;
   std::string name() const override { return "muon"; }
   std::vector<Moment<M>> moments() const override;
-  UpdateTraffic traffic() const override;
+  comm::StepTraffic traffic() const override;
   std::int64_t steps() const override { return adamw_.steps(); }
   void set_steps(std::int64_t steps) override { adamw_.set_steps(steps); }
 
@@ -44,11 +44,11 @@ class Muon : public Optimizer<M> {
   struct Stack {
     MuonLayout layout;
     std::vector<MatrixShard> local;          // of each matrix: all that this rank computes with
-    model::ShardGroup shards;
+    comm::Group* shards;
     index_t unit_size = 0;                   // of this rank
     std::vector<std::vector<Piece>> layers;  // of each layer
   };
-  Stack stack_of(const deck::Config& config, const OptimizerPlace& place, nn::Holders holders) const;
+  Stack stack_of(const deck::Config& config, const OptimizerPlace& place, const model::Section& section) const;
   std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerPlace& place) const;
   index_t most(index_t MuonLayout::*of) const;
 
@@ -59,7 +59,6 @@ class Muon : public Optimizer<M> {
   Matrix<M> whole(const HiddenMatrix& m) const { return Matrix<M>(whole_.data() + m.at, m.rows, m.columns); }
 
   deck::OptimizerConfig config_;
-  int tp_size_, tp_rank_;
   comm::Group* tp_;
   nn::ParameterPlaces places_;  // with the momentum as moments
   std::vector<Stack> stacks_;

@@ -33,17 +33,10 @@ struct MuonLayout {
   index_t workspace = 0;  // of the largest orthogonalisation
 };
 
-/// Which unit of a layer: all but experts, or those of one place of the expert-parallel group.
-struct MuonUnit {
-  nn::Holders holders = nn::Holders::replicas;
-  model::ExpertPlace experts{};
-  int shards = 1;  // of the unit without experts
-};
-
-/// model is resolved.
-MuonLayout muon_layout(const deck::ModelConfig& model, int tp_size, deck::TpMode mode, const MuonUnit& unit);
+/// Of the units of layers that so held parameters make up; model is resolved, tp_rank and layers of the layout are not looked at.
+MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout layout, comm::Holders holders);
 
 /// Whether a tensor is one of the matrices of such units and is held here.
-bool is_matrix_of(nn::Holders holders, const nn::ParameterSpec& spec);
+bool is_matrix_of(comm::Holders holders, const nn::ParameterSpec& spec);
 
 }  // namespace nanotron::optim

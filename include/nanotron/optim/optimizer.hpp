@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nanotron/comm/group.hpp"
+#include "nanotron/comm/step_traffic.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/sharding.hpp"
 #include "nanotron/tensor/device.hpp"
@@ -31,12 +32,6 @@ struct Moment {
   Vector<M> values;
 };
 
-/// What a rank hands to the collectives in one update, in bytes.
-struct UpdateTraffic {
-  std::uint64_t tensor_parallel = 0;
-  std::uint64_t data_parallel = 0;
-};
-
 template <class M>
 class Optimizer {
  public:
@@ -50,7 +45,8 @@ class Optimizer {
   /// As in the deck and in a checkpoint: moments of one name mean nothing to another.
   virtual std::string name() const = 0;
   virtual std::vector<Moment<M>> moments() const = 0;
-  virtual UpdateTraffic traffic() const { return {}; }
+  /// Of one update.
+  virtual comm::StepTraffic traffic() const { return {}; }
 
   /// Updates done so far; part of a checkpoint.
   virtual std::int64_t steps() const = 0;
@@ -62,8 +58,7 @@ struct OptimizerPlace {
   const model::ParameterTable& table;
   const nn::ParameterPlaces& places;
   model::Sharding sharding;
-  int tp_size = 1, tp_rank = 0;  // tp is only talked to where its size is this
-  comm::Group* tp = nullptr;
+  comm::Group* tp = &comm::alone();
 };
 
 /// The one the deck names; config is resolved. Moments start at zero.

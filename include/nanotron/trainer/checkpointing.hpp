@@ -9,6 +9,7 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
+#include "nanotron/trainer/carried_tensors.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -20,12 +21,12 @@ enum class Part {
   none,   // nothing: replicas of a rank that writes
 };
 
-/// The same where experts are held by other ranks than the rest.
+/// By who holds the tensor.
 struct Parts {
-  Part replicas, expert_replicas;
-  Parts(Part all) : replicas(all), expert_replicas(all) {}  // NOLINT: one for both
-  Parts(Part rest, Part experts) : replicas(rest), expert_replicas(experts) {}
-  Part of(nn::Holders holders) const { return holders == nn::Holders::replicas ? replicas : expert_replicas; }
+  Part dense, experts;
+  Parts(Part all) : dense(all), experts(all) {}  // NOLINT: one for both
+  Parts(Part rest, Part of_experts) : dense(rest), experts(of_experts) {}
+  Part of(comm::Holders holders) const { return holders == comm::Holders::data_parallel ? dense : experts; }
 };
 
 /// What this rank writes: of the ranks that hold the same, the first.
@@ -42,19 +43,10 @@ template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
                                             const nn::Placement& place, M* data, const Parts& part);
 
-/// Bytes that writing a checkpoint takes for a while on the rank at this place, besides the memory of the plan, about at
-/// most: MPI-IO's own, and what is read back at once to be compared. (A GPU build also keeps on the host what it writes.)
-std::size_t checkpoint_workspace(const deck::Config& config, const comm::GridCoordinate& at);
-
-/// What this rank carries of a compressed gradient sum, and where it lies behind that of the ranks before it.
-struct CarriedState {
-  Range error, q;                // of all ranks' elements
-  index_t errors = 0, qs = 0;    // of all ranks
-  std::string layout;            // empty: nothing is carried
-};
-
-/// Collective over the world.
-CarriedState carried_state(const parallel::LowRankPlan& plan, comm::ProcessGrid& grid);
+/// Bytes that writing a checkpoint takes for a while, besides the memory of the plan, about at most: MPI-IO's own, and what
+/// is read back at once to be compared. (A GPU build also keeps on the host what it writes.)
+template <class T>
+std::size_t checkpoint_workspace(const TrainingState<T>& state);
 
 template <class T>
 class Checkpointing {
@@ -93,8 +85,8 @@ class Checkpointing {
   Log& log_;
   io::CheckpointWriter writer_;
   /// The buffers as the host sees them: themselves on a CPU, staging memory on a GPU build.
-  typename Vector<M>::HostMirror master_, error_, q_;
-  CarriedState carried_;
+  typename Vector<M>::HostMirror master_;
+  CarriedTensors<M> carried_;
   std::vector<optim::Moment<M>> moments_;
   std::vector<typename Vector<M>::HostMirror> host_moments_;  // of each
 };

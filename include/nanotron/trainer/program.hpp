@@ -27,8 +27,8 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
 /// The grid the deck asks for. Collective.
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config);
 
-/// What the deck would do, as text: grid, sizes, FLOPs, bytes of each rank. Collective.
-std::string describe_plan(const deck::Config& config, MPI_Comm world);
+/// What the deck would do, as text: grid, sizes, FLOPs, bytes of each rank.
+std::string describe_plan(const deck::Config& config);
 
 /// "grid: dp 2 x pp 1 x cp 1 x tp 4 = 8 ranks", of a resolved deck, as a line.
 std::string grid_line(const deck::Config& config);

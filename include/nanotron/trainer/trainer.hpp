@@ -8,10 +8,10 @@
 #include "nanotron/data/batch_loader.hpp"
 #include "nanotron/optim/grad_clip.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
-#include "nanotron/parallel/checks/replica_check.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
-#include "nanotron/trainer/passes.hpp"
+#include "nanotron/trainer/forward_backward.hpp"
 #include "nanotron/trainer/progress.hpp"
+#include "nanotron/trainer/replica_comparison.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "nanotron/trainer/stop_conditions.hpp"
 
@@ -54,15 +54,12 @@ class Trainer {
   std::int64_t tokens_seen() const { return counters_.tokens_seen; }
   /// With nothing on its way any more. Collective.
   TrainingState<T>& state();
-  double exposed_communication_seconds() const { return gradients_->exposed_seconds(); }
+  double exposed_communication_seconds() const { return state_.reducers.exposed_seconds(); }
 
  private:
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
-  void update(StepResult& result);
-  void compare_tensor_copies();
+  void skip_update(const StepResult& result);
   void compare_replicas();
-  void compare_section(const model::Section& section, parallel::ReplicaCheck& replicas, parallel::ReplicaCheck& copies,
-                       int shards);
   double loss_sum();
   bool validation_is_due(std::int64_t step) const;
   double validation_estimate(const Progress& progress) const;  // seconds
@@ -74,12 +71,9 @@ class Trainer {
   Log& log_;
   TrainingState<T> state_;
   std::vector<optim::NormPart> norm_;
-  std::unique_ptr<parallel::GradientSum<T>> gradients_;
-  std::unique_ptr<Passes<T>> passes_;
+  std::unique_ptr<ForwardBackwardSchedule<T>> schedule_;
   std::unique_ptr<RouterMonitor> routers_;
-  parallel::ReplicaCheck replicas_, copies_;
-  parallel::ReplicaCheck expert_replicas_, expert_copies_;  // where these are others
-  parallel::ReplicaCheck tensor_copies_;
+  ReplicaComparison<T> replicas_;
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;

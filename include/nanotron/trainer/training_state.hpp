@@ -1,47 +1,28 @@
 #pragma once
 
-// What a rank holds to train: the model with its memory, the optimizer, and the tokens of a step.
+// What a rank holds to train: the model with its memory, the optimizer, the gradient reducers, and the tokens of a step.
 // Constructed with a planning arena it is the memory plan, with a real one the run.
 
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/transformer.hpp"
 #include "nanotron/optim/optimizer.hpp"
-#include "nanotron/parallel/reducers/sum_memory.hpp"
+#include "nanotron/parallel/reducers/reducers.hpp"
 
 namespace nanotron::trainer {
 
-/// Sizes follow from the resolved deck and the place in the grid.
-struct GridPlace {
-  comm::GridShape shape;
-  comm::GridCoordinate at;
-};
+/// What the deck shards over data-parallel ranks.
+model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid);
 
-/// The groups a model talks to.
-struct ModelGroups {
-  comm::Group& tp;
-  comm::Group& cp;
-  comm::Group& shards;
-  comm::Group& ep;
-  comm::Group& expert_shards;
-
-  static ModelGroups of(comm::ProcessGrid& grid) {
-    return {grid.tp(), grid.cp(), grid.shards(), grid.ep(), grid.expert_shards()};
-  }
-};
-
-/// What the deck shards over replicas, for this place. Groups are only talked to where their sizes are those of the deck.
-model::Sharding sharding_of(const deck::Config& config, const GridPlace& place, const ModelGroups& groups);
-
-/// The parameters of the rank at this place.
-model::ParameterTable parameter_table_of(const deck::Config& config, const comm::GridCoordinate& at);
+/// The one description of this rank's model, for runs, plans and benchmarks.
+model::TransformerSetup transformer_setup(const deck::Config& config, comm::ProcessGrid& grid);
 
 template <class T>
 struct TrainingState {
   using M = master_t<T>;
 
-  TrainingState(const deck::Config& config, const GridPlace& place, const ModelGroups& groups, Device& device,
-                Arena& arena);
+  /// config is resolved; the grid may be a planned one. All but the arena must outlive it.
+  TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena);
 
   index_t micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
   Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
@@ -52,7 +33,7 @@ struct TrainingState {
   model::Sharding sharding;
   model::Transformer<T> model;
   std::unique_ptr<optim::Optimizer<M>> optimizer;
-  parallel::SumMemory<M> sums;
+  parallel::Reducers<T> reducers;
   // Of this rank's tokens of a step, in sample order; (micro-batches x sequences x tokens here).
   Vector<std::int32_t> inputs;
   Vector<std::int32_t> targets;
@@ -85,10 +66,12 @@ inline index_t tokens_per_step(const deck::Config& config) {
   return config.data.global_batch_size * config.data.sequence_length;
 }
 
-/// What rank `place` of the grid will take. One process can plan for any grid; config is resolved.
-MemoryPlan plan_memory(const deck::Config& config, const GridPlace& place, comm::Group& any_group);
-
-/// What its optimizer will hand to the collectives in one step.
-optim::UpdateTraffic plan_update_traffic(const deck::Config& config, const GridPlace& place, comm::Group& any_group);
+/// What a rank will take and move, by one process for any rank of any grid. config is resolved.
+struct StepPlan {
+  MemoryPlan memory;
+  comm::StepTraffic traffic;
+  std::size_t checkpoint_bytes = 0;  // for a while, see checkpoint_workspace
+};
+StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at);
 
 }  // namespace nanotron::trainer

@@ -25,8 +25,8 @@ struct Bench {
   Report& report;
 
   model::ParameterTable table() const {
-    return model::make_parameter_table(config.model, grid.shape().tp, grid.tp_rank(),
-                                       config.parallel.tp_mode);
+    return model::make_parameter_table(
+        config.model, {.tp_size = grid.shape().tp, .tp_rank = grid.tp_rank(), .tp_mode = config.parallel.tp_mode});
   }
   // Of a micro-batch on this rank.
   model::LocalSizes sizes() const {

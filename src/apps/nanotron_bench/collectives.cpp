@@ -69,7 +69,7 @@ class CollectiveBench {
 void measure_collectives(const Bench& bench, const std::vector<ScalarType>& types) {
   Table table{.key = "collectives",
               .title = fmt::format("Collectives: tp by {}, dp by {}", bench.grid.tp().path(),
-                                   bench.grid.replicas().path()),
+                                   bench.grid.data_parallel().path()),
               .columns = {{"group", "group"},
                           {"ranks", "ranks"},
                           {"operation", "operation"},
@@ -97,11 +97,11 @@ void measure_collectives(const Bench& bench, const std::vector<ScalarType>& type
   const bool wide = std::ranges::find(types, ScalarType::fp64) != types.end();
   const bool narrow = types.size() > 1 || !wide;
   if (wide) {
-    collectives.run_all<double>(bench.grid.replicas(), "dp",
+    collectives.run_all<double>(bench.grid.data_parallel(), "dp",
                                 {std::min(bucket, gradient * sizeof(double)), "bucket"});
   }
   if (narrow) {
-    collectives.run_all<float>(bench.grid.replicas(), "dp",
+    collectives.run_all<float>(bench.grid.data_parallel(), "dp",
                                {std::min(bucket, gradient * sizeof(float)), "bucket"});
   }
   if (table.rows.empty())

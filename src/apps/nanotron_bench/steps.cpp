@@ -30,18 +30,22 @@ struct GroupShare {
   double alone = 0.0;  // seconds the same sums take when all ranks arrive together; 0: not measured
 };
 
+void add_groups(std::vector<GroupShare>& groups, comm::DataGroups& of, const std::array<const char*, 3>& names) {
+  groups.push_back({names[0], &of.data});
+  groups.push_back({names[1], &of.shard});
+  groups.push_back({names[2], &of.replicate});
+}
+
 std::vector<GroupShare> groups_of(comm::ProcessGrid& grid) {
-  std::vector<GroupShare> groups{{"tensor parallel", &grid.tp()}, {"replicas", &grid.replicas()},
-                                 {"shard group", &grid.shards()}, {"copies of a shard", &grid.copies()},
-                                 {"whole model", &grid.model()}};
+  std::vector<GroupShare> groups{{"tensor parallel", &grid.tp()}};
+  add_groups(groups, grid.data_groups(comm::Holders::data_parallel), {"replicas", "shard group", "copies of a shard"});
+  groups.push_back({"whole model", &grid.model()});
   if (grid.shape().cp > 1) groups.push_back({"context parallel", &grid.cp()});
   if (grid.shape().pp > 1) groups.push_back({"pipeline", &grid.pp()});
   if (grid.shape().ep == 1) return groups;
-  for (const GroupShare& g : {GroupShare{"expert parallel", &grid.ep()}, {"replicas of experts", &grid.expert_replicas()},
-                              {"shard group of experts", &grid.expert_shards()},
-                              {"copies of a shard of experts", &grid.expert_copies()}}) {
-    groups.push_back(g);
-  }
+  groups.push_back({"expert parallel", &grid.ep()});
+  add_groups(groups, grid.data_groups(comm::Holders::expert_data_parallel),
+             {"replicas of experts", "shard group of experts", "copies of a shard of experts"});
   return groups;
 }
 
@@ -101,7 +105,7 @@ class RunnerOf final : public Runner {
                               trainer::sequence_layout(config_)[bench.grid.cp_rank()],
                               trainer::neighbouring_sequences(config_)),
             {}},
-        arena_(trainer::plan_memory(config_, {bench.grid.shape(), bench.grid.coordinate()}, bench.grid.tp())),
+        arena_(trainer::plan_step(config_, bench.grid.coordinate()).memory),
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
     record_.type = scalar_type_of<T>;
     record_.planned_bytes = arena_.plan().total();

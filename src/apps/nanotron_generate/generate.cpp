@@ -87,12 +87,11 @@ Answer answer_as(const Work& work, io::CheckpointReader& reader, comm::Group& tp
   const model::GenerationSetup setup{.model = work.model,
                                      .sequences = work.samples,
                                      .capacity = work.capacity,
-                                     .tp_size = tp.size(),
-                                     .tp_rank = tp.rank()};
+                                     .tp = &tp};
   Arena planning = Arena::planning();
-  static_cast<void>(model::Generator<T>(setup, tp, device, planning));
+  static_cast<void>(model::Generator<T>(setup, device, planning));
   Arena arena(planning.plan());
-  model::Generator<T> generator(setup, tp, device, arena);
+  model::Generator<T> generator(setup, device, arena);
   read_weights(reader, generator.transformer());
   const double begin = wall_seconds();
   Answer answer{generator.generate(work.request)};

@@ -62,6 +62,8 @@ std::unique_ptr<Messages> make_device_messages(const Communicator& communicator,
   return make_staged_messages(make_mpi_messages(communicator));
 }
 
+Transport transport_of_device() { return Transport::nccl; }
+
 void copy_on_device(const void* from, void* to, std::size_t bytes, const Stream& stream) {
   NANOTRON_CHECK_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()));
 }

@@ -31,6 +31,8 @@ std::unique_ptr<Messages> make_device_messages(const Communicator&, Transport tr
   return nullptr;
 }
 
+Transport transport_of_device() { return Transport::mpi; }
+
 void copy_on_device(const void*, void*, std::size_t, const Stream&) {
   NANOTRON_REQUIRE(false, "memory of a device needs a build with CUDA");
 }

@@ -72,6 +72,18 @@ class AllToAllAttention final : public AttentionCore<T> {
             .tile_bytes = kernels::attention_workspace_bytes<T>(part_.shape(sequences_, length, length))};
   }
 
+  // q, k, v of the tokens here to the ranks of their heads, and the output of the heads here; backward the same of gradients.
+  PassTraffic traffic() const override {
+    const int ranks = context_.layout.ranks();
+    const index_t tokens = sequences_ * context_.tokens().length(), all = sequences_ * context_.layout.length();
+    index_t sent = 0;
+    for (const Blocks& of_rank : blocks_) sent += width_of(of_rank);
+    const Blocks& mine = blocks_[static_cast<std::size_t>(context_.rank)];
+    const auto bytes = [&](index_t n) { return comm::all_to_all_bytes(static_cast<index_t>(sizeof(T)) * n, ranks); };
+    return {{.context_parallel = bytes(tokens * sent + all * mine[0].size())},
+            {.context_parallel = bytes(tokens * geometry_.query_columns() + all * width_of(mine))}};
+  }
+
   void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 3, act.qkv, act.all_qkv);
@@ -203,18 +215,6 @@ std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& 
                                                             const AttentionGeometry<T>& geometry,
                                                             index_t sequences, comm::Group& cp, Arena& arena) {
   return std::make_unique<AllToAllAttention<T>>(context, geometry, sequences, cp, arena);
-}
-
-CoreTraffic all_to_all_traffic(const ContextShard& context, const HeadShard& heads, index_t head_dim,
-                               index_t sequences) {
-  const int ranks = context.layout.ranks();
-  const index_t tokens = sequences * context.tokens().length(), all = sequences * context.layout.length();
-  const auto part = [&](int r) { return qkv_blocks(heads, heads_of(heads, ranks, r), head_dim); };
-  index_t sent = 0;
-  for (int r = 0; r < ranks; ++r) sent += width_of(part(r));
-  const Blocks mine = part(context.rank);
-  return {.forward = tokens * sent + all * mine[0].size(),
-          .backward = tokens * heads.query.size() * head_dim + all * width_of(mine)};
 }
 
 template std::unique_ptr<AttentionCore<double>> make_all_to_all_attention(const ContextShard&,

@@ -9,7 +9,4 @@ std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& 
                                                             const AttentionGeometry<T>& geometry,
                                                             index_t sequences, comm::Group& cp, Arena& arena);
 
-CoreTraffic all_to_all_traffic(const ContextShard& context, const HeadShard& heads, index_t head_dim,
-                               index_t sequences);
-
 }  // namespace nanotron::nn

@@ -26,6 +26,13 @@ Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& q
                         const HeadNorms<T>& norms, AttentionCore<T>& core)
     : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms), core_(&core) {}
 
+// A gather of n and a sum of y; of dy and of dn.
+template <class T>
+PassTraffic Attention<T>::traffic(const ResidualStream<T>& stream) const {
+  const comm::StepTraffic ends = stream.gather_traffic() + stream.sum_traffic();
+  return PassTraffic{ends, ends} + core_->traffic();
+}
+
 template <class T>
 void Attention<T>::normalise_and_rotate(Device& device, const TokenBatch& batch,
                                         const AttentionActivations<T>& act) const {

@@ -17,6 +17,7 @@ class LocalAttention final : public AttentionCore<T> {
                    kernels::attention_workspace_bytes<T>(geometry.shape(sequences, length, key_length))} {}
 
   CoreSizes sizes() const override { return sizes_; }
+  PassTraffic traffic() const override { return {}; }
 
   void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
@@ -45,28 +46,20 @@ class LocalAttention final : public AttentionCore<T> {
 
 }  // namespace
 
-CoreTraffic core_traffic(const ContextShard& context, const HeadShard& heads, index_t head_dim,
-                         index_t sequences) {
-  if (context.layout.ranks() == 1) return {};
-  if (context.mode == deck::CpMode::ring) return ring_traffic(context, heads.key.size() * head_dim, sequences);
-  return all_to_all_traffic(context, heads, head_dim, sequences);
-}
-
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context,
                                                       const AttentionGeometry<T>& geometry, index_t sequences,
-                                                      index_t key_length, comm::Group* cp, Arena& arena) {
+                                                      index_t key_length, comm::Group& cp, Arena& arena) {
   if (context.layout.ranks() == 1) {
     return std::make_unique<LocalAttention<T>>(geometry, sequences, context.layout.length(), key_length);
   }
-  NANOTRON_REQUIRE(cp != nullptr, "no context-parallel group for {} ranks", context.layout.ranks());
-  if (context.mode == deck::CpMode::ring) return make_ring_attention<T>(context, geometry, sequences, *cp, arena);
-  return make_all_to_all_attention<T>(context, geometry, sequences, *cp, arena);
+  if (context.mode == deck::CpMode::ring) return make_ring_attention<T>(context, geometry, sequences, cp, arena);
+  return make_all_to_all_attention<T>(context, geometry, sequences, cp, arena);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                         \
   template std::unique_ptr<AttentionCore<T>> make_attention_core<T>(                                    \
-      const ContextShard&, const AttentionGeometry<T>&, index_t, index_t, comm::Group*, Arena&);
+      const ContextShard&, const AttentionGeometry<T>&, index_t, index_t, comm::Group&, Arena&);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)
 NANOTRON_INSTANTIATE(bf16)

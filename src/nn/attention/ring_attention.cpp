@@ -55,6 +55,16 @@ class RingAttention final : public AttentionCore<T> {
             .tile_bytes = kernels::attention_workspace_bytes<T>(geometry_.shape(sequences_, longest, longest))};
   }
 
+  // Each way all blocks but the next rank's; backward the gradients of all too.
+  PassTraffic traffic() const override {
+    const SequenceLayout& layout = context_.layout;
+    const index_t token = sequences_ * 2 * geometry_.key_columns();
+    const index_t blocks = token * (layout.length() - layout[(context_.rank + 1) % layout.ranks()].length());
+    const auto element = static_cast<index_t>(sizeof(T)), master = static_cast<index_t>(sizeof(M));
+    return {{.context_parallel = comm::message_bytes(element * blocks)},
+            {.context_parallel = comm::message_bytes(element * blocks + master * token * layout.length())}};
+  }
+
   void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
     const MatrixRef<T> query = geometry_.query_of(act.qkv);
@@ -211,13 +221,6 @@ std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& contex
 }
 
 // Forward and backward send every block on but the last; backward sends the gradient of each.
-CoreTraffic ring_traffic(const ContextShard& context, index_t key_columns, index_t sequences) {
-  const int ranks = context.layout.ranks(), last = (context.rank + 1) % ranks;
-  const index_t token = sequences * 2 * key_columns;
-  const index_t blocks = token * (context.layout.length() - context.layout[last].length());
-  return {.forward = blocks, .backward = blocks, .backward_master = token * context.layout.length()};
-}
-
 template std::unique_ptr<AttentionCore<double>> make_ring_attention(const ContextShard&,
                                                                     const AttentionGeometry<double>&, index_t,
                                                                     comm::Group&, Arena&);

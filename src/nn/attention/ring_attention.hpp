@@ -9,6 +9,4 @@ std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& contex
                                                       const AttentionGeometry<T>& geometry, index_t sequences,
                                                       comm::Group& cp, Arena& arena);
 
-CoreTraffic ring_traffic(const ContextShard& context, index_t key_columns, index_t sequences);
-
 }  // namespace nanotron::nn

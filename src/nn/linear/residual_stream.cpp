@@ -11,11 +11,16 @@ namespace {
 template <class T>
 class WholeStream final : public ResidualStream<T> {
  public:
-  WholeStream(const StreamSize& size, comm::Group& tp) : tokens_(size.tokens), tp_(&tp) {}
+  WholeStream(const StreamSize& size, comm::Group& tp) : tokens_(size.tokens), width_(size.width), tp_(&tp) {}
 
   index_t rows() const override { return tokens_; }
   bool is_split() const override { return false; }
   index_t kept_rows() const override { return 0; }
+  comm::StepTraffic gather_traffic() const override { return {}; }
+  comm::StepTraffic gather_again_traffic() const override { return {}; }
+  comm::StepTraffic sum_traffic() const override {
+    return {.tensor_parallel = comm::all_reduce_bytes(tokens_ * width_ * static_cast<index_t>(sizeof(T)), tp_->size())};
+  }
 
   Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowProduct<T>& product,
                                   Matrix<T> y) override {
@@ -35,7 +40,7 @@ class WholeStream final : public ResidualStream<T> {
   }
 
  private:
-  index_t tokens_;
+  index_t tokens_, width_;
   comm::Group* tp_;
   std::vector<comm::Request> sum_ = std::vector<comm::Request>(1);
 };
@@ -63,6 +68,13 @@ class SplitStream final : public ResidualStream<T> {
   index_t rows() const override { return rows_; }
   bool is_split() const override { return true; }
   index_t kept_rows() const override { return kept_rows_; }
+  comm::StepTraffic gather_traffic() const override {
+    return {.tensor_parallel = comm::all_gather_bytes(bytes_of(rows_), tp_->size())};
+  }
+  comm::StepTraffic gather_again_traffic() const override { return kept_rows_ > 0 ? comm::StepTraffic{} : gather_traffic(); }
+  comm::StepTraffic sum_traffic() const override {
+    return {.tensor_parallel = comm::reduce_scatter_bytes(bytes_of(rows_ * tp_->size()), tp_->size())};
+  }
 
   Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowProduct<T>& product,
                                   Matrix<T> y) override {
@@ -98,6 +110,10 @@ class SplitStream final : public ResidualStream<T> {
     Range rows;    // of the stream, on every rank
     Range tokens;  // of the micro-batch: rows of all ranks, without the padding
   };
+
+  index_t bytes_of(index_t rows) const {
+    return rows * static_cast<index_t>(gathered_.extent(1) * sizeof(T));
+  }
 
   template <class U, class View>
   static Matrix<U> block(const View& m, const Range& rows) {

@@ -10,6 +10,7 @@ namespace {
 
 class Dropless final : public ExpertCapacity {
  public:
+  comm::StepTraffic traffic() const override { return {}; }
   void apply(Device& device, const TokenBatch&, Vector<const std::int64_t>, Vector<std::int64_t> rows) override {
     kernels::fill<std::int64_t>(device, rows, 0.0);
   }
@@ -19,10 +20,10 @@ class Dropless final : public ExpertCapacity {
 class PerSequence final : public ExpertCapacity {
  public:
   PerSequence(index_t capacity, const kernels::Routing& routing, const ContextShard& context, index_t sequences,
-              comm::Group* cp, Device& device, Arena& arena)
+              comm::Group& cp, Device& device, Arena& arena)
       : capacity_(capacity),
         routing_(routing),
-        cp_(cp),
+        cp_(&cp),
         ranks_(context.layout.ranks()),
         rank_(context.rank),
         stride_(sequences * context.layout.longest_shard() * routing.top_k),
@@ -31,6 +32,10 @@ class PerSequence final : public ExpertCapacity {
         step_(arena.take<std::int64_t>(MemoryKind::workspace, context.layout.length())),
         own_(arena.take<std::int64_t>(MemoryKind::workspace, context.layout.length())) {
     if (!arena.is_planning()) fill_places(context, device);
+  }
+
+  comm::StepTraffic traffic() const override {
+    return {.context_parallel = comm::all_gather_bytes(stride_ * static_cast<index_t>(sizeof(std::int64_t)), ranks_)};
   }
 
   void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
@@ -81,7 +86,7 @@ index_t expert_capacity(double factor, const kernels::Routing& routing, index_t 
 }
 
 std::unique_ptr<ExpertCapacity> make_expert_capacity(double factor, const kernels::Routing& routing,
-                                                     const ContextShard& context, index_t sequences, comm::Group* cp,
+                                                     const ContextShard& context, index_t sequences, comm::Group& cp,
                                                      Device& device, Arena& arena) {
   if (factor == 0.0) return std::make_unique<Dropless>();
   return std::make_unique<PerSequence>(expert_capacity(factor, routing, context.layout.length()), routing, context,

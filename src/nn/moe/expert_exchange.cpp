@@ -26,6 +26,7 @@ class LocalExperts final : public ExpertExchange<T> {
   explicit LocalExperts(const ExchangeSize& size) : rows_(size.rows) {}
 
   index_t rows() const override { return rows_; }
+  PassTraffic traffic() const override { return {}; }
 
   void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) override {
     copy_out(device, counts, plan.sent);
@@ -59,20 +60,27 @@ template <class T>
 class ExchangedExperts final : public ExpertExchange<T> {
  public:
   using M = master_t<T>;
-  ExchangedExperts(const ExchangeSize& size, comm::Group* ep, Arena& arena)
+  ExchangedExperts(const ExchangeSize& size, comm::Group& ep, Arena& arena)
       : size_(size),
-        ep_(ep),
+        ep_(&ep),
         outbox_(arena.take<T>(MemoryKind::workspace, size.choices, size.hidden)),
         inbox_(arena.take<T>(MemoryKind::workspace, size.rows, size.hidden)),
         value_outbox_(arena.take<M>(MemoryKind::workspace, size.choices)),
         value_inbox_(arena.take<M>(MemoryKind::workspace, size.rows)),
         received_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts)),
         received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.places())),
-        sent_counts_(static_cast<std::size_t>(size.ranks)),
-        received_counts_(static_cast<std::size_t>(size.ranks)),
-        next_(static_cast<std::size_t>(size.experts / size.ranks + 1)) {}
+        sent_counts_(static_cast<std::size_t>(ep.size())),
+        received_counts_(static_cast<std::size_t>(ep.size())),
+        next_(static_cast<std::size_t>(size.experts / ep.size() + 1)) {}
 
   index_t rows() const override { return size_.rows; }
+  // Counts and cuts; rows and their weights there, rows back. Backward the gradients of all but the counts.
+  PassTraffic traffic() const override {
+    const index_t row = 2 * size_.hidden * static_cast<index_t>(sizeof(T)) + static_cast<index_t>(sizeof(M));
+    const index_t counts = size_.experts * (1 + size_.cuts.places()) * static_cast<index_t>(sizeof(std::int64_t));
+    return {{.expert_parallel = comm::all_to_all_bytes(size_.choices * row + counts, ep_->size())},
+            {.expert_parallel = comm::all_to_all_bytes(size_.choices * row, ep_->size())}};
+  }
 
   void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) override {
     const auto here = plan.begin.size() - 1, ranks = sent_counts_.size();
@@ -98,7 +106,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
 
   void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
-    const index_t here = size_.experts / size_.ranks;
+    const index_t here = size_.experts / ep_->size();
     std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.places()));
     comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_, device.stream());
     kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);
@@ -186,13 +194,13 @@ class ExchangedExperts final : public ExpertExchange<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group* ep, Arena& arena) {
-  if (size.ranks > 1) return std::make_unique<ExchangedExperts<T>>(size, ep, arena);
+std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group& ep, Arena& arena) {
+  if (ep.size() > 1) return std::make_unique<ExchangedExperts<T>>(size, ep, arena);
   return std::make_unique<LocalExperts<T>>(size);
 }
 
-template std::unique_ptr<ExpertExchange<double>> make_expert_exchange(const ExchangeSize&, comm::Group*, Arena&);
-template std::unique_ptr<ExpertExchange<float>> make_expert_exchange(const ExchangeSize&, comm::Group*, Arena&);
-template std::unique_ptr<ExpertExchange<bf16>> make_expert_exchange(const ExchangeSize&, comm::Group*, Arena&);
+template std::unique_ptr<ExpertExchange<double>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);
+template std::unique_ptr<ExpertExchange<float>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);
+template std::unique_ptr<ExpertExchange<bf16>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);
 
 }  // namespace nanotron::nn

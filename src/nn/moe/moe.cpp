@@ -42,6 +42,18 @@ void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
   }
 }
 
+template <class T>
+PassTraffic Moe<T>::traffic(const ResidualStream<T>& stream) const {
+  const MoeSizes& s = parts_->sizes;
+  const ExpertSumSize size{.rows = s.choices(), .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
+  const comm::StepTraffic ends = stream.gather_traffic() + parts_->sums->sum_traffic(stream, size);
+  const index_t counts = s.sequences * s.experts * static_cast<index_t>(sizeof(std::int64_t));
+  return PassTraffic{ends + parts_->capacity->traffic(),
+                     ends + parts_->sums->values_traffic(size) +
+                         comm::StepTraffic{.context_parallel = comm::all_reduce_bytes(counts, parts_->cp->size())}} +
+         parts_->exchange->traffic();
+}
+
 // From the tokens to the rows that each expert gets, and the weights of these.
 template <class T>
 void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, const MoeActivations<T>& act,
@@ -188,7 +200,7 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
   const MatrixRef<T> dlogits(act.dlogits);
   NANOTRON_REQUIRE(dlogits.rows == batch.tokens(), "{} tokens of {}", batch.tokens(), dlogits.rows);
   kernels::count_choices(device, routing.top_k, act.choices, work.sequence_counts);
-  if (parts_->cp_size > 1) {
+  if (parts_->cp->size() > 1) {
     comm::all_reduce(*parts_->cp, work.sequence_counts.data(), work.sequence_counts.size(), comm::ReduceOp::sum,
                      device.stream());
   }
@@ -234,21 +246,6 @@ void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const F
     expert.down.backward_weight(device, rows_of(act.doutput, rows), rows_of(act.hidden, rows));
     expert.gate_up.backward_weight(device, rows_of(act.gate_up, rows), rows_of(act.input, rows));
   }
-}
-
-MoeTraffic moe_traffic(const MoeTrafficSize& s) {
-  constexpr index_t integer = sizeof(std::int64_t);
-  MoeTraffic traffic;
-  if (s.ep_size > 1) {
-    const index_t choices = s.tokens * s.top_k;
-    traffic.forward = choices * (2 * s.hidden * s.element + s.master) + s.experts * (1 + s.cuts) * integer;
-    traffic.backward = choices * (2 * s.hidden * s.element + s.master);
-  }
-  if (s.cp_size > 1) {
-    traffic.context_backward = s.sequences * s.experts * integer;
-    if (s.capacity_factor > 0.0) traffic.context_forward = s.sequences * s.longest_shard * s.top_k * integer;
-  }
-  return traffic;
 }
 
 template class Moe<double>;

@@ -11,8 +11,6 @@ namespace {
 // Messages of activations and of gradients overtake each other.
 constexpr int forward_lane = 0, gradient_lane = 1;
 
-bool is_gradient(Work work) { return work == Work::backward || work == Work::backward_input; }
-
 }  // namespace
 
 index_t gradient_buffers(const PipelineSchedule& schedule, int rank) {
@@ -71,6 +69,23 @@ bool Pipeline<T>::receives(const Action& action) const {
   const int stage = stage_of(action);
   if (action.work == Work::forward) return stage > 0 && !is_local(stage - 1, stage);
   return is_gradient(action.work) && stage + 1 < schedule_.stages() && !is_local(stage, stage + 1);
+}
+
+template <class T>
+bool Pipeline<T>::sends(const Action& action) const {
+  const int stage = stage_of(action);
+  if (action.work == Work::forward) return stage + 1 < schedule_.stages() && !is_local(stage, stage + 1);
+  return is_gradient(action.work) && stage > 0 && !is_local(stage - 1, stage);
+}
+
+template <class T>
+comm::StepTraffic Pipeline<T>::traffic() const {
+  comm::StepTraffic sum;
+  for (const Step& step : training_) {
+    const auto bytes = static_cast<index_t>(stages_->output(step.action.chunk, step.slot).size() * sizeof(T));
+    if (sends(step.action)) sum.pipeline += comm::message_bytes(bytes);
+  }
+  return sum;
 }
 
 template <class T>
@@ -143,7 +158,7 @@ void Pipeline<T>::forward(const std::vector<Step>& steps, std::size_t at) {
   is_busy_[chunk][static_cast<std::size_t>(slot)] = 1;
   wait(output_sending(action, slot));
   stages_->forward(action, slot);
-  if (stage + 1 == schedule_.stages() || is_local(stage, stage + 1)) return;
+  if (!sends(action)) return;
   const Matrix<T> out = stages_->output(action.chunk, slot);
   output_sending(action, slot) = comm::start_send(*ranks_, out.data(), out.size(), towards(stage, stage + 1),
                                                   device_->stream(), forward_lane);
@@ -171,7 +186,7 @@ void Pipeline<T>::backward(const std::vector<Step>& steps, std::size_t at) {
     return;
   }
   buffer.is_taken = false;
-  if (stage == 0) return;
+  if (!sends(action)) return;
   buffer.sending = comm::start_send(*ranks_, buffer.memory.data(), buffer.memory.size(), towards(stage, stage - 1),
                                     device_->stream(), gradient_lane);
 }

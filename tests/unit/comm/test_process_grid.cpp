@@ -82,9 +82,9 @@ TEST(ProcessGrid, GroupsHoldTheRightRanks) {
       ProcessGrid grid(world, shape, Transport::mpi);
       EXPECT_EQ(grid.coordinate(), coordinate_of(shape, world.rank()));
       EXPECT_EQ(grid.tp().rank(), grid.tp_rank());
-      EXPECT_EQ(grid.replicas().rank(), grid.dp_rank());
+      EXPECT_EQ(grid.data_parallel().rank(), grid.dp_rank());
       EXPECT_EQ(grid.tp().size(), tp);
-      EXPECT_EQ(grid.replicas().size(), shape.dp);
+      EXPECT_EQ(grid.data_parallel().size(), shape.dp);
       EXPECT_EQ(grid.model().size(), tp);
       EXPECT_EQ(grid.pp().size() * grid.cp().size(), 1);
       double tp_sum = 0, dp_sum = 0;
@@ -92,7 +92,7 @@ TEST(ProcessGrid, GroupsHoldTheRightRanks) {
       for (int d = 0; d < shape.dp; ++d) dp_sum += rank_of(shape, {.dp = d, .tp = grid.tp_rank()});
       EXPECT_EQ(sum(grid.tp(), static_cast<double>(world.rank())), tp_sum);
       EXPECT_EQ(sum(grid.model(), static_cast<double>(world.rank())), tp_sum);
-      EXPECT_EQ(sum(grid.replicas(), static_cast<double>(world.rank())), dp_sum);
+      EXPECT_EQ(sum(grid.data_parallel(), static_cast<double>(world.rank())), dp_sum);
       EXPECT_NE(grid.placement().find("on 1 host,"), std::string::npos) << grid.placement();
     }
   }
@@ -109,13 +109,13 @@ TEST(ProcessGrid, ExpertsLieOverNeighbouringReplicas) {
       const int same = std::max(1, shards / ep);
       EXPECT_EQ(grid.ep().size(), ep);
       EXPECT_EQ(grid.ep().rank(), rank % ep);
-      EXPECT_EQ(grid.expert_replicas().size(), ranks / ep);
-      EXPECT_EQ(grid.expert_replicas().rank(), rank / ep);
-      EXPECT_EQ(grid.expert_shards().size(), same);
-      EXPECT_EQ(grid.expert_shards().rank(), rank / ep % same);
-      EXPECT_EQ(grid.expert_copies().size(), ranks / ep / same);
-      EXPECT_EQ(grid.expert_copies().rank(), rank / ep / same);
-      EXPECT_EQ(max(grid.expert_replicas(), static_cast<double>(rank % ep)), rank % ep);
+      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).data.size(), ranks / ep);
+      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).data.rank(), rank / ep);
+      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).shard.size(), same);
+      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).shard.rank(), rank / ep % same);
+      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).replicate.size(), ranks / ep / same);
+      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).replicate.rank(), rank / ep / same);
+      EXPECT_EQ(max(grid.data_groups(Holders::expert_data_parallel).data, static_cast<double>(rank % ep)), rank % ep);
       EXPECT_EQ(max(grid.ep(), static_cast<double>(rank / ep)), rank / ep);
     }
   }

@@ -36,9 +36,9 @@ class PackedDocuments : public testing::Test {
                                  .chunks = {},
                                  .document_mask = mask};
     Arena planning = Arena::planning();
-    const Transformer<double> plan(setup, tp_, device_, planning);
+    const Transformer<double> plan(setup, device_, planning);
     Arena arena(planning.plan());
-    Transformer<double> model(setup, tp_, device_, arena);
+    Transformer<double> model(setup, device_, arena);
     initialise<double>(model.table(), 5, model.parameters().master, model.parameters().places.master);
     Kokkos::View<std::int32_t*, MemorySpace> inputs("i", length), targets("t", length), documents("d", starts.size());
     Kokkos::View<double*, MemorySpace> losses("l", length);

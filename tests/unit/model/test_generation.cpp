@@ -57,25 +57,24 @@ class Cached : public testing::Test {
   }
 
   GenerationSetup setup(const deck::ModelConfig& model, index_t sequences, index_t capacity,
-                        index_t chunk) const {
+                        index_t chunk) {
     return {.model = model,
             .sequences = sequences,
             .capacity = capacity,
             .chunk = chunk,
-            .tp_size = tp_.size(),
-            .tp_rank = tp_.rank()};
+            .tp = &tp_};
   }
 
   struct Owned {
     Arena arena;
     Generator<T> generator;
-    Owned(const MemoryPlan& plan, const GenerationSetup& setup, comm::Group& tp, Device& device)
-        : arena(plan), generator(setup, tp, device, arena) {}
+    Owned(const MemoryPlan& plan, const GenerationSetup& setup, Device& device)
+        : arena(plan), generator(setup, device, arena) {}
   };
   std::unique_ptr<Owned> make(const GenerationSetup& setup) {
     Arena planning = Arena::planning();
-    static_cast<void>(Generator<T>(setup, tp_, device_, planning));
-    auto owned = std::make_unique<Owned>(planning.plan(), setup, tp_, device_);
+    static_cast<void>(Generator<T>(setup, device_, planning));
+    auto owned = std::make_unique<Owned>(planning.plan(), setup, device_);
     initialise(owned->generator.transformer());
     return owned;
   }
@@ -140,14 +139,13 @@ TYPED_TEST(Cached, LogitsAreThoseOfTraining) {
                                  .sequences = 1,
                                  .length = length,
                                  .key_length = length,
-                                 .tp_size = this->tp_.size(),
-                                 .tp_rank = this->tp_.rank()};
+                                 .tp = &this->tp_};
     Arena planning = Arena::planning();
-    static_cast<void>(Transformer<TypeParam>(setup, this->tp_, this->device_, planning));
+    static_cast<void>(Transformer<TypeParam>(setup, this->device_, planning));
     static_cast<void>(planning.take<double>(MemoryKind::workspace, length));
     static_cast<void>(planning.take<std::int32_t>(MemoryKind::workspace, length + 1));
     Arena arena(planning.plan());
-    Transformer<TypeParam> training(setup, this->tp_, this->device_, arena);
+    Transformer<TypeParam> training(setup, this->device_, arena);
     this->initialise(training);
     const auto losses = arena.take<double>(MemoryKind::workspace, length);
     const auto tokens = arena.take<std::int32_t>(MemoryKind::workspace, length + 1);

@@ -73,7 +73,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .tp_rank = grid_.tp_rank(),
                .loss_tokens = tokens},
         arena_(plan()),
-        model_(setup_, grid_.tp(), device_, arena_),
+        model_(setup_, device_, arena_),
         inputs_("inputs", tokens),
         targets_("targets", tokens),
         losses_("losses", tokens) {
@@ -87,7 +87,7 @@ class Gradient : public testing::TestWithParam<Variant> {
 
   MemoryPlan plan() {
     Arena planning = Arena::planning();
-    const Transformer<double> model(setup_, grid_.tp(), device_, planning);
+    const Transformer<double> model(setup_, device_, planning);
     return planning.plan();
   }
 

@@ -29,11 +29,11 @@ class Table : public testing::TestWithParam<std::tuple<bool, bool, bool>> {
 };
 
 TEST_P(Table, OwnedPartsCoverTheModelOnce) {
-  const index_t logical = make_parameter_table(model_, 1, 0).logical_parameters();
+  const index_t logical = make_parameter_table(model_).logical_parameters();
   for (int tp = 1; tp <= 6; ++tp) {
     index_t owned = 0;
     for (int rank = 0; rank < tp; ++rank) {
-      const ParameterTable table = make_parameter_table(model_, tp, rank);
+      const ParameterTable table = make_parameter_table(model_, {.tp_size = tp, .tp_rank = rank});
       EXPECT_EQ(table.logical_parameters(), logical);
       for (const Range& r : owned_ranges(table)) {
         EXPECT_GE(r.begin, 0);
@@ -47,7 +47,7 @@ TEST_P(Table, OwnedPartsCoverTheModelOnce) {
 
 TEST_P(Table, LocalTensorsDoNotOverlapAndUpdateRangesAgree) {
   for (int tp : {1, 3, 4}) {
-    const ParameterTable table = make_parameter_table(model_, tp, tp - 1);
+    const ParameterTable table = make_parameter_table(model_, {.tp_size = tp, .tp_rank = tp - 1});
     std::map<index_t, std::pair<index_t, bool>> pieces;  // begin -> end, decays
     for (const nn::ParameterSpec& s : table.specs) {
       for (index_t layer = 0; layer < s.layers; ++layer) {
@@ -76,7 +76,7 @@ TEST_P(Table, LocalTensorsDoNotOverlapAndUpdateRangesAgree) {
 }
 
 TEST_P(Table, FusedProjectionsLieOneBehindTheOther) {
-  const ParameterTable table = make_parameter_table(model_, 4, 1);
+  const ParameterTable table = make_parameter_table(model_, {.tp_size = 4, .tp_rank = 1});
   const std::string a = "model/layers/self_attn/";
   const auto follows = [&](const std::string& first, const std::string& second) {
     EXPECT_EQ(table[first].offset + table[first].local_size(), table[second].offset) << second;
@@ -91,12 +91,12 @@ TEST_P(Table, FusedProjectionsLieOneBehindTheOther) {
 }
 
 TEST_P(Table, InitialWeightsDoNotDependOnTheGrid) {
-  const ParameterTable whole = make_parameter_table(model_, 1, 0);
+  const ParameterTable whole = make_parameter_table(model_);
   Kokkos::View<double*, MemorySpace> reference("reference", whole.size);
   initialise<double>(whole, 42, Vector<double>(reference.data(), whole.size), nn::Placement::whole(whole.size));
   const auto expected = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), reference);
   for (int rank = 0; rank < 3; ++rank) {
-    const ParameterTable part = make_parameter_table(model_, 3, rank);
+    const ParameterTable part = make_parameter_table(model_, {.tp_size = 3, .tp_rank = rank});
     Kokkos::View<double*, MemorySpace> shard("shard", part.size);
     initialise<double>(part, 42, Vector<double>(shard.data(), part.size), nn::Placement::whole(part.size));
     const auto actual = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), shard);
@@ -122,7 +122,7 @@ TEST(Initialise, HasTheDeviationItWasAskedFor) {
   deck::ModelConfig m = small(false, false, false);
   m.hidden_size = 256;
   m.vocab_size = 1000;
-  const ParameterTable table = make_parameter_table(m, 1, 0);
+  const ParameterTable table = make_parameter_table(m);
   Kokkos::View<float*, MemorySpace> memory("memory", table.size);
   initialise<float>(table, 1, Vector<float>(memory.data(), table.size), nn::Placement::whole(table.size));
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), memory);

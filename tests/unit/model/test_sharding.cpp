@@ -36,14 +36,19 @@ std::vector<int> holders(const ParameterTable& table, int size, const auto& plac
 
 class Sharded : public testing::TestWithParam<std::tuple<int, int, bool>> {
  protected:
-  Sharding of(int rank) const { return {.stage = std::get<0>(GetParam()), .size = size_, .rank = rank}; }
-  nn::ParameterPlaces places(int rank, ComputeWeights compute = ComputeWeights::master) const {
+  Sharded() {
+    for (int rank = 0; rank < size_; ++rank) groups_.push_back(comm::Group::planned(size_, rank));
+  }
+  Sharding of(int rank) {
+    return {.stage = std::get<0>(GetParam()), .dense = {.group = &groups_[static_cast<std::size_t>(rank)]}};
+  }
+  nn::ParameterPlaces places(int rank, ComputeWeights compute = ComputeWeights::master) {
     return parameter_places(table_, of(rank), compute);
   }
 
   int size_ = std::get<1>(GetParam());
-  ParameterTable table_ =
-      make_parameter_table(small(std::get<2>(GetParam())), 1, 0, deck::TpMode::all_reduce, {}, size_);
+  std::vector<comm::Group> groups_;
+  ParameterTable table_ = make_parameter_table(small(std::get<2>(GetParam())), {.pieces = size_});
 };
 
 TEST_P(Sharded, AnsweredPartsCoverOnce) {
@@ -94,21 +99,23 @@ INSTANTIATE_TEST_SUITE_P(Stages, Sharded,
 TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
   deck::ModelConfig m = small(false);
   m.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 10, .shared_expert_intermediate_size = 14};
-  const ParameterTable whole = make_parameter_table(m, 1, 0);
+  const ParameterTable whole = make_parameter_table(m);
   for (const int stage : {1, 2, 3}) {
     for (const int shards : {6, 2}) {
       index_t dense = 0, experts = 0;
       for (int replica = 0; replica < shards; ++replica) {
         const int same = shards / 2;
-        const ParameterTable table = make_parameter_table(m, 1, 0, deck::TpMode::all_reduce, {}, shards, 0, {2, replica % 2, same});
+        const ParameterTable table = make_parameter_table(
+            m, {.ep_size = 2, .ep_rank = replica % 2, .pieces = shards, .expert_pieces = same});
         EXPECT_EQ(table.experts.size(), 2);
         EXPECT_EQ(table.units.size(), 2U + 2U * 5U);
-        const Sharding sharding{.stage = stage, .size = shards, .rank = replica, .experts = {same, replica / 2, nullptr}};
+        comm::Group all = comm::Group::planned(shards, replica), group = comm::Group::planned(same, replica / 2);
+        const Sharding sharding{.stage = stage, .dense = {.group = &all}, .experts = {.group = &group}};
         const nn::Placement answered = answered_places(table, sharding);
         const nn::ParameterPlaces places = parameter_places(table, sharding, ComputeWeights::narrower);
         for (const Range& owned : owned_ranges(table)) {
           for (const nn::Placement::Part& part : answered.within(owned)) {
-            const bool is_expert = part.range.begin >= table.expert_section().flat.begin;
+            const bool is_expert = part.range.begin >= table.sections.back().flat.begin;
             (is_expert ? experts : dense) += part.range.size();
             EXPECT_EQ(places.reduced.within(part.range).size(), 1U);
             EXPECT_EQ(places.master.within(part.range).size(), 1U);
@@ -116,8 +123,8 @@ TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
           }
         }
         for (index_t l = 0; l < table.layers; ++l) {
-          const index_t unit = table.expert_unit(table.layer_unit(l));
-          EXPECT_EQ(table.units[static_cast<std::size_t>(unit)].holders, nn::Holders::expert_replicas);
+          const index_t unit = table.unit_of(table.layer_unit(l), table.sections.back());
+          EXPECT_EQ(table.units[static_cast<std::size_t>(unit)].holders, comm::Holders::expert_data_parallel);
           EXPECT_NE(slot_of(table, unit), slot_of(table, table.layer_unit(l)));
         }
       }
@@ -129,7 +136,7 @@ TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
 }
 
 TEST(Sharding, OfOneRankIsWhole) {
-  const ParameterTable table = make_parameter_table(small(false), 1, 0);
+  const ParameterTable table = make_parameter_table(small(false));
   const nn::ParameterPlaces p = parameter_places(table, {}, ComputeWeights::narrower);
   for (const nn::Placement* place : {&p.master, &p.compute, &p.gradient, &p.reduced, &p.moments}) {
     EXPECT_EQ(*place, nn::Placement::whole(table.size));

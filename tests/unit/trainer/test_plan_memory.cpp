@@ -1,9 +1,7 @@
 // What the arena is planned for, by kind of memory and grid.
 #include <gtest/gtest.h>
 
-#include "nanotron/comm/communicator.hpp"
 #include "nanotron/trainer/training_state.hpp"
-#include "support/world.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -22,20 +20,23 @@ class PlanMemory : public testing::Test {
     config_.data.sequence_length = 512;
     config_.data.micro_batch_size = 2;
     config_.data.global_batch_size = 2;
+    config_.parallel.dp = 1;
   }
 
   double activations(int tp, deck::TpMode mode) {
+    config_.parallel.tp = tp;
     config_.parallel.tp_mode = mode;
-    const MemoryPlan plan = plan_memory(config_, {.shape = {.tp = tp}, .at = {}}, group_);
+    const MemoryPlan plan = plan_step(config_, {}).memory;
     return static_cast<double>(plan.bytes[static_cast<std::size_t>(MemoryKind::activations)]);
   }
 
   // Of activations and workspace, on a split stream of 4 ranks.
   std::size_t stream_bytes(deck::GatheredInputs inputs, deck::Recompute recompute) {
+    config_.parallel.tp = 4;
     config_.parallel.tp_mode = deck::TpMode::reduce_scatter;
     config_.parallel.tp_gathered_inputs = inputs;
     config_.parallel.recompute = recompute;
-    const MemoryPlan plan = plan_memory(config_, {.shape = {.tp = 4}, .at = {}}, group_);
+    const MemoryPlan plan = plan_step(config_, {}).memory;
     return plan.bytes[static_cast<std::size_t>(MemoryKind::activations)] +
            plan.bytes[static_cast<std::size_t>(MemoryKind::workspace)];
   }
@@ -46,11 +47,10 @@ class PlanMemory : public testing::Test {
     config_.data.global_batch_size = 2 * dp;
     config_.parallel.dp = dp;
     config_.parallel.zero_stage = stage;
-    return plan_memory(config_, {.shape = {.dp = dp}, .at = {}}, group_);
+    return plan_step(config_, {}).memory;
   }
 
   deck::Config config_;
-  comm::Group group_{comm::Communicator::duplicate(test::world()), comm::Transport::mpi};
 };
 
 // A split stream cuts all that layers keep; a whole one only what lies inside of the blocks (Korthikanti et al.

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "nanotron/parallel/traffic/traffic.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -23,49 +22,47 @@ deck::Config model() {
   return c;
 }
 
-struct Traffic {
-  parallel::StepTraffic counted, sent;
+struct Traffic : comm::StepTraffic {
   double vectors = 0.0, matrices = 0.0;  // elements of the rank
 };
 
 Traffic traffic_of(deck::Config c) {
   deck::resolve(c, deck::grid_size(c.parallel));
-  const model::ParameterTable table = parameter_table_of(c, {});
-  return {parallel::step_traffic(c, table, {}), parallel::sent_traffic(c, table, {}), static_cast<double>(table.vectors.size()),
+  comm::ProcessGrid grid = comm::ProcessGrid::planned(comm::shape_of(c), {});
+  const model::ParameterTable table = model::parameter_table_of(transformer_setup(c, grid));
+  return {plan_step(c, {}).traffic, static_cast<double>(table.vectors.size()),
           static_cast<double>(table.size - table.vectors.size())};
 }
-
-double number(std::uint64_t bytes) { return static_cast<double>(bytes); }
 
 TEST(SentTraffic, AnAllReduceIsAReduceScatterAndAGather) {
   deck::Config c = model();
   c.parallel.dp = 1;
   c.parallel.tp = 4;
   const Traffic whole = traffic_of(c);
-  EXPECT_DOUBLE_EQ(number(whole.sent.tensor_parallel), 1.5 * number(whole.counted.tensor_parallel));
+  EXPECT_DOUBLE_EQ(whole.tensor_parallel.sent, 1.5 * static_cast<double>(whole.tensor_parallel.counted));
   c.parallel.tp_mode = deck::TpMode::reduce_scatter;
   c.parallel.tp_gathered_inputs = deck::GatheredInputs::keep;
   const Traffic split = traffic_of(c);
   const double norms = 1.5 * sizeof(float) * (2 * layers + 1) * hidden;  // whose gradients ranks have parts of
-  EXPECT_DOUBLE_EQ(number(split.sent.tensor_parallel), number(whole.sent.tensor_parallel) + norms);
+  EXPECT_DOUBLE_EQ(split.tensor_parallel.sent, whole.tensor_parallel.sent + norms);
 }
 
 TEST(SentTraffic, ZeroGathersWeightsInsteadOfSummingTwice) {
   deck::Config c = model();
   c.parallel.dp = 8;
   const Traffic none = traffic_of(c);
-  EXPECT_DOUBLE_EQ(number(none.counted.data_parallel), 4.0 * (none.vectors + none.matrices));
-  EXPECT_DOUBLE_EQ(number(none.sent.data_parallel), 7.0 * (none.vectors + none.matrices));  // 4 x 2 x 7 / 8
+  EXPECT_DOUBLE_EQ(static_cast<double>(none.data_parallel.counted), 4.0 * (none.vectors + none.matrices));
+  EXPECT_DOUBLE_EQ(none.data_parallel.sent, 7.0 * (none.vectors + none.matrices));  // 4 x 2 x 7 / 8
   c.parallel.zero_stage = 1;
   const Traffic one = traffic_of(c);
-  EXPECT_DOUBLE_EQ(number(one.sent.data_parallel), 7.0 * one.vectors + (4.0 + 2.0) * 7.0 / 8.0 * one.matrices);
+  EXPECT_DOUBLE_EQ(one.data_parallel.sent, 7.0 * one.vectors + (4.0 + 2.0) * 7.0 / 8.0 * one.matrices);
   c.parallel.zero_stage = 2;  // two micro-batches
   const Traffic two = traffic_of(c);
-  EXPECT_DOUBLE_EQ(number(two.sent.data_parallel), 7.0 * two.vectors + (2 * 4.0 + 2.0) * 7.0 / 8.0 * two.matrices);
+  EXPECT_DOUBLE_EQ(two.data_parallel.sent, 7.0 * two.vectors + (2 * 4.0 + 2.0) * 7.0 / 8.0 * two.matrices);
   c.parallel.zero_size = 4;
   c.parallel.zero_stage = 1;
   const Traffic hybrid = traffic_of(c);  // between the two groups of 4 a quarter is all-reduced: 4 x 2 / 2
-  EXPECT_DOUBLE_EQ(number(hybrid.sent.data_parallel), 7.0 * hybrid.vectors + ((4.0 + 2.0) * 3.0 / 4.0 + 4.0 / 4.0) * hybrid.matrices);
+  EXPECT_DOUBLE_EQ(hybrid.data_parallel.sent, 7.0 * hybrid.vectors + ((4.0 + 2.0) * 3.0 / 4.0 + 4.0 / 4.0) * hybrid.matrices);
 }
 
 TEST(SentTraffic, MessagesAreSentAndWhatStaysIsNot) {
@@ -73,23 +70,23 @@ TEST(SentTraffic, MessagesAreSentAndWhatStaysIsNot) {
   c.parallel.dp = 1;
   c.parallel.pp = 2;
   const Traffic stages = traffic_of(c);
-  EXPECT_GT(stages.counted.pipeline, 0u);
-  EXPECT_EQ(stages.sent.pipeline, stages.counted.pipeline);
+  EXPECT_GT(stages.pipeline.counted, 0);
+  EXPECT_EQ(stages.pipeline.sent, static_cast<double>(stages.pipeline.counted));
   c.parallel.pp = 1;
   c.parallel.cp = 2;
   const Traffic ring = traffic_of(c);
-  EXPECT_GT(ring.counted.context_parallel, 0u);
-  EXPECT_EQ(ring.sent.context_parallel, ring.counted.context_parallel);
+  EXPECT_GT(ring.context_parallel.counted, 0);
+  EXPECT_EQ(ring.context_parallel.sent, static_cast<double>(ring.context_parallel.counted));
   c.parallel.cp_mode = deck::CpMode::all_to_all;
   const Traffic traded = traffic_of(c);
-  EXPECT_DOUBLE_EQ(2.0 * number(traded.sent.context_parallel), number(traded.counted.context_parallel));
+  EXPECT_DOUBLE_EQ(2.0 * traded.context_parallel.sent, static_cast<double>(traded.context_parallel.counted));
   c.parallel.cp = 1;
   c.parallel.dp = 4;
   c.parallel.ep = 4;
   c.model.moe.num_experts = 4;
   const Traffic experts = traffic_of(c);
-  EXPECT_GT(experts.counted.expert_parallel, 0u);
-  EXPECT_DOUBLE_EQ(number(experts.sent.expert_parallel), 0.75 * number(experts.counted.expert_parallel));
+  EXPECT_GT(experts.expert_parallel.counted, 0);
+  EXPECT_DOUBLE_EQ(experts.expert_parallel.sent, 0.75 * static_cast<double>(experts.expert_parallel.counted));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "nanotron/nn/attention/heads.hpp"
 #include "nanotron/nn/linear/residual_stream.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
+#include "nanotron/nn/pass_traffic.hpp"
 
 namespace nanotron::nn {
 
@@ -98,6 +99,8 @@ class Attention {
   /// core must outlive it; layers may share one.
   Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
             const HeadNorms<T>& norms, AttentionCore<T>& core);
+
+  PassTraffic traffic(const ResidualStream<T>& stream) const;
 
   /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for.
   [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,

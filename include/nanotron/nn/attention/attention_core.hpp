@@ -16,6 +16,7 @@
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/nn/attention/attention.hpp"
+#include "nanotron/nn/pass_traffic.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
@@ -36,6 +37,7 @@ class AttentionCore {
   virtual ~AttentionCore() = default;
 
   virtual CoreSizes sizes() const = 0;
+  virtual PassTraffic traffic() const = 0;
 
   /// act.qkv -> act.out, and what backward needs. Collective over the context-parallel group, as is backward.
   virtual void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
@@ -46,13 +48,6 @@ class AttentionCore {
                         const AttentionWorkspace<T>& work) = 0;
 };
 
-/// Elements that this rank sends in one forward and one backward of one micro-batch: of T, and of the master type.
-struct CoreTraffic {
-  index_t forward = 0;
-  index_t backward = 0;
-  index_t backward_master = 0;
-};
-
 /// What is cut over the group, and this rank's place.
 struct ContextShard {
   deck::CpMode mode = deck::CpMode::ring;
@@ -61,13 +56,10 @@ struct ContextShard {
   const SequenceShard& tokens() const { return layout[rank]; }
 };
 
-CoreTraffic core_traffic(const ContextShard& context, const HeadShard& heads, index_t head_dim, index_t sequences);
-
-/// Takes what it needs from the arena (planning or real). cp must outlive it; it is not looked at when the layout
-/// is that of one rank. key_length: most keys a local query meets, see TransformerSetup.
+/// Takes what it needs from the arena (planning or real). cp must outlive it. key_length: most keys a local query meets, see TransformerSetup.
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context, const AttentionGeometry<T>& geometry,
-                                                      index_t sequences, index_t key_length, comm::Group* cp,
+                                                      index_t sequences, index_t key_length, comm::Group& cp,
                                                       Arena& arena);
 
 }  // namespace nanotron::nn

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/step_traffic.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/tensor/arena.hpp"
@@ -74,6 +75,11 @@ class ResidualStream {
   /// Whether each rank sees a part of the tokens only, so that gradients of what works on the stream (the
   /// norms) are partial sums.
   virtual bool is_split() const = 0;
+  /// Bytes of one gather, of one for backward of what forward gathered, and of one sum.
+  virtual comm::StepTraffic gather_traffic() const = 0;
+  virtual comm::StepTraffic gather_again_traffic() const = 0;
+  virtual comm::StepTraffic sum_traffic() const = 0;
+
   /// Of BlockInput::kept; 0: backward gathers again, or needs no gather.
   virtual index_t kept_rows() const = 0;
 

@@ -6,6 +6,7 @@
 #include "nanotron/nn/moe/moe_memory.hpp"
 #include "nanotron/nn/linear/residual_stream.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
+#include "nanotron/nn/pass_traffic.hpp"
 
 namespace nanotron::nn {
 
@@ -40,6 +41,8 @@ class FeedForward {
   [[nodiscard]] virtual Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
                                         const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                         const FeedForwardWorkspace<T>& work, Matrix<T> y) const = 0;
+
+  virtual PassTraffic traffic(const ResidualStream<T>& stream) const = 0;
 
   /// Fills `hidden` again from gate_up. No communication.
   virtual void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const = 0;

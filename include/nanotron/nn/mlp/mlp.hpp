@@ -22,6 +22,10 @@ class Mlp final : public FeedForward<T> {
   [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream, const BlockInput<T>& n,
                                 const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                 Matrix<T> y) const override;
+  PassTraffic traffic(const ResidualStream<T>& stream) const override {
+    const comm::StepTraffic ends = stream.gather_traffic() + stream.sum_traffic();
+    return {ends, ends};
+  }
   void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
   Matrix<const T> backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,

@@ -16,6 +16,9 @@ class ExpertCapacity {
  public:
   virtual ~ExpertCapacity() = default;
 
+  /// Of one forward.
+  virtual comm::StepTraffic traffic() const = 0;
+
   /// rows (tokens x top_k) <- -1 for the choices (tokens x top_k) that are dropped, 0 for others. Collective over the
   /// context-parallel group.
   virtual void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
@@ -25,10 +28,9 @@ class ExpertCapacity {
 /// Tokens of a sequence of `length` that an expert takes.
 index_t expert_capacity(double factor, const kernels::Routing& routing, index_t length);
 
-/// Takes what it needs from the arena (planning or real). factor 0: all tokens are taken. cp must outlive it; it is not
-/// looked at when the layout is that of one rank.
+/// Takes what it needs from the arena (planning or real). factor 0: all tokens are taken. cp must outlive it.
 std::unique_ptr<ExpertCapacity> make_expert_capacity(double factor, const kernels::Routing& routing,
-                                                     const ContextShard& context, index_t sequences, comm::Group* cp,
+                                                     const ContextShard& context, index_t sequences, comm::Group& cp,
                                                      Device& device, Arena& arena);
 
 }  // namespace nanotron::nn

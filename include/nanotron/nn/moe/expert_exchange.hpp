@@ -11,6 +11,7 @@
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/nn/moe/moe_memory.hpp"
+#include "nanotron/nn/pass_traffic.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::nn {
@@ -24,6 +25,10 @@ class ExpertExchange {
 
   /// Most rows that the experts here can be sent.
   virtual index_t rows() const = 0;
+
+  /// Of a layer and micro-batch, no token dropped. Rows that come back are counted as those sent, which over the group is
+  /// the same.
+  virtual PassTraffic traffic() const = 0;
 
   /// counts (experts) of rows from here to each -> plan, which has its sizes. Waits for the device. Error(deck_error)
   /// when more come than there is room for.
@@ -50,12 +55,11 @@ struct ExchangeSize {
   index_t rows = 0;     // that its experts get at most
   index_t hidden = 0;
   index_t experts = 0;  // of the layer
-  int ranks = 1;
   ExpertCuts cuts{};
 };
 
-/// Takes what it needs from the arena (planning or real). ep must outlive it; it is not looked at for one rank.
+/// Takes what it needs from the arena (planning or real). ep must outlive it.
 template <class T>
-std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group* ep, Arena& arena);
+std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group& ep, Arena& arena);
 
 }  // namespace nanotron::nn

@@ -16,11 +16,21 @@
 namespace nanotron::nn {
 
 /// Every function is collective over the tensor-parallel group.
+struct ExpertSumSize {
+  index_t rows = 0;           // of experts, on their way back to their tokens
+  index_t shared_tokens = 0;  // of the shared expert; 0 without one
+  index_t hidden = 0;
+};
+
 template <class T>
 class ExpertSums {
  public:
   using M = master_t<T>;
   virtual ~ExpertSums() = default;
+
+  /// Of so many tokens and rows: sums of a forward, or of a backward but for values, and those of values.
+  virtual comm::StepTraffic sum_traffic(const ResidualStream<T>& stream, const ExpertSumSize& size) const = 0;
+  virtual comm::StepTraffic values_traffic(const ExpertSumSize& size) const = 0;
 
   /// The parts in y of the shared expert, in front of the rows of others.
   virtual void shared(Device& device, ResidualStream<T>& stream, Matrix<T> y) = 0;

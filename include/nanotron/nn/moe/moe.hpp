@@ -35,7 +35,7 @@ struct MoeOrders {
   SumOrder width{}, shared_width{}, tokens{};
 };
 
-/// What all layers share; empty for dense networks. cp: over which a sequence lies, not looked at for one rank.
+/// What all layers share; empty for dense networks. cp: over which a sequence lies.
 template <class T>
 struct MoeParts {
   MoeSizes sizes{};
@@ -44,8 +44,7 @@ struct MoeParts {
   MoeOrders orders{};
   index_t gradient_stride = 0;  // between the gradients of two sequences
   int ep_size = 1;
-  int cp_size = 1;
-  comm::Group* cp = nullptr;
+  comm::Group* cp = &comm::alone();
   std::unique_ptr<ExpertExchange<T>> exchange{};
   std::unique_ptr<ExpertCapacity> capacity{};
   std::unique_ptr<ExpertSums<T>> sums{};
@@ -75,6 +74,7 @@ class Moe final : public FeedForward<T> {
   [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream, const BlockInput<T>& n,
                                 const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                 Matrix<T> y) const override;
+  PassTraffic traffic(const ResidualStream<T>& stream) const override;
   void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
   Matrix<const T> backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
@@ -102,22 +102,5 @@ class Moe final : public FeedForward<T> {
   const MoeParts<T>* parts_;
   Vector<double> sums_;
 };
-
-/// Bytes that one micro-batch of a layer hands over, besides the rows that come back, of which a rank sends as many as
-/// came to its experts: counted as those it sends out, which over the group is the same. Without dropped tokens.
-struct MoeTraffic {
-  index_t forward = 0, backward = 0;                  // expert-parallel group
-  index_t context_forward = 0, context_backward = 0;  // context-parallel group
-};
-
-struct MoeTrafficSize {
-  index_t tokens = 0, sequences = 0, longest_shard = 0;
-  index_t hidden = 0, experts = 0, top_k = 0;
-  index_t element = 0, master = 0;  // bytes
-  int ep_size = 1, cp_size = 1;
-  index_t cuts = 0;  // ExpertCuts::places
-  double capacity_factor = 0.0;
-};
-MoeTraffic moe_traffic(const MoeTrafficSize& size);
 
 }  // namespace nanotron::nn

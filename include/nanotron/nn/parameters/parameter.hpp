@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "nanotron/comm/process_grid.hpp"
 #include "nanotron/nn/parameters/placement.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -18,9 +19,6 @@ enum class Cut { none, rows, columns };
 
 enum class Initial { normal, ones, zeros };
 
-/// Which ranks hold the same part of a tensor: all replicas, or of these every ep-th, see comm::ProcessGrid.
-enum class Holders { replicas, expert_replicas };
-
 /// One logical tensor (layers, rows, columns). A vector has columns = 1 and is_vector set; a tensor that is
 /// not stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
@@ -31,7 +29,7 @@ struct ParameterSpec {
   bool is_stacked = false;
   bool is_vector = false;
 
-  Holders holders = Holders::replicas;
+  comm::Holders holders = comm::Holders::data_parallel;  // of the same part
   Cut cut = Cut::none;
   Range local{};  // of the cut dimension: what this rank computes with
   Range owned{};  // subset of local that this rank answers for in norms and checkpoints; the owned parts of

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/step_traffic.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/nn/linear/linear.hpp"
@@ -39,6 +40,11 @@ class VocabLoss {
   VocabLoss(Range vocabulary, Matrix<const T> weight, Matrix<M> gradient, comm::Group& tp,
             const LinearOrders& orders = {})
       : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp), orders_(orders) {}
+
+  /// Of so many tokens: the largest logit, and the sum of exponentials with the target's.
+  comm::StepTraffic traffic(index_t tokens) const {
+    return {.tensor_parallel = comm::all_reduce_bytes(3 * tokens * static_cast<index_t>(sizeof(M)), tp_->size())};
+  }
 
   /// n (tokens, hidden), targets (tokens; negative: ignored) -> loss_rows (tokens), overwritten, the same on
   /// every rank of the group. Collective over the group, as is backward.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/step_traffic.hpp"
 #include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -42,6 +43,8 @@ class Pipeline {
   /// All actions of the schedule; its forwards alone. Collective over the group.
   void run() { work_off(training_); }
   void run_forward() { work_off(forwards_); }
+  /// Of run(): what this rank sends.
+  comm::StepTraffic traffic() const;
 
  private:
   struct Step {
@@ -70,6 +73,7 @@ class Pipeline {
 
   // Whether the action's input, or its gradient, comes from another rank.
   bool receives(const Action& action) const;
+  bool sends(const Action& action) const;
   bool is_local(int from, int to) const;
   comm::Neighbour towards(int from, int to) const;
   int stage_of(const Action& action) const { return schedule_.stage_of(rank_, action.chunk); }

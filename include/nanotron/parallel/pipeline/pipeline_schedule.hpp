@@ -23,6 +23,9 @@ namespace nanotron::parallel {
 
 enum class Work { forward, backward, backward_input, backward_weight };  // backward: both parts at once
 
+/// Whether it makes the gradient of a chunk's input.
+inline bool is_gradient(Work work) { return work == Work::backward || work == Work::backward_input; }
+
 struct Action {
   Work work;
   index_t chunk;  // of the rank's chunks, ascending in the order of stages

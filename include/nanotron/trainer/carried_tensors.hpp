@@ -1,0 +1,43 @@
+#pragma once
+
+// What gradient reducers carry from step to step, in a checkpoint: for each name one dataset, in which the values of a rank
+// lie after those of the ranks before it.
+
+#include <string>
+#include <vector>
+
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/io/checkpoint.hpp"
+#include "nanotron/parallel/reducers/gradient_reducer.hpp"
+
+namespace nanotron::trainer {
+
+template <class M>
+class CarriedTensors {
+ public:
+  /// of_sections: of this rank, the same names on every rank. Collective over the world.
+  CarriedTensors(const std::vector<parallel::CarriedState<M>>& of_sections, comm::ProcessGrid& grid);
+
+  /// What the values mean: they fit a run of the same words alone. Empty: nothing is carried.
+  const std::string& layout() const { return layout_; }
+  /// Views of the host's copies; nothing without a layout.
+  std::vector<io::StateTensor> tensors();
+  void copy_to_host();
+  void copy_from_host();
+
+ private:
+  struct Part {
+    index_t begin = 0;  // in the dataset
+    Vector<M> values;
+    typename Vector<M>::HostMirror host;
+  };
+  struct Dataset {
+    std::string name;
+    index_t size = 0;  // of all ranks
+    std::vector<Part> parts;
+  };
+  std::vector<Dataset> datasets_;
+  std::string layout_;
+};
+
+}  // namespace nanotron::trainer

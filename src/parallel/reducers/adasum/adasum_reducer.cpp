@@ -1,0 +1,122 @@
+#include "nanotron/parallel/reducers/adasum/adasum_reducer.hpp"
+
+#include <algorithm>
+
+#include "nanotron/kernels/elementwise/cast.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/reduction/gram.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+std::vector<AdasumTensor> tensors_of(const std::vector<AdasumTensor>& all, const Range& flat) {
+  std::vector<AdasumTensor> tensors;
+  const auto from_begin = [&](const Range& r) { return Range{r.begin - flat.begin, r.end - flat.begin}; };
+  for (const AdasumTensor& t : all) {
+    if (flat.contains(t.local.begin)) tensors.push_back({from_begin(t.local), from_begin(t.owned)});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+template <class T>
+AdasumReducer<T>::AdasumReducer(const ReducerContext<T>& c)
+    : GradientReducer<T>(c, {.micro_batches = c.micro_batches()}),
+      tensors_(tensors_of(adasum_tensors(c.model.table()), c.section.flat)),
+      piece_(piece_of(c.section.flat.size(), c.groups.data.size(), c.groups.data.rank())),
+      receive_counts_(static_cast<std::size_t>(ranks()), static_cast<std::size_t>(piece_.size())) {
+  constexpr auto kind = MemoryKind::workspace;
+  const auto tensors = static_cast<index_t>(tensors_.size());
+  combined_ = c.arena.template take<M>(kind, piece_size(c.section.flat.size(), this->data().size()));
+  received_ = c.arena.template take<M>(kind, ranks() * static_cast<index_t>(combined_.size()));
+  products_ = c.arena.template take<double>(kind, tensors * kernels::gram_pairs(ranks()));
+  coefficients_ = c.arena.template take<double>(kind, tensors * ranks());
+  for (int r = 0; r < this->data().size(); ++r) {
+    send_counts_.push_back(static_cast<std::size_t>(piece_of(c.section.flat.size(), this->data().size(), r).size()));
+  }
+  if (c.arena.is_planning()) return;
+  host_products_ = Kokkos::create_mirror_view(products_);
+  host_coefficients_ = Kokkos::create_mirror_view(coefficients_);
+}
+
+template <class T>
+comm::StepTraffic AdasumReducer<T>::strategy_traffic() const {
+  const auto bytes = [](index_t n) { return n * static_cast<index_t>(sizeof(M)); };
+  const auto products = static_cast<index_t>(products_.extent(0) * sizeof(double));
+  return {.tensor_parallel = comm::all_reduce_bytes(products, this->model().tensor_parallel().size()),
+          .data_parallel = comm::all_to_all_bytes(bytes(this->section().flat.size()), ranks()) +
+                           comm::all_gather_bytes(bytes(static_cast<index_t>(combined_.extent(0))), ranks()) +
+                           comm::all_reduce_bytes(products, ranks())};
+}
+
+template <class T>
+void AdasumReducer<T>::start_step() {
+  this->clear(this->model().parameters().places.gradient);
+}
+
+template <class T>
+MatrixRef<const master_t<T>> AdasumReducer<T>::rows_of(const Range& range) const {
+  const index_t begin = std::clamp(range.begin, piece_.begin, piece_.end);
+  const index_t end = std::clamp(range.end, piece_.begin, piece_.end);
+  return {received_.data() + begin - piece_.begin, ranks(), end - begin, piece_.size()};
+}
+
+template <class T>
+void AdasumReducer<T>::exchange() {
+  comm::all_to_all(this->data(), this->gradient(this->section().flat).data(), send_counts_, received_.data(),
+                   receive_counts_, this->device().stream());
+}
+
+template <class T>
+void AdasumReducer<T>::measure() {
+  const index_t pairs = kernels::gram_pairs(ranks());
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const Vector<double> gram(products_.data() + static_cast<index_t>(t) * pairs, pairs);
+    kernels::gram<M>(this->device(), rows_of(tensors_[t].owned), gram);
+  }
+  for (comm::Group* group : {&this->data(), &this->model().tensor_parallel()}) {
+    comm::all_reduce(*group, products_.data(), products_.size(), comm::ReduceOp::sum, this->device().stream());
+  }
+}
+
+template <class T>
+void AdasumReducer<T>::solve() {
+  const auto count = static_cast<std::size_t>(ranks()), pairs = static_cast<std::size_t>(kernels::gram_pairs(ranks()));
+  this->device().fence();
+  Kokkos::deep_copy(host_products_, products_);
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const std::span<double> coefficients(host_coefficients_.data() + t * count, count);
+    adasum_coefficients({host_products_.data() + t * pairs, pairs}, coefficients);
+    for (double& c : coefficients) c *= static_cast<double>(count);
+  }
+  Kokkos::deep_copy(coefficients_, host_coefficients_);
+}
+
+template <class T>
+void AdasumReducer<T>::combine() {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const MatrixRef<const M> rows = rows_of(tensors_[t].local);
+    const Vector<const double> coefficients(coefficients_.data() + static_cast<index_t>(t) * ranks(), ranks());
+    kernels::combine_rows<M>(this->device(), rows, coefficients,
+                             Vector<M>(combined_.data() + (rows.data - received_.data()), rows.columns));
+  }
+  comm::all_gather(this->data(), combined_.data(), combined_.size(), received_.data(), this->device().stream());
+  const Vector<M> gradient = this->gradient(this->section().flat);
+  kernels::cast<M, M>(this->device(), Vector<const M>(received_.data(), gradient.size()), gradient);
+}
+
+template <class T>
+void AdasumReducer<T>::finish_step() {
+  const typename GradientReducer<T>::Exposed exposed(*this);
+  exchange();
+  measure();
+  solve();
+  combine();
+}
+
+template class AdasumReducer<double>;
+template class AdasumReducer<float>;
+template class AdasumReducer<bf16>;
+
+}  // namespace nanotron::parallel

@@ -1,0 +1,84 @@
+#include "nanotron/parallel/reducers/gradient_reducer.hpp"
+
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+
+namespace nanotron::parallel {
+
+template <class T>
+GradientReducer<T>::GradientReducer(const ReducerContext<T>& c, const Completion& completion)
+    : model_(&c.model),
+      section_(c.section),
+      sharding_(c.sharding),
+      groups_(&c.groups),
+      device_(&c.device),
+      overlap_(c.config.parallel.overlap),
+      micro_batches_(c.micro_batches()),
+      completion_(completion),
+      partial_(c.model, c.section, c.device, c.arena),
+      added_(c.model.table().units.size() + 1, 0) {}
+
+template <class T>
+index_t GradientReducer<T>::number_of(index_t source) const {
+  const bool is_tied_head = completion_.head_apart && table().is_tied && source == table().head_source();
+  if (is_tied_head && section_.holders == comm::Holders::data_parallel) return static_cast<index_t>(table().units.size());
+  return table().unit_of(source, section_);
+}
+
+template <class T>
+void GradientReducer<T>::begin_step() {
+  added_.assign(added_.size(), 0);
+  start_step();
+}
+
+template <class T>
+void GradientReducer<T>::begin(index_t source) {
+  const index_t number = number_of(source);
+  if (number == model::no_unit) return;
+  before_use(number);
+  if (added_[static_cast<std::size_t>(number)] == 0) before_first_use(number);
+}
+
+template <class T>
+void GradientReducer<T>::end(index_t source) {
+  const index_t number = number_of(source);
+  if (number == model::no_unit) return;
+  after_use(number);
+  index_t& added = added_[static_cast<std::size_t>(number)];
+  const index_t uses = completion_.head_apart ? 1 : unit(number).uses;
+  if (++added < completion_.micro_batches * uses) return;
+  added = 0;
+  partial_.sum(unit(number).range);
+  completed(number);
+}
+
+template <class T>
+void GradientReducer<T>::end_inputs(index_t source) {
+  const index_t number = number_of(source);
+  if (number != model::no_unit) after_inputs(number);
+}
+
+template <class T>
+void GradientReducer<T>::finish() {
+  complete_vectors();
+  finish_step();
+}
+
+template <class T>
+comm::StepTraffic GradientReducer<T>::traffic() const {
+  const Range matrices{section_.vectors.end, section_.flat.end};
+  return vectors_traffic() + micro_batches_ / completion_.micro_batches * partial_.traffic(matrices) + strategy_traffic();
+}
+
+template <class T>
+void GradientReducer<T>::clear(const nn::Placement& place) const {
+  M* const gradient = model_->parameters().gradient.data();
+  for (const nn::Placement::Part& part : place.within(section_.flat)) {
+    kernels::fill<M>(*device_, Vector<M>(gradient + part.at, part.range.size()), 0.0);
+  }
+}
+
+template class GradientReducer<double>;
+template class GradientReducer<float>;
+template class GradientReducer<bf16>;
+
+}  // namespace nanotron::parallel

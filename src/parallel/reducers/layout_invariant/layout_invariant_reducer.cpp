@@ -1,0 +1,267 @@
+#include "nanotron/parallel/reducers/layout_invariant/layout_invariant_reducer.hpp"
+
+#include <algorithm>
+
+#include "nanotron/deck/sum_shards.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+// The 1-D parameters of each unit's layer; the final norm is the head's, whose number is `head`.
+std::vector<std::vector<Range>> vectors_by_number(const model::ParameterTable& table, index_t head) {
+  std::vector<std::vector<Range>> vectors(table.units.size() + 1);
+  for (const nn::ParameterSpec& spec : table.specs) {
+    if (!spec.is_vector) continue;
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
+      const index_t number = spec.is_stacked ? table.layer_unit(layer) : head;
+      const index_t begin = spec.offset_of(layer);
+      vectors[static_cast<std::size_t>(number)].push_back({begin, begin + spec.local_size()});
+    }
+  }
+  return vectors;
+}
+
+template <class M>
+void copy(Device& device, const Vector<M>& from, const Vector<M>& to) {
+  if (from.extent(0) > 0) Kokkos::deep_copy(device.exec(), to, from);
+}
+
+template <class M>
+Vector<M> slice(const Vector<M>& v, index_t begin, index_t count) {
+  return Vector<M>(v.data() + begin, count);
+}
+
+template <class T>
+index_t samples_of_shard(const ReducerContext<T>& c) {
+  return c.config.data.global_batch_size / deck::sum_shards(c.config).batch;
+}
+
+// Ranks of the same sequence among those of the section, which is held by fewer than all of the data-parallel group.
+template <class T>
+int context_of(const ReducerContext<T>& c) {
+  const auto data = static_cast<int>(c.config.parallel.dp * c.config.parallel.cp);
+  return std::max(1, static_cast<int>(c.config.parallel.cp) / (data / c.groups.data.size()));
+}
+
+bool holds_vectors(const model::Section& section) { return section.vectors.size() > 0; }
+
+}  // namespace
+
+template <class T>
+LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
+    : GradientReducer<T>(c, {.micro_batches = samples_of_shard(c), .head_apart = true}),
+      samples_of_shard_(samples_of_shard(c)),
+      rounds_(deck::sum_shards(c.config).batch / c.config.parallel.dp),
+      sequences_(c.sharding.of(c.section.holders).gradients),
+      context_(context_of(c)),
+      tied_(c.section.units.begin == 0 && c.model.table().units.front().uses > 1),
+      uses_(c.model.table().units.size() + 1),
+      inputs_(uses_.size()),
+      ranges_of_(vectors_by_number(c.model.table(), tied_ ? static_cast<index_t>(uses_.size()) - 1
+                                                          : c.model.table().head_unit())),
+      send_counts_(static_cast<std::size_t>(c.groups.data.size())) {
+  constexpr auto kind = MemoryKind::gradients;
+  const index_t ranks = this->data().size(), vectors = holds_vectors(c.section) ? c.section.vectors.size() : 0;
+  index_t unit = 0;
+  for (index_t u = c.section.units.begin; u < c.section.units.end && ranks > 1; ++u) {
+    unit = std::max(unit, this->unit(u).range.size() * sequences_);
+  }
+  const index_t tied = tied_ ? this->unit(0).range.size() : 0;
+  send_ = c.arena.template take<M>(kind, unit);
+  receive_ = c.arena.template take<M>(kind, unit);
+  vectors_ = c.arena.template take<M>(kind, c.config.data.global_batch_size / c.config.parallel.dp * vectors);
+  vector_shard_ = c.arena.template take<M>(kind, vectors);
+  vector_sum_ = c.arena.template take<M>(kind, vectors);
+  gathered_ = c.arena.template take<M>(kind, ranks > 1 ? ranks * vectors : 0);
+  head_sum_ = c.arena.template take<M>(kind, tied / this->sharding().size(c.section.holders));
+  other_part_ = c.arena.template take<M>(kind, samples_of_shard_ > 1 ? tied : 0);
+}
+
+template <class T>
+auto LayoutInvariantReducer<T>::gradient_of(const Range& flat, index_t sequence) const -> Vector<M> {
+  const nn::ParameterBuffers<T>& p = this->model().parameters();
+  const index_t first = sequence == 0 ? 0 : sequence * this->unit(this->section().units.begin).range.size();
+  return slice(p.gradient, p.places.gradient.at(flat.begin) + first, flat.size());
+}
+
+template <class T>
+auto LayoutInvariantReducer<T>::kept(const Range& flat) const -> Vector<M> {
+  const nn::ParameterBuffers<T>& p = this->model().parameters();
+  return slice(p.gradient, p.places.reduced.at(flat.begin), flat.size());
+}
+
+template <class T>
+auto LayoutInvariantReducer<T>::kept_of(index_t number, const Range& flat) const -> Vector<M> {
+  if (!this->is_head(number)) return kept(flat);
+  return slice(head_sum_, flat.begin - piece_of(this->unit(number), this->sharding()).begin, flat.size());
+}
+
+template <class T>
+auto LayoutInvariantReducer<T>::vectors_of(index_t micro_batch) const -> Vector<M> {
+  const index_t size = this->section().vectors.size();
+  return slice(vectors_, micro_batch * size, size);
+}
+
+// Rank s of a shard group has piece s of the unit, and rank c of its replicate group part c of the piece.
+template <class T>
+Range LayoutInvariantReducer<T>::piece_of_rank(index_t number, int rank) const {
+  const model::Unit& unit = this->unit(number);
+  const int shards = this->sharding().size(unit.holders), replicates = this->data().size() / shards;
+  const Range piece = piece_of(unit, shards, rank % shards);
+  const index_t size = piece.size() / replicates, begin = piece.begin + rank / shards * size;
+  return {begin, begin + size};
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::start_step() {
+  this->clear(this->model().parameters().places.reduced);
+  kernels::fill<M>(this->device(), vectors_, 0.0);
+  kernels::fill<M>(this->device(), head_sum_, 0.0);
+  std::ranges::fill(uses_, 0);
+  std::ranges::fill(inputs_, 0);
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::before_use(index_t number) {
+  if (!tied_ || unit_of(number) != 0 || in_place_ == number) return;
+  if (samples_of_shard_ > 1) kernels::swap<M>(this->device(), gradient_of(this->unit(number).range), other_part_);
+  in_place_ = number;
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::before_first_use(index_t number) {
+  for (index_t s = 0; s < sequences_; ++s) kernels::fill<M>(this->device(), gradient_of(this->unit(number).range, s), 0.0);
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::after_use(index_t number) {
+  const typename GradientReducer<T>::Exposed exposed(*this);
+  set_vectors_apart(number, uses_[static_cast<std::size_t>(number)]++);
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::after_inputs(index_t number) {
+  set_vectors_apart(number, inputs_[static_cast<std::size_t>(number)]++);
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::completed(index_t number) {
+  const typename GradientReducer<T>::Exposed exposed(*this);
+  add_round(number);
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::set_vectors_apart(index_t number, index_t micro_batch) {
+  if (!holds_vectors(this->section())) return;
+  for (const Range& r : ranges_of_[static_cast<std::size_t>(number)]) {
+    const Vector<M> here = gradient_of(r);
+    kernels::add<M>(this->device(), here, slice(vectors_of(micro_batch), r.begin - this->section().vectors.begin, r.size()));
+    kernels::fill<M>(this->device(), here, 0.0);
+  }
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::add_round(index_t number) {
+  const Range whole = this->unit(number).range;
+  const int ranks = this->data().size();
+  if (ranks == 1) {
+    for (index_t s = 0; s < sequences_; ++s) kernels::add<M>(this->device(), gradient_of(whole, s), kept_of(number, whole));
+    return;
+  }
+  const Range mine = piece_of_rank(number, this->data().rank());
+  std::ranges::fill(send_counts_, static_cast<std::size_t>(sequences_ * mine.size()));
+  for (int r = 0; r < ranks; ++r) {
+    for (index_t s = 0; s < sequences_; ++s) {
+      copy(this->device(), gradient_of(piece_of_rank(number, r), s),
+           slice(send_, (r * sequences_ + s) * mine.size(), mine.size()));
+    }
+  }
+  comm::all_to_all<M>(this->data(), send_.data(), send_counts_, receive_.data(), send_counts_, this->device().stream());
+  add_in_order(slice(receive_, 0, ranks * sequences_ * mine.size()), kept_of(number, mine));
+}
+
+// parts (ranks x sequences, size of sum): those of one sequence in a tree, the sequences one after the other.
+template <class T>
+void LayoutInvariantReducer<T>::add_in_order(const Vector<M>& parts, const Vector<M>& sum) {
+  const auto size = static_cast<index_t>(sum.extent(0));
+  for (int first = 0; first < this->data().size() * sequences_; first += context_) {
+    const auto part = [&](int c) { return slice(parts, (first + c) * size, size); };
+    for (int step = 1; step < context_; step *= 2) {
+      for (int c = 0; c + step < context_; c += 2 * step) kernels::add<M>(this->device(), part(c + step), part(c));
+    }
+    kernels::add<M>(this->device(), part(0), sum);
+  }
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::sum_vectors() {
+  const Range flat = this->section().vectors;
+  if (!holds_vectors(this->section())) return;
+  Device& device = this->device();
+  const Vector<M> here = gradient_of(flat);
+  kernels::fill<M>(device, vector_sum_, 0.0);
+  for (index_t first = 0; first < this->micro_batches(); first += samples_of_shard_) {
+    kernels::fill<M>(device, vector_shard_, 0.0);
+    for (index_t m = first; m < first + samples_of_shard_; ++m) {
+      copy(device, vectors_of(m), here);
+      this->partial().sum(flat);
+      kernels::add<M>(device, here, vector_shard_);
+    }
+    if (this->data().size() == 1) {
+      kernels::add<M>(device, vector_shard_, vector_sum_);
+      continue;
+    }
+    comm::all_gather<M>(this->data(), vector_shard_.data(), static_cast<std::size_t>(flat.size()), gathered_.data(),
+                        device.stream());
+    add_in_order(gathered_, vector_sum_);
+  }
+  copy(device, vector_sum_, here);
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::add_head() {
+  if (tied_) kernels::add<M>(this->device(), head_sum_, kept(piece_of(this->unit(0), this->sharding())));
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::gather_pieces() {
+  for (index_t u = this->section().units.begin; u < this->section().units.end; ++u) {
+    const model::Unit& unit = this->unit(u);
+    comm::Group& others = this->sharding().size(unit.holders) == 1 ? this->data() : this->groups().replicate;
+    if (others.size() == 1) continue;
+    const Range mine = piece_of_rank(u, this->data().rank());
+    comm::all_gather<M>(others, kept(mine).data(), static_cast<std::size_t>(mine.size()),
+                        kept(piece_of(unit, this->sharding())).data(), this->device().stream());
+  }
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::finish_step() {
+  const typename GradientReducer<T>::Exposed exposed(*this);
+  sum_vectors();
+  add_head();
+  gather_pieces();
+}
+
+template <class T>
+comm::StepTraffic LayoutInvariantReducer<T>::vectors_traffic() const {
+  return this->micro_batches() * this->partial().traffic(this->section().vectors);
+}
+
+template <class T>
+comm::StepTraffic LayoutInvariantReducer<T>::strategy_traffic() const {
+  const int ranks = this->data().size(), shards = this->sharding().size(this->section().holders);
+  const auto bytes = [](index_t n) { return n * static_cast<index_t>(sizeof(M)); };
+  const index_t vectors = this->section().vectors.size(), matrices = this->section().flat.size() - vectors;
+  const index_t twice = tied_ ? this->unit(0).range.size() : 0;
+  return {.data_parallel = rounds_ * (comm::all_to_all_bytes(bytes(sequences_ * matrices + twice), ranks) +
+                                      comm::all_gather_bytes(bytes(vectors), ranks)) +
+                           comm::all_gather_bytes(bytes(matrices / ranks), ranks / shards)};
+}
+
+template class LayoutInvariantReducer<double>;
+template class LayoutInvariantReducer<float>;
+template class LayoutInvariantReducer<bf16>;
+
+}  // namespace nanotron::parallel

@@ -1,0 +1,100 @@
+// Which strategy reduces a section's gradients: the table.
+
+#include "nanotron/parallel/reducers/adasum/adasum_reducer.hpp"
+#include "nanotron/parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
+#include "nanotron/parallel/reducers/layout_invariant/layout_invariant_reducer.hpp"
+#include "nanotron/parallel/reducers/low_precision/bf16_reducer.hpp"
+#include "nanotron/parallel/reducers/low_precision/fp16_reducer.hpp"
+#include "nanotron/parallel/reducers/power_sgd/power_sgd_reducer.hpp"
+#include "nanotron/parallel/reducers/reducers.hpp"
+#include "nanotron/parallel/reducers/zero/zero_reducers.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+template <class T>
+struct Strategy {
+  bool (*applies)(const ReducerContext<T>&);
+  std::unique_ptr<GradientReducer<T>> (*make)(const ReducerContext<T>&);
+};
+
+template <class T, template <class> class Reducer>
+std::unique_ptr<GradientReducer<T>> make(const ReducerContext<T>& context) {
+  return std::make_unique<Reducer<T>>(context);
+}
+
+template <class T>
+bool is_sharded(const ReducerContext<T>& c) {
+  return c.sharding.size() > 1;
+}
+
+template <class T>
+bool compresses(const ReducerContext<T>& c, deck::Compression compression) {
+  return c.groups.data.size() > 1 && c.config.parallel.compression == compression;
+}
+
+// The first that applies.
+template <class T>
+constexpr Strategy<T> strategies[] = {
+    {[](const auto& c) { return c.config.precision.reproducible == deck::Reproducible::layout; }, make<T, LayoutInvariantReducer>},
+    {[](const auto& c) { return is_sharded(c) && c.sharding.stage == 1; }, make<T, Zero1Reducer>},
+    {[](const auto& c) { return is_sharded(c); }, make<T, Zero23Reducer>},
+    {[](const auto& c) { return c.groups.data.size() > 1 && c.config.parallel.gradient_sum == deck::GradientRule::adasum; },
+     make<T, AdasumReducer>},
+    {[](const auto& c) { return compresses(c, deck::Compression::bf16); }, make<T, Bf16Reducer>},
+    {[](const auto& c) { return compresses(c, deck::Compression::fp16); }, make<T, Fp16Reducer>},
+    {[](const auto& c) { return compresses(c, deck::Compression::powersgd); }, make<T, PowerSgdReducer>},
+    {[](const auto&) { return true; }, make<T, AllReduceReducer>},
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>& context) {
+  for (const Strategy<T>& strategy : strategies<T>) {
+    if (strategy.applies(context)) return strategy.make(context);
+  }
+  return nullptr;  // the last row always applies
+}
+
+template <class T>
+Reducers<T>::Reducers(const deck::Config& config, const model::Transformer<T>& model, const model::Sharding& sharding,
+                      comm::ProcessGrid& grid, Device& device, Arena& arena) {
+  for (const model::Section& section : model.table().sections) {
+    reducers_.push_back(
+        make_reducer<T>({config, model, section, grid.data_groups(section.holders), sharding, device, arena}));
+  }
+}
+
+template <class T>
+std::vector<CarriedState<master_t<T>>> Reducers<T>::carried() const {
+  std::vector<CarriedState<M>> all;
+  for (const auto& r : reducers_) {
+    if (CarriedState<M> carried = r->carried(); !carried.layout.empty()) all.push_back(std::move(carried));
+  }
+  return all;
+}
+
+template <class T>
+comm::StepTraffic Reducers<T>::traffic() const {
+  comm::StepTraffic sum;
+  for (const auto& r : reducers_) sum += r->traffic();
+  return sum;
+}
+
+template <class T>
+double Reducers<T>::exposed_seconds() const {
+  double sum = 0.0;
+  for (const auto& r : reducers_) sum += r->exposed_seconds();
+  return sum;
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                           \
+  template std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>&);    \
+  template class Reducers<T>;
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::parallel

@@ -1,0 +1,86 @@
+#include "nanotron/trainer/forward_backward.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+// One stage: each micro-batch forward, then backward.
+template <class T>
+class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
+ public:
+  explicit SingleStageSchedule(TrainingState<T>& state) : state_(state), model_(state.model), reducers_(state.reducers) {}
+
+  void forward_backward(double scale) override {
+    for (index_t m = 0; m < state_.micro_batches(); ++m) {
+      forward(m);
+      backward(m, scale);
+    }
+  }
+
+  void forward() override {
+    for (index_t m = 0; m < state_.micro_batches(); ++m) {
+      forward(m);
+      model_.loss({}, state_.targets_of(m), state_.loss_rows_of(m));
+    }
+  }
+
+  void sum_tied_weights() override {}
+
+  comm::StepTraffic traffic() const override {
+    const model::LayerTraffic all = model_.traffic(0);
+    std::vector<model::SourceUse> uses;
+    for (index_t m = 0; m < state_.micro_batches(); ++m) {
+      std::ranges::copy(model_.forward_uses(0), std::back_inserter(uses));
+      std::ranges::copy(model_.backward_uses(0), std::back_inserter(uses));
+    }
+    return state_.micro_batches() * (all.forward + all.backward) + model_.weights().traffic(uses);
+  }
+
+ private:
+  void forward(index_t micro_batch) {
+    model_.set_documents({}, state_.documents_of(micro_batch));
+    model_.embed({}, state_.inputs_of(micro_batch));
+    model_.forward({});
+  }
+
+  void backward(index_t micro_batch, double scale) {
+    const model::ParameterTable& table = model_.table();
+    const Matrix<T> dx = model_.stream_gradient(0);
+    add_to(table.head_source(), [&] {
+      model_.loss_backward({}, state_.targets_of(micro_batch), scale, state_.loss_rows_of(micro_batch), dx);
+    });
+    for (index_t layer = model_.layers(0) - 1; layer >= 0; --layer) {
+      add_to(table.layer_unit(layer), [&] { model_.backward_layer({}, layer, dx); });
+    }
+    add_to(table.embedding_unit(), [&] { model_.backward_embedding(state_.inputs_of(micro_batch), dx); });
+  }
+
+  template <class F>
+  void add_to(index_t source, const F& backward) {
+    reducers_.begin(source);
+    backward();
+    reducers_.end(source);
+  }
+
+  TrainingState<T>& state_;
+  model::Transformer<T>& model_;
+  parallel::Reducers<T>& reducers_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
+                                                          TrainingState<T>& state) {
+  if (grid.pp().size() > 1) return make_pipeline_executor<T>(config, grid, device, state);
+  return std::make_unique<SingleStageSchedule<T>>(state);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                                 \
+  template std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config&, comm::ProcessGrid&, \
+                                                                     Device&, TrainingState<T>&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::trainer

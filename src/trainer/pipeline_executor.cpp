@@ -1,0 +1,173 @@
+// The micro-batches of a step by the schedule of a pipeline.
+
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/parallel/pipeline/pipeline.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
+#include "nanotron/trainer/forward_backward.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+using parallel::Action;
+using parallel::Work;
+
+// The chunks of layers of this rank.
+template <class T>
+class RankStages final : public parallel::PipelineStages<T> {
+ public:
+  explicit RankStages(TrainingState<T>& state) : state_(state), model_(state.model), reducers_(state.reducers) {}
+
+  void begin_training(double scale) {
+    scale_ = scale;
+    is_training_ = true;
+  }
+  void begin_evaluation() { is_training_ = false; }
+
+  Matrix<T> input(index_t chunk, index_t slot) override { return model_.input({chunk, slot}); }
+  Matrix<T> output(index_t chunk, index_t slot) override { return model_.output({chunk, slot}); }
+  Matrix<T> gradient_buffer(index_t i) override { return model_.stream_gradient(i); }
+
+  void forward(const Action& a, index_t slot) override {
+    const model::Slot at{a.chunk, slot};
+    model_.set_documents(at, state_.documents_of(a.micro_batch));
+    if (model_.has_embedding(a.chunk)) model_.embed(at, state_.inputs_of(a.micro_batch));
+    model_.forward(at);
+    if (!is_training_ && model_.has_head(a.chunk)) {
+      model_.loss(at, state_.targets_of(a.micro_batch), state_.loss_rows_of(a.micro_batch));
+    }
+  }
+
+  void backward(const Action& a, index_t slot, Matrix<T> dx) override {
+    const model::Slot at{a.chunk, slot};
+    const model::ParameterTable& table = model_.table();
+    if (model_.has_head(a.chunk)) {
+      add_to(table.head_source(), [&] {
+        model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
+      });
+    }
+    for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
+      if (a.work == Work::backward_input) {
+        model_.backward_layer_input(at, l, dx);
+        reducers_.end_inputs(layer_source(a.chunk, l));
+      } else {
+        add_to(layer_source(a.chunk, l), [&] { model_.backward_layer(at, l, dx); });
+      }
+    }
+    if (model_.has_embedding(a.chunk)) {
+      add_to(table.embedding_unit(), [&] { model_.backward_embedding(state_.inputs_of(a.micro_batch), dx); });
+    }
+  }
+
+  void backward_weight(const Action& a, index_t slot) override {
+    for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
+      add_to(layer_source(a.chunk, l), [&] { model_.backward_layer_weight({a.chunk, slot}, l); });
+    }
+  }
+
+ private:
+  index_t layer_source(index_t chunk, index_t layer) const {
+    return model_.table().layer_unit(model_.first_layer(chunk) + layer);
+  }
+
+  template <class F>
+  void add_to(index_t source, const F& backward) {
+    reducers_.begin(source);
+    backward();
+    reducers_.end(source);
+  }
+
+  TrainingState<T>& state_;
+  model::Transformer<T>& model_;
+  parallel::Reducers<T>& reducers_;
+  double scale_ = 0.0;
+  bool is_training_ = true;
+};
+
+template <class T>
+class PipelineExecutor final : public ForwardBackwardSchedule<T> {
+ public:
+  PipelineExecutor(const deck::Config& config, comm::ProcessGrid& grid, Device& device, TrainingState<T>& state)
+      : model_(state.model),
+        pp_(grid.pp()),
+        device_(device),
+        stages_(state),
+        is_tied_(config.model.tie_word_embeddings),
+        schedule_(parallel::schedule_of(config)),
+        pipeline_(std::make_unique<parallel::Pipeline<T>>(schedule_, pp_, stages_, device)) {}
+
+  void forward_backward(double scale) override {
+    stages_.begin_training(scale);
+    pipeline_->run();
+  }
+
+  void forward() override {
+    stages_.begin_evaluation();
+    pipeline_->run_forward();
+  }
+
+  void sum_tied_weights() override {
+    if (is_tied_) sum_tied_embedding();
+  }
+
+  comm::StepTraffic traffic() const override {
+    comm::StepTraffic sum = pipeline_->traffic();
+    std::vector<model::SourceUse> uses;
+    for (const Action& a : schedule_.actions[static_cast<std::size_t>(pp_.rank())]) {
+      const model::LayerTraffic chunk = model_.traffic(a.chunk);
+      switch (a.work) {
+        case Work::forward: sum += chunk.forward; break;
+        case Work::backward: sum += chunk.backward; break;
+        case Work::backward_input: sum += chunk.backward_input; break;
+        case Work::backward_weight: sum += chunk.backward_weight; break;
+      }
+      if (a.work == Work::forward) std::ranges::copy(model_.forward_uses(a.chunk), std::back_inserter(uses));
+      if (parallel::is_gradient(a.work)) std::ranges::copy(model_.backward_uses(a.chunk), std::back_inserter(uses));
+    }
+    return sum + model_.weights().traffic(uses);
+  }
+
+ private:
+  // Head and embedding that share their weights on different ranks; a group of one elsewhere. Made by the first step.
+  comm::Group make_embedding_group() const {
+    const bool shares = model_.table()["model/embed_tokens/weight"].local_layers() > 0;
+    return comm::Group(pp_.communicator().split(shares ? 0 : 1 + pp_.rank(), pp_.rank()), pp_.transport());
+  }
+
+  void sum_tied_embedding() {
+    if (!embedding_) embedding_.emplace(make_embedding_group());
+    if (embedding_->size() == 1) return;
+    const model::ParameterTable& table = model_.table();
+    const nn::ParameterBuffers<T>& p = model_.parameters();
+    for (const nn::Placement::Part& part : p.places.reduced.within(table.unit(table.embedding_unit()).range)) {
+      comm::all_reduce(*embedding_, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
+                       comm::ReduceOp::sum, device_.stream());
+    }
+  }
+
+  model::Transformer<T>& model_;
+  comm::Group& pp_;
+  Device& device_;
+  RankStages<T> stages_;
+  bool is_tied_;
+  parallel::PipelineSchedule schedule_;
+  std::unique_ptr<parallel::Pipeline<T>> pipeline_;
+  std::optional<comm::Group> embedding_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<ForwardBackwardSchedule<T>> make_pipeline_executor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                           Device& device, TrainingState<T>& state) {
+  return std::make_unique<PipelineExecutor<T>>(config, grid, device, state);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                                  \
+  template std::unique_ptr<ForwardBackwardSchedule<T>> make_pipeline_executor(const deck::Config&, comm::ProcessGrid&, \
+                                                                      Device&, TrainingState<T>&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::trainer

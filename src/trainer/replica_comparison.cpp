@@ -1,0 +1,72 @@
+#include "nanotron/trainer/replica_comparison.hpp"
+
+#include "nanotron/kernels/reduction/content_hash.hpp"
+
+namespace nanotron::trainer {
+
+template <class T>
+ReplicaComparison<T>::ReplicaComparison(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
+                                        const TrainingState<T>& state)
+    : device_(device), state_(state),
+      tensor_parallel_(grid.tp(), "tensor-parallel", grid.world(), config.run.check_replicas_every) {
+  const auto check = [&](comm::Group& group) {
+    return parallel::ReplicaCheck(group, "data-parallel", grid.world(), config.run.check_replicas_every);
+  };
+  for (const model::Section& section : state.model.table().sections) {
+    comm::DataGroups& groups = grid.data_groups(section.holders);
+    sections_.push_back({section, check(groups.data), check(groups.replicate), groups.shard.size()});
+  }
+}
+
+// Ranks with the same piece hold the same weights and moments, all data-parallel ranks the same weights for their GEMMs.
+template <class T>
+void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  std::uint64_t hash = 0;
+  const auto add = [&]<class U>(const nn::Placement& place, const Range& range, const Vector<U>& values) {
+    for (const nn::Placement::Part& part : place.within(range)) {
+      hash = 3 * hash + kernels::content_hash<U>(device_, Vector<const U>(values.data() + part.at, part.range.size()));
+    }
+  };
+  if (check.replicate.has_replicas()) {
+    add(p.places.master.common(p.places.moments), check.section.flat, p.master);
+    for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, check.section.flat, moment.values);
+    check.replicate.require_equal(hash, step);
+  }
+  if (check.shards == 1) return;
+  hash = 0;
+  add(p.places.compute, check.section.flat, p.compute);
+  add(p.places.master, check.section.vectors, p.master);  // held by all
+  for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, check.section.vectors, moment.values);
+  check.data.require_equal(hash, step);
+}
+
+// Norms, and routers where no data-parallel rank has a piece alone.
+template <class T>
+void ReplicaComparison<T>::compare_tensor_parallel(std::int64_t step) {
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  std::uint64_t hash = 0;
+  for (const nn::ParameterSpec& spec : state_.model.table().specs) {
+    if (spec.cut != nn::Cut::none || (state_.sharding.size() > 1 && !spec.is_vector)) continue;
+    for (index_t l = 0; l < spec.local_layers(); ++l) {
+      const Vector<const M> values(p.master.data() + p.places.master.at(spec.offset_of(l)), spec.local_size());
+      hash = 3 * hash + kernels::content_hash<M>(device_, values);
+    }
+  }
+  tensor_parallel_.require_equal(hash, step);
+}
+
+template <class T>
+void ReplicaComparison<T>::require_equal(std::int64_t step) {
+  const Region region(device_.timers(), "compare replicas");
+  if (tensor_parallel_.has_replicas()) compare_tensor_parallel(step);
+  for (SectionCheck& check : sections_) {
+    if (check.data.has_replicas()) compare(check, step);
+  }
+}
+
+template class ReplicaComparison<double>;
+template class ReplicaComparison<float>;
+template class ReplicaComparison<bf16>;
+
+}  // namespace nanotron::trainer
