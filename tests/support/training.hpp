@@ -13,6 +13,7 @@
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/parallel/traffic/traffic.hpp"
+#include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "support/temporary_folder.hpp"
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/parallel/traffic/traffic.hpp"
+#include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -29,7 +30,7 @@ struct Traffic {
 };
 
 Traffic traffic_of(deck::Config c) {
-  deck::resolve(c, deck::grid_size(c.parallel));
+  trainer::resolve(c, deck::grid_size(c.parallel));
   const model::ParameterTable table = parameter_table_of(c, {});
   return {parallel::step_traffic(c, table, {}), parallel::sent_traffic(c, table, {}), static_cast<double>(table.vectors.size()),
           static_cast<double>(table.size - table.vectors.size())};
