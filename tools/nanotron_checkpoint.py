@@ -11,7 +11,7 @@ import ctypes.util
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import nanotron_common as common
@@ -150,14 +150,15 @@ def verify_checkpoint(folder: Path) -> dict:
 # Checkpoint
 
 
-# Attributes and keys that only models with experts have.
-MOE_SIZES = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
-             "norm_topk_prob")
+def of_experts(default):
+    """A key that only models with experts have."""
+    return field(default=default, metadata={"of_experts": True})
 
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of a Llama-family model, dense or a mixture of experts, under Hugging Face's names."""
+    """Sizes of a Llama-family model, dense or a mixture of experts, under Hugging Face's names: the deck's keys of &model
+    and &moe that a checkpoint holds, of which the table is src/deck/parameters.cpp."""
 
     hidden_size: int
     num_hidden_layers: int
@@ -171,17 +172,22 @@ class ModelSizes:
     qk_norm: bool = False
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
-    num_experts: int = 0  # from here on: of a mixture of experts alone
-    num_experts_per_tok: int = 2
-    moe_intermediate_size: int = 0
-    shared_expert_intermediate_size: int = 0
-    norm_topk_prob: bool = True
+    num_experts: int = of_experts(0)
+    num_experts_per_tok: int = of_experts(2)
+    moe_intermediate_size: int = of_experts(0)
+    shared_expert_intermediate_size: int = of_experts(0)
+    norm_topk_prob: bool = of_experts(True)
+    unknown: dict = field(default_factory=dict)  # a checkpoint's keys of which these tools know nothing
+
+    def _values(self, experts: bool) -> dict:
+        return {item.name: getattr(self, item.name) for item in fields(self)
+                if item.name != "unknown" and item.metadata.get("of_experts", False) == experts}
 
     def dense_values(self) -> dict:
-        return {key: value for key, value in asdict(self).items() if key not in MOE_SIZES}
+        return self._values(False)
 
     def moe_values(self) -> dict:
-        return {key: value for key, value in asdict(self).items() if key in MOE_SIZES}
+        return self._values(True)
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Dataset name below /parameters -> global shape, the layers stacked in front."""
@@ -239,21 +245,25 @@ class ModelSizes:
         return group("model", self.dense_values()) + experts
 
     def to_attributes(self, group: h5py.Group) -> None:
-        for key, value in (asdict(self) if self.num_experts else self.dense_values()).items():
-            kind = np.float64 if isinstance(value, float) else np.int64
-            group.attrs.create(key, value, dtype=kind)
+        values = self.dense_values() | (self.moe_values() if self.num_experts else {}) | self.unknown
+        for key, value in values.items():
+            if isinstance(value, str):
+                common.set_text(group, key, value, attribute=True)
+            else:
+                group.attrs.create(key, value, dtype=np.float64 if isinstance(value, float) else np.int64)
 
     @classmethod
     def from_attributes(cls, group: h5py.Group) -> "ModelSizes":
+        """All attributes of /parameters; common.ToolError where one is missing."""
+        found = dict(group.attrs.items())
         values = {}
-        for key, field in cls.__dataclass_fields__.items():
-            if key not in group.attrs:
-                if key in MOE_SIZES and "num_experts" not in group.attrs:
-                    continue
-                raise common.ToolError(f"{group.file.filename}: {group.name} has no attribute '{key}'")
-            kind = {"int": int, "bool": bool, "float": float}[field.type]
-            values[key] = kind(group.attrs[key])
-        return cls(**values)
+        for item in fields(cls):
+            if item.name in found:
+                values[item.name] = {"int": int, "bool": bool, "float": float}[item.type](found.pop(item.name))
+            elif item.name != "unknown" and ("num_experts" in values or not item.metadata.get("of_experts")):
+                raise common.ToolError(f"{group.file.filename}: {group.name} has no attribute '{item.name}'")
+        return cls(**values, unknown={key: common.as_text(value) if isinstance(value, bytes) else value
+                                      for key, value in found.items()})
 
 
 def hugging_face_names(name: str, layers: int) -> list[str]:
@@ -326,7 +336,10 @@ def open_checkpoint(folder: Path, *, verify: bool = True) -> h5py.File:
 
 
 def check_parameters(file: h5py.File, sizes: ModelSizes) -> None:
-    """common.ToolError unless /parameters holds exactly the tensors of `sizes`, plain and in full."""
+    """common.ToolError unless /parameters is of `sizes` alone and holds exactly their tensors, plain and in full."""
+    for key, value in sizes.unknown.items():
+        raise common.ToolError(f"{file.filename}: /parameters has the attribute {key} = {value!r}, of a newer nanotron_hpc "
+                               "than this tool: what such a model computes is not known here")
     expected = sizes.parameter_shapes()
     found = {}
 

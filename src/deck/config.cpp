@@ -1,111 +1,12 @@
 #include "nanotron/deck/config.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
-#include <utility>
 
-#include "config_checks.hpp"
-#include "foreign_deck.hpp"
-#include "nearest_grids.hpp"
-#include "nanotron/base/error.hpp"
-#include "nanotron/deck/parameters.hpp"
 #include "nanotron/deck/sum_shards.hpp"
 
 namespace nanotron::deck {
 namespace {
-
-constexpr std::size_t largest_deck = 1 << 20;
-
-bool in_range(const Parameter& p, const Scalar& scalar) {
-  const auto* i = std::get_if<std::int64_t>(&scalar);
-  const auto* x = std::get_if<double>(&scalar);
-  if (i == nullptr && x == nullptr) return true;
-  const double value = i != nullptr ? static_cast<double>(*i) : *x;
-  const Range& r = p.range;
-  return (r.least_open ? value > r.least : value >= r.least) &&
-         (r.most_open ? value < r.most : value <= r.most);
-}
-
-/// PyTorch's names of the types count as ours.
-std::string nearest_choice(const std::string& word, const std::vector<std::string>& choices) {
-  static const std::pair<const char*, const char*> types[] = {
-      {"bfloat16", "bf16"}, {"float32", "fp32"}, {"float", "fp32"}, {"float64", "fp64"}, {"double", "fp64"}};
-  for (const auto& [theirs, ours] : types) {
-    const bool ends_so = to_lower(word).ends_with(theirs);  // torch.bfloat16 too
-    if (ends_so && std::find(choices.begin(), choices.end(), ours) != choices.end()) return ours;
-  }
-  return nearest_word(word, choices);
-}
-
-/// The value's own error, or none (empty message).
-Diagnostic check_value(const Parameter& p, const Value& value) {
-  Diagnostic d{Severity::error, value.offset, std::max<std::size_t>(value.length, 1), {}, {}, {}};
-  if (!in_range(p, value.scalar)) {
-    d.message = p.name + " = " + spelled(value.scalar) + " is out of range";
-    d.expected = legal_values(p);
-    if (!p.unit.empty()) d.expected += " (" + p.unit + ")";
-  }
-  const auto* word = std::get_if<std::string>(&value.scalar);
-  if (word == nullptr) return d;
-  const bool known = std::find(p.choices.begin(), p.choices.end(), *word) != p.choices.end();
-  if (!p.choices.empty() && !known) {
-    d.message = deck::quoted(*word) + " is no legal value of " + p.name;
-    d.expected = legal_values(p);
-    const std::string near = nearest_choice(*word, p.choices);
-    if (!near.empty()) d.hint = "did you mean '" + near + "'?";
-  }
-  const auto is_control = [](char c) {
-    return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
-  };
-  if (std::any_of(word->begin(), word->end(), is_control)) {
-    d.message = "a control character in " + p.name;
-  }
-  return d;
-}
-
-/// Moves what was read from one source into the config.
-void apply(const Namelists& read, std::size_t source, Config& config, Origin& origin,
-           detail::Findings& findings) {
-  for (const Diagnostic& d : read.diagnostics) findings.add(source, d);
-  for (const auto& key : read.refused) findings.distrust(key.first + "." + key.second);
-  for (const auto& [key, assigned] : read.assigned) {
-    const std::string name = key.first + "." + key.second;
-    if (!assigned.elements[0]) continue;  // a null keeps what was there
-    const Value& value = *assigned.elements[0];
-    const Parameter& row = parameter(key.first, key.second);
-    origin.spots[name] = {source, value.offset, value.length};
-    Diagnostic wrong = check_value(row, value);
-    if (!wrong.message.empty()) {
-      findings.add(source, std::move(wrong));
-      findings.distrust(name);
-      continue;
-    }
-    row.set(config, value.scalar);
-  }
-}
-
-void require_keys(const Origin& origin, detail::Findings& findings) {
-  for (const Parameter& p : parameters()) {
-    const std::string key = p.group + "." + p.name;
-    const bool missing = p.required && origin.spots.count(key) == 0;
-    if (!missing || !findings.trusted({key})) continue;  // not trusted: its value was refused
-    findings.distrust(key);
-    findings.add(0, {Severity::error, 0, 0, "group '&" + p.group + "' needs the key '" + p.name + "'",
-                     p.name + " = " + (p.type == ValueType::string ? "'...'" : "...") + "  (" +
-                         p.sentence + ")",
-                     {}});
-  }
-}
-
-constexpr std::int64_t largest_world = 1'000'000;
-
-std::string ranks_text(std::int64_t ranks) { return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"); }
 
 /// Saturates: a grid of that many ranks fits nowhere anyway.
 std::int64_t product(std::int64_t a, std::int64_t b) {
@@ -113,103 +14,7 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
   return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<std::int64_t>::max() : out;
 }
 
-/// What to change when nothing but the grid may be wrong.
-void advise_grid(const Config& config, detail::Findings& findings) {
-  const std::int64_t ranks = grid_size(config.parallel);
-  if (findings.errors() == 0 || ranks < 1 || ranks > largest_world || detail::grid_is_legal(config)) return;
-  const std::string grids = detail::nearest_grids(config, ranks);
-  if (!grids.empty()) findings.advise("grids of " + ranks_text(ranks) + " that this deck allows: " + grids);
-}
-
-void fill_grid(Config& c, std::int64_t world_size, detail::Findings& findings) {
-  const std::pair<const char*, std::int64_t*> degrees[] = {
-      {"dp", &c.parallel.dp}, {"tp", &c.parallel.tp}, {"pp", &c.parallel.pp}, {"cp", &c.parallel.cp}};
-  std::int64_t given = 1;
-  std::vector<std::int64_t*> open;
-  std::string names, values;
-  std::vector<std::string> keys;
-  for (const auto& [name, degree] : degrees) {
-    if (*degree == 0) {
-      open.push_back(degree);
-      continue;
-    }
-    given = product(given, *degree);
-    names += (names.empty() ? "" : " * ") + std::string(name);
-    values += (values.empty() ? "" : " * ") + std::to_string(*degree);
-    if (*degree != 1) keys.push_back(std::string("parallel.") + name);
-  }
-  if (keys.empty()) keys.emplace_back("parallel.dp");
-  if (open.size() > 1) return;  // check_config() says so
-  const bool fits = open.empty() ? world_size == given : world_size % given == 0;
-  if (!fits) {
-    const std::string ranks = ranks_text(world_size), grids = detail::nearest_grids(c, world_size);
-    findings.error(keys,
-                   "the grid " + names + " = " + values + " = " + std::to_string(given) +
-                       (open.empty() ? " is not the " : " does not divide the ") + ranks +
-                       " of this run",
-                   grids.empty() ? "a grid of " + ranks : "a grid of " + ranks + ": " + grids,
-                   "or start " + std::string(open.empty() ? "" : "a multiple of ") +
-                       std::to_string(given) + (given == 1 ? " rank" : " ranks"));
-    return;
-  }
-  if (!open.empty()) *open.front() = world_size / given;
-}
-
 }  // namespace
-
-std::string read_deck_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) {
-    std::vector<char> bytes(largest_deck + 1);
-    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    text.assign(bytes.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (!file.eof()) {
-    const bool large = text.size() > largest_deck;
-    const int error = errno;
-    std::error_code ignored;
-    fail(ExitCode::deck_error,
-         {large ? "the deck is too large" : "the deck cannot be read",
-          large ? "at most 1 MiB of text" : "a namelist file",
-          large                                               ? ""
-          : std::filesystem::is_directory(path, ignored)      ? "a directory"
-                                                              : std::strerror(error),
-          path,
-          large ? "is this the token file?" : "check the path and its permissions"});
-  }
-  return text;
-}
-
-Config read_deck(const std::string& path, const std::vector<std::string>& overrides,
-                 std::string* warnings) {
-  return read_deck_text(read_deck_file(path), path, overrides, warnings);
-}
-
-Config read_deck_text(const std::string& text, const std::string& file_name,
-                      const std::vector<std::string>& overrides, std::string* warnings, std::optional<std::int64_t> ranks) {
-  detail::require_namelist(text, file_name);
-  const auto origin = std::make_shared<Origin>();
-  origin->sources.emplace_back(file_name, text);
-  for (const std::string& o : overrides) origin->sources.emplace_back("--set", o);
-  Config config;
-  detail::Findings findings(*origin);
-  for (std::size_t i = 0; i < origin->sources.size(); ++i) {
-    const SourceText& source = origin->sources[i];
-    apply(i == 0 ? read_namelists(source, parameter_groups())
-                 : read_override(source, parameter_groups()),
-          i, config, *origin, findings);
-  }
-  require_keys(*origin, findings);
-  const bool known = findings.trusted({"parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp"});
-  if (ranks && known) fill_grid(config, *ranks, findings);
-  detail::check_config(config, findings);
-  if (!ranks || grid_size(config.parallel) == *ranks) advise_grid(config, findings);
-  findings.throw_errors();
-  if (warnings != nullptr) *warnings = findings.text();
-  config.origin = origin;
-  return config;
-}
 
 std::string checkpoint_directory(const Config& c) {
   return c.checkpoint.directory.empty() ? c.run.output_dir + "/checkpoints" : c.checkpoint.directory;
@@ -244,29 +49,6 @@ SumShards sum_shards(const Config& c) {
 
 std::int64_t expert_shard_group_size(const ParallelConfig& p) {
   return std::max<std::int64_t>(1, shard_group_size(p) / p.ep);
-}
-
-void resolve(Config& config, std::int64_t world_size) {
-  Origin unknown;
-  unknown.sources.emplace_back("deck", "");
-  detail::Findings findings(config.origin ? *config.origin : unknown);
-  fill_grid(config, world_size, findings);
-  findings.throw_errors();
-  detail::check_config(config, findings);
-  advise_grid(config, findings);
-  findings.throw_errors();
-
-  ModelConfig& m = config.model;
-  if (config.precision.reproducible == Reproducible::layout) {
-    const SumShards shards = sum_shards(config);
-    config.precision.tensor_shards = shards.tensor;
-    config.precision.batch_shards = shards.batch;
-    config.data.micro_batch_size = 1;
-    config.parallel.tp_overlap_chunks = 1;  // neighbouring tokens on each rank
-  }
-  if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
-  if (m.head_dim == 0) m.head_dim = m.hidden_size / m.num_attention_heads;
-  if (m.moe.num_experts > 0 && m.moe.moe_intermediate_size == 0) m.moe.moe_intermediate_size = m.intermediate_size;
 }
 
 }  // namespace nanotron::deck

@@ -1,10 +1,10 @@
-#include "config_checks.hpp"
+#include "nanotron/deck/findings.hpp"
 
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
 
-namespace nanotron::deck::detail {
+namespace nanotron::deck {
 
 void Findings::add(std::size_t source, Diagnostic diagnostic) {
   errors_ += diagnostic.severity == Severity::error ? 1 : 0;
@@ -44,4 +44,4 @@ void Findings::throw_errors() const {
   throw Error(ExitCode::deck_error, text() + count + " in the deck" + advice);
 }
 
-}  // namespace nanotron::deck::detail
+}  // namespace nanotron::deck

@@ -5,8 +5,6 @@
 #include <tuple>
 #include <vector>
 
-#include "config_checks.hpp"
-
 namespace nanotron::deck::detail {
 namespace {
 
@@ -48,13 +46,13 @@ std::vector<Grid> grids_of(std::int64_t ranks, const ParallelConfig& wish) {
   return grids;
 }
 
-bool is_legal(Config config, const Grid& grid) {
+bool is_legal(Config config, const Grid& grid, Features features) {
   ParallelConfig& p = config.parallel;
   p.dp = grid.dp;
   p.tp = grid.tp;
   p.pp = grid.pp;
   p.cp = grid.cp;
-  return grid_is_legal(config);
+  return grid_is_legal(config, features);
 }
 
 std::string text(const Grid& g) {
@@ -66,19 +64,19 @@ std::string text(const Grid& g) {
 
 }  // namespace
 
-bool grid_is_legal(const Config& config) {
+bool grid_is_legal(const Config& config, Features features) {
   Origin unknown;
   unknown.sources.emplace_back("deck", "");
   Findings findings(unknown);
-  check_config(config, findings);
+  for (const Feature& feature : features) feature.check(config, findings);
   return findings.errors() == 0;
 }
 
-std::string nearest_grids(const Config& config, std::int64_t ranks) {
+std::string nearest_grids(const Config& config, std::int64_t ranks, Features features) {
   std::string out;
   std::size_t found = 0;
   for (const Grid& grid : grids_of(ranks, config.parallel)) {
-    if (!is_legal(config, grid)) continue;
+    if (!is_legal(config, grid, features)) continue;
     out += (out.empty() ? "" : "; ") + text(grid);
     if (++found == shown) break;
   }

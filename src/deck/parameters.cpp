@@ -163,6 +163,7 @@ Parameter row_of(std::string group, std::string name, F member_of) {
   p.group = std::move(group);
   p.name = std::move(name);
   p.type = value_type<T>();
+  p.part_of = p.group == "model" ? PartOf::every_model : p.group == "moe" ? PartOf::moe_models : PartOf::no_model;
   if constexpr (std::is_enum_v<T>) {
     for (const auto& [word, e] : spellings(T{})) p.choices.push_back(word);
   }
@@ -191,6 +192,11 @@ struct Row : Parameter {
   Row&& above(double x) && { range.least = x, range.least_open = true; return std::move(*this); }
   Row&& below(double x) && { range.most = x, range.most_open = true; return std::move(*this); }
   Row&& in(std::string u) && { unit = std::move(u); return std::move(*this); }
+  Row&& of_dense() && { part_of = PartOf::dense_models; return std::move(*this); }
+  Row&& of_all() && { part_of = PartOf::every_model; return std::move(*this); }
+  Row&& may_change() && { part_of = PartOf::no_model; return std::move(*this); }
+  Row&& omitted() && { omitted_at_default = true; return std::move(*this); }
+  Row&& nonzero() && { stored_nonzero = true; return std::move(*this); }
   Parameter says(std::string s) && { sentence = std::move(s); return std::move(*this); }
 };
 
@@ -219,33 +225,33 @@ std::vector<Parameter> model_rows() {
     KEY(model, hidden_size).needed().at_least(1).at_most(1e8).says("Width of the residual stream."),
     KEY(model, num_hidden_layers).needed().at_least(1).at_most(100000).says("Number of decoder layers."),
     KEY(model, num_attention_heads).needed().at_least(1).at_most(1e6).says("Number of query heads."),
-    KEY(model, num_key_value_heads).at_least(0).at_most(1e6).says("Number of key and value heads, a divisor of num_attention_heads; 0: as many as query heads."),
-    KEY(model, head_dim).at_least(0).at_most(256).says("Width of one head, even; 0: hidden_size / num_attention_heads."),
-    KEY(model, intermediate_size).needed().at_least(1).at_most(1e8).says("Width of the feed-forward network."),
-    KEY(model, vocab_size).at_least(0).at_most(1e8).in("tokens").says("Size of the vocabulary; 0: as the token file says."),
+    KEY(model, num_key_value_heads).at_least(0).at_most(1e6).nonzero().says("Number of key and value heads, a divisor of num_attention_heads; 0: as many as query heads."),
+    KEY(model, head_dim).at_least(0).at_most(256).nonzero().says("Width of one head, even; 0: hidden_size / num_attention_heads."),
+    KEY(model, intermediate_size).needed().at_least(1).at_most(1e8).of_dense().says("Width of the feed-forward network."),
+    KEY(model, vocab_size).at_least(0).at_most(1e8).in("tokens").nonzero().says("Size of the vocabulary; 0: as the token file says."),
     KEY(model, rms_norm_eps).above(0).says("Added to the mean square inside RMSNorm."),
     KEY(model, rope_theta).above(0).says("Base of the rotary embedding's wavelengths."),
     KEY(model, tie_word_embeddings).says("Whether the output head uses the weights of the token embedding."),
     KEY(model, qkv_bias).says("Whether query, key and value projections have a bias (Qwen2)."),
     KEY(model, qk_norm).says("Whether queries and keys pass an RMSNorm per head (Qwen3)."),
-    KEY(model, initializer_range).above(0).says("Standard deviation of the initial weights; with 'mup' those of the base."),
-    KEY(model, parametrization).says("How deviations and learning rates follow the width: not at all, or by the spectral condition ('mup'), so that those found at base_hidden_size serve here."),
-    KEY(model, base_hidden_size).at_least(0).at_most(1e8).says("Of 'mup': hidden_size of the model that initializer_range and learning_rate are meant for, of the same proportions and head_dim."),
+    KEY(model, initializer_range).above(0).may_change().says("Standard deviation of the initial weights; with 'mup' those of the base."),
+    KEY(model, parametrization).may_change().says("How deviations and learning rates follow the width: not at all, or by the spectral condition ('mup'), so that those found at base_hidden_size serve here."),
+    KEY(model, base_hidden_size).at_least(0).at_most(1e8).may_change().says("Of 'mup': hidden_size of the model that initializer_range and learning_rate are meant for, of the same proportions and head_dim."),
   };
 }
 
 std::vector<Parameter> moe_rows() {
   return {
-    MOE_KEY(num_experts).at_least(0).at_most(1e5).says("Experts of each layer's feed-forward network (mixture of experts); 0: none, the network is dense."),
+    MOE_KEY(num_experts).at_least(0).at_most(1e5).of_all().omitted().nonzero().says("Experts of each layer's feed-forward network (mixture of experts); 0: none, the network is dense."),
     MOE_KEY(num_experts_per_tok).at_least(1).at_most(64).says("Experts that each token is sent to: those the router gives the largest probability, of equal ones the lower number."),
-    MOE_KEY(moe_intermediate_size).at_least(0).at_most(1e8).says("Width of an expert; 0: intermediate_size (Mixtral)."),
+    MOE_KEY(moe_intermediate_size).at_least(0).at_most(1e8).nonzero().says("Width of an expert; 0: intermediate_size (Mixtral)."),
     MOE_KEY(shared_expert_intermediate_size).at_least(0).at_most(1e8).says("Width of an expert that all tokens go to, behind a sigmoid gate (Qwen2-MoE); 0: none."),
     MOE_KEY(norm_topk_prob).says("Whether the probabilities of a token's experts are divided by their sum (Mixtral: yes)."),
-    MOE_KEY(router_aux_loss_coef).at_least(0).says("Factor of the load-balancing loss, which is per sequence; router_aux_loss_scale says of how much."),
-    MOE_KEY(router_aux_loss_scale).says("What router_aux_loss_coef multiplies: each layer's loss, 1 for an even load (as Megatron's moe_aux_loss_coeff); or num_experts_per_tok times the mean over the layers (the strength that config.json's value has in transformers)."),
-    MOE_KEY(router_z_loss_coef).at_least(0).says("Factor of the router's z loss, summed over the layers."),
-    MOE_KEY(capacity_factor).at_least(0).says("An expert takes at most capacity_factor * num_experts_per_tok * sequence_length / num_experts tokens of a sequence, rounded up, the first ones; others pass it by. 0: all (dropless)."),
-    MOE_KEY(receive_factor).at_least(0).says("Room for the tokens that come to a rank's experts, over what an even load brings; more than that ends the run. 0: room for the worst case."),
+    MOE_KEY(router_aux_loss_coef).at_least(0).may_change().says("Factor of the load-balancing loss, which is per sequence; router_aux_loss_scale says of how much."),
+    MOE_KEY(router_aux_loss_scale).may_change().says("What router_aux_loss_coef multiplies: each layer's loss, 1 for an even load (as Megatron's moe_aux_loss_coeff); or num_experts_per_tok times the mean over the layers (the strength that config.json's value has in transformers)."),
+    MOE_KEY(router_z_loss_coef).at_least(0).may_change().says("Factor of the router's z loss, summed over the layers."),
+    MOE_KEY(capacity_factor).at_least(0).may_change().says("An expert takes at most capacity_factor * num_experts_per_tok * sequence_length / num_experts tokens of a sequence, rounded up, the first ones; others pass it by. 0: all (dropless)."),
+    MOE_KEY(receive_factor).at_least(0).may_change().says("Room for the tokens that come to a rank's experts, over what an even load brings; more than that ends the run. 0: room for the worst case."),
   };
 }
 

@@ -6,6 +6,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
+#include "checkpoint_attributes.hpp"
 #include "step_folders.hpp"
 
 namespace nanotron::io {
@@ -14,73 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr index_t deck_limit = 16 << 20;
-
-[[noreturn]] void damaged(const std::string& what, const std::string& expected,
-                          const std::string& found, const std::string& where,
-                          const std::string& change = "") {
-  fail(ExitCode::data_error, {what, expected, found, where, change});
-}
-
-std::int64_t required_integer(hid_t object, const char* name, std::int64_t low,
-                              const std::string& file) {
-  const auto value = hdf5::read_integer(object, name, file);
-  if (!value || *value < low)
-    damaged(fmt::format("the attribute '{}' is missing or out of range", name),
-            fmt::format("an integer of {} or more", low),
-            value ? fmt::format("{}", *value) : "nothing", file);
-  return *value;
-}
-
-double required_real(hid_t object, const char* name, const std::string& file) {
-  const auto value = hdf5::read_real(object, name, file);
-  if (!value || !(*value > 0.0))
-    damaged(fmt::format("the attribute '{}' is missing or out of range", name), "a positive number",
-            value ? fmt::format("{}", *value) : "nothing", file);
-  return *value;
-}
-
-std::string required_string(hid_t object, const char* name, const std::string& file) {
-  const auto value = hdf5::read_string(object, name, file);
-  if (!value || value->empty()) damaged(fmt::format("the attribute '{}' is missing or empty", name), "a text", "nothing", file);
-  return *value;
-}
-
-deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
-  const auto size = [&](const char* name) { return required_integer(parameters, name, 1, file); };
-  const auto flag = [&](const char* name) {
-    return required_integer(parameters, name, 0, file) != 0;
-  };
-  deck::ModelConfig model;
-  model.hidden_size = size("hidden_size");
-  model.num_hidden_layers = size("num_hidden_layers");
-  model.num_attention_heads = size("num_attention_heads");
-  model.num_key_value_heads = size("num_key_value_heads");
-  model.head_dim = size("head_dim");
-  model.intermediate_size = size("intermediate_size");
-  model.vocab_size = size("vocab_size");
-  model.tie_word_embeddings = flag("tie_word_embeddings");
-  model.qkv_bias = flag("qkv_bias");
-  model.qk_norm = flag("qk_norm");
-  model.rms_norm_eps = required_real(parameters, "rms_norm_eps", file);
-  model.rope_theta = required_real(parameters, "rope_theta", file);
-  if (!hdf5::read_integer(parameters, "num_experts", file)) return model;  // dense
-  model.moe.num_experts = size("num_experts");
-  model.moe.num_experts_per_tok = size("num_experts_per_tok");
-  model.moe.moe_intermediate_size = size("moe_intermediate_size");
-  model.moe.shared_expert_intermediate_size = required_integer(parameters, "shared_expert_intermediate_size", 0, file);
-  model.moe.norm_topk_prob = flag("norm_topk_prob");
-  return model;
-}
-
-CheckpointState read_state(hid_t state, const std::string& file) {
-  CheckpointState counters;
-  counters.step = required_integer(state, "step", 0, file);
-  counters.tokens_seen = required_integer(state, "tokens_seen", 0, file);
-  counters.sample_cursor = required_integer(state, "sample_cursor", 0, file);
-  counters.seed = required_integer(state, "seed", INT64_MIN, file);
-  counters.adam_step = required_integer(state, "adam_step", 0, file);
-  return counters;
-}
 
 std::string read_deck(hid_t file, const std::string& name) {
   const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
@@ -260,36 +194,7 @@ void CheckpointReader::read_info() {
 }
 
 void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
-  const deck::ModelConfig& have = info_.model;
-  std::string differences;
-  const auto compare_key = [&](const char* key, auto want, auto found) {
-    if (want != found)
-      differences += fmt::format("{}{}: the deck says {}, the checkpoint {}", differences.empty() ? "" : "\n", key, want, found);
-  };
-  const auto compare = [&](const char* name, auto want, auto found) {
-    compare_key(fmt::format("model%{}", name).c_str(), want, found);
-  };
-  compare("hidden_size", wanted.hidden_size, have.hidden_size);
-  compare("num_hidden_layers", wanted.num_hidden_layers, have.num_hidden_layers);
-  compare("num_attention_heads", wanted.num_attention_heads, have.num_attention_heads);
-  compare("num_key_value_heads", wanted.num_key_value_heads, have.num_key_value_heads);
-  compare("head_dim", wanted.head_dim, have.head_dim);
-  const bool dense = wanted.moe.num_experts == 0 || have.moe.num_experts == 0;  // experts have a width of their own
-  if (dense) compare("intermediate_size", wanted.intermediate_size, have.intermediate_size);
-  compare("vocab_size", wanted.vocab_size, have.vocab_size);
-  compare("tie_word_embeddings", wanted.tie_word_embeddings, have.tie_word_embeddings);
-  compare("qkv_bias", wanted.qkv_bias, have.qkv_bias);
-  compare("qk_norm", wanted.qk_norm, have.qk_norm);
-  compare("rms_norm_eps", wanted.rms_norm_eps, have.rms_norm_eps);
-  compare("rope_theta", wanted.rope_theta, have.rope_theta);
-  compare_key("moe%num_experts", wanted.moe.num_experts, have.moe.num_experts);
-  if (!dense) {
-    compare_key("moe%num_experts_per_tok", wanted.moe.num_experts_per_tok, have.moe.num_experts_per_tok);
-    compare_key("moe%moe_intermediate_size", wanted.moe.moe_intermediate_size, have.moe.moe_intermediate_size);
-    compare_key("moe%shared_expert_intermediate_size", wanted.moe.shared_expert_intermediate_size,
-                have.moe.shared_expert_intermediate_size);
-    compare_key("moe%norm_topk_prob", wanted.moe.norm_topk_prob, have.moe.norm_topk_prob);
-  }
+  const std::string differences = model_differences(wanted, info_.model);
   if (differences.empty()) return;
   fail(ExitCode::deck_error, {.what = "the checkpoint is of another model",
                               .found = differences,

@@ -12,6 +12,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
+#include "checkpoint_attributes.hpp"
 #include "step_folders.hpp"
 #include "system_calls.hpp"
 
@@ -76,38 +77,6 @@ void replace_folder(const fs::path& with, const fs::path& old) {
   }
   std::error_code ignored;
   fs::remove_all(with, ignored);
-}
-
-void write_model(hid_t parameters, const deck::ModelConfig& model) {
-  const auto integer = [&](const char* name, std::int64_t value) {
-    hdf5::write_integer(parameters, name, value);
-  };
-  integer("hidden_size", model.hidden_size);
-  integer("num_hidden_layers", model.num_hidden_layers);
-  integer("num_attention_heads", model.num_attention_heads);
-  integer("num_key_value_heads", model.num_key_value_heads);
-  integer("head_dim", model.head_dim);
-  integer("intermediate_size", model.intermediate_size);
-  integer("vocab_size", model.vocab_size);
-  integer("tie_word_embeddings", model.tie_word_embeddings);
-  integer("qkv_bias", model.qkv_bias);
-  integer("qk_norm", model.qk_norm);
-  hdf5::write_real(parameters, "rms_norm_eps", model.rms_norm_eps);
-  hdf5::write_real(parameters, "rope_theta", model.rope_theta);
-  if (model.moe.num_experts == 0) return;
-  integer("num_experts", model.moe.num_experts);
-  integer("num_experts_per_tok", model.moe.num_experts_per_tok);
-  integer("moe_intermediate_size", model.moe.moe_intermediate_size);
-  integer("shared_expert_intermediate_size", model.moe.shared_expert_intermediate_size);
-  integer("norm_topk_prob", model.moe.norm_topk_prob);
-}
-
-void write_state(hid_t state, const CheckpointState& counters) {
-  hdf5::write_integer(state, "step", counters.step);
-  hdf5::write_integer(state, "tokens_seen", counters.tokens_seen);
-  hdf5::write_integer(state, "sample_cursor", counters.sample_cursor);
-  hdf5::write_integer(state, "seed", counters.seed);
-  hdf5::write_integer(state, "adam_step", counters.adam_step);
 }
 
 hdf5::Group create_group(hid_t file, const char* name) {

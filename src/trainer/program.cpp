@@ -19,12 +19,14 @@
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/waiting.hpp"
 #include "nanotron/deck/layer_counts.hpp"
+#include "nanotron/deck/read_deck.hpp"
 #include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/gemm/matrix_rate.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/bucket_size.hpp"
+#include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "block_times.hpp"
@@ -236,13 +238,13 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &world_size));
   std::optional<std::int64_t> known;
   if (ranks == GridRanks::of_world) known = world_size;
-  deck::Config config = deck::read_deck_text(text, path, overrides_of_root(world, overrides), &warnings, known);
+  deck::Config config = read_deck_text(text, path, overrides_of_root(world, overrides), &warnings, known);
   if (rank == 0 && !warnings.empty()) fmt::print(stderr, "{}\n", warnings);
   const std::int64_t size = known ? *known : named_ranks(config.parallel);
-  deck::resolve(config, size);
+  resolve(config, size);
   if (config.model.vocab_size == 0) {
     config.model.vocab_size = vocabulary_of_data(config, world);
-    deck::resolve(config, size);  // checks that need it
+    resolve(config, size);  // checks that need it
   }
   return config;
 }

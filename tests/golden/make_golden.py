@@ -552,7 +552,7 @@ def main():
         golden = {
             "case": case,
             "torch": torch.__version__,
-            "model": checkpoint_file.asdict(sizes),
+            "model": sizes.dense_values() | sizes.moe_values(),
             "steps": STEPS, "sequence_length": SEQUENCE, "global_batch_size": GLOBAL_BATCH,
             "optimizer": {"learning_rate": LEARNING_RATE, "beta1": BETA1, "beta2": BETA2,
                           "eps": EPS, "weight_decay": WEIGHT_DECAY, "clip_grad_norm": CLIP},

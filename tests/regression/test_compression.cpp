@@ -225,7 +225,7 @@ TEST_F(Compression, OfExpertsStaysNearAndContinuesBitForBit) {
 TEST_F(Compression, OfBucketsMeasuredChangesNoBit) {
   const test::Numbers one = run(4);
   config_.parallel.bucket_mb = 0.0;
-  deck::resolve(config_, ranks_);
+  trainer::resolve(config_, ranks_);
   {
     comm::ProcessGrid grid = trainer::make_grid(test::world(), config_);
     Log log(false, grid.world().rank());
@@ -233,7 +233,7 @@ TEST_F(Compression, OfBucketsMeasuredChangesNoBit) {
     EXPECT_EQ(comm::max(grid.world(), config_.parallel.bucket_mb), config_.parallel.bucket_mb);
   }
   EXPECT_GE(config_.parallel.bucket_mb, 0.25);
-  EXPECT_EQ(deck::read_deck_text(deck::canonical_deck(config_), "deck.nml").parallel.bucket_mb, config_.parallel.bucket_mb);
+  EXPECT_EQ(trainer::read_deck_text(deck::canonical_deck(config_), "deck.nml").parallel.bucket_mb, config_.parallel.bucket_mb);
   expect_same_bits(run(4), one);
 }
 

@@ -141,7 +141,7 @@ struct TrainingRun {
   static deck::Config resolved(deck::Config c, MPI_Comm world) {
     int ranks = 0;
     MPI_Comm_size(world, &ranks);
-    deck::resolve(c, ranks);
+    trainer::resolve(c, ranks);
     return c;
   }
 

@@ -45,7 +45,7 @@ class Moe : public testing::TestWithParam<const char*> {
 
   bool is_legal(deck::Config config) const {
     try {
-      deck::resolve(config, ranks_);
+      trainer::resolve(config, ranks_);
       return true;
     } catch (const Error&) {
       return false;

@@ -48,7 +48,7 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   if (ranks % config.parallel.tp != 0) return;
   config.parallel.dp = ranks / config.parallel.tp;
   if (config.parallel.zero_size >= ranks) return;  // the piece has no copy
-  deck::resolve(config, ranks);
+  trainer::resolve(config, ranks);
 
   comm::ProcessGrid grid = trainer::make_grid(test::world(), config);
   Log log(false, grid.world().rank());

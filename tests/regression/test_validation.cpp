@@ -39,14 +39,14 @@ class Validation : public testing::Test {
     set.insert(set.begin(), {"model.num_hidden_layers=4", "checkpoint.resume=none", "checkpoint.at_end=false",
                              "data.sequence_length=24", "data.global_batch_size=12", "data.micro_batch_size=1",
                              "data.path=" + path("tokens.h5"), "data.validation_fraction=0.1", "data.validation_batches=0"});
-    return deck::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / model / "input.deck").string(), set);
+    return trainer::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / model / "input.deck").string(), set);
   }
 
   // After one step.
   Losses validate(deck::Config config, MPI_Comm world) const {
     int size = 0;
     MPI_Comm_size(world, &size);
-    deck::resolve(config, size);
+    trainer::resolve(config, size);
     return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
       comm::ProcessGrid grid = trainer::make_grid(world, config);
       Log log(false);

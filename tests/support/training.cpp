@@ -108,7 +108,7 @@ void write_documents(const std::filesystem::path& path, const std::vector<std::u
 
 deck::Config golden_config(const std::string& name) {
   const std::filesystem::path folder = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / name;
-  deck::Config config = deck::read_deck((folder / "input.deck").string());
+  deck::Config config = trainer::read_deck((folder / "input.deck").string());
   config.data.path = (folder / "tokens.h5").string();
   config.checkpoint.resume = (folder / "step_00000000").string();
   config.checkpoint.at_end = false;
@@ -118,7 +118,7 @@ deck::Config golden_config(const std::string& name) {
 Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bool save) {
   int ranks = 0;
   MPI_Comm_size(world, &ranks);
-  deck::resolve(config, ranks);
+  trainer::resolve(config, ranks);
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     using M = master_t<T>;
     comm::ProcessGrid grid = trainer::make_grid(world, config);

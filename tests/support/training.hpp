@@ -13,6 +13,7 @@
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/comm/step_traffic.hpp"
+#include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "support/temporary_folder.hpp"
 

@@ -291,6 +291,21 @@ def test_truncated_safetensors(hf, tmp_path, tool):
     assert "does not fit" in tool("convert", "from-hf", path.parent, tmp_path / "o", rc=65).stderr
 
 
+def test_key_of_a_newer_program_is_kept_and_not_exported(golden, tmp_path, tool):
+    """What these tools do not know of a model may not be lost on the way."""
+    folder = tmp_path / STEP
+    with checkpoint_file.open_checkpoint(golden / "llama" / STEP) as file:
+        sizes = replace(checkpoint_file.ModelSizes.from_attributes(file["parameters"]),
+                        unknown={"activation": "relu2", "depth_scale": 0.5, "num_sinks": 3})
+    with checkpoint_file.CheckpointWriter(folder, sizes) as writer:
+        writer.commit()
+    with checkpoint_file.open_checkpoint(folder) as file:
+        assert checkpoint_file.ModelSizes.from_attributes(file["parameters"]) == sizes
+    error = tool("convert", *TO_HF, folder, tmp_path / "hf", rc=65).stderr
+    assert "activation = 'relu2'" in error and "newer" in error and not (tmp_path / "hf").exists()
+    assert "relu2" in tool("ls", folder).stdout
+
+
 def test_damaged_checkpoint_is_not_exported(golden, tmp_path, tool):
     tool("convert", *TO_HF, golden / "llama", tmp_path / "hf")
     tool("convert", "from-hf", tmp_path / "hf", tmp_path / "back")

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -178,29 +177,8 @@ struct Config {
   CheckpointConfig checkpoint;
   OutputConfig output;
 
-  std::shared_ptr<const Origin> origin;  // lets resolve() point into the deck; may be null
+  std::shared_ptr<const Origin> origin;  // lets resolve() (read_deck.hpp) point into the deck; may be null
 };
-
-
-/// Reads, checks and cross-checks a deck. `overrides` are "group.name=value", applied in order after
-/// the file. Throws Error(deck_error) whose message holds every mistake, as a compiler prints them.
-/// `warnings` receives what is legal but doubtful, in the same form. Not collective: rank 0 may read
-/// the file and broadcast its text, then every rank calls read_deck_text. Where the number of `ranks` is given, the grid
-/// has to fit it: that is said with the other mistakes, and the open degree is filled.
-Config read_deck(const std::string& path, const std::vector<std::string>& overrides = {},
-                 std::string* warnings = nullptr);
-Config read_deck_text(const std::string& text, const std::string& file_name,
-                      const std::vector<std::string>& overrides = {},
-                      std::string* warnings = nullptr, std::optional<std::int64_t> ranks = std::nullopt);
-
-/// The deck's bytes. Throws Error(deck_error) when it is missing, unreadable or over 1 MiB.
-std::string read_deck_file(const std::string& path);
-
-/// Fills what follows from other keys and from the number of ranks: the degree given as 0,
-/// num_key_value_heads, head_dim, moe_intermediate_size. Throws Error(deck_error) when
-/// the grid is not world_size ranks (naming both and the nearest grids that fit) or the batch does
-/// not divide over it. Call once on every rank, before canonical_deck.
-void resolve(Config& config, std::int64_t world_size);
 
 /// The whole configuration as a deck (deck.nml): every key, non-defaults marked by a comment, reals
 /// with the digits that give the same bits back. gfortran and read_deck read the same from it.

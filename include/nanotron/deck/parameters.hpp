@@ -19,6 +19,15 @@ struct Range {
   bool most_open = false;
 };
 
+/// Which models a key's value is a part of. Their checkpoints hold it as an attribute, and a run that goes on from one has to
+/// have the same value. The rest may change at a restart.
+enum class PartOf {
+  no_model,      // initial weights, losses and memory of the training
+  every_model,
+  dense_models,  // held by all, of effect without experts: compared where the checkpoint's model or the deck's has none
+  moe_models,    // held by models with experts, compared where both have them
+};
+
 struct Parameter {
   std::string group, name;
   ValueType type = ValueType::integer;
@@ -27,6 +36,9 @@ struct Parameter {
   std::vector<std::string> choices;  // of a string: the only legal values, if any
   std::string unit;                  // may be empty
   std::string sentence;              // what it does, one sentence
+  PartOf part_of = PartOf::no_model;
+  bool omitted_at_default = false;   // checkpoints hold it only where it is not the default: younger than the first files
+  bool stored_nonzero = false;       // none holds a 0, which is filled in before it is written, or omitted
   std::function<Scalar(const Config&)> get;
   std::function<void(Config&, const Scalar&)> set;  // the scalar has been checked
 };

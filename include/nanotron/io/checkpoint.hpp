@@ -77,7 +77,7 @@ struct CheckpointContents {
 /// What the reader knows before it reads a tensor.
 struct CheckpointInfo {
   CheckpointState state;
-  deck::ModelConfig model;  // all but initial deviations and parametrization
+  deck::ModelConfig model;  // what is part of it (deck::PartOf); the rest has its defaults
   ScalarType master = ScalarType::fp32;
   bool has_optimizer = false;  // false: converted from Hugging Face, the moments start at zero
   std::string optimizer;       // whose moments it has: "adamw", "muon"; empty without any

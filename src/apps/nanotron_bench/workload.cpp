@@ -6,6 +6,7 @@
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/data/token_file.hpp"
+#include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/program.hpp"
 
 namespace nanotron::apps::bench {
@@ -63,7 +64,7 @@ FileSize size_from_root(const Options& options, const comm::Communicator& world)
   FileSize size;
   comm::collectively(world.get(), [&] {
     if (world.rank() != 0) return;
-    const deck::Config config = deck::read_deck(options.deck, options.overrides);
+    const deck::Config config = trainer::read_deck(options.deck, options.overrides);
     size = {batches * config.data.global_batch_size * config.data.sequence_length + 1,
             vocabulary_of(config)};
   });

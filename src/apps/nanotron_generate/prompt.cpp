@@ -8,6 +8,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/trainer/deck_features.hpp"
 
 namespace nanotron::apps {
 namespace {
@@ -97,7 +98,7 @@ TrainedWith trained_with(const io::CheckpointInfo& info) {
   TrainedWith trained{.vocab_size = info.model.vocab_size, .tokenizer = info.tokenizer};
   if (info.deck.empty()) return trained;
   try {
-    const deck::Config config = deck::read_deck_text(info.deck, "the checkpoint's deck");
+    const deck::Config config = trainer::read_deck_text(info.deck, "the checkpoint's deck");
     trained.tokens_file = config.data.path;
     trained.sequence_length = config.data.sequence_length;
   } catch (const Error&) {  // written by another version of the program: what it tells is a convenience only

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -27,7 +28,7 @@ struct Traffic : comm::StepTraffic {
 };
 
 Traffic traffic_of(deck::Config c) {
-  deck::resolve(c, deck::grid_size(c.parallel));
+  trainer::resolve(c, deck::grid_size(c.parallel));
   comm::ProcessGrid grid = comm::ProcessGrid::planned(comm::shape_of(c), {});
   const model::ParameterTable table = model::parameter_table_of(transformer_setup(c, grid));
   return {plan_step(c, {}).traffic, static_cast<double>(table.vectors.size()),

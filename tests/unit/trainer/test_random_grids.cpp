@@ -7,9 +7,9 @@
 #include <regex>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/trainer/deck_features.hpp"
 
-namespace nanotron::deck {
+namespace nanotron::trainer {
 namespace {
 
 const std::string model =
@@ -56,7 +56,7 @@ class Grids {
 
 std::string refusal(const std::vector<std::string>& set, int ranks) {
   try {
-    Config config = read_deck_text(model, "t.deck", set);
+    deck::Config config = read_deck_text(model, "t.deck", set);
     resolve(config, ranks);
     return "";
   } catch (const Error& error) {
@@ -103,4 +103,4 @@ TEST(RandomGrids, AreAcceptedOrRefusedWithTheNearestThatFit) {
 }
 
 }  // namespace
-}  // namespace nanotron::deck
+}  // namespace nanotron::trainer

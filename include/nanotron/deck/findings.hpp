@@ -1,15 +1,19 @@
 #pragma once
-// Private to the deck layer: findings about keys, and the checks that need more than one key.
+// What is wrong with a deck, found key by key, and the checks that find it. The table of parameters checks each key by
+// itself; what a feature asks of several keys lies beside the feature and is listed in trainer/deck_features.cpp.
 
 #include <map>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/source_text.hpp"
 
 namespace nanotron::deck {
+
+struct Config;
 
 /// The deck and the overrides, in this order, and where in them each "group.name" was set.
 struct Origin {
@@ -22,17 +26,16 @@ struct Origin {
   std::map<std::string, Spot> spots;
 };
 
-namespace detail {
-
 /// Collects findings; each is shown at the first of its keys that the deck sets.
 class Findings {
  public:
   explicit Findings(const Origin& origin) : origin_(origin), found_(origin.sources.size()) {}
 
   void add(std::size_t source, Diagnostic diagnostic);
+  /// `keys` are "group.name"; what was found in `message`, what was expected, what to change besides.
   void error(const std::vector<std::string>& keys, std::string message, std::string expected = {},
              std::string hint = {});
-  /// Said behind the findings when they are thrown.
+  /// Said after the findings when they are thrown.
   void advise(std::string advice) { advice_ = std::move(advice); }
   /// A key whose own value is wrong or missing takes part in no further check.
   void distrust(const std::string& key) { distrusted_.insert(key); }
@@ -51,23 +54,14 @@ class Findings {
   int errors_ = 0;
 };
 
-/// For messages.
-inline std::string text(std::int64_t n) { return std::to_string(n); }
+/// What one feature asks of a deck.
+struct Feature {
+  /// Reports what does not go together. Pure; called for decks as they are written (keys whose 0 asks to be filled in
+  /// are 0 still, a degree of the grid too), for resolved ones, and for grids that are tried.
+  void (*check)(const Config&, Findings&) = nullptr;
+  /// Fills in keys that ask for it, in a deck without mistakes whose degrees are known. May be null.
+  void (*fill)(Config&) = nullptr;
+};
+using Features = std::span<const Feature>;
 
-/// Everything that can be said without the number of ranks.
-void check_config(const Config& config, Findings& findings);
-
-/// What reproducible = 'layout' needs.
-void check_layout(const Config& config, Findings& findings);
-
-/// Experts and expert parallelism.
-void check_moe(const Config& config, Findings& findings);
-
-/// Whether sizes can be computed with.
-void check_size(const Config& config, Findings& findings);
-
-/// global_batch_size against micro_batch_size * dp; nothing while dp is 0.
-void check_batch(const Config& config, Findings& findings);
-
-}  // namespace detail
 }  // namespace nanotron::deck

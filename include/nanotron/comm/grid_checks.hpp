@@ -1,0 +1,11 @@
+#pragma once
+
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/findings.hpp"
+
+namespace nanotron::comm {
+
+/// parallel%order names each axis of the grid once.
+void check_grid(const deck::Config& config, deck::Findings& findings);
+
+}  // namespace nanotron::comm

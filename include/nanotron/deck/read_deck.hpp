@@ -1,0 +1,35 @@
+#pragma once
+// From the text of a deck to a checked, then a resolved configuration. `features` are the checks that need more than
+// one key: programs and tests of whole decks hand over trainer::deck_features(), by the functions of
+// trainer/deck_features.hpp.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/findings.hpp"
+
+namespace nanotron::deck {
+
+/// Reads, checks and cross-checks a deck. `overrides` are "group.name=value", applied in order after
+/// the file. Throws Error(deck_error) whose message holds every mistake, as a compiler prints them.
+/// `warnings` receives what is legal but doubtful, in the same form. Not collective: rank 0 may read
+/// the file and broadcast its text, then every rank calls read_deck_text. Where the number of `ranks` is given, the
+/// grid has to fit it: that is said with the other mistakes, and the open degree is filled.
+Config read_deck(const std::string& path, Features features, const std::vector<std::string>& overrides = {},
+                 std::string* warnings = nullptr);
+Config read_deck_text(const std::string& text, const std::string& file_name, Features features,
+                      const std::vector<std::string>& overrides = {}, std::string* warnings = nullptr,
+                      std::optional<std::int64_t> ranks = std::nullopt);
+
+/// The deck's bytes. Throws Error(deck_error) when it is missing, unreadable or over 1 MiB.
+std::string read_deck_file(const std::string& path);
+
+/// Fills what follows from other keys and from the number of ranks: the degree given as 0, and what features fill in.
+/// Throws Error(deck_error) when the grid is not world_size ranks (naming both and the nearest grids that fit) or a
+/// feature's check fails. Call once on every rank, before canonical_deck.
+void resolve(Config& config, std::int64_t world_size, Features features);
+
+}  // namespace nanotron::deck

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/findings.hpp"
+
+namespace nanotron::parallel {
+
+/// zero_size against zero_stage, replicas and experts.
+void check_zero(const deck::Config& config, deck::Findings& findings);
+
+}  // namespace nanotron::parallel

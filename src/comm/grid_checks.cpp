@@ -1,0 +1,20 @@
+#include "nanotron/comm/grid_checks.hpp"
+
+#include <string>
+
+namespace nanotron::comm {
+
+void check_grid(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  std::string order = "-" + p.order + "-";
+  bool complete = p.order.size() == 11;
+  for (const char* axis : {"-tp-", "-cp-", "-pp-", "-dp-"}) {
+    complete = complete && order.find(axis) != std::string::npos;
+  }
+  if (!complete && f.trusted({"parallel.order"})) {
+    f.error({"parallel.order"}, deck::quoted(p.order) + " is no order of the grid's axes",
+            "tp, cp, pp and dp, each once, joined by '-', the innermost first: 'tp-cp-pp-dp'");
+  }
+}
+
+}  // namespace nanotron::comm

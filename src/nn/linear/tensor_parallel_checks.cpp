@@ -1,0 +1,74 @@
+#include "nanotron/nn/linear/tensor_parallel_checks.hpp"
+
+#include <algorithm>
+
+#include "nanotron/deck/phrases.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+using namespace deck::phrases;
+
+void check_extents(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (p.tp > c.model.num_attention_heads && f.trusted({"parallel.tp", "model.num_attention_heads"})) {
+    f.error({"parallel.tp", "model.num_attention_heads"},
+            "tp = " + text(p.tp) + ", but there are " + text(c.model.num_attention_heads) +
+                " attention heads; each rank of a tensor-parallel group needs one",
+            at_most("tp", c.model.num_attention_heads));
+  }
+  const auto too_narrow = [&](const char* key, std::int64_t width) {
+    if (width > 0 && p.tp > width && f.trusted({"parallel.tp", key})) {
+      f.error({"parallel.tp", key}, "tp = " + text(p.tp) + " is more than " + key + " = " + text(width),
+              at_most("tp", width));
+    }
+  };
+  const deck::MoeConfig& moe = c.model.moe;
+  if (moe.num_experts == 0 || moe.moe_intermediate_size == 0) {
+    too_narrow("model.intermediate_size", c.model.intermediate_size);
+  }
+  if (moe.num_experts > 0) {
+    too_narrow("moe.moe_intermediate_size", moe.moe_intermediate_size);
+    too_narrow("moe.shared_expert_intermediate_size", moe.shared_expert_intermediate_size);
+  }
+  too_narrow("model.vocab_size", c.model.vocab_size);
+}
+
+void check_mode(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (!f.trusted({"parallel.tp_mode", "parallel.tp_overlap_chunks"})) return;
+  if (p.tp_mode == deck::TpMode::all_reduce) {
+    const char* const expected = "tp_mode = 'reduce_scatter'";
+    if (p.tp_overlap_chunks > 1) {
+      f.error({"parallel.tp_overlap_chunks"},
+              "tp_overlap_chunks = " + text(p.tp_overlap_chunks) +
+                  " cuts gathers, which tp_mode = 'all_reduce' does without",
+              expected, "or tp_overlap_chunks = 1");
+    }
+    if (p.tp_gathered_inputs == deck::GatheredInputs::keep) {
+      f.error({"parallel.tp_gathered_inputs"},
+              "tp_gathered_inputs = 'keep' keeps what is gathered; tp_mode = 'all_reduce' gathers nothing", expected,
+              "or tp_gathered_inputs = 'gather_again'");
+    }
+    return;
+  }
+  if (p.tp == 0 || p.cp == 0 ||
+      !f.trusted({"parallel.tp", "parallel.cp", "data.micro_batch_size", "data.sequence_length"}))
+    return;
+  const std::int64_t tokens = c.data.micro_batch_size * (c.data.sequence_length / p.cp);  // of the least rank
+  const std::int64_t rows = std::max<std::int64_t>(1, (tokens + p.tp - 1) / p.tp);
+  if (p.tp_overlap_chunks <= rows) return;
+  f.error({"parallel.tp_overlap_chunks"},
+          "tp_overlap_chunks = " + text(p.tp_overlap_chunks) + ", but a rank has " + text(rows) +
+              " rows of a micro-batch's tokens",
+          "at most " + text(rows));
+}
+
+}  // namespace
+
+void check_tensor_parallel(const deck::Config& c, deck::Findings& f) {
+  check_extents(c, f);
+  check_mode(c, f);
+}
+
+}  // namespace nanotron::nn

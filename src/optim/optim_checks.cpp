@@ -1,0 +1,42 @@
+#include "nanotron/optim/optim_checks.hpp"
+
+#include <string>
+
+#include "nanotron/deck/phrases.hpp"
+#include "nanotron/tensor/layout_checks.hpp"
+
+namespace nanotron::optim {
+namespace {
+
+using namespace deck::phrases;
+
+/// For who lowers run%steps to try a deck, or to cut a run into jobs.
+std::string stop_early(const deck::Config& c) {
+  return "run%steps is what the learning rate is planned for; to stop after " + text(c.run.steps) +
+         (c.run.steps == 1 ? " step" : " steps") +
+         " of the whole run leave it and give --set run.stop_after_steps=" + text(c.run.steps);
+}
+
+}  // namespace
+
+void check_schedule(const deck::Config& c, deck::Findings& f) {
+  if (f.trusted({"schedule.warmup_steps", "run.steps"}) && c.schedule.warmup_steps > c.run.steps) {
+    f.error({"schedule.warmup_steps"},
+            "warmup_steps = " + text(c.schedule.warmup_steps) + " is more than the " + text(c.run.steps) +
+                " steps of the run",
+            "at most " + text(c.run.steps), stop_early(c));
+  } else if (c.schedule.kind == deck::ScheduleKind::wsd &&  // its decay ends with the run; others may be cut short
+             f.trusted({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
+             c.schedule.warmup_steps + c.schedule.decay_steps > c.run.steps) {
+    f.error({"schedule.decay_steps"},
+            "warmup_steps + decay_steps = " + text(c.schedule.warmup_steps + c.schedule.decay_steps) +
+                " is more than the " + text(c.run.steps) + " steps of the run",
+            "decay_steps <= " + text(c.run.steps - c.schedule.warmup_steps), stop_early(c));
+  }
+}
+
+void check_muon(const deck::Config& c, deck::Findings& f) {
+  if (c.optimizer.name == deck::OptimizerName::muon) refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
+}
+
+}  // namespace nanotron::optim

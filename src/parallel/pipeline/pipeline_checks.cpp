@@ -1,0 +1,61 @@
+#include "nanotron/parallel/pipeline/pipeline_checks.hpp"
+
+#include <algorithm>
+
+#include "nanotron/deck/layer_counts.hpp"
+#include "nanotron/deck/phrases.hpp"
+
+namespace nanotron::parallel {
+namespace {
+
+using namespace deck::phrases;
+
+void check_stage_layers(const deck::Config& c, deck::Findings& f) {
+  const std::vector<std::string> keys{"parallel.pp_layers"};
+  const std::int64_t stages = deck::pipeline_stages(c.parallel), layers = c.model.num_hidden_layers;
+  if (c.parallel.pp_layers.empty() || !f.trusted({keys[0], "parallel.pp", "model.num_hidden_layers"})) return;
+  const std::string expected = counted(stages, "number") + " whose sum is " + text(layers);
+  const auto counts = deck::layer_counts(c.parallel.pp_layers);
+  if (!counts) {
+    f.error(keys, deck::quoted(c.parallel.pp_layers) + " are no numbers of layers, at least 1 a stage", expected);
+    return;
+  }
+  std::int64_t sum = 0;
+  for (const std::int64_t count : *counts) sum += std::min(count, std::int64_t{1} << 40);
+  if (static_cast<std::int64_t>(counts->size()) != stages || sum != layers) {
+    f.error(keys,
+            "pp_layers has " + counted(static_cast<std::int64_t>(counts->size()), "stage") + " with " +
+                counted(sum, "layer") + "; the pipeline has " + counted(stages, "stage") + " and the model " +
+                counted(layers, "layer"),
+            expected,
+            "or leave it empty, --set parallel.pp_layers= : pp_cut then finds the cut for this grid; a deck.nml has "
+            "that of "
+            "its own run");
+  }
+}
+
+}  // namespace
+
+void check_pipeline(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (p.pp == 0) return;  // resolve() comes back
+  check_stage_layers(c, f);
+  const std::int64_t chunks = deck::pipeline_chunks(p), layers = c.model.num_hidden_layers;
+  if (p.pp > 1 && deck::pipeline_stages(p) > layers &&
+      f.trusted({"parallel.pp", "parallel.pp_chunks", "parallel.pp_schedule", "model.num_hidden_layers"})) {
+    f.error({"parallel.pp", "model.num_hidden_layers"},
+            "pp = " + text(p.pp) + (chunks > 1 ? " with " + text(chunks) + " chunks a rank" : "") + " needs " +
+                text(deck::pipeline_stages(p)) + " layers, one a stage; the model has " + text(layers),
+            at_most("pp", std::max<std::int64_t>(1, layers / chunks)),
+            chunks > 1 ? "or pp_schedule = '1f1b', which needs one layer a rank" : "");
+  }
+  if (p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble && p.recompute != deck::Recompute::none &&
+      f.trusted({"parallel.recompute", "parallel.pp_schedule"})) {
+    f.error({"parallel.recompute", "parallel.pp_schedule"},
+            "pp_schedule = 'zero_bubble' takes the weight gradients later than the others, from activations that "
+            "recomputation does not keep",
+            "recompute = 'none'", "or pp_schedule = '1f1b'");
+  }
+}
+
+}  // namespace nanotron::parallel

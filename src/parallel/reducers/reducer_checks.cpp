@@ -1,0 +1,52 @@
+#include "nanotron/parallel/reducers/reducer_checks.hpp"
+
+#include <string>
+
+#include "nanotron/deck/phrases.hpp"
+#include "nanotron/tensor/layout_checks.hpp"
+
+namespace nanotron::parallel {
+
+using namespace deck::phrases;
+
+void check_compression(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (p.compression == deck::Compression::none) return;
+  if (p.zero_stage > 0 && f.trusted({"parallel.compression", "parallel.zero_stage"})) {
+    f.error({"parallel.compression", "parallel.zero_stage"},
+            "compression is of the all-reduce of gradients, which zero_stage = " + text(p.zero_stage) + " does without",
+            "compression = 'none', or zero_stage = 0");
+  }
+  refuse_layout(c, f, "parallel.compression", "compression", "compression = 'none'");
+}
+
+void check_adasum(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (p.gradient_sum != deck::GradientRule::adasum || !f.trusted({"parallel.gradient_sum"})) return;
+  const auto refuse = [&](const char* key, bool applies, const std::string& why, const std::string& expected) {
+    if (applies && f.trusted({key}))
+      f.error({"parallel.gradient_sum", key}, "gradient_sum = 'adasum' " + why, expected);
+  };
+  refuse("parallel.cp", p.cp > 1,
+         "combines the gradients of different samples; with cp = " + text(p.cp) + " replicas hold parts of the same",
+         "cp = 1, or gradient_sum = 'sum'");
+  refuse("parallel.zero_stage", p.zero_stage > 0,
+         "needs the whole gradient of every replica, of which zero_stage = " + text(p.zero_stage) +
+             " leaves pieces of the sum",
+         "zero_stage = 0, or gradient_sum = 'sum'");
+  refuse("parallel.compression", p.compression != deck::Compression::none,
+         "is no sum, and compression is of the all-reduce of one", "compression = 'none', or gradient_sum = 'sum'");
+  refuse(
+      "model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.trusted({"parallel.pp"}),
+      "is not linear, and tied words with pp = " + text(p.pp) + " are summed over both ends of the pipeline behind it",
+      "pp = 1, untied words, or gradient_sum = 'sum'");
+  if (p.ep > 1 && c.model.moe.num_experts > 0 && f.trusted({"moe.num_experts", "parallel.ep"})) {
+    f.error({"parallel.ep", "parallel.gradient_sum"},
+            "gradient_sum = 'adasum' takes each replica's own gradient; with ep = " + text(p.ep) +
+                " an expert's is of the tokens of so many replicas",
+            "ep = 1", "or gradient_sum = 'sum'");
+  }
+  refuse_layout(c, f, "parallel.gradient_sum", "Adasum", "gradient_sum = 'sum'");
+}
+
+}  // namespace nanotron::parallel

@@ -1,0 +1,129 @@
+#include "nanotron/tensor/layout_checks.hpp"
+
+#include "nanotron/deck/phrases.hpp"
+#include "nanotron/deck/sum_shards.hpp"
+
+namespace nanotron {
+namespace {
+
+using namespace deck::phrases;
+
+bool asked_for(const deck::Config& c, const deck::Findings& f) {
+  return c.precision.reproducible == deck::Reproducible::layout && f.trusted({"precision.reproducible"});
+}
+
+// The degrees that a number of shards admits: "1, 2 or 4".
+std::string admitted(std::int64_t shards) {
+  std::vector<std::string> degrees;
+  for (std::int64_t d = 1; d <= shards; ++d) {
+    if (deck::holds_node(shards, d)) degrees.push_back(text(d));
+  }
+  std::string all;
+  for (std::size_t i = 0; i < degrees.size(); ++i) {
+    all += (i == 0 ? "" : i + 1 == degrees.size() ? " or " : ", ") + degrees[i];
+  }
+  return all;
+}
+
+void check_shard_counts(const deck::Config& c, deck::Findings& f) {
+  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
+  const std::int64_t tensor = deck::sum_shards(c).tensor, context = c.precision.context_shards;
+  if (f.trusted({"precision.tensor_shards", "model.num_key_value_heads", "model.num_attention_heads"}) &&
+      kv % tensor != 0) {
+    f.error({"precision.tensor_shards"},
+            "tensor_shards = " + text(tensor) + " does not divide the " + text(kv) + " key-value heads",
+            "a divisor of " + text(kv));
+  }
+  if (f.trusted({"precision.context_shards", "data.sequence_length"}) && c.data.sequence_length % context != 0) {
+    f.error({"precision.context_shards"},
+            "context_shards = " + text(context) + " does not divide sequences of " + text(c.data.sequence_length) +
+                " tokens",
+            "a divisor of sequence_length");
+  }
+  const std::int64_t batch = c.precision.batch_shards, samples = c.data.global_batch_size;
+  if (batch > 0 && f.trusted({"precision.batch_shards", "data.global_batch_size"}) && samples % batch != 0) {
+    f.error({"precision.batch_shards"},
+            "batch_shards = " + text(batch) + " does not divide global_batch_size = " + text(samples),
+            "a divisor of " + text(samples));
+  } else if (batch > 0 && batch != samples && context > 1) {
+    f.error({"precision.batch_shards", "precision.context_shards"},
+            "with context_shards > 1 the parts of each sequence are added before sequences are",
+            "batch_shards = 0, or context_shards = 1");
+  }
+  if (c.model.qk_norm && tensor > 1 && context > 1) {
+    f.error({"precision.context_shards", "precision.tensor_shards"},
+            "the weights of head norms are summed over heads and tokens at once",
+            "context_shards = 1 or tensor_shards = 1");
+  }
+}
+
+void check_degrees(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  const deck::SumShards shards = deck::sum_shards(c);
+  const auto check = [&](const char* name, std::int64_t degree, const char* key, std::int64_t count) {
+    const std::string of_grid = std::string("parallel.") + name, of_sums = std::string("precision.") + key;
+    if (degree <= 0 || deck::holds_node(count, degree) || !f.trusted({of_grid, of_sums})) return;
+    f.error({of_grid, of_sums},
+            std::string(name) + " = " + text(degree) + " cuts sums elsewhere than " + key + " = " + text(count),
+            std::string(name) + " = " + admitted(count), std::string("or another ") + key + ", which gives other bits");
+  };
+  check("tp", p.tp, "tensor_shards", shards.tensor);
+  check("cp", p.cp, "context_shards", shards.context);
+  if (p.dp > 0 && shards.batch % p.dp != 0 &&
+      f.trusted({"parallel.dp", "precision.batch_shards", "data.global_batch_size"})) {
+    f.error({"parallel.dp", "precision.batch_shards"},
+            "dp = " + text(p.dp) + " does not divide batch_shards = " + text(shards.batch),
+            "a divisor of " + text(shards.batch));
+  }
+  if (p.tp_mode == deck::TpMode::reduce_scatter && p.tp > 1 && p.cp > 0 &&
+      f.trusted({"parallel.tp_mode", "parallel.tp", "parallel.cp"}) &&
+      (shards.stream != shards.tensor * shards.context || !deck::holds_node(shards.stream, p.tp * p.cp))) {
+    f.error(
+        {"parallel.tp_mode", "precision.tensor_shards", "precision.context_shards"},
+        "tp_mode = 'reduce_scatter' cuts the sums over tokens of the norms' weights elsewhere than tensor_shards = " +
+            text(shards.tensor) + " and context_shards = " + text(shards.context),
+        "tp_mode = 'all_reduce'", "or powers of two whose product divides sequence_length");
+  }
+  const bool whole_sequences = p.cp > 0 && p.ep % p.cp == 0, within_one = p.ep > 0 && p.cp % p.ep == 0;
+  if (p.ep > 1 && p.cp > 0 && f.trusted({"parallel.ep", "parallel.cp"}) && !whole_sequences &&
+      !(within_one && deck::holds_node(shards.context, p.cp / p.ep))) {
+    f.error({"parallel.ep", "parallel.cp", "precision.reproducible"},
+            "ep = " + text(p.ep) + " neighbouring ranks have neither whole sequences, of cp = " + text(p.cp) +
+                " ranks, nor a node of a sequence's " + text(shards.context) + " context_shards",
+            "ep a multiple of " + text(p.cp), "or ep = 1, or reproducible = 'run'");
+  }
+  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
+  if (p.cp > 1 && p.tp > 0 && kv % (p.tp * p.cp) != 0 && f.trusted({"parallel.cp", "parallel.tp"})) {
+    f.error({"parallel.cp", "precision.reproducible"},
+            "reproducible = 'layout' keeps key-value heads whole: tp * cp = " + text(p.tp * p.cp) +
+                " does not divide " + text(kv),
+            "tp * cp a divisor of " + text(kv));
+  }
+}
+
+}  // namespace
+
+void check_layout(const deck::Config& c, deck::Findings& f) {
+  if (!asked_for(c, f)) return;
+  check_shard_counts(c, f);
+  if (f.errors() == 0) check_degrees(c, f);
+}
+
+void refuse_layout(const deck::Config& c, deck::Findings& f, const char* key, const std::string& what,
+                   const std::string& change) {
+  if (!asked_for(c, f) || !f.trusted({key})) return;
+  f.error({key, "precision.reproducible"},
+          "reproducible = 'layout' does not go with " + what + ": its sums follow the grid", change,
+          "or reproducible = 'run'");
+}
+
+void fill_layout(deck::Config& c) {
+  if (c.precision.reproducible != deck::Reproducible::layout) return;
+  const deck::SumShards shards = deck::sum_shards(c);
+  c.precision.tensor_shards = shards.tensor;
+  c.precision.batch_shards = shards.batch;
+  c.data.micro_batch_size = 1;
+  c.parallel.tp_overlap_chunks = 1;
+}
+
+}  // namespace nanotron

@@ -1,0 +1,69 @@
+#include "nanotron/trainer/deck_features.hpp"
+
+#include "nanotron/comm/grid_checks.hpp"
+#include "nanotron/data/data_checks.hpp"
+#include "nanotron/deck/read_deck.hpp"
+#include "nanotron/io/checkpoint_checks.hpp"
+#include "nanotron/model/model_checks.hpp"
+#include "nanotron/nn/attention/attention_checks.hpp"
+#include "nanotron/nn/linear/tensor_parallel_checks.hpp"
+#include "nanotron/nn/moe/moe_checks.hpp"
+#include "nanotron/optim/optim_checks.hpp"
+#include "nanotron/parallel/pipeline/pipeline_checks.hpp"
+#include "nanotron/parallel/reducers/reducer_checks.hpp"
+#include "nanotron/parallel/zero/zero_checks.hpp"
+#include "nanotron/tensor/layout_checks.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+void check_run(const deck::Config& c, deck::Findings& f) {
+  if (c.run.output_dir.empty()) {
+    f.error({"run.output_dir"}, "output_dir is empty", "a folder, for example 'run'");
+  }
+  if (f.trusted({"run.wall_time_limit", "run.wall_time_margin"}) && c.run.wall_time_limit > 0 &&
+      c.run.wall_time_margin >= c.run.wall_time_limit) {
+    f.error({"run.wall_time_margin", "run.wall_time_limit"},
+            "wall_time_margin is not less than wall_time_limit: no step could run", "a margin below the limit");
+  }
+}
+
+// A row for each feature: its check and, where keys of 0 ask for it, what it fills in. Mistakes at the same key are
+// told in this order.
+constexpr deck::Feature features[] = {
+    {nn::check_attention, nn::fill_attention},
+    {model::check_parametrization},
+    {nn::check_tensor_parallel},
+    {parallel::check_pipeline},
+    {comm::check_grid},
+    {optim::check_schedule},
+    {check_run},
+    {data::check_data},
+    {io::check_checkpoint},
+    {data::check_batch},
+    {parallel::check_zero},
+    {parallel::check_compression},
+    {parallel::check_adasum},
+    {optim::check_muon},
+    {nn::check_moe, nn::fill_moe},
+    {model::check_size},
+    {check_layout, fill_layout},  // looks at degrees where nothing else is wrong
+};
+
+}  // namespace
+
+deck::Features deck_features() { return features; }
+
+deck::Config read_deck(const std::string& path, const std::vector<std::string>& overrides, std::string* warnings) {
+  return deck::read_deck(path, features, overrides, warnings);
+}
+
+deck::Config read_deck_text(const std::string& text, const std::string& file_name,
+                            const std::vector<std::string>& overrides, std::string* warnings,
+                            std::optional<std::int64_t> ranks) {
+  return deck::read_deck_text(text, file_name, features, overrides, warnings, ranks);
+}
+
+void resolve(deck::Config& config, std::int64_t world_size) { deck::resolve(config, world_size, features); }
+
+}  // namespace nanotron::trainer
