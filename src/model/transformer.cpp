@@ -72,17 +72,6 @@ void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& devi
       arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }
 
-// The largest logical tensor whose elements several ranks hold.
-index_t largest_partial(const ParameterTable& table) {
-  index_t largest = 0;
-  for (const nn::ParameterSpec& spec : table.specs) {
-    if (spec.gradient_is_partial && spec.cut == nn::Cut::rows) {
-      largest = std::max(largest, spec.rows * spec.columns);
-    }
-  }
-  return largest;
-}
-
 template <class T>
 NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
                             const std::string& name, index_t layer, const kernels::RowSegments& segments = {}) {
@@ -212,7 +201,6 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
             .recompute = setup.recompute,
             .purpose = setup.purpose,
             .stream_gradients = setup.stream_gradients}),
-      partial_(arena.take<M>(MemoryKind::workspace, largest_partial(table_))),
       embedding_(make_embedding(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
       layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *stream_, orders_of(setup), *moe_, router_sums_)) {

@@ -39,12 +39,11 @@ void expect_pytorchs(const std::string& name) {
       .model = reader.info().model,
       .capacity = static_cast<index_t>(prompt.size() + tokens.size()),
       .chunk = 5,
-      .tp_size = tp.size(),
-      .tp_rank = tp.rank()};
+      .tp = &tp};
   Arena planning = Arena::planning();
-  static_cast<void>(model::Generator<T>(setup, tp, device, planning));
+  static_cast<void>(model::Generator<T>(setup, device, planning));
   Arena arena(planning.plan());
-  model::Generator<T> generator(setup, tp, device, arena);
+  model::Generator<T> generator(setup, device, arena);
   const auto& parameters = generator.transformer().parameters();
   const auto master = Kokkos::create_mirror_view(parameters.master);
   reader.read(trainer::state_tensors<T>(generator.transformer().table(), parameters.places.master, master.data(),

@@ -133,7 +133,7 @@ struct TrainingRun {
         loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), grid.shape().dp,
                                   trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
                 {}},
-        plan(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp())),
+        plan(trainer::plan_step(config, grid.coordinate()).memory),
         before(resident_bytes()),
         arena(plan),
         trainer(config, {}, grid, device, arena, loaders, log) {}

@@ -57,7 +57,7 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   const data::TokenFile tokens(config.data.path);
   trainer::Loaders loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), static_cast<int>(config.parallel.dp)),
                            {}};
-  Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
+  Arena arena(trainer::plan_step(config, grid.coordinate()).memory);
   trainer::Trainer<float> run(config, {}, grid, device, arena, loaders, log);
   run.resume();
   for (int i = 0; i < 5; ++i) run.train_step();  // one comparison passes

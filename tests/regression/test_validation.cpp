@@ -62,7 +62,7 @@ class Validation : public testing::Test {
       trainer::Loaders loaders{loader(0, data::Split::training), {}};
       if (files.size() == 1) loaders.validation.push_back(loader(0, data::Split::validation));
       for (std::size_t i = 1; i < files.size(); ++i) loaders.validation.push_back(loader(i, data::Split::validation));
-      Arena arena(trainer::plan_memory(config, {grid.shape(), grid.coordinate()}, grid.tp()));
+      Arena arena(trainer::plan_step(config, grid.coordinate()).memory);
       trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
       run.resume();
       run.train_step();

@@ -133,10 +133,6 @@ class Transformer {
   /// For the chunk with the embedding, last: dx is the gradient of its input.
   void backward_embedding(Vector<const std::int32_t> inputs, Matrix<T> dx);
 
-  /// Sums the gradients in this range of the flat space that are partial within the group (head norms;
-  /// key-value heads held by several ranks; norms of a split stream). Once for what has been accumulated.
-  void sum_partial_gradients(const Range& range);
-
   /// Generation: inputs are batch.tokens() tokens at batch.positions behind `past` cached ones; the rows of
   /// `last` (batch.sequences, local vocabulary) receive the logits behind each sequence's last token.
   void forward_cached(const nn::TokenBatch& batch, index_t past, Vector<const std::int32_t> inputs,
@@ -144,7 +140,6 @@ class Transformer {
 
  private:
   LocalSizes sizes() const;
-  void sum_partial_gradient(const nn::ParameterSpec& spec, M* local);
   void normalise_output(const Slot& slot);
   const ChunkActivations<T>& at(const Slot& slot) const {
     return act_.chunks[static_cast<std::size_t>(slot.chunk)][static_cast<std::size_t>(slot.index)];
@@ -171,7 +166,6 @@ class Transformer {
   std::unique_ptr<nn::MoeParts<T>> moe_;
   Matrix<double> router_sums_;
   Activations<T> act_;
-  Vector<M> partial_;  // one logical key or value projection, where heads are shared
   std::optional<nn::VocabEmbedding<T>> embedding_;
   std::optional<Head<T>> head_;
   std::vector<DecoderLayer<T>> layers_;

@@ -8,6 +8,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/process_grid.hpp"
+#include "nanotron/model/partial_gradients.hpp"
 #include "nanotron/model/transformer.hpp"
 #include "support/world.hpp"
 
@@ -69,8 +70,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .backward = Backward::two_parts,
                .tp_mode = GetParam().mode,
                .overlap = {.chunks = 3},
-               .tp_size = grid_.tp().size(),
-               .tp_rank = grid_.tp_rank(),
+               .tp = &grid_.tp(),
                .loss_tokens = tokens},
         arena_(plan()),
         model_(setup_, device_, arena_),
@@ -138,7 +138,17 @@ class Gradient : public testing::TestWithParam<Variant> {
 
   void backward() {
     add_gradient();
-    model_.sum_partial_gradients({0, model_.table().size});
+    sum_parts();
+  }
+
+  // Over the ranks that hold parts of a gradient.
+  void sum_parts() {
+    for (const Section& section : model_.table().sections) {
+      Arena planning = Arena::planning();
+      static_cast<void>(PartialGradients<double>(model_, section, device_, planning));
+      Arena arena(planning.plan());
+      PartialGradients<double>(model_, section, device_, arena).sum(section.flat);
+    }
   }
 
   // Of a micro-batch, to what is there; sums over the ranks that hold parts of it are left out.
@@ -205,10 +215,10 @@ TEST_P(Gradient, AccumulatesOverMicroBatches) {
   backward();
   const auto gradient = model_.parameters().gradient;
   std::vector<double> once(gradient.data(), gradient.data() + gradient.size());
-  // sum_partial_gradients works on the accumulated sum: start again and run two micro-batches.
+  // The parts are summed of the accumulated sum: start again and run two micro-batches.
   Kokkos::deep_copy(gradient, 0.0);
   for (int m = 0; m < 2; ++m) add_gradient();
-  model_.sum_partial_gradients({0, model_.table().size});
+  sum_parts();
   for (std::size_t i = 0; i < once.size(); ++i) {
     ASSERT_NEAR(gradient(static_cast<index_t>(i)), 2 * once[i], 1e-13 + 1e-12 * std::abs(once[i]));
   }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/parallel/reducers/partial_gradients.hpp"
+#include "nanotron/model/partial_gradients.hpp"
 
 namespace nanotron::parallel {
 
@@ -104,7 +104,7 @@ class GradientReducer {
   Device& device() const { return *device_; }
   bool overlap() const { return overlap_; }
   index_t micro_batches() const { return micro_batches_; }  // of a step
-  const PartialGradients<T>& partial() const { return partial_; }
+  const model::PartialGradients<T>& partial() const { return partial_; }
   /// Number of a unit, or of the head apart.
   const model::Unit& unit(index_t number) const { return table().unit(is_head(number) ? table().head_unit() : number); }
   bool is_head(index_t number) const { return number == static_cast<index_t>(table().units.size()); }
@@ -142,7 +142,7 @@ class GradientReducer {
   bool overlap_;
   index_t micro_batches_;
   Completion completion_;
-  PartialGradients<T> partial_;
+  model::PartialGradients<T> partial_;
   std::vector<index_t> added_;  // of each unit, and of the head apart, since it was completed
   double exposed_seconds_ = 0.0;
 };

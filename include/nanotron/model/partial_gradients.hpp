@@ -5,14 +5,14 @@
 
 #include "nanotron/model/transformer.hpp"
 
-namespace nanotron::parallel {
+namespace nanotron::model {
 
 template <class T>
 class PartialGradients {
  public:
   using M = master_t<T>;
   /// Of one section. Takes its workspace from the arena (planning or real). model and device must outlive it.
-  PartialGradients(const model::Transformer<T>& model, const model::Section& section, Device& device, Arena& arena);
+  PartialGradients(const Transformer<T>& model, const Section& section, Device& device, Arena& arena);
 
   /// Sums over the group what of this range of the flat space is partial, where backward leaves it. Once for what has been
   /// accumulated. Collective over the group.
@@ -25,10 +25,10 @@ class PartialGradients {
   void for_each(const Range& range, const F& f) const;
   void sum(const nn::ParameterSpec& spec, M* local) const;
 
-  const model::Transformer<T>* model_;
+  const Transformer<T>* model_;
   comm::Holders holders_;
   Device* device_;
   Vector<M> whole_;  // the largest logical tensor that ranks hold parts of
 };
 
-}  // namespace nanotron::parallel
+}  // namespace nanotron::model

@@ -1,11 +1,11 @@
-#include "nanotron/parallel/reducers/partial_gradients.hpp"
+#include "nanotron/model/partial_gradients.hpp"
 
 #include <algorithm>
 
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
-namespace nanotron::parallel {
+namespace nanotron::model {
 namespace {
 
 // Elements of the sum: a tensor of which ranks hold rows in common is summed whole.
@@ -13,7 +13,7 @@ index_t summed_size(const nn::ParameterSpec& spec) {
   return spec.cut == nn::Cut::none ? spec.local_size() : spec.rows * spec.columns;
 }
 
-index_t largest_whole(const model::ParameterTable& table, comm::Holders holders) {
+index_t largest_whole(const ParameterTable& table, comm::Holders holders) {
   index_t largest = 0;
   for (const nn::ParameterSpec& spec : table.specs) {
     if (spec.holders == holders && spec.gradient_is_partial && spec.cut == nn::Cut::rows) {
@@ -26,7 +26,7 @@ index_t largest_whole(const model::ParameterTable& table, comm::Holders holders)
 }  // namespace
 
 template <class T>
-PartialGradients<T>::PartialGradients(const model::Transformer<T>& model, const model::Section& section, Device& device,
+PartialGradients<T>::PartialGradients(const Transformer<T>& model, const Section& section, Device& device,
                                       Arena& arena)
     : model_(&model),
       holders_(section.holders),
@@ -83,4 +83,4 @@ template class PartialGradients<double>;
 template class PartialGradients<float>;
 template class PartialGradients<bf16>;
 
-}  // namespace nanotron::parallel
+}  // namespace nanotron::model
