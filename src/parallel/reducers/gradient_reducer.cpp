@@ -1,5 +1,7 @@
 #include "nanotron/parallel/reducers/gradient_reducer.hpp"
 
+#include <algorithm>
+
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::parallel {
@@ -19,9 +21,9 @@ GradientReducer<T>::GradientReducer(const ReducerContext<T>& c, const Completion
 
 template <class T>
 index_t GradientReducer<T>::number_of(index_t source) const {
-  const bool is_tied_head = completion_.head_apart && table().is_tied && source == table().head_source();
-  if (is_tied_head && section_.holders == comm::Holders::data_parallel) return static_cast<index_t>(table().units.size());
-  return table().unit_of(source, section_);
+  const index_t unit = table().unit_of(source, section_);
+  const bool is_shared_head = unit != model::no_unit && source == table().head_source() && table().unit(unit).uses > 1;
+  return completion_.head_apart && is_shared_head ? static_cast<index_t>(table().units.size()) : unit;
 }
 
 template <class T>
@@ -72,8 +74,9 @@ comm::StepTraffic GradientReducer<T>::traffic() const {
 template <class T>
 void GradientReducer<T>::clear(const nn::Placement& place) const {
   M* const gradient = model_->parameters().gradient.data();
-  for (const nn::Placement::Part& part : place.within(section_.flat)) {
-    kernels::fill<M>(*device_, Vector<M>(gradient + part.at, part.range.size()), 0.0);
+  for (const nn::Placement::Part& part : place.parts()) {
+    const index_t begin = std::max(part.range.begin, section_.flat.begin), end = std::min(part.range.end, section_.flat.end);
+    if (begin < end) kernels::fill<M>(*device_, Vector<M>(gradient + part.at + begin - part.range.begin, end - begin), 0.0);
   }
 }
 

@@ -36,7 +36,7 @@ struct ReducerContext {
 /// When a strategy takes a unit for complete.
 struct Completion {
   index_t micro_batches = 1;  // after so many of them
-  bool head_apart = false;    // the head's part of tied weights on its own, number table.units.size()
+  bool head_apart = false;    // where head and embedding share a unit, the head on its own: number table.units.size()
 };
 
 /// What a strategy carries from step to step, for the checkpoint.
