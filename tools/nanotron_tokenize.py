@@ -39,12 +39,14 @@ from __future__ import annotations
 
 import argparse
 import array
+import collections
 import functools
 import multiprocessing
 import os
 import sys
-import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,24 +143,22 @@ def encode_all(chunks, tokenizer, workers: int, step: int):
         for chunk in chunks:
             yield encode_chunk(chunk, tokenizer, step)
         return
-    room, stopped = threading.Semaphore(4 * workers), threading.Event()
-
-    def throttled():
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker, (tokenizer.recipe(), step))
+    under_way = collections.deque()
+    try:
         for chunk in chunks:
-            room.acquire()
-            if stopped.is_set():
-                return
-            yield chunk
-
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(workers, start_worker, (tokenizer.recipe(), step)) as pool:
-        try:
-            for result in pool.imap(encode_in_worker, throttled()):
-                room.release()
-                yield result
-        finally:  # the pool ends only when its own thread has left throttled()
-            stopped.set()
-            room.release()
+            under_way.append(pool.submit(encode_in_worker, chunk))
+            if len(under_way) == 4 * workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    except BrokenProcessPool:
+        raise common.ToolError(
+            f"expected {workers} worker processes to the end, found that one was killed or could not start (the kernel "
+            "does so where memory runs out: dmesg); change: fewer --workers or a smaller --chunk-mb",
+            common.EXIT_SYSTEM) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 # ---------------------------------------------------------------------------------------------
