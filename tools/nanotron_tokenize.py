@@ -33,6 +33,9 @@ stays bounded. A document's tokens are those of encoding it whole, whatever the 
 the number of --workers: chunks meet where tokens do not depend on text further away, and grow where
 there is no such place near (many KiB of one character). --train-bpe learns from chunks that end at
 line ends: what it trains, not how it encodes, depends on their size.
+
+Exit codes: 0; 2 or 64 a wrong command line; 65 texts or a tokenizer that cannot be used; 71 the system failed, as where
+a worker is killed because memory ran out.
 """
 
 from __future__ import annotations
