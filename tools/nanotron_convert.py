@@ -227,6 +227,15 @@ def token_file_ids(path: Path, sizes) -> dict:
         raise common.ToolError(f"{path}: cannot be read as a token file ({error})") from None
 
 
+def ids_of_deck(path: Path, sizes) -> dict:
+    """Those of the deck's token file, which may have become another one: then none, with a warning."""
+    try:
+        return token_file_ids(path, sizes) if path.is_file() else {}
+    except common.ToolError as error:
+        print(f"warning: {error}; bos and eos are not taken from it", file=sys.stderr)
+        return {}
+
+
 def warn_of_other_eos(ours: int | None, origin: dict, options, path: Path) -> None:
     values = [part.get("eos_token_id") for part in (origin["config"], origin["generation"])]
     theirs = {value for item in values for value in (item if isinstance(item, list) else [item])} - {None}
@@ -238,7 +247,7 @@ def warn_of_other_eos(ours: int | None, origin: dict, options, path: Path) -> No
 def special_ids(options, origin: dict, deck: dict, sizes) -> dict:
     """bos, eos and pad: options, then the imported model, then the deck's token file where it still is."""
     path = Path(options.token_file or deck.get("data.path") or "")
-    ids = token_file_ids(path, sizes) if options.token_file or path.is_file() else {}
+    ids = token_file_ids(path, sizes) if options.token_file else ids_of_deck(path, sizes)
     if not options.token_file:
         warn_of_other_eos(ids.get("eos_token_id"), origin, options, path)
         ids |= {key: origin["config"][key] for key in SPECIAL if origin["config"].get(key) is not None}

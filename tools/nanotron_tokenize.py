@@ -33,18 +33,23 @@ stays bounded. A document's tokens are those of encoding it whole, whatever the 
 the number of --workers: chunks meet where tokens do not depend on text further away, and grow where
 there is no such place near (many KiB of one character). --train-bpe learns from chunks that end at
 line ends: what it trains, not how it encodes, depends on their size.
+
+Exit codes: 0; 2 or 64 a wrong command line; 65 texts or a tokenizer that cannot be used; 71 the system failed, as where
+a worker is killed because memory ran out.
 """
 
 from __future__ import annotations
 
 import argparse
 import array
+import collections
 import functools
 import multiprocessing
 import os
 import sys
-import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,24 +146,22 @@ def encode_all(chunks, tokenizer, workers: int, step: int):
         for chunk in chunks:
             yield encode_chunk(chunk, tokenizer, step)
         return
-    room, stopped = threading.Semaphore(4 * workers), threading.Event()
-
-    def throttled():
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker, (tokenizer.recipe(), step))
+    under_way = collections.deque()
+    try:
         for chunk in chunks:
-            room.acquire()
-            if stopped.is_set():
-                return
-            yield chunk
-
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(workers, start_worker, (tokenizer.recipe(), step)) as pool:
-        try:
-            for result in pool.imap(encode_in_worker, throttled()):
-                room.release()
-                yield result
-        finally:  # the pool ends only when its own thread has left throttled()
-            stopped.set()
-            room.release()
+            under_way.append(pool.submit(encode_in_worker, chunk))
+            if len(under_way) == 4 * workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    except BrokenProcessPool:
+        raise common.ToolError(
+            f"expected {workers} worker processes to the end, found that one was killed or could not start (the kernel "
+            "does so where memory runs out: dmesg); change: fewer --workers or a smaller --chunk-mb",
+            common.EXIT_SYSTEM) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 # ---------------------------------------------------------------------------------------------

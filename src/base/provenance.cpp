@@ -14,6 +14,7 @@
 
 #include "nanotron/base/build_info.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/host.hpp"
 
 #ifdef NANOTRON_WITH_CUDA
 #include <cuda_runtime_api.h>
@@ -41,10 +42,7 @@ std::string command_line() {
 
 // "host" or "host, GPU 0000:1B:00.0 (name)".
 std::string my_place() {
-  char name[MPI_MAX_PROCESSOR_NAME] = "";
-  int length = 0;
-  MPI_Get_processor_name(name, &length);
-  std::string place(name, static_cast<std::size_t>(length));
+  std::string place = host_name();
 #ifdef NANOTRON_WITH_CUDA
   int device = 0;
   cudaDeviceProp properties{};

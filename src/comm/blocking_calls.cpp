@@ -1,5 +1,6 @@
 // MPI's blocking calls, defined anew for the whole process: in a job that waits asleep (waiting.hpp) each is its nonblocking
 // form and a wait between whose polls the rank sleeps; otherwise it is the call it was, a profiling tool's or the library's.
+// They are those that this program and parallel HDF5 make (nm -D libhdf5.so), and the rest of their families.
 //
 // A nonblocking sum may take another order than the blocking one. Every rank decides alike, so a run is the same bits
 // each time; sums that have to be the same bits in both cases do not go through MPI_Allreduce (collectives.hpp).
@@ -7,23 +8,27 @@
 #include <dlfcn.h>
 #include <mpi.h>
 
-#include <array>
-
 #include "nanotron/comm/waiting.hpp"
 
 namespace {
 
 using nanotron::comm::waits_asleep;
 
-int finish(int started, MPI_Request* request, MPI_Status* status = MPI_STATUS_IGNORE) {
-  if (started != MPI_SUCCESS) return started;
+// Until test(&done), a nonblocking call, finds something or fails.
+template <class Test>
+int poll(const Test& test) {
   nanotron::comm::Pause pause;
   for (;;) {
     int done = 0;
-    const int error = MPI_Test(request, &done, status);
+    const int error = test(&done);
     if (error != MPI_SUCCESS || done != 0) return error;
     pause();
   }
+}
+
+int finish(int started, MPI_Request* request, MPI_Status* status = MPI_STATUS_IGNORE) {
+  if (started != MPI_SUCCESS) return started;
+  return poll([&](int* done) { return MPI_Test(request, done, status); });
 }
 
 // The ranks meet asleep; what follows finds all of them awake.
@@ -67,13 +72,31 @@ int MPI_Wait(MPI_Request* request, MPI_Status* status) {
 
 int MPI_Waitall(int count, MPI_Request requests[], MPI_Status* statuses) {
   if (!waits_asleep()) return NEXT(MPI_Waitall, count, requests, statuses);
-  nanotron::comm::Pause pause;
-  for (;;) {
-    int done = 0;
-    const int error = MPI_Testall(count, requests, &done, statuses);
-    if (error != MPI_SUCCESS || done != 0) return error;
-    pause();
-  }
+  return poll([&](int* done) { return MPI_Testall(count, requests, done, statuses); });
+}
+
+int MPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status) {
+  if (!waits_asleep()) return NEXT(MPI_Waitany, count, requests, index, status);
+  return poll([&](int* done) { return MPI_Testany(count, requests, index, done, status); });
+}
+
+int MPI_Waitsome(int count, MPI_Request requests[], int* completed, int indices[], MPI_Status* statuses) {
+  if (!waits_asleep()) return NEXT(MPI_Waitsome, count, requests, completed, indices, statuses);
+  return poll([&](int* done) {
+    const int error = MPI_Testsome(count, requests, completed, indices, statuses);
+    *done = *completed != 0 ? 1 : 0;  // MPI_UNDEFINED: no request is active
+    return error;
+  });
+}
+
+int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status) {
+  if (!waits_asleep()) return NEXT(MPI_Probe, from, tag, comm, status);
+  return poll([&](int* done) { return MPI_Iprobe(from, tag, comm, done, status); });
+}
+
+int MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
+  if (!waits_asleep()) return NEXT(MPI_Mprobe, from, tag, comm, message, status);
+  return poll([&](int* done) { return MPI_Improbe(from, tag, comm, done, message, status); });
 }
 
 int MPI_Send(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
@@ -96,8 +119,11 @@ int MPI_Sendrecv(const void* send, int sends, MPI_Datatype send_type, int to, in
   }
   MPI_Request sent = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
   int error = MPI_Irecv(recv, recvs, recv_type, from, recv_tag, comm, &received);
-  if (error == MPI_SUCCESS) error = finish(MPI_Isend(send, sends, send_type, to, send_tag, comm, &sent), &sent);
-  return finish(error, &received, status);
+  if (error != MPI_SUCCESS) return error;
+  error = finish(MPI_Isend(send, sends, send_type, to, send_tag, comm, &sent), &sent);
+  if (error == MPI_SUCCESS) return finish(MPI_SUCCESS, &received, status);
+  if (MPI_Cancel(&received) == MPI_SUCCESS) finish(MPI_SUCCESS, &received);  // or it would take a later message
+  return error;
 }
 
 int MPI_Barrier(MPI_Comm comm) { COLLECTIVE(MPI_Barrier, MPI_Ibarrier, comm); }

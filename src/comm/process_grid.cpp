@@ -8,6 +8,7 @@
 #include <set>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/host.hpp"
 #include "nanotron/comm/channel.hpp"
 
 namespace nanotron::comm {
@@ -43,9 +44,9 @@ Four axes_of(const std::string& order) {
 }
 
 std::vector<std::string> gather_hosts(const Communicator& world) {
-  std::array<char, MPI_MAX_PROCESSOR_NAME> mine{};
-  int length = 0;
-  NANOTRON_CHECK_MPI(MPI_Get_processor_name(mine.data(), &length));
+  std::array<char, 256> mine{};
+  const std::string name = host_name();
+  std::copy_n(name.data(), std::min(name.size(), mine.size() - 1), mine.begin());
   std::vector<char> all(mine.size() * static_cast<std::size_t>(world.size()));
   NANOTRON_CHECK_MPI(MPI_Allgather(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, all.data(),
                                    static_cast<int>(mine.size()), MPI_CHAR, world.get()));

@@ -1,8 +1,8 @@
 #include "nanotron/comm/waiting.hpp"
 
+#include <fmt/core.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,11 +11,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/communicator.hpp"
+#include "nanotron/comm/core_quota.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -29,12 +32,13 @@ constexpr unsigned polls_at_once = 256;        // of a rank that has a core of i
 // Before it sleeps a rank yields its core to the others, which is quicker while nobody else wants it: a yield that takes
 // longer than `turn` went to other work, and for so many waits there is none.
 constexpr std::chrono::nanoseconds yields_for = 50us, turn = 500us;
-constexpr unsigned waits_without_yield = 1000;
+constexpr unsigned waits_without_yield = 1000, yields_at_once = 16;
 unsigned crowded = 0;  // such waits left
 constexpr std::chrono::nanoseconds shortest = 5us, longest = 200us;
 constexpr int share = 16;  // a sleep is this part of the wait so far: so late it may end
 
-// A rank that wakes up soon runs for a moment and waits again. Both are hints; kernels that lack them refuse.
+// A rank that wakes up soon runs for a moment and waits again. Both are hints; kernels that lack them refuse. The second
+// is for the time-sharing policy alone, which a launcher may have changed (chrt).
 void ask_for_short_turns() {
   prctl(PR_SET_TIMERSLACK, 1000);  // ns: by default a sleep may end 50 us late
   struct {
@@ -42,9 +46,23 @@ void ask_for_short_turns() {
     std::uint64_t flags;
     std::int32_t nice;
     std::uint32_t priority;
-    std::uint64_t runtime, deadline, period;  // runtime: of the time-sharing policy the length of a turn (Linux 6.12)
-  } attributes{sizeof(attributes), SCHED_OTHER, 0, getpriority(PRIO_PROCESS, 0), 0, 100'000, 0, 0};
+    std::uint64_t runtime, deadline, period;
+  } attributes{};
+  const bool known = syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) == 0;
+  if (!known || attributes.policy != SCHED_OTHER) return;
+  attributes.runtime = 100'000;  // ns, the length of a turn (Linux 6.12)
   syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
+// NANOTRON_WAIT of this rank, which alone counts; empty where it is not set.
+std::string_view chosen_waiting() {
+  const char* word = std::getenv("NANOTRON_WAIT");
+  const std::string_view chosen = word != nullptr ? word : "";
+  if (!chosen.empty() && chosen != "sleep" && chosen != "spin") {
+    fmt::print(stderr, "warning: NANOTRON_WAIT: expected sleep or spin, found '{}': ranks wait as without it\n",
+               chosen);
+  }
+  return chosen;
 }
 
 }  // namespace
@@ -53,7 +71,18 @@ int usable_cores(MPI_Comm node) {
   std::array<cpu_set_t, 16> mine{}, all{};  // of 16,384 processors, more than any kernel is built for
   if (sched_getaffinity(0, sizeof(mine), mine.data()) != 0) std::memset(mine.data(), 0xFF, sizeof(mine));
   NANOTRON_CHECK_MPI(MPI_Allreduce(mine.data(), all.data(), sizeof(mine), MPI_BYTE, MPI_BOR, node));
-  return CPU_COUNT_S(sizeof(all), all.data());
+  const int cores = CPU_COUNT_S(sizeof(all), all.data());
+
+  int ranks = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_size(node, &ranks));
+  const CoreQuota here = core_quota();
+  std::vector<CoreQuota> quotas(static_cast<std::size_t>(ranks));
+  NANOTRON_CHECK_MPI(MPI_Allgather(&here, sizeof(here), MPI_BYTE, quotas.data(), sizeof(here), MPI_BYTE, node));
+  std::map<std::uint64_t, double> limits;
+  for (const CoreQuota& q : quotas) limits[q.group] = q.cores;
+  double allowed = 0.0;
+  for (const auto& [group, limit] : limits) allowed += limit;
+  return std::max(1, static_cast<int>(std::min<double>(cores, allowed)));
 }
 
 bool waits_asleep() { return asleep; }
@@ -62,8 +91,7 @@ void choose_waiting(MPI_Comm world) {
   const Communicator ranks = Communicator::duplicate(world), node = ranks.split_by_node();
   int crowded_node = node.size() > usable_cores(node.get());
   NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &crowded_node, 1, MPI_INT, MPI_MAX, ranks.get()));
-  const char* word = std::getenv("NANOTRON_WAIT");
-  const std::string_view chosen = word != nullptr ? word : "";
+  const std::string_view chosen = ranks.rank() == 0 ? chosen_waiting() : "";
   int sleeps = chosen == "sleep" ? 1 : chosen == "spin" ? 0 : crowded_node;
   NANOTRON_CHECK_MPI(MPI_Bcast(&sleeps, 1, MPI_INT, 0, ranks.get()));
   asleep = sleeps != 0;
@@ -90,9 +118,9 @@ bool Pause::operator()() {
   if (const auto waited = now - begin_; waited < yields_for && crowded == 0) {
     sched_yield();
     if (Clock::now() - now > turn) crowded = waits_without_yield;
-  } else {
-    std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(waited / share, shortest, longest));
+    return polls_ % yields_at_once == 0;
   }
+  std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>((now - begin_) / share, shortest, longest));
   return true;
 }
 

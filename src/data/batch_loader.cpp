@@ -11,18 +11,19 @@ namespace {
 
 std::unique_ptr<Sequences> checked_sequences(const deck::DataConfig& data, const TokenFile& file, Split split) {
   std::unique_ptr<Sequences> sequences = make_sequences(data, file, split);
-  const bool training = split == Split::training;
+  const bool training = split == Split::training, fraction = data.validation_path.empty();
   const index_t needed = training ? data.global_batch_size : 1;
   if (sequences->count() >= needed) return sequences;
   fail(ExitCode::data_error,
        {training ? "the training data are smaller than one global batch" : "the validation data have no sequence",
         fmt::format("at least {} sequences of {} tokens ({}data%sequence_length)", needed, data.sequence_length,
                     training ? "data%global_batch_size, " : ""),
-        fmt::format("{} sequences ({} tokens in the file, validation_fraction {})", sequences->count(),
-                    file.size(), data.validation_fraction),
+        fmt::format("{} sequences ({} tokens in the file{})", sequences->count(), file.size(),
+                    fraction ? fmt::format(", validation_fraction {}", data.validation_fraction) : ""),
         file.path(),
-        training ? "use more text, shorter sequences or a smaller batch"
-                 : "use more text or shorter sequences, or raise data%validation_fraction"});
+        training   ? "use more text, shorter sequences or a smaller batch"
+        : fraction ? "use more text or shorter sequences, or raise data%validation_fraction"
+                   : "use more text or shorter sequences, or another file in data%validation_path"});
 }
 
 // How many samples one validation has.
@@ -67,6 +68,12 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const
   samples_ = samples_of(data, split, sequences_->count());
 }
 
+BatchLoader::Source BatchLoader::source_of(index_t sample) const {
+  if (samples_ == 0) return {sequences_.get(), order_.sequence_of(sample)};
+  if (!counts(sample) && padding_ != nullptr) return {padding_, (sample - samples_) % padding_->count()};
+  return {sequences_.get(), spread(sample % samples_, samples_, sequences_->count())};
+}
+
 std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                                 std::int32_t* targets) {
   NANOTRON_REQUIRE(first_sample >= 0 && micro_batch >= 0 && micro_batch < micro_batches(),
@@ -76,9 +83,9 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
   std::uint64_t hash = 0;
   for (index_t j = 0; j < micro_batch_size_; ++j) {
     const index_t sample = first_sample + sample_of(micro_batch * micro_batch_size_ + j);
-    const index_t sequence = sequence_of(sample);
+    const auto [sequences, sequence] = source_of(sample);
     if (hashes) {
-      sequences_->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
+      sequences->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
       tokens_.back() = next_.back();
       hash += token_hash(sample, tokens_);
     }
@@ -89,7 +96,7 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
         std::copy_n(tokens_.data() + positions.begin, positions.size(), in);
         std::copy_n(next_.data() + positions.begin, positions.size(), out);
       } else {
-        sequences_->read(sequence, positions, in, out);
+        sequences->read(sequence, positions, in, out);
       }
       if (!counts(sample)) std::fill_n(out, positions.size(), no_target);
     }
@@ -100,7 +107,7 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
 index_t BatchLoader::targets(index_t first_sample) const {
   index_t sum = 0;
   for (index_t sample = first_sample; sample < first_sample + global_batch_size_; ++sample) {
-    if (counts(sample)) sum += sequences_->targets(sequence_of(sample));
+    if (counts(sample)) sum += sequences_->targets(source_of(sample).number);
   }
   return sum;
 }
@@ -109,7 +116,8 @@ void BatchLoader::load_documents(index_t first_sample, std::span<std::int32_t> s
   if (mask_ == deck::DocumentMask::none) return;
   const auto length = static_cast<std::size_t>(sequence_length_);
   for (index_t j = 0; j < per_rank_; ++j) {
-    sequences_->document_starts(sequence_of(first_sample + sample_of(j)), starts.subspan(static_cast<std::size_t>(j) * length, length));
+    const auto [sequences, sequence] = source_of(first_sample + sample_of(j));
+    sequences->document_starts(sequence, starts.subspan(static_cast<std::size_t>(j) * length, length));
   }
 }
 

@@ -54,7 +54,7 @@ std::string beginning(std::string_view bytes) {
 
 // Formats known by their first bytes, in which text or tokens are kept.
 std::string_view format_of(std::string_view bytes) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 9> magics{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 10> magics{
       {{"MMIDIDX\0\0"sv, "the index (.idx) of a Megatron-LM data set"},
        {"PAR1"sv, "a Parquet file"},
        {"ARROW1"sv, "an Arrow file"},
@@ -63,7 +63,8 @@ std::string_view format_of(std::string_view bytes) {
        {"PK\x03\x04"sv, "a zip archive"},
        {"\x1F\x8B"sv, "a gzip file"},
        {"\x28\xB5\x2F\xFD"sv, "a Zstandard file"},
-       {"\xBF\xC0\x34\x01"sv, "a token file of llm.c"}}};
+       {"\x88\xD8\x34\x01"sv, "a token file of llm.c (GPT-2's tokenizer)"},  // 20240520
+       {"\xA1\xD9\x34\x01"sv, "a token file of llm.c (Llama 3's tokenizer)"}}};  // 20240801
   for (const auto& [magic, name] : magics) {
     if (bytes.starts_with(magic)) return name;
   }

@@ -3,13 +3,11 @@
 #include <cstddef>
 
 #include "nanotron/base/error.hpp"
+#include "namelist_reader.hpp"
 #include "nanotron/deck/source_text.hpp"
 
 namespace nanotron::deck::detail {
 namespace {
-
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
 std::string_view trimmed(std::string_view line) {
   while (!line.empty() && is_blank(line.front())) line.remove_prefix(1);
@@ -30,7 +28,7 @@ bool is_yaml(std::string_view line) {
 bool is_section(std::string_view line) {
   if (line.size() < 3 || line[0] != '[') return false;
   const std::size_t name = line.find_first_not_of('['), close = line.find(']');
-  return name != std::string_view::npos && (is_letter(line[name]) || line[name] == '"') &&
+  return name != std::string_view::npos && (is_name_begin(line[name]) || line[name] == '"') &&
          close != std::string_view::npos && line.find_first_of(",=") > close;
 }
 
@@ -47,7 +45,7 @@ std::string foreign_format(std::string_view text) {
     const std::string_view line = trimmed(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.empty() || line[0] == '#' || line[0] == '!') continue;
-    if ((line[0] == '&' || line[0] == '$') && line.size() > 1 && is_letter(line[1])) return "";
+    if ((line[0] == '&' || line[0] == '$') && line.size() > 1 && is_name_begin(line[1])) return "";
     if (first == '\0') first = line[0];
     ++lines;
     yaml += is_yaml(line) ? 1 : 0;

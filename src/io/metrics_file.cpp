@@ -67,6 +67,7 @@ std::size_t number_of_columns(std::size_t of_row) { return of_row + validation_c
 
 const std::string named_loss = "validation_loss_";
 
+constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute below 64 KiB
 constexpr hsize_t chunk = 1024;
 constexpr std::size_t pending_limit = 4096;
 constexpr std::int64_t metadata_room = 64 << 10, starting_room = 1 << 20;  // bytes
@@ -274,7 +275,7 @@ void MetricsFile::append_named_losses() {
 
 void MetricsFile::write_start(const std::string& suffix, const MetricsStart& start) {
   if (H5Aexists(file_.id(), "title") > 0) checked(H5Adelete(file_.id(), "title"), path_);
-  hdf5::write_string(file_.id(), "title", start.title);
+  hdf5::write_string(file_.id(), "title", std::string_view(start.title).substr(0, attribute_limit));
   write_provenance("provenance" + suffix, start.provenance);
   write_deck("deck" + suffix, start.deck);
 }
@@ -295,7 +296,7 @@ void MetricsFile::write_provenance(const std::string& group, const Provenance& p
       checked(H5Gcreate2(file_.id(), group.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_));
   for (const auto& [key, value] : provenance)
     if (!key.empty() && H5Aexists(target.id(), key.c_str()) == 0)
-      hdf5::write_string(target.id(), key.c_str(), std::string_view(value).substr(0, 32 << 10));
+      hdf5::write_string(target.id(), key.c_str(), std::string_view(value).substr(0, attribute_limit));
 }
 
 void MetricsFile::append(const MetricsRow& row) {

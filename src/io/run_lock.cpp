@@ -17,15 +17,14 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/host.hpp"
 #include "nanotron/base/timer.hpp"
 
 namespace nanotron::io {
 namespace {
 
 std::string holder() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  std::string text = fmt::format("host {}, process {}, since {:%Y-%m-%dT%H:%M:%SZ}", host.data(), ::getpid(),
+  std::string text = fmt::format("host {}, process {}, since {:%Y-%m-%dT%H:%M:%SZ}", host_name(), ::getpid(),
                                  fmt::gmtime(std::time(nullptr)));
   for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID"})
     if (const char* job = std::getenv(variable)) text += fmt::format(", job {}", job);

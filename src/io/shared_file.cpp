@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "nanotron/base/host.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 
@@ -50,11 +51,6 @@ std::string difference(const Look& mine, const Look& first) {
   return mine.head == first.head ? "" : "another file of the same size";
 }
 
-std::string host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 }  // namespace
 
 void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCode code, double patience) {
@@ -77,7 +73,7 @@ void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCo
     if (!found.empty())
       fail(code, {.what = fmt::format("{} is not the same on all ranks", path.string()),
                   .expected = "what rank 0 sees",
-                  .found = fmt::format("rank {} on host {}: {}", rank, host(), found),
+                  .found = fmt::format("rank {} on host {}: {}", rank, host_name(), found),
                   .change = "put run%output_dir and checkpoint%directory on a file system that all nodes share"});
   });
 }

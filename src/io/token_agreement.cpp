@@ -2,19 +2,20 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <span>
 #include <vector>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/host.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/communicator.hpp"
@@ -94,10 +95,12 @@ struct Finding {
 
 Finding finding_of(const data::TokenFile& file, std::uint64_t hash) {
   Finding found{.hash = hash, .tokens = file.size()};
-  static_cast<void>(::gethostname(found.host.data(), found.host.size() - 1));
+  const auto put = [](const std::string& text, std::span<char> into) {
+    std::copy_n(text.data(), std::min(text.size(), into.size() - 1), into.begin());
+  };
   std::error_code ignored;
-  const std::string path = std::filesystem::absolute(file.path(), ignored).string();
-  std::copy_n(path.data(), std::min(path.size(), found.path.size() - 1), found.path.begin());
+  put(host_name(), found.host);
+  put(std::filesystem::absolute(file.path(), ignored).string(), found.path);
   return found;
 }
 
@@ -125,7 +128,7 @@ std::string text_of(const std::vector<Finding>& all) {
     for (const auto& [place, ranks] : content.places) {
       if (said++ < most_places) text += fmt::format("{} {} ({} rank{})", said > 1 ? "," : "", place, ranks, ranks == 1 ? "" : "s");
     }
-    if (said > most_places) text += fmt::format(", and {} hosts more", said - most_places);
+    if (said > most_places) text += fmt::format(", and {} places more", said - most_places);
   }
   return text;
 }

@@ -1,9 +1,7 @@
 #include "nanotron/trainer/program.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include <numeric>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/host.hpp"
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
@@ -56,23 +55,28 @@ void open_collectively(MPI_Comm world, const std::function<void()>& open) {
       open();
     } catch (const Error& error) {
       int rank = 0;
-      std::array<char, 256> host{};
       NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-      static_cast<void>(::gethostname(host.data(), host.size() - 1));
-      throw Error(error.exit_code(), fmt::format("{}\n  {:<10}rank {} on host {}", error.what(), "seen by:", rank, host.data()));
+      const std::string seen_by = fmt::format("  {:<10}rank {} on host {}", "seen by:", rank, host_name());
+      throw Error(error.exit_code(), fmt::format("{}\n{}", error.what(), seen_by));
     }
   });
+}
+
+// Why nothing can be seen at `path` ("No such file or directory", "Permission denied"); empty where something is.
+std::string why_missing(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return "";
+  return (error ? error : std::make_error_code(std::errc::no_such_file_or_directory)).message();
 }
 
 // The size of the vocabulary as the token file says. Collective.
 std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
   std::int64_t size = 0;
   open_collectively(world, [&] {
-    std::error_code ignored;
-    if (!std::filesystem::exists(config.data.path, ignored)) {
+    if (const std::string why = why_missing(config.data.path); !why.empty()) {
       fail(ExitCode::data_error, {.what = "the token file, which says the size of the vocabulary, cannot be read",
                                   .expected = "an HDF5 file",
-                                  .found = "No such file or directory",
+                                  .found = why,
                                   .where = config.data.path,
                                   .change = "make one with tools/nanotron_tokenize.py, or correct data%path; to --check or "
                                             "--plan without it: --set model.vocab_size=..."});
@@ -256,14 +260,14 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
 
 std::string describe_data(const deck::Config& config, MPI_Comm world) {
   return comm::text_of_root(world, [&] {
-    std::error_code ignored;
     std::vector<deck::ValidationSet> files = deck::validation_sets(config.data.validation_path);
     files.insert(files.begin(), {"", config.data.path});
     std::string missing;
     for (const deck::ValidationSet& file : files) {
-      if (std::filesystem::exists(file.path, ignored)) continue;
-      missing += fmt::format("{}warning: {}: there is no {} here", missing.empty() ? "" : "\n",
-                             &file == files.data() ? "data%path" : "data%validation_path", file.path);
+      const std::string why = why_missing(file.path);
+      if (why.empty()) continue;
+      missing += fmt::format("{}warning: {}: {}: {}", missing.empty() ? "" : "\n",
+                             &file == files.data() ? "data%path" : "data%validation_path", file.path, why);
     }
     if (!missing.empty()) return missing + "\nthe data are not checked";
     const TokenFiles tokens(config);

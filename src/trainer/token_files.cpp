@@ -86,6 +86,7 @@ Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const 
   if (config.data.validation_fraction > 0.0) {
     loaders.validation.push_back(loader(files.training, data::Split::validation));
   }
+  for (data::BatchLoader& validation : loaders.validation) validation.pad_with(loaders.training);
   return loaders;
 }
 

@@ -201,12 +201,12 @@ bool Trainer<T>::validation_is_due(std::int64_t step) const {
   return !loaders_.validation.empty() && ((every > 0 && step % every == 0) || step == config_.run.steps);
 }
 
-// At most: a forward takes a third of a step.
+// A forward takes a third of a step; half as much again, since it decides whether the run stops.
 template <class T>
 double Trainer<T>::validation_estimate(const Progress& progress) const {
   double batches = 0.0;
   for (const data::BatchLoader& loader : loaders_.validation) batches += static_cast<double>(loader.number_of_batches());
-  return batches * progress.recent_seconds();
+  return batches * progress.recent_seconds() / 3.0 * 1.5;
 }
 
 template <class T>
@@ -223,16 +223,20 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
 
     const bool finished = counters_.step == config_.run.steps;
     const bool validates = validation_is_due(counters_.step);
+    const double validation = validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress);
     const double ahead = progress.recent_seconds() + save_seconds +
-                         (validates || validation_is_due(counters_.step + 1)
-                              ? (validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress))
-                              : 0.0);
+                         (validates || validation_is_due(counters_.step + 1) ? validation : 0.0);
     reason = stop.check(grid_.world(), counters_.step - first_step, ahead);
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
-    if (validates && (finished || !in_haste)) {
+    const auto record_validation = [&] {
       const double validation_begin = wall_seconds();
       progress.record_validation(counters_.step, validate());
       validation_seconds = wall_seconds() - validation_begin;
+    };
+    if (validates && !finished && !in_haste) record_validation();
+    if (validates && !finished && in_haste) {
+      log_.info("step {:>7}/{}  no validation, which takes about {:.1f} s: {}", counters_.step, config_.run.steps,
+                validation, describe(reason));
     }
     const bool due = checkpoint.every_steps > 0 && counters_.step % checkpoint.every_steps == 0;
     if (due || (finished ? checkpoint.at_end : reason != StopReason::none)) {
@@ -242,6 +246,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
       log_.info("step {:>7}/{}  checkpoint written in {:.1f} s", counters_.step, config_.run.steps,
                 save_seconds);
     }
+    if (validates && finished) record_validation();  // in haste too: the weights are safe, and no run goes on from here
   }
   progress.flush();
   if (saved_at != counters_.step) log_.warn("steps {} to {} are in no checkpoint", saved_at + 1, counters_.step);

@@ -15,6 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import h5py
+import numpy as np
+
 from runs import Case, check, mpiexec, program, ranks_of, wait_for
 
 
@@ -89,6 +92,8 @@ def command_lines():
     helps("--help", has="--set", lacks="no such text")
     helps("-h", "moe", has="  num_experts_per_tok              ", lacks="hidden_size  ")
     helps("--help", "&MOE", has="&moe\n", lacks="--set")
+    helps("--help", "input.deck", has="--set", lacks="no such text")
+    helps("--help", "runs/model.nml", has="--set", lacks="no such text")
     with Case("foreign") as case:
         case.deck.write_text("model:\n  hidden_size: 512\ndata:\n  path: tokens.h5\n")
         code, text = case.run()
@@ -111,6 +116,11 @@ def deck_errors():
             check(code == 78 and f"{key}" in text, f"parallel%{key} = {value} is refused", text)
         code, text = case.run("--check", ranks=1)
         check(code == 0 and "good" in text, "--check needs no ranks", text)
+        (case.folder / "loop").symlink_to("loop")
+        for vocabulary, result in ((131, 0), (0, 65)):
+            code, text = case.run("--check", "--set", f"data.path={case.folder}/loop", "--set",
+                                  f"model.vocab_size={vocabulary}", ranks=1)
+            check(code == result and "Too many levels of symbolic links" in text, "why a file is not seen is told", text)
         code, text = case.run("--plan", ranks=1)
         check(code == 0 and "MiB" in text, "--plan needs no ranks", text)
         check("while a checkpoint is written up to" in text, "and tells of checkpoints", text)
@@ -226,6 +236,25 @@ def early_stops():
         check(running.returncode == 75, f"signals from the start to the end give 75, not {running.returncode}", text)
 
 
+def validation_beside_an_early_end():
+    with Case("last", steps=1, data="validation_fraction = 0.2") as case:
+        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wait_for(case.out / "run.log")
+        running.send_signal(signal.SIGUSR1)
+        text, _ = running.communicate(timeout=60)
+        check("finished: 1 steps" in text, "a signal at the last step is no early end", text)
+        check(0 <= text.find("checkpoint written") < text.find("validation loss"), "the weights are safe before", text)
+    with Case("long", data="validation_fraction = 0.9 validation_batches = 0 validation_every = 1",
+              run="wall_time_limit = 20 wall_time_margin = 0") as case:
+        with h5py.File(case.folder / "tokens.h5", "w") as file:
+            file["tokens"] = (np.arange(2_400_000) * 7 % 131).astype(np.uint16)
+        code, text = case.run("--set", f"data.path={case.folder}/tokens.h5", "--set", "data.global_batch_size=1",
+                              "--set", "data.sequence_length=8")
+        check(code == 75 and "stopped after step 1 of 10" in text, "a validation that does not fit stops the run", text)
+        check(re.search(r"1/10  no validation, which takes about \d+\.\d s: run%wall_time_limit is near", text),
+              "and the log says that it was left out", text)
+
+
 def killed_rank():
     with Case("kill", steps=100000) as case:
         running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -330,8 +359,9 @@ def nodes_with_disks_of_their_own():
 
 
 for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,
-             damaged_checkpoints, stops_after_steps, early_stops, killed_rank, bad_numbers,
-             two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches, nodes_with_disks_of_their_own):
+             damaged_checkpoints, stops_after_steps, early_stops, validation_beside_an_early_end, killed_rank,
+             bad_numbers, two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches,
+             nodes_with_disks_of_their_own):
     begin = time.time()
     part()
     print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)

@@ -10,6 +10,7 @@
 #include "nanotron/trainer/trainer.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
+#include "unit/data/token_file_maker.hpp"
 
 namespace nanotron {
 namespace {
@@ -62,6 +63,7 @@ class Validation : public testing::Test {
       trainer::Loaders loaders{loader(0, data::Split::training), {}};
       if (files.size() == 1) loaders.validation.push_back(loader(0, data::Split::validation));
       for (std::size_t i = 1; i < files.size(); ++i) loaders.validation.push_back(loader(i, data::Split::validation));
+      for (data::BatchLoader& set : loaders.validation) set.pad_with(loaders.training);
       Arena arena(trainer::plan_step(config, grid.coordinate()).memory);
       trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
       run.resume();
@@ -137,6 +139,23 @@ TEST_F(Validation, OfSeveralSetsIsOneLossEach) {
   EXPECT_NE(both.at(0), both.at(1));
   c.data.validation_path = "a=" + path("other.h5") + " b=" + path("tokens.h5");
   on_all_grids(c, expect_close);
+}
+
+// Of one sequence, whose tokens are all the same and so take the same experts: on one rank, not on all of them.
+TEST_F(Validation, OfFewSequencesAsksForNoMoreRoomThanTraining) {
+  if (ranks_ != 2) GTEST_SKIP() << "experts of two ranks";
+  deck::Config c = config("mixtral", {"precision.compute=fp64", "parallel.ep=2", "moe.receive_factor=1.8"});
+  c.data.validation_fraction = 0.0;
+  c.data.validation_path = path("one.h5");
+  c.parallel.dp = 2;
+  for (std::uint32_t token = 0; token < 6; ++token) {
+    if (comm::Communicator::duplicate(test::world()).rank() == 0) {
+      const hdf5::File file = test::new_file(path("one.h5"));
+      test::put(file.id(), "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT32, std::vector<std::uint32_t>(25, token), {25});
+    }
+    MPI_Barrier(test::world());
+    EXPECT_NO_THROW(validate(c, test::world())) << token;
+  }
 }
 
 }  // namespace

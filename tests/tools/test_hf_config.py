@@ -262,12 +262,20 @@ def test_what_the_run_knew_is_exported(scale, coefficient, golden, tmp_path, too
     text = DECK.format(scale=scale, path=tmp_path / "t.h5")
     assert checkpoint_file.deck_values(text)["run.title"] == "it's = 3 ! not a comment"
     run = run_with_deck(golden, tmp_path / "run", "mixtral", text)
-    error = tool("convert", "to-hf", run, tmp_path / "hf", rc=65).stderr
-    assert "vocabulary of 258 is larger than the model's" in error
+    larger = "vocabulary of 258 is larger than the model's"
+    assert larger in tool("convert", "to-hf", run, tmp_path / "hf", "--token-file", tmp_path / "t.h5", rc=65).stderr
+    assert larger in tool("convert", "to-hf", run, tmp_path / "hf").stderr
+    (tmp_path / "t.h5").rename(tmp_path / "token.h5")
+    (tmp_path / "t.h5").write_text("another file by now")
+    warnings = tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite", "--eos-id", "7", "--bos-id", "8").stderr
+    assert warnings.count("warning: ") == 1 and "cannot be read as a token file" in warnings
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert (config["eos_token_id"], config["bos_token_id"]) == (7, 8)
+    (tmp_path / "token.h5").replace(tmp_path / "t.h5")
     with checkpoint_file.h5py.File(tmp_path / "t.h5", "r+") as file:
         file.attrs["vocab_size"] = 11
         file.attrs["eos_token_id"], file.attrs["bos_token_id"] = 10, 9
-    tool("convert", "to-hf", run, tmp_path / "hf")
+    tool("convert", "to-hf", run, tmp_path / "hf", "--overwrite")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     expected = {"max_position_embeddings": 48, "eos_token_id": 10, "bos_token_id": 9, "pad_token_id": None}
     assert {key: config[key] for key in expected} == expected

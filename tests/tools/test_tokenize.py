@@ -3,9 +3,10 @@
 
 import json
 import os
+import subprocess
 import sys
 
-import conftest  # noqa: F401, puts tools/ on the path
+import conftest  # puts tools/ on the path
 import h5py
 import numpy as np
 import pytest
@@ -308,6 +309,31 @@ def test_a_bad_line_ends_all_workers(tmp_path, tool):
     (tmp_path / "t.jsonl").write_text('{"text": "word word"}\n' * 4000 + "{bad\n" + '{"text": "more"}\n' * 4000)
     result = tool("tokenize", tmp_path / "t.jsonl", "--workers", 2, "--chunk-mb", 0.004, "-o", tmp_path / "t.h5", rc=65)
     assert "{bad" in result.stderr and not (tmp_path / "t.h5.raw").exists()
+
+
+def test_a_worker_that_is_killed_ends_the_tool(tmp_path):
+    """As by the kernel where memory runs out; here in its second chunk."""
+    (tmp_path / "t.txt").write_text("some words\n" * 2000)
+    script = tmp_path / "killed.py"
+    script.write_text(f"""
+import os, signal, sys
+sys.path.insert(0, {str(conftest.ROOT / "tools")!r})
+import nanotron_common as common
+import nanotron_tokenize as tokenize
+
+def encode(chunk):
+    if chunk.start > 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return tokenize.encode_chunk(chunk, tokenize._tokenizer, tokenize._step)
+
+if __name__ == "__main__":
+    tokenize.encode_in_worker = encode
+    sys.exit(common.run_main(tokenize.main))
+""")
+    result = subprocess.run([sys.executable, script, tmp_path / "t.txt", "--workers", "2", "--chunk-mb", "0.004", "-o",
+                             tmp_path / "t.h5"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 71 and "one was killed" in result.stderr, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr and sorted(p.name for p in tmp_path.iterdir()) == ["killed.py", "t.txt"]
 
 
 def test_a_line_that_max_bytes_cuts_is_left_out_wherever_it_begins(tmp_path, tool):

@@ -34,6 +34,11 @@ class BatchLoader {
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
               int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
 
+  /// Of a validation: what lies past its last sample has the sequences of this training data, which is borrowed, rather
+  /// than the first samples' again. Of few samples that would be the same one on many ranks at once, and as many tokens
+  /// for the same experts.
+  void pad_with(const BatchLoader& training) { padding_ = training.sequences_.get(); }
+
   index_t number_of_sequences() const { return sequences_->count(); }
   /// Share of all positions that have a target.
   double filled() const { return sequences_->filled(); }
@@ -46,7 +51,7 @@ class BatchLoader {
 
   /// Fills inputs and targets, each (micro_batch_size, tokens of the shard) row-major, with micro-batch
   /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`; samples
-  /// past the end of the data go on into the next epoch; those of a validation have the first ones' inputs and no targets
+  /// past the end of the data go on into the next epoch; those of a validation have inputs (pad_with) and no targets
   /// (no_target). Returns the sum of the token hashes of its samples
   /// where the shard has position 0, else 0: summed mod 2^64 over micro-batches, dp and cp ranks that is
   /// the hash of the step. Only that shard's rank reads more than its tokens.
@@ -65,12 +70,15 @@ class BatchLoader {
   index_t sample_of(index_t j) const {
     return (j / neighbours_ * dp_size_ + dp_rank_) * neighbours_ + j % neighbours_;
   }
-  index_t sequence_of(index_t sample) const {
-    return samples_ == 0 ? order_.sequence_of(sample) : spread(sample % samples_, samples_, sequences_->count());
-  }
+  struct Source {
+    const Sequences* sequences;
+    index_t number;
+  };
+  Source source_of(index_t sample) const;
   bool counts(index_t sample) const { return samples_ == 0 || sample < samples_; }
 
   std::unique_ptr<Sequences> sequences_;
+  const Sequences* padding_ = nullptr;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t dp_rank_, dp_size_, neighbours_;
   index_t per_rank_ = 0;                      // samples of one step

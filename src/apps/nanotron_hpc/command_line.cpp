@@ -16,7 +16,7 @@ constexpr const char* description =
     "Exit codes: 0 finished; 75 stopped early, run the same command again; 78 the deck or command line is "
     "wrong;\n65 data or checkpoint damaged; 70 the numbers went bad; 71 the system failed.";
 
-// What --help was asked about: a group of the deck, "&group" too; nothing: all.
+// What --help was asked about: a group of the deck, "&group" too; nothing, or a word like none (a deck's name): all.
 std::string help_text(const CLI::App& app, std::string topic) {
   if (topic.empty()) return app.help();
   if (topic.front() == '&') topic.erase(0, 1);
@@ -28,11 +28,11 @@ std::string help_text(const CLI::App& app, std::string topic) {
   }
   const std::string near = deck::suggest_group(topic, deck::parameter_groups());
   const deck::Suggestion key = deck::suggest_key(topic, "", deck::parameter_groups());
+  if (near.empty() && key.key.empty()) return app.help();
   fail(ExitCode::deck_error, {.what = "--help knows no group " + deck::quoted(topic),
                               .expected = "one of " + names,
-                              .change = !near.empty()      ? "did you mean --help " + near + "?"
-                                        : !key.key.empty() ? "--help " + key.group + " has the key " + key.key
-                                                           : "see nanotron_hpc --help"});
+                              .change = near.empty() ? "--help " + key.group + " has the key " + key.key
+                                                     : "did you mean --help " + near + "?"});
 }
 
 }  // namespace

@@ -3,18 +3,22 @@
 #include "nanotron/comm/waiting.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/comm/group.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::comm {
@@ -31,6 +35,7 @@ class Waiting : public ::testing::Test {
   Waiting() {
     MPI_Comm_rank(test::world(), &rank);
     MPI_Comm_size(test::world(), &size);
+    choose(nullptr);  // whatever the environment of the test says
   }
   ~Waiting() override { choose(nullptr); }
 
@@ -74,17 +79,47 @@ TEST_F(Waiting, RanksMayDiffer) {  // as under a launcher that gives the variabl
   EXPECT_EQ(waits_asleep(), size > usable_cores(test::world()));
 }
 
-TEST_F(Waiting, EveryBlockingCallSleepsAndIsRight) {
+TEST_F(Waiting, AWordThatIsNoneIsToldByRankZero) {
+  const auto said = [&](const char* word) {
+    testing::internal::CaptureStderr();
+    choose(word);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string text = said("slep");
+  EXPECT_EQ(text.find("NANOTRON_WAIT: expected sleep or spin, found 'slep'") != text.npos, rank == 0) << text;
+  for (const char* word : {"sleep", "spin", ""}) EXPECT_EQ(said(word), "") << word;
+}
+
+TEST_F(Waiting, AnotherSchedulingPolicyIsLeftAlone) {  // chrt -b
+  const sched_param none{};
+  for (const int policy : {SCHED_BATCH, SCHED_OTHER | SCHED_RESET_ON_FORK}) {
+    if (sched_setscheduler(0, policy, &none) != 0) continue;
+    choose("sleep");
+    EXPECT_EQ(sched_getscheduler(0), policy);
+  }
+  sched_setscheduler(0, SCHED_OTHER, &none);
+}
+
+// A call on all ranks, of which rank 0 comes late.
+using Call = std::pair<const char*, std::function<void()>>;
+
+TEST_F(Waiting, CollectiveCallsSleepAndAreRight) {
   choose("sleep");
   const MPI_Comm comm = test::world();
   const auto n = static_cast<std::size_t>(size);
   std::vector<int> ones(n, 1), counts(n, 1), places(n), all(n);
   for (int r = 0; r < size; ++r) places[static_cast<std::size_t>(r)] = r;
+  const int ranks_sum = size * (size - 1) / 2;
   int value = 0;
   const auto expect_ranks = [&] {
     for (int r = 0; r < size; ++r) EXPECT_EQ(all[static_cast<std::size_t>(r)], r);
   };
-  const std::vector<std::pair<const char*, std::function<void()>>> calls{
+  const auto at_root = [&](const auto& check) {
+    if (rank == 0) check();
+    MPI_Barrier(comm);  // the others need not wait for the root
+    std::ranges::fill(all, -1);
+  };
+  const std::vector<Call> calls{
       {"barrier", [&] { MPI_Barrier(comm); }},
       {"bcast",
        [&] {
@@ -95,7 +130,25 @@ TEST_F(Waiting, EveryBlockingCallSleepsAndIsRight) {
       {"allreduce",
        [&] {
          MPI_Allreduce(&rank, &value, 1, MPI_INT, MPI_SUM, comm);
-         EXPECT_EQ(value, size * (size - 1) / 2);
+         EXPECT_EQ(value, ranks_sum);
+         value = rank;
+         MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT, MPI_SUM, comm);
+         EXPECT_EQ(value, ranks_sum);
+       }},
+      {"reduce",
+       [&] {
+         MPI_Reduce(&rank, &value, 1, MPI_INT, MPI_SUM, 0, comm);
+         at_root([&] { EXPECT_EQ(value, ranks_sum); });
+         value = rank;
+         MPI_Reduce(rank == 0 ? MPI_IN_PLACE : &value, &value, 1, MPI_INT, MPI_SUM, 0, comm);
+         at_root([&] { EXPECT_EQ(value, ranks_sum); });
+       }},
+      {"gather",
+       [&] {
+         MPI_Gather(&rank, 1, MPI_INT, all.data(), 1, MPI_INT, 0, comm);
+         at_root(expect_ranks);
+         MPI_Gatherv(&rank, 1, MPI_INT, all.data(), counts.data(), places.data(), MPI_INT, 0, comm);
+         at_root(expect_ranks);
        }},
       {"reduce_scatter_block",
        [&] {
@@ -105,6 +158,9 @@ TEST_F(Waiting, EveryBlockingCallSleepsAndIsRight) {
       {"allgather",
        [&] {
          MPI_Allgather(&rank, 1, MPI_INT, all.data(), 1, MPI_INT, comm);
+         expect_ranks();
+         std::ranges::fill(all, rank);
+         MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), 1, MPI_INT, comm);
          expect_ranks();
        }},
       {"allgatherv",
@@ -117,36 +173,158 @@ TEST_F(Waiting, EveryBlockingCallSleepsAndIsRight) {
          MPI_Scatterv(places.data(), counts.data(), places.data(), MPI_INT, &value, 1, MPI_INT, 0, comm);
          EXPECT_EQ(value, rank);
        }},
-      {"messages",
+      {"communicators",
        [&] {
-         if (rank > 0) MPI_Recv(&value, 1, MPI_INT, rank - 1, 0, comm, MPI_STATUS_IGNORE);
-         if (rank + 1 < size) MPI_Send(&rank, 1, MPI_INT, rank + 1, 0, comm);
-         EXPECT_EQ(value, rank > 0 ? rank - 1 : value);
-       }},
-      {"sendrecv",
-       [&] {
-         MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &value, 1, MPI_INT, (rank + size - 1) % size, 0, comm,
-                      MPI_STATUS_IGNORE);
-         EXPECT_EQ(value, (rank + size - 1) % size);
-         MPI_Barrier(comm);  // with three ranks not all wait for rank 0
-       }},
-      {"waitall",
-       [&] {
-         std::array<MPI_Request, 2> requests{};
-         MPI_Irecv(&value, 1, MPI_INT, (rank + size - 1) % size, 0, comm, &requests[0]);
-         MPI_Isend(&rank, 1, MPI_INT, (rank + 1) % size, 0, comm, &requests[1]);
-         MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE);
-         EXPECT_EQ(value, (rank + size - 1) % size);
-         MPI_Barrier(comm);
-       }},
-      {"split",
-       [&] {
-         MPI_Comm made = MPI_COMM_NULL;
-         MPI_Comm_split(comm, 0, rank, &made);
-         MPI_Comm_free(&made);
+         std::array<MPI_Comm, 3> made{};
+         MPI_Comm_dup(comm, &made[0]);
+         MPI_Comm_split(comm, 0, rank, &made[1]);
+         MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &made[2]);
+         for (MPI_Comm& one : made) {
+           int there = 0;
+           MPI_Comm_size(one, &there);
+           EXPECT_EQ(there, size);
+           MPI_Comm_free(&one);
+         }
        }},
   };
   for (const auto& [name, call] : calls) EXPECT_LT(share_of_core(call), 0.5) << name;
+}
+
+TEST_F(Waiting, FilesOpenAsleep) {
+  choose("sleep");
+  const test::TemporaryFolder folder(test::world(), "waiting");
+  const std::string path = (folder / "file").string();
+  MPI_File file = MPI_FILE_NULL;
+  int error = MPI_SUCCESS;
+  const auto open = [&] {
+    error = MPI_File_open(test::world(), path.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+  };
+  open();  // the first loads plugins
+  ASSERT_EQ(error, MPI_SUCCESS);
+  MPI_File_close(&file);
+  EXPECT_LT(share_of_core(open), 0.5);
+  EXPECT_EQ(error, MPI_SUCCESS);
+  MPI_File_close(&file);
+}
+
+// In a ring, each message larger than what is sent without the receiver.
+TEST_F(Waiting, MessagesSleepAndAreRight) {
+  choose("sleep");
+  const MPI_Comm comm = test::world();
+  constexpr int count = 1 << 20, tag = 3;
+  const int next = (rank + 1) % size, last = (rank + size - 1) % size;
+  std::vector<int> sent(count, rank), got(count);
+  std::array<MPI_Request, 2> requests{};
+  std::array<MPI_Status, 2> statuses{};
+  const auto expect_message = [&](const MPI_Status& status) {
+    int n = 0;
+    MPI_Get_count(&status, MPI_INT, &n);
+    EXPECT_EQ(n, count);
+    EXPECT_EQ(status.MPI_SOURCE, last);
+    EXPECT_EQ(status.MPI_TAG, tag);
+    EXPECT_EQ(got, std::vector<int>(count, last));
+    std::ranges::fill(got, -1);
+    MPI_Barrier(comm);  // with three ranks not all wait for rank 0
+  };
+  const auto start = [&] {
+    MPI_Irecv(got.data(), count, MPI_INT, MPI_ANY_SOURCE, tag, comm, &requests[0]);
+    MPI_Isend(sent.data(), count, MPI_INT, next, tag, comm, &requests[1]);
+  };
+  const std::vector<Call> calls{
+      {"send and recv",
+       [&] {
+         if (rank % 2 == 0) MPI_Send(sent.data(), count, MPI_INT, next, tag, comm);
+         MPI_Recv(got.data(), count, MPI_INT, MPI_ANY_SOURCE, tag, comm, &statuses[0]);
+         if (rank % 2 == 1) MPI_Send(sent.data(), count, MPI_INT, next, tag, comm);
+         expect_message(statuses[0]);
+       }},
+      {"sendrecv",
+       [&] {
+         MPI_Sendrecv(sent.data(), count, MPI_INT, next, tag, got.data(), count, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG,
+                      comm, &statuses[0]);
+         expect_message(statuses[0]);
+       }},
+      {"wait",
+       [&] {
+         start();
+         MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+         MPI_Wait(&requests[0], &statuses[0]);
+         EXPECT_EQ(requests[0], MPI_REQUEST_NULL);
+         expect_message(statuses[0]);
+       }},
+      {"waitall",
+       [&] {
+         start();
+         MPI_Waitall(2, requests.data(), statuses.data());
+         expect_message(statuses[0]);
+       }},
+      {"waitany",
+       [&] {
+         start();
+         std::array<int, 2> index{};
+         for (std::size_t i = 0; i < 2; ++i) {
+           MPI_Status status;
+           MPI_Waitany(2, requests.data(), &index[i], &status);
+           if (index[i] == 0) statuses[0] = status;
+         }
+         EXPECT_EQ(index[0] + index[1], 1);
+         int none = 0;
+         MPI_Waitany(2, requests.data(), &none, MPI_STATUS_IGNORE);
+         EXPECT_EQ(none, MPI_UNDEFINED);
+         expect_message(statuses[0]);
+       }},
+      {"waitsome",
+       [&] {
+         start();
+         for (int left = 2; left > 0;) {
+           int done = 0;
+           std::array<int, 2> which{};
+           std::array<MPI_Status, 2> their{};
+           MPI_Waitsome(2, requests.data(), &done, which.data(), their.data());
+           for (std::size_t i = 0; i < static_cast<std::size_t>(done); ++i) {
+             if (which[i] == 0) statuses[0] = their[i];
+           }
+           left -= done;
+         }
+         int none = 0, which = 0;
+         MPI_Waitsome(2, requests.data(), &none, &which, MPI_STATUSES_IGNORE);
+         EXPECT_EQ(none, MPI_UNDEFINED);
+         expect_message(statuses[0]);
+       }},
+      {"probe",
+       [&] {
+         MPI_Isend(sent.data(), count, MPI_INT, next, tag, comm, &requests[0]);
+         MPI_Probe(MPI_ANY_SOURCE, tag, comm, &statuses[0]);
+         MPI_Recv(got.data(), count, MPI_INT, statuses[0].MPI_SOURCE, tag, comm, &statuses[0]);
+         MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+         expect_message(statuses[0]);
+       }},
+      {"mprobe",
+       [&] {
+         MPI_Isend(sent.data(), count, MPI_INT, next, tag, comm, &requests[0]);
+         MPI_Message message = MPI_MESSAGE_NULL;
+         MPI_Mprobe(MPI_ANY_SOURCE, tag, comm, &message, &statuses[0]);
+         MPI_Imrecv(got.data(), count, MPI_INT, &message, &requests[1]);
+         MPI_Wait(&requests[1], &statuses[0]);
+         MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+         expect_message(statuses[0]);
+       }},
+  };
+  for (const auto& [name, call] : calls) EXPECT_LT(share_of_core(call), 0.5) << name;
+}
+
+TEST_F(Waiting, ASendrecvThatFailsTakesNoLaterMessage) {
+  choose("sleep");
+  const MPI_Comm comm = test::world();
+  int value = -1, stale = -1;
+  if (rank == 0) {
+    EXPECT_NE(MPI_Sendrecv(&rank, 1, MPI_INT, size, 0, &stale, 1, MPI_INT, 1, 0, comm, MPI_STATUS_IGNORE), MPI_SUCCESS);
+  }
+  MPI_Barrier(comm);
+  if (rank == 1) MPI_Send(&rank, 1, MPI_INT, 0, 0, comm);
+  if (rank == 0) MPI_Recv(&value, 1, MPI_INT, 1, 0, comm, MPI_STATUS_IGNORE);
+  EXPECT_EQ(value, rank == 0 ? 1 : -1);
+  EXPECT_EQ(stale, -1);
 }
 
 TEST_F(Waiting, SharedMemorySleeps) {

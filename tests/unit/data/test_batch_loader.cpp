@@ -157,6 +157,30 @@ TEST(BatchLoader, ValidationIsSpreadOverTheFile) {
   EXPECT_EQ(BatchLoader(data, 1, file, Split::training, 0, 1).number_of_sequences(), 40);
 }
 
+// Of 3 held-out sequences and a batch of 8 the last 5 are the first of training.
+TEST(BatchLoader, AValidationIsPaddedWithTraining) {
+  const Scratch scratch(test::world());
+  test::make_token_file(scratch / "tokens.h5", 8 * 30 + 1, vocab_size);
+  const TokenFile file(scratch / "tokens.h5");
+  auto data = data_config(8, 8, 8, deck::Shuffle::none);
+  data.validation_fraction = 0.1;
+  BatchLoader training(data, 1, file, Split::training, 0, 1), validation(data, 1, file, Split::validation, 0, 1);
+  const auto loaded = [](BatchLoader& loader) {
+    std::vector<std::int32_t> inputs(64), targets(64);
+    loader.load(0, 0, inputs.data(), targets.data());
+    return std::pair(inputs, targets);
+  };
+  const auto [first, next] = loaded(training);
+  const auto [inputs, targets] = loaded(validation);
+  validation.pad_with(training);
+  const auto [padded, padded_targets] = loaded(validation);
+  EXPECT_EQ(padded_targets, targets);
+  EXPECT_EQ(std::ranges::count(targets, no_target), 40);
+  EXPECT_TRUE(std::equal(padded.begin(), padded.begin() + 24, inputs.begin()));
+  EXPECT_TRUE(std::equal(padded.begin() + 24, padded.end(), first.begin()));
+  EXPECT_EQ(validation.targets(0), 24);
+}
+
 // One batch of 4 samples of 10 sequences: the middle of each quarter.
 TEST(BatchLoader, AValidationOfFewBatchesIsSpreadOverTheSplit) {
   const Scratch scratch(test::world());
@@ -185,6 +209,16 @@ TEST(BatchLoader, RefusesTooLittleDataAndUnevenBatches) {
                [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
   expect_error(ExitCode::data_error, "the validation data have no sequence",
                [&] { BatchLoader(data, 1, file, Split::validation, 0, 1); });
+  expect_error(ExitCode::data_error, "or raise data%validation_fraction",
+               [&] { BatchLoader(data, 1, file, Split::validation, 0, 1); });
+  {
+    auto another = data_config(32, 1, 1, deck::Shuffle::none);
+    another.validation_path = "this file";
+    expect_error(ExitCode::data_error, "(32 tokens in the file)",
+                 [&] { BatchLoader(another, 1, file, Split::validation, 0, 1); });
+    expect_error(ExitCode::data_error, "another file in data%validation_path",
+                 [&] { BatchLoader(another, 1, file, Split::validation, 0, 1); });
+  }
   data.global_batch_size = 3;
   expect_error(ExitCode::deck_error, "divide",
                [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });

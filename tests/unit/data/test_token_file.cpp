@@ -222,6 +222,9 @@ TEST(TokenFile, SaysWhatIsThereInPlaceOfHdf5) {
   refused("text_document.bin", ids, "the data (.bin) of a Megatron-LM data set");
   refused("a.parquet", std::string("PAR1\0", 5), "a Parquet file");
   refused("a.dat", ids, "a binary file of another format");
+  // dev/data/data_common.py of llm.c: the magic, version 1 or 7, the number of tokens, in int32.
+  refused("gpt2.bin", std::string("\x88\xD8\x34\x01\x01\0\0\0\x10\0\0\0", 12), "of llm.c (GPT-2's tokenizer)");
+  refused("llama3.bin", std::string("\xA1\xD9\x34\x01\x07\0\0\0\x10\0\0\0", 12), "of llm.c (Llama 3's tokenizer)");
   test::write_bytes(scratch / "lfs.h5", [] {
     const std::string pointer = "version https://git-lfs.github.com/spec/v1\n";
     return std::vector<char>(pointer.begin(), pointer.end());

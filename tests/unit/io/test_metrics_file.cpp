@@ -109,6 +109,17 @@ TEST(MetricsFile, ExplainsItself) {
   }
 }
 
+TEST(MetricsFile, ATitleOfAnyLengthIsKeptAsFarAsAnAttributeGoes) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  const std::string title(70'000, 't');
+  const MetricsStart long_one{.provenance = {{"command", title}}, .deck = title, .title = title};
+  { MetricsFile(path, 0, long_one, silent).append(row_of(1, 1.0)); }
+  const hdf5::File file = hdf5::open_read_only(path);
+  EXPECT_EQ(hdf5::read_string(file.id(), "title", ""), title.substr(0, 32 << 10));
+  EXPECT_EQ(text_of(file, "deck"), title);
+}
+
 TEST(MetricsFile, FreshRunsKeepAllOldFiles) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";

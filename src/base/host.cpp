@@ -1,0 +1,14 @@
+#include "nanotron/base/host.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+namespace nanotron {
+
+std::string host_name() {
+  std::array<char, 256> name{};  // one more than POSIX allows, which stays 0
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+}  // namespace nanotron
