@@ -43,11 +43,11 @@ constexpr deck::Feature features[] = {
     {data::check_batch},
     {parallel::check_zero},
     {parallel::check_compression},
-    {parallel::check_adasum},
     {optim::check_muon},
+    {check_layout, fill_layout},  // looks at degrees where nothing is wrong so far
+    {parallel::check_adasum},
     {nn::check_moe, nn::fill_moe},
     {model::check_size},
-    {check_layout, fill_layout},  // looks at degrees where nothing else is wrong
 };
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace nanotron {
 
-/// precision%reproducible = 'layout': the grid must cut no sum but where its shards are cut. Comes last of all
-/// features: degrees are looked at where nothing else is wrong.
+/// precision%reproducible = 'layout': the grid must cut no sum but where its shards are cut. Degrees are looked at where
+/// no feature before it has found a mistake: of wrong sizes or shards nothing follows for them.
 void check_layout(const deck::Config& config, deck::Findings& findings);
 
 /// Shards that are 0; micro-batches of one sequence and whole gathers, so that neighbouring tokens lie on each rank.
