@@ -22,16 +22,6 @@ namespace {
 
 constexpr std::size_t largest_deck = 1 << 20;
 
-bool in_range(const Parameter& p, const Scalar& scalar) {
-  const auto* i = std::get_if<std::int64_t>(&scalar);
-  const auto* x = std::get_if<double>(&scalar);
-  if (i == nullptr && x == nullptr) return true;
-  const double value = i != nullptr ? static_cast<double>(*i) : *x;
-  const Range& r = p.range;
-  return (r.least_open ? value > r.least : value >= r.least) &&
-         (r.most_open ? value < r.most : value <= r.most);
-}
-
 /// PyTorch's names of the types count as ours.
 std::string nearest_choice(const std::string& word, const std::vector<std::string>& choices) {
   static const std::pair<const char*, const char*> types[] = {

@@ -45,7 +45,7 @@ void check_model(const Config& c, Findings& f) {
   const bool divides = m.head_dim > 0 || m.hidden_size % heads == 0;
   const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.hidden_size / heads;
   if (divides && f.trusted({"model.head_dim", "model.hidden_size", "model.num_attention_heads"}) &&
-      (head_dim % 2 != 0 || head_dim == 0)) {
+      ((head_dim % 2 != 0 && !m.has_learned_positions()) || head_dim == 0)) {
     f.error({"model.head_dim", "model.hidden_size"},
             "head_dim = " + text(head_dim) + " is odd" +
                 (m.head_dim > 0 ? "" : " (hidden_size / num_attention_heads)"),
@@ -355,6 +355,7 @@ void check_adasum(const Config& c, Findings& f) {
 
 void check_config(const Config& config, Findings& findings) {
   check_model(config, findings);
+  check_architecture(config, findings);
   check_parametrization(config, findings);
   check_parallel(config, findings);
   check_context(config, findings);

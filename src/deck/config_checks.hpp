@@ -57,6 +57,9 @@ inline std::string text(std::int64_t n) { return std::to_string(n); }
 /// Everything that can be said without the number of ranks.
 void check_config(const Config& config, Findings& findings);
 
+/// Norm, positions and feed-forward network.
+void check_architecture(const Config& config, Findings& findings);
+
 /// What reproducible = 'layout' needs.
 void check_layout(const Config& config, Findings& findings);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "model_keys.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
@@ -63,6 +64,7 @@ deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
   model.qk_norm = flag("qk_norm");
   model.rms_norm_eps = required_real(parameters, "rms_norm_eps", file);
   model.rope_theta = required_real(parameters, "rope_theta", file);
+  read_model_keys(parameters, file, model);
   if (!hdf5::read_integer(parameters, "num_experts", file)) return model;  // dense
   model.moe.num_experts = size("num_experts");
   model.moe.num_experts_per_tok = size("num_experts_per_tok");
@@ -282,6 +284,7 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   compare("qk_norm", wanted.qk_norm, have.qk_norm);
   compare("rms_norm_eps", wanted.rms_norm_eps, have.rms_norm_eps);
   compare("rope_theta", wanted.rope_theta, have.rope_theta);
+  for (const KeyDifference& d : different_model_keys(wanted, have)) compare(d.key.c_str(), d.a, d.b);
   compare_key("moe%num_experts", wanted.moe.num_experts, have.moe.num_experts);
   if (!dense) {
     compare_key("moe%num_experts_per_tok", wanted.moe.num_experts_per_tok, have.moe.num_experts_per_tok);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "model_keys.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
@@ -94,6 +95,7 @@ void write_model(hid_t parameters, const deck::ModelConfig& model) {
   integer("qk_norm", model.qk_norm);
   hdf5::write_real(parameters, "rms_norm_eps", model.rms_norm_eps);
   hdf5::write_real(parameters, "rope_theta", model.rope_theta);
+  write_model_keys(parameters, model);
   if (model.moe.num_experts == 0) return;
   integer("num_experts", model.moe.num_experts);
   integer("num_experts_per_tok", model.moe.num_experts_per_tok);

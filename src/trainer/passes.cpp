@@ -46,7 +46,7 @@ class WholeModel final : public Passes<T> {
       gradients_.end(table.layer_unit(layer));
     }
     gradients_.begin(table.embedding_unit());
-    model.backward_embedding(state_.inputs_of(micro_batch), dx());
+    model.backward_embedding({}, state_.inputs_of(micro_batch), dx());
     gradients_.end(table.embedding_unit());
   }
 

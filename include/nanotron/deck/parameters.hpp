@@ -35,6 +35,10 @@ struct Parameter {
 const std::vector<Parameter>& parameters();
 const Parameter& parameter(const std::string& group, const std::string& name);
 
+/// Whether a number lies in the range; and whether a string is one of the choices too.
+bool in_range(const Parameter& parameter, const Scalar& scalar);
+bool is_legal(const Parameter& parameter, const Scalar& scalar);
+
 /// The table as what the namelist reader may meet.
 const std::vector<Group>& parameter_groups();
 

@@ -17,6 +17,7 @@
 #include "nanotron/model/micro_batch_tokens.hpp"
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/moe/moe.hpp"
+#include "nanotron/nn/vocab/position_embedding.hpp"
 #include "nanotron/nn/vocab/vocab_embedding.hpp"
 
 namespace nanotron::model {
@@ -56,7 +57,7 @@ struct TransformerSetup {
 
 template <class T>
 struct Head {
-  NormWeights<T> norm;
+  std::unique_ptr<const nn::Norm<T>> norm;
   nn::VocabLoss<T> loss;
 };
 
@@ -125,7 +126,7 @@ class Transformer {
   void backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx);
   void backward_layer_weight(const Slot& slot, index_t layer);
   /// For the chunk with the embedding, last: dx is the gradient of its input.
-  void backward_embedding(Vector<const std::int32_t> inputs, Matrix<T> dx);
+  void backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx);
 
   /// Sums the gradients in this range of the flat space that are partial within the group (head norms;
   /// key-value heads held by several ranks; norms of a split stream). Once for what has been accumulated.
@@ -139,6 +140,7 @@ class Transformer {
  private:
   LocalSizes sizes() const;
   void sum_partial_gradient(const nn::ParameterSpec& spec, M* local);
+  void look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x);
   void normalise_output(const Slot& slot);
   const ChunkActivations<T>& at(const Slot& slot) const {
     return act_.chunks[static_cast<std::size_t>(slot.chunk)][static_cast<std::size_t>(slot.index)];
@@ -166,6 +168,7 @@ class Transformer {
   Activations<T> act_;
   Vector<M> partial_;  // one logical key or value projection, where heads are shared
   std::optional<nn::VocabEmbedding<T>> embedding_;
+  std::optional<nn::PositionEmbedding<T>> positions_;
   std::optional<Head<T>> head_;
   std::vector<DecoderLayer<T>> layers_;
 };
