@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
+import nanotron_rope as ropes
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
                  "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
                  "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
+# Families whose config.json has keys of its own: a module with sizes_from_config, config_from_sizes, fits, notes, KNOWN.
+OTHERS: dict = {}
+ARCHITECTURES |= {module.ARCHITECTURE: kind for kind, module in OTHERS.items()}
 # What an architecture has where config.json is silent.
 RMS_NORM_EPS = {"mixtral": 1e-5}  # others: 1e-6
 ROPE_THETA = {"mixtral": 1e6}  # others: 1e4
@@ -78,38 +82,13 @@ FOREIGN = frozenset((
 # Reading
 
 
-def rope_of(kind: str, config: dict) -> tuple[float, list[str]]:
-    """The base of the rotary embedding, and what is refused of it.
-
-    As transformers 5: rope_scaling, where it says something, stands in place of rope_parameters.
-    """
-    found = []
-    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    rope = config.get(name) or {}
-    if not isinstance(rope, dict):
-        return 0.0, [f"rope scaling ({name} is {rope!r})"]
-    scaling = rope.get("rope_type") or rope.get("type") or "default"
-    if scaling != "default":
-        found.append(f"rope scaling of type '{scaling}' ({name})")
-    if any(part.get("partial_rotary_factor") not in (None, 1) for part in (config, rope)):
-        found.append("rotary embedding on a part of a head (partial_rotary_factor)")
-    if rope.get("mrope_section") or any(isinstance(value, dict) for value in rope.values()):
-        found.append(f"rotary embeddings that differ by layer or axis ({name})")
-    inner, outer = rope.get("rope_theta"), config.get("rope_theta")
-    if inner is not None and outer is not None and float(inner) != float(outer):
-        found.append(f"two values of rope_theta, {outer} and {inner} in {name}, of which transformers 4 reads the "
-                     "first and transformers 5 the second: remove one")
-    theta = inner if inner is not None else outer
-    return float(theta if theta is not None else ROPE_THETA.get(kind, 1e4)), found
-
-
 def neutral(value, nothing=None) -> bool:
     return value is None or value == nothing or (nothing is None and value in (False, 0, "", [], {}))
 
 
 def refusals(kind: str, config: dict) -> list[str]:
     """What config.json asks for and nanotron_hpc does not have, each with its key."""
-    found = rope_of(kind, config)[1]
+    found = ropes.refusals(config)
     if config.get("model_type") not in (None, kind):
         found.append(f"model_type '{config['model_type']}' with the architecture of '{kind}'")
     found += [f"{text} ({key})" for key, text in NEUTRAL.items() if not neutral(config.get(key))]
@@ -130,9 +109,15 @@ def refusals(kind: str, config: dict) -> list[str]:
     return found
 
 
+def notes(config: dict) -> list[str]:
+    """What is left out and does not change what the model computes."""
+    return OTHERS[config["model_type"]].notes(config) if config.get("model_type") in OTHERS else []
+
+
 def unknown_keys(config: dict) -> list[str]:
     """Keys that say something and are in no list."""
     known = KNOWN | HARMLESS | FOREIGN | NEUTRAL.keys() | NEUTRAL_VALUES.keys()
+    known |= OTHERS[config["model_type"]].KNOWN if config.get("model_type") in OTHERS else set()
     return sorted(key for key in config.keys() - known if config[key] is not None and config[key] is not False)
 
 
@@ -180,6 +165,8 @@ def kind_of_config(config: dict, where) -> str:
 def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
     """Model sizes of a config.json; ToolError for whatever cannot be represented."""
     kind = kind_of_config(config, where)
+    if kind in OTHERS:
+        return OTHERS[kind].sizes_from_config(config, where)
     try:
         if problems := refusals(kind, config):
             raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
@@ -199,8 +186,9 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
             qkv_bias=bool(config.get("qkv_bias", True)) if kind == "qwen2_moe" else kind == "qwen2",
             qk_norm=kind in ("qwen3", "qwen3_moe"),
             rms_norm_eps=float(config.get("rms_norm_eps", RMS_NORM_EPS.get(kind, 1e-6))),
-            rope_theta=rope_of(kind, config)[0],
+            rope_theta=ropes.theta_of(config, ROPE_THETA.get(kind, 1e4)),
             **expert_sizes(kind, config),
+            **ropes.scaling_of(config),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
@@ -216,6 +204,13 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
 
 def kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
     """The architecture of these sizes; ToolError when there is none."""
+    for kind, module in OTHERS.items():
+        if module.fits(sizes):
+            return kind
+    if left := [key for key in sizes.newer_values() if not key.startswith("rope_") and
+                key != "original_max_position_embeddings"]:
+        raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has these keys of &model in "
+                               f"this combination: {', '.join(left)}")
     if sizes.qkv_bias and sizes.qk_norm:
         raise common.ToolError(f"{where}: no Hugging Face architecture of this family has both "
                                "qkv_bias and qk_norm")
@@ -248,8 +243,11 @@ def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, m
     """A config.json that transformers 4 and 5 read alike; `dtype` is torch's name."""
     kind = kind_of(sizes, where)
     architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
+    common_keys = {"initializer_range": initializer_range, "use_cache": True, "torch_dtype": dtype, "dtype": dtype} | special
+    if kind in OTHERS:
+        return {"architectures": [architecture], "model_type": kind} | OTHERS[kind].config_from_sizes(sizes) | common_keys
     config = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
-    for key, value in sizes.dense_values().items():
+    for key, value in sizes.first_values().items():
         if key not in ("qkv_bias", "qk_norm"):
             config[key] = value
     if kind == "mixtral":
@@ -267,7 +265,4 @@ def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, m
         config["qkv_bias"] = sizes.qkv_bias
     if kind.startswith("qwen"):
         config["use_sliding_window"] = False
-    rope = {"rope_type": "default", "rope_theta": sizes.rope_theta}
-    return config | {"rope_scaling": None, "rope_parameters": rope, "attention_dropout": 0.0,
-                     "max_position_embeddings": max_positions, "initializer_range": initializer_range,
-                     "use_cache": True, "torch_dtype": dtype, "dtype": dtype} | special
+    return config | ropes.entries_of(sizes) | {"attention_dropout": 0.0, "max_position_embeddings": max_positions} | common_keys

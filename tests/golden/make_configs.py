@@ -28,13 +28,19 @@ KINDS = {
                                          "shared_expert_intermediate_size": 40}),
     "qwen3_moe": ("Qwen3Moe", EXPERTS | {"num_experts": 4, "moe_intermediate_size": 24, "head_dim": 12,
                                          "norm_topk_prob": True}),
+    "llama3_rope": ("Llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                               "high_freq_factor": 4.0, "original_max_position_embeddings": 32}}),
+    "llama_yarn": ("Llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                              "original_max_position_embeddings": 32}}),
 }
 
 
 def config_of(kind: str):
     name, more = KINDS[kind]
     major = int(transformers.__version__.split(".")[0])
-    rope = {"rope_theta": 5e4} if major < 5 else {"rope_parameters": {"rope_type": "default", "rope_theta": 5e4}}
+    scaling = more.get("rope_scaling") or {}
+    rope = {"rope_theta": 5e4} if major < 5 else {"rope_parameters": {"rope_type": "default"} | scaling | {"rope_theta": 5e4}}
+    more = {key: value for key, value in more.items() if key != "rope_scaling" or major < 5}
     made = getattr(transformers, name + "Config")(**SIZES, **more, **rope)
     made.architectures = [name + "ForCausalLM"]
     return made
@@ -52,7 +58,7 @@ def main():
     folder.mkdir(exist_ok=True)
     result = {kind: saved(config_of(kind)) for kind in KINDS}
     unsaved = {}
-    for kind, written in result.items():
+    for kind, written in ((kind, result[kind]) for kind in KINDS):
         full = json.loads(config_of(kind).to_json_string(use_diff=False))
         unsaved |= {key: value for key, value in full.items() if key not in written}
     result["unsaved"] = unsaved

@@ -69,5 +69,9 @@ TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
   expect_pytorchs<TypeParam>("qwen2_moe");
 }
 
+TYPED_TEST(GoldenGeneration, TokensAndLogitsOfTransformers) {
+  for (const char* name : {"llama3_rope", "llama_yarn"}) expect_pytorchs<TypeParam>(name);
+}
+
 }  // namespace
 }  // namespace nanotron

@@ -19,7 +19,8 @@ import nanotron_safetensors as st
 import nanotron_tokenizers as tokenizers
 
 DENSE = ("llama", "qwen2", "qwen3")
-CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe")
+FAMILIES = ("llama3_rope", "llama_yarn")
+CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe") + FAMILIES
 STEP = "step_00000000"
 TO_HF = ("to-hf", "--max-positions", "128", "--eos-id", "none")  # golden checkpoints have no deck that says them
 
@@ -165,12 +166,13 @@ def test_shards(golden, tmp_path, tool):
     assert [p.name for p in (tmp_path / "hf").glob("*.safetensors")] == ["model.safetensors"]
 
 
-def test_small_pieces(golden, tmp_path, monkeypatch):
+@pytest.mark.parametrize("case", ("llama",))
+def test_small_pieces(case, golden, tmp_path, monkeypatch):
     """Tensors larger than a piece are moved in blocks of rows."""
     monkeypatch.setattr(st, "PIECE_BYTES", 1000)
-    assert nc.main([*TO_HF, str(golden / "llama"), str(tmp_path / "hf")]) == 0
+    assert nc.main([*TO_HF, str(golden / case), str(tmp_path / "hf")]) == 0
     assert nc.main(["from-hf", str(tmp_path / "hf"), str(tmp_path / "back")]) == 0
-    assert_same(parameters(golden / "llama" / STEP), parameters(tmp_path / "back" / STEP))
+    assert_same(parameters(golden / case / STEP), parameters(tmp_path / "back" / STEP))
 
 
 @pytest.fixture

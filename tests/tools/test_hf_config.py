@@ -114,7 +114,10 @@ def test_rope_theta(config, theta):
 
 @pytest.mark.parametrize("config, word", [
     ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default"}}, "'linear'"),
-    ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'"),
+    ({"rope_parameters": {"rope_type": "yarn"}}, "'yarn' without factor"),
+    ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "truncate"),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "without low_freq_factor"),
+    ({"rope_scaling": {"rope_type": "longrope", "factor": 8.0}}, "'longrope'"),
     ({"rope_scaling": {"type": "dynamic"}}, "'dynamic'"),
     ({"rope_scaling": "linear"}, "linear"),
     ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differ by layer"),
@@ -125,6 +128,37 @@ def test_rope_theta(config, theta):
 def test_refused_ropes(config, word):
     with pytest.raises(common.ToolError, match=word):
         sizes_of(config_of("llama", "4") | {"rope_theta": None} | config)
+
+
+LLAMA3 = {"rope_type": "llama3", "rope_factor": 8.0, "original_max_position_embeddings": 32}
+YARN = {"rope_type": "yarn", "rope_factor": 4.0, "original_max_position_embeddings": 32}
+
+
+@pytest.mark.parametrize("kind, keys", [("llama3_rope", LLAMA3), ("llama_yarn", YARN)])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_scaled_ropes(kind, keys, version):
+    config = config_of(kind, version)
+    sizes = sizes_of(config)
+    assert sizes == replace(sizes_of(config_of("llama", version)), **keys) and hf.unknown_keys(config) == []
+    ours = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert sizes_of(ours) == sizes and ours["model_type"] == "llama"
+    assert ours["rope_scaling"].items() <= ours["rope_parameters"].items() and ours["rope_parameters"]["rope_theta"] == 5e4
+    theirs = config.get("rope_scaling") or config["rope_parameters"]
+    assert theirs.items() <= ours["rope_parameters"].items()
+
+
+@pytest.mark.parametrize("rope, magnitude", [({}, 0.0), ({"attention_factor": 1.25}, 1.25),
+                                             ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0)])
+def test_magnitude_of_yarn(rope, magnitude):
+    scaling = {"rope_type": "yarn", "factor": 4.0, **rope}
+    sizes = sizes_of(config_of("llama", "4", rope_scaling=scaling))
+    assert (sizes.rope_attention_factor, sizes.original_max_position_embeddings) == (magnitude, 128)
+
+
+@pytest.mark.parametrize("keys", [{"normalization": "layer_norm"}, {"mlp_bias": True}, {"hidden_act": "gelu"}])
+def test_mixtures_of_families_have_no_architecture(keys):
+    with pytest.raises(common.ToolError, match=next(iter(keys))):
+        hf.kind_of(replace(sizes_of(config_of("llama")), **keys), "here")
 
 
 def test_number_of_experts():
