@@ -98,7 +98,7 @@ def from_hugging_face(options) -> int:
     folder = Path(options.target) / "step_00000000"
     check_target(folder, options)
     kind = hf.kind_of(sizes, source)
-    tensors = layouts.split_experts(st.read_tensors(source), sizes, kind, source)
+    tensors = layouts.split_experts(layouts.with_prefix(st.read_tensors(source), kind), sizes, kind, source)
     expected = layouts.match(tensors, sizes, kind, source)
     wide = any(tensors[name].dtype == "F64" for name in expected)
     with checkpoint_file.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,

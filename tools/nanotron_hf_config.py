@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
+import nanotron_gpt2
 import nanotron_rope as ropes
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
                  "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
                  "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
 # Families whose config.json has keys of its own: a module with sizes_from_config, config_from_sizes, fits, notes, KNOWN.
-OTHERS: dict = {}
+OTHERS = {"gpt2": nanotron_gpt2}
 ARCHITECTURES |= {module.ARCHITECTURE: kind for kind, module in OTHERS.items()}
 # What an architecture has where config.json is silent.
 RMS_NORM_EPS = {"mixtral": 1e-5}  # others: 1e-6

@@ -16,13 +16,18 @@ from nanotron_common import np
 # What of our dotted names is written otherwise, in this order.
 NAMES = {
     "mixtral": ((".mlp.", ".block_sparse_moe."), ("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")),
+    "gpt2": (("model.layers.", "transformer.h."), ("model.embed_tokens.", "transformer.wte."),
+             ("model.embed_positions.", "transformer.wpe."), ("model.norm.", "transformer.ln_f."),
+             (".input_layernorm.", ".ln_1."), (".post_attention_layernorm.", ".ln_2."), (".self_attn.o_proj.", ".attn.c_proj."),
+             (".self_attn.", ".attn."), (".mlp.up_proj.", ".mlp.c_fc."), (".mlp.down_proj.", ".mlp.c_proj.")),
 }
 # Projections that are one tensor there, one above the other: the last part of their names, in order, and of its own.
 FUSED = {
+    "gpt2": {("q_proj", "k_proj", "v_proj"): "c_attn"},
     "phi3": {("q_proj", "k_proj", "v_proj"): "qkv_proj", ("gate_proj", "up_proj"): "gate_up_proj"},
 }
 # Families whose projections are stored as (in, out): transformers' Conv1D.
-TRANSPOSED = frozenset(())
+TRANSPOSED = frozenset(("gpt2",))
 
 
 @dataclass
@@ -141,9 +146,16 @@ def split_experts(tensors, sizes, kind: str, where):
     return result
 
 
-def is_no_parameter(name: str) -> bool:
-    """Buffers that old versions saved."""
-    return name.endswith("rotary_emb.inv_freq")
+def with_prefix(tensors, kind: str):
+    """The tensors of a backbone saved alone (as openai-community/gpt2 is), under the names that they have in the model."""
+    if kind != "gpt2" or any(name.startswith("transformer.") for name in tensors):
+        return tensors
+    return {name if name.startswith("lm_head.") else "transformer." + name: tensor for name, tensor in tensors.items()}
+
+
+def is_no_parameter(name: str, kind: str) -> bool:
+    """Buffers that old versions saved: rotary frequencies, causal masks."""
+    return name.endswith("rotary_emb.inv_freq") or (kind == "gpt2" and name.endswith((".attn.bias", ".attn.masked_bias")))
 
 
 def match(tensors, sizes, kind: str, where) -> dict[str, Stored]:
@@ -158,7 +170,7 @@ def match(tensors, sizes, kind: str, where) -> dict[str, Stored]:
         if name not in tensors:
             raise common.ToolError(f"{where}: {name} is missing")
         if name not in expected:
-            if is_no_parameter(name) or name == head:
+            if is_no_parameter(name, kind) or name == head:
                 continue
             raise common.ToolError(f"{where}: {name} {tensors[name].shape} has no place in this model")
         if tensors[name].shape != expected[name].shape:

@@ -33,9 +33,19 @@ KINDS = {
     "llama_yarn": ("Llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
                                               "original_max_position_embeddings": 32}}),
 }
+# Keys of their own for the same sizes.
+GPT2 = {"vocab_size": 64, "n_embd": 32, "n_inner": 88, "n_layer": 2, "n_head": 4, "n_positions": 128, "bos_token_id": 1,
+        "eos_token_id": 2, "layer_norm_epsilon": 1e-6}
+OTHERS = {"gpt2": ("GPT2Config", "GPT2LMHeadModel", GPT2)}
+ALL = (*KINDS, *OTHERS)
 
 
 def config_of(kind: str):
+    if kind in OTHERS:
+        config, model, values = OTHERS[kind]
+        made = getattr(transformers, config)(**values)
+        made.architectures = [model]
+        return made
     name, more = KINDS[kind]
     major = int(transformers.__version__.split(".")[0])
     scaling = more.get("rope_scaling") or {}
@@ -56,7 +66,7 @@ def main():
     major = transformers.__version__.split(".")[0]
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent / "configs"
     folder.mkdir(exist_ok=True)
-    result = {kind: saved(config_of(kind)) for kind in KINDS}
+    result = {kind: saved(config_of(kind)) for kind in ALL}
     unsaved = {}
     for kind, written in ((kind, result[kind]) for kind in KINDS):
         full = json.loads(config_of(kind).to_json_string(use_diff=False))

@@ -36,6 +36,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 YARN = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0, "original_max_position_embeddings": 64}
 # Case -> class, config.json as published models have it, seed.
 CASES = {
+    "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 90, "n_positions": 32, "vocab_size": 131,
+                      "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": True}, 77),
     "llama3_rope": ("Llama", SIZES | {"rope_scaling": LLAMA3, "rope_theta": 10000.0, "max_position_embeddings": 512,
                                       "rms_norm_eps": 1e-5, "tie_word_embeddings": True}, 88),
     "llama_yarn": ("Llama", SIZES | {"rope_scaling": YARN, "rope_theta": 10000.0, "max_position_embeddings": 256,

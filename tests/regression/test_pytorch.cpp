@@ -98,6 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"llama", ScalarType::fp64, 1e-10, 1e-9}, Case{"qwen2", ScalarType::fp64, 1e-10, 1e-9},
                     Case{"qwen3", ScalarType::fp64, 1e-10, 1e-9}, Case{"llama", ScalarType::fp32, 1e-5, 1e-3},
                     Case{"qwen2", ScalarType::fp32, 1e-5, 1e-3}, Case{"qwen3", ScalarType::fp32, 1e-5, 1e-3},
+                    Case{"gpt2", ScalarType::fp64, 1e-10, 1e-9}, Case{"gpt2", ScalarType::fp32, 1e-5, 1e-3},
                     Case{"llama3_rope", ScalarType::fp64, 1e-10, 1e-9},
                     Case{"llama3_rope", ScalarType::fp32, 1e-5, 1e-3},
                     Case{"llama_yarn", ScalarType::fp64, 1e-10, 1e-9}, Case{"mixtral", ScalarType::fp64, 1e-10, 1e-9},

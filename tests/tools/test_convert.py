@@ -19,7 +19,7 @@ import nanotron_safetensors as st
 import nanotron_tokenizers as tokenizers
 
 DENSE = ("llama", "qwen2", "qwen3")
-FAMILIES = ("llama3_rope", "llama_yarn")
+FAMILIES = ("gpt2", "llama3_rope", "llama_yarn")
 CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe") + FAMILIES
 STEP = "step_00000000"
 TO_HF = ("to-hf", "--max-positions", "128", "--eos-id", "none")  # golden checkpoints have no deck that says them
@@ -128,6 +128,47 @@ def test_hugging_face_names_and_layout(case, golden, tmp_path, tool):
         assert file.metadata() == {"format": "pt"}
 
 
+def test_layout_of_gpt2(golden, tmp_path, tool):
+    """transformers' Conv1D holds (in, out), q, k and v beside each other."""
+    tool("convert", *TO_HF, golden / "gpt2" / STEP, tmp_path / "hf")
+    tensors, stacks = load_file(tmp_path / "hf" / "model.safetensors"), parameters(golden / "gpt2" / STEP)
+    layers, first = "model/layers/", "transformer.h.1."
+    fused = np.concatenate([stacks[f"{layers}self_attn/{name}_proj/weight"][1] for name in "qkv"])
+    assert np.array_equal(tensors[first + "attn.c_attn.weight"], fused.T)
+    assert np.array_equal(tensors[first + "attn.c_proj.weight"], stacks[layers + "self_attn/o_proj/weight"][1].T)
+    assert np.array_equal(tensors[first + "mlp.c_fc.weight"], stacks[layers + "mlp/up_proj/weight"][1].T)
+    assert np.array_equal(tensors[first + "mlp.c_proj.bias"], stacks[layers + "mlp/down_proj/bias"][1])
+    assert np.array_equal(tensors[first + "ln_2.bias"], stacks[layers + "post_attention_layernorm/bias"][1])
+    assert np.array_equal(tensors["transformer.wpe.weight"], stacks["model/embed_positions/weight"])
+    assert "lm_head.weight" not in tensors
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert (config["n_positions"], config["activation_function"], config["n_inner"]) == (32, "gelu_new", 90)
+
+
+def test_gpt2_as_published(golden, hf, tmp_path, tool):
+    """The backbone alone, with the masks that old versions saved, and dropout that is told and left out."""
+    def as_published(data):
+        for name in list(data):
+            data[name.removeprefix("transformer.")] = data.pop(name)
+        data["h.0.attn.bias"] = np.ones((1, 1, 32, 32), np.float32)
+
+    folder = hf("gpt2", as_published, resid_pdrop=0.1, n_ctx=32, task_specific_params={"text-generation": {}})
+    told = tool("convert", "from-hf", folder, tmp_path / "out").stderr
+    assert "dropout in training (resid_pdrop)" in told and "n_ctx" not in told
+    assert_same(parameters(golden / "gpt2" / STEP), parameters(tmp_path / "out" / STEP))
+
+
+@pytest.mark.parametrize("config, word", [
+    ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+    ({"scale_attn_weights": False}, "scale_attn_weights"),
+    ({"activation_function": "relu"}, "activation_function 'relu'"),
+    ({"add_cross_attention": True}, "cross attention"),
+    ({"n_head": 3}, "no multiple"),
+])
+def test_refused_of_gpt2(config, word, hf, tmp_path, tool):
+    assert word in tool("convert", "from-hf", hf("gpt2", **config), tmp_path / "out", rc=65).stderr
+
+
 def test_bf16_there_and_back(golden, tmp_path, tool):
     """bf16 -> checkpoint -> bf16 keeps the bits; fp32 -> bf16 is the nearest."""
     tool("convert", *TO_HF, golden / "llama", tmp_path / "hf", "--dtype", "bf16")
@@ -166,7 +207,7 @@ def test_shards(golden, tmp_path, tool):
     assert [p.name for p in (tmp_path / "hf").glob("*.safetensors")] == ["model.safetensors"]
 
 
-@pytest.mark.parametrize("case", ("llama",))
+@pytest.mark.parametrize("case", ("llama", "gpt2"))
 def test_small_pieces(case, golden, tmp_path, monkeypatch):
     """Tensors larger than a piece are moved in blocks of rows."""
     monkeypatch.setattr(st, "PIECE_BYTES", 1000)

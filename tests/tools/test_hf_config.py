@@ -155,6 +155,23 @@ def test_magnitude_of_yarn(rope, magnitude):
     assert (sizes.rope_attention_factor, sizes.original_max_position_embeddings) == (magnitude, 128)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_gpt2(version):
+    config = config_of("gpt2", version)
+    sizes = sizes_of(config)
+    assert sizes == checkpoint_file.ModelSizes(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, head_dim=8, intermediate_size=88,
+        vocab_size=64, tie_word_embeddings=True, qkv_bias=True, normalization="layer_norm", layer_norm_epsilon=1e-6,
+        position_embedding_type="learned_absolute", max_position_embeddings=128, o_proj_bias=True, hidden_act="gelu_new",
+        mlp_bias=True)
+    assert hf.unknown_keys(config) == [] and hf.kind_of(sizes, "") == "gpt2"
+    ours = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert sizes_of(ours) == sizes
+    left_out = {"transformers_version", "attn_pdrop", "embd_pdrop", "resid_pdrop"}  # dropout is 0 there
+    for key, value in config.items():
+        assert key in left_out or key.startswith("summary_") or ours[key] == value, key
+
+
 @pytest.mark.parametrize("keys", [{"normalization": "layer_norm"}, {"mlp_bias": True}, {"hidden_act": "gelu"}])
 def test_mixtures_of_families_have_no_architecture(keys):
     with pytest.raises(common.ToolError, match=next(iter(keys))):
