@@ -13,7 +13,7 @@ import nanotron_common as common
 import nanotron_gpt2
 import nanotron_rope as ropes
 
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
                  "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
                  "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
 # Families whose config.json has keys of its own: a module with sizes_from_config, config_from_sizes, fits, notes, KNOWN.
@@ -22,7 +22,8 @@ ARCHITECTURES |= {module.ARCHITECTURE: kind for kind, module in OTHERS.items()}
 # What an architecture has where config.json is silent.
 RMS_NORM_EPS = {"mixtral": 1e-5}  # others: 1e-6
 ROPE_THETA = {"mixtral": 1e6}  # others: 1e4
-KEY_VALUE_HEADS = {"qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}  # llama: all
+WINDOWS = {"mistral": 4096}  # others: none, and none is read
+KEY_VALUE_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}  # llama: all
 AUX_LOSS_COEF = 0.001
 # Experts, of a token, their width, the shared one's, normed.
 EXPERTS = {"mixtral": (8, 2, 14336, 0, True), "qwen2_moe": (60, 4, 1408, 5632, False),
@@ -99,7 +100,7 @@ def refusals(kind: str, config: dict) -> list[str]:
               if not neutral(config[key])]
     if set(config.get("layer_types") or []) - {"full_attention"}:
         found.append("sliding-window or other attention in some layers (layer_types)")
-    window = config.get("sliding_window")
+    window = None if kind in WINDOWS else config.get("sliding_window")
     if (kind == "llama" and window) or (kind == "mixtral" and window is not None):  # Mixtral has one of 0 tokens too
         found.append("sliding-window attention (sliding_window)")
     act = config.get("hidden_act") or "silu"
@@ -190,6 +191,7 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
             rope_theta=ropes.theta_of(config, ROPE_THETA.get(kind, 1e4)),
             **expert_sizes(kind, config),
             **ropes.scaling_of(config),
+            sliding_window=int(config.get("sliding_window", WINDOWS[kind]) or 0) if kind in WINDOWS else 0,
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
@@ -209,15 +211,19 @@ def kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
         if module.fits(sizes):
             return kind
     if left := [key for key in sizes.newer_values() if not key.startswith("rope_") and
-                key != "original_max_position_embeddings"]:
+                key not in ("original_max_position_embeddings", "sliding_window")]:
         raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has these keys of &model in "
                                f"this combination: {', '.join(left)}")
     if sizes.qkv_bias and sizes.qk_norm:
         raise common.ToolError(f"{where}: no Hugging Face architecture of this family has both "
                                "qkv_bias and qk_norm")
     shared = sizes.shared_expert_intermediate_size > 0
+    plain = not (sizes.qkv_bias or sizes.qk_norm or sizes.num_experts)
+    if sizes.sliding_window and not plain:
+        raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has a sliding_window with "
+                               "qkv_bias, qk_norm or experts")
     if sizes.num_experts == 0:
-        return "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "llama"
+        return "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "mistral" if sizes.sliding_window else "llama"
     kind = "qwen2_moe" if shared else "qwen3_moe" if sizes.qk_norm else "mixtral"
     fits = not (shared and sizes.qk_norm) and (kind != "mixtral" or (
         not sizes.qkv_bias and sizes.norm_topk_prob and sizes.moe_intermediate_size == sizes.intermediate_size))
@@ -260,6 +266,8 @@ def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, m
         config |= {"router_aux_loss_coef": aux_loss_coef, "output_router_logits": output_router_logits}
     if kind == "llama":
         config |= {"attention_bias": False, "mlp_bias": False}
+    elif kind in WINDOWS:
+        config["sliding_window"] = sizes.sliding_window or None
     elif kind in ("qwen3", "qwen3_moe"):
         config["attention_bias"] = False
     elif kind == "qwen2_moe":

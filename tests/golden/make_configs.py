@@ -28,6 +28,7 @@ KINDS = {
                                          "shared_expert_intermediate_size": 40}),
     "qwen3_moe": ("Qwen3Moe", EXPERTS | {"num_experts": 4, "moe_intermediate_size": 24, "head_dim": 12,
                                          "norm_topk_prob": True}),
+    "mistral": ("Mistral", {"sliding_window": 16}),
     "llama3_rope": ("Llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                                                "high_freq_factor": 4.0, "original_max_position_embeddings": 32}}),
     "llama_yarn": ("Llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0,

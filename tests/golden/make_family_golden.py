@@ -42,6 +42,8 @@ CASES = {
                                       "rms_norm_eps": 1e-5, "tie_word_embeddings": True}, 88),
     "llama_yarn": ("Llama", SIZES | {"rope_scaling": YARN, "rope_theta": 10000.0, "max_position_embeddings": 256,
                                      "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 99),
+    "mistral": ("Mistral", SIZES | {"sliding_window": 5, "rope_theta": 10000.0, "max_position_embeddings": 128,
+                                    "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 110),
 }
 MAJOR = int(transformers.__version__.split(".")[0])
 

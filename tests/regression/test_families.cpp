@@ -126,7 +126,7 @@ TEST_P(Families, KeepTheirBitsOverContextShards) {
   EXPECT_EQ(ours.parameters, reference.parameters);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Families, testing::Values("gpt2", "llama3_rope"),
+INSTANTIATE_TEST_SUITE_P(Models, Families, testing::Values("gpt2", "llama3_rope", "mistral"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -70,7 +70,7 @@ TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
 }
 
 TYPED_TEST(GoldenGeneration, TokensAndLogitsOfTransformers) {
-  for (const char* name : {"gpt2", "llama3_rope", "llama_yarn"}) expect_pytorchs<TypeParam>(name);
+  for (const char* name : {"gpt2", "llama3_rope", "llama_yarn", "mistral"}) expect_pytorchs<TypeParam>(name);
 }
 
 }  // namespace

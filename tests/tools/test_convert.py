@@ -19,7 +19,7 @@ import nanotron_safetensors as st
 import nanotron_tokenizers as tokenizers
 
 DENSE = ("llama", "qwen2", "qwen3")
-FAMILIES = ("gpt2", "llama3_rope", "llama_yarn")
+FAMILIES = ("gpt2", "llama3_rope", "llama_yarn", "mistral")
 CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe") + FAMILIES
 STEP = "step_00000000"
 TO_HF = ("to-hf", "--max-positions", "128", "--eos-id", "none")  # golden checkpoints have no deck that says them

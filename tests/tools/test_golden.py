@@ -12,7 +12,8 @@ import pytest
 
 import nanotron_checkpoint as checkpoint_file
 
-CASES = ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "llama3_rope", "llama_yarn")
+CASES = ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "llama3_rope", "llama_yarn",
+         "mistral")
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -172,6 +172,25 @@ def test_gpt2(version):
         assert key in left_out or key.startswith("summary_") or ours[key] == value, key
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("window, read", [(16, 16), (None, 0), ("left out", 4096)])
+def test_mistral(version, window, read):
+    config = config_of("mistral", version, sliding_window=window)
+    if window == "left out":
+        del config["sliding_window"]
+    sizes = sizes_of(config)
+    assert sizes == replace(sizes_of(config_of("llama", version)), sliding_window=read) and hf.unknown_keys(config) == []
+    ours = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert (ours["model_type"], ours.get("sliding_window")) == (("mistral", read) if read else ("llama", None))
+    assert sizes_of(ours) == sizes
+
+
+def test_windows_of_no_architecture():
+    for keys in ({"qkv_bias": True}, {"qk_norm": True}):
+        with pytest.raises(common.ToolError, match="sliding_window"):
+            hf.kind_of(replace(sizes_of(config_of("mistral")), **keys), "here")
+
+
 @pytest.mark.parametrize("keys", [{"normalization": "layer_norm"}, {"mlp_bias": True}, {"hidden_act": "gelu"}])
 def test_mixtures_of_families_have_no_architecture(keys):
     with pytest.raises(common.ToolError, match=next(iter(keys))):
