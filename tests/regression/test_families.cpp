@@ -24,7 +24,7 @@ std::string joined(const Keys& keys) {
   return all;
 }
 
-class Families : public testing::TestWithParam<const char*> {
+class Families : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     MPI_Comm_size(test::world(), &ranks_);
@@ -86,7 +86,8 @@ TEST_P(Families, FollowTheSerialRun) {
     test::expect_same_state(ours.parameters, reference.parameters, arbitrary);
     test::expect_same_state(ours.exp_avg, reference.exp_avg, arbitrary);
     test::expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq, arbitrary);
-    if (rank_ == 0) std::printf("%s %s: worst relative difference %.1e\n", GetParam(), joined(keys).c_str(), worst);
+    if (rank_ == 0)
+      std::printf("%s %s: worst relative difference %.1e\n", GetParam().c_str(), joined(keys).c_str(), worst);
   }
 }
 
@@ -126,8 +127,8 @@ TEST_P(Families, KeepTheirBitsOverContextShards) {
   EXPECT_EQ(ours.parameters, reference.parameters);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Families, testing::Values("gpt2", "llama3_rope", "mistral"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(test::golden_families()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace nanotron

@@ -9,6 +9,7 @@
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/model/generation.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
+#include "support/golden.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
@@ -70,7 +71,7 @@ TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
 }
 
 TYPED_TEST(GoldenGeneration, TokensAndLogitsOfTransformers) {
-  for (const char* name : {"gpt2", "llama3_rope", "llama_yarn", "mistral"}) expect_pytorchs<TypeParam>(name);
+  for (const std::string& name : test::golden_families()) expect_pytorchs<TypeParam>(name);
 }
 
 }  // namespace

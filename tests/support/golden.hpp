@@ -2,17 +2,32 @@
 
 // PyTorch's numbers for a case of tests/golden.
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace nanotron::test {
 
 inline nlohmann::json golden_numbers(const std::string& name) {
   std::ifstream file(std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / name / "golden.json");
   return nlohmann::json::parse(file);
+}
+
+// Cases whose numbers are those of transformers' own classes (make_family_golden.py): a new family is one folder more.
+inline std::vector<std::string> golden_families() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(NANOTRON_TEST_DIR) / "golden")) {
+    const std::string name = entry.path().filename();
+    if (std::filesystem::exists(entry.path() / "golden.json") && golden_numbers(name).contains("transformers")) {
+      names.push_back(name);
+    }
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 // Tensors whose gradient is rounding alone, which Adam makes anything of: biases of keys that nothing rotates, which
