@@ -97,7 +97,7 @@ def from_hugging_face(options) -> int:
               "architecture; it is left out", file=sys.stderr)
     folder = Path(options.target) / "step_00000000"
     check_target(folder, options)
-    kind = hf.kind_of(sizes, source)
+    kind = hf.kind_of(sizes, source, imported=hf.kind_of_config(config, config_path))
     tensors = layouts.split_experts(layouts.with_prefix(st.read_tensors(source), kind), sizes, kind, source)
     expected = layouts.match(tensors, sizes, kind, source)
     wide = any(tensors[name].dtype == "F64" for name in expected)
@@ -206,6 +206,7 @@ def configs_of(file, sizes, dtype: str, folder: Path, options) -> tuple[dict, di
         sizes, folder, dtype=TORCH_NAMES[dtype], max_positions=max_positions_of(options, origin, deck, sizes, folder),
         special=special, aux_loss_coef=aux_loss_coef_of(origin, deck, sizes),
         output_router_logits=bool(origin["config"].get("output_router_logits")),
+        imported=origin["config"].get("model_type") or "",
         initializer_range=float(origin["config"].get("initializer_range") or deck.get("model.initializer_range", 0.02)))
     given = {key: value for key, value in special.items() if key not in origin["generation"] or
              getattr(options, key[:4] + "id", None) is not None or options.token_file}

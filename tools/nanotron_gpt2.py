@@ -66,8 +66,8 @@ def fits(sizes: model_sizes.ModelSizes) -> bool:
 def config_from_sizes(sizes: model_sizes.ModelSizes) -> dict:
     """What of a config.json is GPT-2's own."""
     return {"n_embd": sizes.hidden_size, "n_layer": sizes.num_hidden_layers, "n_head": sizes.num_attention_heads,
-            "n_inner": sizes.intermediate_size, "n_positions": sizes.max_position_embeddings, "vocab_size": sizes.vocab_size,
-            "activation_function": sizes.hidden_act, "layer_norm_epsilon": sizes.layer_norm_epsilon,
-            "tie_word_embeddings": sizes.tie_word_embeddings, **{key: 0.0 for key in DROPOUTS},
+            "n_inner": sizes.intermediate_size, "n_positions": sizes.max_position_embeddings,
+            "vocab_size": sizes.vocab_size, "activation_function": sizes.hidden_act,
+            "layer_norm_epsilon": sizes.layer_norm_epsilon, "tie_word_embeddings": sizes.tie_word_embeddings, **{key: 0.0 for key in DROPOUTS},
             "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": False,
             "add_cross_attention": False}

@@ -14,15 +14,18 @@ import nanotron_gpt2
 import nanotron_rope as ropes
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
+                 "Phi3ForCausalLM": "phi3",
                  "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
                  "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
-# Families whose config.json has keys of its own: a module with sizes_from_config, config_from_sizes, fits, notes, KNOWN.
+# Families whose config.json has keys of its own: modules with sizes_from_config, config_from_sizes, fits, notes, KNOWN.
 OTHERS = {"gpt2": nanotron_gpt2}
 ARCHITECTURES |= {module.ARCHITECTURE: kind for kind, module in OTHERS.items()}
+# Architectures of the same sizes as another, which tell themselves apart by their files alone.
+ALIKE = {"phi3": ("llama", "mistral")}
 # What an architecture has where config.json is silent.
-RMS_NORM_EPS = {"mixtral": 1e-5}  # others: 1e-6
+RMS_NORM_EPS = {"mixtral": 1e-5, "phi3": 1e-5}  # others: 1e-6
 ROPE_THETA = {"mixtral": 1e6}  # others: 1e4
-WINDOWS = {"mistral": 4096}  # others: none, and none is read
+WINDOWS = {"mistral": 4096, "phi3": None}  # others: none, and none is read
 KEY_VALUE_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}  # llama: all
 AUX_LOSS_COEF = 0.001
 # Experts, of a token, their width, the shared one's, normed.
@@ -34,7 +37,8 @@ KNOWN = frozenset((
     "head_dim", "intermediate_size", "vocab_size", "tie_word_embeddings", "qkv_bias", "rms_norm_eps", "rope_theta",
     "rope_scaling", "rope_parameters", "partial_rotary_factor", "sliding_window", "layer_types", "hidden_act",
     "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
-    "shared_expert_intermediate_size", "router_aux_loss_coef", "max_position_embeddings", "bos_token_id",
+    "shared_expert_intermediate_size", "router_aux_loss_coef", "max_position_embeddings",
+    "original_max_position_embeddings", "bos_token_id",
     "eos_token_id", "pad_token_id"))
 # Key -> what it would mean. Accepted without a value, false, 0 or empty.
 NEUTRAL = {
@@ -205,8 +209,13 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
 # Writing
 
 
-def kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
-    """The architecture of these sizes; ToolError when there is none."""
+def kind_of(sizes: checkpoint_file.ModelSizes, where, imported: str = "") -> str:
+    """The architecture of these sizes: that of the model imported, if it has such; ToolError when there is none."""
+    kind = first_kind_of(sizes, where)
+    return imported if kind in ALIKE.get(imported, ()) else kind
+
+
+def first_kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
     for kind, module in OTHERS.items():
         if module.fits(sizes):
             return kind
@@ -222,8 +231,10 @@ def kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
     if sizes.sliding_window and not plain:
         raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has a sliding_window with "
                                "qkv_bias, qk_norm or experts")
+    if plain:
+        return "mistral" if sizes.sliding_window else "llama"
     if sizes.num_experts == 0:
-        return "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "mistral" if sizes.sliding_window else "llama"
+        return "qwen2" if sizes.qkv_bias else "qwen3"
     kind = "qwen2_moe" if shared else "qwen3_moe" if sizes.qk_norm else "mixtral"
     fits = not (shared and sizes.qk_norm) and (kind != "mixtral" or (
         not sizes.qkv_bias and sizes.norm_topk_prob and sizes.moe_intermediate_size == sizes.intermediate_size))
@@ -246,13 +257,14 @@ def loading_limits(sizes: checkpoint_file.ModelSizes, kind: str) -> list[str]:
 
 
 def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, max_positions: int, special: dict,
-                      aux_loss_coef: float, initializer_range: float, output_router_logits: bool = False) -> dict:
+                      aux_loss_coef: float, initializer_range: float, output_router_logits: bool = False,
+                      imported: str = "") -> dict:
     """A config.json that transformers 4 and 5 read alike; `dtype` is torch's name."""
-    kind = kind_of(sizes, where)
+    kind = kind_of(sizes, where, imported)
     architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
-    common_keys = {"initializer_range": initializer_range, "use_cache": True, "torch_dtype": dtype, "dtype": dtype} | special
+    shared = special | {"initializer_range": initializer_range, "use_cache": True, "torch_dtype": dtype, "dtype": dtype}
     if kind in OTHERS:
-        return {"architectures": [architecture], "model_type": kind} | OTHERS[kind].config_from_sizes(sizes) | common_keys
+        return {"architectures": [architecture], "model_type": kind} | OTHERS[kind].config_from_sizes(sizes) | shared
     config = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
     for key, value in sizes.first_values().items():
         if key not in ("qkv_bias", "qk_norm"):
@@ -274,4 +286,4 @@ def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, m
         config["qkv_bias"] = sizes.qkv_bias
     if kind.startswith("qwen"):
         config["use_sliding_window"] = False
-    return config | ropes.entries_of(sizes) | {"attention_dropout": 0.0, "max_position_embeddings": max_positions} | common_keys
+    return config | ropes.entries_of(sizes) | {"attention_dropout": 0.0, "max_position_embeddings": max_positions} | shared

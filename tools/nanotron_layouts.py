@@ -18,8 +18,9 @@ NAMES = {
     "mixtral": ((".mlp.", ".block_sparse_moe."), ("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")),
     "gpt2": (("model.layers.", "transformer.h."), ("model.embed_tokens.", "transformer.wte."),
              ("model.embed_positions.", "transformer.wpe."), ("model.norm.", "transformer.ln_f."),
-             (".input_layernorm.", ".ln_1."), (".post_attention_layernorm.", ".ln_2."), (".self_attn.o_proj.", ".attn.c_proj."),
-             (".self_attn.", ".attn."), (".mlp.up_proj.", ".mlp.c_fc."), (".mlp.down_proj.", ".mlp.c_proj.")),
+             (".input_layernorm.", ".ln_1."), (".post_attention_layernorm.", ".ln_2."),
+             (".self_attn.o_proj.", ".attn.c_proj."), (".self_attn.", ".attn."), (".mlp.up_proj.", ".mlp.c_fc."),
+             (".mlp.down_proj.", ".mlp.c_proj.")),
 }
 # Projections that are one tensor there, one above the other: the last part of their names, in order, and of its own.
 FUSED = {
@@ -32,7 +33,7 @@ TRANSPOSED = frozenset(("gpt2",))
 
 @dataclass
 class Stored:
-    """A tensor of a model's files, and the tensors of the checkpoint that it is made of: (dataset, layer or None, shape)."""
+    """A tensor of a model's files, and those of the checkpoint that it is made of: (dataset, layer or None, shape)."""
 
     shape: tuple[int, ...] = ()
     parts: list[tuple[str, int | None, tuple[int, ...]]] = field(default_factory=list)
@@ -147,7 +148,7 @@ def split_experts(tensors, sizes, kind: str, where):
 
 
 def with_prefix(tensors, kind: str):
-    """The tensors of a backbone saved alone (as openai-community/gpt2 is), under the names that they have in the model."""
+    """The tensors of a backbone saved alone (as openai-community/gpt2 is), under their names in the model."""
     if kind != "gpt2" or any(name.startswith("transformer.") for name in tensors):
         return tensors
     return {name if name.startswith("lm_head.") else "transformer." + name: tensor for name, tensor in tensors.items()}
@@ -155,7 +156,8 @@ def with_prefix(tensors, kind: str):
 
 def is_no_parameter(name: str, kind: str) -> bool:
     """Buffers that old versions saved: rotary frequencies, causal masks."""
-    return name.endswith("rotary_emb.inv_freq") or (kind == "gpt2" and name.endswith((".attn.bias", ".attn.masked_bias")))
+    masks = (".attn.bias", ".attn.masked_bias") if kind == "gpt2" else ()
+    return name.endswith(("rotary_emb.inv_freq", *masks))
 
 
 def match(tensors, sizes, kind: str, where) -> dict[str, Stored]:

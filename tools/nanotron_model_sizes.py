@@ -125,7 +125,8 @@ class ModelSizes:
         shapes = {f"{prefix}{name}/weight": (layers, count, hidden) for name, count in rows.items()}
         shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
         if self.mlp_bias:
-            shapes |= {f"{prefix}{name}/bias": (layers, count) for name, count in (rows | {"down_proj": hidden}).items()}
+            rows |= {"down_proj": hidden}
+            shapes |= {f"{prefix}{name}/bias": (layers, count) for name, count in rows.items()}
         return shapes
 
     def deck_group(self, moe: dict | None = None) -> str:

@@ -1,7 +1,7 @@
 """rope_scaling and rope_parameters of a config.json: to the keys of &model, and from them.
 
-transformers 4 reads rope_theta and rope_scaling, transformers 5 rope_parameters, in whose place rope_scaling stands where
-it says something.
+transformers 4 reads rope_theta and rope_scaling, transformers 5 rope_parameters, in whose place rope_scaling stands
+where it says something.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def scaling_of(config: dict) -> dict:
     if kind == "llama3":
         return sizes | {"rope_low_freq_factor": float(rope["low_freq_factor"]),
                         "rope_high_freq_factor": float(rope["high_freq_factor"])}
-    return sizes | {"rope_beta_fast": float(rope.get("beta_fast") or 32), "rope_beta_slow": float(rope.get("beta_slow") or 1),
-                    "rope_attention_factor": _yarn_magnitude(rope)}
+    return sizes | {"rope_beta_fast": float(rope.get("beta_fast") or 32),
+                    "rope_beta_slow": float(rope.get("beta_slow") or 1), "rope_attention_factor": _yarn_magnitude(rope)}
 
 
 def entries_of(sizes) -> dict:

@@ -29,6 +29,7 @@ KINDS = {
     "qwen3_moe": ("Qwen3Moe", EXPERTS | {"num_experts": 4, "moe_intermediate_size": 24, "head_dim": 12,
                                          "norm_topk_prob": True}),
     "mistral": ("Mistral", {"sliding_window": 16}),
+    "phi3": ("Phi3", {"sliding_window": 16, "pad_token_id": None}),
     "llama3_rope": ("Llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                                                "high_freq_factor": 4.0, "original_max_position_embeddings": 32}}),
     "llama_yarn": ("Llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
@@ -50,7 +51,8 @@ def config_of(kind: str):
     name, more = KINDS[kind]
     major = int(transformers.__version__.split(".")[0])
     scaling = more.get("rope_scaling") or {}
-    rope = {"rope_theta": 5e4} if major < 5 else {"rope_parameters": {"rope_type": "default"} | scaling | {"rope_theta": 5e4}}
+    theta = {"rope_theta": 5e4}
+    rope = theta if major < 5 else {"rope_parameters": {"rope_type": "default"} | scaling | theta}
     more = {key: value for key, value in more.items() if key != "rope_scaling" or major < 5}
     made = getattr(transformers, name + "Config")(**SIZES, **more, **rope)
     made.architectures = [name + "ForCausalLM"]

@@ -4,9 +4,9 @@
     python3 tests/golden/make_family_golden.py [case ...]        # with torch and transformers (4.57 or 5), numpy, h5py
 
 For each case the same files as make_golden.py writes, and generate.json. The model is the package's own class, eager
-attention; nothing of it is written out here. Its norms, its softmax and its rotary frequencies are in float32 whatever the
-type of the model: for the values in float64 the name torch.float32 means float64 while it is built and run, so that all of
-it is. Weights are drawn under our names and handed over by tools/nanotron_layouts.py, transposed and fused as in the
+attention; nothing of it is written out here. Its norms, its softmax and its rotary frequencies are in float32 whatever
+the type of the model: for the values in float64 the name torch.float32 means float64 while it is built and run, so that
+all of it is. Weights are drawn under our names and handed over by tools/nanotron_layouts.py, transposed and fused as in the
 package.
 """
 

@@ -5,7 +5,7 @@ import json
 import sys
 from dataclasses import replace
 
-import conftest  # noqa: F401, puts tools/ on the path
+import conftest
 import h5py
 import numpy as np
 import pytest
@@ -19,8 +19,7 @@ import nanotron_safetensors as st
 import nanotron_tokenizers as tokenizers
 
 DENSE = ("llama", "qwen2", "qwen3")
-FAMILIES = ("gpt2", "llama3_rope", "llama_yarn", "mistral")
-CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe") + FAMILIES
+CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe") + conftest.FAMILIES
 STEP = "step_00000000"
 TO_HF = ("to-hf", "--max-positions", "128", "--eos-id", "none")  # golden checkpoints have no deck that says them
 
@@ -143,6 +142,25 @@ def test_layout_of_gpt2(golden, tmp_path, tool):
     assert "lm_head.weight" not in tensors
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert (config["n_positions"], config["activation_function"], config["n_inner"]) == (32, "gelu_new", 90)
+
+
+def test_phi3_and_back(golden, hf, tmp_path, tool):
+    """q | k | v and gate | up are one tensor each."""
+    def fuse(data):
+        for layer in range(2):
+            prefix = f"model.layers.{layer}."
+            for block, fused, parts in (("self_attn.", "qkv_proj", "qkv"), ("mlp.", "gate_up_proj", ("gate", "up"))):
+                data[f"{prefix}{block}{fused}.weight"] = np.concatenate(
+                    [data.pop(f"{prefix}{block}{part}_proj.weight") for part in parts])
+
+    folder = hf("mistral", fuse, architectures=["Phi3ForCausalLM"], model_type="phi3",
+                original_max_position_embeddings=128)
+    tool("convert", "from-hf", folder, tmp_path / "back")
+    assert_same(parameters(golden / "mistral" / STEP), parameters(tmp_path / "back" / STEP))
+    tool("convert", *TO_HF, tmp_path / "back", tmp_path / "again")
+    first, again = load_file(folder / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors")
+    assert_same(first, again)
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["model_type"] == "phi3"
 
 
 def test_gpt2_as_published(golden, hf, tmp_path, tool):

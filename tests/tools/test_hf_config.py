@@ -142,7 +142,7 @@ def test_scaled_ropes(kind, keys, version):
     assert sizes == replace(sizes_of(config_of("llama", version)), **keys) and hf.unknown_keys(config) == []
     ours = hf.config_from_sizes(sizes, "", **EXPORT)
     assert sizes_of(ours) == sizes and ours["model_type"] == "llama"
-    assert ours["rope_scaling"].items() <= ours["rope_parameters"].items() and ours["rope_parameters"]["rope_theta"] == 5e4
+    assert ours["rope_parameters"] == ours["rope_scaling"] | {"rope_theta": 5e4}
     theirs = config.get("rope_scaling") or config["rope_parameters"]
     assert theirs.items() <= ours["rope_parameters"].items()
 
@@ -160,10 +160,10 @@ def test_gpt2(version):
     config = config_of("gpt2", version)
     sizes = sizes_of(config)
     assert sizes == checkpoint_file.ModelSizes(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, head_dim=8, intermediate_size=88,
-        vocab_size=64, tie_word_embeddings=True, qkv_bias=True, normalization="layer_norm", layer_norm_epsilon=1e-6,
-        position_embedding_type="learned_absolute", max_position_embeddings=128, o_proj_bias=True, hidden_act="gelu_new",
-        mlp_bias=True)
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, head_dim=8,
+        intermediate_size=88, vocab_size=64, tie_word_embeddings=True, qkv_bias=True, normalization="layer_norm", layer_norm_epsilon=1e-6,
+        position_embedding_type="learned_absolute", max_position_embeddings=128, o_proj_bias=True,
+        hidden_act="gelu_new", mlp_bias=True)
     assert hf.unknown_keys(config) == [] and hf.kind_of(sizes, "") == "gpt2"
     ours = hf.config_from_sizes(sizes, "", **EXPORT)
     assert sizes_of(ours) == sizes
@@ -179,10 +179,26 @@ def test_mistral(version, window, read):
     if window == "left out":
         del config["sliding_window"]
     sizes = sizes_of(config)
-    assert sizes == replace(sizes_of(config_of("llama", version)), sliding_window=read) and hf.unknown_keys(config) == []
+    assert sizes == replace(sizes_of(config_of("llama", version)), sliding_window=read)
+    assert hf.unknown_keys(config) == []
     ours = hf.config_from_sizes(sizes, "", **EXPORT)
     assert (ours["model_type"], ours.get("sliding_window")) == (("mistral", read) if read else ("llama", None))
     assert sizes_of(ours) == sizes
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_phi3(version):
+    """Mistral's sizes; its own name and layout are kept for the way back."""
+    config = config_of("phi3", version)
+    sizes = sizes_of(config)
+    assert sizes == sizes_of(config_of("mistral", version)) and hf.unknown_keys(config) == []
+    assert hf.config_from_sizes(sizes, "", **EXPORT)["model_type"] == "mistral"
+    ours = hf.config_from_sizes(sizes, "", imported="phi3", **EXPORT)
+    assert ours["architectures"] == ["Phi3ForCausalLM"] and sizes_of(ours) == sizes
+    with pytest.raises(common.ToolError, match="'longrope'"):
+        sizes_of(config | {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}})
+    assert hf.kind_of(replace(sizes, sliding_window=0), "", imported="phi3") == "phi3"
+    assert hf.kind_of(replace(sizes, sliding_window=0, qk_norm=True), "", imported="phi3") == "qwen3"
 
 
 def test_windows_of_no_architecture():
