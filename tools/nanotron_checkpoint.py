@@ -11,11 +11,11 @@ import ctypes.util
 import json
 import os
 import re
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import nanotron_common as common
 from nanotron_common import h5py, np
+from nanotron_model_sizes import ModelSizes, hugging_face_names  # noqa: F401, the tensors of a checkpoint
 
 CHECKPOINT_FORMAT = "nanotron_hpc checkpoint"
 CHECKPOINT_VERSION = 1
@@ -148,131 +148,6 @@ def verify_checkpoint(folder: Path) -> dict:
 
 # ---------------------------------------------------------------------------------------------
 # Checkpoint
-
-
-def of_experts(default):
-    """A key that only models with experts have."""
-    return field(default=default, metadata={"of_experts": True})
-
-
-@dataclass(frozen=True)
-class ModelSizes:
-    """Sizes of a Llama-family model, dense or a mixture of experts, under Hugging Face's names: the deck's keys of &model
-    and &moe that a checkpoint holds, of which the table is src/deck/parameters.cpp."""
-
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    intermediate_size: int
-    vocab_size: int
-    tie_word_embeddings: bool = False
-    qkv_bias: bool = False
-    qk_norm: bool = False
-    rms_norm_eps: float = 1e-5
-    rope_theta: float = 10000.0
-    num_experts: int = of_experts(0)
-    num_experts_per_tok: int = of_experts(2)
-    moe_intermediate_size: int = of_experts(0)
-    shared_expert_intermediate_size: int = of_experts(0)
-    norm_topk_prob: bool = of_experts(True)
-    unknown: dict = field(default_factory=dict)  # a checkpoint's keys of which these tools know nothing
-
-    def _values(self, experts: bool) -> dict:
-        return {item.name: getattr(self, item.name) for item in fields(self)
-                if item.name != "unknown" and item.metadata.get("of_experts", False) == experts}
-
-    def dense_values(self) -> dict:
-        return self._values(False)
-
-    def moe_values(self) -> dict:
-        return self._values(True)
-
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Dataset name below /parameters -> global shape, the layers stacked in front."""
-        layers, hidden, ffn = self.num_hidden_layers, self.hidden_size, self.intermediate_size
-        rows = {
-            "q": self.num_attention_heads * self.head_dim,
-            "k": self.num_key_value_heads * self.head_dim,
-            "v": self.num_key_value_heads * self.head_dim,
-        }
-        block = "model/layers/"
-        shapes = {"model/embed_tokens/weight": (self.vocab_size, hidden)}
-        for key, count in rows.items():
-            shapes[f"{block}self_attn/{key}_proj/weight"] = (layers, count, hidden)
-            if self.qkv_bias:
-                shapes[f"{block}self_attn/{key}_proj/bias"] = (layers, count)
-        shapes[block + "self_attn/o_proj/weight"] = (layers, hidden, rows["q"])
-        if self.qk_norm:
-            shapes[block + "self_attn/q_norm/weight"] = (layers, self.head_dim)
-            shapes[block + "self_attn/k_norm/weight"] = (layers, self.head_dim)
-
-
-        def gated(prefix, width):
-            shapes[prefix + "gate_proj/weight"] = (layers, width, hidden)
-            shapes[prefix + "up_proj/weight"] = (layers, width, hidden)
-            shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
-
-        if self.num_experts == 0:
-            gated(block + "mlp/", ffn)
-        else:
-            shapes[block + "mlp/gate/weight"] = (layers, self.num_experts, hidden)
-            for expert in range(self.num_experts):
-                gated(f"{block}mlp/experts/{expert}/", self.moe_intermediate_size)
-        if self.shared_expert_intermediate_size > 0:
-            shapes[block + "mlp/shared_expert_gate/weight"] = (layers, 1, hidden)
-            gated(block + "mlp/shared_expert/", self.shared_expert_intermediate_size)
-        shapes[block + "input_layernorm/weight"] = (layers, hidden)
-        shapes[block + "post_attention_layernorm/weight"] = (layers, hidden)
-        shapes["model/norm/weight"] = (hidden,)
-        if not self.tie_word_embeddings:
-            shapes["lm_head/weight"] = (self.vocab_size, hidden)
-        return shapes
-
-    def deck_group(self, moe: dict | None = None) -> str:
-        """The &model group of a deck for this model, and &moe, with the keys of `moe` too, where it has experts."""
-
-        def text(value):
-            if isinstance(value, bool):
-                return ".true." if value else ".false."
-            return f"'{value}'" if isinstance(value, str) else repr(value)
-
-        def group(name, values):
-            return f"&{name}\n" + "".join(f"  {key:<20} = {text(value)}\n" for key, value in values.items()) + "/\n"
-
-        experts = group("moe", self.moe_values() | (moe or {})) if self.num_experts else ""
-        return group("model", self.dense_values()) + experts
-
-    def to_attributes(self, group: h5py.Group) -> None:
-        values = self.dense_values() | (self.moe_values() if self.num_experts else {}) | self.unknown
-        for key, value in values.items():
-            if isinstance(value, str):
-                common.set_text(group, key, value, attribute=True)
-            else:
-                group.attrs.create(key, value, dtype=np.float64 if isinstance(value, float) else np.int64)
-
-    @classmethod
-    def from_attributes(cls, group: h5py.Group) -> "ModelSizes":
-        """All attributes of /parameters; common.ToolError where one is missing."""
-        found = dict(group.attrs.items())
-        values = {}
-        for item in fields(cls):
-            if item.name in found:
-                values[item.name] = {"int": int, "bool": bool, "float": float}[item.type](found.pop(item.name))
-            elif item.name != "unknown" and ("num_experts" in values or not item.metadata.get("of_experts")):
-                raise common.ToolError(f"{group.file.filename}: {group.name} has no attribute '{item.name}'")
-        return cls(**values, unknown={key: common.as_text(value) if isinstance(value, bytes) else value
-                                      for key, value in found.items()})
-
-
-def hugging_face_names(name: str, layers: int) -> list[str]:
-    """Hugging Face tensor names of a dataset: one per layer for stacked ones, else one."""
-    dotted = name.replace("/", ".")
-    prefix = "model.layers."
-    if not dotted.startswith(prefix):
-        return [dotted]
-    return [f"{prefix}{layer}.{dotted[len(prefix):]}" for layer in range(layers)]
 
 
 class CheckpointWriter:

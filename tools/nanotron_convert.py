@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Converts between Hugging Face Llama/Qwen2/Qwen3/Mixtral/Qwen2-MoE/Qwen3-MoE folders and nanotron_hpc checkpoints.
+"""Converts between Hugging Face folders (Llama, Mistral, Phi-3, Qwen2, Qwen3, Mixtral, Qwen2-MoE, Qwen3-MoE, GPT-2) and
+nanotron_hpc checkpoints.
 
     nanotron_convert.py from-hf  meta-llama/  run/checkpoints      -> run/checkpoints/step_00000000
     nanotron_convert.py to-hf    run/  exported/  --dtype bf16
@@ -33,92 +34,19 @@ from pathlib import Path
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
 import nanotron_hf_config as hf
+import nanotron_layouts as layouts
 import nanotron_safetensors as st
 import nanotron_tokenizers as tokenizers
-from nanotron_common import h5py, np
+from nanotron_common import h5py
 
 DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}
-MIXTRAL_NAMES = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 ORIGIN_FILE = "hugging_face.json"
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-def published_name(name: str, kind: str) -> str:
-    """The name in a model's files: Mixtral's differ."""
-    if kind != "mixtral" or ".mlp." not in name:
-        return name
-    for ours, theirs in MIXTRAL_NAMES.items():
-        name = name.replace(ours, theirs)
-    return name.replace(".mlp.", ".block_sparse_moe.")
-
-
 # ---------------------------------------------------------------------------------------------
 # The two directions
-
-
-def same_tensor(a: st.StoredTensor, b: st.StoredTensor) -> bool:
-    return a.shape == b.shape and all(
-        np.array_equal(x, y, equal_nan=True)
-        for (_, x), (_, y) in zip(a.pieces(), b.pieces(), strict=True))
-
-
-def expected_tensors(sizes: checkpoint_file.ModelSizes, where) -> dict[str, tuple[str, int | None, tuple[int, ...]]]:
-    """Hugging Face name -> (dataset, layer or None, shape), in file order."""
-    result, kind = {}, hf.kind_of(sizes, where)
-    for name, shape in sizes.parameter_shapes().items():
-        names = checkpoint_file.hugging_face_names(name, sizes.num_hidden_layers)
-        stacked = name.startswith("model/layers/")
-        for layer, full in enumerate(names):
-            full = published_name(full, kind)
-            result[full] = (name, layer, shape[1:]) if stacked else (name, None, shape)
-    return result
-
-
-def split_experts(tensors, sizes, where):
-    """The tensors with those of fused experts, as transformers 5 holds them, under a name for each expert:
-    gate_up_proj (experts, 2 x width, hidden), gate above up, and down_proj (experts, hidden, width)."""
-    kind, result = hf.kind_of(sizes, where), dict(tensors)
-    experts, width, hidden = sizes.num_experts, sizes.moe_intermediate_size, sizes.hidden_size
-    shapes = {"gate_up_proj": (experts, 2 * width, hidden), "down_proj": (experts, hidden, width)}
-    for layer in range(sizes.num_hidden_layers if experts else 0):
-        mlp = f"model.layers.{layer}.mlp."
-        if kind == "mixtral" and mlp + "gate.weight" in result:
-            result[published_name(mlp + "gate.weight", kind)] = result.pop(mlp + "gate.weight")
-        for name, shape in shapes.items():
-            fused = result.pop(f"{mlp}experts.{name}", None)
-            if fused is None:
-                continue
-            if fused.shape != shape:
-                raise common.ToolError(f"{where}: {mlp}experts.{name}: expected shape {shape}, found {fused.shape}")
-            parts = {"gate_proj": (0, width), "up_proj": (width, 2 * width)} if "gate" in name else \
-                {"down_proj": (0, hidden)}
-            for expert in range(experts):
-                for part, (start, stop) in parts.items():
-                    full = published_name(f"{mlp}experts.{expert}.{part}.weight", kind)
-                    result[full] = fused.rows_of(expert, start, stop)
-    return result
-
-
-def match_tensors(tensors, sizes, where):
-    """Checks names and shapes; returns name -> (dataset, layer, shape)."""
-    expected = expected_tensors(sizes, where)
-    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
-    if sizes.tie_word_embeddings and head in tensors and embedding in tensors and \
-            not same_tensor(tensors[head], tensors[embedding]):
-        raise common.ToolError(f"{where}: tie_word_embeddings is set, yet {head} differs from "
-                           f"{embedding}")
-    for name in sorted(expected.keys() | tensors.keys()):
-        if name not in tensors:
-            raise common.ToolError(f"{where}: {name} is missing")
-        if name not in expected:
-            if name.endswith("rotary_emb.inv_freq") or name == head:
-                continue
-            raise common.ToolError(f"{where}: {name} {tensors[name].shape} has no place in this model")
-        if tensors[name].shape != expected[name][2]:
-            raise common.ToolError(f"{where}: {name}: expected shape {expected[name][2]}, found "
-                               f"{tensors[name].shape}")
-    return expected
 
 
 def tokenizer_of(folder: Path) -> dict[str, str]:
@@ -162,23 +90,23 @@ def from_hugging_face(options) -> int:
     config_path = source / "config.json"
     config = st.read_json(config_path)
     sizes = hf.sizes_from_config(config, config_path)
+    for note in hf.notes(config):
+        print(f"warning: {config_path}: {note} is left out", file=sys.stderr)
     for key in hf.unknown_keys(config):
         print(f"warning: {config_path}: {key} = {config[key]!r} is unknown here and to transformers in this "
               "architecture; it is left out", file=sys.stderr)
     folder = Path(options.target) / "step_00000000"
     check_target(folder, options)
-    tensors = split_experts(st.read_tensors(source), sizes, source)
-    expected = match_tensors(tensors, sizes, source)
+    kind = hf.kind_of(sizes, source, imported=hf.kind_of_config(config, config_path))
+    tensors = layouts.split_experts(layouts.with_prefix(st.read_tensors(source), kind), sizes, kind, source)
+    expected = layouts.match(tensors, sizes, kind, source)
     wide = any(tensors[name].dtype == "F64" for name in expected)
     with checkpoint_file.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
                              tokenizer=tokenizer_of(source),
                              provenance=common.tool_provenance("nanotron_convert")
                              | {"source": str(source)}) as writer:
-        for name, (dataset, layer, _) in expected.items():
-            target = writer.dataset(dataset)
-            for start, block in tensors[name].pieces():
-                rows = slice(start, start + block.shape[0])
-                target[rows if layer is None else (layer, rows)] = block
+        for name, stored in expected.items():
+            layouts.load(stored, tensors[name], writer.dataset)
         writer.commit()
     coefficient = config.get("router_aux_loss_coef")
     group = sizes.deck_group({"router_aux_loss_coef": float(hf.AUX_LOSS_COEF if coefficient is None else coefficient),
@@ -201,13 +129,16 @@ def origin_of(folder: Path, sizes) -> dict:
     path = folder.resolve().parent / ORIGIN_FILE
     found = st.read_json(path) if path.is_file() else {}
     config, generation = found.get("config") or {}, found.get("generation_config") or {}
-    fits = config.get("vocab_size") == sizes.vocab_size and config.get("hidden_size") == sizes.hidden_size
+    fits = config.get("vocab_size") == sizes.vocab_size and sizes.hidden_size in (config.get("hidden_size"),
+                                                                                  config.get("n_embd"))
     return {"config": config, "generation": generation} if fits else {"config": {}, "generation": {}}
 
 
-def max_positions_of(options, origin: dict, deck: dict, folder: Path) -> int:
+def max_positions_of(options, origin: dict, deck: dict, sizes, folder: Path) -> int:
     if options.max_positions is not None:
         return options.max_positions
+    if sizes.max_position_embeddings > 0:
+        return sizes.max_position_embeddings
     known = [int(value) for value in (origin["config"].get("max_position_embeddings"),
                                       deck.get("data.sequence_length")) if value]
     if not known:
@@ -281,9 +212,10 @@ def configs_of(file, sizes, dtype: str, folder: Path, options) -> tuple[dict, di
     origin = origin_of(folder, sizes)
     special = special_ids(options, origin, deck, sizes)
     config = hf.config_from_sizes(
-        sizes, folder, dtype=TORCH_NAMES[dtype], max_positions=max_positions_of(options, origin, deck, folder),
+        sizes, folder, dtype=TORCH_NAMES[dtype], max_positions=max_positions_of(options, origin, deck, sizes, folder),
         special=special, aux_loss_coef=aux_loss_coef_of(origin, deck, sizes),
         output_router_logits=bool(origin["config"].get("output_router_logits")),
+        imported=origin["config"].get("model_type") or "",
         initializer_range=float(origin["config"].get("initializer_range") or deck.get("model.initializer_range", 0.02)))
     given = {key: value for key, value in special.items() if key not in origin["generation"] or
              getattr(options, key[:4] + "id", None) is not None or options.token_file}
@@ -303,14 +235,6 @@ def shards_of(entries, shard_bytes: int):
     return shards
 
 
-def write_tensor(writer, dataset, layer, shape, dtype) -> None:
-    row = max(1, math.prod(shape[1:])) * dataset.dtype.itemsize
-    step = max(1, st.PIECE_BYTES // row)
-    for start in range(0, shape[0], step):
-        rows = slice(start, min(start + step, shape[0]))
-        writer.write(dataset[rows if layer is None else (layer, rows)], dtype)
-
-
 def to_hugging_face(options) -> int:
     folder, target = checkpoint_file.resolve_checkpoint(options.source), Path(options.target)
     dtype = DTYPES[options.dtype]
@@ -323,8 +247,8 @@ def to_hugging_face(options) -> int:
         sizes = checkpoint_file.ModelSizes.from_attributes(file["parameters"])
         checkpoint_file.check_parameters(file, sizes)
         config, generation = configs_of(file, sizes, dtype, folder, options)
-        expected = expected_tensors(sizes, folder)
-        shards = shards_of([(name, dtype, entry[2]) for name, entry in expected.items()],
+        expected = layouts.stored_tensors(sizes, config["model_type"])
+        shards = shards_of([(name, dtype, stored.shape) for name, stored in expected.items()],
                            int(options.shard_gb * 1e9))
         target.mkdir(parents=True, exist_ok=True)
         for stale in [*target.glob("model*.safetensors"), target / "model.safetensors.index.json"]:
@@ -335,8 +259,7 @@ def to_hugging_face(options) -> int:
                 f"model-{number:05d}-of-{len(shards):05d}.safetensors"
             writer = st.SafetensorsWriter(target / name, entries)
             for tensor, _, shape in entries:
-                dataset, layer, _ = expected[tensor]
-                write_tensor(writer, file["parameters/" + dataset], layer, shape, dtype)
+                layouts.save(expected[tensor], dtype, lambda name: file["parameters/" + name], writer)
                 weight_map[tensor] = name
                 total += math.prod(shape) * st.BYTES_OF[dtype]
             writer.commit()

@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import nanotron_checkpoint as checkpoint_file
 import nanotron_common as common
+import nanotron_gpt2
+import nanotron_rope as ropes
 
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
+                 "Phi3ForCausalLM": "phi3",
                  "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
                  "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
+# Families whose config.json has keys of its own: modules with sizes_from_config, config_from_sizes, fits, notes, KNOWN.
+OTHERS = {"gpt2": nanotron_gpt2}
+ARCHITECTURES |= {module.ARCHITECTURE: kind for kind, module in OTHERS.items()}
+# Architectures of the same sizes as another, which tell themselves apart by their files alone.
+ALIKE = {"phi3": ("llama", "mistral")}
 # What an architecture has where config.json is silent.
-RMS_NORM_EPS = {"mixtral": 1e-5}  # others: 1e-6
+RMS_NORM_EPS = {"mixtral": 1e-5, "phi3": 1e-5}  # others: 1e-6
 ROPE_THETA = {"mixtral": 1e6}  # others: 1e4
-KEY_VALUE_HEADS = {"qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}  # llama: all
+WINDOWS = {"mistral": 4096, "phi3": None}  # others: none, and none is read
+KEY_VALUE_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}  # llama: all
 AUX_LOSS_COEF = 0.001
 # Experts, of a token, their width, the shared one's, normed.
 EXPERTS = {"mixtral": (8, 2, 14336, 0, True), "qwen2_moe": (60, 4, 1408, 5632, False),
@@ -28,7 +37,8 @@ KNOWN = frozenset((
     "head_dim", "intermediate_size", "vocab_size", "tie_word_embeddings", "qkv_bias", "rms_norm_eps", "rope_theta",
     "rope_scaling", "rope_parameters", "partial_rotary_factor", "sliding_window", "layer_types", "hidden_act",
     "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
-    "shared_expert_intermediate_size", "router_aux_loss_coef", "max_position_embeddings", "bos_token_id",
+    "shared_expert_intermediate_size", "router_aux_loss_coef", "max_position_embeddings",
+    "original_max_position_embeddings", "bos_token_id",
     "eos_token_id", "pad_token_id"))
 # Key -> what it would mean. Accepted without a value, false, 0 or empty.
 NEUTRAL = {
@@ -78,38 +88,13 @@ FOREIGN = frozenset((
 # Reading
 
 
-def rope_of(kind: str, config: dict) -> tuple[float, list[str]]:
-    """The base of the rotary embedding, and what is refused of it.
-
-    As transformers 5: rope_scaling, where it says something, stands in place of rope_parameters.
-    """
-    found = []
-    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    rope = config.get(name) or {}
-    if not isinstance(rope, dict):
-        return 0.0, [f"rope scaling ({name} is {rope!r})"]
-    scaling = rope.get("rope_type") or rope.get("type") or "default"
-    if scaling != "default":
-        found.append(f"rope scaling of type '{scaling}' ({name})")
-    if any(part.get("partial_rotary_factor") not in (None, 1) for part in (config, rope)):
-        found.append("rotary embedding on a part of a head (partial_rotary_factor)")
-    if rope.get("mrope_section") or any(isinstance(value, dict) for value in rope.values()):
-        found.append(f"rotary embeddings that differ by layer or axis ({name})")
-    inner, outer = rope.get("rope_theta"), config.get("rope_theta")
-    if inner is not None and outer is not None and float(inner) != float(outer):
-        found.append(f"two values of rope_theta, {outer} and {inner} in {name}, of which transformers 4 reads the "
-                     "first and transformers 5 the second: remove one")
-    theta = inner if inner is not None else outer
-    return float(theta if theta is not None else ROPE_THETA.get(kind, 1e4)), found
-
-
 def neutral(value, nothing=None) -> bool:
     return value is None or value == nothing or (nothing is None and value in (False, 0, "", [], {}))
 
 
 def refusals(kind: str, config: dict) -> list[str]:
     """What config.json asks for and nanotron_hpc does not have, each with its key."""
-    found = rope_of(kind, config)[1]
+    found = ropes.refusals(config)
     if config.get("model_type") not in (None, kind):
         found.append(f"model_type '{config['model_type']}' with the architecture of '{kind}'")
     found += [f"{text} ({key})" for key, text in NEUTRAL.items() if not neutral(config.get(key))]
@@ -119,7 +104,7 @@ def refusals(kind: str, config: dict) -> list[str]:
               if not neutral(config[key])]
     if set(config.get("layer_types") or []) - {"full_attention"}:
         found.append("sliding-window or other attention in some layers (layer_types)")
-    window = config.get("sliding_window")
+    window = None if kind in WINDOWS else config.get("sliding_window")
     if (kind == "llama" and window) or (kind == "mixtral" and window is not None):  # Mixtral has one of 0 tokens too
         found.append("sliding-window attention (sliding_window)")
     act = config.get("hidden_act") or "silu"
@@ -130,9 +115,15 @@ def refusals(kind: str, config: dict) -> list[str]:
     return found
 
 
+def notes(config: dict) -> list[str]:
+    """What is left out and does not change what the model computes."""
+    return OTHERS[config["model_type"]].notes(config) if config.get("model_type") in OTHERS else []
+
+
 def unknown_keys(config: dict) -> list[str]:
     """Keys that say something and are in no list."""
     known = KNOWN | HARMLESS | FOREIGN | NEUTRAL.keys() | NEUTRAL_VALUES.keys()
+    known |= OTHERS[config["model_type"]].KNOWN if config.get("model_type") in OTHERS else set()
     return sorted(key for key in config.keys() - known if config[key] is not None and config[key] is not False)
 
 
@@ -180,6 +171,8 @@ def kind_of_config(config: dict, where) -> str:
 def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
     """Model sizes of a config.json; ToolError for whatever cannot be represented."""
     kind = kind_of_config(config, where)
+    if kind in OTHERS:
+        return OTHERS[kind].sizes_from_config(config, where)
     try:
         if problems := refusals(kind, config):
             raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
@@ -199,8 +192,10 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
             qkv_bias=bool(config.get("qkv_bias", True)) if kind == "qwen2_moe" else kind == "qwen2",
             qk_norm=kind in ("qwen3", "qwen3_moe"),
             rms_norm_eps=float(config.get("rms_norm_eps", RMS_NORM_EPS.get(kind, 1e-6))),
-            rope_theta=rope_of(kind, config)[0],
+            rope_theta=ropes.theta_of(config, ROPE_THETA.get(kind, 1e4)),
             **expert_sizes(kind, config),
+            **ropes.scaling_of(config),
+            sliding_window=int(config.get("sliding_window", WINDOWS[kind]) or 0) if kind in WINDOWS else 0,
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
@@ -214,14 +209,32 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
 # Writing
 
 
-def kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
-    """The architecture of these sizes; ToolError when there is none."""
+def kind_of(sizes: checkpoint_file.ModelSizes, where, imported: str = "") -> str:
+    """The architecture of these sizes: that of the model imported, if it has such; ToolError when there is none."""
+    kind = first_kind_of(sizes, where)
+    return imported if kind in ALIKE.get(imported, ()) else kind
+
+
+def first_kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
+    for kind, module in OTHERS.items():
+        if module.fits(sizes):
+            return kind
+    if left := [key for key in sizes.chosen_values() if not key.startswith("rope_") and
+                key not in ("original_max_position_embeddings", "sliding_window")]:
+        raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has these keys of &model in "
+                               f"this combination: {', '.join(left)}")
     if sizes.qkv_bias and sizes.qk_norm:
         raise common.ToolError(f"{where}: no Hugging Face architecture of this family has both "
                                "qkv_bias and qk_norm")
     shared = sizes.shared_expert_intermediate_size > 0
+    plain = not (sizes.qkv_bias or sizes.qk_norm or sizes.num_experts)
+    if sizes.sliding_window and not plain:
+        raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has a sliding_window with "
+                               "qkv_bias, qk_norm or experts")
+    if plain:
+        return "mistral" if sizes.sliding_window else "llama"
     if sizes.num_experts == 0:
-        return "qwen2" if sizes.qkv_bias else "qwen3" if sizes.qk_norm else "llama"
+        return "qwen2" if sizes.qkv_bias else "qwen3"
     kind = "qwen2_moe" if shared else "qwen3_moe" if sizes.qk_norm else "mixtral"
     fits = not (shared and sizes.qk_norm) and (kind != "mixtral" or (
         not sizes.qkv_bias and sizes.norm_topk_prob and sizes.moe_intermediate_size == sizes.intermediate_size))
@@ -244,12 +257,16 @@ def loading_limits(sizes: checkpoint_file.ModelSizes, kind: str) -> list[str]:
 
 
 def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, max_positions: int, special: dict,
-                      aux_loss_coef: float, initializer_range: float, output_router_logits: bool = False) -> dict:
+                      aux_loss_coef: float, initializer_range: float, output_router_logits: bool = False,
+                      imported: str = "") -> dict:
     """A config.json that transformers 4 and 5 read alike; `dtype` is torch's name."""
-    kind = kind_of(sizes, where)
+    kind = kind_of(sizes, where, imported)
     architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
+    shared = special | {"initializer_range": initializer_range, "use_cache": True, "torch_dtype": dtype, "dtype": dtype}
+    if kind in OTHERS:
+        return {"architectures": [architecture], "model_type": kind} | OTHERS[kind].config_from_sizes(sizes) | shared
     config = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
-    for key, value in sizes.dense_values().items():
+    for key, value in sizes.first_values().items():
         if key not in ("qkv_bias", "qk_norm"):
             config[key] = value
     if kind == "mixtral":
@@ -261,13 +278,12 @@ def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, m
         config |= {"router_aux_loss_coef": aux_loss_coef, "output_router_logits": output_router_logits}
     if kind == "llama":
         config |= {"attention_bias": False, "mlp_bias": False}
+    elif kind in WINDOWS:
+        config["sliding_window"] = sizes.sliding_window or None
     elif kind in ("qwen3", "qwen3_moe"):
         config["attention_bias"] = False
     elif kind == "qwen2_moe":
         config["qkv_bias"] = sizes.qkv_bias
     if kind.startswith("qwen"):
         config["use_sliding_window"] = False
-    rope = {"rope_type": "default", "rope_theta": sizes.rope_theta}
-    return config | {"rope_scaling": None, "rope_parameters": rope, "attention_dropout": 0.0,
-                     "max_position_embeddings": max_positions, "initializer_range": initializer_range,
-                     "use_cache": True, "torch_dtype": dtype, "dtype": dtype} | special
+    return config | ropes.entries_of(sizes) | {"attention_dropout": 0.0, "max_position_embeddings": max_positions} | shared

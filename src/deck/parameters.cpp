@@ -5,124 +5,10 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "spellings.hpp"
 
 namespace nanotron::deck {
 namespace {
-
-template <class E>
-using Spellings = std::vector<std::pair<std::string, E>>;
-
-const Spellings<TpMode>& spellings(TpMode) {
-  static const Spellings<TpMode> s = {{"all_reduce", TpMode::all_reduce},
-                                      {"reduce_scatter", TpMode::reduce_scatter}};
-  return s;
-}
-const Spellings<GatheredInputs>& spellings(GatheredInputs) {
-  static const Spellings<GatheredInputs> s = {{"gather_again", GatheredInputs::gather_again},
-                                              {"keep", GatheredInputs::keep}};
-  return s;
-}
-const Spellings<PpSchedule>& spellings(PpSchedule) {
-  static const Spellings<PpSchedule> s = {{"gpipe", PpSchedule::gpipe},
-                                          {"1f1b", PpSchedule::one_f_one_b},
-                                          {"interleaved_1f1b", PpSchedule::interleaved_1f1b},
-                                          {"zero_bubble", PpSchedule::zero_bubble}};
-  return s;
-}
-const Spellings<PpCut>& spellings(PpCut) {
-  static const Spellings<PpCut> s = {
-      {"flops", PpCut::flops}, {"parameters", PpCut::parameters}, {"time", PpCut::time}};
-  return s;
-}
-const Spellings<CpMode>& spellings(CpMode) {
-  static const Spellings<CpMode> s = {{"ring", CpMode::ring}, {"all_to_all", CpMode::all_to_all}};
-  return s;
-}
-const Spellings<Backend>& spellings(Backend) {
-  static const Spellings<Backend> s = {
-      {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}};
-  return s;
-}
-const Spellings<GradientRule>& spellings(GradientRule) {
-  static const Spellings<GradientRule> s = {{"sum", GradientRule::sum}, {"adasum", GradientRule::adasum}};
-  return s;
-}
-const Spellings<Compression>& spellings(Compression) {
-  static const Spellings<Compression> s = {{"none", Compression::none},
-                                           {"bf16", Compression::bf16},
-                                           {"fp16", Compression::fp16},
-                                           {"powersgd", Compression::powersgd}};
-  return s;
-}
-const Spellings<Recompute>& spellings(Recompute) {
-  static const Spellings<Recompute> s = {{"none", Recompute::none},
-                                         {"selective", Recompute::selective},
-                                         {"full", Recompute::full}};
-  return s;
-}
-const Spellings<Parametrization>& spellings(Parametrization) {
-  static const Spellings<Parametrization> s = {{"standard", Parametrization::standard}, {"mup", Parametrization::mup}};
-  return s;
-}
-const Spellings<AuxLossScale>& spellings(AuxLossScale) {
-  static const Spellings<AuxLossScale> s = {{"per_layer", AuxLossScale::per_layer},
-                                            {"hugging_face", AuxLossScale::hugging_face}};
-  return s;
-}
-const Spellings<OptimizerName>& spellings(OptimizerName) {
-  static const Spellings<OptimizerName> s = {{"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}};
-  return s;
-}
-const Spellings<ScheduleKind>& spellings(ScheduleKind) {
-  static const Spellings<ScheduleKind> s = {
-      {"constant", ScheduleKind::constant},     {"linear", ScheduleKind::linear},
-      {"cosine", ScheduleKind::cosine},         {"1-sqrt", ScheduleKind::one_minus_sqrt},
-      {"wsd", ScheduleKind::wsd},               {"inverse-sqrt", ScheduleKind::inverse_sqrt}};
-  return s;
-}
-const Spellings<DecayShape>& spellings(DecayShape) {
-  static const Spellings<DecayShape> s = {{"linear", DecayShape::linear},
-                                          {"1-sqrt", DecayShape::one_minus_sqrt},
-                                          {"cosine", DecayShape::cosine}};
-  return s;
-}
-const Spellings<Shuffle>& spellings(Shuffle) {
-  static const Spellings<Shuffle> s = {{"none", Shuffle::none}, {"global", Shuffle::global}};
-  return s;
-}
-const Spellings<SequenceKind>& spellings(SequenceKind) {
-  static const Spellings<SequenceKind> s = {{"stream", SequenceKind::stream}, {"documents", SequenceKind::documents}};
-  return s;
-}
-const Spellings<DocumentMask>& spellings(DocumentMask) {
-  static const Spellings<DocumentMask> s = {{"none", DocumentMask::none},
-                                            {"block_diagonal", DocumentMask::block_diagonal}};
-  return s;
-}
-const Spellings<Verify>& spellings(Verify) {
-  static const Spellings<Verify> s = {
-      {"auto", Verify::automatic}, {"full", Verify::full}, {"sample", Verify::sample}, {"none", Verify::none}};
-  return s;
-}
-const Spellings<OtherTokenizer>& spellings(OtherTokenizer) {
-  static const Spellings<OtherTokenizer> s = {{"refuse", OtherTokenizer::refuse}, {"accept", OtherTokenizer::accept}};
-  return s;
-}
-const Spellings<Reproducible>& spellings(Reproducible) {
-  static const Spellings<Reproducible> s = {{"run", Reproducible::run},
-                                            {"layout", Reproducible::layout}};
-  return s;
-}
-const Spellings<Console>& spellings(Console) {
-  static const Spellings<Console> s = {{"progress", Console::progress}, {"quiet", Console::quiet}};
-  return s;
-}
-const Spellings<ScalarType>& spellings(ScalarType) {
-  static const Spellings<ScalarType> s = {{name_of(ScalarType::fp64), ScalarType::fp64},
-                                          {name_of(ScalarType::fp32), ScalarType::fp32},
-                                          {name_of(ScalarType::bf16), ScalarType::bf16}};
-  return s;
-}
 
 template <class T>
 constexpr ValueType value_type() {
@@ -234,6 +120,22 @@ std::vector<Parameter> model_rows() {
     KEY(model, tie_word_embeddings).says("Whether the output head uses the weights of the token embedding."),
     KEY(model, qkv_bias).says("Whether query, key and value projections have a bias (Qwen2)."),
     KEY(model, qk_norm).says("Whether queries and keys pass an RMSNorm per head (Qwen3)."),
+    KEY(model, normalization).omitted().says("Norm of the residual stream: RMSNorm, or LayerNorm, which subtracts the mean and has biases (GPT-2)."),
+    KEY(model, layer_norm_epsilon).above(0).omitted().says("Added to the variance inside LayerNorm, of normalization = 'layer_norm'."),
+    KEY(model, position_embedding_type).omitted().says("How positions enter: by rotating queries and keys, or as a learned vector of each position that is added to the words (GPT-2)."),
+    KEY(model, max_position_embeddings).at_least(0).at_most(1e8).in("tokens").omitted().says("Of 'learned_absolute': positions that have a vector, at least sequence_length."),
+    KEY(model, rope_type).omitted().says("Scaling of the rotary embedding for sequences longer than original_max_position_embeddings: none, by wavelength (Llama 3.1), or by pair (YaRN)."),
+    KEY(model, rope_factor).at_least(1).omitted().says("Of 'llama3' and 'yarn': by how much long wavelengths are stretched (rope_scaling's factor)."),
+    KEY(model, original_max_position_embeddings).at_least(0).at_most(1e8).in("tokens").omitted().says("Of 'llama3' and 'yarn': length of the sequences before the stretch."),
+    KEY(model, rope_low_freq_factor).above(0).omitted().says("Of 'llama3': wavelengths with fewer turns than this in the original length are stretched in full (low_freq_factor)."),
+    KEY(model, rope_high_freq_factor).above(0).omitted().says("Of 'llama3': those with more turns than this are kept (high_freq_factor)."),
+    KEY(model, rope_beta_fast).above(0).omitted().says("Of 'yarn': pairs with more turns than this in the original length are kept (beta_fast)."),
+    KEY(model, rope_beta_slow).above(0).omitted().says("Of 'yarn': pairs with fewer turns than this are stretched in full (beta_slow)."),
+    KEY(model, rope_attention_factor).at_least(0).omitted().says("Of 'yarn': what rotated queries and keys are multiplied by (attention_factor); 0: 0.1 log(rope_factor) + 1."),
+    KEY(model, sliding_window).at_least(0).at_most(1e9).in("tokens").omitted().says("Tokens that a token attends to, itself and those right before it (Mistral); 0: all earlier ones."),
+    KEY(model, o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
+    KEY(model, hidden_act).omitted().says("The feed-forward network: SwiGLU with a gate ('silu'), or GELU without one, by the error function ('gelu') or by tanh ('gelu_new', GPT-2)."),
+    KEY(model, mlp_bias).omitted().says("Whether the projections of the feed-forward network have biases (GPT-2)."),
     KEY(model, initializer_range).above(0).may_change().says("Standard deviation of the initial weights; with 'mup' those of the base."),
     KEY(model, parametrization).may_change().says("How deviations and learning rates follow the width: not at all, or by the spectral condition ('mup'), so that those found at base_hidden_size serve here."),
     KEY(model, base_hidden_size).at_least(0).at_most(1e8).may_change().says("Of 'mup': hidden_size of the model that initializer_range and learning_rate are meant for, of the same proportions and head_dim."),

@@ -36,7 +36,7 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward ba
   using M = master_t<T>;
   act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
   act.middle_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
-  act.input_rstd = arena.take<M>(kind, s.stream);
+  act.input_statistics = arena.take<M>(kind, s.stream * s.norm.statistics);
   if (keeps_qkv(s, backward)) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
   act.attention.all_qkv = arena.take<T>(kind, s.core.rows, s.core.qkv_columns);
   act.attention.all_out = arena.take<T>(kind, s.core.rows, s.core.out_columns);
@@ -48,8 +48,8 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward ba
   act.attention.out = arena.take<T>(kind, s.tokens, s.query);
   act.attention.lse = arena.take<M>(kind, s.core.lse);
   act.middle = arena.take<T>(kind, s.stream, s.hidden);
-  act.middle_rstd = arena.take<M>(kind, s.stream);
-  act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, 2 * s.intermediate);
+  act.middle_statistics = arena.take<M>(kind, s.stream * s.norm.statistics);
+  act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, s.first_product);
   nn::take_costly(arena, kind, s.moe, s.ep_size, act.feed_forward.moe);
   if (backward == Backward::two_parts) nn::take_doutput(arena, kind, s.moe, act.feed_forward.moe);
 }
@@ -112,13 +112,21 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   work.dn = arena.take<T>(shared, s.stream, s.hidden);
   work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const index_t head_dim = s.query / s.query_heads;
-  work.sums = arena.take<M>(shared, std::max({kernels::rms_norm_workspace_size(s.hidden, s.stream_segments),
-                                              kernels::rms_norm_workspace_size(head_dim, s.token_segments * s.head_segments),
-                                              kernels::bias_workspace_size(s.query + 2 * s.key, s.token_segments)}));
+  work.sums = arena.take<M>(
+      shared,
+      std::max({s.norm.workspace, kernels::rms_norm_workspace_size(head_dim, s.token_segments * s.head_segments),
+                kernels::bias_workspace_size(s.query + 2 * s.key, s.token_segments),
+                kernels::bias_workspace_size(s.biases, s.token_segments)}));
   work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   work.attention.dout = arena.take<T>(shared, s.tokens, s.query);
-  work.attention.sums = work.sums;
+  work.attention.sums = work.feed_forward.sums = work.sums;
   return work;
+}
+
+index_t widest_bias(const deck::ModelConfig& model, const ParameterTable& table) {
+  if (model.mlp_bias)
+    return std::max<index_t>(model.hidden_size, (model.is_gated() ? 2 : 1) * table.intermediate.size());
+  return model.o_proj_bias ? model.hidden_size : 0;
 }
 
 }  // namespace
@@ -135,6 +143,8 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
           .intermediate = table.intermediate.size(),
           .vocabulary = table.vocabulary.size(),
           .layers = table["model/layers/input_layernorm/weight"].local_layers(),
+          .first_product = (model.is_gated() ? 2 : 1) * table.intermediate.size(),
+          .biases = widest_bias(model, table),
           .qk_norm = model.qk_norm};
 }
 
@@ -144,13 +154,8 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
     using View = std::decay_t<decltype(m)>;
     return m.extent(0) == 0 ? View{} : View(m.data(), tokens, m.extent(1));
   };
-  const auto entries = [&](const auto& v) {
-    using View = std::decay_t<decltype(v)>;
-    return v.extent(0) == 0 ? View{} : View(v.data(), tokens);
-  };
   LayerActivations<T> first = act;
   first.input_norm = rows(act.input_norm);
-  first.input_rstd = entries(act.input_rstd);
   first.attention.qkv = rows(act.attention.qkv);
   first.attention.raw_qk = rows(act.attention.raw_qk);
   first.attention.query_rstd = rows(act.attention.query_rstd);
@@ -158,7 +163,6 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
   first.attention.out = rows(act.attention.out);
   first.middle = rows(act.middle);
   first.middle_norm = rows(act.middle_norm);
-  first.middle_rstd = entries(act.middle_rstd);
   nn::MlpActivations<T>& mlp = first.feed_forward.mlp;
   mlp.gate_up = rows(mlp.gate_up);
   mlp.hidden = rows(mlp.hidden);
@@ -169,7 +173,7 @@ template <class T>
 Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup)
     : chunks(take_chunks<T>(arena, s, setup)),
       final_norm(arena.take<T>(shared, setup.has_head ? s.stream : 0, s.hidden)),
-      final_rstd(arena.take<M>(shared, setup.has_head ? s.stream : 0)),
+      final_statistics(arena.take<M>(shared, setup.has_head ? s.stream * s.norm.statistics : 0)),
       loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width),
       work(take_workspace<T>(arena, s, setup)) {}
 

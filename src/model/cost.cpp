@@ -9,10 +9,17 @@ double layer_matrices(const deck::ModelConfig& m, std::int64_t experts) {
   const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
   const auto key = static_cast<double>(m.num_key_value_heads * m.head_dim);
   const double attention = hidden * (2.0 * query + 2.0 * key);
-  if (m.moe.num_experts == 0) return attention + 3.0 * hidden * static_cast<double>(m.intermediate_size);
+  const double projections = m.is_gated() ? 3.0 : 2.0;
+  if (m.moe.num_experts == 0) return attention + projections * hidden * static_cast<double>(m.intermediate_size);
   const std::int64_t shared = m.moe.shared_expert_intermediate_size;
   const auto router = static_cast<double>(m.moe.num_experts + (shared > 0 ? 1 : 0));
   return attention + hidden * router + 3.0 * hidden * static_cast<double>(experts * m.moe.moe_intermediate_size + shared);
+}
+
+// Twice the keys that a token meets, on average.
+double keys_met(const deck::ModelConfig& m, std::int64_t sequence_length) {
+  const auto s = static_cast<double>(sequence_length), w = static_cast<double>(m.sliding_window);
+  return w > 0.0 && w < s ? 2.0 * w - w * (w - 1.0) / s : s + 1.0;
 }
 
 double word_matrix(const deck::ModelConfig& m) {
@@ -24,12 +31,14 @@ double word_matrix(const deck::ModelConfig& m) {
 BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length) {
   const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
   return {.embedding = 0.0,
-          .layer = 6.0 * layer_matrices(m, m.moe.num_experts_per_tok) + 6.0 * query * (static_cast<double>(sequence_length) + 1.0),
+          .layer = 6.0 * layer_matrices(m, m.moe.num_experts_per_tok) + 6.0 * query * keys_met(m, sequence_length),
           .head = 6.0 * word_matrix(m)};
 }
 
 BlockCosts block_parameters(const deck::ModelConfig& m) {
-  return {.embedding = word_matrix(m), .layer = layer_matrices(m, m.moe.num_experts), .head = word_matrix(m)};
+  const double positions = static_cast<double>(m.hidden_size) * static_cast<double>(m.max_position_embeddings);
+  return {
+      .embedding = word_matrix(m) + positions, .layer = layer_matrices(m, m.moe.num_experts), .head = word_matrix(m)};
 }
 
 double training_flops_per_token(const deck::ModelConfig& m, std::int64_t sequence_length) {

@@ -2,7 +2,6 @@
 
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/norm/rms_norm.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -25,13 +24,14 @@ LayerTraffic DecoderLayer<T>::traffic() const {
           .backward_weight = 2 * stream_->gather_traffic() + inputs};
 }
 
-// act.middle holds attention's output on entry and x_mid on return.
+// act.middle holds attention's output without its bias on entry and x_mid on return.
 template <class T>
 void DecoderLayer<T>::feed_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                    const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const {
-  kernels::add_rms_norm_forward<T>(device, x, act.middle, act.middle, middle_norm_.weight, eps_,
-                                   act.middle_norm, act.middle_rstd);
+  attention_.add_output_bias(device, *stream_, act.middle);
+  middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics);
   mlp_->forward(device, batch, *stream_, act.mlp_input(), act.feed_forward, work.feed_forward, x_out).wait();
+  mlp_->add_output_bias(device, *stream_, x_out);
   kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
 }
 
@@ -40,7 +40,7 @@ template <class T>
 void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                               const LayerActivations<T>& act, const Workspace<T>& work,
                               Matrix<T> x_out) const {
-  kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
+  input_norm_->forward(device, x, act.input_norm, act.input_statistics);
   attention_.forward(device, batch, *stream_, act.attention_input(), act.attention, work.attention, act.middle).wait();
   feed_forward(device, batch, x, act, work, x_out);
 }
@@ -52,16 +52,17 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
 template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {
-  mlp_->backward_output_weight(
-      device, mlp_->backward_inside(device, *stream_, dx, act.feed_forward, work.feed_forward), act.feed_forward);
+  mlp_->backward_output_weight(device, mlp_->backward_inside(device, *stream_, dx, act.feed_forward, work.feed_forward),
+                               act.feed_forward, work.feed_forward);
   nn::Gathering<T> n = stream_->start_gather_again(device, act.mlp_input());
   nn::Running dn = mlp_->backward_input(device, batch, *stream_, act.feed_forward, work.feed_forward, work.dn);
-  mlp_->backward_input_weight(device, n.wait(), act.feed_forward);
+  mlp_->backward_input_weight(device, n.wait(), act.feed_forward, work.feed_forward);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
   attention_.backward_output_weight(
-      device, attention_.backward_inside(device, batch, *stream_, dx, act.attention, work.attention), act.attention);
+      device, attention_.backward_inside(device, batch, *stream_, dx, act.attention, work.attention), act.attention,
+      work.attention);
   n = stream_->start_gather_again(device, act.attention_input());
   dn = attention_.backward_input(device, *stream_, work.attention, work.dn);
   attention_.backward_input_weight(device, n.wait(), work.attention.dqkv, work.attention);
@@ -90,9 +91,10 @@ void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch
 template <class T>
 void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                                       Matrix<const T> dx_out) const {
-  mlp_->backward_output_weight(device, stream_->gather(device, dx_out), act.feed_forward);
-  mlp_->backward_input_weight(device, stream_->start_gather_again(device, act.mlp_input()).wait(), act.feed_forward);
-  attention_.backward_output_weight(device, stream_->gather(device, act.middle), act.attention);
+  mlp_->backward_output_weight(device, stream_->gather(device, dx_out), act.feed_forward, work.feed_forward);
+  mlp_->backward_input_weight(device, stream_->start_gather_again(device, act.mlp_input()).wait(), act.feed_forward,
+                              work.feed_forward);
+  attention_.backward_output_weight(device, stream_->gather(device, act.middle), act.attention, work.attention);
   attention_.backward_input_weight(device, stream_->start_gather_again(device, act.attention_input()).wait(),
                                    act.attention.qkv, work.attention);
 }
@@ -100,24 +102,21 @@ void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>&
 template <class T>
 void DecoderLayer<T>::middle_norm_backward(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                                            Matrix<T> dx) const {
-  kernels::rms_norm_backward<T>(device, work.dn, act.middle, middle_norm_.weight, act.middle_rstd, dx,
-                                middle_norm_.gradient, work.sums, middle_norm_.segments);
+  middle_norm_->backward(device, work.dn, act.middle, act.middle_statistics, dx, work.sums);
 }
 
 template <class T>
 void DecoderLayer<T>::input_norm_backward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
                                           const Workspace<T>& work, Matrix<T> dx) const {
-  kernels::rms_norm_backward<T>(device, work.dn, x, input_norm_.weight, act.input_rstd, dx, input_norm_.gradient,
-                                work.sums, input_norm_.segments);
+  input_norm_->backward(device, work.dn, x, act.input_statistics, dx, work.sums);
 }
 
 template <class T>
 void DecoderLayer<T>::recompute_cheap(Device& device, Matrix<const T> x,
                                       const LayerActivations<T>& act) const {
   if (act.input_norm_kept.extent(0) == 0) {
-    kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
-    kernels::rms_norm_forward<T>(device, act.middle, middle_norm_.weight, eps_, act.middle_norm,
-                                 act.middle_rstd);
+    input_norm_->forward(device, x, act.input_norm, act.input_statistics);
+    middle_norm_->forward(device, act.middle, act.middle_norm, act.middle_statistics);
   }
   mlp_->recompute_hidden(device, act.feed_forward);
 }
@@ -127,7 +126,7 @@ void DecoderLayer<T>::forward_cached(Device& device, const nn::TokenBatch& batch
                                      Matrix<const T> x, const LayerActivations<T>& act,
                                      const Workspace<T>& work, const nn::KeyValueCache<T>& cache,
                                      Matrix<T> x_out) const {
-  kernels::rms_norm_forward<T>(device, x, input_norm_.weight, eps_, act.input_norm, act.input_rstd);
+  input_norm_->forward(device, x, act.input_norm, act.input_statistics);
   attention_.forward_cached(device, batch, past, act.input_norm, act.attention, work.attention, cache,
                             act.middle);
   stream_->start_sum(device, act.middle).wait();

@@ -71,11 +71,10 @@ index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing
 }
 
 template <class T>
-nn::GatedLinears<T> gated(const GatedSpecs& specs, const nn::ParameterBuffers<T>& buffers, index_t layer,
-                          const nn::LinearOrders& of_gate_up, const nn::LinearOrders& of_down) {
-  const auto& [gate, down] = specs;
-  return {nn::Linear<T>(linear_weights(buffers, gate, layer, 2 * gate.local_rows()), of_gate_up),
-          nn::Linear<T>(linear_weights(buffers, down, layer, down.local_rows()), of_down)};
+nn::GatedLinears<T> linears(const ParameterTable& table, const MlpSpecs& specs, const nn::ParameterBuffers<T>& buffers,
+                            index_t layer, const nn::LinearOrders& of_gate_up, const nn::LinearOrders& of_down) {
+  return {nn::Linear<T>(linear_weights(table, buffers, specs.first, layer, specs.first_rows), of_gate_up),
+          nn::Linear<T>(linear_weights(table, buffers, specs.down, layer, specs.down.local_rows()), of_down)};
 }
 
 }  // namespace
@@ -118,32 +117,34 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
 }
 
 template <class T>
-std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const ParameterTable& table,
+std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act, const ParameterTable& table,
                                                             const nn::ParameterBuffers<T>& buffers, index_t layer,
                                                             const FeedForwardOrders& orders,
                                                             const nn::MoeParts<T>& parts, Vector<double> sums) {
   const std::string mlp = "model/layers/mlp/";
   if (table.experts.size() == 0) {
-    const nn::GatedLinears<T> dense = gated(table.gated(mlp), buffers, layer, orders.gate_up, orders.down);
-    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down);
+    const nn::GatedLinears<T> dense = linears(table, table.mlp(mlp), buffers, layer, orders.gate_up, orders.down);
+    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down, nn::hidden_act_of<T>(act));
   }
-  nn::MoeWeights<T> weights{.router = linear_weights(buffers, table[mlp + "gate/weight"], layer, parts.sizes.columns),
-                            .experts = {},
-                            .shared = {}};
+  nn::MoeWeights<T> weights{
+      .router = linear_weights(table, buffers, table[mlp + "gate/weight"], layer, parts.sizes.columns),
+      .experts = {},
+      .shared = {}};
   for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
-    weights.experts.push_back(gated(table.expert(e), buffers, layer, orders.expert_gate_up, orders.expert_down));
+    weights.experts.push_back(
+        linears(table, table.expert(e), buffers, layer, orders.expert_gate_up, orders.expert_down));
   }
   if (table.contains(mlp + "shared_expert_gate/weight")) {
-    weights.shared = gated(table.gated(mlp + "shared_expert/"), buffers, layer, orders.gate_up, orders.down);
+    weights.shared = linears(table, table.mlp(mlp + "shared_expert/"), buffers, layer, orders.gate_up, orders.down);
   }
   return std::make_unique<nn::Moe<T>>(std::move(weights), parts, sums);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                                          \
-  template std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup&, const ParameterTable&, index_t,      \
-                                                           const nn::MoeOrders&, Device&, Arena&);                       \
-  template std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(                                                  \
-      const ParameterTable&, const nn::ParameterBuffers<T>&, index_t, const FeedForwardOrders&,                          \
+#define NANOTRON_INSTANTIATE(T)                                                                                     \
+  template std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup&, const ParameterTable&, index_t, \
+                                                           const nn::MoeOrders&, Device&, Arena&);                  \
+  template std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(                                             \
+      deck::HiddenAct, const ParameterTable&, const nn::ParameterBuffers<T>&, index_t, const FeedForwardOrders&,    \
       const nn::MoeParts<T>&, Vector<double>);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)

@@ -8,11 +8,19 @@
 
 namespace nanotron::model::detail {
 
-/// `rows` is the sum over the projections that lie one behind the other, `first` being the first of them.
+/// `rows` is the sum over the projections that lie one behind the other, `first` being the first of them. Their biases,
+/// where the table has such, lie alike.
 template <class T>
-nn::LinearWeights<T> linear_weights(const nn::ParameterBuffers<T>& buffers, const nn::ParameterSpec& first, index_t layer,
-                                    index_t rows) {
-  return {.weight = buffers.weight(first, layer, rows), .gradient = buffers.weight_gradient(first, layer, rows)};
+nn::LinearWeights<T> linear_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                                    const nn::ParameterSpec& first, index_t layer, index_t rows) {
+  nn::LinearWeights<T> w{.weight = buffers.weight(first, layer, rows),
+                         .gradient = buffers.weight_gradient(first, layer, rows)};
+  const std::string bias = first.name.substr(0, first.name.rfind('/')) + "/bias";
+  if (table.contains(bias)) {
+    w.bias = buffers.vector(table[bias], layer, rows);
+    w.bias_gradient = buffers.vector_gradient(table[bias], layer, rows);
+  }
+  return w;
 }
 
 /// Numbers of nn::Moe's sums of a layer.
@@ -30,7 +38,7 @@ struct FeedForwardOrders {
 
 /// parts must outlive it. sums: of this layer, see nn::Moe.
 template <class T>
-std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const ParameterTable& table,
+std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act, const ParameterTable& table,
                                                             const nn::ParameterBuffers<T>& buffers, index_t layer,
                                                             const FeedForwardOrders& orders,
                                                             const nn::MoeParts<T>& parts, Vector<double> sums);

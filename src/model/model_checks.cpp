@@ -39,7 +39,8 @@ void check_size(const deck::Config& c, deck::Findings& f) {
           : real(m.moe.num_experts) * real(std::max(m.moe.moe_intermediate_size, m.intermediate_size)) +
                 real(m.moe.shared_expert_intermediate_size);
   const double layer = real(m.hidden_size) * (4 * attention + 3 * width);
-  const double parameters = real(m.num_hidden_layers) * layer + 2 * real(m.vocab_size) * real(m.hidden_size);
+  const double parameters = real(m.num_hidden_layers) * layer +
+                            (2 * real(m.vocab_size) + real(m.max_position_embeddings)) * real(m.hidden_size);
   if (parameters > limit) {
     f.error({"model.hidden_size", "model.intermediate_size"}, "the model has more than 1e15 parameters",
             "sizes that a machine can hold");

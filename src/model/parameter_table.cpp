@@ -85,9 +85,18 @@ class Builder {
     cursor_ = begin_ + static_cast<index_t>(layer_numbers.size()) * stride;
   }
 
+  // The vectors of a norm of hidden states.
+  void norm(const std::string& prefix, bool partial) {
+    whole_vector(prefix + "weight", model_.hidden_size, Initial::ones, partial);
+    align();
+    if (model_.normalization == deck::Normalization::rms_norm) return;
+    whole_vector(prefix + "bias", model_.hidden_size, Initial::zeros, partial);
+    align();
+  }
+
   // A vector every rank holds whole.
-  void norm(const std::string& name, index_t n, bool partial) {
-    ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .initial = Initial::ones};
+  void whole_vector(const std::string& name, index_t n, Initial initial, bool partial) {
+    ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .initial = initial};
     spec.local = {0, n};
     spec.owned = tp_rank_ == 0 ? spec.local : Range{0, 0};
     spec.gradient_is_partial = partial;
@@ -168,9 +177,9 @@ void add_attention_vectors(Builder& build, const deck::ModelConfig& m, const Att
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;
   if (m.qk_norm) {
-    build.norm(attention + "q_norm/weight", m.head_dim, true);
+    build.whole_vector(attention + "q_norm/weight", m.head_dim, Initial::ones, true);
     build.align();
-    build.norm(attention + "k_norm/weight", m.head_dim, true);
+    build.whole_vector(attention + "k_norm/weight", m.head_dim, Initial::ones, true);
     build.align();
   }
   if (m.qkv_bias) {
@@ -179,6 +188,29 @@ void add_attention_vectors(Builder& build, const deck::ModelConfig& m, const Att
     build.bias(attention + "v_proj/bias", key, parts.key);
     build.align();
   }
+  if (m.o_proj_bias) {
+    build.whole_vector(attention + "o_proj/bias", m.hidden_size, Initial::zeros, false);
+    build.align();
+  }
+}
+
+// Of the first product of a feed-forward network.
+using Projections = std::vector<std::string>;
+const Projections gate_and_up{"gate_proj", "up_proj"};
+
+Projections first_projections(const deck::ModelConfig& m) {
+  return m.is_gated() ? gate_and_up : Projections{"up_proj"};
+}
+
+void add_mlp_vectors(Builder& build, const deck::ModelConfig& m, const ParameterTable& table) {
+  if (!m.mlp_bias) return;
+  const std::string mlp = "model/layers/mlp/";
+  for (const std::string& name : first_projections(m)) {
+    build.bias(mlp + name + "/bias", m.intermediate_size, exclusively(table.intermediate));
+  }
+  build.align();
+  build.whole_vector(mlp + "down_proj/bias", m.hidden_size, Initial::zeros, false);
+  build.align();
 }
 
 void add_attention(Builder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
@@ -193,11 +225,12 @@ void add_attention(Builder& build, const deck::ModelConfig& m, const AttentionPa
   build.align();
 }
 
-// gate and up are one product.
-void add_gated(Builder& build, const std::string& prefix, index_t hidden, index_t width, const Range& local) {
+void add_mlp(Builder& build, const std::string& prefix, const Projections& first, index_t hidden, index_t width,
+             const Range& local) {
   const Held f = exclusively(local);
-  build.matrix(prefix + "gate_proj/weight", width, hidden, Cut::rows, f, Role::hidden);
-  build.matrix(prefix + "up_proj/weight", width, hidden, Cut::rows, f, Role::hidden);
+  for (const std::string& name : first) {
+    build.matrix(prefix + name + "/weight", width, hidden, Cut::rows, f, Role::hidden);
+  }
   build.align();
   build.matrix(prefix + "down_proj/weight", hidden, width, Cut::columns, f, Role::residual);
 }
@@ -205,13 +238,15 @@ void add_gated(Builder& build, const std::string& prefix, index_t hidden, index_
 // Router and shared gate are one product. partial: of its gradient, see nn/moe/expert_sums.hpp.
 void add_feed_forward(Builder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
   const std::string mlp = "model/layers/mlp/";
-  if (m.moe.num_experts == 0) return add_gated(build, mlp, m.hidden_size, m.intermediate_size, table.intermediate);
+  if (m.moe.num_experts == 0) {
+    return add_mlp(build, mlp, first_projections(m), m.hidden_size, m.intermediate_size, table.intermediate);
+  }
   const index_t shared = m.moe.shared_expert_intermediate_size;
   build.whole_matrix(mlp + "gate/weight", m.moe.num_experts, m.hidden_size, Role::head, partial);
   if (shared == 0) return;
   build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::head, partial);
   build.align();
-  add_gated(build, mlp + "shared_expert/", m.hidden_size, shared, table.intermediate);
+  add_mlp(build, mlp + "shared_expert/", gate_and_up, m.hidden_size, shared, table.intermediate);
 }
 
 // Every expert has its specs on every rank; those of other ranks take no memory.
@@ -226,8 +261,8 @@ void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& tab
   for (index_t e = 0; e < m.moe.num_experts; ++e) {
     build.hold(table.experts.contains(e));
     build.align();
-    add_gated(build, "model/layers/mlp/experts/" + std::to_string(e) + "/", m.hidden_size, m.moe.moe_intermediate_size,
-              table.expert_width);
+    add_mlp(build, "model/layers/mlp/experts/" + std::to_string(e) + "/", gate_and_up, m.hidden_size,
+            m.moe.moe_intermediate_size, table.expert_width);
   }
   build.end_layer_units(table.first_expert_spec, layers);
   build.end_section(no_vectors);
@@ -254,11 +289,14 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.expert_width = shard_range(m.moe.moe_intermediate_size, cuts, tp_size, tp_rank);
   table.experts = shard_range(m.moe.num_experts, layout.ep_size, layout.ep_rank);
   table.vocabulary = shard_range(m.vocab_size, cuts, tp_size, tp_rank);
+  table.positions = shard_range(m.max_position_embeddings, cuts, tp_size, tp_rank);
 
   const std::vector<index_t> layers = layers_of(layout.layers, m.num_hidden_layers);
   const bool is_first = layers.front() == 0, is_last = layers.back() + 1 == m.num_hidden_layers;
   const Held words = exclusively(table.vocabulary);
-  const Held embedding = is_first ? words : Held{table.vocabulary, {0, 0}, false};
+  const auto of_first_stage = [&](const Range& rows) {
+    return is_first ? exclusively(rows) : Held{rows, {0, 0}, false};
+  };
   const AttentionParts heads = attention_parts(m, table, tp_size);
 
   // A norm of the residual stream sees a part of the tokens where the stream is split.
@@ -266,15 +304,13 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
 
   Builder build(m, table, tp_rank);
   build.begin_section(comm::Holders::data_parallel, layout.pieces);
-  build.norm("model/layers/input_layernorm/weight", m.hidden_size, stream_is_split);
-  build.align();
-  build.norm("model/layers/post_attention_layernorm/weight", m.hidden_size, stream_is_split);
-  build.align();
+  build.norm("model/layers/input_layernorm/", stream_is_split);
+  build.norm("model/layers/post_attention_layernorm/", stream_is_split);
   add_attention_vectors(build, m, heads);
+  add_mlp_vectors(build, m, table);
   build.stack_layers(0, layers);
   build.hold(is_last);
-  build.norm("model/norm/weight", m.hidden_size, stream_is_split);
-  build.align();
+  build.norm("model/norm/", stream_is_split);
   table.vectors = {0, build.cursor()};
 
   table.is_tied = m.tie_word_embeddings;
@@ -283,7 +319,13 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   const bool holds_words = is_first || (is_last && table.is_tied);
   build.hold(holds_words);
   build.begin_unit();
-  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, embedding, Role::embedding);
+  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, of_first_stage(table.vocabulary),
+               Role::embedding);
+  if (m.has_learned_positions()) {  // on both ends of a pipeline with tied words: one unit, of one size
+    build.align();
+    build.matrix("model/embed_positions/weight", m.max_position_embeddings, m.hidden_size, Cut::rows,
+                 of_first_stage(table.positions), Role::embedding);
+  }
   if (holds_words) build.end_unit(is_first && is_last && table.is_tied ? 2 : 1);
 
   build.hold(true);
@@ -321,61 +363,21 @@ const nn::ParameterSpec& ParameterTable::operator[](const std::string& name) con
   return *found;
 }
 
-GatedSpecs ParameterTable::gated(const std::string& prefix) const {
-  return {(*this)[prefix + "gate_proj/weight"], (*this)[prefix + "down_proj/weight"]};
+MlpSpecs ParameterTable::mlp(const std::string& prefix) const {
+  const bool gated = contains(prefix + "gate_proj/weight");
+  const ParameterSpec& first = (*this)[prefix + (gated ? "gate_proj/weight" : "up_proj/weight")];
+  return {first, (*this)[prefix + "down_proj/weight"], (gated ? 2 : 1) * first.local_rows()};
 }
 
-GatedSpecs ParameterTable::expert(index_t number) const {
+MlpSpecs ParameterTable::expert(index_t number) const {
   const std::size_t gate = first_expert_spec + 3 * static_cast<std::size_t>(number);
-  return {specs[gate], specs[gate + 2]};
+  return {specs[gate], specs[gate + 2], 2 * specs[gate].local_rows()};
 }
 
 index_t ParameterTable::logical_parameters() const {
   index_t sum = 0;
   for (const ParameterSpec& spec : specs) sum += spec.logical_size();
   return sum;
-}
-
-std::vector<Range> owned_ranges(const ParameterTable& table) {
-  std::vector<Range> ranges;
-  for (const ParameterSpec& spec : table.specs) {
-    if (spec.owned.size() == 0) continue;
-    const bool whole = spec.owned == spec.local;
-    // A part of the rows is contiguous; columns are never held twice.
-    const index_t skip = whole ? 0 : (spec.owned.begin - spec.local.begin) * spec.columns;
-    const index_t count = whole ? spec.local_size() : spec.owned.size() * spec.columns;
-    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-      const index_t begin = spec.offset_of(layer) + skip;
-      ranges.push_back({begin, begin + count});
-    }
-  }
-  std::ranges::sort(ranges, {}, &Range::begin);
-  std::vector<Range> merged;
-  for (const Range& r : ranges) {
-    if (!merged.empty() && merged.back().end == r.begin) {
-      merged.back().end = r.end;
-    } else {
-      merged.push_back(r);
-    }
-  }
-  return merged;
-}
-
-std::vector<UpdateRange> update_ranges(const ParameterTable& table) {
-  std::vector<UpdateRange> starts;
-  for (const ParameterSpec& spec : table.specs) {
-    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-      starts.push_back({{spec.offset_of(layer), table.size}, spec.decays, spec.fan_in_ratio});
-    }
-  }
-  std::ranges::sort(starts, {}, [](const UpdateRange& s) { return s.range.begin; });
-  std::vector<UpdateRange> ranges;
-  for (const UpdateRange& s : starts) {
-    if (!ranges.empty() && ranges.back().decays == s.decays && ranges.back().fan_in_ratio == s.fan_in_ratio) continue;
-    if (!ranges.empty()) ranges.back().range.end = s.range.begin;
-    ranges.push_back(s);
-  }
-  return ranges;
 }
 
 }  // namespace nanotron::model

@@ -4,8 +4,6 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/norm/rms_norm.hpp"
-#include "nanotron/kernels/attention/rotary.hpp"
 #include "sum_orders.hpp"
 
 namespace nanotron::model {
@@ -32,16 +30,11 @@ nn::ParameterPlaces places_of(const TransformerSetup& setup, const ParameterTabl
 template <class T>
 nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const ParameterTable& table,
                                        const SumOrders& orders, Device& device, Arena& arena) {
-  using M = master_t<T>;
-  const index_t half = setup.model.head_dim / 2;
-  const auto cosine = arena.take<M>(MemoryKind::workspace, setup.key_length, half);
-  const auto sine = arena.take<M>(MemoryKind::workspace, setup.key_length, half);
-  if (!arena.is_planning()) kernels::rotary_tables<M>(device, setup.model.rope_theta, cosine, sine);
   return {.heads = table.heads,
           .head_dim = setup.model.head_dim,
           .norm_eps = setup.model.rms_norm_eps,
-          .cosine = cosine,
-          .sine = sine,
+          .window = setup.model.sliding_window,
+          .rotation = nn::Rotation<T>(setup.model, setup.key_length, device, arena),
           .segments = orders.heads};
 }
 
@@ -60,23 +53,33 @@ void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& devi
                      kernels::gemm_workspace_bytes<T>(device.who_multiplies(), tokens, in, out),
                      kernels::gemm_workspace_bytes<T>(device.who_multiplies(), out, in, tokens)});
   };
-  const auto bytes = std::max({linear(s.tokens, s.query + 2 * s.key, s.hidden),
-                               linear(s.tokens, s.hidden, s.query),
-                               linear(s.tokens, 2 * s.intermediate, s.hidden),
-                               linear(s.tokens, s.hidden, s.intermediate),
-                               linear(s.tokens, s.moe.columns, s.hidden),
-                               linear(s.moe.rows, 2 * s.moe.width, s.hidden),
-                               linear(s.moe.rows, s.hidden, s.moe.width),
-                               linear(loss_rows, s.vocabulary, s.hidden)});
+  const auto bytes = std::max({linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
+                               linear(s.tokens, s.first_product, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
+                               linear(s.tokens, s.moe.columns, s.hidden), linear(s.moe.rows, 2 * s.moe.width, s.hidden),
+                               linear(s.moe.rows, s.hidden, s.moe.width), linear(loss_rows, s.vocabulary, s.hidden)});
   device.set_product_workspace(
       arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }
 
+// The vectors `prefix`weight and, where there is one, `prefix`bias.
 template <class T>
-NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                            const std::string& name, index_t layer, const kernels::RowSegments& segments = {}) {
-  const nn::ParameterSpec& spec = table[name];
-  return {buffers.vector(spec, layer, spec.rows), buffers.vector_gradient(spec, layer, spec.rows), segments};
+nn::NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                                const std::string& prefix, index_t layer) {
+  const nn::ParameterSpec& weight = table[prefix + "weight"];
+  nn::NormWeights<T> w{buffers.vector(weight, layer, weight.rows), buffers.vector_gradient(weight, layer, weight.rows)};
+  if (table.contains(prefix + "bias")) {
+    const nn::ParameterSpec& bias = table[prefix + "bias"];
+    w.bias = buffers.vector(bias, layer, bias.rows);
+    w.bias_gradient = buffers.vector_gradient(bias, layer, bias.rows);
+  }
+  return w;
+}
+
+template <class T>
+std::unique_ptr<const nn::Norm<T>> make_norm(const deck::ModelConfig& model, const ParameterTable& table,
+                                             const nn::ParameterBuffers<T>& buffers, const std::string& prefix,
+                                             index_t layer, const kernels::RowSegments& segments) {
+  return nn::make_norm<T>(model.normalization, norm_weights(table, buffers, prefix, layer), model.norm_eps(), segments);
 }
 
 template <class T>
@@ -84,23 +87,17 @@ nn::Attention<T> make_attention(const ParameterTable& table, const nn::Parameter
                                 const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
                                 const SumOrders& orders, index_t layer) {
   const std::string prefix = "model/layers/self_attn/";
-  const index_t rows = geometry.qkv_columns();
-  nn::LinearWeights<T> qkv = detail::linear_weights(buffers, table[prefix + "q_proj/weight"], layer, rows);
-  if (table.contains(prefix + "q_proj/bias")) {
-    const nn::ParameterSpec& bias = table[prefix + "q_proj/bias"];
-    qkv.bias = buffers.vector(bias, layer, rows);
-    qkv.bias_gradient = buffers.vector_gradient(bias, layer, rows);
-  }
-  const nn::ParameterSpec& out = table[prefix + "o_proj/weight"];
+  const nn::ParameterSpec &query = table[prefix + "q_proj/weight"], &out = table[prefix + "o_proj/weight"];
   nn::HeadNorms<T> norms;
   if (table.contains(prefix + "q_norm/weight")) {
-    const auto query = norm_weights(table, buffers, prefix + "q_norm/weight", layer);
-    const auto key = norm_weights(table, buffers, prefix + "k_norm/weight", layer);
-    norms = {query.weight, key.weight, query.gradient, key.gradient};
+    const auto of_query = norm_weights(table, buffers, prefix + "q_norm/", layer);
+    const auto of_key = norm_weights(table, buffers, prefix + "k_norm/", layer);
+    norms = {of_query.weight, of_key.weight, of_query.gradient, of_key.gradient};
   }
-  return nn::Attention<T>(geometry, nn::Linear<T>(qkv, orders.qkv),
-                          nn::Linear<T>(detail::linear_weights(buffers, out, layer, out.local_rows()), orders.attention_out),
-                          norms, core);
+  return nn::Attention<T>(
+      geometry, nn::Linear<T>(detail::linear_weights(table, buffers, query, layer, geometry.qkv_columns()), orders.qkv),
+      nn::Linear<T>(detail::linear_weights(table, buffers, out, layer, out.local_rows()), orders.attention_out), norms,
+      core);
 }
 
 Vector<double> row(const Matrix<double>& m, index_t i) {
@@ -117,12 +114,13 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
                                          const Matrix<double>& router_sums) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
-  for (index_t l = 0; l < table[prefix + "input_layernorm/weight"].local_layers(); ++l) {
-    layers.emplace_back(norm_weights(table, buffers, prefix + "input_layernorm/weight", l, orders.tokens),
+  for (index_t l = 0; l < table.layers; ++l) {
+    layers.emplace_back(make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
                         make_attention(table, buffers, geometry, core, orders, l),
-                        norm_weights(table, buffers, prefix + "post_attention_layernorm/weight", l, orders.tokens),
-                        detail::make_feed_forward(table, buffers, l, orders.feed_forward, moe, row(router_sums, l)),
-                        setup.model.rms_norm_eps, stream);
+                        make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
+                        detail::make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, moe,
+                                                  row(router_sums, l)),
+                        stream);
   }
   return layers;
 }
@@ -143,13 +141,23 @@ std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setu
 }
 
 template <class T>
+std::optional<nn::PositionEmbedding<T>> make_positions(const TransformerSetup& setup, const ParameterTable& table,
+                                                       const nn::ParameterBuffers<T>& buffers) {
+  if (!is_first(setup.chunks.front()) || !setup.model.has_learned_positions()) return std::nullopt;
+  const nn::ParameterSpec& spec = table["model/embed_positions/weight"];
+  return nn::PositionEmbedding<T>(table.positions, buffers.weight(spec, 0, spec.local_rows()),
+                                  buffers.weight_gradient(spec, 0, spec.local_rows()),
+                                  orders_of(setup).moe.tokens.held);
+}
+
+template <class T>
 std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterTable& table,
                                  const nn::ParameterBuffers<T>& buffers) {
   if (!is_last(setup, setup.chunks.back())) return std::nullopt;
   const nn::ParameterSpec& spec =
       table[setup.model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
   const SumOrders orders = orders_of(setup);
-  return Head<T>{norm_weights(table, buffers, "model/norm/weight", 0, orders.tokens),
+  return Head<T>{make_norm(setup.model, table, buffers, "model/norm/", 0, orders.tokens),
                  nn::VocabLoss<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
                                   buffers.weight_gradient(spec, 0, spec.local_rows()), *setup.tp, orders.head)};
 }
@@ -202,10 +210,11 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
             .purpose = setup.purpose,
             .stream_gradients = setup.stream_gradients}),
       embedding_(make_embedding(setup_, table_, buffers_)),
+      positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
-      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *stream_, orders_of(setup), *moe_, router_sums_)) {
-  take_product_workspace<T>(sizes(), act_.loss.chunk(),
-                            device, arena);
+      layers_(
+          make_layers(setup, table_, buffers_, geometry_, *core_, *stream_, orders_of(setup), *moe_, router_sums_)) {
+  take_product_workspace<T>(sizes(), act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   layers_.front().prepare(device, act_.chunks.front().front().layers.front(), act_.work);
 }
@@ -215,7 +224,7 @@ LocalSizes Transformer<T>::sizes() const {
   LocalSizes s = local_sizes(setup_.model, table_, tokens(), stream_->rows());
   s.core = core_->sizes();
   const SumOrders orders = orders_of(setup_);
-  s.stream_segments = orders.tokens.tokens;
+  s.norm = nn::norm_sizes(setup_.model.normalization, s.hidden, orders.tokens);
   s.token_segments = orders.heads.tokens;
   s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);
@@ -294,8 +303,15 @@ template <class T>
 void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
   weights_.use(embedding_use(slot.chunk));
-  embedding_->forward(*device_, inputs, stream_->addend(input(slot)));
+  look_up(inputs, batch(slot).positions, stream_->addend(input(slot)));
   stream_->start_sum(*device_, input(slot)).wait();
+}
+
+// This rank's part of words and positions.
+template <class T>
+void Transformer<T>::look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x) {
+  embedding_->forward(*device_, inputs, x);
+  if (positions_) positions_->forward(*device_, positions, x);
 }
 
 template <class T>
@@ -311,8 +327,7 @@ void Transformer<T>::forward(const Slot& slot) {
 
 template <class T>
 void Transformer<T>::normalise_output(const Slot& slot) {
-  kernels::rms_norm_forward<T>(*device_, output(slot), head_->norm.weight, setup_.model.rms_norm_eps, act_.final_norm,
-                               act_.final_rstd);
+  head_->norm->forward(*device_, output(slot), act_.final_norm, act_.final_statistics);
 }
 
 template <class T>
@@ -335,8 +350,7 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
   nn::Running dn_sum = stream_->start_sum(*device_, work.dn);
   kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
   dn_sum.wait();
-  kernels::rms_norm_backward<T>(*device_, work.dn, output(slot), head_->norm.weight, act_.final_rstd, dx,
-                                head_->norm.gradient, work.sums, head_->norm.segments);
+  head_->norm->backward(*device_, work.dn, output(slot), act_.final_statistics, dx, work.sums);
 }
 
 template <class T>
@@ -376,9 +390,11 @@ void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
 }
 
 template <class T>
-void Transformer<T>::backward_embedding(Vector<const std::int32_t> inputs, Matrix<T> dx) {
+void Transformer<T>::backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  embedding_->backward(*device_, inputs, stream_->gather(*device_, dx));
+  const Matrix<const T> all_dx = stream_->gather(*device_, dx);
+  embedding_->backward(*device_, inputs, all_dx);
+  if (positions_) positions_->backward(*device_, batch(slot).positions, all_dx);
 }
 
 template <class T>
@@ -389,7 +405,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
   NANOTRON_REQUIRE(tokens <= this->tokens(), "{} tokens at once, set up for {}", tokens, this->tokens());
   const ChunkActivations<T>& act = at({});
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
-  embedding_->forward(*device_, inputs, first(act.residual[0]));
+  look_up(inputs, batch.positions, first(act.residual[0]));
   stream_->start_sum(*device_, first(act.residual[0])).wait();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     layers_[l].forward_cached(*device_, batch, past, first(act.residual[l]),
@@ -402,8 +418,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
     const index_t row = (s + 1) * batch.length - 1;
     const Matrix<const T> x(act.residual.back().data() + row * columns, 1, columns);
     const Matrix<T> n(act_.final_norm.data(), 1, columns);
-    kernels::rms_norm_forward<T>(*device_, x, head_->norm.weight, setup_.model.rms_norm_eps, n,
-                                 Vector<M>(act_.final_rstd.data(), 1));
+    head_->norm->forward(*device_, x, n, act_.final_statistics);
     head_->loss.logits(*device_, n, Matrix<T>(last.data() + s * vocabulary, 1, vocabulary));
   }
 }

@@ -49,7 +49,7 @@ class OneLayer {
     const double forward = least([&] { model.forward({}); });
     const double head = least([&] { model.loss_backward({}, tokens, 1e-3, memory_->losses, dx); });
     const double backward = least([&] { model.backward_layer({}, 0, dx); });
-    const double embed_backward = least([&] { model.backward_embedding(tokens, dx); });
+    const double embed_backward = least([&] { model.backward_embedding({}, tokens, dx); });
     return {.embedding = embed + embed_backward, .layer = forward + backward, .head = head};
   }
 

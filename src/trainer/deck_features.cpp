@@ -8,6 +8,8 @@
 #include "nanotron/nn/attention/attention_checks.hpp"
 #include "nanotron/nn/linear/tensor_parallel_checks.hpp"
 #include "nanotron/nn/moe/moe_checks.hpp"
+#include "nanotron/nn/norm/norm_checks.hpp"
+#include "nanotron/nn/vocab/position_checks.hpp"
 #include "nanotron/optim/optim_checks.hpp"
 #include "nanotron/parallel/pipeline/pipeline_checks.hpp"
 #include "nanotron/parallel/reducers/reducer_checks.hpp"
@@ -32,6 +34,8 @@ void check_run(const deck::Config& c, deck::Findings& f) {
 // told in this order.
 constexpr deck::Feature features[] = {
     {nn::check_attention, nn::fill_attention},
+    {nn::check_norm},
+    {nn::check_positions},
     {model::check_parametrization},
     {nn::check_tensor_parallel},
     {parallel::check_pipeline},

@@ -51,7 +51,7 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
     for (index_t layer = model_.layers(0) - 1; layer >= 0; --layer) {
       add_to(table.layer_unit(layer), [&] { model_.backward_layer({}, layer, dx); });
     }
-    add_to(table.embedding_unit(), [&] { model_.backward_embedding(state_.inputs_of(micro_batch), dx); });
+    add_to(table.embedding_unit(), [&] { model_.backward_embedding({}, state_.inputs_of(micro_batch), dx); });
   }
 
   template <class F>

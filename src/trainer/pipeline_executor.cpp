@@ -54,7 +54,7 @@ class RankStages final : public parallel::PipelineStages<T> {
       }
     }
     if (model_.has_embedding(a.chunk)) {
-      add_to(table.embedding_unit(), [&] { model_.backward_embedding(state_.inputs_of(a.micro_batch), dx); });
+      add_to(table.embedding_unit(), [&] { model_.backward_embedding(at, state_.inputs_of(a.micro_batch), dx); });
     }
   }
 

@@ -75,7 +75,7 @@ def check(kind: str, python: str, root: Path) -> None:
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for kind in make_configs.KINDS:
+        for kind in make_configs.ALL:
             check(kind, sys.argv[1], Path(folder))
 
 

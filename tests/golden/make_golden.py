@@ -504,6 +504,15 @@ def check_transformers(case, sizes, weights, tokens):
           f"loss {float(abs(loss_a - loss_b) / loss_a):.1e}, gradients {worst:.1e} (relative)")
 
 
+def hyperparameters():
+    """Of golden.json."""
+    return {"steps": STEPS, "sequence_length": SEQUENCE, "global_batch_size": GLOBAL_BATCH,
+            "optimizer": {"learning_rate": LEARNING_RATE, "beta1": BETA1, "beta2": BETA2,
+                          "eps": EPS, "weight_decay": WEIGHT_DECAY, "clip_grad_norm": CLIP},
+            "schedule": {"kind": "cosine", "warmup_steps": WARMUP, "min_lr_ratio": MIN_LR_RATIO},
+            "learning_rates": [learning_rate(step) for step in range(STEPS)]}
+
+
 def write_documents():
     """documents.json: the qwen3 case with packed documents, a block-diagonal mask and positions of their own."""
     sizes, seed = CASES["qwen3"], SEEDS["qwen3"]
@@ -553,11 +562,7 @@ def main():
             "case": case,
             "torch": torch.__version__,
             "model": sizes.dense_values() | sizes.moe_values(),
-            "steps": STEPS, "sequence_length": SEQUENCE, "global_batch_size": GLOBAL_BATCH,
-            "optimizer": {"learning_rate": LEARNING_RATE, "beta1": BETA1, "beta2": BETA2,
-                          "eps": EPS, "weight_decay": WEIGHT_DECAY, "clip_grad_norm": CLIP},
-            "schedule": {"kind": "cosine", "warmup_steps": WARMUP, "min_lr_ratio": MIN_LR_RATIO},
-            "learning_rates": [learning_rate(step) for step in range(STEPS)],
+            **hyperparameters(),
             "fp64": train(sizes, weights, tokens, torch.float64),
             "fp32": train(sizes, weights, tokens, torch.float32),
         }

@@ -9,6 +9,7 @@
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/model/generation.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
+#include "support/golden.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
@@ -66,6 +67,10 @@ void expect_pytorchs(const std::string& name) {
 TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
   expect_pytorchs<TypeParam>("llama");
   expect_pytorchs<TypeParam>("qwen2_moe");
+}
+
+TYPED_TEST(GoldenGeneration, TokensAndLogitsOfTransformers) {
+  for (const std::string& name : test::golden_families()) expect_pytorchs<TypeParam>(name);
 }
 
 }  // namespace

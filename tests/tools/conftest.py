@@ -1,5 +1,6 @@
 """Shared by the tests of tools/: the tools on the path, and a way to call them like a user."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 sys.path.insert(0, str(ROOT / "tools"))
+# Golden cases whose numbers are those of transformers' own classes (make_family_golden.py).
+FAMILIES = tuple(sorted(path.parent.name for path in GOLDEN.glob("*/golden.json")
+                        if "transformers" in json.loads(path.read_text())))
 
 
 @pytest.fixture

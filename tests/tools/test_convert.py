@@ -5,7 +5,7 @@ import json
 import sys
 from dataclasses import replace
 
-import conftest  # noqa: F401, puts tools/ on the path
+import conftest
 import h5py
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ import nanotron_safetensors as st
 import nanotron_tokenizers as tokenizers
 
 DENSE = ("llama", "qwen2", "qwen3")
-CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe")
+CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe") + conftest.FAMILIES
 STEP = "step_00000000"
 TO_HF = ("to-hf", "--max-positions", "128", "--eos-id", "none")  # golden checkpoints have no deck that says them
 
@@ -127,6 +127,66 @@ def test_hugging_face_names_and_layout(case, golden, tmp_path, tool):
         assert file.metadata() == {"format": "pt"}
 
 
+def test_layout_of_gpt2(golden, tmp_path, tool):
+    """transformers' Conv1D holds (in, out), q, k and v beside each other."""
+    tool("convert", *TO_HF, golden / "gpt2" / STEP, tmp_path / "hf")
+    tensors, stacks = load_file(tmp_path / "hf" / "model.safetensors"), parameters(golden / "gpt2" / STEP)
+    layers, first = "model/layers/", "transformer.h.1."
+    fused = np.concatenate([stacks[f"{layers}self_attn/{name}_proj/weight"][1] for name in "qkv"])
+    assert np.array_equal(tensors[first + "attn.c_attn.weight"], fused.T)
+    assert np.array_equal(tensors[first + "attn.c_proj.weight"], stacks[layers + "self_attn/o_proj/weight"][1].T)
+    assert np.array_equal(tensors[first + "mlp.c_fc.weight"], stacks[layers + "mlp/up_proj/weight"][1].T)
+    assert np.array_equal(tensors[first + "mlp.c_proj.bias"], stacks[layers + "mlp/down_proj/bias"][1])
+    assert np.array_equal(tensors[first + "ln_2.bias"], stacks[layers + "post_attention_layernorm/bias"][1])
+    assert np.array_equal(tensors["transformer.wpe.weight"], stacks["model/embed_positions/weight"])
+    assert "lm_head.weight" not in tensors
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert (config["n_positions"], config["activation_function"], config["n_inner"]) == (32, "gelu_new", 90)
+
+
+def test_phi3_and_back(golden, hf, tmp_path, tool):
+    """q | k | v and gate | up are one tensor each."""
+    def fuse(data):
+        for layer in range(2):
+            prefix = f"model.layers.{layer}."
+            for block, fused, parts in (("self_attn.", "qkv_proj", "qkv"), ("mlp.", "gate_up_proj", ("gate", "up"))):
+                data[f"{prefix}{block}{fused}.weight"] = np.concatenate(
+                    [data.pop(f"{prefix}{block}{part}_proj.weight") for part in parts])
+
+    folder = hf("mistral", fuse, architectures=["Phi3ForCausalLM"], model_type="phi3",
+                original_max_position_embeddings=128)
+    tool("convert", "from-hf", folder, tmp_path / "back")
+    assert_same(parameters(golden / "mistral" / STEP), parameters(tmp_path / "back" / STEP))
+    tool("convert", *TO_HF, tmp_path / "back", tmp_path / "again")
+    first, again = load_file(folder / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors")
+    assert_same(first, again)
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["model_type"] == "phi3"
+
+
+def test_gpt2_as_published(golden, hf, tmp_path, tool):
+    """The backbone alone, with the masks that old versions saved, and dropout that is told and left out."""
+    def as_published(data):
+        for name in list(data):
+            data[name.removeprefix("transformer.")] = data.pop(name)
+        data["h.0.attn.bias"] = np.ones((1, 1, 32, 32), np.float32)
+
+    folder = hf("gpt2", as_published, resid_pdrop=0.1, n_ctx=32, task_specific_params={"text-generation": {}})
+    told = tool("convert", "from-hf", folder, tmp_path / "out").stderr
+    assert "dropout in training (resid_pdrop)" in told and "n_ctx" not in told
+    assert_same(parameters(golden / "gpt2" / STEP), parameters(tmp_path / "out" / STEP))
+
+
+@pytest.mark.parametrize("config, word", [
+    ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+    ({"scale_attn_weights": False}, "scale_attn_weights"),
+    ({"activation_function": "relu"}, "activation_function 'relu'"),
+    ({"add_cross_attention": True}, "cross attention"),
+    ({"n_head": 3}, "no multiple"),
+])
+def test_refused_of_gpt2(config, word, hf, tmp_path, tool):
+    assert word in tool("convert", "from-hf", hf("gpt2", **config), tmp_path / "out", rc=65).stderr
+
+
 def test_bf16_there_and_back(golden, tmp_path, tool):
     """bf16 -> checkpoint -> bf16 keeps the bits; fp32 -> bf16 is the nearest."""
     tool("convert", *TO_HF, golden / "llama", tmp_path / "hf", "--dtype", "bf16")
@@ -165,12 +225,13 @@ def test_shards(golden, tmp_path, tool):
     assert [p.name for p in (tmp_path / "hf").glob("*.safetensors")] == ["model.safetensors"]
 
 
-def test_small_pieces(golden, tmp_path, monkeypatch):
+@pytest.mark.parametrize("case", ("llama", "gpt2"))
+def test_small_pieces(case, golden, tmp_path, monkeypatch):
     """Tensors larger than a piece are moved in blocks of rows."""
     monkeypatch.setattr(st, "PIECE_BYTES", 1000)
-    assert nc.main([*TO_HF, str(golden / "llama"), str(tmp_path / "hf")]) == 0
+    assert nc.main([*TO_HF, str(golden / case), str(tmp_path / "hf")]) == 0
     assert nc.main(["from-hf", str(tmp_path / "hf"), str(tmp_path / "back")]) == 0
-    assert_same(parameters(golden / "llama" / STEP), parameters(tmp_path / "back" / STEP))
+    assert_same(parameters(golden / case / STEP), parameters(tmp_path / "back" / STEP))
 
 
 @pytest.fixture

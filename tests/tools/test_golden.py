@@ -5,14 +5,14 @@ import json
 import math
 import sys
 
-import conftest  # noqa: F401, puts tools/ on the path
+import conftest
 import h5py
 import numpy as np
 import pytest
 
 import nanotron_checkpoint as checkpoint_file
 
-CASES = ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe")
+CASES = ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", *conftest.FAMILIES)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -114,7 +114,10 @@ def test_rope_theta(config, theta):
 
 @pytest.mark.parametrize("config, word", [
     ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default"}}, "'linear'"),
-    ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'"),
+    ({"rope_parameters": {"rope_type": "yarn"}}, "'yarn' without factor"),
+    ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "truncate"),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "without low_freq_factor"),
+    ({"rope_scaling": {"rope_type": "longrope", "factor": 8.0}}, "'longrope'"),
     ({"rope_scaling": {"type": "dynamic"}}, "'dynamic'"),
     ({"rope_scaling": "linear"}, "linear"),
     ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differ by layer"),
@@ -125,6 +128,89 @@ def test_rope_theta(config, theta):
 def test_refused_ropes(config, word):
     with pytest.raises(common.ToolError, match=word):
         sizes_of(config_of("llama", "4") | {"rope_theta": None} | config)
+
+
+LLAMA3 = {"rope_type": "llama3", "rope_factor": 8.0, "original_max_position_embeddings": 32}
+YARN = {"rope_type": "yarn", "rope_factor": 4.0, "original_max_position_embeddings": 32}
+
+
+@pytest.mark.parametrize("kind, keys", [("llama3_rope", LLAMA3), ("llama_yarn", YARN)])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_scaled_ropes(kind, keys, version):
+    config = config_of(kind, version)
+    sizes = sizes_of(config)
+    assert sizes == replace(sizes_of(config_of("llama", version)), **keys) and hf.unknown_keys(config) == []
+    ours = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert sizes_of(ours) == sizes and ours["model_type"] == "llama"
+    assert ours["rope_parameters"] == ours["rope_scaling"] | {"rope_theta": 5e4}
+    theirs = config.get("rope_scaling") or config["rope_parameters"]
+    assert theirs.items() <= ours["rope_parameters"].items()
+
+
+@pytest.mark.parametrize("rope, magnitude", [({}, 0.0), ({"attention_factor": 1.25}, 1.25),
+                                             ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0)])
+def test_magnitude_of_yarn(rope, magnitude):
+    scaling = {"rope_type": "yarn", "factor": 4.0, **rope}
+    sizes = sizes_of(config_of("llama", "4", rope_scaling=scaling))
+    assert (sizes.rope_attention_factor, sizes.original_max_position_embeddings) == (magnitude, 128)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_gpt2(version):
+    config = config_of("gpt2", version)
+    sizes = sizes_of(config)
+    assert sizes == checkpoint_file.ModelSizes(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, head_dim=8,
+        intermediate_size=88, vocab_size=64, tie_word_embeddings=True, qkv_bias=True, normalization="layer_norm", layer_norm_epsilon=1e-6,
+        position_embedding_type="learned_absolute", max_position_embeddings=128, o_proj_bias=True,
+        hidden_act="gelu_new", mlp_bias=True)
+    assert hf.unknown_keys(config) == [] and hf.kind_of(sizes, "") == "gpt2"
+    ours = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert sizes_of(ours) == sizes
+    left_out = {"transformers_version", "attn_pdrop", "embd_pdrop", "resid_pdrop"}  # dropout is 0 there
+    for key, value in config.items():
+        assert key in left_out or key.startswith("summary_") or ours[key] == value, key
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("window, read", [(16, 16), (None, 0), ("left out", 4096)])
+def test_mistral(version, window, read):
+    config = config_of("mistral", version, sliding_window=window)
+    if window == "left out":
+        del config["sliding_window"]
+    sizes = sizes_of(config)
+    assert sizes == replace(sizes_of(config_of("llama", version)), sliding_window=read)
+    assert hf.unknown_keys(config) == []
+    ours = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert (ours["model_type"], ours.get("sliding_window")) == (("mistral", read) if read else ("llama", None))
+    assert sizes_of(ours) == sizes
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_phi3(version):
+    """Mistral's sizes; its own name and layout are kept for the way back."""
+    config = config_of("phi3", version)
+    sizes = sizes_of(config)
+    assert sizes == sizes_of(config_of("mistral", version)) and hf.unknown_keys(config) == []
+    assert hf.config_from_sizes(sizes, "", **EXPORT)["model_type"] == "mistral"
+    ours = hf.config_from_sizes(sizes, "", imported="phi3", **EXPORT)
+    assert ours["architectures"] == ["Phi3ForCausalLM"] and sizes_of(ours) == sizes
+    with pytest.raises(common.ToolError, match="'longrope'"):
+        sizes_of(config | {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}})
+    assert hf.kind_of(replace(sizes, sliding_window=0), "", imported="phi3") == "phi3"
+    assert hf.kind_of(replace(sizes, sliding_window=0, qk_norm=True), "", imported="phi3") == "qwen3"
+
+
+def test_windows_of_no_architecture():
+    for keys in ({"qkv_bias": True}, {"qk_norm": True}):
+        with pytest.raises(common.ToolError, match="sliding_window"):
+            hf.kind_of(replace(sizes_of(config_of("mistral")), **keys), "here")
+
+
+@pytest.mark.parametrize("keys", [{"normalization": "layer_norm"}, {"mlp_bias": True}, {"hidden_act": "gelu"}])
+def test_mixtures_of_families_have_no_architecture(keys):
+    with pytest.raises(common.ToolError, match=next(iter(keys))):
+        hf.kind_of(replace(sizes_of(config_of("llama")), **keys), "here")
 
 
 def test_number_of_experts():

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/deck/model_config.hpp"
 
 namespace nanotron::deck {
 
@@ -20,8 +21,6 @@ enum class Backend { automatic, mpi, nccl };
 enum class GradientRule { sum, adasum };
 enum class Compression { none, bf16, fp16, powersgd };
 enum class Recompute { none, selective, full };
-enum class Parametrization { standard, mup };
-enum class AuxLossScale { per_layer, hugging_face };
 enum class OptimizerName { adamw, muon };
 enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
 enum class DecayShape { linear, one_minus_sqrt, cosine };
@@ -44,39 +43,6 @@ struct RunConfig {
   double wall_time_margin = 60.0;
   std::int64_t max_nonfinite_steps = 0;
   std::int64_t check_replicas_every = 100;
-};
-
-// Of &moe: the feed-forward network as a mixture of experts. Part of the model.
-struct MoeConfig {
-  std::int64_t num_experts = 0;          // 0: a dense network
-  std::int64_t num_experts_per_tok = 2;
-  std::int64_t moe_intermediate_size = 0;  // resolve(): intermediate_size
-  std::int64_t shared_expert_intermediate_size = 0;
-  bool norm_topk_prob = true;
-  double router_aux_loss_coef = 0.001;
-  AuxLossScale router_aux_loss_scale = AuxLossScale::per_layer;
-  double router_z_loss_coef = 0.0;
-  double capacity_factor = 0.0;  // 0: no token is dropped
-  double receive_factor = 0.0;   // 0: the worst case
-};
-
-struct ModelConfig {
-  std::int64_t hidden_size = 512;
-  std::int64_t num_hidden_layers = 8;
-  std::int64_t num_attention_heads = 8;
-  std::int64_t num_key_value_heads = 0;  // resolve(): num_attention_heads
-  std::int64_t head_dim = 0;             // resolve(): hidden_size / num_attention_heads
-  std::int64_t intermediate_size = 1408;
-  std::int64_t vocab_size = 0;  // filled from the token file by the program
-  double rms_norm_eps = 1e-5;
-  double rope_theta = 10000.0;
-  bool tie_word_embeddings = false;
-  bool qkv_bias = false;
-  bool qk_norm = false;
-  double initializer_range = 0.02;
-  Parametrization parametrization = Parametrization::standard;
-  std::int64_t base_hidden_size = 0;  // of mup
-  MoeConfig moe{};
 };
 
 struct ParallelConfig {

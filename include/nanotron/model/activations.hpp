@@ -19,8 +19,9 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/parameter_table.hpp"
 #include "nanotron/nn/attention/attention_core.hpp"
-#include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/linear/residual_stream.hpp"
+#include "nanotron/nn/mlp/feed_forward.hpp"
+#include "nanotron/nn/norm/norm.hpp"
 #include "nanotron/nn/vocab/vocab_loss.hpp"
 
 namespace nanotron::model {
@@ -41,9 +42,11 @@ struct LocalSizes {
   index_t intermediate = 0;   // of the dense network, or of the shared expert
   index_t vocabulary = 0;
   index_t layers = 0;     // held here
+  index_t first_product = 0;  // columns of the dense network's first product: gate | up, or up
+  nn::NormSizes norm{};       // of hidden states
+  index_t biases = 0;         // columns of the widest bias of a linear layer, besides those of q, k, v
   bool qk_norm = false;
   index_t loss_width = 0;       // see nn::LossWorkspace
-  index_t stream_segments = 1;  // of the sums over the rows of the stream
   index_t token_segments = 1;   // of sums over tokens, and over heads inside them
   index_t head_segments = 1;
   nn::CoreSizes core{};   // of attention
@@ -58,12 +61,12 @@ struct LayerActivations {
   using M = master_t<T>;
   Matrix<T> input_norm;       // n1 (stream, hidden)
   Matrix<T> input_norm_kept;  // of all tokens (kept_inputs, hidden); empty where backward gathers again
-  Vector<M> input_rstd;
+  Vector<M> input_statistics;  // of the norm, see nn::Norm
   nn::AttentionActivations<T> attention;
   Matrix<T> middle;      // x_mid (stream, hidden): the residual stream behind attention
   Matrix<T> middle_norm;       // n2 (stream, hidden)
   Matrix<T> middle_norm_kept;  // as input_norm_kept
-  Vector<M> middle_rstd;
+  Vector<M> middle_statistics;
   nn::FeedForwardActivations<T> feed_forward;
 
   nn::BlockInput<T> attention_input() const { return {input_norm, input_norm_kept}; }
@@ -119,7 +122,7 @@ struct Activations {
 
   std::vector<std::vector<ChunkActivations<T>>> chunks;  // by chunk and slot
   Matrix<T> final_norm;                                  // empty without a head, as are the next two
-  Vector<M> final_rstd;
+  Vector<M> final_statistics;
   nn::LossWorkspace<T> loss;
   Workspace<T> work;
 };

@@ -8,7 +8,8 @@
 //                                          q: query heads x head_dim, S: sequence length
 //
 // The second term is causal attention, 4 q operations for each of (S + 1) / 2 keys on average; counting the
-// masked half too, as Chowdhery et al. 2022 (appendix B) do, would give 12 L q S.
+// masked half too, as Chowdhery et al. 2022 (appendix B) do, would give 12 L q S. With a sliding window of W < S
+// tokens a query meets W - W (W - 1) / (2 S) keys on average.
 
 #include "nanotron/deck/config.hpp"
 

@@ -1,23 +1,14 @@
 #pragma once
 
-// One decoder layer of Llama (pre-norm, Touvron et al. 2023):
+// One decoder layer, pre-norm (Radford et al. 2019; Touvron et al. 2023):
 //
 //   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
 
 #include <memory>
 
-#include "nanotron/kernels/norm/rms_norm.hpp"
 #include "nanotron/model/activations.hpp"
 
 namespace nanotron::model {
-
-template <class T>
-struct NormWeights {
-  using M = master_t<T>;
-  Vector<const M> weight;
-  Vector<M> gradient;
-  kernels::RowSegments segments{};  // of the sum over tokens
-};
 
 /// What a layer, or a chunk of them, moves for one micro-batch; backward at once or in two parts.
 struct LayerTraffic {
@@ -29,14 +20,13 @@ class DecoderLayer {
  public:
   using M = master_t<T>;
 
-  DecoderLayer(const NormWeights<T>& input_norm, const nn::Attention<T>& attention,
-               const NormWeights<T>& middle_norm, std::unique_ptr<const nn::FeedForward<T>> mlp, double norm_eps,
+  DecoderLayer(std::unique_ptr<const nn::Norm<T>> input_norm, const nn::Attention<T>& attention,
+               std::unique_ptr<const nn::Norm<T>> middle_norm, std::unique_ptr<const nn::FeedForward<T>> mlp,
                nn::ResidualStream<T>& stream)
-      : input_norm_(input_norm),
+      : input_norm_(std::move(input_norm)),
         attention_(attention),
-        middle_norm_(middle_norm),
+        middle_norm_(std::move(middle_norm)),
         mlp_(std::move(mlp)),
-        eps_(norm_eps),
         stream_(&stream) {}
 
   LayerTraffic traffic() const;
@@ -81,11 +71,10 @@ class DecoderLayer {
   void input_norm_backward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
                            const Workspace<T>& work, Matrix<T> dx) const;
 
-  NormWeights<T> input_norm_;
+  std::unique_ptr<const nn::Norm<T>> input_norm_;
   nn::Attention<T> attention_;
-  NormWeights<T> middle_norm_;
+  std::unique_ptr<const nn::Norm<T>> middle_norm_;
   std::unique_ptr<const nn::FeedForward<T>> mlp_;
-  double eps_;
   nn::ResidualStream<T>* stream_;
 };
 

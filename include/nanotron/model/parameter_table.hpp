@@ -3,10 +3,10 @@
 // Every parameter of the model, under the name it has in a checkpoint, and where this rank's shard of it
 // lies in the flat buffers. About a dozen entries, whatever the number of layers; and three for each expert.
 //
-// Order in the flat buffers:  vectors | embedding | layer 0 | ... | layer L-1 | head | experts of layer 0 | ... | of L-1
-// so that backward completes gradients from the end of the buffer towards its beginning. The vectors are the
-// norms and biases of all layers: few, not decayed, and never sharded over replicas. q, k, v (their biases too)
-// as well as gate and up lie one behind the other: each of these is one product.
+// Order in the flat buffers:  vectors | embedding | layer 0 | ... | layer L-1 | head | experts of layer 0 | ... | of
+// L-1 so that backward completes gradients from the end of the buffer towards its beginning. The vectors are the norms
+// and biases of all layers: few, not decayed, and never sharded over replicas. q, k, v (their biases too) as well as
+// gate and up lie one behind the other: each of these is one product. Learned positions lie behind the words.
 //
 // A pipeline stage has the layers of its chunks, the embedding with the first layer of the model, final norm and
 // head with the last; where head and embedding are tied, the stage of the last layer has the embedding too, to use
@@ -53,25 +53,27 @@ struct TableLayout {
   int pieces = 1, expert_pieces = 1;  // into which units divide
 };
 
-/// Of a gated network: gate, which up lies behind, and down.
-struct GatedSpecs {
-  const nn::ParameterSpec &gate, &down;
+/// Of a feed-forward network: gate, which up lies behind, or up where there is no gate; and down.
+struct MlpSpecs {
+  const nn::ParameterSpec &first, &down;
+  index_t first_rows = 0;  // of gate and up
 };
 
 struct ParameterTable {
   TableLayout layout;
   std::vector<nn::ParameterSpec> specs;
   nn::HeadShard heads{};
-  Range intermediate;  // of intermediate_size; of a mixture of experts that of the shared one
-  Range expert_width;  // of moe_intermediate_size
-  Range experts;       // held here
-  Range vocabulary;    // of vocab_size
+  Range intermediate{};  // of intermediate_size; of a mixture of experts that of the shared one
+  Range expert_width{};  // of moe_intermediate_size
+  Range experts{};       // held here
+  Range vocabulary{};    // of vocab_size
+  Range positions{};     // of max_position_embeddings, where they are learned
   index_t size = 0;         // elements of a flat buffer
   bool has_embedding = true;  // to look up tokens
   bool has_head = true;       // final norm and output head
-  Range vectors;            // the 1-D parameters, before the matrices
-  std::vector<Unit> units;  // the matrices: embedding, layers, head, as far as they are held; then experts
-  std::vector<Section> sections;
+  Range vectors{};          // the 1-D parameters, before the matrices
+  std::vector<Unit> units{};  // the matrices: embedding, layers, head, as far as they are held; then experts
+  std::vector<Section> sections{};
 
   index_t layers = 0;       // held
   bool is_tied = false;     // the head's weights are those of the embedding
@@ -92,8 +94,8 @@ struct ParameterTable {
   index_t unit_of(index_t source, const Section& section) const;
   const nn::ParameterSpec& operator[](const std::string& name) const;  // error when there is none
   bool contains(const std::string& name) const;
-  GatedSpecs gated(const std::string& prefix) const;
-  GatedSpecs expert(index_t number) const;
+  MlpSpecs mlp(const std::string& prefix) const;
+  MlpSpecs expert(index_t number) const;
   index_t logical_parameters() const;  // of the whole model
 };
 

@@ -17,6 +17,7 @@
 #include "nanotron/model/micro_batch_tokens.hpp"
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/moe/moe.hpp"
+#include "nanotron/nn/vocab/position_embedding.hpp"
 #include "nanotron/nn/vocab/vocab_embedding.hpp"
 
 namespace nanotron::model {
@@ -55,7 +56,7 @@ ParameterTable parameter_table_of(const TransformerSetup& setup);
 
 template <class T>
 struct Head {
-  NormWeights<T> norm;
+  std::unique_ptr<const nn::Norm<T>> norm;
   nn::VocabLoss<T> loss;
 };
 
@@ -131,7 +132,7 @@ class Transformer {
   void backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx);
   void backward_layer_weight(const Slot& slot, index_t layer);
   /// For the chunk with the embedding, last: dx is the gradient of its input.
-  void backward_embedding(Vector<const std::int32_t> inputs, Matrix<T> dx);
+  void backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx);
 
   /// Generation: inputs are batch.tokens() tokens at batch.positions behind `past` cached ones; the rows of
   /// `last` (batch.sequences, local vocabulary) receive the logits behind each sequence's last token.
@@ -140,6 +141,7 @@ class Transformer {
 
  private:
   LocalSizes sizes() const;
+  void look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x);
   void normalise_output(const Slot& slot);
   const ChunkActivations<T>& at(const Slot& slot) const {
     return act_.chunks[static_cast<std::size_t>(slot.chunk)][static_cast<std::size_t>(slot.index)];
@@ -167,6 +169,7 @@ class Transformer {
   Matrix<double> router_sums_;
   Activations<T> act_;
   std::optional<nn::VocabEmbedding<T>> embedding_;
+  std::optional<nn::PositionEmbedding<T>> positions_;
   std::optional<Head<T>> head_;
   std::vector<DecoderLayer<T>> layers_;
 };

@@ -33,6 +33,14 @@ void check_ids(const deck::ModelConfig& model, const std::vector<std::int32_t>& 
   }
 }
 
+void check_positions(const deck::ModelConfig& model, index_t tokens) {
+  if (!model.has_learned_positions() || tokens <= model.max_position_embeddings) return;
+  fail(ExitCode::deck_error, {.what = "prompt and continuation go beyond the positions that the model has learned",
+                              .expected = fmt::format("at most {} tokens", model.max_position_embeddings),
+                              .found = fmt::format("{}", tokens),
+                              .change = "a shorter prompt or a smaller --max-new-tokens"});
+}
+
 Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, const Prompt& prompt,
                index_t trained_length) {
   check_ids(model, prompt.ids);
@@ -55,6 +63,7 @@ Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, c
                               "beyond what the model has been trained for",
                               given + wanted)});
   }
+  check_positions(model, given + wanted);
   return {.model = model,
           .request = {.prompt = prompt.ids,
                       .new_tokens = wanted,

@@ -87,9 +87,9 @@ template <class F>
 void for_each_block(const AttentionShape& s, index_t first_query, index_t queries, const F& f) {
   const index_t causal = s.query_position + first_query + queries - s.key_position;
   const index_t keys_seen = std::min(causal, s.key_length);
-  for (index_t first = 0; first < keys_seen; first += key_block) {
-    const index_t left = keys_seen - first;
-    f(Block{first_query, queries, first, left < key_block ? left : key_block});
+  const index_t oldest = s.window > 0 ? s.query_position + first_query + 1 - s.window - s.key_position : 0;
+  for (index_t first = std::max<index_t>(oldest, 0) / key_block * key_block; first < keys_seen; first += key_block) {
+    f(Block{first_query, queries, first, std::min(key_block, keys_seen - first)});
   }
 }
 

@@ -40,18 +40,20 @@ void rotate(Device& device, const char* label, MatrixRef<T> x, Vector<const std:
 }  // namespace
 
 template <class M>
-void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine) {
+void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine, const RotaryScaling& scaling) {
   const Region region(device.timers(), "rotary_tables");
   const index_t half = static_cast<index_t>(cosine.extent(1));
   M* const c = cosine.data();
   M* const s = sine.data();
+  const RotaryScaling scaled = scaling;
+  const double magnitude = scaling.magnitude();
   for_each_element(
       device, "rotary_tables", static_cast<index_t>(cosine.extent(0)) * half,
       KOKKOS_LAMBDA(const index_t i) {
         const double exponent = -static_cast<double>(i % half) / static_cast<double>(half);
-        const double angle = static_cast<double>(i / half) * std::pow(theta, exponent);
-        c[i] = static_cast<M>(std::cos(angle));
-        s[i] = static_cast<M>(std::sin(angle));
+        const double angle = static_cast<double>(i / half) * scaled(std::pow(theta, exponent), i % half);
+        c[i] = static_cast<M>(magnitude * std::cos(angle));
+        s[i] = static_cast<M>(magnitude * std::sin(angle));
       });
 }
 
@@ -69,8 +71,8 @@ void rotary_backward(Device& device, MatrixRef<T> dx, Vector<const std::int32_t>
   rotate<T, -1>(device, "rotary_backward", dx, positions, cosine, sine);
 }
 
-template void rotary_tables<double>(Device&, double, Matrix<double>, Matrix<double>);
-template void rotary_tables<float>(Device&, double, Matrix<float>, Matrix<float>);
+template void rotary_tables<double>(Device&, double, Matrix<double>, Matrix<double>, const RotaryScaling&);
+template void rotary_tables<float>(Device&, double, Matrix<float>, Matrix<float>, const RotaryScaling&);
 #define NANOTRON_INSTANTIATE(T)                                                          \
   template void rotary_forward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>,     \
                                   Matrix<const master_t<T>>, Matrix<const master_t<T>>); \

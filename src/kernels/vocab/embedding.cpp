@@ -27,6 +27,24 @@ void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range 
       });
 }
 
+template <class T>
+void embedding_add(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> table,
+                   Matrix<T> out) {
+  const Region region(device.timers(), "embedding_add");
+  using M = master_t<T>;
+  const index_t hidden = static_cast<index_t>(out.extent(1)), begin = vocabulary.begin, end = vocabulary.end;
+  for_each_row(
+      device, "embedding_add", static_cast<index_t>(tokens.extent(0)), KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const index_t id = tokens.data()[i];
+        if (id < begin || id >= end) return;
+        const T* const source = table.data() + (id - begin) * hidden;
+        T* const target = out.data() + i * hidden;
+        row.for_each(hidden, [=](const index_t c) {
+          target[c] = static_cast<T>(static_cast<M>(target[c]) + static_cast<M>(source[c]));
+        });
+      });
+}
+
 namespace {
 
 template <class T>
@@ -132,10 +150,10 @@ void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range
   }
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                    \
-  template void embedding_forward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>,  \
-                                     Matrix<T>);                                                   \
-  template void embedding_backward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, \
+#define NANOTRON_INSTANTIATE(T)                                                                               \
+  template void embedding_forward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, Matrix<T>); \
+  template void embedding_add<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, Matrix<T>);     \
+  template void embedding_backward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>,            \
                                       Matrix<master_t<T>>, index_t);
 NANOTRON_INSTANTIATE(double)
 NANOTRON_INSTANTIATE(float)

@@ -18,7 +18,8 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
           .first_query_head = heads.query.begin,
           .first_key_head = heads.key.begin,
           .group = heads.group,
-          .query_position = key_length - query_length};
+          .query_position = key_length - query_length,
+          .window = window};
 }
 
 template <class T>
@@ -48,12 +49,12 @@ void Attention<T>::normalise_and_rotate(Device& device, const TokenBatch& batch,
     kernels::head_rms_norm_forward<T>(device, raw_key, norms_.key, geometry_.norm_eps, key,
                                       act.key_rstd);
   }
-  kernels::rotary_forward<T>(device, query, batch.positions, geometry_.cosine, geometry_.sine);
-  kernels::rotary_forward<T>(device, key, batch.positions, geometry_.cosine, geometry_.sine);
+  geometry_.rotation.forward(device, query, batch.positions);
+  geometry_.rotation.forward(device, key, batch.positions);
 }
 
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
-//   a = attention(q, k, v)          y = a Wo^T, summed over the group
+//   a = attention(q, k, v)          y = a Wo^T, summed over the group, (+ bo)
 template <class T>
 Running Attention<T>::forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
                               const BlockInput<T>& n, const AttentionActivations<T>& act,
@@ -61,10 +62,10 @@ Running Attention<T>::forward(Device& device, const TokenBatch& batch, ResidualS
   stream.gather_multiply(device, n, qkv_.forward(), act.qkv);
   normalise_and_rotate(device, batch, act);
   core_->forward(device, batch, act, work);
-  return stream.multiply_sum(device, out_.forward(), act.out, y);
+  return stream.multiply_sum(device, out_.forward_part(), act.out, y);
 }
 
-//   dWo += dy^T a                   da = dy Wo
+//   dWo += dy^T a                   da = dy Wo                    dbo += sum over tokens of dy
 //   dq, dk, dv = attention backward of da (kernels/attention/attention.hpp)
 //   dq, dk <- norm backward of the inverse rotation of dq, dk
 //   dn = [dq | dk | dv] Wqkv, a part of the sum over the group
@@ -78,8 +79,8 @@ Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& 
   const MatrixRef<T> dquery = geometry_.query_of(work.dqkv);
   const MatrixRef<T> dkey = geometry_.key_of(work.dqkv);
   core_->backward(device, batch, act, work);
-  kernels::rotary_backward<T>(device, dquery, batch.positions, geometry_.cosine, geometry_.sine);
-  kernels::rotary_backward<T>(device, dkey, batch.positions, geometry_.cosine, geometry_.sine);
+  geometry_.rotation.backward(device, dquery, batch.positions);
+  geometry_.rotation.backward(device, dkey, batch.positions);
   if (has_head_norms()) {
     kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query,
                                        act.query_rstd, dquery, norms_.query_gradient, work.sums, geometry_.segments);
@@ -96,9 +97,9 @@ Running Attention<T>::backward_input(Device& device, ResidualStream<T>& stream, 
 }
 
 template <class T>
-void Attention<T>::backward_output_weight(Device& device, Matrix<const T> dy,
-                                          const AttentionActivations<T>& act) const {
-  out_.backward_weight(device, dy, act.out);
+void Attention<T>::backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
+                                          const AttentionWorkspace<T>& work) const {
+  out_.backward_weight(device, dy, act.out, work.sums);
 }
 
 template <class T>
@@ -128,7 +129,7 @@ void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index
   shape.key_rows = cache.capacity;
   kernels::attention_forward<T>(device, shape, geometry_.query_of(act.qkv), keys, values, act.out, act.lse,
                                 work.tiles);
-  out_.forward()(device, act.out, y);
+  out_.forward_part()(device, act.out, y);
 }
 
 template struct AttentionGeometry<double>;

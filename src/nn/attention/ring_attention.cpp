@@ -162,6 +162,8 @@ class RingAttention final : public AttentionCore<T> {
       for (const Piece& key : theirs.pieces()) {
         if (query.positions.size() == 0 || key.positions.size() == 0) continue;
         if (key.positions.begin >= query.positions.end) continue;
+        const index_t window = geometry_.window;
+        if (window > 0 && key.positions.end <= query.positions.begin + 1 - window) continue;  // no query sees them
         kernels::AttentionShape shape =
             geometry_.shape(sequences_, query.positions.size(), key.positions.size());
         shape.query_rows = mine().length();

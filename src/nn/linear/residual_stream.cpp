@@ -14,6 +14,7 @@ class WholeStream final : public ResidualStream<T> {
   WholeStream(const StreamSize& size, comm::Group& tp) : tokens_(size.tokens), width_(size.width), tp_(&tp) {}
 
   index_t rows() const override { return tokens_; }
+  MatrixRef<T> token_rows(Matrix<T> y) const override { return y; }
   bool is_split() const override { return false; }
   index_t kept_rows() const override { return 0; }
   comm::StepTraffic gather_traffic() const override { return {}; }
@@ -66,6 +67,12 @@ class SplitStream final : public ResidualStream<T> {
   }
 
   index_t rows() const override { return rows_; }
+  // Only the last chunk has padding.
+  MatrixRef<T> token_rows(Matrix<T> y) const override {
+    const Range& last = chunks_.back().rows;
+    const index_t first = last.begin * tp_->size() + tp_->rank() * last.size();  // token of the rank's first row of it
+    return MatrixRef<T>(y).row_block(0, last.begin + std::clamp<index_t>(tokens_ - first, 0, last.size()));
+  }
   bool is_split() const override { return true; }
   index_t kept_rows() const override { return kept_rows_; }
   comm::StepTraffic gather_traffic() const override {

@@ -1,32 +1,30 @@
 #include "nanotron/nn/mlp/mlp.hpp"
 
-#include "nanotron/kernels/mlp/swiglu.hpp"
-
 namespace nanotron::nn {
 
 template <class T>
 void Mlp<T>::recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
-  kernels::swiglu_forward<T>(device, act.mlp.gate_up, act.mlp.hidden);
+  act_->forward(device, act.mlp.gate_up, act.mlp.hidden);
 }
 
-//   gate | up = n Wgu^T      h = silu(gate) up      y = h Wd^T, a part of the sum over the group
+//   gate | up = n Wgu^T (+ b)      h = silu(gate) up or gelu(up)      y = h Wd^T, a part of the sum over the group
 template <class T>
 Running Mlp<T>::forward(Device& device, const TokenBatch&, ResidualStream<T>& stream, const BlockInput<T>& n,
                         const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&, Matrix<T> y) const {
   stream.gather_multiply(device, n, gate_up_.forward(), act.mlp.gate_up);
   recompute_hidden(device, act);
-  return stream.multiply_sum(device, down_.forward(), act.mlp.hidden, y);
+  return stream.multiply_sum(device, down_.forward_part(), act.mlp.hidden, y);
 }
 
-//   dWd += dy^T h            dh = dy Wd
-//   dgate, dup = swiglu backward of dh (kernels/mlp/swiglu.hpp), in the place of gate, up
-//   dn = [dgate | dup] Wgu, a part of the sum over the group      dWgu += [dgate | dup]^T n
+//   dWd += dy^T h            dbd += sum over tokens of dy            dh = dy Wd
+//   dgate, dup = HiddenAct's backward of dh, in the place of gate, up
+//   dn = [dgate | dup] Wgu, a part of the sum over the group
+//   dWgu += [dgate | dup]^T n      db += sum over tokens of [dgate | dup]
 template <class T>
 Matrix<const T> Mlp<T>::backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
                                         const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const {
   const Matrix<const T> all_dy = stream.gather_multiply(device, {dy, {}}, down_.backward_input(), work.dhidden);
-  const Matrix<T> dgate_up = act.mlp.gate_up;
-  kernels::swiglu_backward<T>(device, act.mlp.gate_up, work.dhidden, dgate_up);
+  act_->backward(device, act.mlp.gate_up, work.dhidden);
   return all_dy;
 }
 
@@ -37,13 +35,15 @@ Running Mlp<T>::backward_input(Device& device, const TokenBatch&, ResidualStream
 }
 
 template <class T>
-void Mlp<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const {
-  down_.backward_weight(device, dy, act.mlp.hidden);
+void Mlp<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
+                                    const FeedForwardWorkspace<T>& work) const {
+  down_.backward_weight(device, dy, act.mlp.hidden, work.sums);
 }
 
 template <class T>
-void Mlp<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const {
-  gate_up_.backward_weight(device, act.mlp.gate_up, n);
+void Mlp<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
+                                   const FeedForwardWorkspace<T>& work) const {
+  gate_up_.backward_weight(device, act.mlp.gate_up, n, work.sums);
 }
 
 template class Mlp<double>;

@@ -214,7 +214,8 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
 
 //   dWd += dy^T h
 template <class T>
-void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const {
+void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
+                                    const FeedForwardWorkspace<T>&) const {
   for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
     expert.down.backward_matrix(device, rows_of(act.moe.doutput, rows), rows_of(act.moe.hidden, rows), order, at);
   });
@@ -223,7 +224,8 @@ void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const Fe
 
 //   dWgu += [dgate | dup]^T x      [dWr | dwg] += [dl | ds]^T n
 template <class T>
-void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const {
+void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
+                                   const FeedForwardWorkspace<T>&) const {
   for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
     expert.gate_up.backward_matrix(device, rows_of(act.moe.gate_up, rows), rows_of(act.moe.input, rows), order, at);
   });

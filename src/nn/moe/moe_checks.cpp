@@ -44,6 +44,18 @@ void check_receive_factor(const deck::Config& c, deck::Findings& f) {
   }
 }
 
+// Experts are SwiGLU networks without biases.
+void check_network(const deck::ModelConfig& m, deck::Findings& f) {
+  if (m.hidden_act != deck::HiddenAct::silu && f.trusted({"model.hidden_act"})) {
+    f.error({"model.hidden_act", "moe.num_experts"}, "experts are gated networks with silu", "hidden_act = 'silu'",
+            "or num_experts = 0");
+  }
+  if (m.mlp_bias && f.trusted({"model.mlp_bias"})) {
+    f.error({"model.mlp_bias", "moe.num_experts"}, "experts have no biases", "mlp_bias = .false.",
+            "or num_experts = 0");
+  }
+}
+
 }  // namespace
 
 void check_moe(const deck::Config& c, deck::Findings& f) {
@@ -75,6 +87,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
                 " replicas (dp x cp), which share the experts",
             "a divisor of " + text(replicas));
   }
+  check_network(c.model, f);
   check_receive_factor(c, f);
   if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {
     refuse_layout(c, f, "parallel.tp_mode", "experts and a stream that is cut over tp", "tp_mode = 'all_reduce'");

@@ -131,7 +131,7 @@ TEST_F(Checkpoint, KeepsTheCountersModelAndTexts) {
 deck::Scalar other_value(const deck::Parameter& row, const deck::Config& config) {
   const deck::Scalar value = row.get(config);
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer + 1;
-  if (const auto* real = std::get_if<double>(&value)) return *real * 2;
+  if (const auto* real = std::get_if<double>(&value)) return *real == 0.0 ? 1.0 : *real * 2;
   if (const auto* logical = std::get_if<bool>(&value)) return !*logical;
   return row.choices[row.choices[0] == std::get<std::string>(value) ? 1 : 0];
 }
@@ -168,7 +168,8 @@ class ModelKeys : public Checkpoint {
       const std::string key = row.group + "%" + row.name;
       const bool experts = model.moe.num_experts > 0;
       const bool stored = may_change.count(row.name) == 0 && (row.group == "model" || experts);
-      EXPECT_EQ(attributes.count(row.name), stored ? 1U : 0U) << key;
+      const bool written = stored && !(row.omitted_at_default && row.get(config) == row.get(deck::Config{}));
+      EXPECT_EQ(attributes.count(row.name), written ? 1U : 0U) << key;
       EXPECT_EQ(row.get(read), row.get(stored ? config : deck::Config{})) << key;
       deck::Config other = config;
       row.set(other, other_value(row, config));
@@ -197,6 +198,26 @@ TEST_F(ModelKeys, OfExpertsToo) {
   model.moe.shared_expert_intermediate_size = 3;
   model.moe.norm_topk_prob = false;
   expect_every_key_checked(model);
+}
+
+// Keys that are written only where they are not at their default: all of them.
+TEST_F(ModelKeys, OfAnotherArchitectureToo) {
+  deck::Config config;
+  config.model = test::fake_config();
+  for (const deck::Parameter& row : deck::parameters()) {
+    if (row.group == "model" && row.omitted_at_default) row.set(config, other_value(row, config));
+  }
+  EXPECT_EQ(config.model.normalization, deck::Normalization::layer_norm);
+  expect_every_key_checked(config.model);
+}
+
+TEST_F(ModelKeys, WhatADeckWouldRefuseIsRefused) {
+  FakeState<float> state(rank, size);
+  auto contents = state.contents(1);
+  contents.model.sliding_window = -3;
+  CheckpointWriter(world, scratch.path(), 0, log).write(contents);
+  expect_error(ExitCode::data_error, "the attribute 'sliding_window' is missing or out of range",
+               [&] { CheckpointReader::open(world, scratch / "step_00000001"); });
 }
 
 TEST_F(Checkpoint, TheFileDoesNotShowTheGrid) {

@@ -59,7 +59,7 @@ class PackedDocuments : public testing::Test {
     model.forward({});
     model.loss_backward({}, targets, 1.0, losses, model.stream_gradient(0));
     for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.stream_gradient(0));
-    model.backward_embedding(inputs, model.stream_gradient(0));
+    model.backward_embedding({}, inputs, model.stream_gradient(0));
     device_.fence();
     const auto host_losses = Kokkos::create_mirror_view(losses);
     const auto gradient = Kokkos::create_mirror_view(model.parameters().gradient);

@@ -20,7 +20,38 @@ struct Variant {
   bool tied, bias, norm;
   deck::TpMode mode;
   deck::MoeConfig moe{};
+  void (*change)(deck::ModelConfig&) = nullptr;  // to another architecture
 };
+
+void to_gpt2(deck::ModelConfig& m) {
+  m.num_key_value_heads = 3;
+  m.head_dim = 5;  // nothing is turned
+  m.normalization = deck::Normalization::layer_norm;
+  m.position_embedding_type = deck::PositionEmbedding::learned_absolute;
+  m.max_position_embeddings = 11;
+  m.hidden_act = deck::HiddenAct::gelu_new;
+  m.o_proj_bias = m.mlp_bias = true;
+}
+
+void to_exact_gelu(deck::ModelConfig& m) {
+  to_gpt2(m);
+  m.hidden_act = deck::HiddenAct::gelu;
+}
+
+void to_window(deck::ModelConfig& m) { m.sliding_window = 4; }
+
+void to_llama3(deck::ModelConfig& m) {
+  m.rope_type = deck::RopeType::llama3;
+  m.rope_factor = 8.0;
+  m.original_max_position_embeddings = 64;
+  m.mlp_bias = true;  // of gate and up too
+}
+
+void to_yarn(deck::ModelConfig& m) {
+  m.rope_type = deck::RopeType::yarn;
+  m.rope_factor = 4.0;
+  m.original_max_position_embeddings = 64;
+}
 
 constexpr deck::MoeConfig experts(int shared, bool norm) {
   return {.num_experts = 5, .num_experts_per_tok = 2, .moe_intermediate_size = 7, .shared_expert_intermediate_size = shared,
@@ -51,6 +82,7 @@ deck::ModelConfig tiny(const Variant& v) {
   m.qkv_bias = v.bias;
   m.qk_norm = v.norm;
   m.moe = v.moe;
+  if (v.change != nullptr) v.change(m);
   return m;
 }
 
@@ -161,7 +193,7 @@ class Gradient : public testing::TestWithParam<Variant> {
     for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
       model_.backward_layer({}, l, model_.stream_gradient(0));
     }
-    model_.backward_embedding(inputs, model_.stream_gradient(0));
+    model_.backward_embedding({}, inputs, model_.stream_gradient(0));
   }
 
   // Adds `amount` to one logical element on every rank that holds it; the rank's gradient there, or 0.
@@ -240,7 +272,7 @@ TEST_P(Gradient, InTwoPartsHasTheSameBits) {
     begin({});
     lose({});
     for (index_t l = 1; l >= 0; --l) model_.backward_layer({}, l, dx);
-    model_.backward_embedding(inputs, dx);
+    model_.backward_embedding({}, inputs, dx);
   }
   const std::vector<double> whole(gradient.data(), gradient.data() + gradient.size());
 
@@ -249,7 +281,7 @@ TEST_P(Gradient, InTwoPartsHasTheSameBits) {
   for (index_t m = 0; m < 2; ++m) {
     lose({.index = m});
     for (index_t l = 1; l >= 0; --l) model_.backward_layer_input({.index = m}, l, dx);
-    model_.backward_embedding(inputs, dx);
+    model_.backward_embedding({.index = m}, inputs, dx);
   }
   for (index_t l = 1; l >= 0; --l) {
     for (index_t m = 0; m < 2; ++m) model_.backward_layer_weight({.index = m}, l);
@@ -257,24 +289,30 @@ TEST_P(Gradient, InTwoPartsHasTheSameBits) {
   for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(gradient(static_cast<index_t>(i)), whole[i]) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Gradient,
-                         testing::Values(Variant{"llama", false, false, false, deck::TpMode::all_reduce},
-                                         Variant{"qwen2", true, true, false, deck::TpMode::all_reduce},
-                                         Variant{"qwen3", false, false, true, deck::TpMode::all_reduce},
-                                         Variant{"llama_split", false, false, false, deck::TpMode::reduce_scatter},
-                                         Variant{"qwen2_split", true, true, false, deck::TpMode::reduce_scatter},
-                                         Variant{"qwen3_split", false, false, true, deck::TpMode::reduce_scatter},
-                                         Variant{"mixtral", false, false, false, deck::TpMode::all_reduce, experts(0, true)},
-                                         Variant{"qwen2_moe", false, true, false, deck::TpMode::all_reduce, experts(9, false)},
-                                         Variant{"qwen2_moe_split", false, true, false, deck::TpMode::reduce_scatter,
-                                                 experts(9, false)},
-                                         Variant{"balanced_per_layer", false, false, false, deck::TpMode::all_reduce,
-                                                 balanced(deck::AuxLossScale::per_layer)},
-                                         Variant{"balanced_hugging_face", false, false, false, deck::TpMode::all_reduce,
-                                                 balanced(deck::AuxLossScale::hugging_face)},
-                                         Variant{"balanced_hugging_face_split", false, false, false,
-                                                 deck::TpMode::reduce_scatter, balanced(deck::AuxLossScale::hugging_face)}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Gradient,
+    testing::Values(Variant{"llama", false, false, false, deck::TpMode::all_reduce},
+                    Variant{"qwen2", true, true, false, deck::TpMode::all_reduce},
+                    Variant{"qwen3", false, false, true, deck::TpMode::all_reduce},
+                    Variant{"llama_split", false, false, false, deck::TpMode::reduce_scatter},
+                    Variant{"qwen2_split", true, true, false, deck::TpMode::reduce_scatter},
+                    Variant{"qwen3_split", false, false, true, deck::TpMode::reduce_scatter},
+                    Variant{"gpt2", true, true, false, deck::TpMode::all_reduce, {}, to_gpt2},
+                    Variant{"gpt2_split", true, true, false, deck::TpMode::reduce_scatter, {}, to_gpt2},
+                    Variant{"exact_gelu", false, true, false, deck::TpMode::all_reduce, {}, to_exact_gelu},
+                    Variant{"llama3_rope", false, false, false, deck::TpMode::reduce_scatter, {}, to_llama3},
+                    Variant{"yarn", false, false, true, deck::TpMode::all_reduce, {}, to_yarn},
+                    Variant{"window", false, false, false, deck::TpMode::all_reduce, {}, to_window},
+                    Variant{"mixtral", false, false, false, deck::TpMode::all_reduce, experts(0, true)},
+                    Variant{"qwen2_moe", false, true, false, deck::TpMode::all_reduce, experts(9, false)},
+                    Variant{"qwen2_moe_split", false, true, false, deck::TpMode::reduce_scatter, experts(9, false)},
+                    Variant{"balanced_per_layer", false, false, false, deck::TpMode::all_reduce,
+                            balanced(deck::AuxLossScale::per_layer)},
+                    Variant{"balanced_hugging_face", false, false, false, deck::TpMode::all_reduce,
+                            balanced(deck::AuxLossScale::hugging_face)},
+                    Variant{"balanced_hugging_face_split", false, false, false, deck::TpMode::reduce_scatter,
+                            balanced(deck::AuxLossScale::hugging_face)}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace nanotron::model

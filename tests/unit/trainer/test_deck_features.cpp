@@ -48,6 +48,38 @@ TEST(DeckFeatures, AllowTheDefaults) {
   for (const deck::Parameter& p : deck::parameters()) EXPECT_EQ(p.get(c), p.get(deck::Config{})) << p.name;
 }
 
+TEST(DeckFeatures, Architecture) {
+  const std::string learned = "model.position_embedding_type=learned_absolute",
+                    many = "model.max_position_embeddings=32";
+  expect_refused({learned}, "at least sequence_length");
+  expect_refused({learned, "model.max_position_embeddings=31"}, "at least sequence_length");
+  expect_refused({learned, many, "model.rope_theta=5e5"}, "rope_theta is of the rotary embedding");
+  expect_refused({learned, many, "model.rope_type=llama3"}, "rope_type is of the rotary embedding");
+  expect_refused({many}, "max_position_embeddings is of learned positions");
+  EXPECT_EQ(message(small, {learned, many, "model.head_dim=7"}), "");
+
+  expect_refused({"model.rope_factor=8"}, "rope_type = 'llama3' or 'yarn'");
+  expect_refused({"model.rope_type=llama3", "model.rope_factor=8"}, "the length that the model was first trained for");
+  const std::string length = "model.original_max_position_embeddings=16";
+  expect_refused({"model.rope_type=llama3", length, "model.rope_beta_slow=2"},
+                 "rope_beta_slow is of rope_type = 'yarn'");
+  expect_refused({"model.rope_type=yarn", length, "model.rope_low_freq_factor=2"}, "is of rope_type = 'llama3'");
+  expect_refused({"model.rope_type=llama3", length, "model.rope_low_freq_factor=4"}, "1 and 4");
+  expect_refused({"model.rope_type=yarn", length, "model.rope_beta_slow=32"}, "1 and 32");
+  expect_refused({"model.rope_type=longrope"}, "'default' | 'llama3' | 'yarn'");
+  expect_refused({"model.rope_factor=0.5", "model.rope_type=yarn", length}, ">= 1");
+
+  expect_refused({"model.layer_norm_epsilon=1e-6"}, "layer_norm_epsilon is of LayerNorm");
+  expect_refused({"model.normalization=layer_norm", "model.rms_norm_eps=1e-6"}, "rms_norm_eps is of RMSNorm");
+  expect_refused({"model.hidden_act=gelu", "moe.num_experts=4"}, "hidden_act = 'silu'");
+  expect_refused({"model.mlp_bias=t", "moe.num_experts=4"}, "experts have no biases");
+  expect_refused({"model.sliding_window=-1"}, "0 <= x");
+
+  const deck::Config c = read("", {learned, many, "model.normalization=layer_norm", "model.hidden_act=gelu_new"});
+  EXPECT_EQ(c.model.norm_eps(), 1e-5);
+  EXPECT_FALSE(c.model.is_gated());
+}
+
 TEST(DeckFeatures, Experts) {
   const std::string experts = "moe.num_experts=6";
   expect_refused({"parallel.ep=2"}, "the model has no experts");

@@ -22,8 +22,8 @@
 namespace nanotron::kernels {
 
 /// Queries and keys are pieces of a sequence. A query sees the keys of its own document that are not
-/// behind it, which is a range of them, perhaps an empty one: then its out is 0 and its lse the lowest
-/// finite number. Needs 1 <= head_dim <= 256.
+/// behind it, or the last `window` of them (Beltagy et al. 2020), which is a range of them, perhaps an
+/// empty one: then its out is 0 and its lse the lowest finite number. Needs 1 <= head_dim <= 256.
 struct AttentionShape {
   index_t batch = 0;         // sequences
   index_t query_length = 0;  // tokens of one sequence in q, out
@@ -42,6 +42,7 @@ struct AttentionShape {
   /// null: all of a sequence is one document.
   const std::int32_t* document_starts = nullptr;
   index_t document_stride = 0;
+  index_t window = 0;  // most keys that a query sees, its own and those right before it; 0: all
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;
@@ -55,8 +56,9 @@ struct AttentionShape {
     const index_t position = query_position + query;
     const index_t last = position + 1 - key_position;
     const index_t end = last < 0 ? 0 : last < key_length ? last : key_length;
-    if (document_starts == nullptr) return {0, end};
-    const index_t first = document_starts[sequence * document_stride + position] - key_position;
+    const index_t start = document_starts == nullptr ? 0 : document_starts[sequence * document_stride + position];
+    const index_t oldest = window > 0 ? position + 1 - window : 0;
+    const index_t first = (start < oldest ? oldest : start) - key_position;
     return {first < 0 ? 0 : first < end ? first : end, end};
   }
   /// Those of them in the `count` keys from `first` on, counted from there.

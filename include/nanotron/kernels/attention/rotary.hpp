@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "nanotron/kernels/attention/rotary_scaling.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -15,7 +16,7 @@ namespace nanotron::kernels {
 /// cosine, sine (max_positions, head_dim / 2), overwritten; angles are computed in fp64 and rounded
 /// once. M is double or float.
 template <class M>
-void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine);
+void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine, const RotaryScaling& scaling = {});
 
 /// x (tokens, heads * head_dim) in place; row t is at positions(t), which is below max_positions.
 /// head_dim = 2 * cosine.extent(1); x.columns is a multiple of it.

@@ -6,17 +6,11 @@
 //
 // Weights, rstd and all sums are of master type M. Call with T named: rms_norm_forward<T>(...).
 
+#include "nanotron/kernels/norm/row_segments.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
-
-/// Into how many equal parts tokens and heads are cut for the sums of weight gradients: parts are added in a tree
-/// (tensor/sum_order.hpp), those of heads inside those of tokens.
-struct RowSegments {
-  index_t tokens = 1;
-  index_t heads = 1;
-};
 
 /// x, y (rows, columns); w (columns); rstd (rows), kept for the backward. y may alias x.
 template <class T>

@@ -16,6 +16,12 @@ template <class T>
 void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
                        Matrix<const T> table, Matrix<T> out);
 
+/// out (n, hidden) += the token's row; nothing where another rank holds it. Of a second table that is looked up for the
+/// same sum: learned positions.
+template <class T>
+void embedding_add(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> table,
+                   Matrix<T> out);
+
 /// dtable(tokens(i) - begin, :) += dout(i, :) for the local tokens; the rows of one token are added
 /// in the order of i, on every kind of device. With several segments of as many i each, the rows of one
 /// token in each are added up first, and then in a tree (tensor/sum_order.hpp).

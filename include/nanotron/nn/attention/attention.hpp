@@ -1,33 +1,33 @@
 #pragma once
 
-// Causal self-attention with grouped queries (Ainslie et al. 2023), rotary positions and, where the model
+// Causal self-attention with grouped queries (Ainslie et al. 2023), rotary positions or none and, where the model
 // has it, a norm over each query and key head (Henry et al. 2020; Qwen3). Heads are cut over the
 // tensor-parallel group, see nn/attention/heads.hpp.
 //
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
-//   y = a Wo^T, a part of the sum over the group
+//   y = a Wo^T, a part of the sum over the group (+ bo, once behind it)
 //
 // n, y and their gradients are rows of the residual stream, which gathers and sums them. Functions that are given it
 // are collective over the tensor-parallel group.
 
-#include "nanotron/kernels/norm/rms_norm.hpp"
-#include "nanotron/kernels/attention/rotary.hpp"
+#include "nanotron/kernels/norm/row_segments.hpp"
 #include "nanotron/nn/attention/heads.hpp"
-#include "nanotron/nn/linear/residual_stream.hpp"
+#include "nanotron/nn/attention/rotation.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
+#include "nanotron/nn/linear/residual_stream.hpp"
 #include "nanotron/nn/pass_traffic.hpp"
 
 namespace nanotron::nn {
 
-/// What every layer shares: sizes, rotary tables and the positions of a micro-batch's tokens.
+/// What every layer shares: sizes, and what positions mean.
 template <class T>
 struct AttentionGeometry {
   using M = master_t<T>;
   HeadShard heads{};
   index_t head_dim = 0;
   double norm_eps = 0.0;
-  Matrix<const M> cosine;  // (positions, head_dim / 2)
-  Matrix<const M> sine;
+  index_t window = 0;               // most keys that a query sees; 0: all before it
+  Rotation<T> rotation{};           // of queries and keys
   kernels::RowSegments segments{};  // of the sums of the head norms' gradients
 
   index_t query_columns() const { return heads.query.size() * head_dim; }
@@ -102,10 +102,14 @@ class Attention {
 
   PassTraffic traffic(const ResidualStream<T>& stream) const;
 
-  /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for.
+  /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for and the bias been added.
   [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
                                 const BlockInput<T>& n, const AttentionActivations<T>& act,
                                 const AttentionWorkspace<T>& work, Matrix<T> y) const;
+  /// y += bo, behind the sum.
+  void add_output_bias(Device& device, const ResidualStream<T>& stream, Matrix<T> y) const {
+    out_.add_bias(device, stream.token_rows(y));
+  }
 
   /// dy (rows of the stream, hidden) -> work.dqkv, overwritten. Of the weight gradients only those of the head
   /// norms. Returns dy of all tokens, see ResidualStream::gather_multiply.
@@ -119,12 +123,13 @@ class Attention {
 
   /// The weight gradients: of the output projection from dy (tokens, hidden), at any time; of q, k, v from n
   /// (tokens, hidden) and dqkv.
-  void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act) const;
+  void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
+                              const AttentionWorkspace<T>& work) const;
   void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
                              const AttentionWorkspace<T>& work) const;
 
   /// Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache: n (tokens,
-  /// hidden) -> this rank's part of y (tokens, hidden), overwritten. No communication.
+  /// hidden) -> this rank's part of y (tokens, hidden) without the bias, overwritten. No communication.
   void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
                       const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
                       const KeyValueCache<T>& cache, Matrix<T> y) const;

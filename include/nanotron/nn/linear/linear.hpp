@@ -55,6 +55,11 @@ class Linear {
 
   /// x -> y, and dy -> dx.
   RowProduct<T> forward() const { return {kernels::Op::transpose, w_.weight, w_.bias, orders_.in}; }
+  /// x -> this rank's part of y, whose bias add_bias() adds once, behind the sum.
+  RowProduct<T> forward_part() const { return {kernels::Op::transpose, w_.weight, {}, orders_.in}; }
+  void add_bias(Device& device, const MatrixRef<T>& y) const {
+    if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);
+  }
   RowProduct<T> backward_input() const { return {kernels::Op::none, w_.weight, {}, orders_.out}; }
 
   /// The gradients of weight and bias are accumulated. sums: bias_workspace_size(out, shards of tokens here), or empty

@@ -72,6 +72,8 @@ class ResidualStream {
 
   /// Of the stream on this rank, for a micro-batch.
   virtual index_t rows() const = 0;
+  /// Of y (rows, width), or its first rows, those that hold tokens.
+  virtual MatrixRef<T> token_rows(Matrix<T> y) const = 0;
   /// Whether each rank sees a part of the tokens only, so that gradients of what works on the stream (the
   /// norms) are partial sums.
   virtual bool is_split() const = 0;

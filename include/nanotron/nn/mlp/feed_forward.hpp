@@ -13,7 +13,7 @@ namespace nanotron::nn {
 /// Of a dense network, or of the expert that all tokens go to.
 template <class T>
 struct MlpActivations {
-  Matrix<T> gate_up;  // (tokens, gate | up); overwritten by its gradient in backward
+  Matrix<T> gate_up;  // (tokens, gate | up, or up); overwritten by its gradient in backward
   Matrix<T> hidden;   // (tokens, local width)
 };
 
@@ -27,7 +27,8 @@ struct FeedForwardActivations {
 /// Shared by all layers, overwritten by each.
 template <class T>
 struct FeedForwardWorkspace {
-  Matrix<T> dhidden;  // (tokens, local width)
+  Matrix<T> dhidden;         // (tokens, local width)
+  Vector<master_t<T>> sums;  // for fixed-order sums over tokens
   MoeWorkspace<T> moe;
 };
 
@@ -36,13 +37,17 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for. Collective over the
-  /// tensor-parallel group and those that share experts or a sequence's router losses, as is all of backward.
+  /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for and the bias been added.
+  /// Collective over the tensor-parallel group and those that share experts or a sequence's router losses, as is all of
+  /// backward.
   [[nodiscard]] virtual Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
                                         const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                         const FeedForwardWorkspace<T>& work, Matrix<T> y) const = 0;
 
   virtual PassTraffic traffic(const ResidualStream<T>& stream) const = 0;
+
+  /// y += the output's bias, behind the sum.
+  virtual void add_output_bias(Device&, const ResidualStream<T>&, Matrix<T>) const {}
 
   /// Fills `hidden` again from gate_up. No communication.
   virtual void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const = 0;
@@ -60,8 +65,10 @@ class FeedForward {
 
   /// The weight gradients: of down projections from dy (tokens, hidden), behind backward_inside; of the others from n
   /// (tokens, hidden), behind backward_input.
-  virtual void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const = 0;
-  virtual void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const = 0;
+  virtual void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
+                                      const FeedForwardWorkspace<T>& work) const = 0;
+  virtual void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
+                                     const FeedForwardWorkspace<T>& work) const = 0;
 
   /// Once, on memory that is zero: lets the libraries make what products of any number of rows need.
   virtual void prepare(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}

@@ -1,13 +1,16 @@
 #pragma once
 
-// The gated feed-forward block of Llama, its width cut over the tensor-parallel group:
+// The dense feed-forward block, its width cut over the tensor-parallel group. Gated as Llama's, or as GPT-2's:
 //
-//   gate | up = n Wgu^T      h = silu(gate) up      y = h Wd^T, a part of the sum over the group
+//   gate | up = n Wgu^T (+ b)      h = silu(gate) up
+//   up = n Wu^T (+ b)              h = gelu(up)
+//   y = h Wd^T, a part of the sum over the group (+ bd, once behind it)
 //
 // n, y and their gradients are rows of the residual stream, which gathers and sums them. Functions that are given it
 // are collective over the tensor-parallel group.
 
 #include "nanotron/nn/mlp/feed_forward.hpp"
+#include "nanotron/nn/mlp/hidden_act.hpp"
 
 namespace nanotron::nn {
 
@@ -16,8 +19,9 @@ class Mlp final : public FeedForward<T> {
  public:
   using M = master_t<T>;
 
-  Mlp(const Linear<T>& gate_up, const Linear<T>& down)
-      : gate_up_(gate_up), down_(down) {}
+  /// gate_up: gate and up one behind the other, or up alone, as act takes them.
+  Mlp(const Linear<T>& gate_up, const Linear<T>& down, const HiddenAct<T>& act)
+      : gate_up_(gate_up), down_(down), act_(&act) {}
 
   [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream, const BlockInput<T>& n,
                                 const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
@@ -26,6 +30,9 @@ class Mlp final : public FeedForward<T> {
     const comm::StepTraffic ends = stream.gather_traffic() + stream.sum_traffic();
     return {ends, ends};
   }
+  void add_output_bias(Device& device, const ResidualStream<T>& stream, Matrix<T> y) const override {
+    down_.add_bias(device, stream.token_rows(y));
+  }
   void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
   Matrix<const T> backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
@@ -33,12 +40,15 @@ class Mlp final : public FeedForward<T> {
   [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<T> dn) const override;
-  void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const override;
-  void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const override;
+  void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
+                              const FeedForwardWorkspace<T>& work) const override;
+  void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
+                             const FeedForwardWorkspace<T>& work) const override;
 
  private:
   Linear<T> gate_up_;
   Linear<T> down_;
+  const HiddenAct<T>* act_;
 };
 
 }  // namespace nanotron::nn

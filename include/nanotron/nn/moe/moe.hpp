@@ -82,8 +82,10 @@ class Moe final : public FeedForward<T> {
   [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<T> dn) const override;
-  void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act) const override;
-  void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act) const override;
+  void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
+                              const FeedForwardWorkspace<T>& work) const override;
+  void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
+                             const FeedForwardWorkspace<T>& work) const override;
   void prepare(Device& device, const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
 
  private:

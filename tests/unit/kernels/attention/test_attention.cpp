@@ -177,8 +177,65 @@ TYPED_TEST(Attention, PiecesOfASequence) {
   }
 }
 
-TEST(AttentionTwin, GradientIsTheFiniteDifference) {
-  const AttentionShape s = shape_of(1, 4, 6, 2, 1, 3);
+// One key, windows that end inside of tiles and at their ends, and one wider than the sequence.
+TYPED_TEST(Attention, SlidingWindow) {
+  const index_t length = 401;
+  const auto starts = document_starts(length);
+  for (const index_t window : {1, 64, 192, 500}) {
+    for (const bool by_products : {false, true}) {
+      SCOPED_TRACE(testing::Message() << window << by_products);
+      AttentionShape s = shape_of(2, length, length, 1, 1, 16);
+      s.window = window;
+      this->check(s, by_products, window == 64 ? &starts : nullptr);
+    }
+  }
+}
+
+TYPED_TEST(Attention, SlidingWindowAfterACache) {
+  AttentionShape s = shape_of(2, 3, 203, 4, 2, 32);
+  s.key_rows = 230;
+  for (const index_t window : {2, 20, 250}) {
+    s.window = window;
+    this->check(s);
+  }
+}
+
+// Keys of a piece that the window reaches in part, and some that it does not reach.
+TYPED_TEST(Attention, SlidingWindowOverPieces) {
+  for (const auto& [query, key] : {std::pair<index_t, index_t>{300, 0}, {210, 0}, {150, 90}, {60, 0}}) {
+    for (const bool by_products : {false, true}) {
+      AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
+      s.query_rows = 140;
+      s.key_rows = 210;
+      s.query_position = query;
+      s.key_position = key;
+      s.window = 50;
+      SCOPED_TRACE(testing::Message() << query << " after " << key << by_products);
+      this->check(s, by_products);
+    }
+  }
+}
+
+// transformers masks the keys at or below query - sliding_window: so many keys are left, the query's own among them.
+TEST(AttentionShapeWindow, CountsAsTransformersDoes) {
+  AttentionShape s = shape_of(1, 9, 20, 1, 1, 4);
+  for (s.window = 1; s.window < 25; ++s.window) {
+    for (index_t i = 0; i < s.query_length; ++i) {
+      const index_t position = s.query_position + i;
+      for (index_t j = 0; j < s.key_length; ++j) {
+        EXPECT_EQ(s.keys_of(0, i).contains(j), j <= position && j > position - s.window)
+            << s.window << " " << i << " " << j;
+      }
+    }
+  }
+}
+
+class AttentionTwin : public testing::TestWithParam<index_t> {};
+INSTANTIATE_TEST_SUITE_P(Windows, AttentionTwin, testing::Values(0, 3));
+
+TEST_P(AttentionTwin, GradientIsTheFiniteDifference) {
+  AttentionShape s = shape_of(1, 4, 6, 2, 1, 3);
+  s.window = GetParam();
   const auto q = Array<double>::random(4 * 6, 1);
   const auto k = Array<double>::random(6 * 3, 2);
   const auto v = Array<double>::random(6 * 3, 3);

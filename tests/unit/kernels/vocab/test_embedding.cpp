@@ -40,6 +40,28 @@ TYPED_TEST(Embedding, LocalRowsOnly) {
   expect_close(dtable.host, dtable2, 16 * unit_roundoff<M>());  // about 10 additions an id
 }
 
+// The sum of two tables, as learned positions are added to words: one rounding.
+TYPED_TEST(Embedding, ASecondTableIsAdded) {
+  using T = TypeParam;
+  const index_t count = 50, hidden = 37;
+  const Range positions{4, 16};  // 12 of 20
+  const auto table = Array<T>::random(positions.size() * hidden, 1);
+  auto out = Array<T>::random(count * hidden, 2);
+  Array<std::int32_t> at(count);
+  for (index_t i = 0; i < count; ++i) at.host[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i % 20);
+  at.push();
+  std::vector<double> sum(out.host.size());
+  kernels::reference::embedding_forward<T>(at.host.data(), positions, table.on_host(positions.size(), hidden),
+                                           matrix_of(sum, count, hidden));
+  for (std::size_t i = 0; i < sum.size(); ++i)
+    sum[i] = static_cast<double>(of<T>(sum[i] + static_cast<double>(out.host[i])));
+  kernels::embedding_add<T>(this->device_, at.read(), positions, table.read(positions.size(), hidden),
+                            out.matrix(count, hidden));
+  this->device_.fence();
+  out.pull();
+  expect_close(out.host, sum, 0.0);
+}
+
 TYPED_TEST(Embedding, ShardWithoutRows) {
   using T = TypeParam;
   Array<std::int32_t> tokens(4, 3);

@@ -1,0 +1,31 @@
+#pragma once
+
+// What positions do to queries and keys: they rotate them (kernels/attention/rotary.hpp), or nothing where positions
+// are learned and enter with the embedding.
+
+#include "nanotron/deck/model_config.hpp"
+#include "nanotron/tensor/arena.hpp"
+#include "nanotron/tensor/device.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+class Rotation {
+ public:
+  using M = master_t<T>;
+
+  Rotation() = default;  // none
+  /// Of the model's kind, for this many positions. Takes what it needs from the arena (planning or real).
+  Rotation(const deck::ModelConfig& model, index_t positions, Device& device, Arena& arena);
+
+  /// x (tokens, heads * head_dim) in place, row t at positions(t).
+  void forward(Device& device, const MatrixRef<T>& x, Vector<const std::int32_t> positions) const;
+  /// The gradient, in place.
+  void backward(Device& device, const MatrixRef<T>& dx, Vector<const std::int32_t> positions) const;
+
+ private:
+  Matrix<M> cosine_;  // (positions, head_dim / 2); empty: none
+  Matrix<M> sine_;
+};
+
+}  // namespace nanotron::nn

@@ -1,0 +1,29 @@
+#pragma once
+
+// What stands between the two products of a dense feed-forward network: a gated unit of their two halves, or a function
+// of each element.
+//
+//   silu              h = silu(gate) up      kernels/mlp/swiglu.hpp
+//   gelu, gelu_new    h = gelu(up)           kernels/mlp/gelu.hpp
+
+#include "nanotron/deck/model_config.hpp"
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+class HiddenAct {
+ public:
+  virtual ~HiddenAct() = default;
+  /// in (tokens, gate | up, or up) -> h (tokens, width), overwritten.
+  virtual void forward(Device& device, Matrix<const T> in, Matrix<T> h) const = 0;
+  /// in is overwritten by its gradient.
+  virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh) const = 0;
+};
+
+/// Without state: one object serves all layers.
+template <class T>
+const HiddenAct<T>& hidden_act_of(deck::HiddenAct kind);
+
+}  // namespace nanotron::nn

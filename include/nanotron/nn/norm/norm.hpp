@@ -1,0 +1,55 @@
+#pragma once
+
+// The norm of hidden states, of the kind that the model has:
+//
+//   RMSNorm      y = x / sqrt(mean(x^2) + eps) w                      kernels/norm/rms_norm.hpp
+//   LayerNorm    y = (x - mean(x)) / sqrt(var(x) + eps) w + b         kernels/norm/layer_norm.hpp
+//
+// Where tensor-parallel ranks hold parts of the hidden states, the gradients of w and b are partial sums.
+
+#include <memory>
+
+#include "nanotron/deck/model_config.hpp"
+#include "nanotron/kernels/norm/row_segments.hpp"
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::nn {
+
+/// Views of one layer's weights and their gradients; the bias is empty in RMSNorm.
+template <class T>
+struct NormWeights {
+  using M = master_t<T>;
+  Vector<const M> weight{};
+  Vector<M> gradient{};
+  Vector<const M> bias{};
+  Vector<M> bias_gradient{};
+};
+
+template <class T>
+class Norm {
+ public:
+  using M = master_t<T>;
+  virtual ~Norm() = default;
+
+  /// x -> y, both (rows, hidden), and what backward needs of each row (rows x NormSizes::statistics).
+  virtual void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics) const = 0;
+  /// sum = x + delta, rounded to T, and y its norm. sum may alias x or delta.
+  virtual void add_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum, Matrix<T> y,
+                           Vector<M> statistics) const = 0;
+  /// dx += gradient of x, the input of forward. Weight gradients are accumulated, in a fixed order through workspace.
+  virtual void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
+                        Vector<M> workspace) const = 0;
+};
+
+struct NormSizes {
+  index_t statistics = 0;  // of each row
+  index_t workspace = 0;
+};
+NormSizes norm_sizes(deck::Normalization kind, index_t columns, const kernels::RowSegments& segments);
+
+template <class T>
+std::unique_ptr<const Norm<T>> make_norm(deck::Normalization kind, const NormWeights<T>& weights, double eps,
+                                         const kernels::RowSegments& segments);
+
+}  // namespace nanotron::nn

@@ -1,0 +1,19 @@
+#include "nanotron/deck/unused_keys.hpp"
+
+#include "nanotron/deck/parameters.hpp"
+
+namespace nanotron::deck {
+
+void refuse_unused(const Config& config, std::initializer_list<const char*> keys, const std::string& choice,
+                   const std::string& expected, Findings& findings) {
+  const Config defaults;
+  for (const std::string key : keys) {
+    const auto dot = key.find('.');
+    const Parameter& row = parameter(key.substr(0, dot), key.substr(dot + 1));
+    if (row.get(config) == row.get(defaults) || !findings.trusted({key})) continue;
+    findings.error({key}, row.name + " is of " + choice + ", which this model does not have", expected);
+    return;
+  }
+}
+
+}  // namespace nanotron::deck

@@ -1,0 +1,83 @@
+#include "nanotron/nn/norm/norm.hpp"
+
+#include "nanotron/kernels/norm/layer_norm.hpp"
+#include "nanotron/kernels/norm/rms_norm.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+template <class T>
+class RmsNorm final : public Norm<T> {
+ public:
+  using M = master_t<T>;
+  RmsNorm(const NormWeights<T>& w, double eps, const kernels::RowSegments& segments)
+      : w_(w), eps_(eps), segments_(segments) {}
+
+  void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics) const override {
+    kernels::rms_norm_forward<T>(device, x, w_.weight, eps_, y, statistics);
+  }
+  void add_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum, Matrix<T> y,
+                   Vector<M> statistics) const override {
+    kernels::add_rms_norm_forward<T>(device, x, delta, sum, w_.weight, eps_, y, statistics);
+  }
+  void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
+                Vector<M> workspace) const override {
+    kernels::rms_norm_backward<T>(device, dy, x, w_.weight, statistics, dx, w_.gradient, workspace, segments_);
+  }
+
+ private:
+  NormWeights<T> w_;
+  double eps_;
+  kernels::RowSegments segments_;
+};
+
+template <class T>
+class LayerNorm final : public Norm<T> {
+ public:
+  using M = master_t<T>;
+  LayerNorm(const NormWeights<T>& w, double eps, const kernels::RowSegments& segments)
+      : w_(w), eps_(eps), segments_(segments) {}
+
+  void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics) const override {
+    kernels::layer_norm_forward<T>(device, x, w_.weight, w_.bias, eps_, y, statistics);
+  }
+  void add_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum, Matrix<T> y,
+                   Vector<M> statistics) const override {
+    kernels::add_layer_norm_forward<T>(device, x, delta, sum, w_.weight, w_.bias, eps_, y, statistics);
+  }
+  void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
+                Vector<M> workspace) const override {
+    kernels::layer_norm_backward<T>(device, dy, x, w_.weight, statistics, dx, w_.gradient, w_.bias_gradient, workspace,
+                                    segments_);
+  }
+
+ private:
+  NormWeights<T> w_;
+  double eps_;
+  kernels::RowSegments segments_;
+};
+
+}  // namespace
+
+NormSizes norm_sizes(deck::Normalization kind, index_t columns, const kernels::RowSegments& segments) {
+  const index_t parts = segments.tokens * segments.heads;
+  if (kind == deck::Normalization::rms_norm) return {1, kernels::rms_norm_workspace_size(columns, parts)};
+  return {2, kernels::layer_norm_workspace_size(columns, parts)};
+}
+
+template <class T>
+std::unique_ptr<const Norm<T>> make_norm(deck::Normalization kind, const NormWeights<T>& weights, double eps,
+                                         const kernels::RowSegments& segments) {
+  if (kind == deck::Normalization::rms_norm) return std::make_unique<const RmsNorm<T>>(weights, eps, segments);
+  return std::make_unique<const LayerNorm<T>>(weights, eps, segments);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                         \
+  template std::unique_ptr<const Norm<T>> make_norm(deck::Normalization, const NormWeights<T>&, double, \
+                                                    const kernels::RowSegments&);
+NANOTRON_INSTANTIATE(double)
+NANOTRON_INSTANTIATE(float)
+NANOTRON_INSTANTIATE(bf16)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::nn

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Makes the golden values of the families that transformers itself is the model of: 20 AdamW steps and a continuation.
+
+    python3 tests/golden/make_family_golden.py [case ...]        # with torch and transformers (4.57 or 5), numpy, h5py
+
+For each case the same files as make_golden.py writes, and generate.json. The model is the package's own class, eager
+attention; nothing of it is written out here. Its norms, its softmax and its rotary frequencies are in float32 whatever
+the type of the model: for the values in float64 the name torch.float32 means float64 while it is built and run, so that
+all of it is. Weights are drawn under our names and handed over by tools/nanotron_layouts.py, transposed and fused as in the
+package.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+import transformers
+
+import make_golden as golden
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tools"))
+import nanotron_hf_config as hf  # noqa: E402
+import nanotron_layouts as layouts  # noqa: E402
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+         "intermediate_size": 88, "vocab_size": 131}
+# Pairs of all three kinds: wavelengths of 6, 63, 628 and 6283 against 64 / 4 and 64.
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}
+YARN = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0, "original_max_position_embeddings": 64}
+# Case -> class, config.json as published models have it, seed.
+CASES = {
+    "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 90, "n_positions": 32, "vocab_size": 131,
+                      "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": True}, 77),
+    "llama3_rope": ("Llama", SIZES | {"rope_scaling": LLAMA3, "rope_theta": 10000.0, "max_position_embeddings": 512,
+                                      "rms_norm_eps": 1e-5, "tie_word_embeddings": True}, 88),
+    "llama_yarn": ("Llama", SIZES | {"rope_scaling": YARN, "rope_theta": 10000.0, "max_position_embeddings": 256,
+                                     "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 99),
+    "mistral": ("Mistral", SIZES | {"sliding_window": 5, "rope_theta": 10000.0, "max_position_embeddings": 128,
+                                    "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 110),
+}
+MAJOR = int(transformers.__version__.split(".")[0])
+
+
+@contextlib.contextmanager
+def everything_in(dtype):
+    """float32 means `dtype`, for code that asks for float32 by name."""
+    before = torch.get_default_dtype()
+    with mock.patch.multiple(torch, float32=dtype, float=dtype), \
+            mock.patch.object(torch.Tensor, "float", lambda tensor: tensor.to(dtype)):
+        torch.set_default_dtype(dtype)
+        yield
+    torch.set_default_dtype(before)
+
+
+def config_json(case) -> dict:
+    """As a folder of the Hub has it."""
+    name, values, _ = CASES[case]
+    return {"architectures": [name + ("LMHeadModel" if name == "GPT2" else "ForCausalLM")],
+            "model_type": name.lower(), **values}
+
+
+def config_of(case):
+    name, values, _ = CASES[case]
+    values = dict(values)
+    if MAJOR >= 5 and "rope_theta" in values:
+        rope = values.pop("rope_scaling", None) or {"rope_type": "default"}
+        values["rope_parameters"] = rope | {"rope_theta": values.pop("rope_theta")}
+    return getattr(transformers, name + "Config")(
+        **values, attn_implementation="eager", pad_token_id=None, bos_token_id=None, eos_token_id=None)
+
+
+def to_theirs(stored, weights):
+    parts = [weights[name] if layer is None else weights[name][layer] for name, layer, _ in stored.parts]
+    whole = np.concatenate(parts)
+    return torch.from_numpy(np.ascontiguousarray(whole.T if stored.transposed else whole))
+
+
+def build(case, sizes, weights, dtype):
+    """In evaluation mode: nothing of it is random."""
+    model = transformers.AutoModelForCausalLM.from_config(config_of(case), attn_implementation="eager").to(dtype).eval()
+    state = {name: to_theirs(stored, weights).to(dtype) for name, stored in tensors_of(case, sizes).items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    model.tie_weights()
+    return model
+
+
+def tensors_of(case, sizes):
+    return layouts.stored_tensors(sizes, config_json(case)["model_type"])
+
+
+def stacked(case, sizes, named):
+    """Stacked name -> float64 array, of a dict of their names."""
+    result = {name: np.zeros(shape) for name, shape in sizes.parameter_shapes().items()}
+    for full, stored in tensors_of(case, sizes).items():
+        value = named[full].detach().double().numpy()
+        value = value.T if stored.transposed else value
+        for name, layer, first, last in stored.rows():
+            result[name][... if layer is None else layer] = value[first:last]
+    return result
+
+
+def train(case, sizes, weights, tokens, dtype):
+    model = build(case, sizes, weights, dtype)
+    parameters = list(model.parameters())
+    optimizer = golden.adamw(parameters)
+    losses, norms, first = [], [], None
+    for step in range(golden.STEPS):
+        inputs, targets = golden.batch(tokens, step)
+        optimizer.zero_grad()
+        loss = golden.loss_of(model(inputs).logits, targets)
+        loss.backward()
+        named = dict(model.named_parameters())
+        if first is None:
+            first = golden.summary(stacked(case, sizes, {name: p.grad for name, p in named.items()}))
+        norm = torch.nn.utils.clip_grad_norm_(parameters, golden.CLIP, foreach=False)
+        for group in optimizer.param_groups:
+            group["lr"] = golden.learning_rate(step)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        norms.append(float(norm))
+    moments = {kind: golden.summary(stacked(case, sizes, {name: optimizer.state[p][kind] for name, p in named.items()}))
+               for kind in ("exp_avg", "exp_avg_sq")}
+    return {"losses": losses, "grad_norms": norms, "first_gradients": first,
+            "parameters": golden.summary(stacked(case, sizes, named)), **moments}
+
+
+def generate(case, sizes, weights, tokens):
+    """Greedy, by the package's own generate() with its cache of keys and values."""
+    model = build(case, sizes, weights, torch.float64)
+    prompt = torch.from_numpy(tokens[:golden.PROMPT])[None]
+    with torch.no_grad():
+        first = model(prompt).logits[0, -1].tolist()
+        out = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=golden.NEW_TOKENS,
+                             do_sample=False, return_dict_in_generate=True, output_scores=True)
+    tops = [torch.topk(scores[0], 2).values for scores in out.scores]
+    return {"prompt": prompt[0].tolist(), "tokens": out.sequences[0, golden.PROMPT:].tolist(),
+            "top2_margins": [float(top[0] - top[1]) for top in tops], "first_logits": first}
+
+
+def make(case):
+    _, _, seed = CASES[case]
+    sizes = hf.sizes_from_config(config_json(case), case)
+    golden.SEEDS[case] = seed
+    weights, tokens = golden.initial_weights(sizes, seed), golden.make_tokens(sizes.vocab_size, seed)
+    folder = HERE / case
+    folder.mkdir(exist_ok=True)
+    golden.write_inputs(folder, case, sizes, weights, tokens)
+    with everything_in(torch.float64):
+        wide, continuation = train(case, sizes, weights, tokens, torch.float64), generate(case, sizes, weights, tokens)
+    values = {"case": case, "torch": torch.__version__, "transformers": transformers.__version__,
+              "model": sizes.dense_values() | sizes.moe_values(), **golden.hyperparameters(),
+              "fp64": wide, "fp32": train(case, sizes, weights, tokens, torch.float32)}
+    (folder / "golden.json").write_text(json.dumps(values, indent=1) + "\n")
+    (folder / "generate.json").write_text(json.dumps(continuation, indent=1) + "\n")
+    a, b = np.array(wide["losses"]), np.array(values["fp32"]["losses"])
+    print(f"{case}: loss {a[0]:.4f} -> {a[-1]:.4f}, float32 off by {np.max(np.abs(a - b) / a):.1e}, least margin "
+          f"{min(continuation['top2_margins']):.1e}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", default=[])
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for case in parser.parse_args().cases or CASES:
+        make(case)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""What a model is: its sizes under the names of &model and &moe, and the tensors that follow from them.
+
+The C++ counterpart is include/nanotron/deck/model_config.hpp and src/model/parameter_table.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+import nanotron_common as common
+from nanotron_common import h5py, np
+
+
+def of_experts(default):
+    """A key that only models with experts have."""
+    return field(default=default, metadata={"of_experts": True})
+
+
+def omitted(default):
+    """A key that decks and checkpoints name only where it is not at its default."""
+    return field(default=default, metadata={"omitted": True})
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """Sizes and choices of a decoder, dense or a mixture of experts, under Hugging Face's names where it has one: the
+    deck's keys of &model and &moe that a checkpoint holds, of which the table is src/deck/parameters.cpp."""
+
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    tie_word_embeddings: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    normalization: str = omitted("rms_norm")
+    layer_norm_epsilon: float = omitted(1e-5)
+    position_embedding_type: str = omitted("rope")
+    max_position_embeddings: int = omitted(0)
+    rope_type: str = omitted("default")
+    rope_factor: float = omitted(1.0)
+    original_max_position_embeddings: int = omitted(0)
+    rope_low_freq_factor: float = omitted(1.0)
+    rope_high_freq_factor: float = omitted(4.0)
+    rope_beta_fast: float = omitted(32.0)
+    rope_beta_slow: float = omitted(1.0)
+    rope_attention_factor: float = omitted(0.0)
+    sliding_window: int = omitted(0)
+    o_proj_bias: bool = omitted(False)
+    hidden_act: str = omitted("silu")
+    mlp_bias: bool = omitted(False)
+    num_experts: int = of_experts(0)
+    num_experts_per_tok: int = of_experts(2)
+    moe_intermediate_size: int = of_experts(0)
+    shared_expert_intermediate_size: int = of_experts(0)
+    norm_topk_prob: bool = of_experts(True)
+    unknown: dict = field(default_factory=dict)  # a checkpoint's keys of which these tools know nothing
+
+    def _values(self, which) -> dict:
+        return {item.name: getattr(self, item.name) for item in fields(self)
+                if item.name != "unknown" and which(item.metadata)}
+
+    def first_values(self) -> dict:
+        """Those of &model that every deck and checkpoint names."""
+        return self._values(lambda of: not of)
+
+    def chosen_values(self) -> dict:
+        """The others of &model, where they are not at their defaults."""
+        defaults = {item.name: item.default for item in fields(self)}
+        return {key: value for key, value in self._values(lambda of: "omitted" in of).items() if value != defaults[key]}
+
+    def dense_values(self) -> dict:
+        return self.first_values() | self.chosen_values()
+
+    def moe_values(self) -> dict:
+        return self._values(lambda of: "of_experts" in of)
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Dataset name below /parameters -> global shape, the layers stacked in front."""
+        layers, hidden, ffn = self.num_hidden_layers, self.hidden_size, self.intermediate_size
+        rows = {
+            "q": self.num_attention_heads * self.head_dim,
+            "k": self.num_key_value_heads * self.head_dim,
+            "v": self.num_key_value_heads * self.head_dim,
+        }
+        block = "model/layers/"
+        shapes = {"model/embed_tokens/weight": (self.vocab_size, hidden)}
+        if self.position_embedding_type == "learned_absolute":
+            shapes["model/embed_positions/weight"] = (self.max_position_embeddings, hidden)
+        for key, count in rows.items():
+            shapes[f"{block}self_attn/{key}_proj/weight"] = (layers, count, hidden)
+            if self.qkv_bias:
+                shapes[f"{block}self_attn/{key}_proj/bias"] = (layers, count)
+        shapes[block + "self_attn/o_proj/weight"] = (layers, hidden, rows["q"])
+        if self.o_proj_bias:
+            shapes[block + "self_attn/o_proj/bias"] = (layers, hidden)
+        if self.qk_norm:
+            shapes[block + "self_attn/q_norm/weight"] = (layers, self.head_dim)
+            shapes[block + "self_attn/k_norm/weight"] = (layers, self.head_dim)
+
+        def gated(prefix, width):
+            shapes[prefix + "gate_proj/weight"] = (layers, width, hidden)
+            shapes[prefix + "up_proj/weight"] = (layers, width, hidden)
+            shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
+
+        if self.num_experts == 0:
+            shapes |= self._dense_mlp(block + "mlp/", layers, hidden, ffn)
+        else:
+            shapes[block + "mlp/gate/weight"] = (layers, self.num_experts, hidden)
+            for expert in range(self.num_experts):
+                gated(f"{block}mlp/experts/{expert}/", self.moe_intermediate_size)
+        if self.shared_expert_intermediate_size > 0:
+            shapes[block + "mlp/shared_expert_gate/weight"] = (layers, 1, hidden)
+            gated(block + "mlp/shared_expert/", self.shared_expert_intermediate_size)
+        for kind in ("weight", "bias") if self.normalization == "layer_norm" else ("weight",):
+            shapes[f"{block}input_layernorm/{kind}"] = (layers, hidden)
+            shapes[f"{block}post_attention_layernorm/{kind}"] = (layers, hidden)
+            shapes[f"model/norm/{kind}"] = (hidden,)
+        if not self.tie_word_embeddings:
+            shapes["lm_head/weight"] = (self.vocab_size, hidden)
+        return shapes
+
+    def _dense_mlp(self, prefix, layers, hidden, width) -> dict[str, tuple[int, ...]]:
+        rows = ({"gate_proj": width} if self.hidden_act == "silu" else {}) | {"up_proj": width}
+        shapes = {f"{prefix}{name}/weight": (layers, count, hidden) for name, count in rows.items()}
+        shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
+        if self.mlp_bias:
+            rows |= {"down_proj": hidden}
+            shapes |= {f"{prefix}{name}/bias": (layers, count) for name, count in rows.items()}
+        return shapes
+
+    def deck_group(self, moe: dict | None = None) -> str:
+        """The &model group of a deck for this model, and &moe, with the keys of `moe` too, where it has experts."""
+
+        def text(value):
+            if isinstance(value, bool):
+                return ".true." if value else ".false."
+            return f"'{value}'" if isinstance(value, str) else repr(value)
+
+        def group(name, values):
+            return f"&{name}\n" + "".join(f"  {key:<20} = {text(value)}\n" for key, value in values.items()) + "/\n"
+
+        experts = group("moe", self.moe_values() | (moe or {})) if self.num_experts else ""
+        return group("model", self.dense_values()) + experts
+
+    def to_attributes(self, group: h5py.Group) -> None:
+        values = self.dense_values() | (self.moe_values() if self.num_experts else {}) | self.unknown
+        for key, value in values.items():
+            if isinstance(value, str):
+                common.set_text(group, key, value, attribute=True)
+            else:
+                group.attrs.create(key, value, dtype=np.float64 if isinstance(value, float) else np.int64)
+
+    @classmethod
+    def from_attributes(cls, group: h5py.Group) -> "ModelSizes":
+        """All attributes of /parameters; common.ToolError where one is missing."""
+        found = dict(group.attrs.items())
+        kinds = {"int": int, "bool": bool, "float": float, "str": common.as_text}
+        values = {}
+        for item in fields(cls):
+            if item.name in found:
+                values[item.name] = kinds[item.type](found.pop(item.name))
+                continue
+            optional = item.name == "unknown" or item.metadata.get("omitted") or \
+                (item.metadata.get("of_experts") and "num_experts" not in values)
+            if not optional:
+                raise common.ToolError(f"{group.file.filename}: {group.name} has no attribute '{item.name}'")
+        return cls(**values, unknown={key: common.as_text(value) if isinstance(value, bytes) else value
+                                      for key, value in found.items()})
+
+
+def hugging_face_names(name: str, layers: int) -> list[str]:
+    """Hugging Face tensor names of a dataset: one per layer for stacked ones, else one."""
+    dotted = name.replace("/", ".")
+    prefix = "model.layers."
+    if not dotted.startswith(prefix):
+        return [dotted]
+    return [f"{prefix}{layer}.{dotted[len(prefix):]}" for layer in range(layers)]

@@ -1,0 +1,91 @@
+"""rope_scaling and rope_parameters of a config.json: to the keys of &model, and from them.
+
+transformers 4 reads rope_theta and rope_scaling, transformers 5 rope_parameters, in whose place rope_scaling stands
+where it says something.
+"""
+
+from __future__ import annotations
+
+import math
+
+SCALED = ("llama3", "yarn")
+
+
+def _given(config: dict):
+    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    return name, config.get(name) or {}
+
+
+def _type_of(rope: dict) -> str:
+    return rope.get("rope_type") or rope.get("type") or "default"
+
+
+def refusals(config: dict) -> list[str]:
+    """What is asked of the rotary embedding and the program does not have."""
+    name, rope = _given(config)
+    if not isinstance(rope, dict):
+        return [f"rope scaling ({name} is {rope!r})"]
+    found, kind = [], _type_of(rope)
+    if kind not in ("default", *SCALED):
+        found.append(f"rope scaling of type '{kind}' ({name})")
+    if kind == "yarn" and rope.get("truncate") is False:
+        found.append(f"YaRN between whole pairs (truncate in {name})")
+    needed = {"llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+              "yarn": ("factor",)}.get(kind, ())
+    found += [f"rope scaling of type '{kind}' without {key} ({name})" for key in needed if rope.get(key) is None]
+    if any(part.get("partial_rotary_factor") not in (None, 1) for part in (config, rope)):
+        found.append("rotary embedding on a part of a head (partial_rotary_factor)")
+    if rope.get("mrope_section") or any(isinstance(value, dict) for value in rope.values()):
+        found.append(f"rotary embeddings that differ by layer or axis ({name})")
+    inner, outer = rope.get("rope_theta"), config.get("rope_theta")
+    if inner is not None and outer is not None and float(inner) != float(outer):
+        found.append(f"two values of rope_theta, {outer} and {inner} in {name}, of which transformers 4 reads the "
+                     "first and transformers 5 the second: remove one")
+    return found
+
+
+def theta_of(config: dict, default: float) -> float:
+    rope = _given(config)[1]
+    inner, outer = rope.get("rope_theta"), config.get("rope_theta")
+    theta = inner if inner is not None else outer
+    return float(theta if theta is not None else default)
+
+
+def _yarn_magnitude(rope: dict) -> float:
+    """0 for what follows from the factor alone."""
+    def magnitude(scale):
+        return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    factor, over, under = float(rope["factor"]), rope.get("mscale"), rope.get("mscale_all_dim")
+    if rope.get("attention_factor") is not None:
+        return float(rope["attention_factor"])
+    return magnitude(over) / magnitude(under) if over and under else 0.0
+
+
+def scaling_of(config: dict) -> dict:
+    """The keys of &model of a scaled rotary embedding; nothing without a scaling."""
+    rope = _given(config)[1]
+    kind = _type_of(rope)
+    if kind not in SCALED:
+        return {}
+    original = rope.get("original_max_position_embeddings") or config["max_position_embeddings"]
+    sizes = {"rope_type": kind, "rope_factor": float(rope["factor"]), "original_max_position_embeddings": int(original)}
+    if kind == "llama3":
+        return sizes | {"rope_low_freq_factor": float(rope["low_freq_factor"]),
+                        "rope_high_freq_factor": float(rope["high_freq_factor"])}
+    return sizes | {"rope_beta_fast": float(rope.get("beta_fast") or 32),
+                    "rope_beta_slow": float(rope.get("beta_slow") or 1), "rope_attention_factor": _yarn_magnitude(rope)}
+
+
+def entries_of(sizes) -> dict:
+    """rope_scaling and rope_parameters of a config.json."""
+    if sizes.rope_type == "default":
+        return {"rope_scaling": None, "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_theta}}
+    rope = {"rope_type": sizes.rope_type, "factor": sizes.rope_factor,
+            "original_max_position_embeddings": sizes.original_max_position_embeddings}
+    if sizes.rope_type == "llama3":
+        rope |= {"low_freq_factor": sizes.rope_low_freq_factor, "high_freq_factor": sizes.rope_high_freq_factor}
+    else:
+        rope |= {"beta_fast": sizes.rope_beta_fast, "beta_slow": sizes.rope_beta_slow}
+        rope |= {"attention_factor": sizes.rope_attention_factor} if sizes.rope_attention_factor else {}
+    return {"rope_scaling": rope, "rope_parameters": rope | {"rope_theta": sizes.rope_theta}}
