@@ -20,12 +20,12 @@ std::string checkpoint_directory(const Config& c) {
   return c.checkpoint.directory.empty() ? c.run.output_dir + "/checkpoints" : c.checkpoint.directory;
 }
 
-std::int64_t pipeline_chunks(const ParallelConfig& p) {
+std::int64_t virtual_stages(const ParallelConfig& p) {
   if (p.pp == 1) return 1;
   return p.pp_schedule == PpSchedule::interleaved_1f1b ? p.pp_chunks : p.pp_schedule == PpSchedule::zero_bubble ? 2 : 1;
 }
 
-std::int64_t pipeline_stages(const ParallelConfig& p) { return product(p.pp, pipeline_chunks(p)); }
+std::int64_t pipeline_stages(const ParallelConfig& p) { return product(p.pp, virtual_stages(p)); }
 
 std::int64_t grid_size(const ParallelConfig& p) {
   return product(product(p.dp, p.tp), product(p.pp, p.cp));

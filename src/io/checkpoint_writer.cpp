@@ -223,9 +223,9 @@ void CheckpointWriter::write(const CheckpointContents& contents) {
                     "permission that all nodes share; earlier checkpoints are as they were"});
   }
   newest_ = step_folder(directory_, step);
-  std::erase(proven_, step);
-  std::erase(unproven_, step);
-  unproven_.push_back(step);
+  std::erase(known_good_, step);
+  std::erase(not_yet_good_, step);
+  not_yet_good_.push_back(step);
   if (rank_ == 0) remove_partial();
 }
 
@@ -289,14 +289,14 @@ void CheckpointWriter::begin_anew() {
 void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) {
   bool here = false;
   newest_ = folder;
-  newest_proven_ = comm::text_of_root(world_, [&] {
+  newest_known_good_ = comm::text_of_root(world_, [&] {
     std::error_code ignored;
     here = fs::equivalent(folder, step_folder(directory_, step), ignored);
     set_aside_newer(here ? step : -1);
     return whole_one_before(folder, step).string();
   });
   NANOTRON_CHECK_MPI(MPI_Bcast(&here, sizeof here, MPI_BYTE, 0, world_));
-  if (here) unproven_.push_back(step);
+  if (here) not_yet_good_.push_back(step);
 }
 
 void CheckpointWriter::set_aside_newer(std::int64_t step) {
@@ -313,11 +313,11 @@ void CheckpointWriter::set_aside_newer(std::int64_t step) {
   }
 }
 
-void CheckpointWriter::proven() {
-  if (unproven_.empty() && newest_ == newest_proven_) return;
-  newest_proven_ = newest_;
-  proven_.insert(proven_.end(), unproven_.begin(), unproven_.end());
-  unproven_.clear();
+void CheckpointWriter::mark_known_good() {
+  if (not_yet_good_.empty() && newest_ == newest_known_good_) return;
+  newest_known_good_ = newest_;
+  known_good_.insert(known_good_.end(), not_yet_good_.begin(), not_yet_good_.end());
+  not_yet_good_.clear();
   if (rank_ == 0) remove_old();
 }
 
@@ -332,8 +332,8 @@ void CheckpointWriter::remove_partial() {
 
 void CheckpointWriter::remove_old() try {
   const auto keep = static_cast<std::size_t>(keep_last_);
-  if (keep_last_ <= 0 || proven_.size() < keep) return;
-  const std::int64_t oldest_kept = proven_[proven_.size() - keep];
+  if (keep_last_ <= 0 || known_good_.size() < keep) return;
+  const std::int64_t oldest_kept = known_good_[known_good_.size() - keep];
   for (const auto& [step, folder] : list_step_folders(directory_).steps) {
     if (step >= oldest_kept) continue;
     // The manifest first, so that a half-removed one is no candidate.

@@ -19,8 +19,8 @@ bool keeps_qkv(const LocalSizes& s, Backward backward) {
 // The outputs of the norms; those of this rank alone do not outlive the gather of what is kept.
 template <class T>
 void take_norms(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
-  act.input_norm = arena.take<T>(kind, s.stream, s.hidden);
-  act.middle_norm = arena.take<T>(kind, s.stream, s.hidden);
+  act.input_norm = arena.take<T>(kind, s.hidden_rows, s.hidden);
+  act.middle_norm = arena.take<T>(kind, s.hidden_rows, s.hidden);
 }
 
 // What 'selective' computes again besides them.
@@ -36,7 +36,7 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward ba
   using M = master_t<T>;
   act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
   act.middle_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
-  act.input_statistics = arena.take<M>(kind, s.stream * s.norm.statistics);
+  act.input_statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
   if (keeps_qkv(s, backward)) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
   act.attention.all_qkv = arena.take<T>(kind, s.core.rows, s.core.qkv_columns);
   act.attention.all_out = arena.take<T>(kind, s.core.rows, s.core.out_columns);
@@ -47,9 +47,9 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward ba
   }
   act.attention.out = arena.take<T>(kind, s.tokens, s.query);
   act.attention.lse = arena.take<M>(kind, s.core.lse);
-  act.middle = arena.take<T>(kind, s.stream, s.hidden);
-  act.middle_statistics = arena.take<M>(kind, s.stream * s.norm.statistics);
-  act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, s.first_product);
+  act.middle = arena.take<T>(kind, s.hidden_rows, s.hidden);
+  act.middle_statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
+  act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, s.gate_up);
   nn::take_costly(arena, kind, s.moe, s.ep_size, act.feed_forward.moe);
   if (backward == Backward::two_parts) nn::take_doutput(arena, kind, s.moe, act.feed_forward.moe);
 }
@@ -73,31 +73,31 @@ LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const Activat
 }
 
 template <class T>
-ChunkActivations<T> take_chunk(Arena& arena, const LocalSizes& s, index_t layers, const ActivationSetup& setup,
+StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers, const ActivationSetup& setup,
                                const LayerActivations<T>& common) {
-  ChunkActivations<T> chunk;
-  chunk.layers.assign(static_cast<std::size_t>(layers), common);
-  for (LayerActivations<T>& act : chunk.layers) {
+  StageActivations<T> stage;
+  stage.layers.assign(static_cast<std::size_t>(layers), common);
+  for (LayerActivations<T>& act : stage.layers) {
     if (keeps_norms(s, setup)) take_norms(arena, kept, s, act);
     if (setup.recompute == deck::Recompute::none) take_hidden(arena, kept, s, act);
     if (setup.recompute != deck::Recompute::full) take_costly(arena, kept, s, setup.backward, act);
   }
-  for (index_t l = 0; l <= layers; ++l) chunk.residual.push_back(arena.take<T>(kept, s.stream, s.hidden));
-  return chunk;
+  for (index_t l = 0; l <= layers; ++l) stage.residual.push_back(arena.take<T>(kept, s.hidden_rows, s.hidden));
+  return stage;
 }
 
 template <class T>
-std::vector<std::vector<ChunkActivations<T>>> take_chunks(Arena& arena, const LocalSizes& s,
+std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const LocalSizes& s,
                                                           const ActivationSetup& setup) {
   const LayerActivations<T> common = take_common<T>(arena, s, setup);
-  std::vector<std::vector<ChunkActivations<T>>> chunks;
-  for (const Chunk& chunk : setup.chunks) {
-    auto& slots = chunks.emplace_back();
-    for (index_t i = 0; i < chunk.slots; ++i) {
-      slots.push_back(take_chunk<T>(arena, s, chunk.layers.size(), setup, common));
+  std::vector<std::vector<StageActivations<T>>> stages;
+  for (const VirtualStage& stage : setup.stages) {
+    auto& slots = stages.emplace_back();
+    for (index_t i = 0; i < stage.slots; ++i) {
+      slots.push_back(take_stage<T>(arena, s, stage.layers.size(), setup, common));
     }
   }
-  return chunks;
+  return stages;
 }
 
 template <class T>
@@ -108,8 +108,9 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   nn::take_forward(arena, s.moe, work.feed_forward.moe);
   if (setup.purpose == Purpose::inference) return work;
   nn::take_backward(arena, s.moe, work.feed_forward.moe);
-  for (index_t i = 0; i < setup.stream_gradients; ++i) work.dx.push_back(arena.take<T>(shared, s.stream, s.hidden));
-  work.dn = arena.take<T>(shared, s.stream, s.hidden);
+  for (index_t i = 0; i < setup.hidden_gradients; ++i)
+    work.dx.push_back(arena.take<T>(shared, s.hidden_rows, s.hidden));
+  work.dn = arena.take<T>(shared, s.hidden_rows, s.hidden);
   work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const index_t head_dim = s.query / s.query_heads;
   work.sums = arena.take<M>(
@@ -132,9 +133,9 @@ index_t widest_bias(const deck::ModelConfig& model, const ParameterTable& table)
 }  // namespace
 
 LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
-                       index_t stream) {
+                       index_t hidden_rows) {
   return {.tokens = tokens,
-          .stream = stream,
+          .hidden_rows = hidden_rows,
           .hidden = model.hidden_size,
           .query = table.heads.query.size() * model.head_dim,
           .key = table.heads.key.size() * model.head_dim,
@@ -143,7 +144,7 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
           .intermediate = table.intermediate.size(),
           .vocabulary = table.vocabulary.size(),
           .layers = table["model/layers/input_layernorm/weight"].local_layers(),
-          .first_product = (model.is_gated() ? 2 : 1) * table.intermediate.size(),
+          .gate_up = (model.is_gated() ? 2 : 1) * table.intermediate.size(),
           .biases = widest_bias(model, table),
           .qk_norm = model.qk_norm};
 }
@@ -171,9 +172,9 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 
 template <class T>
 Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup)
-    : chunks(take_chunks<T>(arena, s, setup)),
-      final_norm(arena.take<T>(shared, setup.has_head ? s.stream : 0, s.hidden)),
-      final_statistics(arena.take<M>(shared, setup.has_head ? s.stream * s.norm.statistics : 0)),
+    : stages(take_stages<T>(arena, s, setup)),
+      final_norm(arena.take<T>(shared, setup.has_head ? s.hidden_rows : 0, s.hidden)),
+      final_statistics(arena.take<M>(shared, setup.has_head ? s.hidden_rows * s.norm.statistics : 0)),
       loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width),
       work(take_workspace<T>(arena, s, setup)) {}
 

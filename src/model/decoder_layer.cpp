@@ -16,22 +16,22 @@ Vector<T> flat(const Matrix<T>& m) {
 // Backward at once gathers the input of both blocks again; in two parts their output's gradient too.
 template <class T>
 LayerTraffic DecoderLayer<T>::traffic() const {
-  const nn::PassTraffic blocks = attention_.traffic(*stream_) + mlp_->traffic(*stream_);
-  const comm::StepTraffic inputs = 2 * stream_->gather_again_traffic();
+  const nn::PassTraffic blocks = attention_.traffic(*states_) + mlp_->traffic(*states_);
+  const comm::StepTraffic inputs = 2 * states_->gather_again_traffic();
   return {.forward = blocks.forward,
           .backward = blocks.backward + inputs,
           .backward_input = blocks.backward,
-          .backward_weight = 2 * stream_->gather_traffic() + inputs};
+          .backward_weight = 2 * states_->gather_traffic() + inputs};
 }
 
 // act.middle holds attention's output without its bias on entry and x_mid on return.
 template <class T>
 void DecoderLayer<T>::feed_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                    const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const {
-  attention_.add_output_bias(device, *stream_, act.middle);
+  attention_.add_output_bias(device, *states_, act.middle);
   middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics);
-  mlp_->forward(device, batch, *stream_, act.mlp_input(), act.feed_forward, work.feed_forward, x_out).wait();
-  mlp_->add_output_bias(device, *stream_, x_out);
+  mlp_->forward(device, batch, *states_, act.mlp_input(), act.feed_forward, work.feed_forward, x_out).wait();
+  mlp_->add_output_bias(device, *states_, x_out);
   kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
 }
 
@@ -41,7 +41,7 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
                               const LayerActivations<T>& act, const Workspace<T>& work,
                               Matrix<T> x_out) const {
   input_norm_->forward(device, x, act.input_norm, act.input_statistics);
-  attention_.forward(device, batch, *stream_, act.attention_input(), act.attention, work.attention, act.middle).wait();
+  attention_.forward(device, batch, *states_, act.attention_input(), act.attention, work.attention, act.middle).wait();
   feed_forward(device, batch, x, act, work, x_out);
 }
 
@@ -52,19 +52,19 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
 template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {
-  mlp_->backward_output_weight(device, mlp_->backward_inside(device, *stream_, dx, act.feed_forward, work.feed_forward),
+  mlp_->backward_output_weight(device, mlp_->backward_inside(device, *states_, dx, act.feed_forward, work.feed_forward),
                                act.feed_forward, work.feed_forward);
-  nn::Gathering<T> n = stream_->start_gather_again(device, act.mlp_input());
-  nn::Running dn = mlp_->backward_input(device, batch, *stream_, act.feed_forward, work.feed_forward, work.dn);
+  nn::Gathering<T> n = states_->start_gather_again(device, act.mlp_input());
+  nn::Running dn = mlp_->backward_input(device, batch, *states_, act.feed_forward, work.feed_forward, work.dn);
   mlp_->backward_input_weight(device, n.wait(), act.feed_forward, work.feed_forward);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
   attention_.backward_output_weight(
-      device, attention_.backward_inside(device, batch, *stream_, dx, act.attention, work.attention), act.attention,
+      device, attention_.backward_inside(device, batch, *states_, dx, act.attention, work.attention), act.attention,
       work.attention);
-  n = stream_->start_gather_again(device, act.attention_input());
-  dn = attention_.backward_input(device, *stream_, work.attention, work.dn);
+  n = states_->start_gather_again(device, act.attention_input());
+  dn = attention_.backward_input(device, *states_, work.attention, work.dn);
   attention_.backward_input_weight(device, n.wait(), work.attention.dqkv, work.attention);
   dn.wait();
   input_norm_backward(device, x, act, work, dx);
@@ -74,14 +74,14 @@ template <class T>
 void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out,
                                      Matrix<T> dx) const {
-  mlp_->backward_inside(device, *stream_, dx, act.feed_forward, work.feed_forward);
-  nn::Running dn = mlp_->backward_input(device, batch, *stream_, act.feed_forward, work.feed_forward, work.dn);
+  mlp_->backward_inside(device, *states_, dx, act.feed_forward, work.feed_forward);
+  nn::Running dn = mlp_->backward_input(device, batch, *states_, act.feed_forward, work.feed_forward, work.dn);
   kernels::copy_matrix<T>(device, dx, x_out);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
-  attention_.backward_inside(device, batch, *stream_, dx, act.attention, work.attention);
-  dn = attention_.backward_input(device, *stream_, work.attention, work.dn);
+  attention_.backward_inside(device, batch, *states_, dx, act.attention, work.attention);
+  dn = attention_.backward_input(device, *states_, work.attention, work.dn);
   kernels::copy_matrix<T>(device, dx, act.middle);
   kernels::copy_matrix<T>(device, work.attention.dqkv, act.attention.qkv);
   dn.wait();
@@ -91,11 +91,11 @@ void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch
 template <class T>
 void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                                       Matrix<const T> dx_out) const {
-  mlp_->backward_output_weight(device, stream_->gather(device, dx_out), act.feed_forward, work.feed_forward);
-  mlp_->backward_input_weight(device, stream_->start_gather_again(device, act.mlp_input()).wait(), act.feed_forward,
+  mlp_->backward_output_weight(device, states_->gather(device, dx_out), act.feed_forward, work.feed_forward);
+  mlp_->backward_input_weight(device, states_->start_gather_again(device, act.mlp_input()).wait(), act.feed_forward,
                               work.feed_forward);
-  attention_.backward_output_weight(device, stream_->gather(device, act.middle), act.attention, work.attention);
-  attention_.backward_input_weight(device, stream_->start_gather_again(device, act.attention_input()).wait(),
+  attention_.backward_output_weight(device, states_->gather(device, act.middle), act.attention, work.attention);
+  attention_.backward_input_weight(device, states_->start_gather_again(device, act.attention_input()).wait(),
                                    act.attention.qkv, work.attention);
 }
 
@@ -129,7 +129,7 @@ void DecoderLayer<T>::forward_cached(Device& device, const nn::TokenBatch& batch
   input_norm_->forward(device, x, act.input_norm, act.input_statistics);
   attention_.forward_cached(device, batch, past, act.input_norm, act.attention, work.attention, cache,
                             act.middle);
-  stream_->start_sum(device, act.middle).wait();
+  states_->start_sum(device, act.middle).wait();
   feed_forward(device, batch, x, act, work, x_out);
 }
 

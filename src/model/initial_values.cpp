@@ -3,19 +3,19 @@
 
 namespace nanotron::model {
 
-using nn::Cut;
 using nn::Initial;
 using nn::ParameterSpec;
+using nn::Partition;
 
 namespace {
 
 // The elements `from` (counted in the local matrix) of one layer.
 template <class M>
 void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed, const Range& from, M* out) {
-  const std::uint32_t stream = stream_id(spec.name);
+  const std::uint32_t states = stream_id(spec.name);
   const index_t columns = spec.local_columns();
-  const index_t first_row = spec.cut == Cut::columns ? 0 : spec.local.begin;
-  const index_t first_column = spec.cut == Cut::columns ? spec.local.begin : 0;
+  const index_t first_row = spec.partition == Partition::row_parallel ? 0 : spec.local.begin;
+  const index_t first_column = spec.partition == Partition::row_parallel ? spec.local.begin : 0;
   const Initial initial = spec.initial;
   const double deviation = spec.deviation;
   const index_t logical_begin = spec.layer_numbers[static_cast<std::size_t>(layer)] * spec.rows * spec.columns;
@@ -31,18 +31,18 @@ void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed
         const index_t column = first_column + i % columns;
         const auto index = static_cast<std::uint64_t>(logical_begin + row * logical_columns + column);
         out[i - begin] =
-            static_cast<M>(static_cast<float>(deviation * normal(static_cast<std::uint64_t>(seed), stream, index, 0)));
+            static_cast<M>(static_cast<float>(deviation * normal(static_cast<std::uint64_t>(seed), states, index, 0)));
       });
 }
 
 }  // namespace
 
 template <class M>
-void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::Placement& held) {
+void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::BufferLayout& held) {
   for (const ParameterSpec& spec : table.specs) {
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       const index_t offset = spec.offset_of(layer);
-      for (const nn::Placement::Part& part : held.within({offset, offset + spec.local_size()})) {
+      for (const nn::BufferLayout::Part& part : held.within({offset, offset + spec.local_size()})) {
         const Range from{part.range.begin - offset, part.range.end - offset};
         initialise_part(spec, layer, seed, from, master.data() + part.at);
       }
@@ -51,7 +51,7 @@ void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>&
   Kokkos::fence();
 }
 
-template void initialise<double>(const ParameterTable&, std::int64_t, const Vector<double>&, const nn::Placement&);
-template void initialise<float>(const ParameterTable&, std::int64_t, const Vector<float>&, const nn::Placement&);
+template void initialise<double>(const ParameterTable&, std::int64_t, const Vector<double>&, const nn::BufferLayout&);
+template void initialise<float>(const ParameterTable&, std::int64_t, const Vector<float>&, const nn::BufferLayout&);
 
 }  // namespace nanotron::model

@@ -18,18 +18,17 @@ MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequ
   const Places whole = take();
   if (!arena.is_planning()) nn::place_tokens(device, context.tokens(), length, {}, whole.positions);
   for (const index_t count : slots) {
-    std::vector<Places>& chunk = places_.emplace_back();
+    std::vector<Places>& stage = places_.emplace_back();
     for (index_t i = 0; i < count; ++i) {
       const bool first = places_.size() == 1 && i == 0;
-      chunk.push_back(first || mask == deck::DocumentMask::none ? whole : take());
+      stage.push_back(first || mask == deck::DocumentMask::none ? whole : take());
     }
   }
 }
 
-void MicroBatchTokens::set_documents(Device& device, index_t chunk, index_t slot,
-                                     Vector<const std::int32_t> starts) {
+void MicroBatchTokens::set_documents(Device& device, index_t stage, index_t slot, Vector<const std::int32_t> starts) {
   if (mask_ == deck::DocumentMask::none) return;
-  const Places& p = at(chunk, slot);
+  const Places& p = at(stage, slot);
   Kokkos::deep_copy(device.exec(), p.document_starts, starts);
   nn::place_tokens(device, context_.tokens(), context_.layout.length(), p.document_starts, p.positions);
 }

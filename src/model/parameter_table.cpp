@@ -9,9 +9,9 @@
 namespace nanotron::model {
 namespace {
 
-using nn::Cut;
 using nn::Initial;
 using nn::ParameterSpec;
+using nn::Partition;
 
 constexpr index_t alignment = 64;  // elements: every product operand starts on a cache line
 
@@ -104,7 +104,7 @@ class Builder {
   }
 
   void bias(const std::string& name, index_t n, const Held& held) {
-    ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .cut = Cut::rows};
+    ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .partition = Partition::column_parallel};
     spec.initial = Initial::zeros;
     shard(spec, held);
   }
@@ -112,11 +112,12 @@ class Builder {
   // One that every rank holds whole, with its gradient or a part of that.
   void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role, bool partial) {
     const Range all{0, rows};
-    matrix(name, rows, columns, Cut::none, {all, tp_rank_ == 0 ? all : Range{0, 0}, partial}, role);
+    matrix(name, rows, columns, Partition::replicated, {all, tp_rank_ == 0 ? all : Range{0, 0}, partial}, role);
   }
 
-  void matrix(const std::string& name, index_t rows, index_t columns, Cut cut, const Held& held, Role role) {
-    ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .holders = holders_, .cut = cut};
+  void matrix(const std::string& name, index_t rows, index_t columns, Partition partition, const Held& held,
+              Role role) {
+    ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .holders = holders_, .partition = partition};
     const Scaling scaling = scaling_of(model_, role);
     spec.deviation = scaling.deviation;
     spec.fan_in_ratio = scaling.fan_in_ratio;
@@ -217,11 +218,12 @@ void add_attention(Builder& build, const deck::ModelConfig& m, const AttentionPa
   const std::string attention = "model/layers/self_attn/";
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;
-  build.matrix(attention + "q_proj/weight", query, m.hidden_size, Cut::rows, parts.query, Role::hidden);
-  build.matrix(attention + "k_proj/weight", key, m.hidden_size, Cut::rows, parts.key, Role::hidden);
-  build.matrix(attention + "v_proj/weight", key, m.hidden_size, Cut::rows, parts.key, Role::hidden);
+  build.matrix(attention + "q_proj/weight", query, m.hidden_size, Partition::column_parallel, parts.query,
+               Role::hidden);
+  build.matrix(attention + "k_proj/weight", key, m.hidden_size, Partition::column_parallel, parts.key, Role::hidden);
+  build.matrix(attention + "v_proj/weight", key, m.hidden_size, Partition::column_parallel, parts.key, Role::hidden);
   build.align();
-  build.matrix(attention + "o_proj/weight", m.hidden_size, query, Cut::columns, parts.query, Role::residual);
+  build.matrix(attention + "o_proj/weight", m.hidden_size, query, Partition::row_parallel, parts.query, Role::residual);
   build.align();
 }
 
@@ -229,10 +231,10 @@ void add_mlp(Builder& build, const std::string& prefix, const Projections& first
              const Range& local) {
   const Held f = exclusively(local);
   for (const std::string& name : first) {
-    build.matrix(prefix + name + "/weight", width, hidden, Cut::rows, f, Role::hidden);
+    build.matrix(prefix + name + "/weight", width, hidden, Partition::column_parallel, f, Role::hidden);
   }
   build.align();
-  build.matrix(prefix + "down_proj/weight", hidden, width, Cut::columns, f, Role::residual);
+  build.matrix(prefix + "down_proj/weight", hidden, width, Partition::row_parallel, f, Role::residual);
 }
 
 // Router and shared gate are one product. partial: of its gradient, see nn/moe/expert_sums.hpp.
@@ -268,13 +270,13 @@ void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& tab
   build.end_section(no_vectors);
 }
 
-std::vector<index_t> layers_of(const std::vector<Range>& chunks, index_t all) {
+std::vector<index_t> layers_of(const std::vector<Range>& stages, index_t all) {
   std::vector<index_t> layers;
-  const auto add = [&](const Range& chunk) {
-    for (index_t l = chunk.begin; l < chunk.end; ++l) layers.push_back(l);
+  const auto add = [&](const Range& stage) {
+    for (index_t l = stage.begin; l < stage.end; ++l) layers.push_back(l);
   };
-  if (chunks.empty()) add({0, all});
-  for (const Range& chunk : chunks) add(chunk);
+  if (stages.empty()) add({0, all});
+  for (const Range& stage : stages) add(stage);
   return layers;
 }
 
@@ -299,18 +301,18 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   };
   const AttentionParts heads = attention_parts(m, table, tp_size);
 
-  // A norm of the residual stream sees a part of the tokens where the stream is split.
-  const bool stream_is_split = layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1;
+  // A norm of the hidden states sees a part of the tokens where the hidden states is split.
+  const bool is_sequence_parallel = layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1;
 
   Builder build(m, table, tp_rank);
   build.begin_section(comm::Holders::data_parallel, layout.pieces);
-  build.norm("model/layers/input_layernorm/", stream_is_split);
-  build.norm("model/layers/post_attention_layernorm/", stream_is_split);
+  build.norm("model/layers/input_layernorm/", is_sequence_parallel);
+  build.norm("model/layers/post_attention_layernorm/", is_sequence_parallel);
   add_attention_vectors(build, m, heads);
   add_mlp_vectors(build, m, table);
   build.stack_layers(0, layers);
   build.hold(is_last);
-  build.norm("model/norm/", stream_is_split);
+  build.norm("model/norm/", is_sequence_parallel);
   table.vectors = {0, build.cursor()};
 
   table.is_tied = m.tie_word_embeddings;
@@ -319,11 +321,11 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   const bool holds_words = is_first || (is_last && table.is_tied);
   build.hold(holds_words);
   build.begin_unit();
-  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Cut::rows, of_first_stage(table.vocabulary),
-               Role::embedding);
+  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Partition::column_parallel,
+               of_first_stage(table.vocabulary), Role::embedding);
   if (m.has_learned_positions()) {  // on both ends of a pipeline with tied words: one unit, of one size
     build.align();
-    build.matrix("model/embed_positions/weight", m.max_position_embeddings, m.hidden_size, Cut::rows,
+    build.matrix("model/embed_positions/weight", m.max_position_embeddings, m.hidden_size, Partition::column_parallel,
                  of_first_stage(table.positions), Role::embedding);
   }
   if (holds_words) build.end_unit(is_first && is_last && table.is_tied ? 2 : 1);
@@ -339,7 +341,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   if (!table.is_tied) {
     build.hold(is_last);
     build.begin_unit();
-    build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Cut::rows, words, Role::head);
+    build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Partition::column_parallel, words, Role::head);
     if (is_last) build.end_unit(1);
   }
   build.end_section(table.vectors);

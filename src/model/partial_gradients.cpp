@@ -10,13 +10,13 @@ namespace {
 
 // Elements of the sum: a tensor of which ranks hold rows in common is summed whole.
 index_t summed_size(const nn::ParameterSpec& spec) {
-  return spec.cut == nn::Cut::none ? spec.local_size() : spec.rows * spec.columns;
+  return spec.partition == nn::Partition::replicated ? spec.local_size() : spec.rows * spec.columns;
 }
 
 index_t largest_whole(const ParameterTable& table, comm::Holders holders) {
   index_t largest = 0;
   for (const nn::ParameterSpec& spec : table.specs) {
-    if (spec.holders == holders && spec.gradient_is_partial && spec.cut == nn::Cut::rows) {
+    if (spec.holders == holders && spec.gradient_is_partial && spec.partition == nn::Partition::column_parallel) {
       largest = std::max(largest, summed_size(spec));
     }
   }
@@ -58,14 +58,14 @@ void PartialGradients<T>::sum(const Range& range) const {
   if (model_->tensor_parallel().size() == 1) return;
   const nn::ParameterBuffers<T>& p = model_->parameters();
   for_each(range, [&](const nn::ParameterSpec& spec, index_t offset) {
-    sum(spec, p.gradient.data() + p.places.gradient.at(offset));
+    sum(spec, p.gradient.data() + p.layouts.gradient.at(offset));
   });
 }
 
 template <class T>
 void PartialGradients<T>::sum(const nn::ParameterSpec& spec, M* local) const {
   comm::Group& tp = model_->tensor_parallel();
-  if (spec.cut == nn::Cut::none) {
+  if (spec.partition == nn::Partition::replicated) {
     comm::all_reduce(tp, local, static_cast<std::size_t>(spec.local_size()), comm::ReduceOp::sum, device_->stream());
     return;
   }

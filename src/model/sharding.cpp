@@ -3,7 +3,7 @@
 namespace nanotron::model {
 namespace {
 
-using nn::Placement;
+using nn::BufferLayout;
 
 std::vector<Range> pieces_of(const ParameterTable& table, const Sharding& sharding) {
   std::vector<Range> pieces;
@@ -17,7 +17,7 @@ index_t gradients_of(const Unit& unit, const Sharding& sharding) {
 }
 
 // Every unit in its slot, the first of which begins at `begin` of the buffer.
-std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin, const Sharding& sharding = {}) {
+std::vector<BufferLayout::Part> in_slots(const ParameterTable& table, index_t begin, const Sharding& sharding = {}) {
   std::array<index_t, unit_slots> size{};
   for (std::size_t u = 0; u < table.units.size(); ++u) {
     index_t& largest = size[slot_of(table, static_cast<index_t>(u))];
@@ -25,7 +25,7 @@ std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin
   }
   std::array<index_t, unit_slots> at{begin};
   for (std::size_t s = 1; s < unit_slots; ++s) at[s] = at[s - 1] + size[s - 1];
-  std::vector<Placement::Part> parts;
+  std::vector<BufferLayout::Part> parts;
   for (std::size_t u = 0; u < table.units.size(); ++u) {
     parts.push_back({table.units[u].range, at[slot_of(table, static_cast<index_t>(u))]});
   }
@@ -33,8 +33,8 @@ std::vector<Placement::Part> in_slots(const ParameterTable& table, index_t begin
 }
 
 // Every unit in a place of its own.
-std::vector<Placement::Part> side_by_side(const ParameterTable& table, index_t begin, const Sharding& sharding) {
-  std::vector<Placement::Part> parts;
+std::vector<BufferLayout::Part> side_by_side(const ParameterTable& table, index_t begin, const Sharding& sharding) {
+  std::vector<BufferLayout::Part> parts;
   for (const Unit& unit : table.units) {
     parts.push_back({unit.range, begin});
     begin += gradients_of(unit, sharding);
@@ -58,38 +58,38 @@ std::size_t slot_of(const ParameterTable& table, index_t unit) {
   return table.is_layer(unit) ? static_cast<std::size_t>(1 + (unit - table.layer_unit(0)) % 2) : 0;
 }
 
-nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {
-  const Placement whole = Placement::whole(table.size);
+nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {
+  const BufferLayout whole = BufferLayout::whole(table.size);
   std::vector<Range> held = pieces_of(table, sharding);
   held.insert(held.begin(), table.vectors);
-  const Placement packed = Placement::packed(held);
-  nn::ParameterPlaces p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
+  const BufferLayout packed = BufferLayout::packed(held);
+  nn::ParameterLayouts p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
   const bool in_pieces = sharding.size() > 1 && sharding.stage > 0;
   if (in_pieces) {
     p.reduced = sharding.stage == 1 ? whole.common(packed) : packed;
     if (compute == ComputeWeights::narrower || sharding.stage == 3) p.master = packed;
-    if (sharding.stage == 3) p.compute = Placement(in_slots(table, 0));
+    if (sharding.stage == 3) p.compute = BufferLayout(in_slots(table, 0));
   }
   if (in_pieces && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
   const index_t behind = p.reduced.size();
-  const Placement::Part vectors{table.vectors, 0};
+  const BufferLayout::Part vectors{table.vectors, 0};
   const bool apart = sharding.gradients == UnitGradients::apart;
   if (apart || sharding.gradients == UnitGradients::in_slots || (in_pieces && sharding.stage >= 2)) {
-    std::vector<Placement::Part> parts = apart ? side_by_side(table, behind, sharding)
-                                               : in_slots(table, behind, sharding);
+    std::vector<BufferLayout::Part> parts =
+        apart ? side_by_side(table, behind, sharding) : in_slots(table, behind, sharding);
     for (std::size_t u = 0; u < parts.size(); ++u) {
       p.gradient_end = std::max(p.gradient_end, parts[u].at + gradients_of(table.units[u], sharding));
     }
     parts.insert(parts.begin(), vectors);
-    p.gradient = Placement(parts);
+    p.gradient = BufferLayout(parts);
   }
   return p;
 }
 
-nn::Placement answered_places(const ParameterTable& table, const Sharding& sharding) {
+nn::BufferLayout owned_layout(const ParameterTable& table, const Sharding& sharding) {
   std::vector<Range> ranges = pieces_of(table, sharding);
   if (sharding.rank() == 0) ranges.insert(ranges.begin(), table.vectors);
-  return Placement::packed(ranges);
+  return BufferLayout::packed(ranges);
 }
 
 }  // namespace nanotron::model

@@ -19,12 +19,12 @@ index_t loss_width(const TransformerSetup& s, const ParameterTable& table) {
 }
 
 template <class T>
-nn::ParameterPlaces places_of(const TransformerSetup& setup, const ParameterTable& table) {
+nn::ParameterLayouts layouts_of(const TransformerSetup& setup, const ParameterTable& table) {
   const bool narrower = !std::is_same_v<T, master_t<T>>;
-  nn::ParameterPlaces places =
-      parameter_places(table, setup.sharding, narrower ? ComputeWeights::narrower : ComputeWeights::master);
-  if (setup.purpose == Purpose::inference) places.gradient = places.reduced = {};
-  return places;
+  nn::ParameterLayouts layouts =
+      parameter_layouts(table, setup.sharding, narrower ? ComputeWeights::narrower : ComputeWeights::master);
+  if (setup.purpose == Purpose::inference) layouts.gradient = layouts.reduced = {};
+  return layouts;
 }
 
 template <class T>
@@ -38,27 +38,26 @@ nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const Para
           .segments = orders.heads};
 }
 
-std::vector<index_t> slots_of(const std::vector<Chunk>& chunks) {
+std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {
   std::vector<index_t> slots;
-  for (const Chunk& chunk : chunks) slots.push_back(chunk.slots);
+  for (const VirtualStage& stage : stages) slots.push_back(stage.slots);
   return slots;
 }
 
 template <class T>
-void take_product_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
+void take_gemm_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
   // The products of a linear layer: forward, input gradient, weight gradient.
   const auto linear = [&](index_t tokens, index_t out, index_t in) {
     if (tokens == 0 || out == 0 || in == 0) return std::size_t{0};
-    return std::max({kernels::gemm_workspace_bytes<T>(device.who_multiplies(), tokens, out, in),
-                     kernels::gemm_workspace_bytes<T>(device.who_multiplies(), tokens, in, out),
-                     kernels::gemm_workspace_bytes<T>(device.who_multiplies(), out, in, tokens)});
+    return std::max({kernels::gemm_workspace_bytes<T>(device.gemm_mode(), tokens, out, in),
+                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), tokens, in, out),
+                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), out, in, tokens)});
   };
   const auto bytes = std::max({linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
-                               linear(s.tokens, s.first_product, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
+                               linear(s.tokens, s.gate_up, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
                                linear(s.tokens, s.moe.columns, s.hidden), linear(s.moe.rows, 2 * s.moe.width, s.hidden),
                                linear(s.moe.rows, s.hidden, s.moe.width), linear(loss_rows, s.vocabulary, s.hidden)});
-  device.set_product_workspace(
-      arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
+  device.set_gemm_workspace(arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }
 
 // The vectors `prefix`weight and, where there is one, `prefix`bias.
@@ -108,10 +107,9 @@ Vector<double> row(const Matrix<double>& m, index_t i) {
 template <class T>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
-                                         const nn::AttentionGeometry<T>& geometry,
-                                         nn::AttentionCore<T>& core, nn::ResidualStream<T>& stream,
-                                         const SumOrders& orders, const nn::MoeParts<T>& moe,
-                                         const Matrix<double>& router_sums) {
+                                         const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
+                                         nn::HiddenStates<T>& states, const SumOrders& orders,
+                                         const nn::MoeParts<T>& moe, const Matrix<double>& router_sums) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
@@ -120,20 +118,20 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
                         make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
                         detail::make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, moe,
                                                   row(router_sums, l)),
-                        stream);
+                        states);
   }
   return layers;
 }
 
-bool is_first(const Chunk& chunk) { return chunk.layers.begin == 0; }
-bool is_last(const TransformerSetup& setup, const Chunk& chunk) {
-  return chunk.layers.end == setup.model.num_hidden_layers;
+bool is_first(const VirtualStage& stage) { return stage.layers.begin == 0; }
+bool is_last(const TransformerSetup& setup, const VirtualStage& stage) {
+  return stage.layers.end == setup.model.num_hidden_layers;
 }
 
 template <class T>
 std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setup, const ParameterTable& table,
                                                     const nn::ParameterBuffers<T>& buffers) {
-  if (!is_first(setup.chunks.front())) return std::nullopt;
+  if (!is_first(setup.stages.front())) return std::nullopt;
   const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
   return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
                                buffers.weight_gradient(spec, 0, spec.local_rows()),
@@ -143,7 +141,7 @@ std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setu
 template <class T>
 std::optional<nn::PositionEmbedding<T>> make_positions(const TransformerSetup& setup, const ParameterTable& table,
                                                        const nn::ParameterBuffers<T>& buffers) {
-  if (!is_first(setup.chunks.front()) || !setup.model.has_learned_positions()) return std::nullopt;
+  if (!is_first(setup.stages.front()) || !setup.model.has_learned_positions()) return std::nullopt;
   const nn::ParameterSpec& spec = table["model/embed_positions/weight"];
   return nn::PositionEmbedding<T>(table.positions, buffers.weight(spec, 0, spec.local_rows()),
                                   buffers.weight_gradient(spec, 0, spec.local_rows()),
@@ -153,7 +151,7 @@ std::optional<nn::PositionEmbedding<T>> make_positions(const TransformerSetup& s
 template <class T>
 std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterTable& table,
                                  const nn::ParameterBuffers<T>& buffers) {
-  if (!is_last(setup, setup.chunks.back())) return std::nullopt;
+  if (!is_last(setup, setup.stages.back())) return std::nullopt;
   const nn::ParameterSpec& spec =
       table[setup.model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
   const SumOrders orders = orders_of(setup);
@@ -163,13 +161,13 @@ std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterT
 }
 
 TransformerSetup with_chunks(TransformerSetup setup) {
-  if (setup.chunks.empty()) setup.chunks = {{.layers = {0, setup.model.num_hidden_layers}}};
+  if (setup.stages.empty()) setup.stages = {{.layers = {0, setup.model.num_hidden_layers}}};
   return setup;
 }
 
-std::vector<Range> layers_of(const std::vector<Chunk>& chunks) {
+std::vector<Range> layers_of(const std::vector<VirtualStage>& stages) {
   std::vector<Range> layers;
-  for (const Chunk& chunk : chunks) layers.push_back(chunk.layers);
+  for (const VirtualStage& stage : stages) layers.push_back(stage.layers);
   return layers;
 }
 
@@ -179,7 +177,7 @@ ParameterTable parameter_table_of(const TransformerSetup& setup) {
   return make_parameter_table(setup.model, {.tp_size = setup.tp->size(),
                                             .tp_rank = setup.tp->rank(),
                                             .tp_mode = setup.tp_mode,
-                                            .layers = layers_of(setup.chunks),
+                                            .layers = layers_of(setup.stages),
                                             .tensor_shards = setup.tensor_shards,
                                             .ep_size = setup.ep->size(),
                                             .ep_rank = setup.ep->rank(),
@@ -192,108 +190,109 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
     : setup_(with_chunks(setup)),
       device_(&device),
       table_(parameter_table_of(setup)),
-      buffers_(arena, places_of<T>(setup, table_)),
+      buffers_(arena, layouts_of<T>(setup, table_)),
       weights_(setup.sharding, table_, buffers_, device),
-      micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.chunks), device, arena),
+      micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.stages), device, arena),
       geometry_(make_geometry<T>(setup, table_, orders_of(setup), device, arena)),
-      core_(nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, *setup.cp, arena)),
-      stream_(nn::make_residual_stream<T>(
-          setup.tp_mode,
-          {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()}, setup.overlap, *setup.tp, arena)),
+      core_(
+          nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, *setup.cp, arena)),
+      states_(nn::make_hidden_states<T>(
+          setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
+          setup.overlap, *setup.tp, arena)),
       moe_(detail::make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, device, arena)),
       router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, detail::router_sums_of(setup.model.moe))),
       act_(arena, sizes(),
-           {.chunks = setup_.chunks,
+           {.stages = setup_.stages,
             .backward = setup.backward,
-            .has_head = is_last(setup_, setup_.chunks.back()),
+            .has_head = is_last(setup_, setup_.stages.back()),
             .recompute = setup.recompute,
             .purpose = setup.purpose,
-            .stream_gradients = setup.stream_gradients}),
+            .hidden_gradients = setup.hidden_gradients}),
       embedding_(make_embedding(setup_, table_, buffers_)),
       positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
       layers_(
-          make_layers(setup, table_, buffers_, geometry_, *core_, *stream_, orders_of(setup), *moe_, router_sums_)) {
-  take_product_workspace<T>(sizes(), act_.loss.chunk(), device, arena);
+          make_layers(setup, table_, buffers_, geometry_, *core_, *states_, orders_of(setup), *moe_, router_sums_)) {
+  take_gemm_workspace<T>(sizes(), act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
-  layers_.front().prepare(device, act_.chunks.front().front().layers.front(), act_.work);
+  layers_.front().prepare(device, act_.stages.front().front().layers.front(), act_.work);
 }
 
 template <class T>
 LocalSizes Transformer<T>::sizes() const {
-  LocalSizes s = local_sizes(setup_.model, table_, tokens(), stream_->rows());
+  LocalSizes s = local_sizes(setup_.model, table_, tokens(), states_->rows());
   s.core = core_->sizes();
   const SumOrders orders = orders_of(setup_);
   s.norm = nn::norm_sizes(setup_.model.normalization, s.hidden, orders.tokens);
   s.token_segments = orders.heads.tokens;
   s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);
-  s.kept_inputs = stream_->kept_rows();
+  s.kept_inputs = states_->kept_rows();
   s.moe = moe_->sizes;
   s.ep_size = setup_.ep->size();
   return s;
 }
 
 template <class T>
-index_t Transformer<T>::first_layer(index_t chunk) const {
+index_t Transformer<T>::first_layer(index_t stage) const {
   index_t first = 0;
-  for (index_t c = 0; c < chunk; ++c) first += layers(c);
+  for (index_t c = 0; c < stage; ++c) first += layers(c);
   return first;
 }
 
 template <class T>
-bool Transformer<T>::has_embedding(index_t chunk) const {
-  return is_first(setup_.chunks[static_cast<std::size_t>(chunk)]);
+bool Transformer<T>::has_embedding(index_t stage) const {
+  return is_first(setup_.stages[static_cast<std::size_t>(stage)]);
 }
 
 template <class T>
-bool Transformer<T>::has_head(index_t chunk) const {
-  return is_last(setup_, setup_.chunks[static_cast<std::size_t>(chunk)]);
+bool Transformer<T>::has_head(index_t stage) const {
+  return is_last(setup_, setup_.stages[static_cast<std::size_t>(stage)]);
 }
 
 template <class T>
-SourceUse Transformer<T>::forward_use(index_t chunk, index_t layer) const {
-  const bool inside = layer + 1 < layers(chunk);
-  return {source_of(chunk, layer), inside            ? source_of(chunk, layer + 1)
-                                   : has_head(chunk) ? table_.head_source()
+SourceUse Transformer<T>::forward_use(index_t stage, index_t layer) const {
+  const bool inside = layer + 1 < layers(stage);
+  return {source_of(stage, layer), inside            ? source_of(stage, layer + 1)
+                                   : has_head(stage) ? table_.head_source()
                                                      : no_unit};
 }
 
 template <class T>
-SourceUse Transformer<T>::backward_use(index_t chunk, index_t layer) const {
-  return {source_of(chunk, layer), layer > 0 ? source_of(chunk, layer - 1) : no_unit};
+SourceUse Transformer<T>::backward_use(index_t stage, index_t layer) const {
+  return {source_of(stage, layer), layer > 0 ? source_of(stage, layer - 1) : no_unit};
 }
 
 template <class T>
-std::vector<SourceUse> Transformer<T>::forward_uses(index_t chunk) const {
+std::vector<SourceUse> Transformer<T>::forward_uses(index_t stage) const {
   std::vector<SourceUse> uses;
-  if (has_embedding(chunk)) uses.push_back(embedding_use(chunk));
-  for (index_t l = 0; l < layers(chunk); ++l) uses.push_back(forward_use(chunk, l));
+  if (has_embedding(stage)) uses.push_back(embedding_use(stage));
+  for (index_t l = 0; l < layers(stage); ++l) uses.push_back(forward_use(stage, l));
   return uses;
 }
 
 template <class T>
-std::vector<SourceUse> Transformer<T>::backward_uses(index_t chunk) const {
+std::vector<SourceUse> Transformer<T>::backward_uses(index_t stage) const {
   std::vector<SourceUse> uses;
-  if (has_head(chunk)) uses.push_back(head_use(chunk));
-  for (index_t l = layers(chunk) - 1; l >= 0; --l) uses.push_back(backward_use(chunk, l));
+  if (has_head(stage)) uses.push_back(head_use(stage));
+  for (index_t l = layers(stage) - 1; l >= 0; --l) uses.push_back(backward_use(stage, l));
   return uses;
 }
 
 template <class T>
-LayerTraffic Transformer<T>::traffic(index_t chunk) const {
+LayerTraffic Transformer<T>::traffic(index_t stage) const {
   const LayerTraffic layer = layers_.front().traffic();
   const bool twice = setup_.recompute == deck::Recompute::full;
-  LayerTraffic sum{.forward = layers(chunk) * layer.forward,
-                   .backward = layers(chunk) * (layer.backward + (twice ? layer.forward : comm::StepTraffic{})),
-                   .backward_input = layers(chunk) * layer.backward_input,
-                   .backward_weight = layers(chunk) * layer.backward_weight};
+  LayerTraffic sum{.forward = layers(stage) * layer.forward,
+                   .backward = layers(stage) * (layer.backward + (twice ? layer.forward : comm::StepTraffic{})),
+                   .backward_input = layers(stage) * layer.backward_input,
+                   .backward_weight = layers(stage) * layer.backward_weight};
   comm::StepTraffic ends;
-  if (has_embedding(chunk)) {
-    sum.forward += stream_->sum_traffic();
-    ends += stream_->gather_traffic();
+  if (has_embedding(stage)) {
+    sum.forward += states_->sum_traffic();
+    ends += states_->gather_traffic();
   }
-  if (has_head(chunk)) ends += stream_->gather_traffic() + head_->loss.traffic(tokens()) + stream_->sum_traffic();
+  if (has_head(stage)) ends += states_->gather_traffic() + head_->loss.traffic(tokens()) + states_->sum_traffic();
   sum.backward += ends;
   sum.backward_input += ends;
   return sum;
@@ -302,9 +301,9 @@ LayerTraffic Transformer<T>::traffic(index_t chunk) const {
 template <class T>
 void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
-  weights_.use(embedding_use(slot.chunk));
-  look_up(inputs, batch(slot).positions, stream_->addend(input(slot)));
-  stream_->start_sum(*device_, input(slot)).wait();
+  weights_.use(embedding_use(slot.stage));
+  look_up(inputs, batch(slot).positions, states_->addend(input(slot)));
+  states_->start_sum(*device_, input(slot)).wait();
 }
 
 // This rank's part of words and positions.
@@ -317,10 +316,10 @@ void Transformer<T>::look_up(Vector<const std::int32_t> inputs, Vector<const std
 template <class T>
 void Transformer<T>::forward(const Slot& slot) {
   const Region region(device_->timers(), "forward");
-  const ChunkActivations<T>& act = at(slot);
+  const StageActivations<T>& act = at(slot);
   for (std::size_t l = 0; l < act.layers.size(); ++l) {
-    weights_.use(forward_use(slot.chunk, static_cast<index_t>(l)));
-    layer_of(slot.chunk, static_cast<index_t>(l))
+    weights_.use(forward_use(slot.stage, static_cast<index_t>(l)));
+    layer_of(slot.stage, static_cast<index_t>(l))
         .forward(*device_, batch(slot), act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
   }
 }
@@ -335,19 +334,19 @@ void Transformer<T>::loss(const Slot& slot, Vector<const std::int32_t> targets, 
   const Region region(device_->timers(), "loss");
   weights_.use({table_.head_source()});
   normalise_output(slot);
-  head_->loss.forward(*device_, stream_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
+  head_->loss.forward(*device_, states_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
 }
 
 template <class T>
 void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale,
                                    Vector<double> loss_rows, Matrix<T> dx) {
   const Region region(device_->timers(), "loss");
-  weights_.use(head_use(slot.chunk));
+  weights_.use(head_use(slot.stage));
   const Workspace<T>& work = act_.work;
   normalise_output(slot);
-  head_->loss.forward_backward(*device_, stream_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
-                               loss_rows, stream_->addend(work.dn));
-  nn::Running dn_sum = stream_->start_sum(*device_, work.dn);
+  head_->loss.forward_backward(*device_, states_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
+                               loss_rows, states_->addend(work.dn));
+  nn::Running dn_sum = states_->start_sum(*device_, work.dn);
   kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
   dn_sum.wait();
   head_->norm->backward(*device_, work.dn, output(slot), act_.final_statistics, dx, work.sums);
@@ -356,11 +355,11 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
 template <class T>
 void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  weights_.use(backward_use(slot.chunk, layer));
+  weights_.use(backward_use(slot.stage, layer));
   const auto l = static_cast<std::size_t>(layer);
   const Matrix<T> x = at(slot).residual[l];
   const LayerActivations<T>& act = at(slot).layers[l];
-  const DecoderLayer<T>& decoder = layer_of(slot.chunk, layer);
+  const DecoderLayer<T>& decoder = layer_of(slot.stage, layer);
   if (setup_.recompute == deck::Recompute::selective) {
     decoder.recompute_cheap(*device_, x, act);
   } else if (setup_.recompute == deck::Recompute::full) {
@@ -374,10 +373,10 @@ void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matri
   const Region region(device_->timers(), "backward");
   NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none && setup_.backward == Backward::two_parts,
                    "the model is not set up for backward in two parts");
-  weights_.use(backward_use(slot.chunk, layer));
+  weights_.use(backward_use(slot.stage, layer));
   const auto l = static_cast<std::size_t>(layer);
-  const ChunkActivations<T>& act = at(slot);
-  layer_of(slot.chunk, layer)
+  const StageActivations<T>& act = at(slot);
+  layer_of(slot.stage, layer)
       .backward_input(*device_, batch(slot), act.residual[l], act.layers[l], act_.work, act.residual[l + 1], dx);
 }
 
@@ -385,14 +384,14 @@ template <class T>
 void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
   const Region region(device_->timers(), "backward");
   const auto l = static_cast<std::size_t>(layer);
-  const ChunkActivations<T>& act = at(slot);
-  layer_of(slot.chunk, layer).backward_weight(*device_, act.layers[l], act_.work, act.residual[l + 1]);
+  const StageActivations<T>& act = at(slot);
+  layer_of(slot.stage, layer).backward_weight(*device_, act.layers[l], act_.work, act.residual[l + 1]);
 }
 
 template <class T>
 void Transformer<T>::backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  const Matrix<const T> all_dx = stream_->gather(*device_, dx);
+  const Matrix<const T> all_dx = states_->gather(*device_, dx);
   embedding_->backward(*device_, inputs, all_dx);
   if (positions_) positions_->backward(*device_, batch(slot).positions, all_dx);
 }
@@ -403,10 +402,10 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
                                     const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last) {
   const index_t tokens = batch.tokens();
   NANOTRON_REQUIRE(tokens <= this->tokens(), "{} tokens at once, set up for {}", tokens, this->tokens());
-  const ChunkActivations<T>& act = at({});
+  const StageActivations<T>& act = at({});
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
   look_up(inputs, batch.positions, first(act.residual[0]));
-  stream_->start_sum(*device_, first(act.residual[0])).wait();
+  states_->start_sum(*device_, first(act.residual[0])).wait();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     layers_[l].forward_cached(*device_, batch, past, first(act.residual[l]),
                               first_tokens(act.layers[l], tokens), act_.work, caches[l],

@@ -18,7 +18,7 @@ class LocalWeights final : public SectionWeights<T> {
     if constexpr (!std::is_same_v<T, M>) kernels::cast<M, T>(*device_, buffers_.master, buffers_.compute);
   }
   void use(index_t, index_t) override {}
-  void settle() override {}
+  void finish() override {}
   index_t gathered_elements(std::span<const SourceUse>) const override { return 0; }
 
  private:
@@ -42,9 +42,9 @@ class Pieces {
   comm::Request start_gather(index_t unit) const {
     const Unit& u = units_[static_cast<std::size_t>(unit)];
     const Range mine = piece_of(u, sharding_);
-    T* const whole = buffers_.compute.data() + buffers_.places.compute.at(u.range.begin);
+    T* const whole = buffers_.compute.data() + buffers_.layouts.compute.at(u.range.begin);
     T* const piece = whole + (mine.begin - u.range.begin);
-    M* const master = buffers_.master.data() + buffers_.places.master.at(mine.begin);
+    M* const master = buffers_.master.data() + buffers_.layouts.master.at(mine.begin);
     if (static_cast<const void*>(master) != piece) {
       kernels::cast<M, T>(*device_, Vector<const M>(master, mine.size()), Vector<T>(piece, mine.size()));
     }
@@ -69,7 +69,7 @@ class GatheredOnce final : public SectionWeights<T> {
         arrived_(pieces_.units().end) {}
 
   void refresh() override {
-    settle();
+    finish();
     const Region region(device_->timers(), "weights set out");
     for (index_t u = pieces_.units().begin; u < pieces_.units().end; ++u) {
       running_[static_cast<std::size_t>(u)] = pieces_.start_gather(u);
@@ -77,7 +77,7 @@ class GatheredOnce final : public SectionWeights<T> {
     arrived_ = pieces_.units().begin;
   }
   void use(index_t unit, index_t) override { wait_for(unit + 1); }
-  void settle() override { wait_for(pieces_.units().end); }
+  void finish() override { wait_for(pieces_.units().end); }
   index_t gathered_elements(std::span<const SourceUse>) const override {
     index_t sum = 0;
     for (index_t u = pieces_.units().begin; u < pieces_.units().end; ++u) sum += pieces_.elements(u);
@@ -129,7 +129,7 @@ class GatheredPerUse final : public SectionWeights<T> {
       : pieces_(std::move(pieces)), device_(&device), slots_(table) {}
 
   void refresh() override {
-    settle();
+    finish();
     slots_.clear();
   }
   void use(index_t unit, index_t next) override {
@@ -138,7 +138,7 @@ class GatheredPerUse final : public SectionWeights<T> {
     running_[slots_.slot_of(unit)].wait();
     if (slots_.may_follow(unit, next)) gather(next);
   }
-  void settle() override {
+  void finish() override {
     for (comm::Request& running : running_) running.wait();
   }
   index_t gathered_elements(std::span<const SourceUse> uses) const override {
@@ -209,8 +209,8 @@ void UnitWeights<T>::use(const SourceUse& use) {
 }
 
 template <class T>
-void UnitWeights<T>::settle() {
-  for (Part& part : parts_) part.weights->settle();
+void UnitWeights<T>::finish() {
+  for (Part& part : parts_) part.weights->finish();
 }
 
 template <class T>

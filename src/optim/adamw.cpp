@@ -7,13 +7,13 @@ namespace nanotron::optim {
 
 template <class M>
 Adamw<M>::Adamw(const deck::OptimizerConfig& config, const model::ParameterTable& table,
-                const nn::ParameterPlaces& places, Covers over, Arena& arena)
+                const nn::ParameterLayouts& layouts, Covers over, Arena& arena)
     : config_(config),
-      parts_(update_parts(table, places)),
+      parts_(update_parts(table, layouts)),
       over_(over),
-      place_(places.moments),
-      exp_avg_(arena.take<M>(MemoryKind::optimizer, place_.size())),
-      exp_avg_sq_(arena.take<M>(MemoryKind::optimizer, place_.size())) {}
+      layout_(layouts.moments),
+      exp_avg_(arena.take<M>(MemoryKind::optimizer, layout_.size())),
+      exp_avg_sq_(arena.take<M>(MemoryKind::optimizer, layout_.size())) {}
 
 template <class M>
 void Adamw<M>::update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
@@ -37,7 +37,7 @@ void Adamw<M>::update(Device& device, Vector<M> parameters, Vector<const M> grad
 
 template <class M>
 std::vector<Moment<M>> Adamw<M>::moments() const {
-  return {{"exp_avg", over_, place_, exp_avg_}, {"exp_avg_sq", over_, place_, exp_avg_sq_}};
+  return {{"exp_avg", over_, layout_, exp_avg_}, {"exp_avg_sq", over_, layout_, exp_avg_sq_}};
 }
 
 template class Adamw<double>;

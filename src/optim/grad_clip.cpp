@@ -7,14 +7,14 @@
 
 namespace nanotron::optim {
 
-std::vector<Range> answered_ranges(const model::ParameterTable& table, const nn::ParameterPlaces& places,
-                                   const model::Sharding& sharding, const Range& flat) {
-  const nn::Placement answered = places.reduced.common(model::answered_places(table, sharding));
+std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
+                                         const model::Sharding& sharding, const Range& flat) {
+  const nn::BufferLayout answered = layouts.reduced.common(model::owned_layout(table, sharding));
   std::vector<Range> ranges;
   for (const Range& owned : model::owned_ranges(table)) {
     const Range part{std::max(owned.begin, flat.begin), std::min(owned.end, flat.end)};
     if (part.size() <= 0) continue;
-    for (const nn::Placement::Part& p : answered.within(part)) ranges.push_back({p.at, p.at + p.range.size()});
+    for (const nn::BufferLayout::Part& p : answered.within(part)) ranges.push_back({p.at, p.at + p.range.size()});
   }
   return ranges;
 }

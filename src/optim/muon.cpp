@@ -37,20 +37,20 @@ Split split_of(const model::ParameterTable& table) {
 }
 
 // Of the moments, what lies within the ranges.
-nn::ParameterPlaces with_moments(nn::ParameterPlaces places, const std::vector<Range>& ranges) {
+nn::ParameterLayouts with_moments(nn::ParameterLayouts layouts, const std::vector<Range>& ranges) {
   std::vector<Range> kept;
   for (const Range& range : ranges) {
-    for (const nn::Placement::Part& p : places.moments.within(range)) kept.push_back(p.range);
+    for (const nn::BufferLayout::Part& p : layouts.moments.within(range)) kept.push_back(p.range);
   }
-  places.moments = nn::Placement::packed(kept);
-  return places;
+  layouts.moments = nn::BufferLayout::packed(kept);
+  return layouts;
 }
 
 std::vector<MatrixShard> local_shards(const model::ParameterTable& table, const model::Section& section) {
   std::vector<MatrixShard> shards;
   for (const nn::ParameterSpec& spec : table.specs) {
     if (!is_matrix_of(section.holders, spec)) continue;
-    const bool by_columns = spec.cut == nn::Cut::columns;
+    const bool by_columns = spec.partition == nn::Partition::row_parallel;
     shards.push_back({.offset = spec.offset - layers_range(table, section).begin,
                       .rows = spec.local_rows(),
                       .columns = spec.local_columns(),
@@ -63,13 +63,14 @@ std::vector<MatrixShard> local_shards(const model::ParameterTable& table, const 
 }  // namespace
 
 template <class M>
-Muon<M>::Muon(const deck::Config& config, const OptimizerPlace& place, Arena& arena)
+Muon<M>::Muon(const deck::Config& config, const OptimizerSetup& place, Arena& arena)
     : config_(config.optimizer),
       tp_(place.tp),
-      places_(with_moments(place.places, split_of(place.table).inside)),
+      layouts_(with_moments(place.layouts, split_of(place.table).inside)),
       stacks_(stacks_of(config, place)),
-      adamw_(config.optimizer, place.table, with_moments(place.places, split_of(place.table).outside), Covers::others, arena),
-      momentum_(arena.take<M>(MemoryKind::optimizer, places_.moments.size())),
+      adamw_(config.optimizer, place.table, with_moments(place.layouts, split_of(place.table).outside), Covers::others,
+             arena),
+      momentum_(arena.take<M>(MemoryKind::optimizer, layouts_.moments.size())),
       gathered_(arena.take<M>(MemoryKind::workspace, tp_->size() * most(&MuonLayout::unit))),
       whole_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::whole))),
       workspace_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::workspace))) {}
@@ -82,14 +83,14 @@ index_t Muon<M>::most(index_t MuonLayout::*of) const {
 }
 
 template <class M>
-std::vector<typename Muon<M>::Stack> Muon<M>::stacks_of(const deck::Config& config, const OptimizerPlace& place) const {
+std::vector<typename Muon<M>::Stack> Muon<M>::stacks_of(const deck::Config& config, const OptimizerSetup& place) const {
   std::vector<Stack> stacks;
   for (const model::Section& section : place.table.sections) stacks.push_back(stack_of(config, place, section));
   return stacks;
 }
 
 template <class M>
-typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const OptimizerPlace& place,
+typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const OptimizerSetup& place,
                                           const model::Section& section) const {
   const model::ParameterTable& table = place.table;
   Stack stack{.layout = muon_layout(config.model, table.layout, section.holders),
@@ -102,7 +103,7 @@ typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const Opti
     for (std::size_t m = 0; m < stack.local.size(); ++m) {
       const MatrixShard& s = stack.local[m];
       const index_t begin = unit + s.offset;
-      for (const UpdatePart& part : update_parts(Range{begin, begin + s.rows * s.columns}, places_)) {
+      for (const UpdatePart& part : update_parts(Range{begin, begin + s.rows * s.columns}, layouts_)) {
         stack.layers[count(layer)].push_back({part, m, part.range.begin - unit, part.range.begin - begin});
       }
     }
@@ -187,7 +188,7 @@ void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, Vec
 template <class M>
 std::vector<Moment<M>> Muon<M>::moments() const {
   std::vector<Moment<M>> all = adamw_.moments();
-  all.push_back({"momentum", Covers::hidden_matrices, places_.moments, momentum_});
+  all.push_back({"momentum", Covers::hidden_matrices, layouts_.moments, momentum_});
   return all;
 }
 
@@ -208,17 +209,17 @@ comm::StepTraffic Muon<M>::traffic() const {
 }
 
 template <class M>
-std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerPlace& place, Arena& arena) {
+std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& place, Arena& arena) {
   switch (config.optimizer.name) {
     case deck::OptimizerName::muon: return std::make_unique<Muon<M>>(config, place, arena);
     case deck::OptimizerName::adamw: break;
   }
-  return std::make_unique<Adamw<M>>(config.optimizer, place.table, place.places, Covers::all, arena);
+  return std::make_unique<Adamw<M>>(config.optimizer, place.table, place.layouts, Covers::all, arena);
 }
 
 template class Muon<double>;
 template class Muon<float>;
-template std::unique_ptr<Optimizer<double>> make_optimizer(const deck::Config&, const OptimizerPlace&, Arena&);
-template std::unique_ptr<Optimizer<float>> make_optimizer(const deck::Config&, const OptimizerPlace&, Arena&);
+template std::unique_ptr<Optimizer<double>> make_optimizer(const deck::Config&, const OptimizerSetup&, Arena&);
+template std::unique_ptr<Optimizer<float>> make_optimizer(const deck::Config&, const OptimizerSetup&, Arena&);
 
 }  // namespace nanotron::optim

@@ -12,7 +12,7 @@ namespace {
 constexpr index_t alignment = 64;  // elements: every product operand starts on a cache line
 
 MatrixShard shard_of(const nn::ParameterSpec& spec, index_t unit_begin) {
-  const bool by_columns = spec.cut == nn::Cut::columns;  // never held twice
+  const bool by_columns = spec.partition == nn::Partition::row_parallel;  // never held twice
   const index_t skip = by_columns ? 0 : spec.owned.begin - spec.local.begin;
   return {.offset = spec.offset - unit_begin + skip * spec.local_columns(),
           .rows = by_columns ? spec.rows : spec.owned.size(),

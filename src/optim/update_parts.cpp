@@ -6,31 +6,31 @@ namespace nanotron::optim {
 namespace {
 
 // Cuts [begin, end) where a buffer goes on elsewhere: the end of the first part of it.
-index_t contiguous_end(const nn::Placement& place, const Range& range) {
+index_t contiguous_end(const nn::BufferLayout& place, const Range& range) {
   return place.within(range).front().range.end;
 }
 
 }  // namespace
 
-std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterPlaces& places) {
+std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayouts& layouts) {
   std::vector<UpdatePart> parts;
-  for (const nn::Placement::Part& held : places.moments.within(range)) {
+  for (const nn::BufferLayout::Part& held : layouts.moments.within(range)) {
     for (index_t begin = held.range.begin, end = 0; begin < held.range.end; begin = end) {
       const Range rest{begin, held.range.end};
-      end = std::min(contiguous_end(places.master, rest), contiguous_end(places.reduced, rest));
+      end = std::min(contiguous_end(layouts.master, rest), contiguous_end(layouts.reduced, rest));
       parts.push_back({.range = {begin, end},
-                       .parameters = places.master.at(begin),
-                       .gradient = places.reduced.at(begin),
+                       .parameters = layouts.master.at(begin),
+                       .gradient = layouts.reduced.at(begin),
                        .moments = held.at + begin - held.range.begin});
     }
   }
   return parts;
 }
 
-std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterPlaces& places) {
+std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterLayouts& layouts) {
   std::vector<UpdatePart> all;
   for (const auto& [range, decays, fan_in_ratio] : model::update_ranges(table)) {
-    for (UpdatePart& part : update_parts(range, places)) {
+    for (UpdatePart& part : update_parts(range, layouts)) {
       part.decays = decays;
       part.fan_in_ratio = fan_in_ratio;
       all.push_back(part);

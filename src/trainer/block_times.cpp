@@ -24,7 +24,7 @@ class OneLayer {
               .length = config.data.sequence_length,
               .key_length = config.data.sequence_length,
               .tp_mode = config.parallel.tp_mode,
-              .overlap = nn::stream_overlap(config.parallel),
+              .overlap = nn::tp_overlap(config.parallel),
               .tp = &grid.tp(),
               .cp = &grid.cp(),
               .ep = &grid.ep(),
@@ -36,14 +36,14 @@ class OneLayer {
     arena_.emplace(planning.plan());
     memory_.emplace(setup_, device_, *arena_);
     const nn::ParameterBuffers<T>& p = memory_->model.parameters();
-    model::initialise<master_t<T>>(memory_->model.table(), 1, p.master, p.places.master);
+    model::initialise<master_t<T>>(memory_->model.table(), 1, p.master, p.layouts.master);
     memory_->model.refresh_compute_weights();
     fill_tokens();
   }
 
   model::BlockCosts seconds() {
     model::Transformer<T>& model = memory_->model;
-    const Matrix<T> dx = model.stream_gradient(0);
+    const Matrix<T> dx = model.hidden_gradient(0);
     const Vector<const std::int32_t> tokens = memory_->tokens;
     const double embed = least([&] { model.embed({}, tokens); });
     const double forward = least([&] { model.forward({}); });
@@ -98,7 +98,7 @@ class OneLayer {
 
 }  // namespace
 
-void settle_pipeline_cut(deck::Config& config, comm::ProcessGrid& grid) {
+void choose_pipeline_cut(deck::Config& config, comm::ProcessGrid& grid) {
   if (config.parallel.pp == 1 || !config.parallel.pp_layers.empty() || config.parallel.pp_cut != deck::PpCut::time) return;
   const model::BlockCosts seconds = with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     return OneLayer<T>(config, grid).seconds();

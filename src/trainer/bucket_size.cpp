@@ -6,7 +6,7 @@
 
 namespace nanotron::trainer {
 
-void settle_bucket(deck::Config& config, comm::ProcessGrid& grid, Log& log) {
+void choose_bucket(deck::Config& config, comm::ProcessGrid& grid, Log& log) {
   if (config.parallel.bucket_mb > 0.0) return;
   if (grid.data_parallel().size() == 1) {
     config.parallel.bucket_mb = deck::ParallelConfig{}.bucket_mb;  // nothing is sent

@@ -31,7 +31,7 @@ struct Block {
 
 template <class M>
 io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, M* data) {
-  const bool by_columns = spec.cut == nn::Cut::columns;
+  const bool by_columns = spec.partition == nn::Partition::row_parallel;
   io::StatePart part;
   part.data = data;
   const auto add = [&](const Range& range, index_t shift, index_t stride) {
@@ -66,7 +66,7 @@ std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const
 
 // What `place` holds of the rows of each layer; one rectangle where it holds all, and layers in a row.
 template <class M>
-std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::Placement& place, M* data,
+std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::BufferLayout& place, M* data,
                                        const Range& rows) {
   const index_t columns = spec.local_columns();
   const Range local{rows.begin * columns, rows.end * columns};
@@ -75,13 +75,13 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
   };
   const Range all{flat(0).begin, flat(spec.local_layers() - 1).end};
   const Range layers{spec.layer_numbers.front(), spec.layer_numbers.back() + 1};
-  const std::vector<nn::Placement::Part> held = place.within(all);
+  const std::vector<nn::BufferLayout::Part> held = place.within(all);
   if (layers.size() == spec.local_layers() && held.size() == 1 && held.front().range == all) {
     return {state_part(spec, {layers, rows, {0, columns}}, data + held.front().at)};
   }
   std::vector<io::StatePart> parts;
   for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-    for (const nn::Placement::Part& p : place.within(flat(layer))) {
+    for (const nn::BufferLayout::Part& p : place.within(flat(layer))) {
       const index_t first = p.range.begin - spec.offset_of(layer);
       for (const Block& block : blocks_of(spec, layer, {first, first + p.range.size()})) {
         const index_t at = block.rows.begin * columns + block.columns.begin;
@@ -110,7 +110,7 @@ std::size_t checkpoint_workspace(const TrainingState<T>& state) {
 }
 
 template <class M>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, M* data,
                                            const Parts& part) {
   std::vector<io::StateTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
@@ -118,7 +118,7 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
     const Range range = range_of(spec, part.of(spec.holders));
     if (range.size() == 0 || spec.local_layers() == 0) continue;
     // Columns are never held twice: a rank owns all rows of what it holds of them.
-    const Range rows = spec.cut == nn::Cut::columns
+    const Range rows = spec.partition == nn::Partition::row_parallel
                            ? Range{0, spec.rows}
                            : Range{range.begin - spec.local.begin, range.end - spec.local.begin};
     tensors.back().parts = state_parts(spec, place, data, rows);
@@ -134,7 +134,7 @@ Parts written_parts(comm::ProcessGrid& grid) {
 
 template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
-                                            const nn::Placement& place, M* data, const Parts& part) {
+                                            const nn::BufferLayout& place, M* data, const Parts& part) {
   model::ParameterTable covered = table;
   std::erase_if(covered.specs, [&](const nn::ParameterSpec& spec) { return !optim::covers(moment.over, spec); });
   return state_tensors<M>(covered, place, data, part);
@@ -191,11 +191,11 @@ io::CheckpointState Checkpointing<T>::restore() {
 template <class T>
 void Checkpointing<T>::read_into(io::CheckpointReader& reader) {
   const model::ParameterTable& table = state_.model.table();
-  const nn::ParameterPlaces& places = state_.model.parameters().places;
+  const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
   const bool with_moments = has_our_moments(reader.info());
   std::vector<io::StateGroup> moments;
-  if (with_moments) moments = moment_groups(Part::held, [](const nn::Placement& place) { return place; });
-  reader.read(state_tensors<M>(table, places.master, master_.data(), Part::held), moments, scalar_type_of<M>);
+  if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& place) { return place; });
+  reader.read(state_tensors<M>(table, layouts.master, master_.data(), Part::held), moments, scalar_type_of<M>);
   Kokkos::deep_copy(state_.model.parameters().master, master_);
   if (with_moments) {
     for (std::size_t i = 0; i < moments_.size(); ++i) Kokkos::deep_copy(moments_[i].values, host_moments_[i]);
@@ -237,8 +237,8 @@ void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
 
 // Of a shard group each element is written once.
 template <class T>
-nn::Placement Checkpointing<T>::answered(const nn::Placement& place) const {
-  return place.common(model::answered_places(state_.model.table(), state_.sharding));
+nn::BufferLayout Checkpointing<T>::answered(const nn::BufferLayout& place) const {
+  return place.common(model::owned_layout(state_.model.table(), state_.sharding));
 }
 
 template <class T>
@@ -248,10 +248,10 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   for (std::size_t i = 0; i < moments_.size(); ++i) Kokkos::deep_copy(host_moments_[i], moments_[i].values);
 
   const model::ParameterTable& table = state_.model.table();
-  const nn::ParameterPlaces& places = state_.model.parameters().places;
+  const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
   const Parts part = written_parts(grid_);
-  const auto parameters = state_tensors<M>(table, answered(places.master), master_.data(), part);
-  const auto moments = moment_groups(part, [&](const nn::Placement& place) { return answered(place); });
+  const auto parameters = state_tensors<M>(table, answered(layouts.master), master_.data(), part);
+  const auto moments = moment_groups(part, [&](const nn::BufferLayout& place) { return answered(place); });
   carried_.copy_to_host();
   const auto carried = carried_.tensors();
   counters.adam_step = state_.optimizer->steps();
@@ -272,14 +272,14 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
 template std::size_t checkpoint_workspace(const TrainingState<double>&);
 template std::size_t checkpoint_workspace(const TrainingState<float>&);
 template std::size_t checkpoint_workspace(const TrainingState<bf16>&);
-template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, double*,
+template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, double*,
                                                     const Parts&);
-template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::Placement&, float*,
+template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, float*,
                                                     const Parts&);
 template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, const optim::Moment<double>&,
-                                                    const nn::Placement&, double*, const Parts&);
+                                                     const nn::BufferLayout&, double*, const Parts&);
 template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, const optim::Moment<float>&,
-                                                     const nn::Placement&, float*, const Parts&);
+                                                     const nn::BufferLayout&, float*, const Parts&);
 template class Checkpointing<double>;
 template class Checkpointing<float>;
 template class Checkpointing<bf16>;

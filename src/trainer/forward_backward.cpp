@@ -44,7 +44,7 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
 
   void backward(index_t micro_batch, double scale) {
     const model::ParameterTable& table = model_.table();
-    const Matrix<T> dx = model_.stream_gradient(0);
+    const Matrix<T> dx = model_.hidden_gradient(0);
     add_to(table.head_source(), [&] {
       model_.loss_backward({}, state_.targets_of(micro_batch), scale, state_.loss_rows_of(micro_batch), dx);
     });

@@ -11,7 +11,7 @@ namespace {
 using parallel::Action;
 using parallel::Work;
 
-// The chunks of layers of this rank.
+// The virtual stages of this rank.
 template <class T>
 class RankStages final : public parallel::PipelineStages<T> {
  public:
@@ -23,50 +23,50 @@ class RankStages final : public parallel::PipelineStages<T> {
   }
   void begin_evaluation() { is_training_ = false; }
 
-  Matrix<T> input(index_t chunk, index_t slot) override { return model_.input({chunk, slot}); }
-  Matrix<T> output(index_t chunk, index_t slot) override { return model_.output({chunk, slot}); }
-  Matrix<T> gradient_buffer(index_t i) override { return model_.stream_gradient(i); }
+  Matrix<T> input(index_t stage, index_t slot) override { return model_.input({stage, slot}); }
+  Matrix<T> output(index_t stage, index_t slot) override { return model_.output({stage, slot}); }
+  Matrix<T> gradient_buffer(index_t i) override { return model_.hidden_gradient(i); }
 
   void forward(const Action& a, index_t slot) override {
-    const model::Slot at{a.chunk, slot};
+    const model::Slot at{a.virtual_stage, slot};
     model_.set_documents(at, state_.documents_of(a.micro_batch));
-    if (model_.has_embedding(a.chunk)) model_.embed(at, state_.inputs_of(a.micro_batch));
+    if (model_.has_embedding(a.virtual_stage)) model_.embed(at, state_.inputs_of(a.micro_batch));
     model_.forward(at);
-    if (!is_training_ && model_.has_head(a.chunk)) {
+    if (!is_training_ && model_.has_head(a.virtual_stage)) {
       model_.loss(at, state_.targets_of(a.micro_batch), state_.loss_rows_of(a.micro_batch));
     }
   }
 
   void backward(const Action& a, index_t slot, Matrix<T> dx) override {
-    const model::Slot at{a.chunk, slot};
+    const model::Slot at{a.virtual_stage, slot};
     const model::ParameterTable& table = model_.table();
-    if (model_.has_head(a.chunk)) {
+    if (model_.has_head(a.virtual_stage)) {
       add_to(table.head_source(), [&] {
         model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
       });
     }
-    for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
+    for (index_t l = model_.layers(a.virtual_stage) - 1; l >= 0; --l) {
       if (a.work == Work::backward_input) {
         model_.backward_layer_input(at, l, dx);
-        reducers_.end_inputs(layer_source(a.chunk, l));
+        reducers_.end_inputs(layer_source(a.virtual_stage, l));
       } else {
-        add_to(layer_source(a.chunk, l), [&] { model_.backward_layer(at, l, dx); });
+        add_to(layer_source(a.virtual_stage, l), [&] { model_.backward_layer(at, l, dx); });
       }
     }
-    if (model_.has_embedding(a.chunk)) {
+    if (model_.has_embedding(a.virtual_stage)) {
       add_to(table.embedding_unit(), [&] { model_.backward_embedding(at, state_.inputs_of(a.micro_batch), dx); });
     }
   }
 
   void backward_weight(const Action& a, index_t slot) override {
-    for (index_t l = model_.layers(a.chunk) - 1; l >= 0; --l) {
-      add_to(layer_source(a.chunk, l), [&] { model_.backward_layer_weight({a.chunk, slot}, l); });
+    for (index_t l = model_.layers(a.virtual_stage) - 1; l >= 0; --l) {
+      add_to(layer_source(a.virtual_stage, l), [&] { model_.backward_layer_weight({a.virtual_stage, slot}, l); });
     }
   }
 
  private:
-  index_t layer_source(index_t chunk, index_t layer) const {
-    return model_.table().layer_unit(model_.first_layer(chunk) + layer);
+  index_t layer_source(index_t stage, index_t layer) const {
+    return model_.table().layer_unit(model_.first_layer(stage) + layer);
   }
 
   template <class F>
@@ -113,15 +113,24 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     comm::StepTraffic sum = pipeline_->traffic();
     std::vector<model::SourceUse> uses;
     for (const Action& a : schedule_.actions[static_cast<std::size_t>(pp_.rank())]) {
-      const model::LayerTraffic chunk = model_.traffic(a.chunk);
+      const model::LayerTraffic stage = model_.traffic(a.virtual_stage);
       switch (a.work) {
-        case Work::forward: sum += chunk.forward; break;
-        case Work::backward: sum += chunk.backward; break;
-        case Work::backward_input: sum += chunk.backward_input; break;
-        case Work::backward_weight: sum += chunk.backward_weight; break;
+        case Work::forward:
+          sum += stage.forward;
+          break;
+        case Work::backward:
+          sum += stage.backward;
+          break;
+        case Work::backward_input:
+          sum += stage.backward_input;
+          break;
+        case Work::backward_weight:
+          sum += stage.backward_weight;
+          break;
       }
-      if (a.work == Work::forward) std::ranges::copy(model_.forward_uses(a.chunk), std::back_inserter(uses));
-      if (parallel::is_gradient(a.work)) std::ranges::copy(model_.backward_uses(a.chunk), std::back_inserter(uses));
+      if (a.work == Work::forward) std::ranges::copy(model_.forward_uses(a.virtual_stage), std::back_inserter(uses));
+      if (parallel::is_gradient(a.work))
+        std::ranges::copy(model_.backward_uses(a.virtual_stage), std::back_inserter(uses));
     }
     return sum + model_.weights().traffic(uses);
   }
@@ -138,7 +147,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     if (embedding_->size() == 1) return;
     const model::ParameterTable& table = model_.table();
     const nn::ParameterBuffers<T>& p = model_.parameters();
-    for (const nn::Placement::Part& part : p.places.reduced.within(table.unit(table.embedding_unit()).range)) {
+    for (const nn::BufferLayout::Part& part : p.layouts.reduced.within(table.unit(table.embedding_unit()).range)) {
       comm::all_reduce(*embedding_, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
                        comm::ReduceOp::sum, device_.stream());
     }

@@ -52,11 +52,11 @@ std::string draw_pipeline(const deck::Config& config) {
   if (config.parallel.pp == 1) return {};
   const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
   const char* const legend =
-      schedule.chunks == 1 ? "F forward, B backward of micro-batch 0, 1, ..."
+      schedule.virtual_stages == 1 ? "F forward, B backward of micro-batch 0, 1, ..."
       : schedule.placement == parallel::Placement::vee
-          ? "F forward, I gradient of the input, W of the weights, of micro-batch 0, 1, ...; a, b: chunk"
-          : "F forward, B backward of micro-batch 0, 1, ...; a, b, ...: chunk";
-  return describe_pipeline(config) + fmt::format("  {}; one column a forward of a chunk\n{}", legend,
+          ? "F forward, I gradient of the input, W of the weights, of micro-batch 0, 1, ...; a, b: virtual stage"
+          : "F forward, B backward of micro-batch 0, 1, ...; a, b, ...: virtual stage";
+  return describe_pipeline(config) + fmt::format("  {}; one column a forward of a virtual stage\n{}", legend,
                                                  parallel::chart(schedule, chart_units));
 }
 

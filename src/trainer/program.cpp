@@ -110,7 +110,7 @@ std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std
 // The pp that pp_layers has layers for, or 1.
 std::int64_t named_stages(const deck::ParallelConfig& p) {
   const auto counts = deck::layer_counts(p.pp_layers);
-  return counts ? static_cast<std::int64_t>(counts->size()) / deck::pipeline_chunks(p) : 1;
+  return counts ? static_cast<std::int64_t>(counts->size()) / deck::virtual_stages(p) : 1;
 }
 
 // An open degree counts as 1, an open pp as what pp_layers is for, an open dp as what a shard group and an
@@ -167,7 +167,7 @@ template <class T>
 ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
                   Loaders& loaders, Log& log, double start) {
   Timers timers;
-  Device device(timers, products_of(config));
+  Device device(timers, gemm_mode_of(config));
   const double rate = machine_rate<T>(device, grid.world());
   const StepPlan plan = plan_step(config, grid.coordinate());
   RankMemory memory{.program = resident_bytes(),
@@ -310,12 +310,12 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
     log.info("unigram entropy of the data: {:.4f} nats a token", *tokens.training.unigram_entropy());
   }
   Loaders loaders = make_loaders(config, tokens, grid.coordinate());
-  deck::Config settled = config;
-  settle_pipeline_cut(settled, grid);
-  settle_bucket(settled, grid, log);
-  if (config.parallel.pp > 1) log.info("{}", describe_pipeline(settled));
+  deck::Config chosen = config;
+  choose_pipeline_cut(chosen, grid);
+  choose_bucket(chosen, grid, log);
+  if (config.parallel.pp > 1) log.info("{}", describe_pipeline(chosen));
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
-    return train_as<T>(settled, provenance, grid, loaders, log, start);
+    return train_as<T>(chosen, provenance, grid, loaders, log, start);
   });
 }
 

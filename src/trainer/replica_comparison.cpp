@@ -23,20 +23,20 @@ template <class T>
 void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   std::uint64_t hash = 0;
-  const auto add = [&]<class U>(const nn::Placement& place, const Range& range, const Vector<U>& values) {
-    for (const nn::Placement::Part& part : place.within(range)) {
+  const auto add = [&]<class U>(const nn::BufferLayout& place, const Range& range, const Vector<U>& values) {
+    for (const nn::BufferLayout::Part& part : place.within(range)) {
       hash = 3 * hash + kernels::content_hash<U>(device_, Vector<const U>(values.data() + part.at, part.range.size()));
     }
   };
   if (check.replicate.has_replicas()) {
-    add(p.places.master.common(p.places.moments), check.section.flat, p.master);
+    add(p.layouts.master.common(p.layouts.moments), check.section.flat, p.master);
     for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, check.section.flat, moment.values);
     check.replicate.require_equal(hash, step);
   }
   if (check.shards == 1) return;
   hash = 0;
-  add(p.places.compute, check.section.flat, p.compute);
-  add(p.places.master, check.section.vectors, p.master);  // held by all
+  add(p.layouts.compute, check.section.flat, p.compute);
+  add(p.layouts.master, check.section.vectors, p.master);  // held by all
   for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, check.section.vectors, moment.values);
   check.data.require_equal(hash, step);
 }
@@ -47,9 +47,9 @@ void ReplicaComparison<T>::compare_tensor_parallel(std::int64_t step) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   std::uint64_t hash = 0;
   for (const nn::ParameterSpec& spec : state_.model.table().specs) {
-    if (spec.cut != nn::Cut::none || (state_.sharding.size() > 1 && !spec.is_vector)) continue;
+    if (spec.partition != nn::Partition::replicated || (state_.sharding.size() > 1 && !spec.is_vector)) continue;
     for (index_t l = 0; l < spec.local_layers(); ++l) {
-      const Vector<const M> values(p.master.data() + p.places.master.at(spec.offset_of(l)), spec.local_size());
+      const Vector<const M> values(p.master.data() + p.layouts.master.at(spec.offset_of(l)), spec.local_size());
       hash = 3 * hash + kernels::content_hash<M>(device_, values);
     }
   }

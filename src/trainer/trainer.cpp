@@ -13,10 +13,10 @@ using HostTokens =
     Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 // After numbers that are not finite: the newest checkpoint may already hold weights that diverged.
-std::string where_to_resume(const std::filesystem::path& newest_proven) {
-  if (newest_proven.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none begins anew";
+std::string where_to_resume(const std::filesystem::path& newest_known_good) {
+  if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none begins anew";
   return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
-                     newest_proven.string());
+                     newest_known_good.string());
 }
 
 // Each section is answered for by its shard group and, of experts, by the expert-parallel group; sections of the same
@@ -29,8 +29,9 @@ std::vector<optim::NormPart> norm_parts(const TrainingState<T>& state, comm::Pro
     std::vector<comm::Group*> groups{&grid.data_groups(section.holders).shard};
     if (section.holders == comm::Holders::expert_data_parallel && grid.ep().size() > 1) groups.push_back(&grid.ep());
     if (parts.empty() || parts.back().groups != groups) parts.push_back({.answered = {}, .groups = groups});
-    std::ranges::copy(optim::answered_ranges(table, state.model.parameters().places, state.sharding, section.flat),
-                      std::back_inserter(parts.back().answered));
+    std::ranges::copy(
+        optim::owned_gradient_ranges(table, state.model.parameters().layouts, state.sharding, section.flat),
+        std::back_inserter(parts.back().answered));
   }
   return parts;
 }
@@ -57,7 +58,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       host_targets_(state_.targets.size()),
       host_document_starts_(state_.document_starts.size()) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.places.master);
+  model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.layouts.master);
   state_.model.refresh_compute_weights();
   state_.reducers.reset();
 }
@@ -71,13 +72,13 @@ void Trainer<T>::resume() {
 
 template <class T>
 TrainingState<T>& Trainer<T>::state() {
-  state_.model.settle_weights();
+  state_.model.finish_weights();
   return state_;
 }
 
 template <class T>
 void Trainer<T>::compare_replicas() {
-  state_.model.settle_weights();
+  state_.model.finish_weights();
   replicas_.require_equal(counters_.step);
 }
 
@@ -144,7 +145,7 @@ StepResult Trainer<T>::train_step() {
   const auto largest_square = static_cast<M>(clip * r.grad_norm * clip * r.grad_norm);  // Adam squares
   r.updated = std::isfinite(r.loss) && std::isfinite(largest_square);
   if (r.updated) {
-    checkpointing_.proven();
+    checkpointing_.mark_known_good();
     const Region optimizer(device_.timers(), "optimizer");
     state_.optimizer->update(device_, p.master, p.gradient, r.learning_rate, clip);
     state_.model.refresh_compute_weights();
@@ -172,7 +173,7 @@ void Trainer<T>::skip_update(const StepResult& r) {
                                counters_.sample_cursor + config_.data.global_batch_size - 1),
           .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
                                 "run%max_nonfinite_steps > 0 to leave such updates out; {}",
-                                where_to_resume(checkpointing_.newest_proven()))});
+                                where_to_resume(checkpointing_.newest_known_good()))});
   }
   log_.warn("step {}: loss {}, gradient norm {}: update left out", counters_.step + 1, r.loss, r.grad_norm);
 }

@@ -48,14 +48,14 @@ model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid)
 }
 
 model::TransformerSetup transformer_setup(const deck::Config& config, comm::ProcessGrid& grid) {
-  std::vector<model::Chunk> chunks;
-  index_t stream_gradients = 1;
+  std::vector<model::VirtualStage> stages;
+  index_t hidden_gradients = 1;
   const deck::SumShards shards = deck::sum_shards(config);
   const bool zero_bubble = config.parallel.pp > 1 && config.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   if (config.parallel.pp > 1) {
     const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
-    chunks = parallel::chunks_of_rank(parallel::stage_layers(config), schedule, grid.pp_rank());
-    stream_gradients = parallel::gradient_buffers(schedule, grid.pp_rank());
+    stages = parallel::virtual_stages_of_rank(parallel::stage_layers(config), schedule, grid.pp_rank());
+    hidden_gradients = parallel::gradient_buffers(schedule, grid.pp_rank());
   }
   const bool keeps_order = is_layout_invariant(config);
   return {.model = config.model,
@@ -64,11 +64,11 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .sequences = config.data.micro_batch_size,
           .length = config.data.sequence_length,
           .key_length = config.data.sequence_length,
-          .chunks = std::move(chunks),
-          .stream_gradients = stream_gradients,
+          .stages = std::move(stages),
+          .hidden_gradients = hidden_gradients,
           .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
           .tp_mode = config.parallel.tp_mode,
-          .overlap = nn::stream_overlap(config.parallel),
+          .overlap = nn::tp_overlap(config.parallel),
           .tp = &grid.tp(),
           .cp = &grid.cp(),
           .ep = &grid.ep(),
@@ -77,7 +77,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .cp_mode = config.parallel.cp_mode,
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
-          .stream_shards = keeps_order ? static_cast<int>(shards.stream) : 0,
+          .norm_shards = keeps_order ? static_cast<int>(shards.stream) : 0,
           .context_shards = keeps_order ? static_cast<int>(shards.context) : 0,
           .loss_tokens = tokens_per_step(config)};
 }
@@ -86,12 +86,10 @@ template <class T>
 TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena)
     : sharding(sharding_of(config, grid)),
       model(transformer_setup(config, grid), device, arena),
-      optimizer(optim::make_optimizer<M>(config,
-                                         {.table = model.table(),
-                                          .places = model.parameters().places,
-                                          .sharding = sharding,
-                                          .tp = &grid.tp()},
-                                         arena)),
+      optimizer(optim::make_optimizer<M>(
+          config,
+          {.table = model.table(), .layouts = model.parameters().layouts, .sharding = sharding, .tp = &grid.tp()},
+          arena)),
       reducers(config, model, sharding, grid, device, arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
@@ -102,7 +100,7 @@ StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     comm::ProcessGrid grid = comm::ProcessGrid::planned(comm::shape_of(config), at);
     Timers timers;
-    Device device(timers, products_of(config));
+    Device device(timers, gemm_mode_of(config));
     Arena arena = Arena::planning();
     TrainingState<T> state(config, grid, device, arena);
     return StepPlan{.memory = arena.plan(),

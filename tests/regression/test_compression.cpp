@@ -229,7 +229,7 @@ TEST_F(Compression, OfBucketsMeasuredChangesNoBit) {
   {
     comm::ProcessGrid grid = trainer::make_grid(test::world(), config_);
     Log log(false, grid.world().rank());
-    trainer::settle_bucket(config_, grid, log);
+    trainer::choose_bucket(config_, grid, log);
     EXPECT_EQ(comm::max(grid.world(), config_.parallel.bucket_mb), config_.parallel.bucket_mb);
   }
   EXPECT_GE(config_.parallel.bucket_mb, 0.25);

@@ -47,7 +47,7 @@ void expect_pytorchs(const std::string& name) {
   model::Generator<T> generator(setup, device, arena);
   const auto& parameters = generator.transformer().parameters();
   const auto master = Kokkos::create_mirror_view(parameters.master);
-  reader.read(trainer::state_tensors<T>(generator.transformer().table(), parameters.places.master, master.data(),
+  reader.read(trainer::state_tensors<T>(generator.transformer().table(), parameters.layouts.master, master.data(),
                                         trainer::Part::held),
               {}, scalar_type_of<T>);
   Kokkos::deep_copy(parameters.master, master);

@@ -128,10 +128,11 @@ struct TrainingRun {
   TrainingRun(const deck::Config& given, MPI_Comm world)
       : config(resolved(given, world)),
         grid(trainer::make_grid(world, config)),
-        device(timers, trainer::products_of(config)),
+        device(timers, trainer::gemm_mode_of(config)),
         tokens(config.data.path),
         loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), grid.shape().dp,
-                                  trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
+                                  trainer::sequence_layout(config)[grid.cp_rank()],
+                                  trainer::neighbouring_sequences(config)),
                 {}},
         plan(trainer::plan_step(config, grid.coordinate()).memory),
         before(resident_bytes()),
@@ -291,7 +292,7 @@ void expect_planned_peak(const deck::Config& config, int rank) {
 // A process's peak only rises: these run in the order of what they take.
 
 // With kept inputs, a sixth of what is planned.
-TEST_F(Memory, PeakOfASplitStreamIsWhatWasPlanned) {
+TEST_F(Memory, PeakOfSequenceParallelIsWhatWasPlanned) {
   int ranks = 0;
   MPI_Comm_size(test::world(), &ranks);
   if (ranks != 2) return;

@@ -75,8 +75,11 @@ Features features(const deck::ModelConfig& m, const test::Tensors& weights) {
   comm::ProcessGrid grid(alone, {}, comm::choose_transport(deck::Backend::automatic, alone));
   Timers timers;
   Device device(timers);
-  const model::TransformerSetup setup{.model = m, .sequences = 1, .length = tokens, .key_length = tokens,
-                                      .chunks = {{.layers = {0, m.num_hidden_layers}, .slots = 1}}};
+  const model::TransformerSetup setup{.model = m,
+                                      .sequences = 1,
+                                      .length = tokens,
+                                      .key_length = tokens,
+                                      .stages = {{.layers = {0, m.num_hidden_layers}, .slots = 1}}};
   Arena planning = Arena::planning();
   static_cast<void>(model::Transformer<double>(setup, device, planning));
   Arena arena(planning.plan());

@@ -69,7 +69,7 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   const std::string tensor = GetParam().tensor;
   const index_t at = tensor.empty() ? model::piece_of(table.units.front(), state.sharding).begin + 123
                                     : table[tensor].offset_of(0) + 5;
-  if (grid.world().rank() == victim) flip_a_bit(p.master, p.places.master.at(at));
+  if (grid.world().rank() == victim) flip_a_bit(p.master, p.layouts.master.at(at));
   std::string message;
   int steps = 0;
   for (; steps < interval && message.empty(); ++steps) {

@@ -52,7 +52,7 @@ class Validation : public testing::Test {
       comm::ProcessGrid grid = trainer::make_grid(world, config);
       Log log(false);
       Timers timers;
-      Device device(timers, trainer::products_of(config));
+      Device device(timers, trainer::gemm_mode_of(config));
       std::vector<data::TokenFile> files;
       files.emplace_back(config.data.path);
       for (const deck::ValidationSet& set : deck::validation_sets(config.data.validation_path)) files.emplace_back(set.path);

@@ -34,7 +34,7 @@ void add_part(const std::vector<index_t>& global_shape, const io::StatePart& p, 
 
 // The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says.
 template <class M>
-Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& moment, const nn::Placement& place,
+Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& moment, const nn::BufferLayout& place,
                const trainer::Parts& part, MPI_Comm world) {
   const auto host = Kokkos::create_mirror_view(moment.values);
   Kokkos::deep_copy(host, moment.values);
@@ -124,7 +124,7 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     comm::ProcessGrid grid = trainer::make_grid(world, config);
     Log log(false, grid.world().rank());
     Timers timers;
-    Device device(timers, trainer::products_of(config));
+    Device device(timers, trainer::gemm_mode_of(config));
     const data::TokenFile tokens(config.data.path);
     trainer::Loaders loaders{
         data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
@@ -149,14 +149,14 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     const trainer::TrainingState<T>& state = run.state();
     const model::ParameterTable& table = state.model.table();
     const nn::ParameterBuffers<T>& parameters = state.model.parameters();
-    const nn::Placement answered = model::answered_places(table, state.sharding);
+    const nn::BufferLayout answered = model::owned_layout(table, state.sharding);
     const trainer::Parts owner = trainer::written_parts(grid);
     numbers.predicted = Traffic::of(plan.traffic);
     add_scalars(config, numbers.predicted);
     const auto all = [&](const optim::Moment<M>& moment) {
       return gather<M>(table, moment, moment.place.common(answered), owner, world);
     };
-    numbers.parameters = all({"", optim::Covers::all, parameters.places.master, parameters.master});
+    numbers.parameters = all({"", optim::Covers::all, parameters.layouts.master, parameters.master});
     for (const optim::Moment<M>& moment : state.optimizer->moments()) {
       (moment.name == "exp_avg" ? numbers.exp_avg : moment.name == "exp_avg_sq" ? numbers.exp_avg_sq : numbers.momentum) =
           all(moment);

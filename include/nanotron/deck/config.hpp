@@ -66,7 +66,7 @@ struct ParallelConfig {
   GradientRule gradient_sum = GradientRule::sum;
   Compression compression = Compression::none;
   std::int64_t powersgd_rank = 4;
-  double bucket_mb = 25.0;  // 0: settle_bucket() measures
+  double bucket_mb = 25.0;  // 0: choose_bucket() measures
   bool overlap = true;
   Recompute recompute = Recompute::none;
 };
@@ -158,7 +158,7 @@ std::string changed_keys(const Config& config);
 std::string checkpoint_directory(const Config& config);
 
 /// Chunks of layers that a rank of a pipeline has under pp_schedule, and the stages of all ranks; 1 and 1 without one.
-std::int64_t pipeline_chunks(const ParallelConfig& parallel);
+std::int64_t virtual_stages(const ParallelConfig& parallel);
 std::int64_t pipeline_stages(const ParallelConfig& parallel);
 
 /// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp*cp). 0 if one is still 0.

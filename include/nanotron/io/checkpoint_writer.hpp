@@ -36,11 +36,11 @@ class CheckpointWriter {
   /// A step from the newest checkpoint had finite numbers. Deletes those older than the newest keep_last
   /// of the proven ones: written by this run or the one it went on from, each followed by such a step.
   /// All ranks call; rank 0 deletes, and a failure is a warning. Cheap when nothing was written since.
-  void proven();
+  void mark_known_good();
 
   /// The newest proven checkpoint, before the first in this run the one before where it began; empty when
   /// there is none. The same on all ranks.
-  const std::filesystem::path& newest_proven() const { return newest_proven_; }
+  const std::filesystem::path& newest_known_good() const { return newest_known_good_; }
 
  private:
   void write_tensors(const std::filesystem::path& path, const CheckpointContents& contents);
@@ -55,8 +55,8 @@ class CheckpointWriter {
   std::filesystem::path directory_;
   std::int64_t keep_last_;
   Log& log_;
-  std::vector<std::int64_t> proven_, unproven_;   // steps in directory_, ascending
-  std::filesystem::path newest_, newest_proven_;  // wherever they are
+  std::vector<std::int64_t> known_good_, not_yet_good_;  // steps in directory_, ascending
+  std::filesystem::path newest_, newest_known_good_;     // wherever they are
 };
 
 }  // namespace nanotron::io

@@ -10,7 +10,7 @@
 
 namespace nanotron::model {
 
-/// What a layer, or a chunk of them, moves for one micro-batch; backward at once or in two parts.
+/// What a layer, or a virtual stage of them, moves for one micro-batch; backward at once or in two parts.
 struct LayerTraffic {
   comm::StepTraffic forward{}, backward{}, backward_input{}, backward_weight{};
 };
@@ -22,16 +22,16 @@ class DecoderLayer {
 
   DecoderLayer(std::unique_ptr<const nn::Norm<T>> input_norm, const nn::Attention<T>& attention,
                std::unique_ptr<const nn::Norm<T>> middle_norm, std::unique_ptr<const nn::FeedForward<T>> mlp,
-               nn::ResidualStream<T>& stream)
+               nn::HiddenStates<T>& states)
       : input_norm_(std::move(input_norm)),
         attention_(attention),
         middle_norm_(std::move(middle_norm)),
         mlp_(std::move(mlp)),
-        stream_(&stream) {}
+        states_(&states) {}
 
   LayerTraffic traffic() const;
 
-  /// x -> x_out, both (rows of the stream, hidden); fills act. Collective over the tensor-parallel group, as
+  /// x -> x_out, both (rows of the hidden states, hidden); fills act. Collective over the tensor-parallel group, as
   /// are all.
   void forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
@@ -39,7 +39,7 @@ class DecoderLayer {
   /// Fills again what 'selective' does not keep. No communication.
   void recompute_cheap(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
 
-  /// dx (rows of the stream, hidden): gradient of x_out on entry, of x on return. Weight gradients are
+  /// dx (rows of the hidden states, hidden): gradient of x_out on entry, of x on return. Weight gradients are
   /// accumulated.
   void backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
                 const Workspace<T>& work, Matrix<T> dx) const;
@@ -75,7 +75,7 @@ class DecoderLayer {
   nn::Attention<T> attention_;
   std::unique_ptr<const nn::Norm<T>> middle_norm_;
   std::unique_ptr<const nn::FeedForward<T>> mlp_;
-  nn::ResidualStream<T>* stream_;
+  nn::HiddenStates<T>* states_;
 };
 
 }  // namespace nanotron::model

@@ -11,27 +11,27 @@ namespace nanotron::model {
 
 class MicroBatchTokens {
  public:
-  /// slots: how many micro-batches each chunk of layers has in flight. The arena may be a planning one.
+  /// slots: how many micro-batches each virtual stage has in flight. The arena may be a planning one.
   MicroBatchTokens(const nn::ContextShard& context, index_t sequences, deck::DocumentMask mask,
                    const std::vector<index_t>& slots, Device& device, Arena& arena);
 
-  const nn::TokenBatch& of(index_t chunk, index_t slot) const { return at(chunk, slot).batch; }
+  const nn::TokenBatch& of(index_t stage, index_t slot) const { return at(stage, slot).batch; }
 
   /// starts (sequences, whole length) is copied. Nothing to do without a document mask.
-  void set_documents(Device& device, index_t chunk, index_t slot, Vector<const std::int32_t> starts);
+  void set_documents(Device& device, index_t stage, index_t slot, Vector<const std::int32_t> starts);
 
  private:
   struct Places {
     nn::TokenBatch batch;
     Vector<std::int32_t> positions, document_starts;
   };
-  const Places& at(index_t chunk, index_t slot) const {
-    return places_[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(slot)];
+  const Places& at(index_t stage, index_t slot) const {
+    return places_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(slot)];
   }
 
   nn::ContextShard context_;
   deck::DocumentMask mask_;
-  std::vector<std::vector<Places>> places_;  // by chunk and slot; without documents all are the same
+  std::vector<std::vector<Places>> places_;  // by virtual stage and slot; without documents all are the same
 };
 
 }  // namespace nanotron::model

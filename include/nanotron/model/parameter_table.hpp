@@ -8,12 +8,12 @@
 // and biases of all layers: few, not decayed, and never sharded over replicas. q, k, v (their biases too) as well as
 // gate and up lie one behind the other: each of these is one product. Learned positions lie behind the words.
 //
-// A pipeline stage has the layers of its chunks, the embedding with the first layer of the model, final norm and
-// head with the last; where head and embedding are tied, the stage of the last layer has the embedding too, to use
+// A pipeline stage has the layers of its virtual stages, the embedding with the first layer of the model, final norm
+// and head with the last; where head and embedding are tied, the stage of the last layer has the embedding too, to use
 // but not to own.
 //
-// Parameters that the same ranks hold are a section: all but experts, and, after them, experts, of which a rank has those
-// of its place in the expert-parallel group. A dense model has one section.
+// Parameters that the same ranks hold are a section: all but experts, and, after them, experts, of which a rank has
+// those of its place in the expert-parallel group. A dense model has one section.
 
 #include <optional>
 #include <vector>
@@ -118,6 +118,6 @@ std::vector<UpdateRange> update_ranges(const ParameterTable& table);
 /// and its index in the logical tensor alone, so every grid starts from the same weights. Normal values are
 /// rounded to float in every precision. Deviations: model/parametrization.hpp.
 template <class M>
-void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::Placement& held);
+void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::BufferLayout& held);
 
 }  // namespace nanotron::model

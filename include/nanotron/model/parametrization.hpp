@@ -22,7 +22,7 @@
 
 namespace nanotron::model {
 
-enum class Role { embedding, hidden, residual, head };  // residual: a hidden matrix back into the residual stream
+enum class Role { embedding, hidden, residual, head };  // residual: a hidden matrix back into the hidden states
 
 struct Scaling {
   double deviation = 0.0;     // of the initial values

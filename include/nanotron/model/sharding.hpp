@@ -44,7 +44,7 @@ struct Sharding {
 /// Whether products read a type of their own or the master weights.
 enum class ComputeWeights { master, narrower };
 
-nn::ParameterPlaces parameter_places(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute);
+nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute);
 
 /// A rank's piece of a unit that `size` ranks share, in the flat space; and this rank's.
 Range piece_of(const Unit& unit, int size, int rank);
@@ -55,6 +55,6 @@ inline constexpr std::size_t unit_slots = 5;
 std::size_t slot_of(const ParameterTable& table, index_t unit);
 
 /// What a rank answers for of what its group holds: each element once.
-nn::Placement answered_places(const ParameterTable& table, const Sharding& sharding);
+nn::BufferLayout owned_layout(const ParameterTable& table, const Sharding& sharding);
 
 }  // namespace nanotron::model

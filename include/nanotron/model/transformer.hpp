@@ -1,7 +1,7 @@
 #pragma once
 
 // The decoder-only transformer: embedding, layers, final norm and head; or the part of it that a pipeline stage
-// has: chunks of layers, the first with the embedding, the last with norm and head. Forward runs through a chunk;
+// has: virtual stages, the first with the embedding, the last with norm and head. Forward runs through a virtual stage;
 // backward is offered in pieces from the last parameter to the first, so that whoever drives it can send off the
 // gradients that are complete. Activations are kept in slots, one a micro-batch between its forward and the end of
 // its backward.
@@ -30,11 +30,11 @@ struct TransformerSetup {
   index_t sequences = 0;   // of a micro-batch
   index_t length = 0;      // tokens of a whole sequence
   index_t key_length = 0;  // most keys a query meets: length, or a cache's capacity
-  std::vector<Chunk> chunks{};   // ascending and apart; empty: one, all layers
-  index_t stream_gradients = 1;  // buffers for gradients of the residual stream
+  std::vector<VirtualStage> stages{};  // ascending and apart; empty: one, all layers
+  index_t hidden_gradients = 1;        // buffers for gradients of the hidden states
   Backward backward = Backward::whole;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
-  nn::StreamOverlap overlap{};
+  nn::TpOverlap overlap{};
   comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model
   comm::Group* cp = &comm::alone();
   comm::Group* ep = &comm::alone();
@@ -43,7 +43,7 @@ struct TransformerSetup {
   deck::CpMode cp_mode = deck::CpMode::ring;
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   int tensor_shards = 0;        // parts of the sums over features and heads, and over the tokens of a sequence, in the
-  int stream_shards = 0;        // (of norms: deck::SumShards::stream)
+  int norm_shards = 0;          // (of norms: deck::SumShards::hidden states)
   int context_shards = 0;       // order of tensor/sum_order.hpp; 0: those of the groups. With more than these a
                                 // micro-batch is one sequence, and the device multiplies in that order
   index_t loss_tokens = 1;      // of the global batch: the router's losses are means over them
@@ -62,7 +62,7 @@ struct Head {
 
 /// Where a micro-batch has its activations.
 struct Slot {
-  index_t chunk = 0;
+  index_t stage = 0;
   index_t index = 0;
 };
 
@@ -85,53 +85,55 @@ class Transformer {
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }
 
   /// Brings the master weights to where products read them, rounded. After every change of the master weights.
-  /// settle_weights: before parameters() are read by others than the functions below.
+  /// finish_weights: before parameters() are read by others than the functions below.
   void refresh_compute_weights() { weights_.refresh(); }
-  void settle_weights() { weights_.settle(); }
+  void finish_weights() { weights_.finish(); }
 
-  index_t layers(index_t chunk) const { return setup_.chunks[static_cast<std::size_t>(chunk)].layers.size(); }
-  /// Number of the chunk's first layer among those held here.
-  index_t first_layer(index_t chunk) const;
-  bool has_embedding(index_t chunk) const;
-  bool has_head(index_t chunk) const;
+  index_t layers(index_t stage) const { return setup_.stages[static_cast<std::size_t>(stage)].layers.size(); }
+  /// Number of the virtual stage's first layer among those held here.
+  index_t first_layer(index_t stage) const;
+  bool has_embedding(index_t stage) const;
+  bool has_head(index_t stage) const;
 
-  /// What the functions below move for one micro-batch of a chunk, embedding and head too; the weights they read not.
-  LayerTraffic traffic(index_t chunk) const;
+  /// What the functions below move for one micro-batch of a virtual stage, embedding and head too; the weights they
+  /// read not.
+  LayerTraffic traffic(index_t stage) const;
   /// The sources whose weights they read, in that order: forward, and backward at once or its first part.
-  std::vector<SourceUse> forward_uses(index_t chunk) const;
-  std::vector<SourceUse> backward_uses(index_t chunk) const;
+  std::vector<SourceUse> forward_uses(index_t stage) const;
+  std::vector<SourceUse> backward_uses(index_t stage) const;
   const UnitWeights<T>& weights() const { return weights_; }
 
-  /// The residual stream (its rows here, hidden) in front of the chunk and behind it; and the buffers for its
+  /// The hidden states (its rows here, hidden) in front of the virtual stage and behind it; and the buffers for its
   /// gradient, called dx below.
   Matrix<T> input(const Slot& slot) const { return at(slot).residual.front(); }
   Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
-  Matrix<T> stream_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
+  Matrix<T> hidden_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
 
   /// Where documents begin, (sequences, whole length) positions: with a document mask, before anything else is done
   /// with the slot's micro-batch.
   void set_documents(const Slot& slot, Vector<const std::int32_t> starts) {
-    micro_batches_.set_documents(*device_, slot.chunk, slot.index, starts);
+    micro_batches_.set_documents(*device_, slot.stage, slot.index, starts);
   }
-  /// For the chunk with the embedding: inputs (tokens) -> input(slot).
+  /// For the virtual stage with the embedding: inputs (tokens) -> input(slot).
   void embed(const Slot& slot, Vector<const std::int32_t> inputs);
   /// input(slot) -> output(slot).
   void forward(const Slot& slot);
 
-  /// For the chunk with the head, behind forward: loss of each token (tokens), overwritten; the same on every
+  /// For the virtual stage with the head, behind forward: loss of each token (tokens), overwritten; the same on every
   /// rank of the group.
   void loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows);
-  /// The same, and dx <- gradient of scale * (sum of losses) at the chunk's output.
+  /// The same, and dx <- gradient of scale * (sum of losses) at the virtual stage's output.
   void loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale, Vector<double> loss_rows,
                      Matrix<T> dx);
 
-  /// For layer = layers(chunk) - 1, ..., 0. dx: gradient of the layer's output on entry, of its input on return.
+  /// For layer = layers(virtual stage) - 1, ..., 0. dx: gradient of the layer's output on entry, of its input on
+  /// return.
   void backward_layer(const Slot& slot, index_t layer, Matrix<T> dx);
   /// The same in two parts, see DecoderLayer; the second for any order of layers. Needs Recompute::none and
   /// Backward::two_parts.
   void backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx);
   void backward_layer_weight(const Slot& slot, index_t layer);
-  /// For the chunk with the embedding, last: dx is the gradient of its input.
+  /// For the virtual stage with the embedding, last: dx is the gradient of its input.
   void backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx);
 
   /// Generation: inputs are batch.tokens() tokens at batch.positions behind `past` cached ones; the rows of
@@ -143,18 +145,18 @@ class Transformer {
   LocalSizes sizes() const;
   void look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x);
   void normalise_output(const Slot& slot);
-  const ChunkActivations<T>& at(const Slot& slot) const {
-    return act_.chunks[static_cast<std::size_t>(slot.chunk)][static_cast<std::size_t>(slot.index)];
+  const StageActivations<T>& at(const Slot& slot) const {
+    return act_.stages[static_cast<std::size_t>(slot.stage)][static_cast<std::size_t>(slot.index)];
   }
-  const nn::TokenBatch& batch(const Slot& slot) const { return micro_batches_.of(slot.chunk, slot.index); }
-  const DecoderLayer<T>& layer_of(index_t chunk, index_t layer) const {
-    return layers_[static_cast<std::size_t>(first_layer(chunk) + layer)];
+  const nn::TokenBatch& batch(const Slot& slot) const { return micro_batches_.of(slot.stage, slot.index); }
+  const DecoderLayer<T>& layer_of(index_t stage, index_t layer) const {
+    return layers_[static_cast<std::size_t>(first_layer(stage) + layer)];
   }
-  index_t source_of(index_t chunk, index_t layer) const { return table_.layer_unit(first_layer(chunk) + layer); }
-  SourceUse embedding_use(index_t chunk) const { return {table_.embedding_unit(), source_of(chunk, 0)}; }
-  SourceUse forward_use(index_t chunk, index_t layer) const;
-  SourceUse head_use(index_t chunk) const { return {table_.head_source(), source_of(chunk, layers(chunk) - 1)}; }
-  SourceUse backward_use(index_t chunk, index_t layer) const;
+  index_t source_of(index_t stage, index_t layer) const { return table_.layer_unit(first_layer(stage) + layer); }
+  SourceUse embedding_use(index_t stage) const { return {table_.embedding_unit(), source_of(stage, 0)}; }
+  SourceUse forward_use(index_t stage, index_t layer) const;
+  SourceUse head_use(index_t stage) const { return {table_.head_source(), source_of(stage, layers(stage) - 1)}; }
+  SourceUse backward_use(index_t stage, index_t layer) const;
 
   TransformerSetup setup_;
   Device* device_;
@@ -164,7 +166,7 @@ class Transformer {
   MicroBatchTokens micro_batches_;
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;
-  std::unique_ptr<nn::ResidualStream<T>> stream_;
+  std::unique_ptr<nn::HiddenStates<T>> states_;
   std::unique_ptr<nn::MoeParts<T>> moe_;
   Matrix<double> router_sums_;
   Activations<T> act_;

@@ -27,7 +27,7 @@ class SectionWeights {
   virtual ~SectionWeights() = default;
   virtual void refresh() = 0;
   virtual void use(index_t unit, index_t next) = 0;
-  virtual void settle() = 0;
+  virtual void finish() = 0;
   /// Elements that the ranks of the group gather between them in a step of these uses (source: a unit here).
   virtual index_t gathered_elements(std::span<const SourceUse> uses) const = 0;
 };
@@ -45,7 +45,7 @@ class UnitWeights {
   /// Before the weights of a source are read; those of `next` may be sent for.
   void use(const SourceUse& use);
   /// Before the buffers are read past the layers: nothing is on its way any more.
-  void settle();
+  void finish();
   comm::StepTraffic traffic(std::span<const SourceUse> uses) const;
 
  private:

@@ -12,7 +12,7 @@ template <class M>
 class Adamw : public Optimizer<M> {
  public:
   /// Of what places.moments has. over: what that is, for the checkpoint.
-  Adamw(const deck::OptimizerConfig& config, const model::ParameterTable& table, const nn::ParameterPlaces& places,
+  Adamw(const deck::OptimizerConfig& config, const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
         Covers over, Arena& arena);
 
   void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
@@ -26,7 +26,7 @@ class Adamw : public Optimizer<M> {
   deck::OptimizerConfig config_;
   std::vector<UpdatePart> parts_;
   Covers over_;
-  nn::Placement place_;
+  nn::BufferLayout layout_;
   Vector<M> exp_avg_;
   Vector<M> exp_avg_sq_;
   std::int64_t steps_ = 0;

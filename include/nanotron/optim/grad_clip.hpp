@@ -15,8 +15,8 @@ namespace nanotron::optim {
 /// Ranges of the gradient's buffer that this rank answers for, of those in `flat`: between the ranks of a model and of
 /// a shard group each element once; of experts between those of a model, of a group that shares the same experts, and
 /// of an expert-parallel group.
-std::vector<Range> answered_ranges(const model::ParameterTable& table, const nn::ParameterPlaces& places,
-                                   const model::Sharding& sharding, const Range& flat);
+std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
+                                         const model::Sharding& sharding, const Range& flat);
 
 /// Gradients that this rank answers for, and the groups that answer for all of them between them, besides the model's.
 struct NormPart {

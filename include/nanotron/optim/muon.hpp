@@ -23,7 +23,7 @@ namespace nanotron::optim {
 template <class M>
 class Muon : public Optimizer<M> {
  public:
-  Muon(const deck::Config& config, const OptimizerPlace& place, Arena& arena);
+  Muon(const deck::Config& config, const OptimizerSetup& place, Arena& arena);
 
   void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
               double gradient_scale) override;
@@ -48,8 +48,8 @@ class Muon : public Optimizer<M> {
     index_t unit_size = 0;                   // of this rank
     std::vector<std::vector<Piece>> layers;  // of each layer
   };
-  Stack stack_of(const deck::Config& config, const OptimizerPlace& place, const model::Section& section) const;
-  std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerPlace& place) const;
+  Stack stack_of(const deck::Config& config, const OptimizerSetup& place, const model::Section& section) const;
+  std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerSetup& place) const;
   index_t most(index_t MuonLayout::*of) const;
 
   void look_ahead(Device& device, const Stack& stack, std::size_t layer, Vector<const M> gradient, double gradient_scale);
@@ -60,7 +60,7 @@ class Muon : public Optimizer<M> {
 
   deck::OptimizerConfig config_;
   comm::Group* tp_;
-  nn::ParameterPlaces places_;  // with the momentum as moments
+  nn::ParameterLayouts layouts_;  // with the momentum as moments
   std::vector<Stack> stacks_;
   Adamw<M> adamw_;
   Vector<M> momentum_;

@@ -28,7 +28,7 @@ template <class M>
 struct Moment {
   std::string name;
   Covers over = Covers::all;
-  nn::Placement place;
+  nn::BufferLayout place;
   Vector<M> values;
 };
 
@@ -54,15 +54,15 @@ class Optimizer {
 };
 
 /// What an optimizer works on; only read while it is made, but for the groups.
-struct OptimizerPlace {
+struct OptimizerSetup {
   const model::ParameterTable& table;
-  const nn::ParameterPlaces& places;
+  const nn::ParameterLayouts& layouts;
   model::Sharding sharding;
   comm::Group* tp = &comm::alone();
 };
 
 /// The one the deck names; config is resolved. Moments start at zero.
 template <class M>
-std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerPlace& place, Arena& arena);
+std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& place, Arena& arena);
 
 }  // namespace nanotron::optim

@@ -17,9 +17,9 @@ struct UpdatePart {
 };
 
 /// What places.moments has of a range.
-std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterPlaces& places);
+std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayouts& layouts);
 
 /// What it has of the whole flat space, cut as model::update_ranges too.
-std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterPlaces& places);
+std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterLayouts& layouts);
 
 }  // namespace nanotron::optim

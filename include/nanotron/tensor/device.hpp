@@ -22,12 +22,12 @@ inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
 
 /// Who multiplies: the fastest library, whose order of sums changes with the shapes; or tiles of our own, with which
 /// an element of a product depends on its own terms and their order alone (kernels/gemm/gemm.hpp).
-enum class Products { library, fixed_order };
+enum class GemmMode { library, fixed_order };
 
 class Device {
  public:
-  explicit Device(Timers& timers, Products products = Products::library)
-      : stream_(stream_of(exec_)), timers_(timers), who_multiplies_(products) {}
+  explicit Device(Timers& timers, GemmMode gemm_mode = GemmMode::library)
+      : stream_(stream_of(exec_)), timers_(timers), gemm_mode_(gemm_mode) {}
   ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -36,13 +36,13 @@ class Device {
   /// The same queue, as collectives want it.
   const comm::Stream& stream() const { return stream_; }
   Timers& timers() const { return timers_; }
-  Products who_multiplies() const { return who_multiplies_; }
+  GemmMode gemm_mode() const { return gemm_mode_; }
   /// Made, laid out and used by kernels/gemm alone; it lives as long as the device.
   std::shared_ptr<ProductHandles>& products() const { return products_; }
   /// Memory the products may scribble on (packed operands); taken from the arena once, see
   /// kernels::gemm_workspace_bytes.
-  const Vector<std::byte>& product_workspace() const { return product_workspace_; }
-  void set_product_workspace(const Vector<std::byte>& bytes) { product_workspace_ = bytes; }
+  const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
+  void set_gemm_workspace(const Vector<std::byte>& bytes) { gemm_workspace_ = bytes; }
   /// Waits until everything queued so far is done.
   void fence() const { exec_.fence(); }
 
@@ -50,9 +50,9 @@ class Device {
   ExecutionSpace exec_;
   comm::Stream stream_;
   Timers& timers_;
-  Products who_multiplies_;
+  GemmMode gemm_mode_;
   mutable std::shared_ptr<ProductHandles> products_;
-  Vector<std::byte> product_workspace_;
+  Vector<std::byte> gemm_workspace_;
 };
 
 }  // namespace nanotron

@@ -35,13 +35,13 @@ Parts written_parts(comm::ProcessGrid& grid);
 /// The tensors of one buffer (parameters or a moment), `data` being its first element on the host, `place` what it
 /// holds.
 template <class M>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::Placement& place, M* data,
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, M* data,
                                            const Parts& part);
 
 /// The same of a moment, `place` being all of it or a part: the tensors it covers.
 template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
-                                            const nn::Placement& place, M* data, const Parts& part);
+                                            const nn::BufferLayout& place, M* data, const Parts& part);
 
 /// Bytes that writing a checkpoint takes for a while, besides the memory of the plan, about at most: MPI-IO's own, and what
 /// is read back at once to be compared. (A GPU build also keeps on the host what it writes.)
@@ -66,14 +66,14 @@ class Checkpointing {
   double save(io::CheckpointState counters);
 
   // See io::CheckpointWriter.
-  void proven() { writer_.proven(); }
-  const std::filesystem::path& newest_proven() const { return writer_.newest_proven(); }
+  void mark_known_good() { writer_.mark_known_good(); }
+  const std::filesystem::path& newest_known_good() const { return writer_.newest_known_good(); }
 
  private:
   bool has_our_moments(const io::CheckpointInfo& info) const;
   void read_into(io::CheckpointReader& reader);
   void read_compression(io::CheckpointReader& reader);
-  nn::Placement answered(const nn::Placement& place) const;
+  nn::BufferLayout answered(const nn::BufferLayout& place) const;
   template <class PlaceOf>
   std::vector<io::StateGroup> moment_groups(const Parts& part, const PlaceOf& place_of);
 

@@ -18,7 +18,8 @@ class ReplicaComparison {
 
   /// By run%check_replicas_every.
   bool is_due(std::int64_t step) const { return tensor_parallel_.is_due(step); }
-  /// Error(system_error) on every rank of the world when something differs anywhere. Weights must have settled. Collective.
+  /// Error(system_error) on every rank of the world when something differs anywhere. Weights must have chosen.
+  /// Collective.
   void require_equal(std::int64_t step);
 
  private:

@@ -54,8 +54,8 @@ inline SequenceLayout sequence_layout(const deck::Config& config) {
 }
 
 /// Who multiplies on this run's device.
-inline Products products_of(const deck::Config& config) {
-  return config.precision.reproducible == deck::Reproducible::layout ? Products::fixed_order : Products::library;
+inline GemmMode gemm_mode_of(const deck::Config& config) {
+  return config.precision.reproducible == deck::Reproducible::layout ? GemmMode::fixed_order : GemmMode::library;
 }
 
 /// Neighbouring sequences of a global batch that go to one dp rank at a time.

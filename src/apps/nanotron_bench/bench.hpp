@@ -31,9 +31,8 @@ struct Bench {
   // Of a micro-batch on this rank.
   model::LocalSizes sizes() const {
     const index_t tokens = config.data.micro_batch_size * config.data.sequence_length;
-    return model::local_sizes(
-        config.model, table(), tokens,
-        nn::stream_rows(config.parallel.tp_mode, {.tokens = tokens, .tp_size = grid.shape().tp}));
+    return model::local_sizes(config.model, table(), tokens,
+                              nn::hidden_rows(config.parallel.tp_mode, {.tokens = tokens, .tp_size = grid.shape().tp}));
   }
   EvenLoad even_load() const {
     const deck::MoeConfig& moe = config.model.moe;

@@ -4,16 +4,16 @@
 
 #include <algorithm>
 
+#include "collectives.hpp"
+#include "gemm.hpp"
+#include "host_load.hpp"
+#include "kernels.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/bucket_size.hpp"
 #include "nanotron/trainer/program.hpp"
-#include "collectives.hpp"
-#include "host_load.hpp"
-#include "kernels.hpp"
 #include "overlap.hpp"
 #include "pipeline.hpp"
-#include "products.hpp"
 #include "steps.hpp"
 #include "workload.hpp"
 
@@ -71,7 +71,7 @@ void run(const Options& options, const comm::Communicator& world) {
   if (types.empty()) types = {config.precision.compute};
   comm::ProcessGrid grid = trainer::make_grid(world.get(), config);
   Log log(world.rank() == 0, world.rank());
-  trainer::settle_bucket(config, grid, log);
+  trainer::choose_bucket(config, grid, log);
   report.line(grid.placement());
   report.line(headline(config, types));
   report.set("deck", deck::canonical_deck(config));
@@ -81,7 +81,7 @@ void run(const Options& options, const comm::Communicator& world) {
   const auto measure = [&](const char* name, auto part) {
     if (options.wants(name)) run_part(name, node, report, [&] { part(bench, types); });
   };
-  measure("gemm", measure_products);
+  measure("gemm", measure_gemm);
   measure("kernels", measure_kernels);
   measure("collectives", measure_collectives);
   measure("overlap", measure_overlap);

@@ -42,9 +42,8 @@ class KernelBench {
         in_step_(bench.micro_batches()),
         in_layers_(s_.layers * bench.micro_batches()),
         parameters_(bench.table().size),
-        product_workspace_("products", product_bytes(s_)) {
-    device_.set_product_workspace(
-        Vector<std::byte>(product_workspace_.data(), product_workspace_.size()));
+        gemm_workspace_("products", product_bytes(s_)) {
+    device_.set_gemm_workspace(Vector<std::byte>(gemm_workspace_.data(), gemm_workspace_.size()));
   }
 
   Table run() {
@@ -64,8 +63,8 @@ class KernelBench {
  private:
   // As much as a model gives its device: attention multiplies too.
   static std::size_t product_bytes(const model::LocalSizes& s) {
-    return std::max(kernels::gemm_workspace_bytes<T>(Products::library, s.tokens, 2 * s.intermediate, s.hidden),
-                    kernels::gemm_workspace_bytes<T>(Products::library, s.tokens, s.vocabulary, s.hidden));
+    return std::max(kernels::gemm_workspace_bytes<T>(GemmMode::library, s.tokens, 2 * s.intermediate, s.hidden),
+                    kernels::gemm_workspace_bytes<T>(GemmMode::library, s.tokens, s.vocabulary, s.hidden));
   }
   static double bytes(index_t n, std::size_t size) {
     return static_cast<double>(n) * static_cast<double>(size);
@@ -114,7 +113,7 @@ class KernelBench {
   }
 
   void norms() {
-    const index_t n = s_.stream, h = s_.hidden;
+    const index_t n = s_.hidden_rows, h = s_.hidden;
     const Buffer<T> x(n * h), y(n * h), z(n * h);
     const Buffer<M> w(h), dw(h), rstd(n), work(kernels::rms_norm_workspace_size(h));
     const double one = bytes(n * h, sizeof(T));
@@ -278,7 +277,7 @@ class KernelBench {
   Device device_;
   model::LocalSizes s_;
   index_t in_step_, in_layers_, parameters_;
-  Kokkos::View<std::byte*, MemorySpace> product_workspace_;
+  Kokkos::View<std::byte*, MemorySpace> gemm_workspace_;
   double product_rate_ = 0.0;
   Table table_{
       .key = fmt::format("kernels_{}", name_of(scalar_type_of<T>)),

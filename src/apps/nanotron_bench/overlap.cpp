@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "nanotron/nn/linear/residual_stream.hpp"
+#include "nanotron/nn/linear/hidden_states.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -22,7 +22,7 @@ struct Product {
   index_t in, out;
 };
 
-std::vector<Product> products_of(const model::LocalSizes& s) {
+std::vector<Product> gemm_mode_of(const model::LocalSizes& s) {
   using kernels::Op;
   std::vector<Product> list{{"gather, q k v", Side::gather, Op::transpose, s.hidden, s.query + 2 * s.key},
                             {"gather, gate up", Side::gather, Op::transpose, s.hidden, 2 * s.intermediate},
@@ -38,11 +38,11 @@ std::vector<Product> products_of(const model::LocalSizes& s) {
 template <class T>
 class Streams {
  public:
-  Streams(const Bench& bench, const nn::StreamSize& size) {
+  Streams(const Bench& bench, const nn::HiddenShape& size) {
     for (std::size_t i = 0; i < chunk_counts.size(); ++i) {
       const auto make = [&](Arena& arena) {
-        return nn::make_residual_stream<T>(deck::TpMode::reduce_scatter, size, {.chunks = chunk_counts[i]},
-                                           bench.grid.tp(), arena);
+        return nn::make_hidden_states<T>(deck::TpMode::reduce_scatter, size, {.chunks = chunk_counts[i]},
+                                         bench.grid.tp(), arena);
       };
       Arena planning = Arena::planning();
       static_cast<void>(make(planning));
@@ -50,11 +50,11 @@ class Streams {
       streams_[i] = make(*arenas_[i]);
     }
   }
-  nn::ResidualStream<T>& operator[](std::size_t i) const { return *streams_[i]; }
+  nn::HiddenStates<T>& operator[](std::size_t i) const { return *streams_[i]; }
 
  private:
   std::array<std::optional<Arena>, chunk_counts.size()> arenas_;
-  std::array<std::unique_ptr<nn::ResidualStream<T>>, chunk_counts.size()> streams_;
+  std::array<std::unique_ptr<nn::HiddenStates<T>>, chunk_counts.size()> streams_;
 };
 
 template <class T>
@@ -71,10 +71,10 @@ class OverlapBench {
   void run(const Product& p, Table& table) {
     const Buffer<T> weight(p.in * p.out), tokens(s_.tokens * std::max(p.in, p.out));
     const Kokkos::View<std::byte*, MemorySpace> workspace(
-        "workspace", kernels::gemm_workspace_bytes<T>(device_.who_multiplies(), s_.tokens, p.out, p.in));
-    device_.set_product_workspace(Vector<std::byte>(workspace.data(), workspace.size()));
+        "workspace", kernels::gemm_workspace_bytes<T>(device_.gemm_mode(), s_.tokens, p.out, p.in));
+    device_.set_gemm_workspace(Vector<std::byte>(workspace.data(), workspace.size()));
     const bool transposed = p.op == kernels::Op::transpose;
-    const nn::RowProduct<T> product{p.op, weight.matrix(transposed ? p.out : p.in, transposed ? p.in : p.out), {}};
+    const nn::RowGemm<T> product{p.op, weight.matrix(transposed ? p.out : p.in, transposed ? p.in : p.out), {}};
     const Matrix<T> rows = stream_memory_.matrix(streams_[0].rows(), s_.hidden);
     const Matrix<T> inner = tokens.matrix(s_.tokens, p.side == Side::gather ? p.out : p.in);
 
@@ -104,7 +104,7 @@ class OverlapBench {
                      seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 4, work).least);
   }
   // In the stream's own memory of all tokens.
-  void multiply_alone(const Product& p, const nn::RowProduct<T>& product, const Matrix<T>& inner) {
+  void multiply_alone(const Product& p, const nn::RowGemm<T>& product, const Matrix<T>& inner) {
     const Matrix<T> all = streams_[0].addend({});
     if (p.side == Side::gather) {
       product(device_, all, inner);
@@ -119,8 +119,8 @@ class OverlapBench {
       streams_[0].start_sum(device_, rows).wait();
     }
   }
-  void together(const Product& p, nn::ResidualStream<T>& stream, const nn::RowProduct<T>& product,
-                const Matrix<T>& rows, const Matrix<T>& inner) {
+  void together(const Product& p, nn::HiddenStates<T>& stream, const nn::RowGemm<T>& product, const Matrix<T>& rows,
+                const Matrix<T>& inner) {
     if (p.side == Side::gather) {
       stream.gather_multiply(device_, {rows, {}}, product, inner);
     } else {
@@ -160,7 +160,7 @@ void measure_overlap(const Bench& bench, const std::vector<ScalarType>& types) {
   for (const ScalarType type : types) {
     with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
       OverlapBench<T> overlap(bench, s);
-      for (const Product& p : products_of(s)) overlap.run(p, table);
+      for (const Product& p : gemm_mode_of(s)) overlap.run(p, table);
     });
   }
   bench.report.add(table);

@@ -11,11 +11,11 @@ namespace {
 using parallel::Action;
 using parallel::Work;
 
-// Sleeps for as long as the chunk of a model would take; two chunks are half as deep as one.
+// Sleeps for as long as the virtual stage of a model would take; two virtual stages are half as deep as one.
 class Delays final : public parallel::PipelineStages<float> {
  public:
   Delays(const parallel::PipelineSchedule& schedule, double unit, index_t rows, index_t columns)
-      : unit_(unit / schedule.chunks), memory_(rows * columns), rows_(rows), columns_(columns) {}
+      : unit_(unit / schedule.virtual_stages), memory_(rows * columns), rows_(rows), columns_(columns) {}
 
   // The contents do not matter, so one piece of memory serves for all.
   Matrix<float> input(index_t, index_t) override { return memory_.matrix(rows_, columns_); }
@@ -36,7 +36,7 @@ class Delays final : public parallel::PipelineStages<float> {
 struct Kind {
   const char* name;
   deck::PpSchedule schedule;
-  int chunks;
+  int virtual_stages;
 };
 
 constexpr Kind kinds[] = {{"gpipe", deck::PpSchedule::gpipe, 1},
@@ -65,9 +65,10 @@ void measure_pipelines(const Bench& bench, const std::vector<ScalarType>&) {
   const model::LocalSizes s = bench.sizes();
   for (const Kind& kind : kinds) {
     const index_t micro_batches = 2 * ranks.size();
-    const parallel::PipelineSchedule schedule = parallel::make_schedule(kind.schedule, ranks.size(), kind.chunks, micro_batches);
+    const parallel::PipelineSchedule schedule =
+        parallel::make_schedule(kind.schedule, ranks.size(), kind.virtual_stages, micro_batches);
     const parallel::Timeline timeline = parallel::simulate(schedule);
-    Delays delays(schedule, unit, s.stream, s.hidden);
+    Delays delays(schedule, unit, s.hidden_rows, s.hidden);
     parallel::Pipeline<float> pipeline(schedule, ranks, delays, device);
     double least = 1e300;
     for (int i = 0; i < 4; ++i) {
@@ -76,9 +77,10 @@ void measure_pipelines(const Bench& bench, const std::vector<ScalarType>&) {
       pipeline.run();
       least = std::min(least, comm::max(ranks, wall_seconds() - begin));
     }
-    const double unit_of_chunk = unit / kind.chunks, work = static_cast<double>(timeline.work) * unit_of_chunk;
+    const double unit_of_stage = unit / kind.virtual_stages, work = static_cast<double>(timeline.work) * unit_of_stage;
     table.rows.push_back({kind.name, micro_batches, 100.0 * timeline.bubble(), 100.0 * (1.0 - work / least),
-                          static_cast<double>(timeline.length - timeline.work) * unit_of_chunk * 1e3, (least - work) * 1e3});
+                          static_cast<double>(timeline.length - timeline.work) * unit_of_stage * 1e3,
+                          (least - work) * 1e3});
   }
   bench.report.add(table);
 }

@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "gemm.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/trainer.hpp"
-#include "products.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -96,15 +96,14 @@ class RunnerOf final : public Runner {
       : bench_(bench),
         config_(with_type(bench.config, scalar_type_of<T>)),
         log_(false),
-        device_(timers_, trainer::products_of(bench.config)),
+        device_(timers_, trainer::gemm_mode_of(bench.config)),
         ceiling_device_(ceiling_timers_),
         file_(config_.data.path),
-        loaders_{
-            data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
-                              data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp,
-                              trainer::sequence_layout(config_)[bench.grid.cp_rank()],
-                              trainer::neighbouring_sequences(config_)),
-            {}},
+        loaders_{data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
+                                   data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp,
+                                   trainer::sequence_layout(config_)[bench.grid.cp_rank()],
+                                   trainer::neighbouring_sequences(config_)),
+                 {}},
         arena_(trainer::plan_step(config_, bench.grid.coordinate()).memory),
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
     record_.type = scalar_type_of<T>;

@@ -77,7 +77,7 @@ template <class T>
 void read_weights(io::CheckpointReader& reader, model::Transformer<T>& transformer) {
   using M = master_t<T>;
   const auto master = Kokkos::create_mirror_view(transformer.parameters().master);
-  const nn::Placement& place = transformer.parameters().places.master;
+  const nn::BufferLayout& place = transformer.parameters().layouts.master;
   reader.read(trainer::state_tensors<M>(transformer.table(), place, master.data(), trainer::Part::held),
               {}, scalar_type_of<M>);
   Kokkos::deep_copy(transformer.parameters().master, master);

@@ -36,7 +36,7 @@ void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
   if (m == 0 || n == 0) return;
   if (k == 0) return scale_only(device, beta, c);
   const detail::Product p{op_a, op_b, m, n, k, a.leading, b.leading, c.leading, alpha, beta};
-  if (device.who_multiplies() == Products::fixed_order) {
+  if (device.gemm_mode() == GemmMode::fixed_order) {
     detail::multiply_in_order<T, C>(device, p, order, a.data, b.data, c.data);
   } else {
     detail::multiply<T, C>(device, p, a.data, b.data, c.data);
@@ -49,7 +49,7 @@ void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, cons
   const Region region(device.timers(), "gemm_batched");
   if (count == 0 || s.m == 0 || s.n == 0) return;
   const detail::Product p{s.op_a, s.op_b, s.m, s.n, s.k, s.leading_a, s.leading_b, s.leading_c, s.alpha, s.beta};
-  if (device.who_multiplies() == Products::fixed_order) {
+  if (device.gemm_mode() == GemmMode::fixed_order) {
     detail::multiply_batch_in_order<T, C>(device, p, a, b, c, count);
   } else {
     detail::multiply_batch<T, C>(device, p, a, b, c, count);
@@ -57,13 +57,13 @@ void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, cons
 }
 
 template <class T>
-std::size_t gemm_workspace_bytes(Products products, index_t m, index_t n, index_t k) {
-  return products == Products::library ? detail::library_workspace_bytes<T>(m, n, k)
-                                       : detail::fixed_order_workspace_bytes<T>(k);
+std::size_t gemm_workspace_bytes(GemmMode gemm_mode, index_t m, index_t n, index_t k) {
+  return gemm_mode == GemmMode::library ? detail::library_workspace_bytes<T>(m, n, k)
+                                        : detail::fixed_order_workspace_bytes<T>(k);
 }
-template std::size_t gemm_workspace_bytes<double>(Products, index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<float>(Products, index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<bf16>(Products, index_t, index_t, index_t);
+template std::size_t gemm_workspace_bytes<double>(GemmMode, index_t, index_t, index_t);
+template std::size_t gemm_workspace_bytes<float>(GemmMode, index_t, index_t, index_t);
+template std::size_t gemm_workspace_bytes<bf16>(GemmMode, index_t, index_t, index_t);
 
 #define NANOTRON_INSTANTIATE(T, C)                                                          \
   template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, \

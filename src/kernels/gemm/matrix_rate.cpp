@@ -12,12 +12,10 @@ namespace {
 class WorkspaceLoan {
  public:
   WorkspaceLoan(Device& device, std::size_t bytes)
-      : device_(device),
-        previous_(device.product_workspace()),
-        memory_("nanotron::matrix_rate", bytes) {
-    device_.set_product_workspace(Vector<std::byte>(memory_.data(), memory_.size()));
+      : device_(device), previous_(device.gemm_workspace()), memory_("nanotron::matrix_rate", bytes) {
+    device_.set_gemm_workspace(Vector<std::byte>(memory_.data(), memory_.size()));
   }
-  ~WorkspaceLoan() { device_.set_product_workspace(previous_); }
+  ~WorkspaceLoan() { device_.set_gemm_workspace(previous_); }
   WorkspaceLoan(const WorkspaceLoan&) = delete;
   WorkspaceLoan& operator=(const WorkspaceLoan&) = delete;
 
@@ -31,7 +29,7 @@ class WorkspaceLoan {
 
 template <class T>
 double matrix_rate(Device& device, index_t n, double seconds) {
-  const WorkspaceLoan loan(device, gemm_workspace_bytes<T>(device.who_multiplies(), n, n, n));
+  const WorkspaceLoan loan(device, gemm_workspace_bytes<T>(device.gemm_mode(), n, n, n));
   Kokkos::View<T*, MemorySpace> memory("nanotron::matrix_rate", 3 * n * n);
   const index_t size = n * n;
   Kokkos::parallel_for(

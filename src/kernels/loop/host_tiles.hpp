@@ -57,8 +57,8 @@ inline void tile_kernel(index_t depth, TileOperand<M> a, const M* b, index_t lea
 // C (rows, columns) = [C +] A (rows, depth) B (depth, columns). rows is a multiple of tile_rows,
 // columns of vector_width; B and C are row-major.
 template <class M>
-void tile_product(index_t rows, index_t columns, index_t depth, TileOperand<M> a, const M* b,
-                  index_t leading_b, M* c, index_t leading_c, bool accumulate) {
+void tile_gemm(index_t rows, index_t columns, index_t depth, TileOperand<M> a, const M* b, index_t leading_b, M* c,
+               index_t leading_c, bool accumulate) {
   constexpr index_t width = vector_width<M>;
   index_t j = 0;
   const auto panel = [&]<int vectors>() {

@@ -29,8 +29,8 @@ Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& q
 
 // A gather of n and a sum of y; of dy and of dn.
 template <class T>
-PassTraffic Attention<T>::traffic(const ResidualStream<T>& stream) const {
-  const comm::StepTraffic ends = stream.gather_traffic() + stream.sum_traffic();
+PassTraffic Attention<T>::traffic(const HiddenStates<T>& states) const {
+  const comm::StepTraffic ends = states.gather_traffic() + states.sum_traffic();
   return PassTraffic{ends, ends} + core_->traffic();
 }
 
@@ -56,13 +56,13 @@ void Attention<T>::normalise_and_rotate(Device& device, const TokenBatch& batch,
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
 //   a = attention(q, k, v)          y = a Wo^T, summed over the group, (+ bo)
 template <class T>
-Running Attention<T>::forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
-                              const BlockInput<T>& n, const AttentionActivations<T>& act,
-                              const AttentionWorkspace<T>& work, Matrix<T> y) const {
-  stream.gather_multiply(device, n, qkv_.forward(), act.qkv);
+Running Attention<T>::forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states, const BlockInput<T>& n,
+                              const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
+                              Matrix<T> y) const {
+  states.gather_multiply(device, n, qkv_.forward(), act.qkv);
   normalise_and_rotate(device, batch, act);
   core_->forward(device, batch, act, work);
-  return stream.multiply_sum(device, out_.forward_part(), act.out, y);
+  return states.multiply_sum(device, out_.forward_part(), act.out, y);
 }
 
 //   dWo += dy^T a                   da = dy Wo                    dbo += sum over tokens of dy
@@ -71,10 +71,10 @@ Running Attention<T>::forward(Device& device, const TokenBatch& batch, ResidualS
 //   dn = [dq | dk | dv] Wqkv, a part of the sum over the group
 //   dWqkv += [dq | dk | dv]^T n     db += sum over tokens of [dq | dk | dv]
 template <class T>
-Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
                                               Matrix<const T> dy, const AttentionActivations<T>& act,
                                               const AttentionWorkspace<T>& work) const {
-  const Matrix<const T> all_dy = stream.gather_multiply(device, {dy, {}}, out_.backward_input(), work.dout);
+  const Matrix<const T> all_dy = states.gather_multiply(device, {dy, {}}, out_.backward_input(), work.dout);
 
   const MatrixRef<T> dquery = geometry_.query_of(work.dqkv);
   const MatrixRef<T> dkey = geometry_.key_of(work.dqkv);
@@ -91,9 +91,9 @@ Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& 
 }
 
 template <class T>
-Running Attention<T>::backward_input(Device& device, ResidualStream<T>& stream, const AttentionWorkspace<T>& work,
+Running Attention<T>::backward_input(Device& device, HiddenStates<T>& states, const AttentionWorkspace<T>& work,
                                      Matrix<T> dn) const {
-  return stream.multiply_sum(device, qkv_.backward_input(), work.dqkv, dn);
+  return states.multiply_sum(device, qkv_.backward_input(), work.dqkv, dn);
 }
 
 template <class T>

@@ -9,11 +9,11 @@ void Mlp<T>::recompute_hidden(Device& device, const FeedForwardActivations<T>& a
 
 //   gate | up = n Wgu^T (+ b)      h = silu(gate) up or gelu(up)      y = h Wd^T, a part of the sum over the group
 template <class T>
-Running Mlp<T>::forward(Device& device, const TokenBatch&, ResidualStream<T>& stream, const BlockInput<T>& n,
+Running Mlp<T>::forward(Device& device, const TokenBatch&, HiddenStates<T>& states, const BlockInput<T>& n,
                         const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&, Matrix<T> y) const {
-  stream.gather_multiply(device, n, gate_up_.forward(), act.mlp.gate_up);
+  states.gather_multiply(device, n, gate_up_.forward(), act.mlp.gate_up);
   recompute_hidden(device, act);
-  return stream.multiply_sum(device, down_.forward_part(), act.mlp.hidden, y);
+  return states.multiply_sum(device, down_.forward_part(), act.mlp.hidden, y);
 }
 
 //   dWd += dy^T h            dbd += sum over tokens of dy            dh = dy Wd
@@ -21,17 +21,19 @@ Running Mlp<T>::forward(Device& device, const TokenBatch&, ResidualStream<T>& st
 //   dn = [dgate | dup] Wgu, a part of the sum over the group
 //   dWgu += [dgate | dup]^T n      db += sum over tokens of [dgate | dup]
 template <class T>
-Matrix<const T> Mlp<T>::backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
-                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const {
-  const Matrix<const T> all_dy = stream.gather_multiply(device, {dy, {}}, down_.backward_input(), work.dhidden);
+Matrix<const T> Mlp<T>::backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
+                                        const FeedForwardActivations<T>& act,
+                                        const FeedForwardWorkspace<T>& work) const {
+  const Matrix<const T> all_dy = states.gather_multiply(device, {dy, {}}, down_.backward_input(), work.dhidden);
   act_->backward(device, act.mlp.gate_up, work.dhidden);
   return all_dy;
 }
 
 template <class T>
-Running Mlp<T>::backward_input(Device& device, const TokenBatch&, ResidualStream<T>& stream,
-                               const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&, Matrix<T> dn) const {
-  return stream.multiply_sum(device, gate_up_.backward_input(), act.mlp.gate_up, dn);
+Running Mlp<T>::backward_input(Device& device, const TokenBatch&, HiddenStates<T>& states,
+                               const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&,
+                               Matrix<T> dn) const {
+  return states.multiply_sum(device, gate_up_.backward_input(), act.mlp.gate_up, dn);
 }
 
 template <class T>

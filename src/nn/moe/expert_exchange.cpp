@@ -34,20 +34,20 @@ class LocalExperts final : public ExpertExchange<T> {
     plan.sent_rows = plan.received_rows();
   }
 
-  void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
+  void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
     Kokkos::deep_copy(device.exec(), cuts, from_here);
   }
 
-  Matrix<T> outbox(const ExpertRows& plan, Matrix<T> rows) override { return first(rows, plan.sent_rows); }
-  Vector<M> outbox_values(const ExpertRows& plan, Vector<M> values) override {
+  Matrix<T> send_buffer(const ExpertRows& plan, Matrix<T> rows) override { return first(rows, plan.sent_rows); }
+  Vector<M> send_buffer_values(const ExpertRows& plan, Vector<M> values) override {
     return first(values, plan.sent_rows);
   }
-  void to_experts(Device&, const ExpertRows&, Matrix<T>) override {}
-  void values_to_experts(Device&, const ExpertRows&, Vector<M>) override {}
-  Matrix<const T> from_experts(Device&, const ExpertRows& plan, Matrix<T> rows) override {
+  void dispatch(Device&, const ExpertRows&, Matrix<T>) override {}
+  void dispatch_values(Device&, const ExpertRows&, Vector<M>) override {}
+  Matrix<const T> combine(Device&, const ExpertRows& plan, Matrix<T> rows) override {
     return first(rows, plan.sent_rows);
   }
-  Vector<const M> values_from_experts(Device&, const ExpertRows& plan, Vector<M> values) override {
+  Vector<const M> combine_values(Device&, const ExpertRows& plan, Vector<M> values) override {
     return Vector<const M>(values.data(), plan.sent_rows);
   }
 
@@ -63,10 +63,10 @@ class ExchangedExperts final : public ExpertExchange<T> {
   ExchangedExperts(const ExchangeSize& size, comm::Group& ep, Arena& arena)
       : size_(size),
         ep_(&ep),
-        outbox_(arena.take<T>(MemoryKind::workspace, size.choices, size.hidden)),
-        inbox_(arena.take<T>(MemoryKind::workspace, size.rows, size.hidden)),
-        value_outbox_(arena.take<M>(MemoryKind::workspace, size.choices)),
-        value_inbox_(arena.take<M>(MemoryKind::workspace, size.rows)),
+        send_buffer_(arena.take<T>(MemoryKind::workspace, size.choices, size.hidden)),
+        receive_buffer_(arena.take<T>(MemoryKind::workspace, size.rows, size.hidden)),
+        value_send_buffer_(arena.take<M>(MemoryKind::workspace, size.choices)),
+        value_receive_buffer_(arena.take<M>(MemoryKind::workspace, size.rows)),
         received_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts)),
         received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.places())),
         sent_counts_(static_cast<std::size_t>(ep.size())),
@@ -105,31 +105,31 @@ class ExchangedExperts final : public ExpertExchange<T> {
     }
   }
 
-  void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
+  void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
     const index_t here = size_.experts / ep_->size();
     std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.places()));
     comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_, device.stream());
     kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);
   }
 
-  Matrix<T> outbox(const ExpertRows& plan, Matrix<T>) override { return first(outbox_, plan.sent_rows); }
-  Vector<M> outbox_values(const ExpertRows& plan, Vector<M>) override {
-    return first(value_outbox_, plan.sent_rows);
+  Matrix<T> send_buffer(const ExpertRows& plan, Matrix<T>) override { return first(send_buffer_, plan.sent_rows); }
+  Vector<M> send_buffer_values(const ExpertRows& plan, Vector<M>) override {
+    return first(value_send_buffer_, plan.sent_rows);
   }
 
-  void to_experts(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
-    there<T>(device, plan, MatrixRef<T>(outbox_), MatrixRef<T>(inbox_), MatrixRef<T>(rows));
+  void dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
+    there<T>(device, plan, MatrixRef<T>(send_buffer_), MatrixRef<T>(receive_buffer_), MatrixRef<T>(rows));
   }
-  void values_to_experts(Device& device, const ExpertRows& plan, Vector<M> values) override {
-    there<M>(device, plan, column(value_outbox_), column(value_inbox_), column(values));
+  void dispatch_values(Device& device, const ExpertRows& plan, Vector<M> values) override {
+    there<M>(device, plan, column(value_send_buffer_), column(value_receive_buffer_), column(values));
   }
-  Matrix<const T> from_experts(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
-    back<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(inbox_), MatrixRef<T>(outbox_));
-    return first(outbox_, plan.sent_rows);
+  Matrix<const T> combine(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
+    back<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(receive_buffer_), MatrixRef<T>(send_buffer_));
+    return first(send_buffer_, plan.sent_rows);
   }
-  Vector<const M> values_from_experts(Device& device, const ExpertRows& plan, Vector<M> values) override {
-    back<M>(device, plan, column(values), column(value_inbox_), column(value_outbox_));
-    return Vector<const M>(value_outbox_.data(), plan.sent_rows);
+  Vector<const M> combine_values(Device& device, const ExpertRows& plan, Vector<M> values) override {
+    back<M>(device, plan, column(values), column(value_receive_buffer_), column(value_send_buffer_));
+    return Vector<const M>(value_send_buffer_.data(), plan.sent_rows);
   }
 
  private:
@@ -165,27 +165,29 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
 
   template <class U>
-  void there(Device& device, const ExpertRows& plan, MatrixRef<U> outbox, MatrixRef<U> inbox, MatrixRef<U> rows) {
+  void there(Device& device, const ExpertRows& plan, MatrixRef<U> send_buffer, MatrixRef<U> receive_buffer,
+             MatrixRef<U> rows) {
     count(plan, rows.columns);
-    comm::all_to_all<U>(*ep_, outbox.data, sent_counts_, inbox.data, received_counts_, device.stream());
+    comm::all_to_all<U>(*ep_, send_buffer.data, sent_counts_, receive_buffer.data, received_counts_, device.stream());
     for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
-      kernels::copy_matrix<U>(device, inbox.row_block(in_message, n), rows.row_block(at, n));
+      kernels::copy_matrix<U>(device, receive_buffer.row_block(in_message, n), rows.row_block(at, n));
     });
   }
 
   template <class U>
-  void back(Device& device, const ExpertRows& plan, MatrixRef<U> rows, MatrixRef<U> inbox, MatrixRef<U> outbox) {
+  void back(Device& device, const ExpertRows& plan, MatrixRef<U> rows, MatrixRef<U> receive_buffer,
+            MatrixRef<U> send_buffer) {
     count(plan, rows.columns);
     for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
-      kernels::copy_matrix<U>(device, rows.row_block(at, n), inbox.row_block(in_message, n));
+      kernels::copy_matrix<U>(device, rows.row_block(at, n), receive_buffer.row_block(in_message, n));
     });
-    comm::all_to_all<U>(*ep_, inbox.data, received_counts_, outbox.data, sent_counts_, device.stream());
+    comm::all_to_all<U>(*ep_, receive_buffer.data, received_counts_, send_buffer.data, sent_counts_, device.stream());
   }
 
   ExchangeSize size_;
   comm::Group* ep_;
-  Matrix<T> outbox_, inbox_;
-  Vector<M> value_outbox_, value_inbox_;
+  Matrix<T> send_buffer_, receive_buffer_;
+  Vector<M> value_send_buffer_, value_receive_buffer_;
   Vector<std::int64_t> received_, received_cuts_;
   std::vector<std::size_t> sent_counts_, received_counts_;  // by rank
   std::vector<std::int64_t> next_;  // row of each expert here

@@ -7,14 +7,14 @@ template <class T>
 class OfTokens final : public ExpertSums<T> {
  public:
   using M = master_t<T>;
-  comm::StepTraffic sum_traffic(const ResidualStream<T>& stream, const ExpertSumSize&) const override {
-    return stream.sum_traffic();
+  comm::StepTraffic sum_traffic(const HiddenStates<T>& states, const ExpertSumSize&) const override {
+    return states.sum_traffic();
   }
   comm::StepTraffic values_traffic(const ExpertSumSize&) const override { return {}; }
-  void shared(Device&, ResidualStream<T>&, Matrix<T>) override {}
+  void shared(Device&, HiddenStates<T>&, Matrix<T>) override {}
   void rows(Device&, Matrix<T>) override {}
   void values(Device&, Vector<M>) override {}
-  Running tokens(Device& device, ResidualStream<T>& stream, Matrix<T> y) override { return stream.start_sum(device, y); }
+  Running tokens(Device& device, HiddenStates<T>& states, Matrix<T> y) override { return states.start_sum(device, y); }
 };
 
 template <class T>
@@ -23,16 +23,16 @@ class OfRows final : public ExpertSums<T> {
   using M = master_t<T>;
   explicit OfRows(comm::Group& tp) : tp_(&tp) {}
 
-  comm::StepTraffic sum_traffic(const ResidualStream<T>&, const ExpertSumSize& size) const override {
+  comm::StepTraffic sum_traffic(const HiddenStates<T>&, const ExpertSumSize& size) const override {
     return all_reduced((size.rows + size.shared_tokens) * size.hidden * static_cast<index_t>(sizeof(T)));
   }
   comm::StepTraffic values_traffic(const ExpertSumSize& size) const override {
     return all_reduced((size.rows + size.shared_tokens) * static_cast<index_t>(sizeof(M)));
   }
-  void shared(Device& device, ResidualStream<T>& stream, Matrix<T> y) override { stream.start_sum(device, y).wait(); }
+  void shared(Device& device, HiddenStates<T>& states, Matrix<T> y) override { states.start_sum(device, y).wait(); }
   void rows(Device& device, Matrix<T> rows) override { sum(device, rows.data(), rows.size()); }
   void values(Device& device, Vector<M> values) override { sum(device, values.data(), values.size()); }
-  Running tokens(Device&, ResidualStream<T>&, Matrix<T>) override { return Running(); }
+  Running tokens(Device&, HiddenStates<T>&, Matrix<T>) override { return Running(); }
 
  private:
   comm::StepTraffic all_reduced(index_t bytes) const {

@@ -43,10 +43,10 @@ void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
 }
 
 template <class T>
-PassTraffic Moe<T>::traffic(const ResidualStream<T>& stream) const {
+PassTraffic Moe<T>::traffic(const HiddenStates<T>& states) const {
   const MoeSizes& s = parts_->sizes;
   const ExpertSumSize size{.rows = s.choices(), .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
-  const comm::StepTraffic ends = stream.gather_traffic() + parts_->sums->sum_traffic(stream, size);
+  const comm::StepTraffic ends = states.gather_traffic() + parts_->sums->sum_traffic(states, size);
   const index_t counts = s.sequences * s.experts * static_cast<index_t>(sizeof(std::int64_t));
   return PassTraffic{ends + parts_->capacity->traffic(),
                      ends + parts_->sums->values_traffic(size) +
@@ -78,12 +78,12 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   ExpertExchange<T>& exchange = *parts_->exchange;
   ExpertRows& plan = *act.rows;
   exchange.plan(device, work.counts, plan);
-  if (act.cuts.extent(0) > 0) exchange.cuts_to_experts(device, work.cuts, act.cuts);
+  if (act.cuts.extent(0) > 0) exchange.dispatch_cuts(device, work.cuts, act.cuts);
   const Vector<const std::int64_t> source = first(act.source, plan.sent_rows);
-  kernels::gather_values<M>(device, act.weights, source, exchange.outbox_values(plan, act.row_weights));
-  exchange.values_to_experts(device, plan, act.row_weights);
-  kernels::gather_rows<T>(device, routing.top_k, n, source, exchange.outbox(plan, act.input));
-  exchange.to_experts(device, plan, act.input);
+  kernels::gather_values<M>(device, act.weights, source, exchange.send_buffer_values(plan, act.row_weights));
+  exchange.dispatch_values(device, plan, act.row_weights);
+  kernels::gather_rows<T>(device, routing.top_k, n, source, exchange.send_buffer(plan, act.input));
+  exchange.dispatch(device, plan, act.input);
 }
 
 template <class T>
@@ -95,10 +95,10 @@ void Moe<T>::recompute_hidden(Device& device, const FeedForwardActivations<T>& a
 
 //   gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T, of each expert      y = sum over a token's experts
 template <class T>
-Running Moe<T>::forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream, const BlockInput<T>& input,
+Running Moe<T>::forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states, const BlockInput<T>& input,
                         const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<T> y) const {
   const MoeActivations<T>& act = a.moe;
-  const Matrix<const T> n = stream.gather_multiply(device, input, shared_gate_up(), a.mlp.gate_up);
+  const Matrix<const T> n = states.gather_multiply(device, input, shared_gate_up(), a.mlp.gate_up);
   route(device, batch, n, act, w.moe);
   for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
     expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));
@@ -108,38 +108,38 @@ Running Moe<T>::forward(Device& device, const TokenBatch& batch, ResidualStream<
     expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
   });
   ExpertSums<T>& sums = *parts_->sums;
-  const Matrix<T> part = stream.addend(y);
+  const Matrix<T> part = states.addend(y);
   if (w_.shared) {
     w_.shared->down.forward()(device, a.mlp.hidden, part);
-    sums.shared(device, stream, y);
+    sums.shared(device, states, y);
   } else {
     kernels::fill<T>(device, Vector<T>(part.data(), part.size()), 0.0);
   }
   sums.rows(device, first(w.moe.output, act.rows->received_rows()));
-  const Matrix<const T> rows = parts_->exchange->from_experts(device, *act.rows, w.moe.output);
+  const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.moe.output);
   const index_t choices = static_cast<index_t>(n.extent(0)) * parts_->routing.top_k;
   kernels::add_rows<T>(device, rows, first(act.row_of_choice, choices), part);
-  return sums.tokens(device, stream, y);
+  return sums.tokens(device, states, y);
 }
 
 //   dh = dy Wd      dw and dgate, dup of each expert's rows: kernels/mlp/weighted_swiglu.hpp
 template <class T>
-Matrix<const T> Moe<T>::backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy_rows,
+Matrix<const T> Moe<T>::backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy_rows,
                                         const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   const MoeActivations<T>& act = a.moe;
   const MoeWorkspace<T>& work = w.moe;
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
   const index_t here = plan.received_rows();
-  const Matrix<const T> dy = stream.gather_multiply(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
+  const Matrix<const T> dy = states.gather_multiply(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
   const MoeOrders& orders = parts_->orders;
   if (w_.shared) {
     kernels::weighted_swiglu_backward<T>(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate, orders.shared_width);
   }
 
   kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
-                          exchange.outbox(plan, act.doutput));
-  exchange.to_experts(device, plan, act.doutput);
+                          exchange.send_buffer(plan, act.doutput));
+  exchange.dispatch(device, plan, act.doutput);
   for_each_expert(plan, [&](const GatedLinears<T>& expert, const Range& rows) {
     expert.down.backward_input()(device, rows_of(act.doutput, rows), rows_of(work.dhidden, rows));
   });
@@ -151,8 +151,9 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, ResidualStream<T>& strea
 //   dx = [dgate | dup] Wgu
 //   dn = [dl | ds] [Wr | wg] + [dgate | dup] Wgu of the shared expert + sum of dx over a token's experts
 template <class T>
-Running Moe<T>::backward_input(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
-                               const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<T> dn) const {
+Running Moe<T>::backward_input(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+                               const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w,
+                               Matrix<T> dn) const {
   const MoeActivations<T>& act = a.moe;
   const MoeWorkspace<T>& work = w.moe;
   const ExpertRows& plan = *act.rows;
@@ -160,35 +161,35 @@ Running Moe<T>::backward_input(Device& device, const TokenBatch& batch, Residual
   for_each_expert(plan, [&](const GatedLinears<T>& expert, const Range& rows) {
     expert.gate_up.backward_input()(device, rows_of(act.gate_up, rows), rows_of(work.output, rows));
   });
-  kernels::scatter_values<M>(device, exchange.values_from_experts(device, plan, work.drow_weights), act.row_of_choice,
+  kernels::scatter_values<M>(device, exchange.combine_values(device, plan, work.drow_weights), act.row_of_choice,
                              work.dweights);
   ExpertSums<T>& sums = *parts_->sums;
   sums.values(device, work.dweights);
   sums.values(device, work.dgate);
   backward_router(device, batch, act, work);
-  const Matrix<T> part = stream.addend(dn);
+  const Matrix<T> part = states.addend(dn);
   double accumulate = 0.0;
   if (w_.shared) {
     w_.shared->gate_up.backward_input()(device, a.mlp.gate_up, part);
-    sums.shared(device, stream, dn);
+    sums.shared(device, states, dn);
     accumulate = 1.0;
   }
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
   sums.rows(device, first(work.output, plan.received_rows()));
-  kernels::add_rows<T>(device, exchange.from_experts(device, plan, work.output), act.row_of_choice, part);
-  return sums.tokens(device, stream, dn);
+  kernels::add_rows<T>(device, exchange.combine(device, plan, work.output), act.row_of_choice, part);
+  return sums.tokens(device, states, dn);
 }
 
-// Without a shared expert products of no columns: the stream gathers all the same.
+// Without a shared expert products of no columns: the hidden states gathers all the same.
 template <class T>
-RowProduct<T> Moe<T>::shared_gate_up() const {
+RowGemm<T> Moe<T>::shared_gate_up() const {
   if (w_.shared) return w_.shared->gate_up.forward();
   return {.op = kernels::Op::transpose, .weight = Matrix<const T>(w_.router.weight.data(), 0, parts_->sizes.hidden)};
 }
 
 template <class T>
-RowProduct<T> Moe<T>::shared_dhidden() const {
+RowGemm<T> Moe<T>::shared_dhidden() const {
   if (w_.shared) return w_.shared->down.backward_input();
   return {.op = kernels::Op::none, .weight = Matrix<const T>(w_.router.weight.data(), parts_->sizes.hidden, 0)};
 }
@@ -236,7 +237,7 @@ void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const Feed
 
 template <class T>
 void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
-  if (device.who_multiplies() == Products::fixed_order) return;
+  if (device.gemm_mode() == GemmMode::fixed_order) return;
   const MoeActivations<T>& act = a.moe;
   const GatedLinears<T>& expert = w_.experts.front();
   for (index_t n = 1; n <= parts_->sizes.rows; n *= 2) {

@@ -90,7 +90,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   check_network(c.model, f);
   check_receive_factor(c, f);
   if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {
-    refuse_layout(c, f, "parallel.tp_mode", "experts and a stream that is cut over tp", "tp_mode = 'all_reduce'");
+    refuse_layout(c, f, "parallel.tp_mode", "experts and sequence parallelism over tp", "tp_mode = 'all_reduce'");
   }
 }
 

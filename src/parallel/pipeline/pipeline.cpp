@@ -14,10 +14,10 @@ constexpr int forward_lane = 0, gradient_lane = 1;
 }  // namespace
 
 index_t gradient_buffers(const PipelineSchedule& schedule, int rank) {
-  index_t held = 0, most = 0;  // between two chunks of one rank
+  index_t held = 0, most = 0;  // between two virtual stages of one rank
   for (const Action& a : schedule.actions[static_cast<std::size_t>(rank)]) {
     if (!is_gradient(a.work)) continue;
-    const int stage = schedule.stage_of(rank, a.chunk);
+    const int stage = schedule.stage_of(rank, a.virtual_stage);
     if (stage + 1 < schedule.stages() && schedule.place_of(stage + 1).rank == rank) --held;
     if (stage > 0 && schedule.place_of(stage - 1).rank == rank) ++held;
     most = std::max(most, held);
@@ -32,19 +32,19 @@ Pipeline<T>::Pipeline(const PipelineSchedule& schedule, comm::Group& ranks, Pipe
       stages_(&stages),
       device_(&device),
       rank_(ranks.rank()),
-      sending_(static_cast<std::size_t>(schedule.chunks)),
+      sending_(static_cast<std::size_t>(schedule.virtual_stages)),
       is_busy_(sending_.size()),
       slot_of_(sending_.size(), std::vector<index_t>(static_cast<std::size_t>(schedule.micro_batches))),
       buffers_(static_cast<std::size_t>(gradient_buffers(schedule, ranks.rank()))),
       left_behind_(static_cast<std::size_t>(schedule.micro_batches)) {
   const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank_)];
-  const Slots slots = assign_slots(actions, schedule.chunks);
+  const Slots slots = assign_slots(actions, schedule.virtual_stages);
   for (std::size_t i = 0; i < actions.size(); ++i) {
     training_.push_back({actions[i], slots.of_action[i]});
     if (actions[i].work == Work::forward) forwards_.push_back(training_.back());
   }
   for (std::size_t c = 0; c < sending_.size(); ++c) {
-    sending_[c].resize(static_cast<std::size_t>(slots.of_chunk[c]));
+    sending_[c].resize(static_cast<std::size_t>(slots.of_stage[c]));
     is_busy_[c].resize(sending_[c].size());
   }
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
@@ -82,7 +82,7 @@ template <class T>
 comm::StepTraffic Pipeline<T>::traffic() const {
   comm::StepTraffic sum;
   for (const Step& step : training_) {
-    const auto bytes = static_cast<index_t>(stages_->output(step.action.chunk, step.slot).size() * sizeof(T));
+    const auto bytes = static_cast<index_t>(stages_->output(step.action.virtual_stage, step.slot).size() * sizeof(T));
     if (sends(step.action)) sum.pipeline += comm::message_bytes(bytes);
   }
   return sum;
@@ -116,7 +116,7 @@ void Pipeline<T>::post(Posted& posted, const std::vector<Step>& steps, std::size
   const int stage = stage_of(action);
   const bool forward = action.work == Work::forward;
   if (!forward) posted.buffer = take_buffer();
-  const Matrix<T> to = forward ? stages_->input(action.chunk, steps[step].slot)
+  const Matrix<T> to = forward ? stages_->input(action.virtual_stage, steps[step].slot)
                                : buffers_[static_cast<std::size_t>(posted.buffer)].memory;
   posted.request = comm::start_receive(*ranks_, to.data(), to.size(), towards(stage, forward ? stage - 1 : stage + 1),
                                        device_->stream(), forward ? forward_lane : gradient_lane);
@@ -133,7 +133,8 @@ void Pipeline<T>::post_receives(const std::vector<Step>& steps, std::size_t from
     if (!receives(action)) continue;
     if (action.work == Work::forward && !input_done) {
       input_done = true;
-      if (!is_busy_[static_cast<std::size_t>(action.chunk)][static_cast<std::size_t>(slot)]) post(input_, steps, i);
+      if (!is_busy_[static_cast<std::size_t>(action.virtual_stage)][static_cast<std::size_t>(slot)])
+        post(input_, steps, i);
     } else if (action.work != Work::forward && !gradient_done) {
       gradient_done = true;
       post(gradient_, steps, i);
@@ -145,21 +146,22 @@ template <class T>
 void Pipeline<T>::forward(const std::vector<Step>& steps, std::size_t at) {
   const auto& [action, slot] = steps[at];
   const int stage = stage_of(action);
-  const auto chunk = static_cast<std::size_t>(action.chunk), m = static_cast<std::size_t>(action.micro_batch);
+  const auto virtual_stage = static_cast<std::size_t>(action.virtual_stage),
+             m = static_cast<std::size_t>(action.micro_batch);
   if (receives(action)) {
     NANOTRON_REQUIRE(input_.is_there && input_.step == at, "the input of action {} was not asked for", at);
     wait(input_.request);
     input_.is_there = false;
   } else if (stage > 0) {
-    kernels::copy_matrix<T>(*device_, stages_->output(action.chunk - 1, slot_of_[chunk - 1][m]),
-                            stages_->input(action.chunk, slot));
+    kernels::copy_matrix<T>(*device_, stages_->output(action.virtual_stage - 1, slot_of_[virtual_stage - 1][m]),
+                            stages_->input(action.virtual_stage, slot));
   }
-  slot_of_[chunk][m] = slot;
-  is_busy_[chunk][static_cast<std::size_t>(slot)] = 1;
+  slot_of_[virtual_stage][m] = slot;
+  is_busy_[virtual_stage][static_cast<std::size_t>(slot)] = 1;
   wait(output_sending(action, slot));
   stages_->forward(action, slot);
   if (!sends(action)) return;
-  const Matrix<T> out = stages_->output(action.chunk, slot);
+  const Matrix<T> out = stages_->output(action.virtual_stage, slot);
   output_sending(action, slot) = comm::start_send(*ranks_, out.data(), out.size(), towards(stage, stage + 1),
                                                   device_->stream(), forward_lane);
 }
@@ -195,16 +197,16 @@ template <class T>
 void Pipeline<T>::work_off(const std::vector<Step>& steps) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto& [action, slot] = steps[i];
-    const auto chunk = static_cast<std::size_t>(action.chunk);
+    const auto virtual_stage = static_cast<std::size_t>(action.virtual_stage);
     post_receives(steps, i);
     if (action.work == Work::forward) forward(steps, i);
     if (is_gradient(action.work)) backward(steps, i);
     if (action.work == Work::backward_weight) stages_->backward_weight(action, slot);
     const bool ends = action.work == Work::backward || action.work == Work::backward_weight || &steps == &forwards_;
-    if (ends) is_busy_[chunk][static_cast<std::size_t>(slot)] = 0;
+    if (ends) is_busy_[virtual_stage][static_cast<std::size_t>(slot)] = 0;
   }
-  for (auto& chunk : sending_) {
-    for (comm::Request& request : chunk) wait(request);
+  for (auto& virtual_stage : sending_) {
+    for (comm::Request& request : virtual_stage) wait(request);
   }
   for (Buffer& buffer : buffers_) wait(buffer.sending);
 }

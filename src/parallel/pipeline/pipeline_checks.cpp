@@ -40,14 +40,15 @@ void check_pipeline(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   if (p.pp == 0) return;  // resolve() comes back
   check_stage_layers(c, f);
-  const std::int64_t chunks = deck::pipeline_chunks(p), layers = c.model.num_hidden_layers;
+  const std::int64_t virtual_stages = deck::virtual_stages(p), layers = c.model.num_hidden_layers;
   if (p.pp > 1 && deck::pipeline_stages(p) > layers &&
       f.trusted({"parallel.pp", "parallel.pp_chunks", "parallel.pp_schedule", "model.num_hidden_layers"})) {
     f.error({"parallel.pp", "model.num_hidden_layers"},
-            "pp = " + text(p.pp) + (chunks > 1 ? " with " + text(chunks) + " chunks a rank" : "") + " needs " +
+            "pp = " + text(p.pp) +
+                (virtual_stages > 1 ? " with " + text(virtual_stages) + " virtual stages per rank" : "") + " needs " +
                 text(deck::pipeline_stages(p)) + " layers, one a stage; the model has " + text(layers),
-            at_most("pp", std::max<std::int64_t>(1, layers / chunks)),
-            chunks > 1 ? "or pp_schedule = '1f1b', which needs one layer a rank" : "");
+            at_most("pp", std::max<std::int64_t>(1, layers / virtual_stages)),
+            virtual_stages > 1 ? "or pp_schedule = '1f1b', which needs one layer a rank" : "");
   }
   if (p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble && p.recompute != deck::Recompute::none &&
       f.trusted({"parallel.recompute", "parallel.pp_schedule"})) {

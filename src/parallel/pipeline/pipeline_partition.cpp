@@ -70,21 +70,21 @@ std::vector<Range> stage_layers(const deck::Config& config) {
   return cut;
 }
 
-std::vector<model::Chunk> chunks_of_rank(const std::vector<Range>& stage_layers, const PipelineSchedule& schedule,
-                                         int rank) {
-  const Slots slots = assign_slots(schedule.actions[static_cast<std::size_t>(rank)], schedule.chunks);
-  std::vector<model::Chunk> chunks;
-  for (index_t c = 0; c < schedule.chunks; ++c) {
-    chunks.push_back({.layers = stage_layers[static_cast<std::size_t>(schedule.stage_of(rank, c))],
-                      .slots = slots.of_chunk[static_cast<std::size_t>(c)]});
+std::vector<model::VirtualStage> virtual_stages_of_rank(const std::vector<Range>& stage_layers,
+                                                        const PipelineSchedule& schedule, int rank) {
+  const Slots slots = assign_slots(schedule.actions[static_cast<std::size_t>(rank)], schedule.virtual_stages);
+  std::vector<model::VirtualStage> virtual_stages;
+  for (index_t c = 0; c < schedule.virtual_stages; ++c) {
+    virtual_stages.push_back({.layers = stage_layers[static_cast<std::size_t>(schedule.stage_of(rank, c))],
+                              .slots = slots.of_stage[static_cast<std::size_t>(c)]});
   }
-  return chunks;
+  return virtual_stages;
 }
 
 PipelineSchedule schedule_of(const deck::Config& config) {
   const deck::ParallelConfig& p = config.parallel;
   const deck::PpSchedule kind = p.pp == 1 ? deck::PpSchedule::one_f_one_b : p.pp_schedule;
-  return make_schedule(kind, static_cast<int>(p.pp), static_cast<int>(deck::pipeline_chunks(p)),
+  return make_schedule(kind, static_cast<int>(p.pp), static_cast<int>(deck::virtual_stages(p)),
                        config.data.global_batch_size / p.dp / config.data.micro_batch_size);
 }
 

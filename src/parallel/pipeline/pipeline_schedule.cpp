@@ -36,29 +36,29 @@ std::vector<Action> one_forward_one_backward(const std::vector<Action>& forwards
   return actions;
 }
 
-// The g-th group of micro-batches that go through the chunks together: as many as ranks, or up to that many less one
-// more (with fewer, a rank would wait for a micro-batch that waits for it).
+// The g-th group of micro-batches that go through the virtual stages together: as many as ranks, or up to that many
+// less one more (with fewer, a rank would wait for a micro-batch that waits for it).
 int groups_of(int ranks, index_t micro_batches) { return static_cast<int>(std::max<index_t>(1, micro_batches / ranks)); }
 
-// Each group forward through all chunks; backward through the chunks in reverse.
-std::vector<Action> in_groups(Work work, int ranks, int chunks, index_t micro_batches) {
+// Each group forward through all virtual stages; backward through the virtual stages in reverse.
+std::vector<Action> in_groups(Work work, int ranks, int virtual_stages, index_t micro_batches) {
   std::vector<Action> actions;
   const int groups = groups_of(ranks, micro_batches);
   for (int g = 0; g < groups; ++g) {
     const Range group = shard_range(micro_batches, groups, g);
-    for (index_t c = 0; c < chunks; ++c) {
-      const index_t chunk = work == Work::forward ? c : chunks - 1 - c;
-      for (index_t m = group.begin; m < group.end; ++m) actions.push_back({work, chunk, m});
+    for (index_t c = 0; c < virtual_stages; ++c) {
+      const index_t virtual_stage = work == Work::forward ? c : virtual_stages - 1 - c;
+      for (index_t m = group.begin; m < group.end; ++m) actions.push_back({work, virtual_stage, m});
     }
   }
   return actions;
 }
 
-std::vector<Action> interleaved(int ranks, int chunks, int rank, index_t micro_batches) {
+std::vector<Action> interleaved(int ranks, int virtual_stages, int rank, index_t micro_batches) {
   const index_t largest_group = shard_range(micro_batches, groups_of(ranks, micro_batches), 0).size();
-  return one_forward_one_backward(in_groups(Work::forward, ranks, chunks, micro_batches),
-                                  in_groups(whole_backward, ranks, chunks, micro_batches),
-                                  2 * (ranks - rank - 1) + (chunks - 1) * largest_group);
+  return one_forward_one_backward(in_groups(Work::forward, ranks, virtual_stages, micro_batches),
+                                  in_groups(whole_backward, ranks, virtual_stages, micro_batches),
+                                  2 * (ranks - rank - 1) + (virtual_stages - 1) * largest_group);
 }
 
 index_t duration(Work work) { return work == Work::backward ? 2 : 1; }
@@ -70,14 +70,14 @@ StagePlace PipelineSchedule::place_of(int stage) const {
   return stage < ranks ? StagePlace{stage, 0} : StagePlace{2 * ranks - 1 - stage, 1};
 }
 
-int PipelineSchedule::stage_of(int rank, index_t chunk) const {
-  if (placement == Placement::loop) return static_cast<int>(chunk) * ranks + rank;
-  return chunk == 0 ? rank : 2 * ranks - 1 - rank;
+int PipelineSchedule::stage_of(int rank, index_t virtual_stage) const {
+  if (placement == Placement::loop) return static_cast<int>(virtual_stage) * ranks + rank;
+  return virtual_stage == 0 ? rank : 2 * ranks - 1 - rank;
 }
 
-PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int chunks, index_t micro_batches) {
+PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int virtual_stages, index_t micro_batches) {
   PipelineSchedule schedule{.ranks = ranks,
-                            .chunks = chunks,
+                            .virtual_stages = virtual_stages,
                             .placement = kind == deck::PpSchedule::zero_bubble ? Placement::vee : Placement::loop,
                             .micro_batches = micro_batches,
                             .actions = {}};
@@ -91,25 +91,25 @@ PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int chunks, ind
                                    ? one_forward_one_backward(in_groups(Work::forward, ranks, 1, micro_batches),
                                                               in_groups(whole_backward, ranks, 1, micro_batches),
                                                               ranks - rank - 1)
-                                   : interleaved(ranks, schedule.chunks, rank, micro_batches));
+                                   : interleaved(ranks, schedule.virtual_stages, rank, micro_batches));
   }
   return schedule;
 }
 
-Slots assign_slots(const std::vector<Action>& actions, int chunks) {
-  Slots slots{{}, std::vector<index_t>(static_cast<std::size_t>(chunks), 0)};
-  std::vector<std::vector<index_t>> free(static_cast<std::size_t>(chunks));
-  std::map<std::pair<index_t, index_t>, index_t> taken;  // by chunk and micro-batch
+Slots assign_slots(const std::vector<Action>& actions, int virtual_stages) {
+  Slots slots{{}, std::vector<index_t>(static_cast<std::size_t>(virtual_stages), 0)};
+  std::vector<std::vector<index_t>> free(static_cast<std::size_t>(virtual_stages));
+  std::map<std::pair<index_t, index_t>, index_t> taken;  // by virtual stage and micro-batch
   for (const Action& a : actions) {
-    const auto chunk = static_cast<std::size_t>(a.chunk);
+    const auto virtual_stage = static_cast<std::size_t>(a.virtual_stage);
     if (a.work == Work::forward) {
-      if (free[chunk].empty()) free[chunk].push_back(slots.of_chunk[chunk]++);
-      taken[{a.chunk, a.micro_batch}] = free[chunk].back();
-      free[chunk].pop_back();
+      if (free[virtual_stage].empty()) free[virtual_stage].push_back(slots.of_stage[virtual_stage]++);
+      taken[{a.virtual_stage, a.micro_batch}] = free[virtual_stage].back();
+      free[virtual_stage].pop_back();
     }
-    const index_t slot = taken.at({a.chunk, a.micro_batch});
+    const index_t slot = taken.at({a.virtual_stage, a.micro_batch});
     slots.of_action.push_back(slot);
-    if (a.work == Work::backward || a.work == Work::backward_weight) free[chunk].push_back(slot);
+    if (a.work == Work::backward || a.work == Work::backward_weight) free[virtual_stage].push_back(slot);
   }
   return slots;
 }
@@ -127,7 +127,7 @@ Timeline simulate(const PipelineSchedule& schedule) {
     const auto at = timeline.begin[rank].size();
     if (at == schedule.actions[rank].size()) return false;
     const Action& a = schedule.actions[rank][at];
-    const int stage = schedule.stage_of(static_cast<int>(rank), a.chunk);
+    const int stage = schedule.stage_of(static_cast<int>(rank), a.virtual_stage);
     const auto m = static_cast<std::size_t>(a.micro_batch);
     const auto s = static_cast<std::size_t>(stage);
     index_t ready = 0;
@@ -165,7 +165,8 @@ Timeline simulate(const PipelineSchedule& schedule) {
 std::string chart(const PipelineSchedule& schedule, index_t max_columns) {
   const Timeline timeline = simulate(schedule);
   const index_t columns = std::min(timeline.length, max_columns);
-  const std::size_t width = fmt::format("{}", schedule.micro_batches - 1).size() + (schedule.chunks > 1 ? 3 : 2);
+  const std::size_t width =
+      fmt::format("{}", schedule.micro_batches - 1).size() + (schedule.virtual_stages > 1 ? 3 : 2);
   std::string text;
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     std::string line(static_cast<std::size_t>(columns) * width, ' ');
@@ -174,7 +175,7 @@ std::string chart(const PipelineSchedule& schedule, index_t max_columns) {
       if (timeline.begin[rank][i] >= columns) break;
       const char letter = "FBIW"[static_cast<int>(a.work)];
       std::string cell = fmt::format("{}{}", letter, a.micro_batch);
-      if (schedule.chunks > 1) cell += static_cast<char>('a' + a.chunk % 26);
+      if (schedule.virtual_stages > 1) cell += static_cast<char>('a' + a.virtual_stage % 26);
       if (a.work == Work::backward) cell += std::string(2 * width - cell.size() - 1, '-');
       const auto at = static_cast<std::size_t>(timeline.begin[rank][i]) * width;
       line.replace(at, std::min(cell.size(), line.size() - at), cell.substr(0, line.size() - at));

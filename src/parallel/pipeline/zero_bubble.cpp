@@ -3,8 +3,8 @@
 //   the gradient of an input (others wait for it), then a forward while there is memory for it, then the gradient
 //   of weights, for which nobody waits.
 //
-// Memory is that of 1F1B's first rank, 2 x ranks activations of a chunk. Forwards of chunk 0 leave some of it to
-// those of chunk 1, which are closer to the loss: how much is tried out, the shortest step wins.
+// Memory is that of 1F1B's first rank, 2 x ranks activations of a virtual stage. Forwards of virtual stage 0 leave some
+// of it to those of virtual stage 1, which are closer to the loss: how much is tried out, the shortest step wins.
 
 #include "parallel/pipeline/zero_bubble.hpp"
 
@@ -53,7 +53,7 @@ class Greedy {
  private:
   struct Rank {
     std::vector<Action> actions;
-    std::array<index_t, 2> forward{}, input{}, weight{};  // by chunk: the next micro-batch of each kind of work
+    std::array<index_t, 2> forward{}, input{}, weight{};  // by virtual stage: the next micro-batch of each kind of work
     index_t alive = 0;                                    // activations kept
   };
 
@@ -61,46 +61,46 @@ class Greedy {
 
   static bool is_there(index_t when, index_t time) { return when != never && when <= time; }
 
-  bool can_forward(int rank, index_t chunk, index_t time) const {
+  bool can_forward(int rank, index_t virtual_stage, index_t time) const {
     const Rank& r = ranks_[static_cast<std::size_t>(rank)];
-    const index_t m = r.forward[static_cast<std::size_t>(chunk)];
-    if (m == shape_.micro_batches || r.alive >= memory_ - (chunk == 0 ? reserve_ : 0)) return false;
-    const int stage = shape_.stage_of(rank, chunk);
+    const index_t m = r.forward[static_cast<std::size_t>(virtual_stage)];
+    if (m == shape_.micro_batches || r.alive >= memory_ - (virtual_stage == 0 ? reserve_ : 0)) return false;
+    const int stage = shape_.stage_of(rank, virtual_stage);
     return stage == 0 || is_there(output_[static_cast<std::size_t>(stage - 1)][static_cast<std::size_t>(m)], time);
   }
 
-  bool can_input(int rank, index_t chunk, index_t time) const {
-    const index_t m = ranks_[static_cast<std::size_t>(rank)].input[static_cast<std::size_t>(chunk)];
+  bool can_input(int rank, index_t virtual_stage, index_t time) const {
+    const index_t m = ranks_[static_cast<std::size_t>(rank)].input[static_cast<std::size_t>(virtual_stage)];
     if (m == shape_.micro_batches) return false;
-    const auto stage = static_cast<std::size_t>(shape_.stage_of(rank, chunk));
+    const auto stage = static_cast<std::size_t>(shape_.stage_of(rank, virtual_stage));
     const auto at = static_cast<std::size_t>(m);
     return is_there(output_[stage][at], time) &&
            (stage + 1 == output_.size() || is_there(gradient_[stage + 1][at], time));
   }
 
-  bool can_weight(int rank, index_t chunk) const {
+  bool can_weight(int rank, index_t virtual_stage) const {
     const Rank& r = ranks_[static_cast<std::size_t>(rank)];
-    return r.weight[static_cast<std::size_t>(chunk)] < r.input[static_cast<std::size_t>(chunk)];
+    return r.weight[static_cast<std::size_t>(virtual_stage)] < r.input[static_cast<std::size_t>(virtual_stage)];
   }
 
   void take(int rank, index_t time) {
-    for (const index_t chunk : {index_t{1}, index_t{0}}) {
-      if (can_input(rank, chunk, time)) return add(rank, Work::backward_input, chunk, time);
+    for (const index_t virtual_stage : {index_t{1}, index_t{0}}) {
+      if (can_input(rank, virtual_stage, time)) return add(rank, Work::backward_input, virtual_stage, time);
     }
-    for (const index_t chunk : {index_t{1}, index_t{0}}) {
-      if (can_forward(rank, chunk, time)) return add(rank, Work::forward, chunk, time);
+    for (const index_t virtual_stage : {index_t{1}, index_t{0}}) {
+      if (can_forward(rank, virtual_stage, time)) return add(rank, Work::forward, virtual_stage, time);
     }
-    for (const index_t chunk : {index_t{1}, index_t{0}}) {
-      if (can_weight(rank, chunk)) return add(rank, Work::backward_weight, chunk, time);
+    for (const index_t virtual_stage : {index_t{1}, index_t{0}}) {
+      if (can_weight(rank, virtual_stage)) return add(rank, Work::backward_weight, virtual_stage, time);
     }
   }
 
-  void add(int rank, Work work, index_t chunk, index_t time) {
+  void add(int rank, Work work, index_t virtual_stage, index_t time) {
     Rank& r = ranks_[static_cast<std::size_t>(rank)];
-    const auto c = static_cast<std::size_t>(chunk);
-    const auto stage = static_cast<std::size_t>(shape_.stage_of(rank, chunk));
+    const auto c = static_cast<std::size_t>(virtual_stage);
+    const auto stage = static_cast<std::size_t>(shape_.stage_of(rank, virtual_stage));
     index_t& next = work == Work::forward ? r.forward[c] : work == Work::backward_input ? r.input[c] : r.weight[c];
-    r.actions.push_back({work, chunk, next});
+    r.actions.push_back({work, virtual_stage, next});
     if (work == Work::forward) output_[stage][static_cast<std::size_t>(next)] = time + 1;
     if (work == Work::backward_input) gradient_[stage][static_cast<std::size_t>(next)] = time + 1;
     r.alive += work == Work::forward ? 1 : work == Work::backward_weight ? -1 : 0;

@@ -72,9 +72,9 @@ comm::StepTraffic GradientReducer<T>::traffic() const {
 }
 
 template <class T>
-void GradientReducer<T>::clear(const nn::Placement& place) const {
+void GradientReducer<T>::clear(const nn::BufferLayout& place) const {
   M* const gradient = model_->parameters().gradient.data();
-  for (const nn::Placement::Part& part : place.parts()) {
+  for (const nn::BufferLayout::Part& part : place.parts()) {
     const index_t begin = std::max(part.range.begin, section_.flat.begin), end = std::min(part.range.end, section_.flat.end);
     if (begin < end) kernels::fill<M>(*device_, Vector<M>(gradient + part.at + begin - part.range.begin, end - begin), 0.0);
   }

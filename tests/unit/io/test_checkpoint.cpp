@@ -383,21 +383,21 @@ TEST_F(Checkpoint, AFailedTransferIsAnError) {
 TEST_F(Checkpoint, KeepsTheLastProvenOnesAndTheNewest) {
   CheckpointWriter writer(world, scratch.path(), 2, log);
   writer.begin_anew();
-  EXPECT_TRUE(writer.newest_proven().empty());
+  EXPECT_TRUE(writer.newest_known_good().empty());
   for (const std::int64_t step : {10, 20, 30, 40}) {
     save<float>(writer, step, 1);
-    writer.proven();
-    writer.proven();  // nothing new: no change
+    writer.mark_known_good();
+    writer.mark_known_good();  // nothing new: no change
   }
   save<float>(writer, 50, 1);
   EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000030", "step_00000040", "step_00000050"}));
   EXPECT_EQ(fs::read_symlink(scratch / "latest"), "step_00000050");
-  EXPECT_EQ(writer.newest_proven(), scratch / "step_00000040");
+  EXPECT_EQ(writer.newest_known_good(), scratch / "step_00000040");
   save<float>(writer, 60, 1);  // no finite step since 40
   EXPECT_EQ(folders().size(), 4u);
-  writer.proven();
+  writer.mark_known_good();
   EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000050", "step_00000060"}));
-  EXPECT_EQ(writer.newest_proven(), scratch / "step_00000060");
+  EXPECT_EQ(writer.newest_known_good(), scratch / "step_00000060");
 }
 
 TEST_F(Checkpoint, TheOneResumedFromIsProvenByTheNextStep) {
@@ -406,9 +406,9 @@ TEST_F(Checkpoint, TheOneResumedFromIsProvenByTheNextStep) {
   MPI_Barrier(world);
   CheckpointWriter writer(world, scratch.path(), 1, log);
   writer.continue_from(scratch / "step_00000030", 30);
-  EXPECT_EQ(writer.newest_proven(), scratch / "step_00000020");
-  writer.proven();
-  EXPECT_EQ(writer.newest_proven(), scratch / "step_00000030");
+  EXPECT_EQ(writer.newest_known_good(), scratch / "step_00000020");
+  writer.mark_known_good();
+  EXPECT_EQ(writer.newest_known_good(), scratch / "step_00000030");
   EXPECT_EQ(folders(), std::vector<std::string>{"step_00000030"});
 }
 
@@ -420,7 +420,7 @@ TEST_F(Checkpoint, ADamagedOneNeverCountsAmongTheLastOnes) {
   CheckpointWriter writer(world, scratch.path(), 2, log);
   writer.continue_from(scratch / "step_00000005", 5);
   save<float>(writer, 12, 2);
-  writer.proven();
+  writer.mark_known_good();
   EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000005", "step_00000012"}));
 }
 
@@ -441,10 +441,10 @@ TEST_F(Checkpoint, BranchingOffLosesNothing) {
   CheckpointWriter writer(world, here, 1, log);
   writer.continue_from(elsewhere / "step_00000020", 20);
   EXPECT_EQ(folders(scratch / "here.superseded-1").size(), 3u);
-  writer.proven();
-  EXPECT_EQ(writer.newest_proven(), elsewhere / "step_00000020");
+  writer.mark_known_good();
+  EXPECT_EQ(writer.newest_known_good(), elsewhere / "step_00000020");
   for (const std::int64_t step : {22, 24}) save<float>(writer, step, 1);
-  writer.proven();
+  writer.mark_known_good();
   EXPECT_EQ(folders(here), std::vector<std::string>{"step_00000024"});
   EXPECT_EQ(folders(elsewhere), std::vector<std::string>{"step_00000020"});
   CheckpointWriter(world, here, 1, log).begin_anew();

@@ -29,17 +29,13 @@ class PackedDocuments : public testing::Test {
  protected:
   // One sequence of these tokens from position `begin` of the text.
   Outcome run(index_t begin, index_t length, deck::DocumentMask mask, const std::vector<std::int32_t>& starts) {
-    const TransformerSetup setup{.model = tiny(),
-                                 .sequences = 1,
-                                 .length = length,
-                                 .key_length = length,
-                                 .chunks = {},
-                                 .document_mask = mask};
+    const TransformerSetup setup{
+        .model = tiny(), .sequences = 1, .length = length, .key_length = length, .stages = {}, .document_mask = mask};
     Arena planning = Arena::planning();
     const Transformer<double> plan(setup, device_, planning);
     Arena arena(planning.plan());
     Transformer<double> model(setup, device_, arena);
-    initialise<double>(model.table(), 5, model.parameters().master, model.parameters().places.master);
+    initialise<double>(model.table(), 5, model.parameters().master, model.parameters().layouts.master);
     Kokkos::View<std::int32_t*, MemorySpace> inputs("i", length), targets("t", length), documents("d", starts.size());
     Kokkos::View<double*, MemorySpace> losses("l", length);
     const auto host_inputs = Kokkos::create_mirror_view(inputs);
@@ -57,9 +53,9 @@ class PackedDocuments : public testing::Test {
     model.set_documents({}, documents);
     model.embed({}, inputs);
     model.forward({});
-    model.loss_backward({}, targets, 1.0, losses, model.stream_gradient(0));
-    for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.stream_gradient(0));
-    model.backward_embedding({}, inputs, model.stream_gradient(0));
+    model.loss_backward({}, targets, 1.0, losses, model.hidden_gradient(0));
+    for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.hidden_gradient(0));
+    model.backward_embedding({}, inputs, model.hidden_gradient(0));
     device_.fence();
     const auto host_losses = Kokkos::create_mirror_view(losses);
     const auto gradient = Kokkos::create_mirror_view(model.parameters().gradient);

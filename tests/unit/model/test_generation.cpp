@@ -52,7 +52,7 @@ class Cached : public testing::Test {
 
   // The same random weights whatever the class and the grid.
   void initialise(const Transformer<T>& model) {
-    model::initialise<M>(model.table(), 5, model.parameters().master, model.parameters().places.master);
+    model::initialise<M>(model.table(), 5, model.parameters().master, model.parameters().layouts.master);
     const_cast<Transformer<T>&>(model).refresh_compute_weights();
   }
 

@@ -98,7 +98,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .sequences = sequences,
                .length = length,
                .key_length = length,
-               .chunks = {{.layers = {0, 2}, .slots = 2}},
+               .stages = {{.layers = {0, 2}, .slots = 2}},
                .backward = Backward::two_parts,
                .tp_mode = GetParam().mode,
                .overlap = {.chunks = 3},
@@ -109,7 +109,7 @@ class Gradient : public testing::TestWithParam<Variant> {
         inputs_("inputs", tokens),
         targets_("targets", tokens),
         losses_("losses", tokens) {
-    initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().places.master);
+    initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
     perturb_vectors();
     for (index_t i = 0; i < tokens; ++i) {
       inputs_(i) = static_cast<std::int32_t>(i * 7 % 23);
@@ -189,16 +189,16 @@ class Gradient : public testing::TestWithParam<Variant> {
     model_.embed({}, inputs);
     model_.forward({});
     model_.loss_backward({}, Vector<const std::int32_t>(targets_.data(), tokens), scale,
-                         Vector<double>(losses_.data(), tokens), model_.stream_gradient(0));
+                         Vector<double>(losses_.data(), tokens), model_.hidden_gradient(0));
     for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
-      model_.backward_layer({}, l, model_.stream_gradient(0));
+      model_.backward_layer({}, l, model_.hidden_gradient(0));
     }
-    model_.backward_embedding({}, inputs, model_.stream_gradient(0));
+    model_.backward_embedding({}, inputs, model_.hidden_gradient(0));
   }
 
   // Adds `amount` to one logical element on every rank that holds it; the rank's gradient there, or 0.
   double shift(const nn::ParameterSpec& s, index_t layer, index_t row, index_t column, double amount) {
-    const bool by_columns = s.cut == nn::Cut::columns;
+    const bool by_columns = s.partition == nn::Partition::row_parallel;
     if (!s.local.contains(by_columns ? column : row)) return 0.0;
     const index_t r = row - (by_columns ? 0 : s.local.begin);
     const index_t c = column - (by_columns ? s.local.begin : 0);
@@ -260,7 +260,7 @@ TEST_P(Gradient, AccumulatesOverMicroBatches) {
 TEST_P(Gradient, InTwoPartsHasTheSameBits) {
   const Vector<const std::int32_t> inputs(inputs_.data(), tokens), targets(targets_.data(), tokens);
   const auto gradient = model_.parameters().gradient;
-  const Matrix<double> dx = model_.stream_gradient(0);
+  const Matrix<double> dx = model_.hidden_gradient(0);
   const auto begin = [&](Slot slot) {
     model_.embed(slot, inputs);
     model_.forward(slot);

@@ -93,16 +93,16 @@ TEST_P(Table, FusedProjectionsLieOneBehindTheOther) {
 TEST_P(Table, InitialWeightsDoNotDependOnTheGrid) {
   const ParameterTable whole = make_parameter_table(model_);
   Kokkos::View<double*, MemorySpace> reference("reference", whole.size);
-  initialise<double>(whole, 42, Vector<double>(reference.data(), whole.size), nn::Placement::whole(whole.size));
+  initialise<double>(whole, 42, Vector<double>(reference.data(), whole.size), nn::BufferLayout::whole(whole.size));
   const auto expected = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), reference);
   for (int rank = 0; rank < 3; ++rank) {
     const ParameterTable part = make_parameter_table(model_, {.tp_size = 3, .tp_rank = rank});
     Kokkos::View<double*, MemorySpace> shard("shard", part.size);
-    initialise<double>(part, 42, Vector<double>(shard.data(), part.size), nn::Placement::whole(part.size));
+    initialise<double>(part, 42, Vector<double>(shard.data(), part.size), nn::BufferLayout::whole(part.size));
     const auto actual = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), shard);
     for (const nn::ParameterSpec& s : part.specs) {
       const nn::ParameterSpec& w = whole[s.name];
-      const bool by_columns = s.cut == nn::Cut::columns;
+      const bool by_columns = s.partition == nn::Partition::row_parallel;
       for (index_t l = 0; l < s.layers; ++l) {
         for (index_t r = 0; r < s.local_rows(); ++r) {
           for (index_t c = 0; c < s.local_columns(); ++c) {
@@ -124,7 +124,7 @@ TEST(Initialise, HasTheDeviationItWasAskedFor) {
   m.vocab_size = 1000;
   const ParameterTable table = make_parameter_table(m);
   Kokkos::View<float*, MemorySpace> memory("memory", table.size);
-  initialise<float>(table, 1, Vector<float>(memory.data(), table.size), nn::Placement::whole(table.size));
+  initialise<float>(table, 1, Vector<float>(memory.data(), table.size), nn::BufferLayout::whole(table.size));
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), memory);
   const nn::ParameterSpec& s = table["model/embed_tokens/weight"];
   double sum = 0.0, squares = 0.0;

@@ -26,8 +26,8 @@ deck::ModelConfig small(bool tied) {
 std::vector<int> holders(const ParameterTable& table, int size, const auto& place_of_rank) {
   std::vector<int> count(static_cast<std::size_t>(table.size), 0);
   for (int rank = 0; rank < size; ++rank) {
-    const nn::Placement place = place_of_rank(rank);
-    for (const nn::Placement::Part& part : place.parts()) {
+    const nn::BufferLayout place = place_of_rank(rank);
+    for (const nn::BufferLayout::Part& part : place.parts()) {
       for (index_t i = part.range.begin; i < part.range.end; ++i) ++count[static_cast<std::size_t>(i)];
     }
   }
@@ -42,8 +42,8 @@ class Sharded : public testing::TestWithParam<std::tuple<int, int, bool>> {
   Sharding of(int rank) {
     return {.stage = std::get<0>(GetParam()), .dense = {.group = &groups_[static_cast<std::size_t>(rank)]}};
   }
-  nn::ParameterPlaces places(int rank, ComputeWeights compute = ComputeWeights::master) {
-    return parameter_places(table_, of(rank), compute);
+  nn::ParameterLayouts layouts(int rank, ComputeWeights compute = ComputeWeights::master) {
+    return parameter_layouts(table_, of(rank), compute);
   }
 
   int size_ = std::get<1>(GetParam());
@@ -52,19 +52,19 @@ class Sharded : public testing::TestWithParam<std::tuple<int, int, bool>> {
 };
 
 TEST_P(Sharded, AnsweredPartsCoverOnce) {
-  const auto count = holders(table_, size_, [&](int rank) { return answered_places(table_, of(rank)); });
+  const auto count = holders(table_, size_, [&](int rank) { return owned_layout(table_, of(rank)); });
   EXPECT_EQ(count, std::vector<int>(count.size(), 1));
 }
 
 TEST_P(Sharded, MomentsAndSumsAreOfThePieceAndTheVectors) {
   const index_t vectors = table_.vectors.size(), matrices = table_.size - vectors;
   for (int rank = 0; rank < size_; ++rank) {
-    const nn::ParameterPlaces p = places(rank);
+    const nn::ParameterLayouts p = layouts(rank);
     EXPECT_EQ(p.moments.size(), vectors + matrices / size_);
     EXPECT_EQ(p.reduced.common(p.moments).parts(), p.reduced.parts());
     EXPECT_EQ(p.moments.at(table_.vectors.begin), 0);
-    for (const nn::Placement::Part& part : p.moments.parts()) {
-      EXPECT_EQ(p.master.common(nn::Placement::packed({part.range})).size() > 0, true);
+    for (const nn::BufferLayout::Part& part : p.moments.parts()) {
+      EXPECT_EQ(p.master.common(nn::BufferLayout::packed({part.range})).size() > 0, true);
     }
   }
 }
@@ -74,7 +74,7 @@ TEST_P(Sharded, MemoryIsThatOfTheTable) {
   const index_t vectors = table_.vectors.size(), matrices = table_.size - vectors, piece = matrices / size_;
   const auto size = [&](index_t unit) { return table_.units[static_cast<std::size_t>(unit)].range.size(); };
   const index_t slots = std::max(size(table_.embedding_unit()), size(table_.head_unit())) + 2 * size(table_.layer_unit(0));
-  const nn::ParameterPlaces same = places(size_ - 1), narrow = places(size_ - 1, ComputeWeights::narrower);
+  const nn::ParameterLayouts same = layouts(size_ - 1), narrow = layouts(size_ - 1, ComputeWeights::narrower);
   EXPECT_EQ(same.master.size(), stage < 3 ? table_.size : vectors + piece);
   EXPECT_EQ(narrow.master.size(), vectors + piece);
   EXPECT_EQ(narrow.compute.size(), stage < 3 ? table_.size : slots);
@@ -111,15 +111,15 @@ TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
         EXPECT_EQ(table.units.size(), 2U + 2U * 5U);
         comm::Group all = comm::Group::planned(shards, replica), group = comm::Group::planned(same, replica / 2);
         const Sharding sharding{.stage = stage, .dense = {.group = &all}, .experts = {.group = &group}};
-        const nn::Placement answered = answered_places(table, sharding);
-        const nn::ParameterPlaces places = parameter_places(table, sharding, ComputeWeights::narrower);
+        const nn::BufferLayout answered = owned_layout(table, sharding);
+        const nn::ParameterLayouts layouts = parameter_layouts(table, sharding, ComputeWeights::narrower);
         for (const Range& owned : owned_ranges(table)) {
-          for (const nn::Placement::Part& part : answered.within(owned)) {
+          for (const nn::BufferLayout::Part& part : answered.within(owned)) {
             const bool is_expert = part.range.begin >= table.sections.back().flat.begin;
             (is_expert ? experts : dense) += part.range.size();
-            EXPECT_EQ(places.reduced.within(part.range).size(), 1U);
-            EXPECT_EQ(places.master.within(part.range).size(), 1U);
-            EXPECT_EQ(places.moments.within(part.range).size(), 1U);
+            EXPECT_EQ(layouts.reduced.within(part.range).size(), 1U);
+            EXPECT_EQ(layouts.master.within(part.range).size(), 1U);
+            EXPECT_EQ(layouts.moments.within(part.range).size(), 1U);
           }
         }
         for (index_t l = 0; l < table.layers; ++l) {
@@ -137,9 +137,9 @@ TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
 
 TEST(Sharding, OfOneRankIsWhole) {
   const ParameterTable table = make_parameter_table(small(false));
-  const nn::ParameterPlaces p = parameter_places(table, {}, ComputeWeights::narrower);
-  for (const nn::Placement* place : {&p.master, &p.compute, &p.gradient, &p.reduced, &p.moments}) {
-    EXPECT_EQ(*place, nn::Placement::whole(table.size));
+  const nn::ParameterLayouts p = parameter_layouts(table, {}, ComputeWeights::narrower);
+  for (const nn::BufferLayout* place : {&p.master, &p.compute, &p.gradient, &p.reduced, &p.moments}) {
+    EXPECT_EQ(*place, nn::BufferLayout::whole(table.size));
   }
 }
 

@@ -210,7 +210,7 @@ TEST(DeckFeatures, APipelineHasALayerForEveryStage) {
   EXPECT_NE(message(deck, {"parallel.pp_layers=2 0 4"}).find("are no numbers of layers"), std::string::npos);
 }
 
-TEST(DeckFeatures, OnlyASplitStreamIsGatheredInChunks) {
+TEST(DeckFeatures, OnlySequenceParallelGathersInChunks) {
   const std::string deck = small + "&parallel tp = 2, tp_mode = 'reduce_scatter',\n  tp_overlap_chunks = 4 /\n";
   EXPECT_EQ(message(deck), "");
   EXPECT_EQ(message(deck, {"parallel.tp_gathered_inputs=keep", "parallel.recompute=full"}), "");

@@ -55,7 +55,7 @@ class PlanMemory : public testing::Test {
 
 // A split stream cuts all that layers keep; a whole one only what lies inside of the blocks (Korthikanti et al.
 // 2022, equations 2 and 4), in elements of T for a token and layer: 4 h outside, 4 h + 3 f inside.
-TEST_F(PlanMemory, ASplitStreamTakesOneTpthOfTheActivations) {
+TEST_F(PlanMemory, SequenceParallelTakesOneTpthOfTheActivations) {
   const double alone = activations(1, deck::TpMode::all_reduce);
   const double h = 256, f = 768, outside = 4 * h, inside = 4 * h + 3 * f;
   for (const int tp : {2, 4, 8}) {

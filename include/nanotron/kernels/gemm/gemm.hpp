@@ -24,10 +24,10 @@ enum class Op { none, transpose };
 
 /// (T, C) is (double, double), (float, float), (bf16, bf16) or (bf16, float); call it with both
 /// named. Shapes that do not fit are an internal error (system_error). Any extent may be 0; with k =
-/// 0, C = beta C. Memory for packed operands is device.product_workspace(): where that is too small
+/// 0, C = beta C. Memory for packed operands is device.gemm_workspace(): where that is too small
 /// the product is done unpacked, slower and right.
 ///
-/// On a device with Products::fixed_order an element is alpha s + beta c with s the sum over k in the given order,
+/// On a device with GemmMode::fixed_order an element is alpha s + beta c with s the sum over k in the given order,
 /// whatever m, n, leading dimensions, threads and the element's place are; sums of shards are rounded to C before they
 /// are added. Other devices pass `order` over.
 template <class T, class C>
@@ -37,7 +37,7 @@ void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
 /// Bytes of product workspace that the product of op(A) (m, k) and op(B) (k, n) profits from. The
 /// workspace of a device is the largest of its products.
 template <class T>
-std::size_t gemm_workspace_bytes(Products products, index_t m, index_t n, index_t k);
+std::size_t gemm_workspace_bytes(GemmMode gemm_mode, index_t m, index_t n, index_t k);
 
 /// Many small products of one shape, where the arrays of pointers lie in MemorySpace too:
 ///   C_i = alpha op(A_i) op(B_i) + beta C_i      i < count

@@ -7,14 +7,14 @@
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
 //   y = a Wo^T, a part of the sum over the group (+ bo, once behind it)
 //
-// n, y and their gradients are rows of the residual stream, which gathers and sums them. Functions that are given it
+// n, y and their gradients are rows of the hidden states, which gathers and sums them. Functions that are given it
 // are collective over the tensor-parallel group.
 
 #include "nanotron/kernels/norm/row_segments.hpp"
 #include "nanotron/nn/attention/heads.hpp"
 #include "nanotron/nn/attention/rotation.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
-#include "nanotron/nn/linear/residual_stream.hpp"
+#include "nanotron/nn/linear/hidden_states.hpp"
 #include "nanotron/nn/pass_traffic.hpp"
 
 namespace nanotron::nn {
@@ -100,25 +100,25 @@ class Attention {
   Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
             const HeadNorms<T>& norms, AttentionCore<T>& core);
 
-  PassTraffic traffic(const ResidualStream<T>& stream) const;
+  PassTraffic traffic(const HiddenStates<T>& states) const;
 
-  /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for and the bias been added.
-  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+  /// n -> y (rows of the hidden states, hidden), overwritten: there when its sum has been waited for and the bias been
+  /// added.
+  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
                                 const BlockInput<T>& n, const AttentionActivations<T>& act,
                                 const AttentionWorkspace<T>& work, Matrix<T> y) const;
   /// y += bo, behind the sum.
-  void add_output_bias(Device& device, const ResidualStream<T>& stream, Matrix<T> y) const {
-    out_.add_bias(device, stream.token_rows(y));
+  void add_output_bias(Device& device, const HiddenStates<T>& states, Matrix<T> y) const {
+    out_.add_bias(device, states.token_rows(y));
   }
 
-  /// dy (rows of the stream, hidden) -> work.dqkv, overwritten. Of the weight gradients only those of the head
-  /// norms. Returns dy of all tokens, see ResidualStream::gather_multiply.
-  Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
-                                  Matrix<const T> dy, const AttentionActivations<T>& act,
-                                  const AttentionWorkspace<T>& work) const;
+  /// dy (rows of the hidden states, hidden) -> work.dqkv, overwritten. Of the weight gradients only those of the head
+  /// norms. Returns dy of all tokens, see HiddenStates::gather_multiply.
+  Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, HiddenStates<T>& states, Matrix<const T> dy,
+                                  const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const;
 
-  /// work.dqkv -> dn (rows of the stream, hidden), overwritten: there when its sum has been waited for.
-  [[nodiscard]] Running backward_input(Device& device, ResidualStream<T>& stream, const AttentionWorkspace<T>& work,
+  /// work.dqkv -> dn (rows of the hidden states, hidden), overwritten: there when its sum has been waited for.
+  [[nodiscard]] Running backward_input(Device& device, HiddenStates<T>& states, const AttentionWorkspace<T>& work,
                                        Matrix<T> dn) const;
 
   /// The weight gradients: of the output projection from dy (tokens, hidden), at any time; of q, k, v from n

@@ -7,8 +7,8 @@
 //
 // Cut by rows (column parallel in Shoeybi et al. 2019, section 3) W gives columns of y from all of x, and dx is
 // a part of a sum over the group; cut by columns (row parallel) it takes columns of x and y is a part of a sum.
-// The sums are the caller's: nothing here communicates, and nn/linear/residual_stream.hpp takes products of some rows while
-// others travel.
+// The sums are the caller's: nothing here communicates, and nn/linear/hidden_states.hpp takes products of some rows
+// while others travel.
 
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
@@ -33,7 +33,7 @@ struct LinearOrders {
 
 /// y = x op(W) + b: what a row of x gives depends on no other, so it may be taken for some rows at a time.
 template <class T>
-struct RowProduct {
+struct RowGemm {
   kernels::Op op = kernels::Op::none;
   Matrix<const T> weight{};
   Vector<const master_t<T>> bias{};  // empty where there is none
@@ -54,13 +54,13 @@ class Linear {
   explicit Linear(const LinearWeights<T>& w, const LinearOrders& orders = {}) : w_(w), orders_(orders) {}
 
   /// x -> y, and dy -> dx.
-  RowProduct<T> forward() const { return {kernels::Op::transpose, w_.weight, w_.bias, orders_.in}; }
+  RowGemm<T> forward() const { return {kernels::Op::transpose, w_.weight, w_.bias, orders_.in}; }
   /// x -> this rank's part of y, whose bias add_bias() adds once, behind the sum.
-  RowProduct<T> forward_part() const { return {kernels::Op::transpose, w_.weight, {}, orders_.in}; }
+  RowGemm<T> forward_part() const { return {kernels::Op::transpose, w_.weight, {}, orders_.in}; }
   void add_bias(Device& device, const MatrixRef<T>& y) const {
     if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);
   }
-  RowProduct<T> backward_input() const { return {kernels::Op::none, w_.weight, {}, orders_.out}; }
+  RowGemm<T> backward_input() const { return {kernels::Op::none, w_.weight, {}, orders_.out}; }
 
   /// The gradients of weight and bias are accumulated. sums: bias_workspace_size(out, shards of tokens here), or empty
   /// without a bias.

@@ -1,11 +1,11 @@
 #pragma once
 
-// The feed-forward network of a decoder layer, dense (nn/mlp/mlp.hpp) or a mixture of experts (nn/moe/moe.hpp): from the normed
-// rows n of the residual stream to y, the sum of the tensor-parallel ranks' parts.
+// The feed-forward network of a decoder layer, dense (nn/mlp/mlp.hpp) or a mixture of experts (nn/moe/moe.hpp): from
+// the normed rows n of the hidden states to y, the sum of the tensor-parallel ranks' parts.
 
-#include "nanotron/nn/moe/moe_memory.hpp"
-#include "nanotron/nn/linear/residual_stream.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
+#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/moe/moe_memory.hpp"
 #include "nanotron/nn/pass_traffic.hpp"
 
 namespace nanotron::nn {
@@ -37,29 +37,29 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  /// n -> y (rows of the stream, hidden), overwritten: there when its sum has been waited for and the bias been added.
-  /// Collective over the tensor-parallel group and those that share experts or a sequence's router losses, as is all of
-  /// backward.
-  [[nodiscard]] virtual Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+  /// n -> y (rows of the hidden states, hidden), overwritten: there when its sum has been waited for and the bias been
+  /// added. Collective over the tensor-parallel group and those that share experts or a sequence's router losses, as is
+  /// all of backward.
+  [[nodiscard]] virtual Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
                                         const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                         const FeedForwardWorkspace<T>& work, Matrix<T> y) const = 0;
 
-  virtual PassTraffic traffic(const ResidualStream<T>& stream) const = 0;
+  virtual PassTraffic traffic(const HiddenStates<T>& states) const = 0;
 
   /// y += the output's bias, behind the sum.
-  virtual void add_output_bias(Device&, const ResidualStream<T>&, Matrix<T>) const {}
+  virtual void add_output_bias(Device&, const HiddenStates<T>&, Matrix<T>) const {}
 
   /// Fills `hidden` again from gate_up. No communication.
   virtual void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const = 0;
 
-  /// dy (rows of the stream, hidden) -> the gradient of gate | up in its place. Returns dy of all tokens, see
-  /// ResidualStream::gather_multiply. No weight gradient yet.
-  virtual Matrix<const T> backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
+  /// dy (rows of the hidden states, hidden) -> the gradient of gate | up in its place. Returns dy of all tokens, see
+  /// HiddenStates::gather_multiply. No weight gradient yet.
+  virtual Matrix<const T> backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
                                           const FeedForwardActivations<T>& act,
                                           const FeedForwardWorkspace<T>& work) const = 0;
 
-  /// Behind it: dn (rows of the stream, hidden), overwritten: there when its sum has been waited for.
-  [[nodiscard]] virtual Running backward_input(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+  /// Behind it: dn (rows of the hidden states, hidden), overwritten: there when its sum has been waited for.
+  [[nodiscard]] virtual Running backward_input(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
                                                const FeedForwardActivations<T>& act,
                                                const FeedForwardWorkspace<T>& work, Matrix<T> dn) const = 0;
 

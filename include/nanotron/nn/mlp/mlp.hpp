@@ -6,7 +6,7 @@
 //   up = n Wu^T (+ b)              h = gelu(up)
 //   y = h Wd^T, a part of the sum over the group (+ bd, once behind it)
 //
-// n, y and their gradients are rows of the residual stream, which gathers and sums them. Functions that are given it
+// n, y and their gradients are rows of the hidden states, which gathers and sums them. Functions that are given it
 // are collective over the tensor-parallel group.
 
 #include "nanotron/nn/mlp/feed_forward.hpp"
@@ -23,21 +23,21 @@ class Mlp final : public FeedForward<T> {
   Mlp(const Linear<T>& gate_up, const Linear<T>& down, const HiddenAct<T>& act)
       : gate_up_(gate_up), down_(down), act_(&act) {}
 
-  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream, const BlockInput<T>& n,
-                                const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                                Matrix<T> y) const override;
-  PassTraffic traffic(const ResidualStream<T>& stream) const override {
-    const comm::StepTraffic ends = stream.gather_traffic() + stream.sum_traffic();
+  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+                                const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                                const FeedForwardWorkspace<T>& work, Matrix<T> y) const override;
+  PassTraffic traffic(const HiddenStates<T>& states) const override {
+    const comm::StepTraffic ends = states.gather_traffic() + states.sum_traffic();
     return {ends, ends};
   }
-  void add_output_bias(Device& device, const ResidualStream<T>& stream, Matrix<T> y) const override {
-    down_.add_bias(device, stream.token_rows(y));
+  void add_output_bias(Device& device, const HiddenStates<T>& states, Matrix<T> y) const override {
+    down_.add_bias(device, states.token_rows(y));
   }
   void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
-  Matrix<const T> backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
+  Matrix<const T> backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
                                   const FeedForwardWorkspace<T>& work) const override;
-  [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+  [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<T> dn) const override;
   void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,

@@ -16,7 +16,7 @@
 
 namespace nanotron::nn {
 
-/// All but rows, outbox and outbox_values are collective over the group.
+/// All but rows, send_buffer and send_buffer_values are collective over the group.
 template <class T>
 class ExpertExchange {
  public:
@@ -36,18 +36,18 @@ class ExpertExchange {
 
   /// Behind it: cuts of the rows from here (experts, places) -> of those that come to the experts here, see
   /// kernels::join_cuts.
-  virtual void cuts_to_experts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) = 0;
+  virtual void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) = 0;
 
-  /// Where the rows of this rank are to be written, (plan.sent_rows, hidden), so that to_experts brings them to
+  /// Where the rows of this rank are to be written, (plan.sent_rows, hidden), so that dispatch brings them to
   /// `rows` (R, hidden); the same of one value a row.
-  virtual Matrix<T> outbox(const ExpertRows& plan, Matrix<T> rows) = 0;
-  virtual Vector<M> outbox_values(const ExpertRows& plan, Vector<M> values) = 0;
-  virtual void to_experts(Device& device, const ExpertRows& plan, Matrix<T> rows) = 0;
-  virtual void values_to_experts(Device& device, const ExpertRows& plan, Vector<M> values) = 0;
+  virtual Matrix<T> send_buffer(const ExpertRows& plan, Matrix<T> rows) = 0;
+  virtual Vector<M> send_buffer_values(const ExpertRows& plan, Vector<M> values) = 0;
+  virtual void dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows) = 0;
+  virtual void dispatch_values(Device& device, const ExpertRows& plan, Vector<M> values) = 0;
 
   /// The way back: what the experts made of each row, in this rank's order. Valid until the next call.
-  virtual Matrix<const T> from_experts(Device& device, const ExpertRows& plan, Matrix<T> rows) = 0;
-  virtual Vector<const M> values_from_experts(Device& device, const ExpertRows& plan, Vector<M> values) = 0;
+  virtual Matrix<const T> combine(Device& device, const ExpertRows& plan, Matrix<T> rows) = 0;
+  virtual Vector<const M> combine_values(Device& device, const ExpertRows& plan, Vector<M> values) = 0;
 };
 
 struct ExchangeSize {

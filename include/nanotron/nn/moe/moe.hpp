@@ -71,15 +71,15 @@ class Moe final : public FeedForward<T> {
   Moe(MoeWeights<T> weights, const MoeParts<T>& parts, Vector<double> sums)
       : w_(std::move(weights)), parts_(&parts), sums_(sums) {}
 
-  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, ResidualStream<T>& stream, const BlockInput<T>& n,
-                                const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                                Matrix<T> y) const override;
-  PassTraffic traffic(const ResidualStream<T>& stream) const override;
+  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+                                const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                                const FeedForwardWorkspace<T>& work, Matrix<T> y) const override;
+  PassTraffic traffic(const HiddenStates<T>& states) const override;
   void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
-  Matrix<const T> backward_inside(Device& device, ResidualStream<T>& stream, Matrix<const T> dy,
+  Matrix<const T> backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
                                   const FeedForwardWorkspace<T>& work) const override;
-  [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, ResidualStream<T>& stream,
+  [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<T> dn) const override;
   void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
@@ -93,8 +93,8 @@ class Moe final : public FeedForward<T> {
              const MoeWorkspace<T>& work) const;
   void backward_router(Device& device, const TokenBatch& batch, const MoeActivations<T>& act,
                        const MoeWorkspace<T>& work) const;
-  RowProduct<T> shared_gate_up() const;
-  RowProduct<T> shared_dhidden() const;
+  RowGemm<T> shared_gate_up() const;
+  RowGemm<T> shared_dhidden() const;
   template <class F>
   void for_each_expert(const ExpertRows& rows, const F& f) const;
   template <class F>

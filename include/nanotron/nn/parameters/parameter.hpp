@@ -7,15 +7,19 @@
 #include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/nn/parameters/placement.hpp"
+#include "nanotron/nn/parameters/buffer_layout.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::nn {
 
-/// Along which dimension of the logical matrix the tensor-parallel group cuts it.
-enum class Cut { none, rows, columns };
+/// Which dimension of a weight W (out, in) is sharded over the tensor-parallel group (Shoeybi et al. 2019, section 3).
+enum class Partition {
+  replicated,
+  column_parallel,  // out: rows of W, columns of y = x W^T
+  row_parallel,     // in: columns of W; y is a partial sum
+};
 
 enum class Initial { normal, ones, zeros };
 
@@ -30,10 +34,10 @@ struct ParameterSpec {
   bool is_vector = false;
 
   comm::Holders holders = comm::Holders::data_parallel;  // of the same part
-  Cut cut = Cut::none;
+  Partition partition = Partition::replicated;
   Range local{};  // of the cut dimension: what this rank computes with
   Range owned{};  // subset of local that this rank answers for in norms and checkpoints; the owned parts of
-                // a group cover the tensor exactly once. Cut::none: counts along rows.
+                  // a group cover the tensor exactly once. Partition::replicated: counts along rows.
   bool gradient_is_partial = false;  // ranks that hold the same element hold partial sums of its gradient
 
   Initial initial = Initial::normal;
@@ -45,8 +49,8 @@ struct ParameterSpec {
   index_t offset = 0;                     // of the first of them, in elements
   index_t layer_stride = 0;               // from one to the next
 
-  index_t local_rows() const { return cut == Cut::columns ? rows : local.size(); }
-  index_t local_columns() const { return cut == Cut::columns ? local.size() : columns; }
+  index_t local_rows() const { return partition == Partition::row_parallel ? rows : local.size(); }
+  index_t local_columns() const { return partition == Partition::row_parallel ? local.size() : columns; }
   index_t local_size() const { return local_rows() * local_columns(); }
   index_t logical_size() const { return layers * rows * columns; }
   index_t local_layers() const { return static_cast<index_t>(layer_numbers.size()); }
@@ -54,12 +58,12 @@ struct ParameterSpec {
 };
 
 /// Where a rank keeps what of the flat space.
-struct ParameterPlaces {
-  Placement master;
-  Placement compute;   // what products read
-  Placement gradient;  // where backward accumulates
-  Placement reduced;   // in the same buffer: what this rank has of the sum over replicas
-  Placement moments;   // what the optimizer updates here
+struct ParameterLayouts {
+  BufferLayout master;
+  BufferLayout compute;      // what products read
+  BufferLayout gradient;     // where backward accumulates
+  BufferLayout reduced;      // in the same buffer: what this rank has of the sum over replicas
+  BufferLayout moments;      // what the optimizer updates here
   index_t gradient_end = 0;  // elements of the buffer, where gradients have more than one place
 };
 
@@ -68,41 +72,42 @@ struct ParameterPlaces {
 template <class T>
 struct ParameterBuffers {
   using M = master_t<T>;
-  ParameterPlaces places;
+  ParameterLayouts layouts;
   Vector<M> master;
   Vector<M> gradient;
   Vector<T> compute;
 
-  ParameterBuffers(Arena& arena, ParameterPlaces where)
-      : places(std::move(where)),
-        master(arena.take<M>(MemoryKind::parameters, places.master.size())),
-        gradient(arena.take<M>(MemoryKind::gradients, std::max({places.gradient.size(), places.reduced.size(), places.gradient_end}))) {
+  ParameterBuffers(Arena& arena, ParameterLayouts where)
+      : layouts(std::move(where)),
+        master(arena.take<M>(MemoryKind::parameters, layouts.master.size())),
+        gradient(arena.take<M>(MemoryKind::gradients,
+                               std::max({layouts.gradient.size(), layouts.reduced.size(), layouts.gradient_end}))) {
     if constexpr (std::is_same_v<T, M>) {
-      if (places.compute == places.master) {
+      if (layouts.compute == layouts.master) {
         compute = master;
         return;
       }
     }
-    compute = arena.take<T>(MemoryKind::parameters, places.compute.size());
+    compute = arena.take<T>(MemoryKind::parameters, layouts.compute.size());
   }
 
   /// Views are null while planning: never dereferenced then.
   Matrix<const T> weight(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
-    return Matrix<const T>(at(compute, places.compute, p.offset_of(layer)), fused_rows, p.local_columns());
+    return Matrix<const T>(at(compute, layouts.compute, p.offset_of(layer)), fused_rows, p.local_columns());
   }
   Matrix<M> weight_gradient(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
-    return Matrix<M>(at(gradient, places.gradient, p.offset_of(layer)), fused_rows, p.local_columns());
+    return Matrix<M>(at(gradient, layouts.gradient, p.offset_of(layer)), fused_rows, p.local_columns());
   }
   Vector<const M> vector(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
-    return Vector<const M>(at(master, places.master, p.offset_of(layer)), fused_rows);
+    return Vector<const M>(at(master, layouts.master, p.offset_of(layer)), fused_rows);
   }
   Vector<M> vector_gradient(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
-    return Vector<M>(at(gradient, places.gradient, p.offset_of(layer)), fused_rows);
+    return Vector<M>(at(gradient, layouts.gradient, p.offset_of(layer)), fused_rows);
   }
 
  private:
   template <class U>
-  static U* at(const Vector<U>& flat, const Placement& place, index_t offset) {
+  static U* at(const Vector<U>& flat, const BufferLayout& place, index_t offset) {
     return flat.extent(0) == 0 || flat.data() == nullptr ? nullptr : flat.data() + place.at(offset);
   }
 };

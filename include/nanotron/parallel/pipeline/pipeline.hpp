@@ -13,15 +13,15 @@
 
 namespace nanotron::parallel {
 
-/// What a pipeline drives: the chunks of layers of this rank. dx: gradient of a chunk's output on entry, of its input
-/// on return; for the last stage it is only written.
+/// What a pipeline drives: the virtual stages of this rank. dx: gradient of a virtual stage's output on entry, of its
+/// input on return; for the last stage it is only written.
 template <class T>
 class PipelineStages {
  public:
   virtual ~PipelineStages() = default;
 
-  virtual Matrix<T> input(index_t chunk, index_t slot) = 0;
-  virtual Matrix<T> output(index_t chunk, index_t slot) = 0;
+  virtual Matrix<T> input(index_t virtual_stage, index_t slot) = 0;
+  virtual Matrix<T> output(index_t virtual_stage, index_t slot) = 0;
   /// i < gradient_buffers(schedule, rank).
   virtual Matrix<T> gradient_buffer(index_t i) = 0;
 
@@ -76,9 +76,9 @@ class Pipeline {
   bool sends(const Action& action) const;
   bool is_local(int from, int to) const;
   comm::Neighbour towards(int from, int to) const;
-  int stage_of(const Action& action) const { return schedule_.stage_of(rank_, action.chunk); }
+  int stage_of(const Action& action) const { return schedule_.stage_of(rank_, action.virtual_stage); }
   comm::Request& output_sending(const Action& action, index_t slot) {
-    return sending_[static_cast<std::size_t>(action.chunk)][static_cast<std::size_t>(slot)];
+    return sending_[static_cast<std::size_t>(action.virtual_stage)][static_cast<std::size_t>(slot)];
   }
 
   PipelineSchedule schedule_;
@@ -87,11 +87,12 @@ class Pipeline {
   Device* device_;
   int rank_;
   std::vector<Step> training_, forwards_;
-  std::vector<std::vector<comm::Request>> sending_;  // outputs, by chunk and slot
-  std::vector<std::vector<char>> is_busy_;           // slots with a micro-batch, by chunk and slot
-  std::vector<std::vector<index_t>> slot_of_;        // by chunk and micro-batch
+  std::vector<std::vector<comm::Request>> sending_;  // outputs, by virtual stage and slot
+  std::vector<std::vector<char>> is_busy_;           // slots with a micro-batch, by virtual stage and slot
+  std::vector<std::vector<index_t>> slot_of_;        // by virtual stage and micro-batch
   std::vector<Buffer> buffers_;
-  std::vector<index_t> left_behind_;  // buffer with the gradient for the other chunk of this rank, by micro-batch
+  std::vector<index_t>
+      left_behind_;  // buffer with the gradient for the other virtual stage of this rank, by micro-batch
   Posted input_, gradient_;
 };
 

@@ -19,9 +19,9 @@ std::vector<Range> cut_layers(const model::BlockCosts& costs, index_t layers, in
 /// (What 'time' measures is put into pp_layers before.)
 std::vector<Range> stage_layers(const deck::Config& config);
 
-/// The chunks of one rank of the pipeline, each with the slots it needs.
-std::vector<model::Chunk> chunks_of_rank(const std::vector<Range>& stage_layers, const PipelineSchedule& schedule,
-                                         int rank);
+/// The virtual stages of one rank of the pipeline, each with the slots it needs.
+std::vector<model::VirtualStage> virtual_stages_of_rank(const std::vector<Range>& stage_layers,
+                                                        const PipelineSchedule& schedule, int rank);
 
 /// The schedule of a resolved deck; without a pipeline, forward and backward of each micro-batch in turn.
 PipelineSchedule schedule_of(const deck::Config& config);

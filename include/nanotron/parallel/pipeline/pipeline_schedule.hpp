@@ -5,8 +5,9 @@
 //
 //   gpipe              all forwards, then all backwards              (Huang et al. 2019)
 //   1f1b               as few micro-batches in flight as keep all stages busy   (Narayanan et al. 2019)
-//   interleaved_1f1b   each rank has several chunks of layers, stage s on rank s mod ranks  (Narayanan et al. 2021)
-//   zero_bubble        two chunks a rank in the shape of a V, so that the rank of the first stage has the last too;
+//   interleaved_1f1b   each rank has several virtual stages, stage s on rank s mod ranks  (Narayanan et al. 2021)
+//   zero_bubble        two virtual stages a rank in the shape of a V, so that the rank of the first stage has the last
+//   too;
 //                      backward in two parts, the weight gradients fill what would be bubbles; a list is found by
 //                      greedy simulation  (Qi et al. 2023; ZB-V of Qi et al. 2024, "Pipeline Parallelism with
 //                      Controllable Memory")
@@ -23,12 +24,12 @@ namespace nanotron::parallel {
 
 enum class Work { forward, backward, backward_input, backward_weight };  // backward: both parts at once
 
-/// Whether it makes the gradient of a chunk's input.
+/// Whether it makes the gradient of a virtual stage's input.
 inline bool is_gradient(Work work) { return work == Work::backward || work == Work::backward_input; }
 
 struct Action {
   Work work;
-  index_t chunk;  // of the rank's chunks, ascending in the order of stages
+  index_t virtual_stage;  // of the rank's virtual stages, ascending in the order of stages
   index_t micro_batch;
   friend bool operator==(const Action&, const Action&) = default;
 };
@@ -36,40 +37,41 @@ struct Action {
 /// Which rank has a stage.
 struct StagePlace {
   int rank;
-  index_t chunk;
+  index_t virtual_stage;
 };
 
 /// Which stages a rank has.
 enum class Placement {
-  loop,  // stage s: rank s mod ranks, chunk s / ranks
-  vee,   // two chunks: s < ranks: rank s, chunk 0; else rank 2 ranks - 1 - s, chunk 1
+  loop,  // stage s: rank s mod ranks, virtual stage s / ranks
+  vee,   // two virtual stages: s < ranks: rank s, virtual stage 0; else rank 2 ranks - 1 - s, virtual stage 1
 };
 
 struct PipelineSchedule {
   int ranks = 1;
-  int chunks = 1;  // a rank
+  int virtual_stages = 1;  // a rank
   Placement placement = Placement::loop;
   index_t micro_batches = 0;
   std::vector<std::vector<Action>> actions;  // by rank
 
-  int stages() const { return ranks * chunks; }
+  int stages() const { return ranks * virtual_stages; }
   StagePlace place_of(int stage) const;
-  int stage_of(int rank, index_t chunk) const;
+  int stage_of(int rank, index_t virtual_stage) const;
 };
 
-/// chunks: of a rank, 1 for gpipe and 1f1b, 2 for zero_bubble. Every chunk meets the micro-batches in ascending
-/// order, forward and backward.
-PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int chunks, index_t micro_batches);
+/// virtual stages: of a rank, 1 for gpipe and 1f1b, 2 for zero_bubble. Every virtual stage meets the micro-batches in
+/// ascending order, forward and backward.
+PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int virtual_stages, index_t micro_batches);
 
 /// For each action the slot that keeps the activations of its micro-batch, from its forward to the end of its
-/// backward; and how many slots each chunk needs.
+/// backward; and how many slots each virtual stage needs.
 struct Slots {
   std::vector<index_t> of_action;
-  std::vector<index_t> of_chunk;
+  std::vector<index_t> of_stage;
 };
-Slots assign_slots(const std::vector<Action>& actions, int chunks);
+Slots assign_slots(const std::vector<Action>& actions, int virtual_stages);
 
-/// When each action runs if a forward and each part of a backward of a chunk take a unit of time and messages none.
+/// When each action runs if a forward and each part of a backward of a virtual stage take a unit of time and messages
+/// none.
 struct Timeline {
   std::vector<std::vector<index_t>> begin;  // by rank and action
   index_t length = 0;                       // of the step
@@ -82,7 +84,7 @@ struct Timeline {
 Timeline simulate(const PipelineSchedule& schedule);
 
 /// A line a rank, a column a unit of time: "F3" the forward of micro-batch 3, "B" backward, "I" and "W" its two
-/// parts; letters behind tell chunks apart. At most max_columns units are drawn.
+/// parts; letters behind tell virtual stages apart. At most max_columns units are drawn.
 std::string chart(const PipelineSchedule& schedule, index_t max_columns);
 
 }  // namespace nanotron::parallel

@@ -1,9 +1,9 @@
 #pragma once
 
-// Gradients reduced over the ranks that hold the same parameters, a section at a time. Whoever drives backward says when
-// it is about to add to the gradients of a source (ParameterTable::sources) and when it has; what is complete is sent off
-// while backward goes on (Li et al., "PyTorch Distributed", VLDB 2020). Where the sum ends up is the strategy's:
-// nn::ParameterPlaces::reduced.
+// Gradients reduced over the ranks that hold the same parameters, a section at a time. Whoever drives backward says
+// when it is about to add to the gradients of a source (ParameterTable::sources) and when it has; what is complete is
+// sent off while backward goes on (Li et al., "PyTorch Distributed", VLDB 2020). Where the sum ends up is the
+// strategy's: nn::ParameterLayouts::reduced.
 //
 // The base counts what backward adds, sums the parts of tensor-parallel ranks, and hands completed units to the
 // strategy, which owns all else: its memory, its bytes, what it carries from step to step. One folder and one row of
@@ -113,7 +113,7 @@ class GradientReducer {
     return Vector<M>(model_->parameters().gradient.data() + flat.begin, flat.size());
   }
   /// Fills with zero what the buffer has, as `place` says, of the section.
-  void clear(const nn::Placement& place) const;
+  void clear(const nn::BufferLayout& place) const;
 
  private:
   virtual void start_step() = 0;

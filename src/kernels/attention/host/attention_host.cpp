@@ -150,14 +150,12 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Ext
   for (index_t j = met.begin; j < met.end; j += key_tile) {
     const index_t keys = std::min(key_tile, met.end - j);
     const index_t padded = round_up(keys, vector_width<M>);
-    tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores,
-                    key_tile, false);
+    tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores, key_tile, false);
     for (index_t r = 0; r < queries; ++r) {
       softmax_step(w.scores + r * key_tile, s.keys_of(sequence, first + r, j, keys), padded,
                    w.max[r], w.sum[r], w.out + r * e.width, e.width);
     }
-    tile_product<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width,
-                    w.out, e.width, true);
+    tile_gemm<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width, w.out, e.width, true);
   }
 }
 
@@ -227,17 +225,14 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const E
     const index_t keys = std::min(key_tile, met.end - j);
     const index_t key_rows = round_up(keys, tile_rows);
     const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
-    tile_product<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p,
-                    key_tile, false);
-    tile_product<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds,
-                    key_tile, false);
+    tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p, key_tile, false);
+    tile_gemm<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds, key_tile, false);
     backward_softmax(s, w, lse, sequence, first, queries, {j, j + keys}, padded);
-    tile_product<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width,
-                    w.dvalue + j * e.width, e.width, true);
-    tile_product<M>(key_rows, e.width, queries, {w.ds, 1, key_tile}, w.query, e.width,
-                    w.dkey + j * e.width, e.width, true);
-    tile_product<M>(rows, e.width, keys, {w.ds, key_tile, 1}, w.key + j * e.width, e.width,
-                    w.dquery, e.width, true);
+    tile_gemm<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width, w.dvalue + j * e.width, e.width,
+                 true);
+    tile_gemm<M>(key_rows, e.width, queries, {w.ds, 1, key_tile}, w.query, e.width, w.dkey + j * e.width, e.width,
+                 true);
+    tile_gemm<M>(rows, e.width, keys, {w.ds, key_tile, 1}, w.key + j * e.width, e.width, w.dquery, e.width, true);
   }
 }
 

@@ -154,7 +154,7 @@ ProductHandles::Plan& plan_of(ProductHandles& all, const Product& p, cudaDataTyp
 template <class T, class C>
 void multiply(Device& device, const Product& p, const T* a, const T* b, C* c) {
   ProductHandles& all = handles(device);
-  const auto& workspace = device.product_workspace();
+  const auto& workspace = device.gemm_workspace();
   const ProductHandles::Plan& plan =
       plan_of(all, p, cuda_type<T>, cuda_type<C>, workspace.extent(0));
   const Factor alpha = factor<master_t<T>>(p.alpha), beta = factor<master_t<T>>(p.beta);
@@ -173,7 +173,7 @@ template <class T, class C>
 void multiply_batch(Device& device, const Product& s, const T* const* a, const T* const* b,
                   C* const* c, index_t count) {
   ProductHandles& all = handles(device);
-  const auto& workspace = device.product_workspace();
+  const auto& workspace = device.gemm_workspace();
   NANOTRON_CHECK_CUBLAS(cublasSetStream(all.cublas, device.exec().cuda_stream()));
   if (workspace.extent(0) > 0) {
     NANOTRON_CHECK_CUBLAS(cublasSetWorkspace(all.cublas, workspace.data(), workspace.extent(0)));

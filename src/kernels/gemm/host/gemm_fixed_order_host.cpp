@@ -95,7 +95,8 @@ void sum_tile(const SumOrder& order, const M* a, const M* b, M* stack) {
       depth += terms.end - terms.begin;
     }
     M* const place = stack + tree.top() * tile;
-    tile_product<M>(tile_rows, width, depth, {a + at * tile_rows, 1, tile_rows}, b + at * width, width, place, width, false);
+    tile_gemm<M>(tile_rows, width, depth, {a + at * tile_rows, 1, tile_rows}, b + at * width, width, place, width,
+                 false);
     if constexpr (!std::is_same_v<C, M>) HostRow{}.for_each(tile, [=](index_t i) { place[i] = rounded<C>(place[i]); });
     tree.push(add);
     at += depth;
@@ -142,11 +143,11 @@ void multiply_in_order(Device& device, const Product& p, const SumOrder& given, 
   using M = master_t<T>;
   const SumOrder order = order_or_whole(given, p.k);
   const index_t slice = Panels<M>::elements(p.k), blocks = (p.m + block_rows - 1) / block_rows;
-  const index_t room = static_cast<index_t>(device.product_workspace().extent(0) / sizeof(M)) / slice;
-  NANOTRON_REQUIRE(room > 0, "a product workspace of {} bytes, needs {}", device.product_workspace().extent(0),
+  const index_t room = static_cast<index_t>(device.gemm_workspace().extent(0) / sizeof(M)) / slice;
+  NANOTRON_REQUIRE(room > 0, "a product workspace of {} bytes, needs {}", device.gemm_workspace().extent(0),
                    static_cast<std::size_t>(slice) * sizeof(M));
   const index_t workers = std::min<index_t>(room, ExecutionSpace().concurrency());
-  M* const memory = reinterpret_cast<M*>(device.product_workspace().data());
+  M* const memory = reinterpret_cast<M*>(device.gemm_workspace().data());
   const auto work = [=](const index_t worker) {
     for (index_t block = worker; block < blocks; block += workers) {
       const index_t first = block * block_rows;

@@ -48,7 +48,7 @@ bool has_bf16_instructions() {
 class Pieces {
  public:
   explicit Pieces(const Device& device)
-      : next_(device.product_workspace().data()), left_(device.product_workspace().extent(0)) {}
+      : next_(device.gemm_workspace().data()), left_(device.gemm_workspace().extent(0)) {}
   std::byte* take(std::size_t bytes) {
     const std::size_t size = aligned(bytes);
     if (size > left_ || bytes == 0) return nullptr;

@@ -52,7 +52,7 @@ comm::StepTraffic AdasumReducer<T>::strategy_traffic() const {
 
 template <class T>
 void AdasumReducer<T>::start_step() {
-  this->clear(this->model().parameters().places.gradient);
+  this->clear(this->model().parameters().layouts.gradient);
 }
 
 template <class T>

@@ -34,8 +34,8 @@ Vector<master_t<T>> BucketedAllReduce<T>::part(const Range& bucket) const {
 
 template <class T>
 void BucketedAllReduce<T>::start_step() {
-  NANOTRON_REQUIRE(megabytes_ > 0.0, "a bucket of {} MiB: settle_bucket was not called", megabytes_);
-  this->clear(this->model().parameters().places.gradient);
+  NANOTRON_REQUIRE(megabytes_ > 0.0, "a bucket of {} MiB: choose_bucket was not called", megabytes_);
+  this->clear(this->model().parameters().layouts.gradient);
 }
 
 template <class T>

@@ -82,13 +82,13 @@ template <class T>
 auto LayoutInvariantReducer<T>::gradient_of(const Range& flat, index_t sequence) const -> Vector<M> {
   const nn::ParameterBuffers<T>& p = this->model().parameters();
   const index_t first = sequence == 0 ? 0 : sequence * this->unit(this->section().units.begin).range.size();
-  return slice(p.gradient, p.places.gradient.at(flat.begin) + first, flat.size());
+  return slice(p.gradient, p.layouts.gradient.at(flat.begin) + first, flat.size());
 }
 
 template <class T>
 auto LayoutInvariantReducer<T>::kept(const Range& flat) const -> Vector<M> {
   const nn::ParameterBuffers<T>& p = this->model().parameters();
-  return slice(p.gradient, p.places.reduced.at(flat.begin), flat.size());
+  return slice(p.gradient, p.layouts.reduced.at(flat.begin), flat.size());
 }
 
 template <class T>
@@ -115,7 +115,7 @@ Range LayoutInvariantReducer<T>::piece_of_rank(index_t number, int rank) const {
 
 template <class T>
 void LayoutInvariantReducer<T>::start_step() {
-  this->clear(this->model().parameters().places.reduced);
+  this->clear(this->model().parameters().layouts.reduced);
   kernels::fill<M>(this->device(), vectors_, 0.0);
   kernels::fill<M>(this->device(), head_sum_, 0.0);
   std::ranges::fill(uses_, 0);

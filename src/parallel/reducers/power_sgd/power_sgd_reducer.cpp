@@ -54,7 +54,7 @@ comm::StepTraffic PowerSgdReducer<T>::strategy_traffic() const {
 
 template <class T>
 void PowerSgdReducer<T>::start_step() {
-  this->clear(this->model().parameters().places.gradient);
+  this->clear(this->model().parameters().layouts.gradient);
 }
 
 template <class T>

@@ -8,9 +8,9 @@ namespace nanotron::parallel {
 namespace {
 
 // Where the parts of a range lie in their buffer, neighbours there joined.
-std::vector<Range> intervals(const nn::Placement& place, const Range& range) {
+std::vector<Range> intervals(const nn::BufferLayout& place, const Range& range) {
   std::vector<Range> found;
-  for (const nn::Placement::Part& part : place.within(range)) {
+  for (const nn::BufferLayout::Part& part : place.within(range)) {
     if (found.empty() || found.back().end != part.at) found.push_back({part.at, part.at});
     found.back().end += part.range.size();
   }
@@ -22,12 +22,12 @@ std::vector<Range> intervals(const nn::Placement& place, const Range& range) {
 template <class T>
 ZeroReducer<T>::ZeroReducer(const ReducerContext<T>& c, index_t micro_batches_of_unit)
     : GradientReducer<T>(c, {.micro_batches = micro_batches_of_unit}),
-      pieces_(intervals(c.model.parameters().places.reduced, {c.section.vectors.end, c.section.flat.end})) {}
+      pieces_(intervals(c.model.parameters().layouts.reduced, {c.section.vectors.end, c.section.flat.end})) {}
 
 template <class T>
 auto ZeroReducer<T>::gradient_of(index_t unit) const -> M* {
   const nn::ParameterBuffers<T>& p = this->model().parameters();
-  return p.gradient.data() + p.places.gradient.at(this->unit(unit).range.begin);
+  return p.gradient.data() + p.layouts.gradient.at(this->unit(unit).range.begin);
 }
 
 template <class T>
@@ -44,7 +44,7 @@ void ZeroReducer<T>::reduce_vectors() {
   const Range& vectors = this->section().vectors;
   if (vectors.size() == 0) return;
   const nn::ParameterBuffers<T>& p = this->model().parameters();
-  comm::all_reduce(this->data(), p.gradient.data() + p.places.reduced.at(vectors.begin),
+  comm::all_reduce(this->data(), p.gradient.data() + p.layouts.reduced.at(vectors.begin),
                    static_cast<std::size_t>(vectors.size()), comm::ReduceOp::sum, this->device().stream());
 }
 
@@ -73,7 +73,7 @@ Zero1Reducer<T>::Zero1Reducer(const ReducerContext<T>& c)
 
 template <class T>
 void Zero1Reducer<T>::start_step() {
-  this->clear(this->model().parameters().places.gradient);
+  this->clear(this->model().parameters().layouts.gradient);
 }
 
 template <class T>
@@ -103,7 +103,7 @@ Zero23Reducer<T>::Zero23Reducer(const ReducerContext<T>& c) : ZeroReducer<T>(c, 
 
 template <class T>
 void Zero23Reducer<T>::start_step() {
-  this->clear(this->model().parameters().places.reduced);
+  this->clear(this->model().parameters().layouts.reduced);
 }
 
 template <class T>
@@ -132,7 +132,7 @@ void Zero23Reducer<T>::finish_first() {
   const nn::ParameterBuffers<T>& p = this->model().parameters();
   const M* const sum = this->gradient_of(flights_.front().unit) + (mine.begin - unit.range.begin);
   kernels::add<M>(this->device(), Vector<const M>(sum, mine.size()),
-                  Vector<M>(p.gradient.data() + p.places.reduced.at(mine.begin), mine.size()));
+                  Vector<M>(p.gradient.data() + p.layouts.reduced.at(mine.begin), mine.size()));
   flights_.erase(flights_.begin());
 }
 

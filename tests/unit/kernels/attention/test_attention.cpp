@@ -19,7 +19,7 @@ class Attention : public KernelTest<T> {
   // p and ds are rounded before their products (2^-8 relative each, which partly cancels in the
   // sum) and q is scaled before its own: a few roundings in all; in the other types 64 roundings of
   // M.
-  void check(AttentionShape s, bool by_products = false, const Array<std::int32_t>* documents = nullptr) {
+  void check(AttentionShape s, bool by_gemm = false, const Array<std::int32_t>* documents = nullptr) {
     AttentionShape twin = s;
     if (documents != nullptr) {
       s.document_stride = twin.document_stride = documents->size() / s.batch;
@@ -37,8 +37,8 @@ class Attention : public KernelTest<T> {
     Array<T> out(queries * q_width), dq(queries * q_width), dk(key_rows * k_width),
         dv(key_rows * k_width);
     Array<M> lse(queries * s.query_heads);
-    const std::size_t bytes = by_products ? kernels::blocked::attention_workspace_bytes<T>(s)
-                                          : kernels::attention_workspace_bytes<T>(s);
+    const std::size_t bytes =
+        by_gemm ? kernels::blocked::attention_workspace_bytes<T>(s) : kernels::attention_workspace_bytes<T>(s);
     Array<double> work(static_cast<index_t>(bytes / 8 + 8), 1e300);
     const Vector<std::byte> workspace(reinterpret_cast<std::byte*>(work.data()),
                                       static_cast<std::size_t>(work.size()) * 8);
@@ -50,7 +50,7 @@ class Attention : public KernelTest<T> {
     };
     const auto on_device = refs(q.data(), k.data());
     const auto on_host = refs(q.host.data(), k.host.data());
-    if (by_products) {
+    if (by_gemm) {
       kernels::blocked::attention_forward<T>(this->device_, s, on_device[0], on_device[1],
                                              on_device[2], out.matrix(queries, q_width),
                                              lse.vector(), workspace);
@@ -110,7 +110,7 @@ TYPED_TEST(Attention, WideHeads) { this->check(shape_of(1, 100, 100, 1, 1, 256))
 TYPED_TEST(Attention, GroupedQueries) { this->check(shape_of(1, 97, 97, 8, 2, 32)); }
 
 // The way of a GPU, wherever this runs.
-TYPED_TEST(Attention, ByBatchedProducts) {
+TYPED_TEST(Attention, ByBatchedGemm) {
   this->check(shape_of(2, 301, 301, 4, 2, 32), true);
   this->check(shape_of(1, 3, 270, 2, 1, 19), true);
 }
@@ -164,14 +164,14 @@ TYPED_TEST(Attention, PiecesOfASequence) {
   const auto starts = document_starts(length);
   for (const bool documents : {false, true}) {
     for (const auto& [query, key] : {std::pair<index_t, index_t>{300, 0}, {60, 0}, {150, 90}, {0, 300}}) {
-      for (const bool by_products : {false, true}) {
+      for (const bool by_gemm : {false, true}) {
         AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
         s.query_rows = 140;
         s.key_rows = 210;
         s.query_position = query;
         s.key_position = key;
-        SCOPED_TRACE(testing::Message() << query << " after " << key << " " << documents << by_products);
-        this->check(s, by_products, documents ? &starts : nullptr);
+        SCOPED_TRACE(testing::Message() << query << " after " << key << " " << documents << by_gemm);
+        this->check(s, by_gemm, documents ? &starts : nullptr);
       }
     }
   }
@@ -182,11 +182,11 @@ TYPED_TEST(Attention, SlidingWindow) {
   const index_t length = 401;
   const auto starts = document_starts(length);
   for (const index_t window : {1, 64, 192, 500}) {
-    for (const bool by_products : {false, true}) {
-      SCOPED_TRACE(testing::Message() << window << by_products);
+    for (const bool by_gemm : {false, true}) {
+      SCOPED_TRACE(testing::Message() << window << by_gemm);
       AttentionShape s = shape_of(2, length, length, 1, 1, 16);
       s.window = window;
-      this->check(s, by_products, window == 64 ? &starts : nullptr);
+      this->check(s, by_gemm, window == 64 ? &starts : nullptr);
     }
   }
 }
@@ -203,15 +203,15 @@ TYPED_TEST(Attention, SlidingWindowAfterACache) {
 // Keys of a piece that the window reaches in part, and some that it does not reach.
 TYPED_TEST(Attention, SlidingWindowOverPieces) {
   for (const auto& [query, key] : {std::pair<index_t, index_t>{300, 0}, {210, 0}, {150, 90}, {60, 0}}) {
-    for (const bool by_products : {false, true}) {
+    for (const bool by_gemm : {false, true}) {
       AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
       s.query_rows = 140;
       s.key_rows = 210;
       s.query_position = query;
       s.key_position = key;
       s.window = 50;
-      SCOPED_TRACE(testing::Message() << query << " after " << key << by_products);
-      this->check(s, by_products);
+      SCOPED_TRACE(testing::Message() << query << " after " << key << by_gemm);
+      this->check(s, by_gemm);
     }
   }
 }

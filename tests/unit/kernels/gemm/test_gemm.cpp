@@ -56,7 +56,7 @@ class Gemm : public KernelTest<T> {
 
   void take_workspace(std::size_t bytes) {
     memory_ = Kokkos::View<std::byte*, MemorySpace>("product workspace", bytes);
-    this->device_.set_product_workspace(Vector<std::byte>(memory_.data(), memory_.extent(0)));
+    this->device_.set_gemm_workspace(Vector<std::byte>(memory_.data(), memory_.extent(0)));
   }
   Kokkos::View<std::byte*, MemorySpace> memory_;
 };
@@ -65,12 +65,12 @@ TYPED_TEST_SUITE(Gemm, ScalarTypes);
 TYPED_TEST(Gemm, EveryFormWithoutWorkspace) { this->template check_all_forms<TypeParam>(); }
 
 TYPED_TEST(Gemm, EveryFormWithWorkspace) {
-  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(Products::library, 300, 130, 257));
+  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(GemmMode::library, 300, 130, 257));
   this->template check_all_forms<TypeParam>();
 }
 
 TYPED_TEST(Gemm, IntoMasterType) {
-  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(Products::library, 300, 130, 257));
+  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(GemmMode::library, 300, 130, 257));
   this->template check_all_forms<master_t<TypeParam>>();
 }
 

@@ -20,9 +20,9 @@ class GemmFixedOrder : public testing::Test {
   static constexpr index_t m = 133, n = 83, extent = 45, k = 3 * extent;
 
   void SetUp() override {
-    memory_ = Kokkos::View<std::byte*, MemorySpace>(
-        "product workspace", kernels::gemm_workspace_bytes<T>(Products::fixed_order, m, n, k));
-    device_.set_product_workspace(Vector<std::byte>(memory_.data(), memory_.extent(0)));
+    memory_ = Kokkos::View<std::byte*, MemorySpace>("product workspace",
+                                                    kernels::gemm_workspace_bytes<T>(GemmMode::fixed_order, m, n, k));
+    device_.set_gemm_workspace(Vector<std::byte>(memory_.data(), memory_.extent(0)));
   }
 
   template <class C>
@@ -36,7 +36,7 @@ class GemmFixedOrder : public testing::Test {
   }
 
   Timers timers_;
-  Device device_{timers_, Products::fixed_order};
+  Device device_{timers_, GemmMode::fixed_order};
   Kokkos::View<std::byte*, MemorySpace> memory_;
 };
 TYPED_TEST_SUITE(GemmFixedOrder, ScalarTypes);

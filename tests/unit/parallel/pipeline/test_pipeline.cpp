@@ -19,8 +19,8 @@ class Recorder final : public PipelineStages<double> {
   static constexpr index_t rows = 7, columns = 11;
 
   Recorder(const PipelineSchedule& schedule, int rank) : schedule_(schedule), rank_(rank) {
-    const Slots slots = assign_slots(schedule.actions[static_cast<std::size_t>(rank)], schedule.chunks);
-    for (const index_t count : slots.of_chunk) {
+    const Slots slots = assign_slots(schedule.actions[static_cast<std::size_t>(rank)], schedule.virtual_stages);
+    for (const index_t count : slots.of_stage) {
       inputs_.emplace_back();
       outputs_.emplace_back();
       for (index_t i = 0; i < count; ++i) {
@@ -31,31 +31,31 @@ class Recorder final : public PipelineStages<double> {
     for (index_t i = 0; i < gradient_buffers(schedule, rank); ++i) gradients_.emplace_back("dx", rows, columns);
   }
 
-  Matrix<double> input(index_t chunk, index_t slot) override { return view(inputs_, chunk, slot); }
-  Matrix<double> output(index_t chunk, index_t slot) override { return view(outputs_, chunk, slot); }
+  Matrix<double> input(index_t virtual_stage, index_t slot) override { return view(inputs_, virtual_stage, slot); }
+  Matrix<double> output(index_t virtual_stage, index_t slot) override { return view(outputs_, virtual_stage, slot); }
   Matrix<double> gradient_buffer(index_t i) override {
     return Matrix<double>(gradients_[static_cast<std::size_t>(i)].data(), rows, columns);
   }
 
   void forward(const Action& a, index_t slot) override {
-    const int stage = schedule_.stage_of(rank_, a.chunk);
-    if (stage == 0) fill(input(a.chunk, slot), static_cast<double>(a.micro_batch) + 1);
-    EXPECT_EQ(value(input(a.chunk, slot)), behind(stage, a.micro_batch)) << "input of stage " << stage;
-    fill(output(a.chunk, slot), behind(stage + 1, a.micro_batch));
+    const int stage = schedule_.stage_of(rank_, a.virtual_stage);
+    if (stage == 0) fill(input(a.virtual_stage, slot), static_cast<double>(a.micro_batch) + 1);
+    EXPECT_EQ(value(input(a.virtual_stage, slot)), behind(stage, a.micro_batch)) << "input of stage " << stage;
+    fill(output(a.virtual_stage, slot), behind(stage + 1, a.micro_batch));
     ++forwards;
   }
 
   void backward(const Action& a, index_t slot, Matrix<double> dx) override {
-    const int stage = schedule_.stage_of(rank_, a.chunk);
-    EXPECT_EQ(value(output(a.chunk, slot)), behind(stage + 1, a.micro_batch)) << "output of stage " << stage;
-    if (stage + 1 == schedule_.stages()) fill(dx, value(output(a.chunk, slot)));
+    const int stage = schedule_.stage_of(rank_, a.virtual_stage);
+    EXPECT_EQ(value(output(a.virtual_stage, slot)), behind(stage + 1, a.micro_batch)) << "output of stage " << stage;
+    if (stage + 1 == schedule_.stages()) fill(dx, value(output(a.virtual_stage, slot)));
     EXPECT_EQ(value(dx), in_front_of(stage + 1, a.micro_batch)) << "gradient behind stage " << stage;
     fill(dx, in_front_of(stage, a.micro_batch));
     ++backwards;
   }
 
   void backward_weight(const Action& a, index_t slot) override {
-    EXPECT_EQ(value(input(a.chunk, slot)), behind(schedule_.stage_of(rank_, a.chunk), a.micro_batch));
+    EXPECT_EQ(value(input(a.virtual_stage, slot)), behind(schedule_.stage_of(rank_, a.virtual_stage), a.micro_batch));
     ++weights;
   }
 
@@ -64,8 +64,9 @@ class Recorder final : public PipelineStages<double> {
  private:
   using Memory = Kokkos::View<double**, Kokkos::LayoutRight, Kokkos::HostSpace>;
 
-  static Matrix<double> view(std::vector<std::vector<Memory>>& all, index_t chunk, index_t slot) {
-    return Matrix<double>(all[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(slot)].data(), rows, columns);
+  static Matrix<double> view(std::vector<std::vector<Memory>>& all, index_t virtual_stage, index_t slot) {
+    return Matrix<double>(all[static_cast<std::size_t>(virtual_stage)][static_cast<std::size_t>(slot)].data(), rows,
+                          columns);
   }
   static void fill(const Matrix<double>& m, double value) {
     for (index_t i = 0; i < rows * columns; ++i) m.data()[i] = value;
@@ -102,18 +103,19 @@ TEST(Pipeline, EveryStageGetsWhatTheOneBeforeItMade) {
                                               {PpSchedule::interleaved_1f1b, 2},
                                               {PpSchedule::interleaved_1f1b, 3},
                                               {PpSchedule::zero_bubble, 2}};
-  for (const auto& [kind, chunks] : cases) {
+  for (const auto& [kind, virtual_stages] : cases) {
     if (group.size() == 1 && kind == PpSchedule::interleaved_1f1b) continue;  // a rank does not write to itself
     for (const index_t micro_batches : {index_t{1}, index_t{2}, index_t{5}, index_t{9}}) {
-      SCOPED_TRACE(testing::Message() << static_cast<int>(kind) << " chunks " << chunks << " m " << micro_batches);
-      const PipelineSchedule schedule = make_schedule(kind, group.size(), chunks, micro_batches);
+      SCOPED_TRACE(testing::Message() << static_cast<int>(kind) << " virtual_stages " << virtual_stages << " m "
+                                      << micro_batches);
+      const PipelineSchedule schedule = make_schedule(kind, group.size(), virtual_stages, micro_batches);
       Recorder recorder(schedule, group.rank());
       Pipeline<double> pipeline(schedule, group, recorder, device);
       for (int step = 1; step <= 2; ++step) {
         pipeline.run();
         pipeline.run_forward();
-        EXPECT_EQ(recorder.forwards, 2 * step * chunks * micro_batches);
-        EXPECT_EQ(recorder.backwards, step * chunks * micro_batches);
+        EXPECT_EQ(recorder.forwards, 2 * step * virtual_stages * micro_batches);
+        EXPECT_EQ(recorder.backwards, step * virtual_stages * micro_batches);
         EXPECT_EQ(recorder.weights, kind == PpSchedule::zero_bubble ? recorder.backwards : 0);
       }
     }

@@ -12,7 +12,7 @@ using deck::PpSchedule;
 
 struct Case {
   PpSchedule kind;
-  int chunks;
+  int virtual_stages;
 };
 const std::vector<Case> cases{{PpSchedule::gpipe, 1},
                               {PpSchedule::one_f_one_b, 1},
@@ -25,7 +25,7 @@ index_t bubble_time(const PipelineSchedule& s) {
   return t.length - t.work;
 }
 
-// Activations of chunks at once, at most.
+// Activations of virtual stages at once, at most.
 index_t most_alive(const std::vector<Action>& actions) {
   index_t alive = 0, most = 0;
   for (const Action& a : actions) {
@@ -35,19 +35,19 @@ index_t most_alive(const std::vector<Action>& actions) {
   return most;
 }
 
-// Each chunk's work on each micro-batch once, in ascending order, forward before backward before weights.
+// Each virtual stage's work on each micro-batch once, in ascending order, forward before backward before weights.
 void expect_complete(const PipelineSchedule& s) {
   for (const auto& actions : s.actions) {
     std::map<std::pair<Work, index_t>, index_t> next;
     for (const Action& a : actions) {
-      EXPECT_EQ(a.micro_batch, (next[{a.work, a.chunk}]++));
+      EXPECT_EQ(a.micro_batch, (next[{a.work, a.virtual_stage}]++));
       if (a.work == Work::backward_weight) {
-        EXPECT_LT(a.micro_batch, (next[{Work::backward_input, a.chunk}]));
+        EXPECT_LT(a.micro_batch, (next[{Work::backward_input, a.virtual_stage}]));
       } else if (a.work != Work::forward) {
-        EXPECT_LT(a.micro_batch, (next[{Work::forward, a.chunk}]));
+        EXPECT_LT(a.micro_batch, (next[{Work::forward, a.virtual_stage}]));
       }
     }
-    for (index_t c = 0; c < s.chunks; ++c) {
+    for (index_t c = 0; c < s.virtual_stages; ++c) {
       EXPECT_EQ((next[{Work::forward, c}]), s.micro_batches);
       EXPECT_EQ((next[{Work::backward, c}]) + (next[{Work::backward_input, c}]), s.micro_batches);
       EXPECT_EQ((next[{Work::backward_input, c}]), (next[{Work::backward_weight, c}]));
@@ -60,7 +60,7 @@ TEST(PipelineSchedule, EveryShapeIsCompleteAndEnds) {
     for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 16}) {
       for (index_t m = 1; m <= 2 * ranks + 3; ++m) {
         SCOPED_TRACE(testing::Message() << static_cast<int>(c.kind) << " ranks " << ranks << " micro-batches " << m);
-        const PipelineSchedule s = make_schedule(c.kind, ranks, c.chunks, m);
+        const PipelineSchedule s = make_schedule(c.kind, ranks, c.virtual_stages, m);
         expect_complete(s);
         EXPECT_GE(simulate(s).length, simulate(s).work);
       }
@@ -73,14 +73,14 @@ TEST(PipelineSchedule, NeighboursAgreeOnTheOrderOfMessages) {
   for (const Case& c : cases) {
     for (const int ranks : {2, 3, 4, 6}) {
       for (const index_t m : {1, 3, 6, 13}) {
-        const PipelineSchedule s = make_schedule(c.kind, ranks, c.chunks, m);
+        const PipelineSchedule s = make_schedule(c.kind, ranks, c.virtual_stages, m);
         using Message = std::pair<int, index_t>;  // receiving stage and micro-batch
         std::map<std::tuple<bool, int, int, bool>, std::vector<Message>> sent, expected;
         for (int rank = 0; rank < ranks; ++rank) {
           for (const Action& a : s.actions[static_cast<std::size_t>(rank)]) {
             if (a.work == Work::backward_weight) continue;
             const bool forward = a.work == Work::forward;
-            const int stage = s.stage_of(rank, a.chunk), step = forward ? 1 : -1;
+            const int stage = s.stage_of(rank, a.virtual_stage), step = forward ? 1 : -1;
             const int to = stage + step, from = stage - step;
             const auto key = [&](int sender, int receiver, int of, int towards) {
               return std::tuple(forward, sender, receiver, s.placement == Placement::loop && towards > of);
@@ -101,14 +101,14 @@ TEST(PipelineSchedule, NeighboursAgreeOnTheOrderOfMessages) {
 
 TEST(PipelineSchedule, StagesAndPlacesAreInverse) {
   for (const Case& c : cases) {
-    const PipelineSchedule s = make_schedule(c.kind, 4, c.chunks, 4);
+    const PipelineSchedule s = make_schedule(c.kind, 4, c.virtual_stages, 4);
     std::set<int> stages;
     for (int stage = 0; stage < s.stages(); ++stage) {
       const StagePlace place = s.place_of(stage);
-      EXPECT_EQ(s.stage_of(place.rank, place.chunk), stage);
+      EXPECT_EQ(s.stage_of(place.rank, place.virtual_stage), stage);
       stages.insert(stage);
     }
-    EXPECT_EQ(stages.size(), static_cast<std::size_t>(4 * c.chunks));
+    EXPECT_EQ(stages.size(), static_cast<std::size_t>(4 * c.virtual_stages));
   }
 }
 
@@ -120,14 +120,14 @@ TEST(PipelineSchedule, OneForwardOneBackwardKeepsAtMostAsManyMicroBatchesAsRanks
         const auto& actions = s.actions[static_cast<std::size_t>(rank)];
         const index_t least = std::min<index_t>(ranks - rank, m);
         EXPECT_EQ(most_alive(actions), least);
-        EXPECT_EQ(assign_slots(actions, 1).of_chunk[0], least);
+        EXPECT_EQ(assign_slots(actions, 1).of_stage[0], least);
       }
-      EXPECT_EQ(assign_slots(make_schedule(PpSchedule::gpipe, ranks, 1, m).actions[0], 1).of_chunk[0], m);
+      EXPECT_EQ(assign_slots(make_schedule(PpSchedule::gpipe, ranks, 1, m).actions[0], 1).of_stage[0], m);
     }
   }
 }
 
-// Units of a chunk's forward: those of 1F1B are twice as long, its chunks being twice as deep.
+// Units of a virtual stage's forward: those of 1F1B are twice as long, its virtual stages being twice as deep.
 TEST(PipelineSchedule, ZeroBubbleHasLessThanAThirdOfTheBubble) {
   for (const int ranks : {2, 3, 4, 6, 8, 16}) {
     for (const index_t m : {index_t{ranks}, index_t{2 * ranks}, index_t{4 * ranks}, index_t{4 * ranks + 1}}) {
@@ -143,20 +143,20 @@ TEST(PipelineSchedule, BubblesAreThoseOfTheLiterature) {
   for (const index_t m : {4, 8, 12}) {
     EXPECT_EQ(bubble_time(make_schedule(PpSchedule::gpipe, 4, 1, m)), 9);        // (ranks - 1)(forward + backward)
     EXPECT_EQ(bubble_time(make_schedule(PpSchedule::one_f_one_b, 4, 1, m)), 9);
-    EXPECT_EQ(bubble_time(make_schedule(PpSchedule::interleaved_1f1b, 4, 2, m)), 9);  // of chunks half as deep
+    EXPECT_EQ(bubble_time(make_schedule(PpSchedule::interleaved_1f1b, 4, 2, m)), 9);  // of virtual stages half as deep
   }
 }
 
 TEST(PipelineSchedule, ASlotIsHeldByOneMicroBatchAtATime) {
   for (const Case& c : cases) {
-    const PipelineSchedule s = make_schedule(c.kind, 4, c.chunks, 9);
+    const PipelineSchedule s = make_schedule(c.kind, 4, c.virtual_stages, 9);
     for (const auto& actions : s.actions) {
-      const Slots slots = assign_slots(actions, s.chunks);
-      std::map<std::pair<index_t, index_t>, index_t> holds;  // by chunk and slot
+      const Slots slots = assign_slots(actions, s.virtual_stages);
+      std::map<std::pair<index_t, index_t>, index_t> holds;  // by virtual stage and slot
       for (std::size_t i = 0; i < actions.size(); ++i) {
         const Action& a = actions[i];
-        const std::pair at{a.chunk, slots.of_action[i]};
-        EXPECT_LT(at.second, slots.of_chunk[static_cast<std::size_t>(a.chunk)]);
+        const std::pair at{a.virtual_stage, slots.of_action[i]};
+        EXPECT_LT(at.second, slots.of_stage[static_cast<std::size_t>(a.virtual_stage)]);
         if (a.work == Work::forward) {
           EXPECT_FALSE(holds.contains(at));
           holds[at] = a.micro_batch;

@@ -13,7 +13,7 @@
 
 namespace nanotron::nn {
 
-class Placement {
+class BufferLayout {
  public:
   /// `range` of the flat space lies at [at, at + range.size()) of the buffer.
   struct Part {
@@ -22,22 +22,22 @@ class Placement {
     friend bool operator==(const Part&, const Part&) = default;
   };
 
-  Placement() = default;  // holds nothing
+  BufferLayout() = default;  // holds nothing
   /// Ascending and disjoint in the flat space; empty ones are left out, neighbours in both joined.
-  explicit Placement(const std::vector<Part>& parts) {
+  explicit BufferLayout(const std::vector<Part>& parts) {
     for (const Part& p : parts) append(p);
   }
   /// All of [0, size), at its own offsets.
-  static Placement whole(index_t size) { return Placement({{{0, size}, 0}}); }
+  static BufferLayout whole(index_t size) { return BufferLayout({{{0, size}, 0}}); }
   /// The ranges one behind the other.
-  static Placement packed(const std::vector<Range>& ranges) {
-    Placement p;
+  static BufferLayout packed(const std::vector<Range>& ranges) {
+    BufferLayout p;
     for (const Range& r : ranges) p.append({r, p.size()});
     return p;
   }
 
   const std::vector<Part>& parts() const { return parts_; }
-  friend bool operator==(const Placement&, const Placement&) = default;
+  friend bool operator==(const BufferLayout&, const BufferLayout&) = default;
 
   /// Elements of the buffer.
   index_t size() const {
@@ -66,8 +66,8 @@ class Placement {
   }
 
   /// Of this buffer, what `other` holds too.
-  Placement common(const Placement& other) const {
-    Placement p;
+  BufferLayout common(const BufferLayout& other) const {
+    BufferLayout p;
     for (const Part& theirs : other.parts_) {
       for (const Part& mine : within(theirs.range)) p.append(mine);
     }

@@ -11,7 +11,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/channel.hpp"
-#include "nanotron/nn/linear/residual_stream.hpp"
+#include "nanotron/nn/linear/hidden_states.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::nn {
@@ -51,12 +51,12 @@ double entry(const char* what, int rank, index_t i) {
 class Stream : public testing::TestWithParam<Case> {
  protected:
   Stream() : base_(comm::Communicator::duplicate(test::world())), tp_(make_group()), device_(timers_) {
-    const StreamSize size{.tokens = tokens(), .width = width, .tp_size = tp_.size()};
-    const StreamOverlap overlap{.chunks = GetParam().chunks, .inputs = GetParam().inputs};
+    const HiddenShape size{.tokens = tokens(), .width = width, .tp_size = tp_.size()};
+    const TpOverlap overlap{.chunks = GetParam().chunks, .inputs = GetParam().inputs};
     Arena planning = Arena::planning();
-    static_cast<void>(make_residual_stream<double>(GetParam().mode, size, overlap, tp_, planning));
+    static_cast<void>(make_hidden_states<double>(GetParam().mode, size, overlap, tp_, planning));
     arena_.emplace(planning.plan());
-    stream_ = make_residual_stream<double>(GetParam().mode, size, overlap, tp_, *arena_);
+    states_ = make_hidden_states<double>(GetParam().mode, size, overlap, tp_, *arena_);
   }
 
   comm::Group make_group() const {
@@ -83,7 +83,7 @@ class Stream : public testing::TestWithParam<Case> {
     return Values(host.data(), host.data() + host.size());
   }
 
-  RowProduct<double> product(index_t rows, index_t columns, int rank) {
+  RowGemm<double> product(index_t rows, index_t columns, int rank) {
     const Matrix<double> bias = filled("bias", rank, rows, 1);
     return {kernels::Op::transpose, filled("weight", rank, rows, columns), Vector<const double>(bias.data(), rows)};
   }
@@ -101,14 +101,14 @@ class Stream : public testing::TestWithParam<Case> {
     return y;
   }
 
-  // Rows of the stream whose tokens are entry("x", 0, token * width + column), by way of a sum of one part.
+  // Rows of the hidden states whose tokens are entry("x", 0, token * width + column), by way of a sum of one part.
   Matrix<double> stream_of_x() {
-    const Matrix<double> y = matrix(stream_->rows(), width);
-    const Matrix<double> part = stream_->addend(y);
+    const Matrix<double> y = matrix(states_->rows(), width);
+    const Matrix<double> part = states_->addend(y);
     const auto host = Kokkos::create_mirror_view(part);
     for (index_t i = 0; i < tokens() * width; ++i) host.data()[i] = tp_.rank() == 0 ? entry("x", 0, i) : 0.0;
     Kokkos::deep_copy(part, host);
-    stream_->start_sum(device_, y).wait();
+    states_->start_sum(device_, y).wait();
     return y;
   }
   static Values all_x(index_t tokens) {
@@ -128,55 +128,55 @@ class Stream : public testing::TestWithParam<Case> {
   comm::Group tp_;
   Device device_;
   std::optional<Arena> arena_;
-  std::unique_ptr<ResidualStream<double>> stream_;
+  std::unique_ptr<HiddenStates<double>> states_;
   std::list<Kokkos::View<double*, MemorySpace>> memory_;
 };
 
 TEST_P(Stream, GatherUndoesTheSum) {
   const Matrix<double> x = stream_of_x();
-  EXPECT_EQ(pull(stream_->gather(device_, x)), all_x(tokens()));
-  // Each token is on one rank of a split stream, on every rank of a whole one; the rest is padding of zeros.
+  EXPECT_EQ(pull(states_->gather(device_, x)), all_x(tokens()));
+  // Each token is on one rank of a sharded hidden states, on every rank of a whole one; the rest is padding of zeros.
   double here = 0.0, sum = 0.0, all = 0.0;
   for (const double v : pull(x)) here += v * v;
   for (const double v : all_x(tokens())) all += v * v;
   MPI_Allreduce(&here, &sum, 1, MPI_DOUBLE, MPI_SUM, test::world());
-  EXPECT_NEAR(sum, stream_->is_split() ? all : all * tp_.size(), 1e-12 * sum);
+  EXPECT_NEAR(sum, states_->is_sharded() ? all : all * tp_.size(), 1e-12 * sum);
 }
 
 TEST_P(Stream, GathersAndMultiplies) {
-  const Matrix<double> kept = matrix(stream_->kept_rows(), width);
+  const Matrix<double> kept = matrix(states_->kept_rows(), width);
   const BlockInput<double> x{stream_of_x(), kept};
   const Matrix<double> y = matrix(tokens(), out);
-  EXPECT_EQ(pull(stream_->gather_multiply(device_, x, product(out, width, tp_.rank()), y)), all_x(tokens()));
+  EXPECT_EQ(pull(states_->gather_multiply(device_, x, product(out, width, tp_.rank()), y)), all_x(tokens()));
   expect_near(pull(y), expected("x", out, width, 0, tp_.rank()));
 }
 
 TEST_P(Stream, MultipliesAndSums) {
-  const Matrix<double> x = filled("a", tp_.rank(), tokens(), out), y = matrix(stream_->rows(), width);
-  stream_->multiply_sum(device_, product(width, out, tp_.rank()), x, y).wait();
+  const Matrix<double> x = filled("a", tp_.rank(), tokens(), out), y = matrix(states_->rows(), width);
+  states_->multiply_sum(device_, product(width, out, tp_.rank()), x, y).wait();
   Values sum(static_cast<std::size_t>(tokens() * width), 0.0);
   for (int r = 0; r < tp_.size(); ++r) {
     const Values part = expected("a", width, out, r, r);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
   }
-  expect_near(pull(stream_->gather(device_, y)), sum);
+  expect_near(pull(states_->gather(device_, y)), sum);
 }
 
 // What forward keeps is not sent again; what it does not keep is, while a product and its sum go on.
 TEST_P(Stream, GathersAgainBehindAProduct) {
-  const Matrix<double> kept = matrix(stream_->kept_rows(), width);
+  const Matrix<double> kept = matrix(states_->kept_rows(), width);
   const BlockInput<double> x{stream_of_x(), kept};
-  const Matrix<double> y = matrix(tokens(), out), z = matrix(stream_->rows(), width);
-  stream_->gather_multiply(device_, x, product(out, width, tp_.rank()), y);
-  if (stream_->kept_rows() == 0) stream_->gather(device_, z);  // others used the buffer
+  const Matrix<double> y = matrix(tokens(), out), z = matrix(states_->rows(), width);
+  states_->gather_multiply(device_, x, product(out, width, tp_.rank()), y);
+  if (states_->kept_rows() == 0) states_->gather(device_, z);  // others used the buffer
   const std::uint64_t before = tp_.traffic().bytes;
-  Gathering<double> again = stream_->start_gather_again(device_, x);
+  Gathering<double> again = states_->start_gather_again(device_, x);
   const std::uint64_t sent = tp_.traffic().bytes - before;
-  Running sum = stream_->multiply_sum(device_, product(width, out, tp_.rank()), y, z);
+  Running sum = states_->multiply_sum(device_, product(width, out, tp_.rank()), y, z);
   EXPECT_EQ(pull(again.wait()), all_x(tokens()));
   sum.wait();
-  const bool gathers = stream_->is_split() && stream_->kept_rows() == 0;
-  EXPECT_EQ(sent, gathers ? sizeof(double) * static_cast<std::uint64_t>(stream_->rows() * width) : 0);
+  const bool gathers = states_->is_sharded() && states_->kept_rows() == 0;
+  EXPECT_EQ(sent, gathers ? sizeof(double) * static_cast<std::uint64_t>(states_->rows() * width) : 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Stream, testing::ValuesIn(cases()), [](const auto& info) {
@@ -191,8 +191,8 @@ TEST(Chunks, CoverTheRows) {
   for (const index_t tokens : {1, 7, 64, 101}) {
     for (const int tp : {2, 3, 5}) {
       for (const int chunks : {1, 2, 7, 16}) {
-        const StreamSize size{.tokens = tokens, .width = 1, .tp_size = tp};
-        const index_t rows = stream_rows(deck::TpMode::reduce_scatter, size);
+        const HiddenShape size{.tokens = tokens, .width = 1, .tp_size = tp};
+        const index_t rows = hidden_rows(deck::TpMode::reduce_scatter, size);
         index_t next = 0;
         for (int c = 0; c < chunks; ++c) {
           const Range range = chunk_rows(size, {.chunks = chunks}, c);

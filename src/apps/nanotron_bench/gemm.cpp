@@ -1,4 +1,4 @@
-#include "products.hpp"
+#include "gemm.hpp"
 
 #include <fmt/format.h>
 
@@ -19,16 +19,13 @@ struct Product {
   index_t m, n, k;
   bool is_gradient;  // of a weight: accumulated in the master type
   index_t calls;
-  double flops() const {
-    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  }
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
 // The three products of y = x W^T, W (out, in).
-void add_linear(std::vector<Product>& list, const std::string& name, index_t rows, index_t in,
-                index_t out, index_t calls, index_t forward_calls) {
-  list.push_back(
-      {name + ": forward", Op::none, Op::transpose, rows, out, in, false, forward_calls});
+void add_linear(std::vector<Product>& list, const std::string& name, index_t rows, index_t in, index_t out,
+                index_t calls, index_t forward_calls) {
+  list.push_back({name + ": forward", Op::none, Op::transpose, rows, out, in, false, forward_calls});
   list.push_back({name + ": input gradient", Op::none, Op::none, rows, in, out, false, calls});
   list.push_back({name + ": weight gradient", Op::transpose, Op::none, out, in, rows, true, calls});
 }
@@ -40,11 +37,10 @@ index_t loss_chunk(const model::LocalSizes& s) {
 }
 
 template <class T>
-std::vector<Product> products_of(const Bench& bench) {
+std::vector<Product> gemm_mode_of(const Bench& bench) {
   const model::LocalSizes s = bench.sizes();
   const index_t layers = s.layers * bench.micro_batches();
-  const index_t forward =
-      bench.config.parallel.recompute == deck::Recompute::full ? 2 * layers : layers;
+  const index_t forward = bench.config.parallel.recompute == deck::Recompute::full ? 2 * layers : layers;
   const index_t chunk = loss_chunk<T>(s);
   const index_t chunks = (s.tokens + chunk - 1) / chunk * bench.micro_batches();
   std::vector<Product> list;
@@ -77,7 +73,7 @@ class ProductBench {
         b_(largest(list, [](const Product& p) { return p.k * p.n; })),
         c_(largest(list, [](const Product& p) { return p.m * p.n; })),
         workspace_("workspace", workspace_bytes(list)) {
-    device_.set_product_workspace(Vector<std::byte>(workspace_.data(), workspace_.size()));
+    device_.set_gemm_workspace(Vector<std::byte>(workspace_.data(), workspace_.size()));
   }
 
   Spread seconds(const Product& p) {
@@ -85,8 +81,7 @@ class ProductBench {
     const MatrixRef<const T> b = p.op_b == Op::none ? b_.matrix(p.k, p.n) : b_.matrix(p.n, p.k);
     return seconds_of(device_, bench_.grid.world(), bench_.options.seconds, [&] {
       if (p.is_gradient) {
-        kernels::gemm<T, M>(device_, p.op_a, p.op_b, 1.0, a, b, 1.0,
-                            MatrixRef<M>(c_.data(), p.m, p.n));
+        kernels::gemm<T, M>(device_, p.op_a, p.op_b, 1.0, a, b, 1.0, MatrixRef<M>(c_.data(), p.m, p.n));
       } else {
         // The room of the master type is enough for T.
         const MatrixRef<T> c(reinterpret_cast<T*>(c_.data()), p.m, p.n);
@@ -105,7 +100,7 @@ class ProductBench {
   static std::size_t workspace_bytes(const std::vector<Product>& list) {
     std::size_t most = 0;
     for (const Product& p : list)
-      most = std::max(most, kernels::gemm_workspace_bytes<T>(Products::library, p.m, p.n, p.k));
+      most = std::max(most, kernels::gemm_workspace_bytes<T>(GemmMode::library, p.m, p.n, p.k));
     return most;
   }
 
@@ -119,22 +114,22 @@ class ProductBench {
 
 template <class T>
 void measure_shapes(const Bench& bench) {
-  const std::vector<Product> list = products_of<T>(bench);
+  const std::vector<Product> list = gemm_mode_of<T>(bench);
   ProductBench<T> products(bench, list);
-  Table table{.key = fmt::format("products_{}", name_of(scalar_type_of<T>)),
-              .title = fmt::format("Products of a step, {} by {}", name_of(scalar_type_of<T>),
-                                   kernels::gemm_library<T>()),
-              .columns = {{"product of a rank", "product"},
-                          {"m", "m"},
-                          {"n", "n"},
-                          {"k", "k"},
-                          {"calls/step", "calls"},
-                          {"GFLOP/s a rank", "gflops_rank"},
-                          {"least", "gflops_rank_least"},
-                          {"most", "gflops_rank_most"},
-                          {"all ranks", "gflops_all"},
-                          {"ms/step", "ms_per_step"}},
-              .rows = {}};
+  Table table{
+      .key = fmt::format("products_{}", name_of(scalar_type_of<T>)),
+      .title = fmt::format("Products of a step, {} by {}", name_of(scalar_type_of<T>), kernels::gemm_library<T>()),
+      .columns = {{"product of a rank", "product"},
+                  {"m", "m"},
+                  {"n", "n"},
+                  {"k", "k"},
+                  {"calls/step", "calls"},
+                  {"GFLOP/s a rank", "gflops_rank"},
+                  {"least", "gflops_rank_least"},
+                  {"most", "gflops_rank_most"},
+                  {"all ranks", "gflops_all"},
+                  {"ms/step", "ms_per_step"}},
+      .rows = {}};
   double total_seconds = 0.0, total_flops = 0.0;
   for (const Product& p : list) {
     const Spread s = products.seconds(p);
@@ -142,9 +137,8 @@ void measure_shapes(const Bench& bench) {
     const double in_step = s.median * static_cast<double>(p.calls);
     total_seconds += in_step;
     total_flops += p.flops() * static_cast<double>(p.calls);
-    table.rows.push_back({p.name, p.m, p.n, p.k, p.calls, rate, p.flops() / s.most / giga,
-                          p.flops() / s.least / giga, comm::sum(bench.grid.world(), rate),
-                          in_step * 1e3});
+    table.rows.push_back({p.name, p.m, p.n, p.k, p.calls, rate, p.flops() / s.most / giga, p.flops() / s.least / giga,
+                          comm::sum(bench.grid.world(), rate), in_step * 1e3});
   }
   const double rate = total_flops / total_seconds / giga;
   table.rows.push_back({"all products of a step",
@@ -168,17 +162,16 @@ void measure_squares(const Bench& bench, Table& table) {
     comm::barrier(bench.grid.world());
     const double rate = kernels::matrix_rate<T>(device, n, 2.0 * bench.options.seconds) / giga;
     comm::Group& world = bench.grid.world();
-    table.rows.push_back({name_of(scalar_type_of<T>), kernels::gemm_library<T>(), n, rate,
-                          comm::min(world, rate), comm::max(world, rate), comm::sum(world, rate)});
+    table.rows.push_back({name_of(scalar_type_of<T>), kernels::gemm_library<T>(), n, rate, comm::min(world, rate),
+                          comm::max(world, rate), comm::sum(world, rate)});
   }
 }
 
 }  // namespace
 
-void measure_products(const Bench& bench, const std::vector<ScalarType>& types) {
+void measure_gemm(const Bench& bench, const std::vector<ScalarType>& types) {
   std::vector<ScalarType> with_float = types;
-  if (std::ranges::find(types, ScalarType::fp32) == types.end())
-    with_float.push_back(ScalarType::fp32);
+  if (std::ranges::find(types, ScalarType::fp32) == types.end()) with_float.push_back(ScalarType::fp32);
   Table squares{.key = "squares",
                 .title = "Square products, all ranks at once, the best of several",
                 .columns = {{"type", "type"},
@@ -190,8 +183,7 @@ void measure_products(const Bench& bench, const std::vector<ScalarType>& types) 
                             {"all ranks", "gflops_all"}},
                 .rows = {}};
   for (const ScalarType type : with_float) {
-    with_scalar_type(type,
-                     [&]<class T>(std::type_identity<T>) { measure_squares<T>(bench, squares); });
+    with_scalar_type(type, [&]<class T>(std::type_identity<T>) { measure_squares<T>(bench, squares); });
   }
   bench.report.add(squares);
   for (const ScalarType type : types) {
@@ -204,8 +196,7 @@ double matrix_ceiling(const Bench& bench, Device& device) {
   double best = 0.0;
   for (const index_t n : {index_t{1024}, index_t{2048}}) {
     comm::barrier(bench.grid.world());
-    best = std::max(best, comm::sum(bench.grid.world(),
-                                    kernels::matrix_rate<T>(device, n, bench.options.seconds)));
+    best = std::max(best, comm::sum(bench.grid.world(), kernels::matrix_rate<T>(device, n, bench.options.seconds)));
   }
   return best;
 }

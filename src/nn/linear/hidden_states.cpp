@@ -1,4 +1,4 @@
-#include "nanotron/nn/linear/residual_stream.hpp"
+#include "nanotron/nn/linear/hidden_states.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -9,13 +9,14 @@ namespace nanotron::nn {
 namespace {
 
 template <class T>
-class WholeStream final : public ResidualStream<T> {
+class ReplicatedHiddenStates final : public HiddenStates<T> {
  public:
-  WholeStream(const StreamSize& size, comm::Group& tp) : tokens_(size.tokens), width_(size.width), tp_(&tp) {}
+  ReplicatedHiddenStates(const HiddenShape& size, comm::Group& tp)
+      : tokens_(size.tokens), width_(size.width), tp_(&tp) {}
 
   index_t rows() const override { return tokens_; }
   MatrixRef<T> token_rows(Matrix<T> y) const override { return y; }
-  bool is_split() const override { return false; }
+  bool is_sharded() const override { return false; }
   index_t kept_rows() const override { return 0; }
   comm::StepTraffic gather_traffic() const override { return {}; }
   comm::StepTraffic gather_again_traffic() const override { return {}; }
@@ -23,7 +24,7 @@ class WholeStream final : public ResidualStream<T> {
     return {.tensor_parallel = comm::all_reduce_bytes(tokens_ * width_ * static_cast<index_t>(sizeof(T)), tp_->size())};
   }
 
-  Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowProduct<T>& product,
+  Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
                                   Matrix<T> y) override {
     product(device, x.rows, y);
     return x.rows;
@@ -35,7 +36,7 @@ class WholeStream final : public ResidualStream<T> {
     sum_[0] = comm::start_all_reduce(*tp_, y.data(), y.size(), comm::ReduceOp::sum, device.stream());
     return Running(sum_);
   }
-  Running multiply_sum(Device& device, const RowProduct<T>& product, Matrix<const T> x, Matrix<T> y) override {
+  Running multiply_sum(Device& device, const RowGemm<T>& product, Matrix<const T> x, Matrix<T> y) override {
     product(device, x, y);
     return start_sum(device, y);
   }
@@ -47,11 +48,11 @@ class WholeStream final : public ResidualStream<T> {
 };
 
 template <class T>
-class SplitStream final : public ResidualStream<T> {
+class SequenceParallelHiddenStates final : public HiddenStates<T> {
  public:
-  SplitStream(const StreamSize& size, const StreamOverlap& overlap, comm::Group& tp, Arena& arena)
+  SequenceParallelHiddenStates(const HiddenShape& size, const TpOverlap& overlap, comm::Group& tp, Arena& arena)
       : tokens_(size.tokens),
-        rows_(stream_rows(deck::TpMode::reduce_scatter, size)),
+        rows_(hidden_rows(deck::TpMode::reduce_scatter, size)),
         kept_rows_(overlap.inputs == deck::GatheredInputs::keep ? rows_ * size.tp_size : 0),
         gathered_(arena.take<T>(MemoryKind::workspace, rows_ * size.tp_size, size.width)),
         addend_(arena.take<T>(MemoryKind::workspace, rows_ * size.tp_size, size.width)),
@@ -73,17 +74,19 @@ class SplitStream final : public ResidualStream<T> {
     const index_t first = last.begin * tp_->size() + tp_->rank() * last.size();  // token of the rank's first row of it
     return MatrixRef<T>(y).row_block(0, last.begin + std::clamp<index_t>(tokens_ - first, 0, last.size()));
   }
-  bool is_split() const override { return true; }
+  bool is_sharded() const override { return true; }
   index_t kept_rows() const override { return kept_rows_; }
   comm::StepTraffic gather_traffic() const override {
     return {.tensor_parallel = comm::all_gather_bytes(bytes_of(rows_), tp_->size())};
   }
-  comm::StepTraffic gather_again_traffic() const override { return kept_rows_ > 0 ? comm::StepTraffic{} : gather_traffic(); }
+  comm::StepTraffic gather_again_traffic() const override {
+    return kept_rows_ > 0 ? comm::StepTraffic{} : gather_traffic();
+  }
   comm::StepTraffic sum_traffic() const override {
     return {.tensor_parallel = comm::reduce_scatter_bytes(bytes_of(rows_ * tp_->size()), tp_->size())};
   }
 
-  Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowProduct<T>& product,
+  Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
                                   Matrix<T> y) override {
     const Matrix<T> all = x.kept.extent(0) > 0 ? x.kept : gathered_;
     start_gathers(device, x.rows, all);
@@ -104,7 +107,7 @@ class SplitStream final : public ResidualStream<T> {
     for (std::size_t c = 0; c < chunks_.size(); ++c) start_sum_of(device, c, y);
     return Running(sums_);
   }
-  Running multiply_sum(Device& device, const RowProduct<T>& product, Matrix<const T> x, Matrix<T> y) override {
+  Running multiply_sum(Device& device, const RowGemm<T>& product, Matrix<const T> x, Matrix<T> y) override {
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
       product(device, block<const T>(x, chunks_[c].tokens), block<T>(addend_, chunks_[c].tokens));
       start_sum_of(device, c, y);
@@ -114,13 +117,11 @@ class SplitStream final : public ResidualStream<T> {
 
  private:
   struct Chunk {
-    Range rows;    // of the stream, on every rank
+    Range rows;    // of the hidden states, on every rank
     Range tokens;  // of the micro-batch: rows of all ranks, without the padding
   };
 
-  index_t bytes_of(index_t rows) const {
-    return rows * static_cast<index_t>(gathered_.extent(1) * sizeof(T));
-  }
+  index_t bytes_of(index_t rows) const { return rows * static_cast<index_t>(gathered_.extent(1) * sizeof(T)); }
 
   template <class U, class View>
   static Matrix<U> block(const View& m, const Range& rows) {
@@ -148,7 +149,7 @@ class SplitStream final : public ResidualStream<T> {
 
   void check_size(const Matrix<const T>& x) const {
     NANOTRON_REQUIRE(static_cast<index_t>(x.extent(0)) == rows_ && x.extent(1) == gathered_.extent(1),
-                     "{} x {} of a stream of {} x {}", x.extent(0), x.extent(1), rows_, gathered_.extent(1));
+                     "{} x {} of hidden states of {} x {}", x.extent(0), x.extent(1), rows_, gathered_.extent(1));
   }
 
   index_t tokens_, rows_, kept_rows_;
@@ -160,32 +161,32 @@ class SplitStream final : public ResidualStream<T> {
 
 }  // namespace
 
-index_t stream_rows(deck::TpMode mode, const StreamSize& size) {
+index_t hidden_rows(deck::TpMode mode, const HiddenShape& size) {
   return mode == deck::TpMode::all_reduce ? size.tokens : (size.tokens + size.tp_size - 1) / size.tp_size;
 }
 
-StreamOverlap stream_overlap(const deck::ParallelConfig& p) {
+TpOverlap tp_overlap(const deck::ParallelConfig& p) {
   return {.chunks = static_cast<int>(p.tp_overlap_chunks), .inputs = p.tp_gathered_inputs};
 }
 
-Range chunk_rows(const StreamSize& size, const StreamOverlap& overlap, int chunk) {
-  return shard_range(stream_rows(deck::TpMode::reduce_scatter, size), overlap.chunks, chunk);
+Range chunk_rows(const HiddenShape& size, const TpOverlap& overlap, int chunk) {
+  return shard_range(hidden_rows(deck::TpMode::reduce_scatter, size), overlap.chunks, chunk);
 }
 
 template <class T>
-std::unique_ptr<ResidualStream<T>> make_residual_stream(deck::TpMode mode, const StreamSize& size,
-                                                        const StreamOverlap& overlap, comm::Group& tp, Arena& arena) {
+std::unique_ptr<HiddenStates<T>> make_hidden_states(deck::TpMode mode, const HiddenShape& size,
+                                                    const TpOverlap& overlap, comm::Group& tp, Arena& arena) {
   if (mode == deck::TpMode::reduce_scatter && size.tp_size > 1) {
-    return std::make_unique<SplitStream<T>>(size, overlap, tp, arena);
+    return std::make_unique<SequenceParallelHiddenStates<T>>(size, overlap, tp, arena);
   }
-  return std::make_unique<WholeStream<T>>(size, tp);
+  return std::make_unique<ReplicatedHiddenStates<T>>(size, tp);
 }
 
-template std::unique_ptr<ResidualStream<double>> make_residual_stream(deck::TpMode, const StreamSize&,
-                                                                      const StreamOverlap&, comm::Group&, Arena&);
-template std::unique_ptr<ResidualStream<float>> make_residual_stream(deck::TpMode, const StreamSize&,
-                                                                     const StreamOverlap&, comm::Group&, Arena&);
-template std::unique_ptr<ResidualStream<bf16>> make_residual_stream(deck::TpMode, const StreamSize&,
-                                                                    const StreamOverlap&, comm::Group&, Arena&);
+template std::unique_ptr<HiddenStates<double>> make_hidden_states(deck::TpMode, const HiddenShape&, const TpOverlap&,
+                                                                  comm::Group&, Arena&);
+template std::unique_ptr<HiddenStates<float>> make_hidden_states(deck::TpMode, const HiddenShape&, const TpOverlap&,
+                                                                 comm::Group&, Arena&);
+template std::unique_ptr<HiddenStates<bf16>> make_hidden_states(deck::TpMode, const HiddenShape&, const TpOverlap&,
+                                                                comm::Group&, Arena&);
 
 }  // namespace nanotron::nn
