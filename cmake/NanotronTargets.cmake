@@ -1,11 +1,11 @@
 # Functions that make the project's targets from the folders: a layer, the programs.
 
-# nanotron_add_layer(<layer> [DEPENDS <layer>...] [LIBRARIES <target>...])
+# nanotron_add_layer(<layer> [COLD] [DEPENDS <layer>...] [LIBRARIES <target>...])
 #   Static library nanotron_<layer> of all sources under src/<layer>; those in a folder cuda/ only in a
-#   CUDA build, those in host/ only in one without. It is linked to the layers it names (and through
-#   them to those before), so that a call of a later layer does not link.
+#   CUDA build, those in host/ only in one without. It is linked to the layers it names and, through
+#   them, to those they use, so that a call of another layer does not link. COLD: see nanotron_cold.
 function(nanotron_add_layer layer)
-  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "" "DEPENDS;LIBRARIES" ${ARGN})
   set(folder "${PROJECT_SOURCE_DIR}/src/${layer}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/*.cpp")
   if(NANOTRON_ENABLE_CUDA)
@@ -22,6 +22,9 @@ function(nanotron_add_layer layer)
     target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
     nanotron_precompile(${target})
     nanotron_cuda_sources(${sources})
+    if(arg_COLD)
+      nanotron_cold(${target})
+    endif()
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -34,6 +37,11 @@ function(nanotron_add_layer layer)
   set_property(GLOBAL APPEND PROPERTY NANOTRON_LAYERS ${layer})
 endfunction()
 
+# nanotron_cold(<target>): compiled for a short build, not for speed.
+function(nanotron_cold target)
+  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
+endfunction()
+
 # nanotron_add_programs(): each src/apps/<name>.cpp (with src/apps/<name>/*.cpp) is the program <name>; all link
 # src/apps/shared/*.cpp. nanotron_programs builds them all.
 function(nanotron_add_programs)
@@ -43,6 +51,7 @@ function(nanotron_add_programs)
   target_include_directories(nanotron_apps_shared PUBLIC "${PROJECT_SOURCE_DIR}/src/apps")
   target_link_libraries(nanotron_apps_shared PUBLIC nanotron::trainer nanotron::cli11)
   nanotron_precompile(nanotron_apps_shared)
+  nanotron_cold(nanotron_apps_shared)
   nanotron_cuda_sources(${shared})
   file(GLOB mains CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/*.cpp")
   foreach(main IN LISTS mains)
@@ -51,6 +60,7 @@ function(nanotron_add_programs)
     add_executable(${name} "${main}" ${helpers})
     target_link_libraries(${name} PRIVATE nanotron_apps_shared)
     nanotron_precompile(${name})
+    nanotron_cold(${name})
     nanotron_cuda_sources("${main}" ${helpers})
     nanotron_keep_plugins(${name})
     add_dependencies(nanotron_programs ${name})

@@ -73,7 +73,7 @@ with h5py.File(f"{run}/metrics.h5") as m, h5py.File(f"{run}/tokens.h5") as t:
     validation = float(m["validation_loss"][-1])
     entropy = float(t.attrs["unigram_entropy"])
 print(f"loss: {first:.3f} at the first step, {last:.3f} over the last 20, {validation:.3f} on text held out")
-print(f"unigram entropy of the data: {entropy:.3f} nats a token (the best without any context)")
+print(f"unigram entropy of the data: {entropy:.3f} nats per token (the best without any context)")
 print(f"curve: {run}/loss.png   sample: {run}/sample.txt   numbers: {run}/metrics.h5   log: {run}/run.log")
 if not last < 0.8 * entropy:
     sys.exit("quickstart: the loss has not fallen far below the unigram entropy")

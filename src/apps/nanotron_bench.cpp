@@ -1,4 +1,4 @@
-// How fast is it, and beside what: mpirun -np 2 nanotron_bench --deck input/llama_30m.deck
+// Benchmark of a deck on this machine: mpirun -np 2 nanotron_bench --deck input/llama_30m.deck
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/mpi_session.hpp"

@@ -1,5 +1,5 @@
-// Text from a checkpoint: mpirun -np 2 nanotron_generate --checkpoint run/checkpoints --prompt "int
-// main("
+// Generates text from a checkpoint:
+// mpirun -np 2 nanotron_generate --checkpoint run/checkpoints --prompt "int main("
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/mpi_session.hpp"

@@ -1,4 +1,4 @@
-// The program: srun nanotron_hpc input.deck
+// The training program: srun nanotron_hpc input.deck
 
 #include <fmt/core.h>
 
@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
     if (line->action == apps::Action::check) {
       const std::string data = trainer::describe_data(config, world.get());
       const std::string pipeline = trainer::draw_pipeline(config);
-      if (world.rank() == 0) fmt::print("{}{}{}\n{}: the deck is good\n", trainer::grid_line(config), pipeline, data, line->deck);
+      if (world.rank() == 0)
+        fmt::print("{}{}{}\n{}: the deck is good\n", trainer::grid_line(config), pipeline, data, line->deck);
       return static_cast<int>(ExitCode::ok);
     }
     const KokkosSession kokkos(comm::gpu_of_rank(world));

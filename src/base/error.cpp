@@ -64,7 +64,7 @@ std::string place(const char* file, int line) {
                                 .change = ""});
 }
 
-// The libraries' own tables of words live in libraries that this layer is not linked to.
+// This layer is not linked to NCCL and cuBLAS, which have functions for these messages.
 template <std::size_t N>
 std::string word_for(const std::array<const char*, N>& words, int status) {
   const bool known = status >= 0 && static_cast<std::size_t>(status) < N && words[status][0] != '\0';

@@ -56,7 +56,7 @@ std::string my_place() {
   return place;
 }
 
-// The text of every rank, on every rank.
+// All-gather of one text per rank.
 std::vector<std::string> gather_text(MPI_Comm world, const std::string& mine) {
   int size = 0;
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
@@ -127,7 +127,7 @@ Provenance run_provenance(MPI_Comm world) {
                            "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
     if (const char* value = std::getenv(name)) rows.emplace_back(name, value);
   }
-  // One answer for all ranks: that of rank 0.
+  // All ranks get the rows of rank 0.
   int rank = 0;
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
   Provenance agreed;

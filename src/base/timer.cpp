@@ -22,7 +22,7 @@ std::int64_t now_ns() {
       .count();
 }
 
-// Kokkos takes a std::string: it is made only when a tool listens.
+// pushRegion takes a std::string: it is constructed only if a Kokkos tool is loaded.
 void push_profiling_region(const char* name) {
   if (Kokkos::Profiling::profileLibraryLoaded()) Kokkos::Profiling::pushRegion(name);
 #ifdef NANOTRON_WITH_CUDA

@@ -1,9 +1,9 @@
-// MPI's blocking calls, defined anew for the whole process: in a job that waits asleep (waiting.hpp) each is its nonblocking
-// form and a wait between whose polls the rank sleeps; otherwise it is the call it was, a profiling tool's or the library's.
-// They are those that this program and parallel HDF5 make (nm -D libhdf5.so), and the rest of their families.
+// Redefines MPI's blocking calls for the whole process. In a job that sleeps while it waits (waiting.hpp) each becomes
+// its nonblocking form and polls with sleeps between them; otherwise it calls the next definition, a profiling tool's
+// or MPI's. Covers the calls that this program and parallel HDF5 make (nm -D libhdf5.so) and their families.
 //
-// A nonblocking sum may take another order than the blocking one. Every rank decides alike, so a run is the same bits
-// each time; sums that have to be the same bits in both cases do not go through MPI_Allreduce (collectives.hpp).
+// A nonblocking reduction may add in another order than the blocking one. Every rank decides alike, so a run repeats
+// bit for bit. Sums that must have the same bits in both cases do not use MPI_Allreduce (collectives.hpp).
 
 #include <dlfcn.h>
 #include <mpi.h>
@@ -14,7 +14,7 @@ namespace {
 
 using nanotron::comm::waits_asleep;
 
-// Until test(&done), a nonblocking call, finds something or fails.
+// Calls test(&done), which does not block, until it is done or fails.
 template <class Test>
 int poll(const Test& test) {
   nanotron::comm::Pause pause;
@@ -31,13 +31,13 @@ int finish(int started, MPI_Request* request, MPI_Status* status = MPI_STATUS_IG
   return poll([&](int* done) { return MPI_Test(request, done, status); });
 }
 
-// The ranks meet asleep; what follows finds all of them awake.
+// A barrier that sleeps between polls: the blocking call after it finds all ranks there.
 int meet(MPI_Comm comm) {
   MPI_Request request = MPI_REQUEST_NULL;
   return finish(MPI_Ibarrier(comm, &request), &request);
 }
 
-// The next definition: that of a preloaded tool, or MPI's.
+// The next definition: a preloaded tool's, or MPI's.
 template <class F>
 F* next_of(const char* name, F* mpi) {
   void* const next = dlsym(RTLD_NEXT, name);
@@ -52,13 +52,13 @@ F* next_of(const char* name, F* mpi) {
     return next(__VA_ARGS__);                            \
   }()
 
-// A collective: its nonblocking form takes the same arguments and a request.
+// A collective whose nonblocking form takes the same arguments and a request.
 #define COLLECTIVE(name, nonblocking, ...)                    \
   if (!waits_asleep()) return NEXT(name, __VA_ARGS__);        \
   MPI_Request request = MPI_REQUEST_NULL;                     \
   return finish(nonblocking(__VA_ARGS__, &request), &request)
 
-// A call without a nonblocking form that waits for all of `comm`.
+// A call without a nonblocking form that waits for all ranks of `comm`.
 #define MEETING(comm, name, ...)                                                  \
   if (const int error = waits_asleep() ? meet(comm) : MPI_SUCCESS) return error;  \
   return NEXT(name, __VA_ARGS__)
@@ -122,7 +122,7 @@ int MPI_Sendrecv(const void* send, int sends, MPI_Datatype send_type, int to, in
   if (error != MPI_SUCCESS) return error;
   error = finish(MPI_Isend(send, sends, send_type, to, send_tag, comm, &sent), &sent);
   if (error == MPI_SUCCESS) return finish(MPI_SUCCESS, &received, status);
-  if (MPI_Cancel(&received) == MPI_SUCCESS) finish(MPI_SUCCESS, &received);  // or it would take a later message
+  if (MPI_Cancel(&received) == MPI_SUCCESS) finish(MPI_SUCCESS, &received);  // else it would receive a later message
   return error;
 }
 

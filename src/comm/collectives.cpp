@@ -24,7 +24,7 @@ constexpr DataType data_type = [] {
   return DataType::uint64;
 }();
 
-// Host seconds of a scope, added to a group's traffic.
+// Adds the host seconds of its scope to a group's traffic.
 class Clock {
  public:
   explicit Clock(Traffic& traffic) : traffic_(traffic), begin_(wall_seconds()) {}
@@ -41,7 +41,7 @@ class Clock {
   double begin_;
 };
 
-// What a gather or a scatter is among one rank.
+// All-gather, reduce-scatter or all-to-all of one rank.
 void copy_alone(const Group& group, const void* from, void* to, std::size_t bytes, const Stream& stream) {
   if (from == to || bytes == 0) return;
   if (group.transport() != Transport::mpi) return detail::copy_on_device(from, to, bytes, stream);
@@ -124,7 +124,8 @@ template <class T>
 Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
   const Clock clock(group, n * sizeof(T) * static_cast<std::size_t>(group.size()));
-  return {group.traffic(), group.channel(), group.channel().start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
+  return {group.traffic(), group.channel(),
+          group.channel().start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
 }
 
 template <class T>
@@ -207,9 +208,7 @@ std::int64_t min(Group& group, std::int64_t value) {
   template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);                          \
   template void all_to_all<T>(Group&, const T*, std::span<const std::size_t>, T*,                   \
                               std::span<const std::size_t>, const Stream&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 NANOTRON_INSTANTIATE(fp16)
 NANOTRON_INSTANTIATE(std::int64_t)
 NANOTRON_INSTANTIATE(std::uint64_t)

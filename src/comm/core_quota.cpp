@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-// Core microseconds of a period, "max" (version 2) or -1 (version 1) where there is no limit.
+// quota / period in cores. The quota is "max" (v2) or -1 (v1) where there is no limit.
 double cores_of(const fs::path& group) {
   double quota = 0.0, period = 0.0;
   if (!(std::ifstream(group / "cpu.max") >> quota >> period)) {
@@ -30,11 +30,11 @@ std::uint64_t inode_of(const fs::path& group) {
   return ::stat(group.c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
-// From the group up to the folder where its hierarchy is mounted.
+// Min over the group and its ancestors up to the folder where the hierarchy is mounted.
 CoreQuota tightest(const fs::path& mounted, const std::string& path) {
   std::error_code ignored;
   fs::path group = (mounted / fs::path(path).relative_path()).lexically_normal();
-  // A container may name its group as the host sees it, and have that group mounted on top.
+  // In a container the path may be the host's name for the group that is mounted as the root.
   if (path.find("..") != path.npos || !fs::is_directory(group, ignored)) group = mounted;
   CoreQuota quota;
   for (;; group = group.parent_path()) {
@@ -43,7 +43,7 @@ CoreQuota tightest(const fs::path& mounted, const std::string& path) {
   }
 }
 
-// Where the hierarchy of these controllers may be mounted; none where it does not share out cores.
+// Where the hierarchy of these controllers may be mounted; empty if it has no cpu controller.
 std::vector<fs::path> hierarchies(const fs::path& mounted, const std::string& controllers) {
   if (controllers.empty()) return {mounted};
   const bool has_cpu = ("," + controllers + ",").find(",cpu,") != controllers.npos;
@@ -55,7 +55,7 @@ std::vector<fs::path> hierarchies(const fs::path& mounted, const std::string& co
 CoreQuota core_quota(const fs::path& membership, const fs::path& mounted) {
   CoreQuota quota;
   std::ifstream file(membership);
-  for (std::string line; std::getline(file, line);) {  // "4:cpu,cpuacct:/path" of version 1, "0::/path" of version 2
+  for (std::string line; std::getline(file, line);) {  // "4:cpu,cpuacct:/path" in v1, "0::/path" in v2
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == line.npos || second == line.npos) continue;
     for (const fs::path& hierarchy : hierarchies(mounted, line.substr(first + 1, second - first - 1))) {

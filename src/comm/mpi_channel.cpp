@@ -1,4 +1,4 @@
-// Host memory by the MPI library.
+// Host memory, through MPI.
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@ void reduce_pairs(void* in, void* in_out, int* count, MPI_Datatype*) {
   reduce_elements(type, op, sources, static_cast<std::size_t>(*count), in_out, nullptr);
 }
 
-// Owns the MPI type and operations of a type of two bytes, which MPI does not know.
+// Owns the MPI type and reduction operations of a two-byte type that MPI does not have.
 template <DataType type>
 class NarrowOperations {
  public:
@@ -80,10 +80,10 @@ class MpiChannel final : public Channel {
                       const Stream&) override {
     const std::size_t all = n * static_cast<std::size_t>(size_);
     const void* result = send;
-    if (all <= max_count_) {  // in place, so that recv may lie in send: the result comes to its front
+    if (all <= max_count_) {  // in place, so that recv may be inside send; the result is at the front
       NANOTRON_CHECK_MPI(MPI_Reduce_scatter_block(MPI_IN_PLACE, send, static_cast<int>(n), mpi(type),
                                                   mpi(type, op), comm_));
-    } else {  // beyond an int: twice the traffic, but in pieces
+    } else {  // count exceeds an int: all-reduce in pieces, twice the traffic
       all_reduce(send, all, type, op, {});
       result = shifted(send, static_cast<std::size_t>(rank_) * n, type);
     }
@@ -137,7 +137,7 @@ class MpiChannel final : public Channel {
     return ++started_;
   }
 
-  // Operations complete in the order in which they were started; MPI moves all of them in any call.
+  // Operations complete in the order of their starts; any MPI call progresses all of them.
   bool test(std::uint64_t ticket) override {
     while (complete_ < ticket) {
       int done = 0;
@@ -159,7 +159,7 @@ class MpiChannel final : public Channel {
   std::size_t staging_bytes() const override { return 0; }
 
  private:
-  // MPI reduces in place to the front of a buffer only: from there to where the result belongs.
+  // Copy after completion: MPI's in-place reduce-scatter leaves the result at the front of the buffer.
   struct Move {
     const void* from = nullptr;
     void* to = nullptr;
@@ -168,7 +168,7 @@ class MpiChannel final : public Channel {
 
   struct Running {
     MPI_Request request;
-    std::uint64_t ends;  // the ticket that this piece ends, 0 for a piece before the last
+    std::uint64_t ends;  // the ticket that this piece completes; 0 if it is not the last piece
     Move behind{};
   };
 
@@ -179,7 +179,7 @@ class MpiChannel final : public Channel {
     running_.pop_front();
   }
 
-  // Behind all that is running, so that every rank calls MPI in one order.
+  // Runs after all started operations complete, so that every rank calls MPI in the same order.
   template <class F>
   std::uint64_t complete_at_once(F&& call) {
     wait(started_);

@@ -1,4 +1,4 @@
-// Host memory by the MPI library.
+// Host memory, through MPI.
 
 #include <algorithm>
 #include <array>
@@ -10,10 +10,10 @@
 namespace nanotron::comm {
 namespace {
 
-constexpr std::size_t tickets = 64;  // made at once: how many messages run together is a matter of time
+constexpr std::size_t tickets = 64;  // allocated in advance; the number of messages in flight depends on timing
 constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // an MPI count is an int
 
-// Among two ranks next and previous are the same rank: the tag tells which way a message goes round the ring.
+// With two ranks next and previous are the same rank: the tag tells the direction around the ring.
 enum Way { up, down };
 
 int tag_of(int lane, Way way) { return 2 * lane + way; }

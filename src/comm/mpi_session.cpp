@@ -23,8 +23,8 @@ struct Failure {
   std::string message;
 };
 
-// How long a failed rank waits for the others to fail as well. A wrong deck is found by all of them
-// before anything else is done, only at different speeds.
+// How long a failed rank waits for the others to fail as well. All ranks find a wrong deck before anything
+// else, but not at the same time.
 double patience_seconds(int code) { return code == static_cast<int>(ExitCode::deck_error) ? 10.0 : 2.0; }
 
 std::uint64_t hash_of(std::string_view text) {
@@ -40,9 +40,9 @@ void print(const std::string& text) {
   std::fflush(stderr);
 }
 
-// Gathers the hashes of all messages; false when not every rank has come within the patience.
+// All-gathers the hashes of the messages; false when some rank does not join within patience_seconds.
 bool gather_failures(MPI_Comm failures, const Failure& failure, std::vector<std::uint64_t>& hashes) {
-  static std::uint64_t mine;  // the operation may outlive this call
+  static std::uint64_t mine;  // MPI may read it after this call
   mine = hash_of(failure.message);
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Iallgather(&mine, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, failures, &request) !=
@@ -59,7 +59,7 @@ bool gather_failures(MPI_Comm failures, const Failure& failure, std::vector<std:
   return complete != 0;
 }
 
-// All ranks have failed: returns on all of them, or ends the job.
+// If all ranks failed: prints and returns on all of them. Otherwise aborts the job.
 void report(MPI_Comm failures, const Failure& failure) {
   int rank = 0, size = 1;
   MPI_Comm_rank(failures, &rank);
@@ -68,7 +68,7 @@ void report(MPI_Comm failures, const Failure& failure) {
   hashes.assign(static_cast<std::size_t>(size), 0);
   if (size > 1 && !gather_failures(failures, failure, hashes)) {
     print(fmt::format("[rank {}] {}", rank, failure.message));
-    // The launcher reads our words from a pipe, and some drop what is in it when the job is aborted.
+    // Some launchers drop what is still in the output pipe when the job is aborted.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     MpiSession::abort(static_cast<ExitCode>(failure.code));
   }
@@ -105,7 +105,7 @@ int run_guarded(MPI_Comm world, const std::function<int()>& program) {
   MPI_Comm failures = MPI_COMM_NULL;
   NANOTRON_CHECK_MPI(MPI_Comm_dup(world, &failures));
   MPI_Comm_set_errhandler(failures, MPI_ERRORS_RETURN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond its limit is an error of the write
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit returns an error
   Failure failure;
   int code = 0;
   try {

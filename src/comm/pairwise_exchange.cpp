@@ -9,7 +9,7 @@
 namespace nanotron::comm {
 namespace {
 
-constexpr int tag = 2;  // 0 and 1 are those of mpi_messages.cpp
+constexpr int tag = 2;                                    // 0 and 1 are lane 0 of mpi_messages.cpp
 constexpr std::size_t most_bytes = std::size_t{1} << 30;  // an MPI count is an int
 
 struct Part {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The all-to-all of host memory.
+// All-to-all in host memory.
 
 #include <cstddef>
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace nanotron::comm {
 
-/// all_to_all of collectives.hpp: in round s with the ranks s behind and s before, in messages of at most
-/// `most` elements. A pair of ranks with nothing to exchange does not meet.
+/// all_to_all of collectives.hpp. Round s sends to rank + s and receives from rank - s, in messages of max
+/// `most` elements. Empty messages are not sent.
 void pairwise_exchange(MPI_Comm comm, const void* send, std::span<const std::size_t> send_counts, void* recv,
                        std::span<const std::size_t> recv_counts, DataType type, std::size_t most);
 

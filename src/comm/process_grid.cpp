@@ -16,12 +16,12 @@ namespace {
 
 enum Axis { dp_axis, pp_axis, cp_axis, tp_axis };
 constexpr std::array<const char*, 4> axis_names{"dp", "pp", "cp", "tp"};
-using Four = std::array<int, 4>;  // one value an Axis
+using Four = std::array<int, 4>;  // one value per Axis
 
 Four extents(const GridShape& s) { return {s.dp, s.pp, s.cp, s.tp}; }
 Four values(const GridCoordinate& c) { return {c.dp, c.pp, c.cp, c.tp}; }
 
-// The axes from the innermost to the outermost.
+// The axes, innermost first.
 Four axes_of(const std::string& order) {
   Four axes{};
   std::set<int> seen;
@@ -57,27 +57,28 @@ std::vector<std::string> gather_hosts(const Communicator& world) {
   return hosts;
 }
 
-// The rank of this coordinate with `axes` set to 0: what the ranks of one group along them have in common.
+// Color of the group along `axes`: the rank of this coordinate with `axes` set to 0.
 int group_of(const GridShape& shape, GridCoordinate c, std::initializer_list<Axis> axes) {
   for (const Axis axis : axes) (axis == dp_axis ? c.dp : axis == pp_axis ? c.pp : axis == cp_axis ? c.cp : c.tp) = 0;
   return rank_of(shape, c);
 }
 
-// One line: do the groups of this axis stay on their host?
-// group(r): a number that the members of r's group have in common.
+// One line: do the groups of this axis stay on one host? group(r): the color of rank r's group.
 template <class Group>
-std::string axis_line(std::string_view name, int extent, const std::vector<std::string>& host_of_rank, const Group& group) {
+std::string axis_line(std::string_view name, int extent, const std::vector<std::string>& host_of_rank,
+                      const Group& group) {
   if (extent == 1) return fmt::format("  {} = {:<4} -\n", name, extent);
   std::map<int, std::set<std::string>> hosts;
-  for (int r = 0; r < static_cast<int>(host_of_rank.size()); ++r) hosts[group(r)].insert(host_of_rank[static_cast<std::size_t>(r)]);
+  for (int r = 0; r < static_cast<int>(host_of_rank.size()); ++r)
+    hosts[group(r)].insert(host_of_rank[static_cast<std::size_t>(r)]);
   std::size_t crossing = 0, most = 1;
   for (const auto& [group, names] : hosts) {
     crossing += names.size() > 1;
     most = std::max(most, names.size());
   }
   if (crossing == 0) return fmt::format("  {} = {:<4} every group inside one host\n", name, extent);
-  return fmt::format("  {} = {:<4} {} of {} groups cross hosts (up to {} hosts a group)\n", name, extent,
-                     crossing, hosts.size(), most);
+  return fmt::format("  {} = {:<4} {} of {} groups cross hosts (up to {} hosts per group)\n", name, extent, crossing,
+                     hosts.size(), most);
 }
 
 // "0-3, 8" from sorted ranks.
@@ -93,19 +94,19 @@ std::string ranges(const std::vector<int>& ranks) {
   return text;
 }
 
-// No memory to stage bulk data where nothing is sharded.
+// Without sharding the group has no channel for bulk data.
 Group make_replicate_group(const Communicator& data, int shards, int all_shards, Transport transport) {
   Communicator same_place = data.split(data.rank() % shards, data.rank());
   if (all_shards == 1) return {std::move(same_place), std::unique_ptr<Channel>()};
   return {std::move(same_place), transport};
 }
 
-// A place among `size` ranks of which `shard` neighbours share one set.
+// Rank `rank` of `size`, in shard groups of `shard` neighbours.
 DataGroups planned_data_groups(int size, int rank, int shard) {
   return {Group::planned(size, rank), Group::planned(shard, rank % shard), Group::planned(size / shard, rank / shard)};
 }
 
-// The shape, once it is known to fit.
+// Returns the shape if it fits the number of ranks.
 const GridShape& checked(const GridShape& shape, const Communicator& world) {
   if (shape.size() != world.size() || std::min({shape.dp, shape.pp, shape.cp, shape.tp}) < 1) {
     fail(ExitCode::deck_error,
@@ -118,9 +119,10 @@ const GridShape& checked(const GridShape& shape, const Communicator& world) {
   }
   NANOTRON_REQUIRE(shape.ep > 0 && shape.dp * shape.cp % shape.ep == 0 &&
                        (shape.shards % shape.ep == 0 || shape.ep % shape.shards == 0),
-                   "{} replicas over {} ranks of experts in shard groups of {}", shape.dp * shape.cp, shape.ep, shape.shards);
-  NANOTRON_REQUIRE(shape.shards > 0 && shape.dp * shape.cp % shape.shards == 0, "{} replicas in shard groups of {}",
-                   shape.dp * shape.cp, shape.shards);
+                   "a data-parallel group of {} ranks, ep {}, shard groups of {}", shape.dp * shape.cp, shape.ep,
+                   shape.shards);
+  NANOTRON_REQUIRE(shape.shards > 0 && shape.dp * shape.cp % shape.shards == 0,
+                   "a data-parallel group of {} ranks in shard groups of {}", shape.dp * shape.cp, shape.shards);
   return shape;
 }
 
@@ -191,7 +193,8 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
   return text;
 }
 
-DataGroups ProcessGrid::make_expert_groups(const Communicator& data_parallel, const GridShape& shape, Transport transport) {
+DataGroups ProcessGrid::make_expert_groups(const Communicator& data_parallel, const GridShape& shape,
+                                           Transport transport) {
   const int rank = data_parallel.rank(), shards = shape.expert_shards();
   Group same(data_parallel.split(rank % shape.ep, rank), transport);
   Group sharing(same.communicator().split(same.rank() / shards, rank), transport);
@@ -201,7 +204,9 @@ DataGroups ProcessGrid::make_expert_groups(const Communicator& data_parallel, co
 
 ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const GridShape& shape, Transport transport) {
   const GridCoordinate at = coordinate_of(shape, world.rank());
-  const auto along = [&](std::initializer_list<Axis> axes, int key) { return world.split(group_of(shape, at, axes), key); };
+  const auto along = [&](std::initializer_list<Axis> axes, int key) {
+    return world.split(group_of(shape, at, axes), key);
+  };
   Group all(Communicator::duplicate(world.get()), std::unique_ptr<Channel>());
   Group model(along({pp_axis, tp_axis}, at.pp * shape.tp + at.tp), std::unique_ptr<Channel>());
   Group data(along({dp_axis, cp_axis}, data_parallel_rank(shape, at)), transport);

@@ -20,7 +20,7 @@ struct Min {
   static A apply(A a, A b) { return b < a ? b : a; }
 };
 
-// The case of most groups on one node. Reads and writes of one index only, so ivdep holds in place.
+// Two sources: the most common case. Iteration i touches only index i, so ivdep is valid in place too.
 template <class T, class A, class Op>
 void reduce_two(const T* first, const T* second, std::size_t n, T* result, T* copy) {
   if (copy == nullptr) {

@@ -1,12 +1,12 @@
-// Host memory of ranks on one node: every transfer is cut into chunks, and each chunk passes three stages
-// through a ring of slots that every rank has in memory shared with the others:
+// Host memory of ranks on one node. Every transfer is split into chunks. Each rank has a ring of slots in
+// memory shared with the others, and each chunk passes through a slot in three stages:
 //
 //   copy in    my part of the chunk into my slot           then arrived[me] = chunk + 1
 //   reduce     my slice, when all have arrived             then reduced[me] = chunk + 1
 //   copy out   the others' slices, when all have reduced   then left[me]    = chunk + 1
 //
-// A slot is used again when all have left it. Chunks are numbered through all operations, so that one
-// operation flows into the next. Sums are taken in rank order: their bits do not depend on the chunks.
+// A slot is reused when all ranks have left it. Chunk numbers continue from one operation to the next, so that
+// operations overlap. Sums run in rank order: their bits do not depend on the chunks.
 
 #include <algorithm>
 #include <array>
@@ -25,15 +25,15 @@
 namespace nanotron::comm {
 namespace {
 
-constexpr std::size_t slot_bytes = std::size_t{128} << 10;  // with its peers' slots it stays in a level-2 cache
+constexpr std::size_t slot_bytes = std::size_t{128} << 10;  // with its peers' slots it fits in a level-2 cache
 constexpr std::size_t slots = 8;
 constexpr std::size_t page = 4096;
-// Up to here every rank reduces the whole, which spares a wait; two ranks move no more data that way.
+// Up to this size every rank reduces the whole buffer, which saves a wait. For two ranks this moves no more data.
 constexpr std::size_t direct_bytes = std::size_t{8} << 10;
 
 enum Stage { arrived, reduced, left, stages };
 
-// How many chunks a rank has taken through each stage; a cache line each.
+// Number of chunks a rank has taken through each stage, one cache line per counter.
 struct Progress {
   struct alignas(64) Counter {
     std::atomic<std::uint64_t> chunks{0};
@@ -57,7 +57,7 @@ struct Operation {
   std::uint64_t end;           // one past its last
 };
 
-// The elements [at, at + count) of a chunk's operation.
+// Elements [at, at + count) of an operation.
 struct Chunk {
   const Operation& operation;
   std::size_t at;
@@ -132,7 +132,7 @@ class SharedMemoryChannel final : public Channel {
   std::size_t staging_bytes() const override { return page + slots * slot_bytes; }
 
  private:
-  // The ticket of an operation is the number of the chunk behind its last one.
+  // An operation's ticket is one past the number of its last chunk.
   std::uint64_t push(Kind kind, DataType type, ReduceOp op, int root, const void* send, void* recv,
                      std::size_t n, std::size_t chunk_elements) {
     while (!queue_.empty() && queue_[head_].end <= done_[left]) {
@@ -150,7 +150,7 @@ class SharedMemoryChannel final : public Channel {
     return issued_;
   }
 
-  // Does everything that needs no waiting; the late stages first, while their data is in the cache.
+  // Does all that can be done without waiting. Late stages first, while their data is in cache.
   void advance() {
     for (;;) {
       if (done_[left] < done_[reduced] && ready_to_leave()) {
@@ -199,7 +199,7 @@ class SharedMemoryChannel final : public Channel {
     return {operation, at, std::min(operation.chunk_elements, operation.n - at), number % slots};
   }
 
-  // The bytes of a chunk that a rank reduces: whole cache lines, as even as can be.
+  // The bytes of a chunk that a rank reduces: whole cache lines, balanced over ranks.
   struct Slice {
     std::size_t begin, bytes;
   };
@@ -216,7 +216,7 @@ class SharedMemoryChannel final : public Channel {
     const std::size_t size = bytes_of(o.type), at = c.at * size, bytes = c.count * size;
     std::byte* mine = slot(rank_, c.slot);
     switch (o.kind) {
-      case Kind::all_reduce: {  // not my own slice: I reduce it from where it is
+      case Kind::all_reduce: {  // all but my own slice, which I reduce from the caller's buffer
         const Slice own = slice(c, rank_);
         const std::size_t behind = own.begin + own.bytes;
         std::memcpy(mine, o.send + at, own.begin);
@@ -255,7 +255,7 @@ class SharedMemoryChannel final : public Channel {
     }
   }
 
-  // Of `mine` and what lies `offset` bytes into the others' slots.
+  // Reduces `mine` and the data at `offset` bytes in the others' slots.
   void reduce_from(const Chunk& c, std::size_t offset, const std::byte* mine, std::size_t count,
                    std::byte* result, std::byte* copy) {
     for (int r = 0; r < size_; ++r) {
@@ -297,12 +297,12 @@ class SharedMemoryChannel final : public Channel {
   int rank_;
   int size_;
   SharedSegment segment_;
-  std::vector<Operation> queue_;  // from head_ on: operations with chunks that have not left
+  std::vector<Operation> queue_;  // from head_ on: operations with chunks that this rank has not left
   std::size_t head_ = 0;
   std::uint64_t issued_ = 0;                     // chunks of all operations so far
   std::array<std::uint64_t, stages> done_{};     // chunks this rank has taken through each stage
   std::vector<const void*> sources_;
-  std::array<std::uint64_t, stages> seen_;       // chunks that all ranks were seen to have done
+  std::array<std::uint64_t, stages> seen_;  // lower bound of chunks that all ranks have taken through each stage
 };
 
 }  // namespace

@@ -60,8 +60,8 @@ bool SharedSegment::open(const Communicator& communicator, std::size_t bytes_per
 bool SharedSegment::map(const Communicator& communicator, const char* name) {
   const int file = shm_open(name, O_RDWR | O_CLOEXEC, 0600);
   if (file < 0) return false;
-  // Each rank takes its own pages: they are near it, and a full file system is noticed here and not by
-  // a SIGBUS later.
+  // Each rank allocates its own pages: they are on its NUMA node, and a full file system fails here, not
+  // later with SIGBUS.
   const auto offset = static_cast<off_t>(static_cast<std::size_t>(communicator.rank()) * bytes_per_rank_);
   int status = 0;
   do status = posix_fallocate(file, offset, static_cast<off_t>(bytes_per_rank_));

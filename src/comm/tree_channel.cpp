@@ -1,6 +1,6 @@
-// Sums in a binary tree over the ranks, neighbours in pairs: a rank that holds a node of a larger tree contributes it
-// as a leaf (tensor/sum_order.hpp). Every rank gets its piece of all addends, adds them, and hands the sum out;
-// everything else is the host channel's. Started sums are complete at once.
+// Sums in a binary tree over the ranks that adds neighbours in pairs; a rank's addend is a leaf, and may be a node of a
+// larger tree (tensor/sum_order.hpp). all-reduce = all-to-all, tree sum of this rank's part, all-gather; reduce-scatter
+// omits the all-gather. All else goes to the host channel. Started operations complete at once.
 
 #include <algorithm>
 #include <utility>
@@ -18,7 +18,10 @@ class TreeChannel final : public Channel {
  public:
   TreeChannel(const Communicator& communicator, std::unique_ptr<Channel> host)
       : host_(std::move(host)),
-        size_(static_cast<std::size_t>(communicator.size())), counts_(size_), send_(buffer_bytes), receive_(buffer_bytes) {}
+        size_(static_cast<std::size_t>(communicator.size())),
+        counts_(size_),
+        send_(buffer_bytes),
+        receive_(buffer_bytes) {}
 
   void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
     if (op != ReduceOp::sum) return host_->all_reduce(data, n, type, op, stream);
@@ -42,7 +45,8 @@ class TreeChannel final : public Channel {
     }
   }
 
-  void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
+  void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                      const Stream& stream) override {
     if (op != ReduceOp::sum) return host_->reduce_scatter(send, recv, n, type, op, stream);
     const std::size_t element = bytes_of(type), most = buffer_bytes / element / size_;
     const std::byte* const from = static_cast<const std::byte*>(send);
@@ -85,13 +89,13 @@ class TreeChannel final : public Channel {
   }
   bool test(std::uint64_t) override { return true; }
   void wait(std::uint64_t) override {}
-  std::string path() const override { return host_->path() + ", sums in a tree"; }
+  std::string path() const override { return host_->path() + ", tree reduction"; }
   std::size_t staging_bytes() const override { return host_->staging_bytes() + send_.size() + receive_.size(); }
 
  private:
   static constexpr std::uint64_t complete = 0;
 
-  // Of the n elements of each rank in receive_, into the first of them.
+  // receive_ holds n elements of each rank. Adds them up into the first n.
   void add_up(std::size_t n, DataType type) {
     const std::size_t bytes = n * bytes_of(type);
     for (std::size_t step = 1; step < size_; step *= 2) {

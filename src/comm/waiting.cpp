@@ -25,20 +25,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A property of the process, as MPI itself: whoever waits inside a library has no object of ours at hand.
+// Global, as MPI itself is: a wait inside a library has no object of ours.
 bool asleep = false;
 
-constexpr unsigned polls_at_once = 256;        // of a rank that has a core of its own, before others may have it
-// Before it sleeps a rank yields its core to the others, which is quicker while nobody else wants it: a yield that takes
-// longer than `turn` went to other work, and for so many waits there is none.
+constexpr unsigned polls_at_once = 256;  // of a rank with a core of its own, before it yields
+// Before it sleeps a rank yields its core, which has a lower latency while no other process wants the core. If a yield
+// takes longer than `turn`, other work ran meanwhile: the next waits_without_yield waits only sleep.
 constexpr std::chrono::nanoseconds yields_for = 50us, turn = 500us;
 constexpr unsigned waits_without_yield = 1000, yields_at_once = 16;
-unsigned crowded = 0;  // such waits left
+unsigned crowded = 0;  // waits without yield that are left
 constexpr std::chrono::nanoseconds shortest = 5us, longest = 200us;
-constexpr int share = 16;  // a sleep is this part of the wait so far: so late it may end
+constexpr int share = 16;  // sleep = wait so far / share: the max relative delay
 
-// A rank that wakes up soon runs for a moment and waits again. Both are hints; kernels that lack them refuse. The second
-// is for the time-sharing policy alone, which a launcher may have changed (chrt).
+// A rank that waits runs only briefly after a sleep, so it asks for exact wake-ups and short time slices. Both are
+// hints; kernels without them refuse. The second applies only to SCHED_OTHER, which a launcher may have changed (chrt).
 void ask_for_short_turns() {
   prctl(PR_SET_TIMERSLACK, 1000);  // ns: by default a sleep may end 50 us late
   struct {
@@ -50,11 +50,11 @@ void ask_for_short_turns() {
   } attributes{};
   const bool known = syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) == 0;
   if (!known || attributes.policy != SCHED_OTHER) return;
-  attributes.runtime = 100'000;  // ns, the length of a turn (Linux 6.12)
+  attributes.runtime = 100'000;  // ns, the time slice (Linux 6.12)
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-// NANOTRON_WAIT of this rank, which alone counts; empty where it is not set.
+// NANOTRON_WAIT of this rank; empty where it is not set. A wrong value warns and counts as not set.
 std::string_view chosen_waiting() {
   const char* word = std::getenv("NANOTRON_WAIT");
   const std::string_view chosen = word != nullptr ? word : "";
@@ -68,7 +68,7 @@ std::string_view chosen_waiting() {
 }  // namespace
 
 int usable_cores(MPI_Comm node) {
-  std::array<cpu_set_t, 16> mine{}, all{};  // of 16,384 processors, more than any kernel is built for
+  std::array<cpu_set_t, 16> mine{}, all{};  // 16,384 CPUs, more than any kernel supports
   if (sched_getaffinity(0, sizeof(mine), mine.data()) != 0) std::memset(mine.data(), 0xFF, sizeof(mine));
   NANOTRON_CHECK_MPI(MPI_Allreduce(mine.data(), all.data(), sizeof(mine), MPI_BYTE, MPI_BOR, node));
   const int cores = CPU_COUNT_S(sizeof(all), all.data());

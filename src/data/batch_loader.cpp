@@ -26,7 +26,7 @@ std::unique_ptr<Sequences> checked_sequences(const deck::DataConfig& data, const
                    : "use more text or shorter sequences, or another file in data%validation_path"});
 }
 
-// How many samples one validation has.
+// Number of samples of one validation; 0 for training.
 index_t samples_of(const deck::DataConfig& data, Split split, index_t sequences) {
   if (split == Split::training) return 0;
   return data.validation_batches == 0 ? sequences

@@ -32,7 +32,8 @@ void check_data(const deck::Config& c, deck::Findings& f) {
   }
   if (c.data.sequences == deck::SequenceKind::documents && c.data.document_mask == deck::DocumentMask::none &&
       f.trusted({"data.sequences", "data.document_mask"})) {
-    f.error({"data.sequences"}, "sequences = 'documents' puts documents together that must not see each other",
+    f.error({"data.sequences"},
+            "sequences = 'documents' packs documents into sequences, and they must not attend to each other",
             "document_mask = 'block_diagonal'", "or sequences = 'stream'");
   }
 }

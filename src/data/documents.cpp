@@ -19,9 +19,8 @@ Documents::Documents(const TokenFile& file) : offsets_(file.read_documents()) {
   if (falls == offsets_.end() && offsets_.back() <= size) return;
   const auto wrong = falls == offsets_.end() ? offsets_.end() - 1 : falls + 1;
   fail(ExitCode::data_error,
-       {"/documents is damaged", fmt::format("offsets that rise, at most {}", size),
-        fmt::format("{} at place {}", *wrong, wrong - offsets_.begin()), file.path(),
-        "write the file again"});
+       {"/documents is damaged", fmt::format("increasing offsets, at most {}", size),
+        fmt::format("{} at index {}", *wrong, wrong - offsets_.begin()), file.path(), "write the file again"});
 }
 
 void Documents::starts(index_t first, std::span<std::int32_t> out) const {

@@ -27,7 +27,7 @@ std::string bytes_at(const fs::path& path, std::uintmax_t offset, std::size_t co
   return bytes;
 }
 
-// At 0, 512, 1024, 2048, ... (a user block may come first).
+// HDF5 allows it at 0, 512, 1024, 2048, ... (after a user block).
 bool has_hdf5_signature(const fs::path& path, std::uintmax_t size) {
   for (std::uintmax_t offset = 0; offset + 8 <= size; offset = offset == 0 ? 512 : 2 * offset) {
     if (bytes_at(path, offset, 8) == "\x89HDF\r\n\x1a\n"sv) return true;
@@ -52,7 +52,7 @@ std::string beginning(std::string_view bytes) {
   return line;
 }
 
-// Formats known by their first bytes, in which text or tokens are kept.
+// Formats of text or tokens that are recognised by their first bytes.
 std::string_view format_of(std::string_view bytes) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 10> magics{
       {{"MMIDIDX\0\0"sv, "the index (.idx) of a Megatron-LM data set"},

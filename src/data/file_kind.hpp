@@ -6,9 +6,9 @@
 
 namespace nanotron::data {
 
-/// What a path that is no HDF5 file is instead, and what to do with it.
+/// What a path is that is no HDF5 file, and what to do with it.
 struct ForeignFile {
-  std::string found;  // empty: it is an HDF5 file, whole or not
+  std::string found;  // empty: an HDF5 file, possibly truncated
   std::string change;
 };
 ForeignFile foreign_file(const std::filesystem::path& path);

@@ -9,7 +9,7 @@
 namespace nanotron::hdf5 {
 namespace {
 
-// What is said inside of HDF5's "... errno = 28, error message = 'No space left on device', buf = ...".
+// The quoted text in HDF5's "... errno = 28, error message = 'No space left on device', buf = ...".
 std::string_view words_of_errno(std::string_view line) {
   constexpr std::string_view before = "error message = '";
   const auto begin = line.find(before);
@@ -19,7 +19,7 @@ std::string_view words_of_errno(std::string_view line) {
 }
 
 struct Explanation {
-  std::string system, all;  // the system's own words, when it was a system call; the lines of the stack
+  std::string system, all;  // the errno message, if a system call failed; the lines of the stack
 };
 
 herr_t collect_line(unsigned, const H5E_error2_t* entry, void* target) {
@@ -33,7 +33,7 @@ herr_t collect_line(unsigned, const H5E_error2_t* entry, void* target) {
   return 0;
 }
 
-// Innermost first: the cause, then who asked for it. The system's words alone where there are any.
+// Only the errno message if there is one; else the lines of the stack from the innermost, which is the cause.
 std::string error_stack() {
   Explanation text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect_line, &text);
@@ -63,7 +63,7 @@ LinkKind link_kind(hid_t parent, const std::string& name) {
   return info.type == H5L_TYPE_HARD ? LinkKind::plain : LinkKind::foreign;
 }
 
-// The prefixes "a", "a/b", "a/b/c" of a path must all be plain links. (H5Lexists fails below a
+// The prefixes "a", "a/b", "a/b/c" of a path must all be hard links. (H5Lexists fails below a
 // dataset.)
 LinkKind path_kind(hid_t parent, const std::string& path) {
   std::string prefix;

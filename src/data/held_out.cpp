@@ -9,7 +9,7 @@ namespace {
 
 constexpr index_t most_pieces = 256;
 
-// The piece that index i is in, where piece r has [floor(r n / pieces), floor((r+1) n / pieces)).
+// The r with floor(r n / pieces) <= i < floor((r+1) n / pieces).
 index_t piece_of(index_t i, index_t n, index_t pieces) { return ((i + 1) * pieces - 1) / n; }
 
 }  // namespace

@@ -12,15 +12,16 @@ namespace {
 
 constexpr index_t most_parts = 256;
 
-// Those that are kept for validation: at the beginning of each part of the file as many as bring them up to the share
-// that is due there. Which ones does not depend on their own length. At least one.
+// The documents for validation: at the beginning of each part of the file, as many as bring the held-out tokens up to
+// `due`. Whether a document is held out does not depend on its own length. At least one is.
 std::vector<bool> held_out(const std::vector<Range>& documents, double fraction) {
   index_t all = 0, before = 0, held = 0;
   for (const Range& d : documents) all += d.size();
   const index_t parts = std::min<index_t>(most_parts, static_cast<index_t>(documents.size()));
   std::vector<bool> is_held(documents.size(), false);
   for (std::size_t i = 0; i < documents.size(); ++i) {
-    const double due = fraction * static_cast<double>(all) * static_cast<double>(before * parts / all) / static_cast<double>(parts);
+    const double due =
+        fraction * static_cast<double>(all) * static_cast<double>(before * parts / all) / static_cast<double>(parts);
     is_held[i] = static_cast<double>(held) < due || (held == 0 && i + 1 == documents.size());
     before += documents[i].size();
     if (is_held[i]) held += documents[i].size();
@@ -44,10 +45,10 @@ PackedDocuments::PackedDocuments(const deck::DataConfig& data, const TokenFile& 
     for (index_t at = d.begin; at + 1 < d.end; at += length_) pieces.push_back({at, std::min(length_, d.end - 1 - at)});
   }
   std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
-    return std::pair(b.length, a.token) < std::pair(a.length, b.token);  // the longest first, as they lie in the file
+    return std::pair(b.length, a.token) < std::pair(a.length, b.token);  // longest first, equal ones in file order
   });
 
-  // The sequence of each piece: the one with the least room that is enough, of those the last.
+  // The sequence of each piece: the one with the least space in which it fits; of several, the one last added to.
   std::map<index_t, std::vector<std::size_t>> with_room;
   std::vector<std::size_t> sequence_of, used;
   for (const Piece& piece : pieces) {
@@ -74,7 +75,8 @@ PackedDocuments::PackedDocuments(const deck::DataConfig& data, const TokenFile& 
   for (std::size_t i = 0; i < pieces.size(); ++i) pieces_[next[sequence_of[i]]++] = pieces[i];
 }
 
-void PackedDocuments::read(index_t sequence, const Range& positions, std::int32_t* inputs, std::int32_t* targets) const {
+void PackedDocuments::read(index_t sequence, const Range& positions, std::int32_t* inputs,
+                           std::int32_t* targets) const {
   index_t at = 0;
   for (const Piece& piece : pieces_of(sequence)) {
     const index_t begin = std::max(at, positions.begin), end = std::min(at + piece.length, positions.end);

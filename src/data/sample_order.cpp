@@ -8,7 +8,7 @@
 namespace nanotron::data {
 namespace {
 
-// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit affects every output bit.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;

@@ -12,7 +12,7 @@
 namespace nanotron::data {
 namespace {
 
-// How many of the file's sequences are kept for validation.
+// How many of the file's sequences are the validation split.
 index_t held_out(const deck::DataConfig& data, index_t all) {
   if (!data.validation_path.empty() || data.validation_fraction == 0.0 || all == 0) return 0;
   return std::clamp<index_t>(std::llround(data.validation_fraction * static_cast<double>(all)), 1, all);

@@ -29,7 +29,7 @@ std::vector<index_t> vector_shape(const hdf5::Dataset& dataset, const std::strin
   return shape;
 }
 
-// Bytes of an unsigned integer type; 0 for anything else.
+// Bytes of an unsigned integer type; 0 for other types.
 int unsigned_bytes(const hdf5::Datatype& type) {
   if (H5Tget_class(type.id()) != H5T_INTEGER || H5Tget_sign(type.id()) != H5T_SGN_NONE) return 0;
   return static_cast<int>(H5Tget_size(type.id()));
@@ -48,12 +48,12 @@ hdf5::File open_whole(const std::filesystem::path& path) {
   try {
     return hdf5::open_read_only(path);
   } catch (const Error& error) {
-    fail(ExitCode::data_error, {"the token file is cut short or damaged", "a whole HDF5 file", reason(error), path.string(),
-                                "copy it again, or make it again with tools/nanotron_tokenize.py"});
+    fail(ExitCode::data_error, {"the token file is truncated or damaged", "a whole HDF5 file", reason(error),
+                                path.string(), "copy it again, or make it again with tools/nanotron_tokenize.py"});
   }
 }
 
-// Widens `count` raw ids of type T that stand at the end of out's memory.
+// Widens in place `count` ids of type T that are stored in the last count * sizeof(T) bytes of out.
 template <class T>
 void widen(std::int32_t* out, index_t count) {
   if constexpr (sizeof(T) < sizeof(std::int32_t)) {
@@ -149,7 +149,7 @@ void TokenFile::open_plain(const std::filesystem::path& path) {
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
   if (static_cast<std::int64_t>(offset) > file_bytes - size_ * token_bytes_)
     fail(ExitCode::data_error,
-         {"the token file is cut short",
+         {"the token file is truncated",
           fmt::format("{} bytes or more", static_cast<std::int64_t>(offset) + size_ * token_bytes_),
           fmt::format("{} bytes", file_bytes), path_, ""});
   offset_ = static_cast<std::int64_t>(offset);
@@ -168,9 +168,8 @@ void TokenFile::read_vocabulary() {
   const hdf5::Datatype offset_type(H5Dget_type(offsets.id()));
   const auto refuse = [&](const std::string& found) {
     fail(ExitCode::data_error,
-         {"the vocabulary is damaged",
-          "uint8 bytes, and uint64 offsets that rise from 0 to the number of bytes", found, path_,
-          ""});
+         {"the vocabulary is damaged", "uint8 bytes, and increasing uint64 offsets from 0 to the number of bytes",
+          found, path_, ""});
   };
   if (unsigned_bytes(type) != 1) refuse("/vocabulary/bytes of another type");
   if (unsigned_bytes(offset_type) == 0) refuse("/vocabulary/offsets of another type");
@@ -202,11 +201,12 @@ std::vector<std::uint64_t> TokenFile::read_documents() const {
 
 void TokenFile::require_vocab_size(index_t model_vocab_size) {
   if (vocab_size_ > model_vocab_size)
-    fail(ExitCode::data_error, {"the vocabulary of the token file is larger than that of the model",
-                                fmt::format("at most {} (model%vocab_size)", model_vocab_size),
-                                fmt::format("{}", vocab_size_), path_,
-                                fmt::format("a token file of the model's tokenizer; or, for a model that begins from random weights, "
-                                            "model%vocab_size = {} or more", vocab_size_)});
+    fail(ExitCode::data_error,
+         {"the vocabulary of the token file is larger than that of the model",
+          fmt::format("at most {} (model%vocab_size)", model_vocab_size), fmt::format("{}", vocab_size_), path_,
+          fmt::format("a token file of the model's tokenizer; or, for a model that begins from random weights, "
+                      "model%vocab_size = {} or more",
+                      vocab_size_)});
   id_limit_ = model_vocab_size;
 }
 
@@ -229,8 +229,7 @@ void TokenFile::read_raw(index_t first, index_t count, std::int32_t* out) const 
     if (got <= 0)
       fail(ExitCode::data_error,
            {"the token file cannot be read", "",
-            got == 0 ? "end of file: it was cut short while in use" : std::strerror(errno), path_,
-            ""});
+            got == 0 ? "end of file: it was truncated while in use" : std::strerror(errno), path_, ""});
     target += got;
     position += got;
     left -= got;
@@ -314,14 +313,14 @@ std::vector<std::int32_t> TokenFile::encode(std::string_view text) const {
 }
 
 bool TokenFile::is_ambiguous(std::string_view text) const {
-  std::map<std::string_view, int> words;  // and how many ids have these bytes
+  std::map<std::string_view, int> words;  // token bytes, and how many ids have them
   std::size_t longest = 0;
   for (std::size_t i = 0; i + 1 < vocabulary_offsets_.size(); ++i) {
     if (word(i).empty()) continue;
     ++words[word(i)];
     longest = std::max(longest, word(i).size());
   }
-  std::vector<int> ways(text.size() + 1, 0);  // of the first bytes; 2: two or more
+  std::vector<int> ways(text.size() + 1, 0);  // ways[n]: tokenizations of the first n bytes; 2: two or more
   ways[0] = 1;
   for (std::size_t end = 1; end <= text.size(); ++end) {
     for (std::size_t length = 1; length <= std::min(longest, end) && ways[end] < 2; ++length) {

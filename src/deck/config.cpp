@@ -37,12 +37,14 @@ std::int64_t shard_group_size(const ParallelConfig& p) {
 }
 
 SumShards sum_shards(const Config& c) {
-  if (c.precision.reproducible == Reproducible::run) return {c.parallel.tp, c.parallel.cp, c.parallel.dp, c.parallel.cp};
+  if (c.precision.reproducible == Reproducible::run)
+    return {c.parallel.tp, c.parallel.cp, c.parallel.dp, c.parallel.cp};
   const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
   std::int64_t tensor = c.precision.tensor_shards;
   for (tensor = tensor > 0 ? tensor : 8; c.precision.tensor_shards == 0 && kv % tensor != 0;) tensor /= 2;
   const std::int64_t context = c.precision.context_shards;
-  const bool one_tree = (context == 1 || (tensor & (tensor - 1)) == 0) && c.data.sequence_length % (context * tensor) == 0;
+  const bool one_tree =
+      (context == 1 || (tensor & (tensor - 1)) == 0) && c.data.sequence_length % (context * tensor) == 0;
   return {tensor, context, c.precision.batch_shards > 0 ? c.precision.batch_shards : c.data.global_batch_size,
           one_tree ? context * tensor : context};
 }

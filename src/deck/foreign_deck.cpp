@@ -24,7 +24,7 @@ bool is_yaml(std::string_view line) {
   return ends_key && line.substr(0, colon).find_first_of(" \t=!&$") == std::string_view::npos;
 }
 
-/// "[section]" or "[[section]]", a comment behind it or not.
+/// "[section]" or "[[section]]", with or without a comment after it.
 bool is_section(std::string_view line) {
   if (line.size() < 3 || line[0] != '[') return false;
   const std::size_t name = line.find_first_not_of('['), close = line.find(']');

@@ -56,7 +56,7 @@ const std::vector<KnownName>& known_names() {
     {"tensor_model_parallel_size", "parallel.tp", ""}, {"tensor_parallel_size", "parallel.tp", ""}, {"tensor_parallel_degree", "parallel.tp", ""},
     {"tp_size", "parallel.tp", ""}, {"pipeline_model_parallel_size", "parallel.pp", ""}, {"pipeline_parallel_size", "parallel.pp", ""},
     {"pipeline_parallel_degree", "parallel.pp", ""}, {"pp_size", "parallel.pp", ""}, {"pp_engine", "parallel.pp_schedule", ""},
-    {"num_layers_per_virtual_pipeline_stage", "parallel.pp_chunks", "with pp_schedule = 'interleaved_1f1b', chunks of layers a rank"},
+    {"num_layers_per_virtual_pipeline_stage", "parallel.pp_chunks", "with pp_schedule = 'interleaved_1f1b', virtual stages per rank"},
     {"context_parallel_size", "parallel.cp", ""}, {"context_parallel_degree", "parallel.cp", ""}, {"cp_size", "parallel.cp", ""},
     {"expert_model_parallel_size", "parallel.ep", ""}, {"expert_parallel_size", "parallel.ep", ""}, {"ep_size", "parallel.ep", ""},
     {"tensor_parallel", "parallel.tp", ""}, {"pipeline_parallel", "parallel.pp", ""}, {"context_parallel", "parallel.cp", ""},

@@ -227,7 +227,7 @@ void NamelistReader::read_object(const Group* group, const std::string& group_na
   if (!done() && peek() == '(') good = read_subscript(object);
   if (good && !done() && peek() == '%') {
     error(at_, 1, "keys have no components", "'=' after " + quoted(word),
-          "inside a group write the key alone, without 'group%'");
+          "inside a group write only the key, without 'group%'");
     good = false;
   }
   skip_gaps();
@@ -268,10 +268,9 @@ void NamelistReader::store(Object& object) {
       twice = twice || (object.values.elements[i] && assigned.elements[i]);
     }
     if (twice && result_.diagnostics.size() < most_diagnostics) {
-      result_.diagnostics.push_back(
-          {Severity::warning, object.name_offset, object.name_length,
-           "'" + key.second + "' is set twice; this value holds", "",
-           "the first one is at " + source_.where(assigned.key_offset)});
+      result_.diagnostics.push_back({Severity::warning, object.name_offset, object.name_length,
+                                     "'" + key.second + "' is set twice; this value is used", "",
+                                     "the first one is at " + source_.where(assigned.key_offset)});
     }
   }
   assigned.elements.resize(object.values.elements.size());
@@ -282,7 +281,7 @@ void NamelistReader::store(Object& object) {
   }
 }
 
-/// "(3)", "(2:5)", "(:)", "(5:1:-2)". Leaves at_ behind ')'; false when no '=' can be trusted.
+/// "(3)", "(2:5)", "(:)", "(5:1:-2)". Leaves at_ after ')'; false when no '=' can be trusted.
 bool NamelistReader::read_subscript(Object& object) {
   const std::size_t open = at_++;
   std::vector<std::optional<std::int64_t>> parts(1);

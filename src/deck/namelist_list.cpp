@@ -68,7 +68,7 @@ bool NamelistReader::at_unquoted_path(const Object& object) const {
   return !is_blank(next) && next != '!' && next != '&' && next != '$';
 }
 
-/// From behind '=' to the next key, the group's end or the end of the text.
+/// From after '=' to the next key, the group's end or the end of the text.
 void NamelistReader::read_values(Object& object) {
   if (object.variable != nullptr) {
     const auto elements = std::max<std::int64_t>(object.variable->extent, 1);
@@ -86,7 +86,7 @@ void NamelistReader::read_values(Object& object) {
       continue;
     }
     if (c == ';' || c == '=' || c == '(') {
-      const std::string what = c == ';'   ? "';' separates nothing"
+      const std::string what = c == ';'   ? "';' is no separator"
                                : c == '=' ? "an '=' where a value should be"
                                           : "a '(' where a value should be";
       refuse_value(object, at_, 1, what, "values separated by commas or blanks");
@@ -131,7 +131,7 @@ std::optional<std::int64_t> NamelistReader::read_repeat(Object& object) {
 }
 
 /// A quote that was forgotten ends at the next one, lines below. Says so where it begins and goes
-/// on behind that line, so that the other mistakes of the deck are found too.
+/// on after that line, so that the other mistakes of the deck are found too.
 bool NamelistReader::unclosed_quote(std::size_t quote, std::size_t end, const std::string& why) {
   const std::size_t line_end = std::min(text_.find('\n', quote), text_.size());
   if (end <= line_end && end < text_.size()) return false;
@@ -143,7 +143,7 @@ bool NamelistReader::unclosed_quote(std::size_t quote, std::size_t end, const st
   return true;
 }
 
-/// From the opening quote to behind the closing one, or to the end of the text: what it says, line ends left
+/// From the opening quote to after the closing one, or to the end of the text: what it says, line ends left
 /// out and doubled quotes single. False when it is not closed.
 bool NamelistReader::take_quoted(std::string& value) {
   const char quote = peek();

@@ -19,8 +19,8 @@ Namelists NamelistReader::read_override() {
     const Suggestion meant = key_alone ? suggest_key(group_name, "", groups_) : Suggestion{};
     const std::string near = key_alone ? "" : suggest_group(group_name, groups_);
     if (!meant.key.empty()) result_.refused.emplace(meant.group, meant.key);
-    error(begin, at_ - begin, (key_alone ? "no group before '" : "unknown group '") + group_name.substr(0, 64) + "'", form,
-          near.empty() ? meant.hint : "did you mean '" + near + "'?");
+    error(begin, at_ - begin, (key_alone ? "no group before '" : "unknown group '") + group_name.substr(0, 64) + "'",
+          form, near.empty() ? meant.hint : "did you mean '" + near + "'?");
     return std::move(result_);
   }
   if (done() || (peek() != '.' && peek() != '%')) {

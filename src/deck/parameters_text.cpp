@@ -60,7 +60,7 @@ std::string cell(std::string text) {  // '|' and '<' mean something in a Markdow
   return out;
 }
 
-/// Every key, group by group, with `remark` behind the value.
+/// Every key, group by group, with `remark` after the value.
 template <class Remark>
 std::string deck_text(const Config& config, Remark remark) {
   std::string out, group;

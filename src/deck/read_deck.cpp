@@ -121,7 +121,8 @@ void check_degrees(const ParallelConfig& p, Findings& findings) {
   std::string names;
   for (const auto& key : open) names += (names.empty() ? "" : " and ") + key.substr(9);
   std::rotate(open.begin(), open.begin() + 1, open.end());  // dp is open by default: blame the next
-  findings.error(open, names + " are 0: the number of ranks gives only one of them", "at most one degree of 0");
+  findings.error(open, names + " are 0: only one degree can follow from the number of ranks",
+                 "at most one degree of 0");
 }
 
 void check(const Config& config, Features features, Findings& findings) {
@@ -196,7 +197,8 @@ Config read_deck(const std::string& path, Features features, const std::vector<s
 }
 
 Config read_deck_text(const std::string& text, const std::string& file_name, Features features,
-                      const std::vector<std::string>& overrides, std::string* warnings, std::optional<std::int64_t> ranks) {
+                      const std::vector<std::string>& overrides, std::string* warnings,
+                      std::optional<std::int64_t> ranks) {
   detail::require_namelist(text, file_name);
   const auto origin = std::make_shared<Origin>();
   origin->sources.emplace_back(file_name, text);

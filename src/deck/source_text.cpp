@@ -91,7 +91,7 @@ std::string SourceText::format(const Diagnostic& d) const {
     std::size_t at = std::min(d.offset > begin ? d.offset - begin : 0, line.size());
     const std::string number = std::to_string(place(d.offset).line);
     const std::string margin(std::max<std::size_t>(number.size(), 4), ' ');
-    if (line.size() > shown_width) {  // a window round the place, cut between characters
+    if (line.size() > shown_width) {  // a window round the place, split between characters
       std::size_t first = at > shown_width / 2 ? at - shown_width / 2 : 0;
       while (first > 0 && continues_character(line[first])) --first;
       line = line.substr(first, shown_width);

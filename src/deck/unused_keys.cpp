@@ -11,7 +11,7 @@ void refuse_unused(const Config& config, std::initializer_list<const char*> keys
     const auto dot = key.find('.');
     const Parameter& row = parameter(key.substr(0, dot), key.substr(dot + 1));
     if (row.get(config) == row.get(defaults) || !findings.trusted({key})) continue;
-    findings.error({key}, row.name + " is of " + choice + ", which this model does not have", expected);
+    findings.error({key}, row.name + " belongs to " + choice + ", which this model does not have", expected);
     return;
   }
 }

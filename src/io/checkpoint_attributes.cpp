@@ -62,7 +62,8 @@ std::string required_choice(hid_t object, const Parameter& row, const std::strin
 
 bool has_experts(const deck::Config& config) { return config.model.moe.num_experts > 0; }
 
-// A row that no model has, or only others than this one. num_experts comes before the other rows of &moe.
+// Rows that are part of no model, and rows of mixtures of experts for a dense model. num_experts comes before the other
+// rows of &moe.
 bool is_left_out(const Parameter& row, const deck::Config& config) {
   return row.part_of == PartOf::no_model || (row.part_of == PartOf::moe_models && !has_experts(config));
 }

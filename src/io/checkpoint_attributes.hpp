@@ -1,6 +1,6 @@
 #pragma once
-// Private to io: what a checkpoint holds in attributes. Of the model, a row of the table of parameters says whether it
-// is one.
+// Private to io: the attributes of a checkpoint. deck::Parameter::part_of says which parameters of the model are
+// attributes.
 
 #include <hdf5.h>
 

@@ -37,7 +37,7 @@ data::TokenizerId read_tokenizer(hid_t file, const std::string& name) {
   return {text("name"), text("sha256"), text("vocabulary_xxh3_128")};
 }
 
-// Bytes of a float type HDF5 can convert exactly enough; others are refused.
+// Bytes of the dataset's type: 4 or 8 for float32 or float64. Error(data_error) for other types.
 std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
                        const std::string& file) {
   const hdf5::Datatype type(H5Dget_type(dataset.id()));
@@ -50,7 +50,7 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
   return bytes;
 }
 
-// Rank 0's listing on all ranks. A name may hold any byte but zero, so zeros separate them; half-written
+// The listing of rank 0, on all ranks. A name may contain any byte but zero, so zeros separate names; half-written
 // folders have step -1.
 StepFolders broadcast_folders(MPI_Comm world, const fs::path& directory) {
   const std::string text = comm::text_of_root(world, [&] {
@@ -94,22 +94,21 @@ fs::path collection_at(MPI_Comm world, const fs::path& path) {
 
 std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& directory, Log& log) {
   const StepFolders found = broadcast_folders(world, directory);
-  for (const fs::path& folder : found.partial)
-    log.warn("checkpoint {} is passed over: half-written", folder.string());
+  for (const fs::path& folder : found.partial) log.warn("checkpoint {} is skipped: half-written", folder.string());
   std::string refused;
   for (const auto& [step, folder] : found.steps) {
     try {
       return CheckpointReader::open(world, folder);
     } catch (const Error& error) {
       if (error.exit_code() != ExitCode::data_error) throw;
-      log.warn("passed over: {}", reason(error));
+      log.warn("skipped: {}", reason(error));
       refused += fmt::format("{}{}", refused.empty() ? "" : "\n", reason(error));
     }
   }
   if (refused.empty()) return std::nullopt;
   fail(ExitCode::data_error,
-       {.what = "no checkpoint is good",
-        .expected = "one that is whole",
+       {.what = "there is no valid checkpoint",
+        .expected = "one that is complete and undamaged",
         .found = refused,
         .where = directory.string(),
         .change = "restore one of them, or set checkpoint%resume = 'none' to start from the beginning"});

@@ -28,7 +28,7 @@ constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute be
        {.what = fmt::format("writing a checkpoint: {}: {}", what, std::strerror(errno))});
 }
 
-// Brings a file or a directory to the disk.
+// fsync() of a file or a directory.
 void sync_to_disk(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) system_failure(path.string());
@@ -63,8 +63,8 @@ void rename_or_fail(const fs::path& from, const fs::path& to) {
     system_failure(fmt::format("renaming {} to {}", from.string(), to.string()));
 }
 
-// Swaps two folders in one step where the file system can, so that a good one stands there at any
-// time.
+// Replaces the folder `old` by `with`: in one atomic step if the file system can, so that `old` is a
+// good checkpoint at any time.
 void replace_folder(const fs::path& with, const fs::path& old) {
   if (::renameat2(AT_FDCWD, with.c_str(), AT_FDCWD, old.c_str(), RENAME_EXCHANGE) != 0) {
     const fs::path aside = old.string() + ".replaced.partial";
@@ -134,13 +134,13 @@ void create_dataset(hid_t file, const std::string& path, const StateTensor& tens
                             ExitCode::system_error, fmt::format("creating {}", path)));
 }
 
-// The newest with a manifest before `step`, beside `folder`; empty when there is none.
+// The newest checkpoint with a manifest before `step`, in the parent of `folder`; empty if there is none.
 fs::path whole_one_before(const fs::path& folder, std::int64_t step) {
   try {
     const fs::path directory = folder.has_parent_path() ? folder.parent_path() : ".";
     for (const auto& [older, candidate] : list_step_folders(directory).steps)
       if (older < step && !absence_of(candidate)) return candidate;
-  } catch (const Error&) {  // nobody's fault: it is a hint for people
+  } catch (const Error&) {  // ignored: the result is only a hint for users
   }
   return {};
 }
@@ -152,7 +152,7 @@ void for_each_group(const CheckpointContents& contents, const Visitor& visitor) 
   visitor("compression/", contents.compression);
 }
 
-// Not less than the size the file will have.
+// An upper bound of the file size.
 std::int64_t expected_bytes(const CheckpointContents& contents) {
   std::int64_t bytes = std::int64_t{1} << 20;
   for_each_group(contents, [&](const std::string&, std::span<const StateTensor> tensors) {
@@ -166,7 +166,7 @@ std::int64_t expected_bytes(const CheckpointContents& contents) {
   return bytes;
 }
 
-// All metadata, and room for all tensors. One process: nothing in it depends on the others.
+// Writes all metadata and allocates all datasets. One process: nothing here depends on other ranks.
 void create_checkpoint(const fs::path& path, const CheckpointContents& contents) {
   reserve_space(path, 0, expected_bytes(contents));
   hdf5::File file = create_file(path);
@@ -219,8 +219,8 @@ void CheckpointWriter::write(const CheckpointContents& contents) {
     fail(ExitCode::system_error,
          {.what = reason(error),
           .where = partial.string(),
-          .change = "free disk space or set checkpoint%directory to a place with room and write "
-                    "permission that all nodes share; earlier checkpoints are as they were"});
+          .change = "free disk space or set checkpoint%directory to a folder with free space and write "
+                    "permission that all nodes share; earlier checkpoints are unchanged"});
   }
   newest_ = step_folder(directory_, step);
   std::erase(known_good_, step);
@@ -272,7 +272,7 @@ void CheckpointWriter::publish(const fs::path& partial, std::int64_t step) {
   else
     rename_or_fail(partial, final);
   sync_to_disk(directory_);
-  // A convenience for people; nothing reads it.
+  // A link for users; the program does not read it.
   std::error_code ignored;
   const fs::path link = directory_ / "latest", temporary = directory_ / "latest.tmp";
   fs::remove(temporary, ignored);
@@ -308,8 +308,7 @@ void CheckpointWriter::set_aside_newer(std::int64_t step) {
     std::error_code error;
     fs::create_directories(aside, error);
     rename_or_fail(folder, aside / folder.filename());
-    log_.warn("checkpoint {} is not of the history of this run: moved to {}", folder.string(),
-              aside.string());
+    log_.warn("checkpoint {} is not part of the history of this run: moved to {}", folder.string(), aside.string());
   }
 }
 
@@ -336,7 +335,7 @@ void CheckpointWriter::remove_old() try {
   const std::int64_t oldest_kept = known_good_[known_good_.size() - keep];
   for (const auto& [step, folder] : list_step_folders(directory_).steps) {
     if (step >= oldest_kept) continue;
-    // The manifest first, so that a half-removed one is no candidate.
+    // The manifest first: a half-removed folder is then no checkpoint.
     std::error_code error;
     fs::remove(folder / manifest_file_name, error);
     if (!error) fs::remove_all(folder, error);

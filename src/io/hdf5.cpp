@@ -14,7 +14,7 @@ namespace nanotron::io {
 namespace {
 
 constexpr hsize_t alignment_threshold = hsize_t{64} << 10;
-constexpr hsize_t alignment = hsize_t{1} << 20;  // of a Lustre stripe, usually
+constexpr hsize_t alignment = hsize_t{1} << 20;  // the usual size of a Lustre stripe
 
 /// The selections of one transfer.
 struct Selection {
@@ -23,7 +23,7 @@ struct Selection {
 
 using Transfer = std::vector<Piece>;
 
-// Of an extent of one no stride is ever taken.
+// Whether the dimensions after the first are packed. The stride of a dimension of extent 1 is never used.
 bool packed_below_first(const StatePart& t) {
   const std::size_t n = t.extent.size();
   if (t.stride[n - 1] != 1 && n > 1) return false;
@@ -92,7 +92,7 @@ void add_to_file_selection(const hdf5::Dataspace& file, const Piece& piece, H5S_
               ExitCode::system_error, "selecting a part");
 }
 
-/// Packed pieces as intervals of the memory from the first to the last.
+/// Selects packed pieces as intervals of the memory from the first to the last.
 hdf5::Dataspace intervals(const Transfer& transfer, ScalarType master) {
   const char* const begin = memory_of(transfer.front(), master);
   const auto at = [&](const Piece& p) {
@@ -109,7 +109,7 @@ hdf5::Dataspace intervals(const Transfer& transfer, ScalarType master) {
   return memory;
 }
 
-/// What a transfer moves of this rank's parts; nothing when it is empty.
+/// Selections of a transfer in the file and in this rank's memory; empty for an empty transfer.
 Selection select(const hdf5::Dataset& dataset, const Transfer& transfer, ScalarType master) {
   Selection s;
   s.file = hdf5::Dataspace(H5Dget_space(dataset.id()));
@@ -143,7 +143,7 @@ void require_parts(const StateTensor& t) {
   }
 }
 
-/// This rank's transfers of each slab, and empty ones behind them up to the largest number of any rank.
+/// This rank's transfers of each slab, followed by empty ones up to the max number of any rank, at least 1.
 std::vector<std::vector<Transfer>> agree_on_transfers(MPI_Comm world, std::span<const Slab> slabs,
                                                       ScalarType master, std::int64_t piece_bytes) {
   std::vector<std::vector<Transfer>> transfers;
@@ -171,7 +171,7 @@ void in_transfers(MPI_Comm world, std::span<const Slab> slabs, ScalarType master
   for (std::size_t i = 0; i < slabs.size(); ++i) {
     for (const Transfer& transfer : transfers[i]) {
       char* data = transfer.empty() ? nothing : memory_of(transfer.front(), master);
-      // Agreed on each time: after a failed transfer no further one may be begun.
+      // Agree after each transfer: none may start after one that failed.
       collectively(world, [&] {
         move(slabs[i], select(slabs[i].dataset, transfer, master), data, transfer);
       });
@@ -179,7 +179,7 @@ void in_transfers(MPI_Comm world, std::span<const Slab> slabs, ScalarType master
   }
 }
 
-// Compares a piece in packed memory with the part's own, row by row.
+// Compares a piece in packed memory with the memory of its part, row by row.
 bool equal_rows(const Piece& piece, const char* packed, ScalarType master) {
   const StatePart& t = *piece.part;
   const std::size_t n = t.extent.size(), element = size_of(master);
@@ -224,7 +224,7 @@ hdf5::File create_file(const std::filesystem::path& path) {
 hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Access access) {
   hdf5::File file;
   const bool writes = access == Access::write;
-  // One rank that fails alone inside of the collective H5Fopen leaves the others waiting in it.
+  // If only one rank failed inside the collective H5Fopen, the others would wait in it forever.
   require_same_file(world, path, writes ? ExitCode::system_error : ExitCode::data_error);
   collectively(world, [&] {
     hdf5::silence();

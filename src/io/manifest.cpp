@@ -92,7 +92,7 @@ class ReadOnlyFile {
   std::string name_;
 };
 
-// Rank 0's text on all ranks.
+// The text of the manifest as rank 0 reads it, on all ranks.
 std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path) {
   return comm::text_of_root(world, [&] {
     if (const auto absence = absence_of(path.parent_path())) damaged(absence->reason);

@@ -27,7 +27,7 @@ struct Column {
   const char* description;
 };
 
-// Of every run, of a mixture of experts, and the two of Validation; each value is 8 bytes.
+// The columns of every run, those of a mixture of experts, and the two of Validation; each value is 8 bytes.
 constexpr std::array row_columns{
     Column{"step", Kind::integer, "updates", offsetof(MetricsRow, step), "Steps done, this one included."},
     Column{"loss", Kind::real, "nats per token", offsetof(MetricsRow, loss),
@@ -40,7 +40,7 @@ constexpr std::array row_columns{
     Column{"tokens_per_second", Kind::real, "1/s", offsetof(MetricsRow, tokens_per_second),
            "Tokens of the global batch over the seconds of this step."},
     Column{"mfu", Kind::real, "1", offsetof(MetricsRow, mfu),
-           "Operations of the model over those that matrix products of order 1024, measured at the start, reach in the "
+           "FLOPs of the model over those that GEMMs of order 1024, measured at the start, reach in the "
            "same time on the same ranks."},
     Column{"tokens", Kind::integer, "tokens", offsetof(MetricsRow, tokens), "Target tokens since step 0."},
     Column{"token_hash", Kind::unsigned_integer, "XXH3-64", offsetof(MetricsRow, token_hash),
@@ -50,16 +50,17 @@ constexpr std::array row_columns{
     Column{"router_z", Kind::real, "1", offsetof(MetricsRow, router_z),
            "z loss of the routers before its factor, mean over layers and tokens."},
     Column{"dropped_share", Kind::real, "1", offsetof(MetricsRow, dropped_share),
-           "Choices of experts that were dropped for want of capacity, over all choices."},
+           "Choices of experts that were dropped because of the capacity, over all choices."},
     Column{"busiest_expert_share", Kind::real, "1", offsetof(MetricsRow, busiest_expert_share),
-           "Choices that fall to the busiest expert of a layer over all of it, of the layer where that is most."}};
+           "Share of the busiest expert in the choices of its layer, maximum over the layers."}};
 constexpr std::size_t dense_columns = 9;
 constexpr std::array validation_columns{
     Column{"validation_step", Kind::integer, "updates", 0, "Steps done before this validation."},
     Column{"validation_loss", Kind::real, "nats per token", 8,
-           "Mean cross-entropy over the target tokens of the validation; of several sets their mean, each with the same weight."}};
+           "Mean cross-entropy over the target tokens of the validation; of several sets their mean, each with the "
+           "same weight."}};
 
-// The i-th dataset of a file that has so many of a row.
+// The i-th dataset of a file with `of_row` columns of MetricsRow.
 const Column& column(std::size_t i, std::size_t of_row) {
   return i < of_row ? row_columns[i] : validation_columns[i - of_row];
 }
@@ -116,7 +117,7 @@ std::vector<std::string> names_in_root(hid_t file) {
   return names;
 }
 
-/// How many of the first values of a step column are at most `last`.
+/// Number of leading values, of the first `rows` of a step column, that are <= last.
 index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last) {
   std::vector<std::int64_t> values(
       static_cast<std::size_t>(std::max<index_t>(rows, length_of(steps, "step", ""))));
@@ -145,8 +146,8 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
     if (resumed_step == 0)
       log.info("metrics of an earlier run are kept as {}", set_aside_.string());
     else if (!damage.empty())
-      log.warn("{} cannot be read and is moved to {}; a new one begins behind step {}: {}",
-               path_.string(), set_aside_.string(), resumed_step, damage);
+      log.warn("{} cannot be read and is moved to {}; a new one begins after step {}: {}", path_.string(),
+               set_aside_.string(), resumed_step, damage);
   }
   if (!file_) create();
   write_start(resumed_step == 0 ? "" : fmt::format("_step_{:08}", resumed_step), start);
@@ -156,7 +157,7 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
 MetricsFile::~MetricsFile() {
   try {
     flush();
-  } catch (const std::exception&) {  // reported by the last flush() of a run that ends well
+  } catch (const std::exception&) {  // a run that ends well calls flush() itself, which reports errors
   }
 }
 
@@ -205,7 +206,7 @@ void MetricsFile::create() {
   try {
     reserve_space(path_, 0, starting_room);
   } catch (const Error&) {
-    fs::remove(path_, ignored);  // or the next run would take it for an old one
+    fs::remove(path_, ignored);  // else the next run would take it for an old metrics file
     throw;
   }
   const hdf5::PropertyList access = unlocked_access();
@@ -219,8 +220,8 @@ void MetricsFile::create() {
   H5Pset_chunk(creation.id(), 1, &chunk);
   for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
     const auto& [name, kind, unit, offset, description] = column(c, row_columns_);
-    const hdf5::Dataset dataset(
-        checked(H5Dcreate2(file_.id(), name, type_of(kind), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
+    const hdf5::Dataset dataset(checked(
+        H5Dcreate2(file_.id(), name, type_of(kind), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
     hdf5::write_string(dataset.id(), "unit", unit);
     hdf5::write_string(dataset.id(), "description", description);
   }
@@ -239,12 +240,13 @@ void MetricsFile::forget_named_losses() {
   for (NamedLoss& loss : named_losses_) loss.dataset = {};
 }
 
-// Those that the file lacks are made; rows that are missing become NaN, further ones of sets that the deck has no more too.
+// Creates the datasets that the file lacks. Missing rows become NaN, as do later rows of sets that only the file has.
 void MetricsFile::open_named_losses() {
   const auto rows = static_cast<hsize_t>(validation_rows_);
   for (const std::string& name : names_in_root(file_.id())) {
     const auto is_it = [&](const NamedLoss& loss) { return loss.name == name; };
-    if (name.starts_with(named_loss) && std::ranges::none_of(named_losses_, is_it)) named_losses_.push_back({name, {}, {}});
+    if (name.starts_with(named_loss) && std::ranges::none_of(named_losses_, is_it))
+      named_losses_.push_back({name, {}, {}});
   }
   for (NamedLoss& loss : named_losses_) {
     if (!hdf5::exists(file_.id(), loss.name)) {
@@ -254,8 +256,9 @@ void MetricsFile::open_named_losses() {
       const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
       H5Pset_chunk(creation.id(), 1, &chunk);
       H5Pset_fill_value(creation.id(), H5T_NATIVE_DOUBLE, &missing);
-      const hdf5::Dataset made(checked(H5Dcreate2(file_.id(), loss.name.c_str(), H5T_NATIVE_DOUBLE, space.id(), H5P_DEFAULT,
-                                                  creation.id(), H5P_DEFAULT), path_));
+      const hdf5::Dataset made(checked(H5Dcreate2(file_.id(), loss.name.c_str(), H5T_NATIVE_DOUBLE, space.id(),
+                                                  H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+                                       path_));
       hdf5::write_string(made.id(), "unit", "nats per token");
       hdf5::write_string(made.id(), "description", "mean over the targets of the validation set of this name");
     }
@@ -330,11 +333,13 @@ void MetricsFile::append_values(hid_t dataset, hid_t type, index_t first, const 
   checked(H5Dwrite(dataset, type, memory.id(), file_space.id(), H5P_DEFAULT, values), path_);
 }
 
-// Not less than what the file may grow by; HDF5 must not meet a full disk itself.
+// Reserves `bytes` (an upper bound of the growth) after the end of the file: HDF5 itself must not find a full disk.
 void MetricsFile::make_room(std::int64_t bytes) const {
   std::error_code error;
   const auto size = static_cast<std::int64_t>(fs::file_size(path_, error));
-  if (error) fail(ExitCode::system_error, {.what = "the metrics file is gone", .found = error.message(), .where = path_.string()});
+  if (error)
+    fail(ExitCode::system_error,
+         {.what = "the metrics file is gone", .found = error.message(), .where = path_.string()});
   reserve_space(path_, size, size + bytes);
 }
 

@@ -77,7 +77,7 @@ void RunLock::take(double patience, Log& log) {
   while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) {
-      log.warn("{}: no locks on this file system ({}): nothing keeps a second run out", file_.string(),
+      log.warn("{}: no locks on this file system ({}): a second run is not kept out", file_.string(),
                std::strerror(errno));
       break;
     }

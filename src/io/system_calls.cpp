@@ -13,9 +13,9 @@
 namespace nanotron::io {
 namespace {
 
-// errno; 0: there is room.
+// 0 if there is enough space, else errno.
 int try_reserve(int descriptor, std::int64_t begin, std::int64_t bytes) {
-  rlimit limit{};  // of no concern to fallocate() where the file keeps its size
+  rlimit limit{};  // fallocate() does not check it where the file keeps its size
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       static_cast<rlim_t>(begin + bytes) > limit.rlim_cur)
     return EFBIG;

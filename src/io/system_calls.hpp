@@ -6,7 +6,7 @@
 
 namespace nanotron::io {
 
-/// The status of a system call that is made again when a signal interrupts it.
+/// Repeats a system call while signals interrupt it (EINTR). Returns its status.
 template <class Call>
 int uninterrupted(const Call& call) {
   int status = 0;
@@ -15,9 +15,9 @@ int uninterrupted(const Call& call) {
   return status;
 }
 
-/// Takes disk for the bytes [begin, end) of a file now, which is made if there is none and keeps its size: a
-/// full disk, a quota or a limit shows here, in one process and without HDF5, which survives a failed write
-/// badly (1.10 hangs or crashes when it closes the file). Throws Error(system_error).
+/// Reserves disk space for the bytes [begin, end) of a file; creates the file if needed and keeps its size. A
+/// full disk, a quota or a limit is thus found here, in one process and outside of HDF5, which handles failed
+/// writes badly (1.10 hangs or crashes when it closes the file). Throws Error(system_error).
 void reserve_space(const std::filesystem::path& path, std::int64_t begin, std::int64_t end);
 
 }  // namespace nanotron::io

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::int64_t always_full = std::int64_t{1} << 30;  // bytes
 
-// What a host says of its file, without reading it.
+// Metadata of the file on this host, without reading the content.
 struct FileStatus {
   std::int64_t device = 0, inode = 0, bytes = 0, modified = 0, changed = 0, tokens = 0;  // times in ns
   bool operator==(const FileStatus&) const = default;
@@ -34,7 +34,8 @@ struct FileStatus {
 FileStatus status_of(const data::TokenFile& file) {
   struct stat s {};
   if (::stat(file.path().c_str(), &s) != 0)
-    fail(ExitCode::data_error, {.what = "the token file cannot be read", .found = std::strerror(errno), .where = file.path()});
+    fail(ExitCode::data_error,
+         {.what = "the token file cannot be read", .found = std::strerror(errno), .where = file.path()});
   const auto ns = [](const timespec& t) { return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec; };
   return {static_cast<std::int64_t>(s.st_dev), static_cast<std::int64_t>(s.st_ino), s.st_size,
           ns(s.st_mtim), ns(s.st_ctim), file.size()};
@@ -52,7 +53,7 @@ bool is_same_hash(MPI_Comm world, std::uint64_t hash) {
   return range[0] == ~range[1];
 }
 
-// The ranks of this host that see the same file as this one, and whether these are all ranks there are.
+// The ranks of this host that see the same file as this rank, and whether they are all ranks of the world.
 struct Sharers {
   comm::Communicator ranks;
   bool all = false;
@@ -80,12 +81,12 @@ std::uint64_t hash_of_head(const data::TokenFile& file, bool documents) {
   }
   const data::TokenizerId& tokenizer = file.tokenizer();
   const std::string head =
-      fmt::format("tokens {} vocab_size {} eos {} documents {:016x} tokenizer_sha256 {} vocabulary {}", file.size(), file.vocab_size(),
-                  file.eos_token_id().value_or(-1), starts, tokenizer.sha256, tokenizer.vocabulary);
+      fmt::format("tokens {} vocab_size {} eos {} documents {:016x} tokenizer_sha256 {} vocabulary {}", file.size(),
+                  file.vocab_size(), file.eos_token_id().value_or(-1), starts, tokenizer.sha256, tokenizer.vocabulary);
   return XXH3_64bits_withSeed(head.data(), head.size(), ~XXH64_hash_t{0});
 }
 
-// What a rank found; plain bytes.
+// What a rank found; plain bytes, so that MPI can gather it.
 struct Finding {
   std::uint64_t hash = 0;
   std::int64_t tokens = 0;
@@ -126,9 +127,10 @@ std::string text_of(const std::vector<Finding>& all) {
     text += fmt::format("{}hash {:016x}, {} tokens:", text.empty() ? "" : "\n", hash, content.tokens);
     std::size_t said = 0;
     for (const auto& [place, ranks] : content.places) {
-      if (said++ < most_places) text += fmt::format("{} {} ({} rank{})", said > 1 ? "," : "", place, ranks, ranks == 1 ? "" : "s");
+      if (said++ < most_places)
+        text += fmt::format("{} {} ({} rank{})", said > 1 ? "," : "", place, ranks, ranks == 1 ? "" : "s");
     }
-    if (said > most_places) text += fmt::format(", and {} places more", said - most_places);
+    if (said > most_places) text += fmt::format(", and {} more", said - most_places);
   }
   return text;
 }
@@ -181,13 +183,14 @@ void require_same_tokens(MPI_Comm given, const data::TokenFile& file, const std:
   bool one_file = same_size;
   for (const std::int64_t value : {status.inode, status.bytes, status.modified, status.changed})
     one_file = is_same(world.get(), value) && one_file;
-  const bool sample = verify == deck::Verify::sample || (verify == deck::Verify::automatic && one_file && status.bytes > always_full);
+  const bool sample =
+      verify == deck::Verify::sample || (verify == deck::Verify::automatic && one_file && status.bytes > always_full);
   if (same_size && !sample && status.bytes > always_full) {
-    log.info("token file {}: every host reads {:.1f} GB to compare; data%verify = 'sample' reads 64 blocks of it", file.path(),
-             static_cast<double>(status.bytes) / 1e9);
+    log.info("token file {}: every host reads {:.1f} GB to compare; data%verify = 'sample' reads 64 blocks of it",
+             file.path(), static_cast<double>(status.bytes) / 1e9);
   }
   std::uint64_t hash = 0;
-  comm::collectively(world.get(), [&] {  // other sizes are a difference already
+  comm::collectively(world.get(), [&] {  // files of different sizes differ already: only the heads are hashed
     hash = same_size ? hash_part(file, sample, documents, sharers.ranks.rank(), sharers.ranks.size())
                      : sharers.ranks.rank() == 0 ? hash_of_head(file, documents) : 0;
   });

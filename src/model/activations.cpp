@@ -11,26 +11,26 @@ namespace {
 constexpr auto kept = MemoryKind::activations;
 constexpr auto shared = MemoryKind::workspace;
 
-// Attention that trades tokens for heads keeps q, k, v of all tokens instead of those of this rank's.
+// All-to-all attention (core.rows > 0) keeps all_qkv, of all tokens, and not qkv, unless backward is in two parts.
 bool keeps_qkv(const LocalSizes& s, Backward backward) {
   return s.core.rows == 0 || backward == Backward::two_parts;
 }
 
-// The outputs of the norms; those of this rank alone do not outlive the gather of what is kept.
+// Outputs of the norms for this rank's rows. Where gathered inputs are kept they are used only until the gather.
 template <class T>
 void take_norms(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   act.input_norm = arena.take<T>(kind, s.hidden_rows, s.hidden);
   act.middle_norm = arena.take<T>(kind, s.hidden_rows, s.hidden);
 }
 
-// What 'selective' computes again besides them.
+// What 'selective' recomputes besides the norms.
 template <class T>
 void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   act.feed_forward.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
   nn::take_cheap(arena, kind, s.moe, act.feed_forward.moe);
 }
 
-// What only 'full' computes again.
+// What only 'full' recomputes.
 template <class T>
 void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, LayerActivations<T>& act) {
   using M = master_t<T>;
@@ -58,7 +58,7 @@ bool keeps_norms(const LocalSizes& s, const ActivationSetup& setup) {
   return setup.recompute == deck::Recompute::none && s.kept_inputs == 0;
 }
 
-// What all layers share of their activations.
+// Activations that all layers share.
 template <class T>
 LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
   LayerActivations<T> common;

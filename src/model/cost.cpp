@@ -3,7 +3,7 @@
 namespace nanotron::model {
 namespace {
 
-// Elements of a layer's matrices, so many experts counted.
+// Elements of a layer's 2-D parameters, with this many experts counted.
 double layer_matrices(const deck::ModelConfig& m, std::int64_t experts) {
   const auto hidden = static_cast<double>(m.hidden_size);
   const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
@@ -13,10 +13,11 @@ double layer_matrices(const deck::ModelConfig& m, std::int64_t experts) {
   if (m.moe.num_experts == 0) return attention + projections * hidden * static_cast<double>(m.intermediate_size);
   const std::int64_t shared = m.moe.shared_expert_intermediate_size;
   const auto router = static_cast<double>(m.moe.num_experts + (shared > 0 ? 1 : 0));
-  return attention + hidden * router + 3.0 * hidden * static_cast<double>(experts * m.moe.moe_intermediate_size + shared);
+  return attention + hidden * router +
+         3.0 * hidden * static_cast<double>(experts * m.moe.moe_intermediate_size + shared);
 }
 
-// Twice the keys that a token meets, on average.
+// Twice the mean number of keys per query.
 double keys_met(const deck::ModelConfig& m, std::int64_t sequence_length) {
   const auto s = static_cast<double>(sequence_length), w = static_cast<double>(m.sliding_window);
   return w > 0.0 && w < s ? 2.0 * w - w * (w - 1.0) / s : s + 1.0;

@@ -13,7 +13,8 @@ Vector<T> flat(const Matrix<T>& m) {
 
 }  // namespace
 
-// Backward at once gathers the input of both blocks again; in two parts their output's gradient too.
+// Whole backward gathers the inputs of both blocks again; backward in two parts also gathers the gradients of their
+// outputs again.
 template <class T>
 LayerTraffic DecoderLayer<T>::traffic() const {
   const nn::PassTraffic blocks = attention_.traffic(*states_) + mlp_->traffic(*states_);
@@ -24,7 +25,7 @@ LayerTraffic DecoderLayer<T>::traffic() const {
           .backward_weight = 2 * states_->gather_traffic() + inputs};
 }
 
-// act.middle holds attention's output without its bias on entry and x_mid on return.
+// act.middle: attention's output without its bias on entry, x_mid on return.
 template <class T>
 void DecoderLayer<T>::feed_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                    const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const {
@@ -45,10 +46,11 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
   feed_forward(device, batch, x, act, work, x_out);
 }
 
-// With dx the gradient of x_out on entry, dn that of a norm's output:
+// dx: gradient of x_out on entry; dn: gradient of a norm's output.
 //   dn = mlp backward of dx               dx += norm backward of dn: the gradient of x_mid
 //   dn = attention backward of dx         dx += norm backward of dn: the gradient of x
-// Each block's input is gathered again while dn is computed, and dn is summed behind the weight gradients.
+// The all-gather of a block's input overlaps the computation of dn. The reduction of dn over the tensor-parallel group
+// overlaps the GEMM of the input weight's gradient.
 template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {

@@ -15,18 +15,23 @@ kernels::Routing routing_of(const deck::MoeConfig& moe) {
           .weights = moe.norm_topk_prob ? kernels::TopKWeights::renormalised : kernels::TopKWeights::softmax};
 }
 
-// Sums that do not follow the grid.
+// reproducible = 'layout': the order of sums does not depend on the grid.
 bool keeps_order(const TransformerSetup& setup) { return setup.tensor_shards > 0; }
 
-// Factor of each layer's balance loss. Hugging Face's is of k times the mean over all layers of the model.
+// Factor of each layer's balance loss: coef, or Hugging Face's coef x top_k / L (top_k times the mean over layers).
 double balance_factor(const deck::ModelConfig& model) {
   const deck::MoeConfig& moe = model.moe;
   if (moe.router_aux_loss_scale == deck::AuxLossScale::per_layer) return moe.router_aux_loss_coef;
-  return moe.router_aux_loss_coef * (static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(model.num_hidden_layers));
+  return moe.router_aux_loss_coef *
+         (static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(model.num_hidden_layers));
 }
 
-// Derivatives of the mean losses of the global batch: f_e = n_e / (k S) and P_e = sum of p_e / S, of loss_tokens / S
-// sequences. Once for all ranks of a tensor-parallel group, unless each has the whole gradient.
+// Scales of the gradients of the router's losses, which are means over the global batch:
+//   balance = factor x mean of E sum_e f_e P_e over loss_tokens / s sequences
+//   f_e = n_e / (top_k s), P_e = sum_t p_te / s
+//   d balance / d p_te = factor E n_e / (top_k s loss_tokens)
+// Zero except on rank 0 of the tensor-parallel group, whose partial gradients are all-reduced; with 'layout' every rank
+// has the whole gradient.
 kernels::RouterScales scales_of(const TransformerSetup& setup) {
   const deck::MoeConfig& moe = setup.model.moe;
   if (setup.tp->rank() != 0 && !keeps_order(setup)) return {};
@@ -36,21 +41,21 @@ kernels::RouterScales scales_of(const TransformerSetup& setup) {
           .zeta = moe.router_z_loss_coef / tokens};
 }
 
-// At most so many context-parallel groups have members among ep neighbouring replicas.
+// Max number of context-parallel groups that have members among ep neighbouring data-parallel ranks.
 index_t sequence_groups(const TransformerSetup& setup) {
   const index_t ep = setup.ep->size(), cp = setup.cp->size(), whole = (ep + cp - 1) / cp;
   return ep % cp == 0 || cp % ep == 0 ? whole : whole + 1;
 }
 
-// Neighbouring replicas are first those of one sequence.
+// Neighbouring ranks of the data-parallel group (dp x cp) first share a sequence: cp varies fastest.
 nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
   if (!keeps_order(setup)) return {};
   const int ranks = std::min(setup.cp->size(), setup.ep->size());
   return {.held = tokens.held, .ranks = ranks, .sequences = setup.ep->size() / ranks};
 }
 
-// Rows that may come to the experts here: all tokens of the group choose as many of them as there are, or as the
-// capacity or the deck allows.
+// Max rows that the experts here receive: min(top_k, experts here) for each token of the expert-parallel group, or less
+// where capacity_factor or receive_factor limits them.
 index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t choices) {
   if (setup.ep->size() == 1) return choices;
   const nn::ContextShard context = setup.context();
@@ -82,8 +87,9 @@ nn::GatedLinears<T> linears(const ParameterTable& table, const MlpSpecs& specs, 
 index_t router_sums_of(const deck::MoeConfig& moe) { return moe.num_experts > 0 ? 2 * moe.num_experts + 2 : 0; }
 
 template <class T>
-std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens,
-                                                const nn::MoeOrders& orders, Device& device, Arena& arena) {
+std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table,
+                                                index_t tokens, const nn::MoeOrders& orders, Device& device,
+                                                Arena& arena) {
   auto parts = std::make_unique<nn::MoeParts<T>>();
   const deck::MoeConfig& moe = setup.model.moe;
   if (moe.num_experts == 0) return parts;
@@ -146,9 +152,7 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act,
   template std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(                                             \
       deck::HiddenAct, const ParameterTable&, const nn::ParameterBuffers<T>&, index_t, const FeedForwardOrders&,    \
       const nn::MoeParts<T>&, Vector<double>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::model::detail

@@ -1,6 +1,6 @@
 #pragma once
 
-// The feed-forward network of a layer as the deck says, and what mixtures of experts share. Private to the model layer.
+// Makes the feed-forward network of a layer, and what all mixtures of experts share. Private to the model layer.
 
 #include "nanotron/model/transformer.hpp"
 #include "nanotron/nn/linear/linear.hpp"
@@ -8,8 +8,8 @@
 
 namespace nanotron::model::detail {
 
-/// `rows` is the sum over the projections that lie one behind the other, `first` being the first of them. Their biases,
-/// where the table has such, lie alike.
+/// Weights of one GEMM: contiguous projections, `first` being the first of them, with `rows` rows in total. Their
+/// biases, if the table has any, are contiguous too.
 template <class T>
 nn::LinearWeights<T> linear_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
                                     const nn::ParameterSpec& first, index_t layer, index_t rows) {
@@ -23,20 +23,21 @@ nn::LinearWeights<T> linear_weights(const ParameterTable& table, const nn::Param
   return w;
 }
 
-/// Numbers of nn::Moe's sums of a layer.
+/// Number of sums that nn::Moe keeps per layer.
 index_t router_sums_of(const deck::MoeConfig& moe);
 
 /// Takes what it needs from the arena (planning or real); nothing for a dense model.
 template <class T>
-std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens,
-                                                const nn::MoeOrders& orders, Device& device, Arena& arena);
+std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table,
+                                                index_t tokens, const nn::MoeOrders& orders, Device& device,
+                                                Arena& arena);
 
-/// Of a dense network or the shared expert, and of those that tokens choose.
+/// Orders of sums: gate_up and down for the dense network or the shared expert, the others for routed experts.
 struct FeedForwardOrders {
   nn::LinearOrders gate_up, down, expert_gate_up, expert_down;
 };
 
-/// parts must outlive it. sums: of this layer, see nn::Moe.
+/// parts must outlive the result. sums: those of this layer, see nn::Moe.
 template <class T>
 std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act, const ParameterTable& table,
                                                             const nn::ParameterBuffers<T>& buffers, index_t layer,

@@ -16,13 +16,13 @@ using HostTokens =
 
 index_t chunk_of(const GenerationSetup& setup) { return std::min(setup.chunk, setup.capacity); }
 
-// Experts take all tokens: what a sequence's later tokens would push out is not known.
+// No expert capacity: which tokens it would drop depends on later tokens, which are not known.
 deck::ModelConfig dropless(deck::ModelConfig model) {
   model.moe.capacity_factor = 0.0;
   return model;
 }
 
-// With 'full' the layers share their activations: nothing is kept for a backward.
+// With 'full' all layers share one set of activations: inference has no backward.
 TransformerSetup transformer_setup(const GenerationSetup& setup) {
   return {.model = dropless(setup.model),
           .recompute = deck::Recompute::full,
@@ -47,7 +47,7 @@ std::vector<nn::KeyValueCache<T>> take_caches(const GenerationSetup& setup,
   return caches;
 }
 
-// positions of `sequences` stretches of `count` tokens that begin at `past`.
+// positions(i) <- past + i mod count: `count` tokens of each sequence, after `past` others.
 void fill_positions(Device& device, const Vector<std::int32_t>& positions, index_t past,
                     index_t count) {
   Kokkos::parallel_for(
@@ -83,7 +83,7 @@ Generator<T>::Generator(const GenerationSetup& setup, Device& device, Arena& are
                        ? 0
                        : static_cast<std::size_t>(setup.sequences * setup.model.vocab_size)) {}
 
-// Tokens [begin, begin + count) of the `of` that each sequence is given.
+// Forward of tokens [begin, begin + count) out of the `of` given tokens of each sequence.
 template <class T>
 void Generator<T>::take_chunk(std::span<const std::int32_t> tokens, index_t begin, index_t count,
                               index_t of) {
@@ -99,11 +99,11 @@ void Generator<T>::take_chunk(std::span<const std::int32_t> tokens, index_t begi
   transformer_.forward_cached(
       {.sequences = setup_.sequences, .length = count, .positions = positions}, length_, inputs,
       caches_, logits_);
-  device_->fence();  // the host buffer is filled again for the next chunk
+  device_->fence();  // the next chunk overwrites the host buffer
   length_ += count;
 }
 
-// Shards of unequal width travel padded to the widest.
+// All-gather of logits. Shards of unequal width are padded to the widest.
 template <class T>
 void Generator<T>::collect_logits() {
   const index_t width = widest_shard(setup_);
@@ -155,7 +155,7 @@ std::vector<std::vector<std::int32_t>> Generator<T>::generate(const GenerationRe
   reset();
   for (index_t made = 0; made < request.new_tokens; ++made) {
     const std::span<const double> logits = extend(tokens);
-    tokens.assign(n, request.prompt.back());  // an ended sequence goes on with anything
+    tokens.assign(n, request.prompt.back());  // any token will do for an ended sequence
     for (std::size_t s = 0; s < n; ++s) {
       if (ended[s]) continue;
       tokens[s] = draw_token(logits.subspan(s * vocabulary, vocabulary), request.sampling,

@@ -9,7 +9,7 @@ using nn::Partition;
 
 namespace {
 
-// The elements `from` (counted in the local matrix) of one layer.
+// Writes elements `from` of the local matrix of one layer to `out`.
 template <class M>
 void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed, const Range& from, M* out) {
   const std::uint32_t states = stream_id(spec.name);

@@ -9,19 +9,19 @@ void check_parametrization(const deck::Config& c, deck::Findings& f) {
   if (!f.trusted({"model.parametrization", "model.base_hidden_size"})) return;
   if (m.parametrization == deck::Parametrization::standard) {
     if (m.base_hidden_size > 0) {
-      f.error({"model.base_hidden_size"}, "base_hidden_size is of no use to parametrization = 'standard'",
+      f.error({"model.base_hidden_size"}, "base_hidden_size has no effect with parametrization = 'standard'",
               "parametrization = 'mup', or no base_hidden_size");
     }
     return;
   }
   if (m.base_hidden_size == 0) {
-    f.error({"model.parametrization"}, "parametrization = 'mup' is relative to a base, and base_hidden_size is 0",
-            "base_hidden_size of the model that initializer_range and learning_rate are meant for");
+    f.error({"model.parametrization"}, "parametrization = 'mup' scales from a base model, and base_hidden_size is 0",
+            "base_hidden_size of the model that initializer_range and learning_rate were tuned for");
   }
   if (m.tie_word_embeddings && f.trusted({"model.tie_word_embeddings"})) {
     f.error(
         {"model.tie_word_embeddings", "model.parametrization"},
-        "parametrization = 'mup' gives head and embedding deviations and learning rates of their own; tied they are "
+        "parametrization = 'mup' gives head and embedding their own initial deviation and learning rate; tied they are "
         "one tensor",
         "tie_word_embeddings = .false., or parametrization = 'standard'");
   }

@@ -1,4 +1,4 @@
-// Ranges of the flat buffers over which optimizer, norm and cast run, in place of tensors.
+// Ranges of the flat buffers over which optimizer, gradient norm and cast loop, instead of over tensors.
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ std::vector<Range> owned_ranges(const ParameterTable& table) {
   for (const ParameterSpec& spec : table.specs) {
     if (spec.owned.size() == 0) continue;
     const bool whole = spec.owned == spec.local;
-    // A part of the rows is contiguous; columns are never held twice.
+    // Owned rows are contiguous. Row-parallel weights are never stored twice, so they are owned whole.
     const index_t skip = whole ? 0 : (spec.owned.begin - spec.local.begin) * spec.columns;
     const index_t count = whole ? spec.local_size() : spec.owned.size() * spec.columns;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {

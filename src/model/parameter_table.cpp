@@ -13,12 +13,12 @@ using nn::Initial;
 using nn::ParameterSpec;
 using nn::Partition;
 
-constexpr index_t alignment = 64;  // elements: every product operand starts on a cache line
+constexpr index_t alignment = 64;  // elements: every GEMM operand starts on a cache line
 
 Range times(Range r, index_t factor) { return {r.begin * factor, r.end * factor}; }
 
-// What a rank holds of a cut dimension, what of that it owns, and whether any rank of the group holds
-// something another one owns.
+// Of a sharded dimension: what a rank stores, what of that it owns, and whether any rank of the group
+// stores something that another one owns.
 struct Held {
   Range local;
   Range owned;
@@ -27,13 +27,13 @@ struct Held {
 
 Held exclusively(Range r) { return {r, r, false}; }
 
-// Lays specs out one behind the other in a flat buffer.
+// Lays specs out one after the other in a flat buffer.
 class Builder {
  public:
   Builder(const deck::ModelConfig& model, ParameterTable& table, int tp_rank)
       : model_(model), table_(table), tp_rank_(tp_rank) {}
 
-  // A section begins here, whose units divide into so many pieces; end_section closes it.
+  // Begins a section whose units divide into `pieces` shards; end_section closes it.
   void begin_section(comm::Holders holders, int pieces) {
     holders_ = holders;
     pieces_ = pieces;
@@ -48,7 +48,7 @@ class Builder {
                                .first_layer_unit = first_layer_unit_});
   }
 
-  // What follows is held here, or belongs to another stage and takes no memory.
+  // Whether this rank stores what follows. If not, it takes no memory here.
   void hold(bool is_held) { is_held_ = is_held; }
   void align(index_t pieces = 1) {
     const index_t to = alignment * pieces;
@@ -56,7 +56,7 @@ class Builder {
   }
   index_t cursor() const { return cursor_; }
 
-  // A unit begins here; end_unit closes it, for one or, with specs from first_spec on, all layers.
+  // Begins a unit. end_unit closes it; end_layer_units repeats it, with the specs from first_spec on, for all layers.
   void begin_unit() { begin_ = cursor_; }
   void end_unit(int uses) {
     align(pieces_);
@@ -73,7 +73,7 @@ class Builder {
     }
   }
 
-  // What was laid out since begin_unit, once for each layer.
+  // Repeats what was laid out since begin_unit for every layer.
   void stack_layers(std::size_t first_spec, const std::vector<index_t>& layer_numbers) {
     const index_t stride = cursor_ - begin_;
     for (std::size_t i = first_spec; i < table_.specs.size(); ++i) {
@@ -85,7 +85,7 @@ class Builder {
     cursor_ = begin_ + static_cast<index_t>(layer_numbers.size()) * stride;
   }
 
-  // The vectors of a norm of hidden states.
+  // The 1-D parameters of a norm of hidden states.
   void norm(const std::string& prefix, bool partial) {
     whole_vector(prefix + "weight", model_.hidden_size, Initial::ones, partial);
     align();
@@ -94,7 +94,7 @@ class Builder {
     align();
   }
 
-  // A vector every rank holds whole.
+  // A replicated 1-D parameter. partial: each rank has a partial sum of its gradient.
   void whole_vector(const std::string& name, index_t n, Initial initial, bool partial) {
     ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .initial = initial};
     spec.local = {0, n};
@@ -109,7 +109,7 @@ class Builder {
     shard(spec, held);
   }
 
-  // One that every rank holds whole, with its gradient or a part of that.
+  // A replicated 2-D parameter. partial: as of whole_vector.
   void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role, bool partial) {
     const Range all{0, rows};
     matrix(name, rows, columns, Partition::replicated, {all, tp_rank_ == 0 ? all : Range{0, 0}, partial}, role);
@@ -154,7 +154,7 @@ class Builder {
   bool is_held_ = true;
 };
 
-// Sharing is a property of the group, not of one rank: every rank must know whether any head is held twice.
+// Sharing is a property of the group, not of one rank: every rank must know whether any KV head is stored twice.
 bool key_heads_are_shared(const deck::ModelConfig& m, int tp_size) {
   for (int rank = 0; rank < tp_size; ++rank) {
     const nn::HeadShard heads =
@@ -169,8 +169,9 @@ struct AttentionParts {
 };
 
 AttentionParts attention_parts(const deck::ModelConfig& m, const ParameterTable& table, int tp_size) {
-  return {exclusively(times(table.heads.query, m.head_dim)),
-          {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)}};
+  return {
+      exclusively(times(table.heads.query, m.head_dim)),
+      {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)}};
 }
 
 void add_attention_vectors(Builder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
@@ -195,7 +196,7 @@ void add_attention_vectors(Builder& build, const deck::ModelConfig& m, const Att
   }
 }
 
-// Of the first product of a feed-forward network.
+// Names of the projections in the first GEMM of a feed-forward network.
 using Projections = std::vector<std::string>;
 const Projections gate_and_up{"gate_proj", "up_proj"};
 
@@ -237,7 +238,7 @@ void add_mlp(Builder& build, const std::string& prefix, const Projections& first
   build.matrix(prefix + "down_proj/weight", hidden, width, Partition::row_parallel, f, Role::residual);
 }
 
-// Router and shared gate are one product. partial: of its gradient, see nn/moe/expert_sums.hpp.
+// Router and shared expert's gate are one GEMM. partial: its gradient is, see nn/moe/expert_sums.hpp.
 void add_feed_forward(Builder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
   const std::string mlp = "model/layers/mlp/";
   if (m.moe.num_experts == 0) {
@@ -251,7 +252,25 @@ void add_feed_forward(Builder& build, const deck::ModelConfig& m, const Paramete
   add_mlp(build, mlp + "shared_expert/", gate_and_up, m.hidden_size, shared, table.intermediate);
 }
 
-// Every expert has its specs on every rank; those of other ranks take no memory.
+// Token embedding and learned positions: a unit, which two stages store where the head is tied to it.
+void add_embedding(Builder& build, const deck::ModelConfig& m, const ParameterTable& table) {
+  const bool stored = table.has_embedding || (table.has_head && table.is_tied);
+  const auto owned_by_first_stage = [&](const Range& rows) {
+    return table.has_embedding ? exclusively(rows) : Held{rows, {0, 0}, false};
+  };
+  build.hold(stored);
+  build.begin_unit();
+  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Partition::column_parallel,
+               owned_by_first_stage(table.vocabulary), Role::embedding);
+  if (m.has_learned_positions()) {  // with tied embeddings the unit has one size on both ends of a pipeline
+    build.align();
+    build.matrix("model/embed_positions/weight", m.max_position_embeddings, m.hidden_size, Partition::column_parallel,
+                 owned_by_first_stage(table.positions), Role::embedding);
+  }
+  if (stored) build.end_unit(table.has_embedding && table.has_head && table.is_tied ? 2 : 1);
+}
+
+// Every rank has the specs of every expert; experts of other ranks take no memory.
 void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& table, const std::vector<index_t>& layers,
                  int pieces) {
   if (m.moe.num_experts == 0) return;
@@ -296,12 +315,9 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   const std::vector<index_t> layers = layers_of(layout.layers, m.num_hidden_layers);
   const bool is_first = layers.front() == 0, is_last = layers.back() + 1 == m.num_hidden_layers;
   const Held words = exclusively(table.vocabulary);
-  const auto of_first_stage = [&](const Range& rows) {
-    return is_first ? exclusively(rows) : Held{rows, {0, 0}, false};
-  };
   const AttentionParts heads = attention_parts(m, table, tp_size);
 
-  // A norm of the hidden states sees a part of the tokens where the hidden states is split.
+  // With sequence-parallel hidden states a norm sees only this rank's tokens: its gradients are partial.
   const bool is_sequence_parallel = layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1;
 
   Builder build(m, table, tp_rank);
@@ -318,17 +334,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.is_tied = m.tie_word_embeddings;
   table.has_embedding = is_first;
   table.has_head = is_last;
-  const bool holds_words = is_first || (is_last && table.is_tied);
-  build.hold(holds_words);
-  build.begin_unit();
-  build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Partition::column_parallel,
-               of_first_stage(table.vocabulary), Role::embedding);
-  if (m.has_learned_positions()) {  // on both ends of a pipeline with tied words: one unit, of one size
-    build.align();
-    build.matrix("model/embed_positions/weight", m.max_position_embeddings, m.hidden_size, Partition::column_parallel,
-                 of_first_stage(table.positions), Role::embedding);
-  }
-  if (holds_words) build.end_unit(is_first && is_last && table.is_tied ? 2 : 1);
+  add_embedding(build, m, table);
 
   build.hold(true);
   build.begin_unit();

@@ -5,7 +5,7 @@
 namespace nanotron::model {
 
 Scaling scaling_of(const deck::ModelConfig& m, Role role) {
-  // Of two projections a layer adds to the hidden states (Shoeybi et al. 2019, section 4).
+  // A layer adds two projections to the hidden states, hence 2 L (Shoeybi et al. 2019, section 4).
   const double deviation = role == Role::residual
                                ? m.initializer_range / std::sqrt(2.0 * static_cast<double>(m.num_hidden_layers))
                                : m.initializer_range;

@@ -8,7 +8,7 @@
 namespace nanotron::model {
 namespace {
 
-// Elements of the sum: a tensor of which ranks hold rows in common is summed whole.
+// Elements of the all-reduce. A column-parallel tensor whose shards overlap is all-reduced as the logical tensor.
 index_t summed_size(const nn::ParameterSpec& spec) {
   return spec.partition == nn::Partition::replicated ? spec.local_size() : spec.rows * spec.columns;
 }
@@ -33,7 +33,7 @@ PartialGradients<T>::PartialGradients(const Transformer<T>& model, const Section
       device_(&device),
       whole_(arena.take<M>(MemoryKind::workspace, largest_whole(model.table(), section.holders))) {}
 
-// f(spec, offset) of each layer's tensor in the range.
+// f(spec, offset) for the tensor of each layer that begins in the range.
 template <class T>
 template <class F>
 void PartialGradients<T>::for_each(const Range& range, const F& f) const {

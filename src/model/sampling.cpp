@@ -49,7 +49,7 @@ void keep_top_k(std::vector<Candidate>& kept, index_t k) {
   normalise(kept);
 }
 
-// The token that crosses the threshold is kept, so at least one is.
+// Keeps the token that crosses the threshold, so at least one.
 void keep_top_p(std::vector<Candidate>& kept, double p) {
   if (p >= 1.0) return;
   std::sort(kept.begin(), kept.end(), likelier);
@@ -81,8 +81,8 @@ std::vector<Candidate> candidates(std::span<const double> logits, const Sampling
 std::int32_t draw_token(std::span<const double> logits, const Sampling& sampling,
                         std::uint32_t sample, std::uint64_t position) {
   const std::vector<Candidate> kept = candidates(logits, sampling);
-  // In the order of ids: a rounding difference between two grids then moves the borders by as
-  // little, where in the order of probabilities it could exchange two tokens.
+  // Cumulative sum in the order of ids: a rounding difference between two grids only moves the borders
+  // by that much. In the order of probabilities it could exchange two tokens.
   const double u = uniform(sampling.seed, stream_id("generate"), position, sample);
   double sum = 0.0;
   for (const Candidate& c : kept) {

@@ -11,12 +11,12 @@ std::vector<Range> pieces_of(const ParameterTable& table, const Sharding& shardi
   return pieces;
 }
 
-// In the buffer: all gradients of the unit.
+// Elements in the buffer: all gradients of the unit.
 index_t gradients_of(const Unit& unit, const Sharding& sharding) {
   return unit.range.size() * sharding.of(unit.holders).gradients;
 }
 
-// Every unit in its slot, the first of which begins at `begin` of the buffer.
+// Every unit in its slot. The first slot begins at `begin` of the buffer.
 std::vector<BufferLayout::Part> in_slots(const ParameterTable& table, index_t begin, const Sharding& sharding = {}) {
   std::array<index_t, unit_slots> size{};
   for (std::size_t u = 0; u < table.units.size(); ++u) {
@@ -32,7 +32,7 @@ std::vector<BufferLayout::Part> in_slots(const ParameterTable& table, index_t be
   return parts;
 }
 
-// Every unit in a place of its own.
+// Every unit at an offset of its own.
 std::vector<BufferLayout::Part> side_by_side(const ParameterTable& table, index_t begin, const Sharding& sharding) {
   std::vector<BufferLayout::Part> parts;
   for (const Unit& unit : table.units) {

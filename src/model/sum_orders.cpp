@@ -29,7 +29,8 @@ SumOrders orders_of(const TransformerSetup& s) {
               .tokens = {.tokens = std::max(s.norm_shards, streams) / streams},
               .heads = {.tokens = context / s.cp->size(), .heads = tensor / s.tp->size()}};
   if (context > 1) {
-    for (nn::LinearOrders* linear : {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down, &o.head}) {
+    for (nn::LinearOrders* linear :
+         {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down, &o.head}) {
       linear->tokens = o.moe.tokens;
     }
   }

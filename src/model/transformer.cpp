@@ -4,174 +4,10 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "sum_orders.hpp"
+#include "transformer_parts.hpp"
 
 namespace nanotron::model {
-namespace {
-
-using detail::orders_of;
-using detail::SumOrders;
-
-// Of the vocabulary: chunks of the loss that do not depend on the grid where their sums must not.
-index_t loss_width(const TransformerSetup& s, const ParameterTable& table) {
-  if (s.context_shards > 1) return 0;
-  return s.tensor_shards > 0 ? s.model.vocab_size : table.vocabulary.size();
-}
-
-template <class T>
-nn::ParameterLayouts layouts_of(const TransformerSetup& setup, const ParameterTable& table) {
-  const bool narrower = !std::is_same_v<T, master_t<T>>;
-  nn::ParameterLayouts layouts =
-      parameter_layouts(table, setup.sharding, narrower ? ComputeWeights::narrower : ComputeWeights::master);
-  if (setup.purpose == Purpose::inference) layouts.gradient = layouts.reduced = {};
-  return layouts;
-}
-
-template <class T>
-nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const ParameterTable& table,
-                                       const SumOrders& orders, Device& device, Arena& arena) {
-  return {.heads = table.heads,
-          .head_dim = setup.model.head_dim,
-          .norm_eps = setup.model.rms_norm_eps,
-          .window = setup.model.sliding_window,
-          .rotation = nn::Rotation<T>(setup.model, setup.key_length, device, arena),
-          .segments = orders.heads};
-}
-
-std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {
-  std::vector<index_t> slots;
-  for (const VirtualStage& stage : stages) slots.push_back(stage.slots);
-  return slots;
-}
-
-template <class T>
-void take_gemm_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
-  // The products of a linear layer: forward, input gradient, weight gradient.
-  const auto linear = [&](index_t tokens, index_t out, index_t in) {
-    if (tokens == 0 || out == 0 || in == 0) return std::size_t{0};
-    return std::max({kernels::gemm_workspace_bytes<T>(device.gemm_mode(), tokens, out, in),
-                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), tokens, in, out),
-                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), out, in, tokens)});
-  };
-  const auto bytes = std::max({linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
-                               linear(s.tokens, s.gate_up, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
-                               linear(s.tokens, s.moe.columns, s.hidden), linear(s.moe.rows, 2 * s.moe.width, s.hidden),
-                               linear(s.moe.rows, s.hidden, s.moe.width), linear(loss_rows, s.vocabulary, s.hidden)});
-  device.set_gemm_workspace(arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
-}
-
-// The vectors `prefix`weight and, where there is one, `prefix`bias.
-template <class T>
-nn::NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                                const std::string& prefix, index_t layer) {
-  const nn::ParameterSpec& weight = table[prefix + "weight"];
-  nn::NormWeights<T> w{buffers.vector(weight, layer, weight.rows), buffers.vector_gradient(weight, layer, weight.rows)};
-  if (table.contains(prefix + "bias")) {
-    const nn::ParameterSpec& bias = table[prefix + "bias"];
-    w.bias = buffers.vector(bias, layer, bias.rows);
-    w.bias_gradient = buffers.vector_gradient(bias, layer, bias.rows);
-  }
-  return w;
-}
-
-template <class T>
-std::unique_ptr<const nn::Norm<T>> make_norm(const deck::ModelConfig& model, const ParameterTable& table,
-                                             const nn::ParameterBuffers<T>& buffers, const std::string& prefix,
-                                             index_t layer, const kernels::RowSegments& segments) {
-  return nn::make_norm<T>(model.normalization, norm_weights(table, buffers, prefix, layer), model.norm_eps(), segments);
-}
-
-template <class T>
-nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                                const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
-                                const SumOrders& orders, index_t layer) {
-  const std::string prefix = "model/layers/self_attn/";
-  const nn::ParameterSpec &query = table[prefix + "q_proj/weight"], &out = table[prefix + "o_proj/weight"];
-  nn::HeadNorms<T> norms;
-  if (table.contains(prefix + "q_norm/weight")) {
-    const auto of_query = norm_weights(table, buffers, prefix + "q_norm/", layer);
-    const auto of_key = norm_weights(table, buffers, prefix + "k_norm/", layer);
-    norms = {of_query.weight, of_key.weight, of_query.gradient, of_key.gradient};
-  }
-  return nn::Attention<T>(
-      geometry, nn::Linear<T>(detail::linear_weights(table, buffers, query, layer, geometry.qkv_columns()), orders.qkv),
-      nn::Linear<T>(detail::linear_weights(table, buffers, out, layer, out.local_rows()), orders.attention_out), norms,
-      core);
-}
-
-Vector<double> row(const Matrix<double>& m, index_t i) {
-  const auto columns = static_cast<index_t>(m.extent(1));
-  return Vector<double>(m.data() == nullptr ? nullptr : m.data() + i * columns, columns);
-}
-
-template <class T>
-std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
-                                         const nn::ParameterBuffers<T>& buffers,
-                                         const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
-                                         nn::HiddenStates<T>& states, const SumOrders& orders,
-                                         const nn::MoeParts<T>& moe, const Matrix<double>& router_sums) {
-  const std::string prefix = "model/layers/";
-  std::vector<DecoderLayer<T>> layers;
-  for (index_t l = 0; l < table.layers; ++l) {
-    layers.emplace_back(make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
-                        make_attention(table, buffers, geometry, core, orders, l),
-                        make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
-                        detail::make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, moe,
-                                                  row(router_sums, l)),
-                        states);
-  }
-  return layers;
-}
-
-bool is_first(const VirtualStage& stage) { return stage.layers.begin == 0; }
-bool is_last(const TransformerSetup& setup, const VirtualStage& stage) {
-  return stage.layers.end == setup.model.num_hidden_layers;
-}
-
-template <class T>
-std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setup, const ParameterTable& table,
-                                                    const nn::ParameterBuffers<T>& buffers) {
-  if (!is_first(setup.stages.front())) return std::nullopt;
-  const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
-  return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                               buffers.weight_gradient(spec, 0, spec.local_rows()),
-                               orders_of(setup).moe.tokens.held);
-}
-
-template <class T>
-std::optional<nn::PositionEmbedding<T>> make_positions(const TransformerSetup& setup, const ParameterTable& table,
-                                                       const nn::ParameterBuffers<T>& buffers) {
-  if (!is_first(setup.stages.front()) || !setup.model.has_learned_positions()) return std::nullopt;
-  const nn::ParameterSpec& spec = table["model/embed_positions/weight"];
-  return nn::PositionEmbedding<T>(table.positions, buffers.weight(spec, 0, spec.local_rows()),
-                                  buffers.weight_gradient(spec, 0, spec.local_rows()),
-                                  orders_of(setup).moe.tokens.held);
-}
-
-template <class T>
-std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterTable& table,
-                                 const nn::ParameterBuffers<T>& buffers) {
-  if (!is_last(setup, setup.stages.back())) return std::nullopt;
-  const nn::ParameterSpec& spec =
-      table[setup.model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
-  const SumOrders orders = orders_of(setup);
-  return Head<T>{make_norm(setup.model, table, buffers, "model/norm/", 0, orders.tokens),
-                 nn::VocabLoss<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                                  buffers.weight_gradient(spec, 0, spec.local_rows()), *setup.tp, orders.head)};
-}
-
-TransformerSetup with_chunks(TransformerSetup setup) {
-  if (setup.stages.empty()) setup.stages = {{.layers = {0, setup.model.num_hidden_layers}}};
-  return setup;
-}
-
-std::vector<Range> layers_of(const std::vector<VirtualStage>& stages) {
-  std::vector<Range> layers;
-  for (const VirtualStage& stage : stages) layers.push_back(stage.layers);
-  return layers;
-}
-
-}  // namespace
+using namespace detail;
 
 ParameterTable parameter_table_of(const TransformerSetup& setup) {
   return make_parameter_table(setup.model, {.tp_size = setup.tp->size(),
@@ -199,8 +35,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       states_(nn::make_hidden_states<T>(
           setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
           setup.overlap, *setup.tp, arena)),
-      moe_(detail::make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, device, arena)),
-      router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, detail::router_sums_of(setup.model.moe))),
+      moe_(make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, device, arena)),
+      router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, router_sums_of(setup.model.moe))),
       act_(arena, sizes(),
            {.stages = setup_.stages,
             .backward = setup.backward,
@@ -306,7 +142,7 @@ void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) 
   states_->start_sum(*device_, input(slot)).wait();
 }
 
-// This rank's part of words and positions.
+// x <- this rank's part of token and position embeddings.
 template <class T>
 void Transformer<T>::look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x) {
   embedding_->forward(*device_, inputs, x);

@@ -26,7 +26,7 @@ class LocalWeights final : public SectionWeights<T> {
   Device* device_;
 };
 
-// The pieces of this rank, and how those of a unit are put together.
+// This rank's shards (pieces) of the units of a section, and the all-gather of a unit.
 template <class T>
 class Pieces {
  public:
@@ -35,7 +35,7 @@ class Pieces {
          const nn::ParameterBuffers<T>& buffers, Device& device)
       : sharding_(sharding), units_(table.units), section_(section.units), buffers_(buffers), device_(&device) {}
 
-  /// The numbers of the section's units.
+  /// Unit numbers of the section.
   const Range& units() const { return section_; }
   index_t elements(index_t unit) const { return units_[static_cast<std::size_t>(unit)].range.size(); }
 
@@ -60,7 +60,7 @@ class Pieces {
   Device* device_;
 };
 
-// All units are sent for after the update, in the order in which forward reads them.
+// ZeRO-1 and ZeRO-2: all-gathers of all units start after the update, in the order in which forward reads them.
 template <class T>
 class GatheredOnce final : public SectionWeights<T> {
  public:
@@ -70,7 +70,7 @@ class GatheredOnce final : public SectionWeights<T> {
 
   void refresh() override {
     finish();
-    const Region region(device_->timers(), "weights set out");
+    const Region region(device_->timers(), "parameter all-gather, start");
     for (index_t u = pieces_.units().begin; u < pieces_.units().end; ++u) {
       running_[static_cast<std::size_t>(u)] = pieces_.start_gather(u);
     }
@@ -87,18 +87,18 @@ class GatheredOnce final : public SectionWeights<T> {
  private:
   void wait_for(index_t end) {
     if (arrived_ >= end) return;
-    const Region region(device_->timers(), "weights awaited");
+    const Region region(device_->timers(), "parameter all-gather, wait");
     while (arrived_ < end) running_[static_cast<std::size_t>(arrived_++)].wait();
   }
 
   Pieces<T> pieces_;
   Device* device_;
   std::vector<comm::Request> running_;  // by unit
-  index_t arrived_;                     // units before it are whole
+  index_t arrived_;                     // units before it are gathered
 };
 
-// Which unit is in each slot. A slot keeps its unit until another needs it, so that backward finds the last two layers of
-// forward, and the next micro-batch the first two of backward.
+// Which unit is in each slot. A slot keeps its unit until another one needs the slot: backward finds the last two
+// layers of forward still gathered, and the next forward finds the last two layers of backward.
 class SlotsInUse {
  public:
   explicit SlotsInUse(const ParameterTable& table) {
@@ -108,12 +108,12 @@ class SlotsInUse {
   void clear() { units_.fill(no_unit); }
   std::size_t slot_of(index_t unit) const { return slot_of_[static_cast<std::size_t>(unit)]; }
 
-  /// Whether the unit has to be gathered: it is in its slot from here on.
+  /// True when the unit has to be gathered. From now on the slot is the unit's.
   bool claim(index_t unit) {
     index_t& held = units_[slot_of(unit)];
     return std::exchange(held, unit) != unit;
   }
-  /// Whether `next` does not need the slot of `unit`.
+  /// True when `next` exists and does not need the slot of `unit`.
   bool may_follow(index_t unit, index_t next) const { return next != no_unit && slot_of(next) != slot_of(unit); }
 
  private:
@@ -121,7 +121,7 @@ class SlotsInUse {
   std::array<index_t, unit_slots> units_{};
 };
 
-// Units take their slots by turns.
+// ZeRO-3: a unit is gathered into its slot before it is used.
 template <class T>
 class GatheredPerUse final : public SectionWeights<T> {
  public:
@@ -133,7 +133,7 @@ class GatheredPerUse final : public SectionWeights<T> {
     slots_.clear();
   }
   void use(index_t unit, index_t next) override {
-    const Region region(device_->timers(), "weights awaited");
+    const Region region(device_->timers(), "parameter all-gather, wait");
     gather(unit);
     running_[slots_.slot_of(unit)].wait();
     if (slots_.may_follow(unit, next)) gather(next);
@@ -168,8 +168,9 @@ class GatheredPerUse final : public SectionWeights<T> {
 };
 
 template <class T>
-std::unique_ptr<SectionWeights<T>> make_gathered(const Sharding& sharding, const ParameterTable& table, const Section& section,
-                                                 const nn::ParameterBuffers<T>& buffers, Device& device) {
+std::unique_ptr<SectionWeights<T>> make_gathered(const Sharding& sharding, const ParameterTable& table,
+                                                 const Section& section, const nn::ParameterBuffers<T>& buffers,
+                                                 Device& device) {
   Pieces<T> pieces(sharding, table, section, buffers, device);
   if (sharding.stage < 3) return std::make_unique<GatheredOnce<T>>(std::move(pieces), device);
   return std::make_unique<GatheredPerUse<T>>(std::move(pieces), table, device);
@@ -178,15 +179,16 @@ std::unique_ptr<SectionWeights<T>> make_gathered(const Sharding& sharding, const
 }  // namespace
 
 template <class T>
-UnitWeights<T>::UnitWeights(const Sharding& sharding, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                            Device& device)
+UnitWeights<T>::UnitWeights(const Sharding& sharding, const ParameterTable& table,
+                            const nn::ParameterBuffers<T>& buffers, Device& device)
     : table_(table) {
   if (sharding.size() == 1) {
     parts_.push_back({table.dense(), 1, std::make_unique<LocalWeights<T>>(buffers, device)});
     return;
   }
   for (const Section& section : table.sections) {
-    parts_.push_back({section, sharding.size(section.holders), make_gathered<T>(sharding, table, section, buffers, device)});
+    parts_.push_back(
+        {section, sharding.size(section.holders), make_gathered<T>(sharding, table, section, buffers, device)});
   }
 }
 

@@ -11,16 +11,17 @@
 namespace nanotron::optim {
 namespace {
 
-constexpr double update_size = 0.2;  // root mean square, as AdamW's
+constexpr double update_size = 0.2;  // root mean square, as of AdamW's update
 
 std::size_t count(index_t n) { return static_cast<std::size_t>(n); }
 
 // The units of the section's layers, in the flat space.
 Range layers_range(const model::ParameterTable& table, const model::Section& section) {
-  return {table.unit(section.first_layer_unit).range.begin, table.unit(section.first_layer_unit + table.layers - 1).range.end};
+  return {table.unit(section.first_layer_unit).range.begin,
+          table.unit(section.first_layer_unit + table.layers - 1).range.end};
 }
 
-// What lies in the units of layers, and what outside of them.
+// Ranges of the flat space inside the layers' units, and outside of them.
 struct Split {
   std::vector<Range> inside, outside;
 };
@@ -36,7 +37,7 @@ Split split_of(const model::ParameterTable& table) {
   return split;
 }
 
-// Of the moments, what lies within the ranges.
+// The layouts, with moments of these ranges only.
 nn::ParameterLayouts with_moments(nn::ParameterLayouts layouts, const std::vector<Range>& ranges) {
   std::vector<Range> kept;
   for (const Range& range : ranges) {
@@ -132,8 +133,8 @@ void Muon<M>::look_ahead(Device& device, const Stack& stack, std::size_t layer, 
   M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit;
   for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
     kernels::nesterov<M>(device, Vector<const M>(gradient.data() + part.gradient, part.size()),
-                         Vector<M>(momentum_.data() + part.moments, part.size()), Vector<M>(unit + in_unit, part.size()),
-                         config_.momentum, gradient_scale);
+                         Vector<M>(momentum_.data() + part.moments, part.size()),
+                         Vector<M>(unit + in_unit, part.size()), config_.momentum, gradient_scale);
   }
 }
 
@@ -173,15 +174,17 @@ void Muon<M>::orthogonalise(Device& device, const Stack& stack) {
 }
 
 template <class M>
-void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, Vector<M> parameters, double learning_rate) {
+void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, Vector<M> parameters,
+                      double learning_rate) {
   const double keep = 1.0 - learning_rate * config_.weight_decay;
   for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
     const HiddenMatrix& m = stack.layout.matrices[matrix];
     const MatrixShard& s = stack.local[matrix];
     const double size = update_size * std::sqrt(static_cast<double>(std::max(m.rows, m.columns)));
-    kernels::descend<M>(device, Vector<M>(parameters.data() + part.parameters, part.size()),
-                        MatrixRef<const M>(MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns)),
-                        in_shard, keep, model::muon_rate(m.fan_in_ratio) * learning_rate * size);
+    kernels::descend<M>(
+        device, Vector<M>(parameters.data() + part.parameters, part.size()),
+        MatrixRef<const M>(MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns)), in_shard,
+        keep, model::muon_rate(m.fan_in_ratio) * learning_rate * size);
   }
 }
 
@@ -196,12 +199,15 @@ template <class M>
 comm::StepTraffic Muon<M>::traffic() const {
   comm::StepTraffic sum;
   for (const Stack& stack : stacks_) {
-    const auto bytes = [&](index_t of_layer) { return of_layer * static_cast<index_t>(stack.layers.size() * sizeof(M)); };
+    const auto bytes = [&](index_t of_layer) {
+      return of_layer * static_cast<index_t>(stack.layers.size() * sizeof(M));
+    };
     const int tp = tp_->size(), shards = stack.shards->size();
     sum.tensor_parallel += comm::all_gather_bytes(bytes(stack.layout.unit), tp);
     sum.data_parallel += comm::all_gather_bytes(bytes(stack.unit_size / shards), shards);
     for (const HiddenMatrix& m : stack.layout.matrices) {
-      if (m.shard_owner == stack.shards->rank()) sum.tensor_parallel += comm::broadcast_bytes(bytes(m.rows * m.columns), tp);
+      if (m.shard_owner == stack.shards->rank())
+        sum.tensor_parallel += comm::broadcast_bytes(bytes(m.rows * m.columns), tp);
       sum.data_parallel += comm::broadcast_bytes(bytes(m.rows * m.columns), shards);
     }
   }

@@ -9,10 +9,10 @@
 namespace nanotron::optim {
 namespace {
 
-constexpr index_t alignment = 64;  // elements: every product operand starts on a cache line
+constexpr index_t alignment = 64;  // elements: every GEMM operand starts on a cache line
 
 MatrixShard shard_of(const nn::ParameterSpec& spec, index_t unit_begin) {
-  const bool by_columns = spec.partition == nn::Partition::row_parallel;  // never held twice
+  const bool by_columns = spec.partition == nn::Partition::row_parallel;  // row-parallel shards are never replicated
   const index_t skip = by_columns ? 0 : spec.owned.begin - spec.local.begin;
   return {.offset = spec.offset - unit_begin + skip * spec.local_columns(),
           .rows = by_columns ? spec.rows : spec.owned.size(),
@@ -21,14 +21,14 @@ MatrixShard shard_of(const nn::ParameterSpec& spec, index_t unit_begin) {
           .column = by_columns ? spec.owned.begin : 0};
 }
 
-// Products of an orthogonalisation, up to a factor.
+// FLOPs of the GEMMs of an orthogonalisation, up to a constant factor.
 double work_of(const HiddenMatrix& m) {
   const auto rows = static_cast<double>(m.rows), columns = static_cast<double>(m.columns);
   const double side = std::min(rows, columns);
   return side * side * (2.0 * std::max(rows, columns) + side);
 }
 
-// The most expensive first, each to the rank with the least to do so far (Graham 1969).
+// Longest processing time first: each matrix to the rank with the least work so far (Graham 1969).
 void deal_out(std::vector<HiddenMatrix>& matrices, int tp_size, int shards) {
   std::vector<std::size_t> order(matrices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

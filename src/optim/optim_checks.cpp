@@ -10,7 +10,7 @@ namespace {
 
 using namespace deck::phrases;
 
-/// For who lowers run%steps to try a deck, or to cut a run into jobs.
+/// Hint for users who lower run%steps to try a deck or to split a run into jobs.
 std::string stop_early(const deck::Config& c) {
   return "run%steps is what the learning rate is planned for; to stop after " + text(c.run.steps) +
          (c.run.steps == 1 ? " step" : " steps") +
@@ -25,7 +25,7 @@ void check_schedule(const deck::Config& c, deck::Findings& f) {
             "warmup_steps = " + text(c.schedule.warmup_steps) + " is more than the " + text(c.run.steps) +
                 " steps of the run",
             "at most " + text(c.run.steps), stop_early(c));
-  } else if (c.schedule.kind == deck::ScheduleKind::wsd &&  // its decay ends with the run; others may be cut short
+  } else if (c.schedule.kind == deck::ScheduleKind::wsd &&  // its decay ends with the run; other decays may stop early
              f.trusted({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
              c.schedule.warmup_steps + c.schedule.decay_steps > c.run.steps) {
     f.error({"schedule.decay_steps"},

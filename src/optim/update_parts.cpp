@@ -5,7 +5,7 @@
 namespace nanotron::optim {
 namespace {
 
-// Cuts [begin, end) where a buffer goes on elsewhere: the end of the first part of it.
+// The end of the first part of `range` that is contiguous in the buffer.
 index_t contiguous_end(const nn::BufferLayout& place, const Range& range) {
   return place.within(range).front().range.end;
 }

@@ -34,7 +34,7 @@ std::string MemoryPlan::table() const {
     text += fmt::format("  {:<12} {:>12.1f} MiB\n", name_of(static_cast<MemoryKind>(kind)),
                         static_cast<double>(bytes[kind]) / mib);
   }
-  text += fmt::format("  {:<12} {:>12.1f} MiB\n", "sum", static_cast<double>(total()) / mib);
+  text += fmt::format("  {:<12} {:>12.1f} MiB\n", "total", static_cast<double>(total()) / mib);
   return text;
 }
 

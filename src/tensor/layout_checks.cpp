@@ -12,7 +12,7 @@ bool asked_for(const deck::Config& c, const deck::Findings& f) {
   return c.precision.reproducible == deck::Reproducible::layout && f.trusted({"precision.reproducible"});
 }
 
-// The degrees that a number of shards admits: "1, 2 or 4".
+// The degrees that `shards` admits, as text: "1, 2 or 4".
 std::string admitted(std::int64_t shards) {
   std::vector<std::string> degrees;
   for (std::int64_t d = 1; d <= shards; ++d) {
@@ -47,12 +47,12 @@ void check_shard_counts(const deck::Config& c, deck::Findings& f) {
             "a divisor of " + text(samples));
   } else if (batch > 0 && batch != samples && context > 1) {
     f.error({"precision.batch_shards", "precision.context_shards"},
-            "with context_shards > 1 the parts of each sequence are added before sequences are",
+            "with context_shards > 1 the parts of each sequence are added first, then the sequences",
             "batch_shards = 0, or context_shards = 1");
   }
   if (c.model.qk_norm && tensor > 1 && context > 1) {
     f.error({"precision.context_shards", "precision.tensor_shards"},
-            "the weights of head norms are summed over heads and tokens at once",
+            "the gradients of query and key norms are summed over heads and tokens at once",
             "context_shards = 1 or tensor_shards = 1");
   }
 }
@@ -64,7 +64,7 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
     const std::string of_grid = std::string("parallel.") + name, of_sums = std::string("precision.") + key;
     if (degree <= 0 || deck::holds_node(count, degree) || !f.trusted({of_grid, of_sums})) return;
     f.error({of_grid, of_sums},
-            std::string(name) + " = " + text(degree) + " cuts sums elsewhere than " + key + " = " + text(count),
+            std::string(name) + " = " + text(degree) + " splits sums differently than " + key + " = " + text(count),
             std::string(name) + " = " + admitted(count), std::string("or another ") + key + ", which gives other bits");
   };
   check("tp", p.tp, "tensor_shards", shards.tensor);
@@ -77,10 +77,10 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
   }
   if (p.tp_mode == deck::TpMode::reduce_scatter && p.tp > 1 && p.cp > 0 &&
       f.trusted({"parallel.tp_mode", "parallel.tp", "parallel.cp"}) &&
-      (shards.stream != shards.tensor * shards.context || !deck::holds_node(shards.stream, p.tp * p.cp))) {
+      (shards.norm != shards.tensor * shards.context || !deck::holds_node(shards.norm, p.tp * p.cp))) {
     f.error(
         {"parallel.tp_mode", "precision.tensor_shards", "precision.context_shards"},
-        "tp_mode = 'reduce_scatter' cuts the sums over tokens of the norms' weights elsewhere than tensor_shards = " +
+        "tp_mode = 'reduce_scatter' splits the sums over tokens for norm weights differently than tensor_shards = " +
             text(shards.tensor) + " and context_shards = " + text(shards.context),
         "tp_mode = 'all_reduce'", "or powers of two whose product divides sequence_length");
   }
@@ -113,7 +113,7 @@ void refuse_layout(const deck::Config& c, deck::Findings& f, const char* key, co
                    const std::string& change) {
   if (!asked_for(c, f) || !f.trusted({key})) return;
   f.error({key, "precision.reproducible"},
-          "reproducible = 'layout' does not go with " + what + ": its sums follow the grid", change,
+          "reproducible = 'layout' does not work with " + what + ": its order of summation depends on the grid", change,
           "or reproducible = 'run'");
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int repeats = 5;
 
-// One layer between embedding and head, and a micro-batch to send through.
+// A model of embedding, one layer and head, and the tokens of one micro-batch.
 template <class T>
 class OneLayer {
  public:
@@ -30,7 +30,7 @@ class OneLayer {
               .ep = &grid.ep(),
               .cp_mode = config.parallel.cp_mode};
     setup_.model.num_hidden_layers = 1;
-    setup_.model.moe.receive_factor = 0.0;  // untrained routers are less even
+    setup_.model.moe.receive_factor = 0.0;  // buffers for the worst case: untrained routers are uneven
     Arena planning = Arena::planning();
     static_cast<void>(Memory(setup_, device_, planning));
     arena_.emplace(planning.plan());
@@ -64,7 +64,7 @@ class OneLayer {
           losses(arena.take<double>(MemoryKind::workspace, model.tokens())) {}
   };
 
-  // Different ones, so that all experts have something to do.
+  // Different token ids, so that all experts receive tokens.
   void fill_tokens() {
     const auto host = Kokkos::create_mirror_view(memory_->tokens);
     for (std::size_t i = 0; i < host.size(); ++i) {
@@ -73,7 +73,7 @@ class OneLayer {
     Kokkos::deep_copy(memory_->tokens, host);
   }
 
-  // Of the slowest rank, the quickest time.
+  // Max over ranks of each rank's min over `repeats` runs.
   template <class F>
   double least(F&& work) {
     double seconds = 1e300;
@@ -99,7 +99,8 @@ class OneLayer {
 }  // namespace
 
 void choose_pipeline_cut(deck::Config& config, comm::ProcessGrid& grid) {
-  if (config.parallel.pp == 1 || !config.parallel.pp_layers.empty() || config.parallel.pp_cut != deck::PpCut::time) return;
+  if (config.parallel.pp == 1 || !config.parallel.pp_layers.empty() || config.parallel.pp_cut != deck::PpCut::time)
+    return;
   const model::BlockCosts seconds = with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     return OneLayer<T>(config, grid).seconds();
   });

@@ -31,8 +31,8 @@ CarriedTensors<M>::CarriedTensors(const std::vector<parallel::CarriedState<M>>& 
   const std::uint64_t digest = comm::sum(world, first.digest * (2 * static_cast<std::uint64_t>(world.rank()) + 1));
   const comm::GridShape& g = grid.shape();
   if (datasets_.front().size == 0) return;
-  layout_ = fmt::format("{}, dp {} x pp {} x cp {} x tp {}, ep {}, in the order {}, {:016x}", first.layout, g.dp, g.pp, g.cp,
-                        g.tp, g.ep, g.order, digest);
+  layout_ = fmt::format("{}, dp {} x pp {} x cp {} x tp {}, ep {}, in the order {}, {:016x}", first.layout, g.dp, g.pp,
+                        g.cp, g.tp, g.ep, g.order, digest);
 }
 
 template <class M>
@@ -45,7 +45,8 @@ std::vector<io::StateTensor> CarriedTensors<M>::tensors() {
     tensor.global_shape = {dataset.size};
     for (Part& part : dataset.parts) {
       const auto size = static_cast<index_t>(part.host.extent(0));
-      if (size > 0) tensor.parts.push_back({.offset = {part.begin}, .extent = {size}, .data = part.host.data(), .stride = {1}});
+      if (size > 0)
+        tensor.parts.push_back({.offset = {part.begin}, .extent = {size}, .data = part.host.data(), .stride = {1}});
     }
   }
   return tensors;

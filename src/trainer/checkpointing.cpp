@@ -5,12 +5,12 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "token_files.hpp"
+#include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-// Along the cut dimension: [begin, begin + count) of the logical tensor.
+// Along the sharded dimension, in indices of the logical tensor.
 Range range_of(const nn::ParameterSpec& spec, Part part) {
   if (spec.local_layers() == 0) return {0, 0};
   return part == Part::held ? spec.local : part == Part::owned ? spec.owned : Range{0, 0};
@@ -24,7 +24,7 @@ std::vector<index_t> shape_of(const nn::ParameterSpec& spec) {
   return shape;
 }
 
-// Layers of the model, a block of the local matrix of each; its indices count in the local shard.
+// A block of the local matrix in each of `layers`. Layers are numbers of the model; rows and columns are local indices.
 struct Block {
   Range layers, rows, columns;
 };
@@ -39,7 +39,7 @@ io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, M* d
     part.extent.push_back(range.size());
     part.stride.push_back(stride);
   };
-  // Of one row or layer the stride is never taken; what lies in it keeps it a rectangle.
+  // The stride of a single row or layer is never used: this value keeps the part a packed rectangle.
   const index_t row_stride = block.rows.size() > 1 || spec.is_vector ? spec.local_columns() : block.columns.size();
   const index_t layer_stride = block.layers.size() > 1 ? spec.layer_stride : block.rows.size() * row_stride;
   if (spec.is_stacked) add(block.layers, 0, layer_stride);
@@ -48,7 +48,7 @@ io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, M* d
   return part;
 }
 
-// Elements `range` of the local matrix, in row-major order, as the end of a row, whole rows, the beginning of one.
+// Splits elements `range` of the row-major local matrix into the end of a row, whole rows and the beginning of a row.
 std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const Range& range) {
   const index_t columns = spec.local_columns();
   const index_t number = spec.layer_numbers[static_cast<std::size_t>(layer)];
@@ -64,7 +64,8 @@ std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const
   return blocks;
 }
 
-// What `place` holds of the rows of each layer; one rectangle where it holds all, and layers in a row.
+// The parts of local rows `rows` of all layers that `place` holds. It is one part if `place` holds all of them in one
+// piece and the layers are consecutive.
 template <class M>
 std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::BufferLayout& place, M* data,
                                        const Range& rows) {
@@ -92,7 +93,7 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
   return parts;
 }
 
-// Open MPI gathers so much on an aggregator before it writes; ROMIO takes half.
+// Buffer in which an MPI-IO aggregator of Open MPI collects data before it writes; ROMIO's is half as large.
 constexpr std::size_t mpi_io_bytes = std::size_t{32} << 20;
 
 }  // namespace
@@ -117,7 +118,7 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
     tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}});
     const Range range = range_of(spec, part.of(spec.holders));
     if (range.size() == 0 || spec.local_layers() == 0) continue;
-    // Columns are never held twice: a rank owns all rows of what it holds of them.
+    // Row-parallel columns are never replicated: a rank owns all rows of its columns.
     const Range rows = spec.partition == nn::Partition::row_parallel
                            ? Range{0, spec.rows}
                            : Range{range.begin - spec.local.begin, range.end - spec.local.begin};
@@ -141,8 +142,9 @@ std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, 
 }
 
 template <class T>
-Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
-                                comm::ProcessGrid& grid, TrainingState<T>& state, Log& log)
+Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
+                                const data::TokenizerId& tokenizer, comm::ProcessGrid& grid, TrainingState<T>& state,
+                                Log& log)
     : config_(config),
       provenance_(provenance),
       tokenizer_(tokenizer),
@@ -171,7 +173,7 @@ io::CheckpointState Checkpointing<T>::restore() {
                        config_.data, log_);
   });
   read_into(*reader);
-  writer_.continue_from(reader->folder(), info.state.step);  // moves others aside: only after all was read
+  writer_.continue_from(reader->folder(), info.state.step);  // moves other checkpoints aside: only after all reads
 
   log_.info("resumed from {} (step {}, {} tokens seen{})", reader->folder().string(), info.state.step,
             info.state.tokens_seen, info.has_optimizer ? "" : "; no optimizer state in it: moments start at zero");
@@ -216,7 +218,8 @@ std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, c
   std::vector<io::StateGroup> groups;
   for (std::size_t i = 0; i < moments_.size(); ++i) {
     const optim::Moment<M>& moment = moments_[i];
-    groups.push_back({moment.name, moment_tensors<M>(table, moment, place_of(moment.place), host_moments_[i].data(), part)});
+    groups.push_back(
+        {moment.name, moment_tensors<M>(table, moment, place_of(moment.place), host_moments_[i].data(), part)});
   }
   return groups;
 }
@@ -227,15 +230,15 @@ void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
   if (layout.empty() && carried_.layout().empty()) return;
   if (layout != carried_.layout()) {
     const auto said = [](const std::string& text) { return text.empty() ? "nothing" : text; };
-    log_.warn("the errors of compressed gradients start anew: the checkpoint has {}, this run needs {}", said(layout),
-              said(carried_.layout()));
+    log_.warn("the error feedback of compressed gradients starts at zero: the checkpoint has {}, this run needs {}",
+              said(layout), said(carried_.layout()));
     return;
   }
   reader.read_compression(carried_.tensors(), scalar_type_of<M>);
   carried_.copy_from_host();
 }
 
-// Of a shard group each element is written once.
+// The part of `place` that this rank owns and writes: a shard group writes each element once.
 template <class T>
 nn::BufferLayout Checkpointing<T>::answered(const nn::BufferLayout& place) const {
   return place.common(model::owned_layout(state_.model.table(), state_.sharding));

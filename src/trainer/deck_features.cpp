@@ -30,8 +30,8 @@ void check_run(const deck::Config& c, deck::Findings& f) {
   }
 }
 
-// A row for each feature: its check and, where keys of 0 ask for it, what it fills in. Mistakes at the same key are
-// told in this order.
+// A row per feature: its check and, if needed, the function that fills in keys of value 0. Errors at the same key are
+// reported in this order.
 constexpr deck::Feature features[] = {
     {nn::check_attention, nn::fill_attention},
     {nn::check_norm},
@@ -48,7 +48,7 @@ constexpr deck::Feature features[] = {
     {parallel::check_zero},
     {parallel::check_compression},
     {optim::check_muon},
-    {check_layout, fill_layout},  // looks at degrees where nothing is wrong so far
+    {check_layout, fill_layout},  // checks degrees only where no error was found before
     {parallel::check_adasum},
     {nn::check_moe, nn::fill_moe},
     {model::check_size},

@@ -3,11 +3,12 @@
 namespace nanotron::trainer {
 namespace {
 
-// One stage: each micro-batch forward, then backward.
+// Without a pipeline: forward, then backward of one micro-batch after another.
 template <class T>
 class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
  public:
-  explicit SingleStageSchedule(TrainingState<T>& state) : state_(state), model_(state.model), reducers_(state.reducers) {}
+  explicit SingleStageSchedule(TrainingState<T>& state)
+      : state_(state), model_(state.model), reducers_(state.reducers) {}
 
   void forward_backward(double scale) override {
     for (index_t m = 0; m < state_.micro_batches(); ++m) {
@@ -45,20 +46,14 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
   void backward(index_t micro_batch, double scale) {
     const model::ParameterTable& table = model_.table();
     const Matrix<T> dx = model_.hidden_gradient(0);
-    add_to(table.head_source(), [&] {
+    reducers_.accumulate(table.head_source(), [&] {
       model_.loss_backward({}, state_.targets_of(micro_batch), scale, state_.loss_rows_of(micro_batch), dx);
     });
     for (index_t layer = model_.layers(0) - 1; layer >= 0; --layer) {
-      add_to(table.layer_unit(layer), [&] { model_.backward_layer({}, layer, dx); });
+      reducers_.accumulate(table.layer_unit(layer), [&] { model_.backward_layer({}, layer, dx); });
     }
-    add_to(table.embedding_unit(), [&] { model_.backward_embedding({}, state_.inputs_of(micro_batch), dx); });
-  }
-
-  template <class F>
-  void add_to(index_t source, const F& backward) {
-    reducers_.begin(source);
-    backward();
-    reducers_.end(source);
+    reducers_.accumulate(table.embedding_unit(),
+                         [&] { model_.backward_embedding({}, state_.inputs_of(micro_batch), dx); });
   }
 
   TrainingState<T>& state_;
@@ -69,8 +64,8 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
-                                                          TrainingState<T>& state) {
+std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config& config, comm::ProcessGrid& grid,
+                                                                  Device& device, TrainingState<T>& state) {
   if (grid.pp().size() > 1) return make_pipeline_executor<T>(config, grid, device, state);
   return std::make_unique<SingleStageSchedule<T>>(state);
 }
@@ -78,9 +73,7 @@ std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Co
 #define NANOTRON_INSTANTIATE(T)                                                                                 \
   template std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config&, comm::ProcessGrid&, \
                                                                      Device&, TrainingState<T>&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::trainer

@@ -6,7 +6,7 @@
 
 namespace nanotron::trainer {
 
-/// Sizes of the model, batch and operations of a step, and the keys that are not at their defaults, without the last line's end.
+/// Sizes of the model, batch and FLOPs of a step, and the keys that are not at their defaults. No newline at the end.
 std::string model_summary(const deck::Config& config);
 
 }  // namespace nanotron::trainer

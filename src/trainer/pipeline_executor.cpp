@@ -1,4 +1,4 @@
-// The micro-batches of a step by the schedule of a pipeline.
+// Runs the micro-batches of a step by a pipeline schedule (parallel/pipeline).
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
@@ -41,7 +41,7 @@ class RankStages final : public parallel::PipelineStages<T> {
     const model::Slot at{a.virtual_stage, slot};
     const model::ParameterTable& table = model_.table();
     if (model_.has_head(a.virtual_stage)) {
-      add_to(table.head_source(), [&] {
+      reducers_.accumulate(table.head_source(), [&] {
         model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
       });
     }
@@ -50,30 +50,26 @@ class RankStages final : public parallel::PipelineStages<T> {
         model_.backward_layer_input(at, l, dx);
         reducers_.end_inputs(layer_source(a.virtual_stage, l));
       } else {
-        add_to(layer_source(a.virtual_stage, l), [&] { model_.backward_layer(at, l, dx); });
+        reducers_.accumulate(layer_source(a.virtual_stage, l), [&] { model_.backward_layer(at, l, dx); });
       }
     }
     if (model_.has_embedding(a.virtual_stage)) {
-      add_to(table.embedding_unit(), [&] { model_.backward_embedding(at, state_.inputs_of(a.micro_batch), dx); });
+      reducers_.accumulate(table.embedding_unit(),
+                           [&] { model_.backward_embedding(at, state_.inputs_of(a.micro_batch), dx); });
     }
   }
 
   void backward_weight(const Action& a, index_t slot) override {
     for (index_t l = model_.layers(a.virtual_stage) - 1; l >= 0; --l) {
-      add_to(layer_source(a.virtual_stage, l), [&] { model_.backward_layer_weight({a.virtual_stage, slot}, l); });
+      reducers_.accumulate(layer_source(a.virtual_stage, l), [&] {
+        model_.backward_layer_weight({a.virtual_stage, slot}, l);
+      });
     }
   }
 
  private:
   index_t layer_source(index_t stage, index_t layer) const {
     return model_.table().layer_unit(model_.first_layer(stage) + layer);
-  }
-
-  template <class F>
-  void add_to(index_t source, const F& backward) {
-    reducers_.begin(source);
-    backward();
-    reducers_.end(source);
   }
 
   TrainingState<T>& state_;
@@ -136,7 +132,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   }
 
  private:
-  // Head and embedding that share their weights on different ranks; a group of one elsewhere. Made by the first step.
+  // The pipeline ranks that hold the tied embedding and LM head; a group of one on other ranks. Made by the first step.
   comm::Group make_embedding_group() const {
     const bool shares = model_.table()["model/embed_tokens/weight"].local_layers() > 0;
     return comm::Group(pp_.communicator().split(shares ? 0 : 1 + pp_.rank(), pp_.rank()), pp_.transport());
@@ -174,9 +170,7 @@ std::unique_ptr<ForwardBackwardSchedule<T>> make_pipeline_executor(const deck::C
 #define NANOTRON_INSTANTIATE(T)                                                                                  \
   template std::unique_ptr<ForwardBackwardSchedule<T>> make_pipeline_executor(const deck::Config&, comm::ProcessGrid&, \
                                                                       Device&, TrainingState<T>&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::trainer

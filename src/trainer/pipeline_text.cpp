@@ -26,9 +26,9 @@ std::string stage_line(const deck::Config& c, const parallel::PipelineSchedule& 
   const bool first = stage == 0, last = stage + 1 == schedule.stages();
   const double share = (static_cast<double>(layers.size()) * flops.layer + (first ? flops.embedding : 0.0) +
                         (last ? flops.head : 0.0)) / whole;
-  return fmt::format("  stage {:>3} on pp rank {:>3}: layers {:>3} to {:>3}{}{}; {:.1f} % of the operations\n", stage,
-                     schedule.place_of(stage).rank, layers.begin, layers.end - 1,
-                     first ? ", embedding" : "", last ? ", norm and head" : "", 100.0 * share);
+  return fmt::format("  stage {:>3} on pp rank {:>3}: layers {:>3} to {:>3}{}{}; {:.1f} % of the FLOPs\n", stage,
+                     schedule.place_of(stage).rank, layers.begin, layers.end - 1, first ? ", embedding" : "",
+                     last ? ", norm and head" : "", 100.0 * share);
 }
 
 }  // namespace
@@ -37,12 +37,12 @@ std::string describe_pipeline(const deck::Config& config) {
   if (config.parallel.pp == 1) return {};
   const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
   const std::vector<Range> cut = parallel::stage_layers(config);
-  std::string text = fmt::format(
-      "pipeline: {}, {} ranks, {} stages, {} micro-batches; bubble {:.1f} % of the step by count\n",
-      name_of(config.parallel.pp_schedule), schedule.ranks, schedule.stages(), schedule.micro_batches,
-      100.0 * parallel::simulate(schedule).bubble());
+  std::string text =
+      fmt::format("pipeline: {}, {} ranks, {} stages, {} micro-batches; bubble {:.1f} % of the step in theory\n",
+                  name_of(config.parallel.pp_schedule), schedule.ranks, schedule.stages(), schedule.micro_batches,
+                  100.0 * parallel::simulate(schedule).bubble());
   if (config.parallel.pp_cut == deck::PpCut::time && config.parallel.pp_layers.empty()) {
-    text += "  the run measures the blocks and cuts by their times (pp_cut = 'time'); by modelled operations:\n";
+    text += "  the run measures the blocks and splits by their times (pp_cut = 'time'); by modelled FLOPs:\n";
   }
   for (int stage = 0; stage < schedule.stages(); ++stage) text += stage_line(config, schedule, cut, stage);
   return text;
@@ -56,7 +56,7 @@ std::string draw_pipeline(const deck::Config& config) {
       : schedule.placement == parallel::Placement::vee
           ? "F forward, I gradient of the input, W of the weights, of micro-batch 0, 1, ...; a, b: virtual stage"
           : "F forward, B backward of micro-batch 0, 1, ...; a, b, ...: virtual stage";
-  return describe_pipeline(config) + fmt::format("  {}; one column a forward of a virtual stage\n{}", legend,
+  return describe_pipeline(config) + fmt::format("  {}; one column per forward of a virtual stage\n{}", legend,
                                                  parallel::chart(schedule, chart_units));
 }
 

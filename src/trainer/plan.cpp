@@ -1,4 +1,4 @@
-// What a deck would take, for one process to say of any grid.
+// The plan of a deck (--plan): memory and communication on any grid, computed on one process.
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double mib = 1024.0 * 1024.0;
 
-// The ranks whose coordinates differ from those at rank 0 by what `move` sets, for 0, 1, ..., count - 1.
+// The group of rank 0: ranks of the coordinates that move(at, i) sets for i = 0, 1, ..., count - 1.
 template <class F>
 std::vector<int> group_of(const comm::GridShape& shape, int count, const F& move) {
   std::vector<int> ranks;
@@ -28,7 +28,7 @@ std::vector<int> group_of(const comm::GridShape& shape, int count, const F& move
   return ranks;
 }
 
-// A line for each axis of more than one rank: its ranks, how far apart they lie, bytes.
+// A line for each axis of more than one rank: group size, span of the group in ranks, bytes.
 std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic& traffic) {
   const auto replica = [&](comm::GridCoordinate& at, int i) {
     at.cp = i % shape.cp;
@@ -43,10 +43,10 @@ std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic&
       Axis{"tensor parallel", group_of(shape, shape.tp, [](auto& at, int i) { at.tp = i; }), traffic.tensor_parallel},
       Axis{"context parallel", group_of(shape, shape.cp, [](auto& at, int i) { at.cp = i; }), traffic.context_parallel},
       Axis{"pipeline", group_of(shape, shape.pp, [](auto& at, int i) { at.pp = i; }), traffic.pipeline},
-      Axis{"experts", group_of(shape, shape.ep, replica), traffic.expert_parallel},
-      Axis{"replicas", group_of(shape, shape.dp * shape.cp, replica), traffic.data_parallel}};
-  std::string text = "into collectives and messages, this rank and step:\n";
-  text += fmt::format("  {:<17}{:>7}{:>14}{:>18}{:>18}\n", "axis", "ranks", "span", "handed over", "sent");
+      Axis{"expert parallel", group_of(shape, shape.ep, replica), traffic.expert_parallel},
+      Axis{"data parallel", group_of(shape, shape.dp * shape.cp, replica), traffic.data_parallel}};
+  std::string text = "communication of this rank per step:\n";
+  text += fmt::format("  {:<17}{:>7}{:>14}{:>18}{:>18}\n", "axis", "ranks", "span", "algorithm bytes", "bus bytes");
   for (const Axis& axis : axes) {
     if (axis.ranks.size() == 1) continue;
     const auto [first, last] = std::ranges::minmax(axis.ranks);
@@ -54,7 +54,7 @@ std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic&
                         fmt::format("{} ranks", last - first + 1), static_cast<double>(axis.bytes.counted) / mib,
                         axis.bytes.sent / mib);
   }
-  return text + "  span: from the first to the last rank of a group; a node of so many ranks can hold it\n";
+  return text + "  span: from the first to the last rank of a group; a node of that many ranks can hold the group\n";
 }
 
 }  // namespace
@@ -64,18 +64,20 @@ std::string describe_plan(const deck::Config& config) {
   StepPlan plan;
   comm::GridCoordinate largest;
   for (int rank = 0; rank < shape.pp * shape.cp * shape.tp; ++rank) {  // stages and shards are of unequal size
-    const comm::GridCoordinate at{.pp = rank / (shape.cp * shape.tp), .cp = rank / shape.tp % shape.cp, .tp = rank % shape.tp};
+    const comm::GridCoordinate at{
+        .pp = rank / (shape.cp * shape.tp), .cp = rank / shape.tp % shape.cp, .tp = rank % shape.tp};
     StepPlan of_rank = plan_step(config, at);
     if (of_rank.memory.total() <= plan.memory.total()) continue;
     plan = std::move(of_rank);
     largest = at;
   }
-  return fmt::format("{}\n{}{}"
-                     "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
-                     "  and while a checkpoint is written up to {:.0f} MiB more\n{}",
-                     model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp, plan.memory.table(),
-                     static_cast<double>(plan.checkpoint_bytes) / mib,
-                     shape.size() > 1 ? traffic_table(shape, plan.traffic) : "");
+  return fmt::format(
+      "{}\n{}{}"
+      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
+      "  plus up to {:.0f} MiB while a checkpoint is written\n{}",
+      model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp,
+      plan.memory.table(), static_cast<double>(plan.checkpoint_bytes) / mib,
+      shape.size() > 1 ? traffic_table(shape, plan.traffic) : "");
 }
 
 }  // namespace nanotron::trainer

@@ -10,6 +10,8 @@
 #include <functional>
 #include <numeric>
 
+#include "block_times.hpp"
+#include "model_summary.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
 #include "nanotron/base/log.hpp"
@@ -22,21 +24,19 @@
 #include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
-#include "nanotron/kernels/gemm/matrix_rate.hpp"
+#include "nanotron/kernels/gemm/gemm_peak.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/bucket_size.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/trainer.hpp"
-#include "block_times.hpp"
-#include "model_summary.hpp"
 #include "rank_memory.hpp"
-#include "token_files.hpp"
+#include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-// The old file stands until the new one is whole.
+// Writes a temporary file and renames it: the old file stays until the new one is complete.
 void write_text(const std::filesystem::path& path, const std::string& text) {
   const std::filesystem::path temporary = path.string() + ".tmp";
   std::ofstream file(temporary);
@@ -48,7 +48,7 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   }
 }
 
-// Opens token files on every rank; an error says on which host, others may have the file.
+// Opens token files on every rank. An error names the rank and host, since other hosts may have the file.
 void open_collectively(MPI_Comm world, const std::function<void()>& open) {
   comm::collectively(world, [&] {
     try {
@@ -62,38 +62,40 @@ void open_collectively(MPI_Comm world, const std::function<void()>& open) {
   });
 }
 
-// Why nothing can be seen at `path` ("No such file or directory", "Permission denied"); empty where something is.
+// Why `path` is not found ("No such file or directory", "Permission denied"); empty if it exists.
 std::string why_missing(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) return "";
   return (error ? error : std::make_error_code(std::errc::no_such_file_or_directory)).message();
 }
 
-// The size of the vocabulary as the token file says. Collective.
+// vocab_size of the token file. Collective.
 std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
   std::int64_t size = 0;
   open_collectively(world, [&] {
     if (const std::string why = why_missing(config.data.path); !why.empty()) {
-      fail(ExitCode::data_error, {.what = "the token file, which says the size of the vocabulary, cannot be read",
-                                  .expected = "an HDF5 file",
-                                  .found = why,
-                                  .where = config.data.path,
-                                  .change = "make one with tools/nanotron_tokenize.py, or correct data%path; to --check or "
-                                            "--plan without it: --set model.vocab_size=..."});
+      fail(ExitCode::data_error,
+           {.what = "the token file, which says the size of the vocabulary, cannot be read",
+            .expected = "an HDF5 file",
+            .found = why,
+            .where = config.data.path,
+            .change = "make one with tools/nanotron_tokenize.py, or correct data%path; to --check or "
+                      "--plan without it: --set model.vocab_size=..."});
     }
     size = data::TokenFile(config.data.path).vocab_size();
   });
-  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world));  // files that differ are told when they are compared
+  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world));  // check_token_files() reports files that differ
   if (size == 0) {
-    fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
-                                .expected = "model%vocab_size in the deck, or the attribute vocab_size in the token file",
-                                .found = "neither",
-                                .where = config.data.path});
+    fail(ExitCode::deck_error,
+         {.what = "the size of the vocabulary is not known",
+          .expected = "model%vocab_size in the deck, or the attribute vocab_size in the token file",
+          .found = "neither",
+          .where = config.data.path});
   }
   return size;
 }
 
-// Rank 0's command line counts, whatever the launcher gave the others.
+// The overrides of rank 0's command line, on every rank.
 std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std::string>& overrides) {
   const std::string packed = comm::text_of_root(world, [&] {
     std::string all;
@@ -107,14 +109,14 @@ std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std
   return list;
 }
 
-// The pp that pp_layers has layers for, or 1.
+// The pp that the layer counts in pp_layers imply.
 std::int64_t named_stages(const deck::ParallelConfig& p) {
   const auto counts = deck::layer_counts(p.pp_layers);
   return counts ? static_cast<std::int64_t>(counts->size()) / deck::virtual_stages(p) : 1;
 }
 
-// An open degree counts as 1, an open pp as what pp_layers is for, an open dp as what a shard group and an
-// expert-parallel group need.
+// pp x dp x tp x cp. A degree of 0 counts as the min that fits: pp as in pp_layers,
+// dp = lcm(zero_size, ep / gcd(ep, cp)), tp = cp = 1.
 std::int64_t named_ranks(const deck::ParallelConfig& p) {
   std::int64_t product = p.pp > 0 ? p.pp : std::max<std::int64_t>(named_stages(p), 1);
   for (const std::int64_t degree : {p.dp, p.tp, p.cp}) product *= std::max<std::int64_t>(degree, 1);
@@ -126,7 +128,7 @@ std::int64_t named_ranks(const deck::ParallelConfig& p) {
 template <class T>
 double machine_rate(Device& device, comm::Group& world) {
   comm::barrier(world);
-  return comm::sum(world, kernels::matrix_rate<T>(device, 1024, 0.3));
+  return comm::sum(world, kernels::gemm_peak<T>(device, 1024, 0.1));
 }
 
 // "1200", "800 (code), 400 (wiki)"; "0" without validation.
@@ -141,7 +143,7 @@ std::string validation_text(const Loaders& loaders, const deck::DataConfig& data
   return text.empty() ? "0" : text;
 }
 
-// deck.nml and metrics.h5, once nothing can refuse the run any more. The metrics are null but on the rank that
+// Writes deck.nml and opens metrics.h5, after all checks have passed. The result is null on all ranks but the one that
 // speaks.
 std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const Provenance& provenance,
                                                comm::Group& world, std::int64_t step, Log& log) {
@@ -162,7 +164,7 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
   return metrics;
 }
 
-// Runs of one type, behind the set-up that all types share.
+// Trains with compute type T, after the set-up that all types share.
 template <class T>
 ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
                   Loaders& loaders, Log& log, double start) {
@@ -175,7 +177,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
                     .checkpoint = plan.checkpoint_bytes,
                     .plan = plan.memory};
   log.info("{}", plan_text(of_largest(memory, memory.staging + memory.plan.total(), grid.world())));
-  log.info("matrix products: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
+  log.info("measured GEMM peak: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
            kernels::gemm_library<T>(), rate / 1e9);
 
   if (config.data.sequences == deck::SequenceKind::documents) {
@@ -214,7 +216,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   return ExitCode::stopped_early;
 }
 
-// Makes the directories the run writes into, for it alone as long as the locks live, and opens the log.
+// Creates and locks the directories that the run writes into, and opens the log. The locks last as long as the result.
 std::vector<io::RunLock> prepare_run_directory(const deck::Config& config, comm::Group& world, Log& log) {
   const std::filesystem::path run = config.run.output_dir, checkpoints = deck::checkpoint_directory(config);
   std::vector<io::RunLock> locks;
@@ -248,7 +250,7 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
   resolve(config, size);
   if (config.model.vocab_size == 0) {
     config.model.vocab_size = vocabulary_of_data(config, world);
-    resolve(config, size);  // checks that need it
+    resolve(config, size);  // the checks that need vocab_size
   }
   return config;
 }
@@ -285,7 +287,7 @@ std::string describe_data(const deck::Config& config, MPI_Comm world) {
 std::string grid_line(const deck::Config& config) {
   const comm::GridShape shape = comm::shape_of(config);
   return fmt::format("grid: dp {} x pp {} x cp {} x tp {} = {} ranks{}\n", shape.dp, shape.pp, shape.cp, shape.tp,
-                     shape.size(), shape.ep > 1 ? fmt::format(", experts over ep {} of the replicas", shape.ep) : "");
+                     shape.size(), shape.ep > 1 ? fmt::format(", ep {} inside dp x cp", shape.ep) : "");
 }
 
 ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
@@ -299,7 +301,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
   if (comm::waits_asleep()) log.info("more ranks than cores on a node (or NANOTRON_WAIT): ranks sleep while they wait");
-  log.info("data: {}; tensor-parallel group by {}, context-parallel group by {}, replicas by {}, experts by {}",
+  log.info("data: {}; tensor-parallel group by {}, context-parallel by {}, data-parallel by {}, expert-parallel by {}",
            config.data.path, grid.tp().path(), grid.cp().path(), grid.data_parallel().path(), grid.ep().path());
 
   std::optional<TokenFiles> opened;
@@ -307,7 +309,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   const TokenFiles& tokens = *opened;
   check_token_files(tokens, config, world, log);
   if (tokens.training.unigram_entropy()) {
-    log.info("unigram entropy of the data: {:.4f} nats a token", *tokens.training.unigram_entropy());
+    log.info("unigram entropy of the data: {:.4f} nats per token", *tokens.training.unigram_entropy());
   }
   Loaders loaders = make_loaders(config, tokens, grid.coordinate());
   deck::Config chosen = config;

@@ -20,10 +20,11 @@ std::string rate_text(double tokens_per_second) {
   return fmt::format("{:.0f}", tokens_per_second);
 }
 
-// Only said where there are experts.
+// Empty for a dense model.
 std::string router_text(const deck::MoeConfig& moe, const RouterNumbers& r) {
   if (moe.num_experts == 0) return "";
-  const std::string dropped = moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * r.dropped_share) : "";
+  const std::string dropped =
+      moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * r.dropped_share) : "";
   return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", r.load_balance, r.z,
                      100.0 * r.busiest_share, dropped);
 }
@@ -51,7 +52,7 @@ void Progress::with_metrics(const Work& work) {
 
 void Progress::record(std::int64_t step, std::int64_t tokens_seen, double seconds,
                       const StepResult& r) {
-  // The first step of a run also touches memory and builds primitives: it does not enter the estimate.
+  // The first step of a run also touches memory and builds primitives. The average restarts at steps 2, 66, 130, ...
   const bool first = ++steps_ == 1;
   const bool last = step == config_.run.steps || steps_ == config_.run.stop_after_steps;
   loss_ = r.loss;
@@ -77,10 +78,12 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
   }
   if (first || last || step % config_.run.log_every == 0) {
     const double left = recent_seconds_ * static_cast<double>(config_.run.steps - step);
-    log_.info("step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s  {:4.1f} % of matrix rate  ETA {}{}",
-              step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate,
-              rate_text(cost_.tokens / recent_seconds_), 100.0 * cost_.flops / recent_seconds_ / cost_.machine_rate,
-              clock_text(left), router_text(config_.model.moe, r.router));
+    log_.info(
+        "step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s  {:4.1f} % of GEMM peak  "
+        "ETA {}{}",
+        step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / recent_seconds_),
+        100.0 * cost_.flops / recent_seconds_ / cost_.machine_rate, clock_text(left),
+        router_text(config_.model.moe, r.router));
   }
 }
 

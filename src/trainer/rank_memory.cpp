@@ -27,15 +27,16 @@ RankMemory of_largest(RankMemory mine, std::size_t bytes, comm::Group& world) {
 }
 
 std::size_t staging_bytes(comm::ProcessGrid& grid) {
-  const std::size_t experts = grid.shape().ep > 1 ? staging_of(grid.data_groups(comm::Holders::expert_data_parallel)) : 0;
+  const std::size_t experts =
+      grid.shape().ep > 1 ? staging_of(grid.data_groups(comm::Holders::expert_data_parallel)) : 0;
   return grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() + grid.ep().staging_bytes() +
          staging_of(grid.data_groups(comm::Holders::data_parallel)) + experts;
 }
 
 std::string plan_text(const RankMemory& m) {
   return fmt::format(
-      "memory of rank {}, the largest, besides {:.0f} MiB of program and libraries, {:.0f} MiB to stage "
-      "messages and up to {:.0f} MiB while a checkpoint is written:\n{}",
+      "memory of rank {}, the largest, besides {:.0f} MiB of program and libraries, {:.0f} MiB of staging "
+      "buffers and up to {:.0f} MiB while a checkpoint is written:\n{}",
       m.rank, mib(m.program), mib(m.staging), mib(m.checkpoint), m.plan.table());
 }
 

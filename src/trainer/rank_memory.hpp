@@ -1,6 +1,6 @@
 #pragma once
 
-// What the ranks take, of which a log tells the largest.
+// Memory of the ranks. The log reports the rank that uses most.
 
 #include <string>
 
@@ -12,16 +12,16 @@ namespace nanotron::trainer {
 /// Bytes of one rank.
 struct RankMemory {
   int rank = 0;
-  std::size_t program = 0;     // with its libraries, before the rest
-  std::size_t staging = 0;     // of messages
-  std::size_t checkpoint = 0;  // more, while one is written
-  std::size_t peak = 0;        // once the run is over
+  std::size_t program = 0;     // program and libraries: resident before the arena is allocated
+  std::size_t staging = 0;     // buffers for messages
+  std::size_t checkpoint = 0;  // in addition, while a checkpoint is written
+  std::size_t peak = 0;        // max resident memory, set at the end of the run
   MemoryPlan plan;
 
   std::size_t planned() const { return program + staging + plan.total(); }
 };
 
-/// That of the rank with the largest `bytes`, of several the first; the same on every rank. Collective.
+/// `mine` of the rank with the largest `bytes` (the lowest such rank), returned on every rank. Collective.
 RankMemory of_largest(RankMemory mine, std::size_t bytes, comm::Group& world);
 
 std::size_t staging_bytes(comm::ProcessGrid& grid);

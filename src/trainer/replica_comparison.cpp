@@ -18,7 +18,8 @@ ReplicaComparison<T>::ReplicaComparison(const deck::Config& config, comm::Proces
   }
 }
 
-// Ranks with the same piece hold the same weights and moments, all data-parallel ranks the same weights for their GEMMs.
+// Ranks of a replicate group hold the same shard of master weights and moments. All data-parallel ranks hold the same
+// compute weights and 1-D parameters.
 template <class T>
 void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
@@ -30,18 +31,20 @@ void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   };
   if (check.replicate.has_replicas()) {
     add(p.layouts.master.common(p.layouts.moments), check.section.flat, p.master);
-    for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, check.section.flat, moment.values);
+    for (const optim::Moment<M>& moment : state_.optimizer->moments())
+      add(moment.place, check.section.flat, moment.values);
     check.replicate.require_equal(hash, step);
   }
   if (check.shards == 1) return;
   hash = 0;
   add(p.layouts.compute, check.section.flat, p.compute);
-  add(p.layouts.master, check.section.vectors, p.master);  // held by all
-  for (const optim::Moment<M>& moment : state_.optimizer->moments()) add(moment.place, check.section.vectors, moment.values);
+  add(p.layouts.master, check.section.vectors, p.master);  // not sharded
+  for (const optim::Moment<M>& moment : state_.optimizer->moments())
+    add(moment.place, check.section.vectors, moment.values);
   check.data.require_equal(hash, step);
 }
 
-// Norms, and routers where no data-parallel rank has a piece alone.
+// Parameters that tensor-parallel ranks replicate: norms, and routers where the shard group does not shard them.
 template <class T>
 void ReplicaComparison<T>::compare_tensor_parallel(std::int64_t step) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();

@@ -15,10 +15,13 @@ class NoRouters final : public RouterMonitor {
   RouterNumbers collect() override { return {}; }
 };
 
-// A row a layer: for each expert sum_s n_e sum_t p_te, choices of each expert, sum of z^2, dropped choices. With
-// S tokens a sequence and k choices a token
+// `sums` has one row per layer. With E experts, K choices per token, n_e choices of expert e in a sequence:
 //
-//   load balance = mean over sequences of E sum_e n_e / (k S) sum_t p_te / S
+//   columns [0, E)      sum over sequences of n_e sum_t p_te
+//   columns [E, 2E)     sum over sequences of n_e
+//   columns 2E, 2E + 1  sum of z^2, dropped choices
+//
+//   load balance = mean over sequences of E sum_e n_e / (K s) sum_t p_te / s
 class Routers final : public RouterMonitor {
  public:
   Routers(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Matrix<double> sums)

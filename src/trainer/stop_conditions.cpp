@@ -22,7 +22,7 @@ StopConditions::StopConditions(const deck::RunConfig& run, double start)
 
 StopReason StopConditions::seen_here(bool looks_at_files, std::int64_t steps_done, double next_seconds) {
   std::error_code ignored;
-  const bool found = looks_at_files && std::filesystem::remove(stop_file_, ignored);  // or it would stop the next start too
+  const bool found = looks_at_files && std::filesystem::remove(stop_file_, ignored);  // else it stops the next run too
   if (stop_signal_came()) return StopReason::signal;
   if (deadline_ > 0.0 && wall_seconds() + next_seconds > deadline_) return StopReason::wall_time;
   if (found) return StopReason::stop_file;

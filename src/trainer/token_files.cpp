@@ -1,4 +1,4 @@
-#include "token_files.hpp"
+#include "nanotron/trainer/token_files.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 namespace nanotron::trainer {
 namespace {
 
-// Errors of `work` say which validation set they are of.
+// Calls work(); its errors name the validation set.
 template <class Work>
 auto of_set(const deck::ValidationSet& set, const Work& work) {
   try {
@@ -54,8 +54,9 @@ void compare_tokenizers(const data::TokenizerId& training, const data::Tokenizer
   const data::SameTokenizer same = data::same_tokenizer(training, other);
   if (same == data::SameTokenizer::yes) return;
   if (same == data::SameTokenizer::unknown) {
-    log.info("tokenizers not compared: {} and the training file {} do not both have tokenizer_sha256, nor both a vocabulary",
-             what, data.path);
+    log.info(
+        "tokenizers not compared: {} and the training file {} do not both have tokenizer_sha256, nor both a vocabulary",
+        what, data.path);
     return;
   }
   if (data.other_tokenizer == deck::OtherTokenizer::accept) {
@@ -67,8 +68,9 @@ void compare_tokenizers(const data::TokenizerId& training, const data::Tokenizer
        {.what = fmt::format("{} has another tokenizer than the training file", what),
         .expected = fmt::format("that of {}: {}", data.path, describe(training, other)),
         .found = describe(other, training),
-        .change = "make the token files with one tokenizer; where the tokens are known to mean the same, or the change is "
-                  "meant: --set data.other_tokenizer=accept"});
+        .change =
+            "make the token files with one tokenizer; where the tokens are known to mean the same, or the change is "
+            "meant: --set data.other_tokenizer=accept"});
 }
 
 Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const comm::GridCoordinate& at) {

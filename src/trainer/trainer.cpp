@@ -12,15 +12,15 @@ namespace {
 using HostTokens =
     Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-// After numbers that are not finite: the newest checkpoint may already hold weights that diverged.
+// After a non-finite loss or gradient norm: the newest checkpoint may already hold diverged weights.
 std::string where_to_resume(const std::filesystem::path& newest_known_good) {
-  if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none begins anew";
+  if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none starts again";
   return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
                      newest_known_good.string());
 }
 
-// Each section is answered for by its shard group and, of experts, by the expert-parallel group; sections of the same
-// groups together.
+// The ranks that own the gradient of a section: its shard group and, for experts, the expert-parallel group too.
+// Consecutive sections of the same groups form one part.
 template <class T>
 std::vector<optim::NormPart> norm_parts(const TrainingState<T>& state, comm::ProcessGrid& grid) {
   const model::ParameterTable& table = state.model.table();
@@ -88,7 +88,7 @@ double Trainer<T>::save() {
   return checkpointing_.save(counters_);
 }
 
-// All micro-batches of a step.
+// Loads all micro-batches of a step onto the device. Returns this rank's sum of token hashes.
 template <class T>
 std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) {
   const Region region(device_.timers(), "load tokens");
@@ -103,11 +103,12 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
   Kokkos::deep_copy(device_.exec(), state_.targets, HostTokens(host_targets_.data(), host_targets_.size()));
   Kokkos::deep_copy(device_.exec(), state_.document_starts,
                     HostTokens(host_document_starts_.data(), host_document_starts_.size()));
-  device_.fence();  // the host buffers are filled again
+  device_.fence();  // the next load overwrites the host buffers
   return hash;
 }
 
-// Over the global batch that is loaded: the same on every rank, in any order of ranks and samples.
+// Sum of the losses of the loaded global batch. Exact summation: the same bits on every rank, in any order of ranks and
+// samples.
 template <class T>
 double Trainer<T>::loss_sum() {
   const auto over_ranks = [&](const auto& combine, auto value) {
@@ -142,7 +143,7 @@ StepResult Trainer<T>::train_step() {
   r.grad_norm = optim::global_norm<M>(device_, grid_.model(), norm_, p.gradient);
   r.learning_rate = learning_rate_(counters_.step);
   const double clip = optim::clip_factor(r.grad_norm, config_.optimizer.clip_grad_norm);
-  const auto largest_square = static_cast<M>(clip * r.grad_norm * clip * r.grad_norm);  // Adam squares
+  const auto largest_square = static_cast<M>(clip * r.grad_norm * clip * r.grad_norm);  // Adam squares it
   r.updated = std::isfinite(r.loss) && std::isfinite(largest_square);
   if (r.updated) {
     checkpointing_.mark_known_good();
@@ -160,7 +161,7 @@ StepResult Trainer<T>::train_step() {
   return r;
 }
 
-// What is not finite is left out; too often in a row it ends the run.
+// Skips an update with a non-finite loss or gradient norm; more than run%max_nonfinite_steps in a row end the run.
 template <class T>
 void Trainer<T>::skip_update(const StepResult& r) {
   state_.reducers.reset();
@@ -172,10 +173,10 @@ void Trainer<T>::skip_update(const StepResult& r) {
           .where = fmt::format("global samples {} to {}", counters_.sample_cursor,
                                counters_.sample_cursor + config_.data.global_batch_size - 1),
           .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
-                                "run%max_nonfinite_steps > 0 to leave such updates out; {}",
+                                "run%max_nonfinite_steps > 0 to skip such updates; {}",
                                 where_to_resume(checkpointing_.newest_known_good()))});
   }
-  log_.warn("step {}: loss {}, gradient norm {}: update left out", counters_.step + 1, r.loss, r.grad_norm);
+  log_.warn("step {}: loss {}, gradient norm {}: update skipped", counters_.step + 1, r.loss, r.grad_norm);
 }
 
 template <class T>
@@ -202,11 +203,12 @@ bool Trainer<T>::validation_is_due(std::int64_t step) const {
   return !loaders_.validation.empty() && ((every > 0 && step % every == 0) || step == config_.run.steps);
 }
 
-// A forward takes a third of a step; half as much again, since it decides whether the run stops.
+// A forward takes about 1/3 of a step. The factor 1.5 is a margin, since the estimate decides whether the run stops.
 template <class T>
 double Trainer<T>::validation_estimate(const Progress& progress) const {
   double batches = 0.0;
-  for (const data::BatchLoader& loader : loaders_.validation) batches += static_cast<double>(loader.number_of_batches());
+  for (const data::BatchLoader& loader : loaders_.validation)
+    batches += static_cast<double>(loader.number_of_batches());
   return batches * progress.recent_seconds() / 3.0 * 1.5;
 }
 
@@ -247,7 +249,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
       log_.info("step {:>7}/{}  checkpoint written in {:.1f} s", counters_.step, config_.run.steps,
                 save_seconds);
     }
-    if (validates && finished) record_validation();  // in haste too: the weights are safe, and no run goes on from here
+    if (validates && finished) record_validation();  // in haste too: no later run would validate this step
   }
   progress.flush();
   if (saved_at != counters_.step) log_.warn("steps {} to {} are in no checkpoint", saved_at + 1, counters_.step);

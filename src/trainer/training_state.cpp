@@ -17,7 +17,7 @@ index_t tokens_of_rank(const deck::Config& config, const comm::ProcessGrid& grid
   return config.data.global_batch_size / config.parallel.dp * sequence_layout(config)[grid.cp_rank()].length();
 }
 
-// The layout-invariant reducer cuts units over the whole data-parallel group.
+// The layout-invariant reducer shards units over the whole data-parallel group.
 int unit_pieces(const deck::Config& config) {
   const deck::ParallelConfig& p = config.parallel;
   return static_cast<int>(is_layout_invariant(config) ? p.dp * p.cp : deck::shard_group_size(p));
@@ -77,7 +77,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .cp_mode = config.parallel.cp_mode,
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
-          .norm_shards = keeps_order ? static_cast<int>(shards.stream) : 0,
+          .norm_shards = keeps_order ? static_cast<int>(shards.norm) : 0,
           .context_shards = keeps_order ? static_cast<int>(shards.context) : 0,
           .loss_tokens = tokens_per_step(config)};
 }

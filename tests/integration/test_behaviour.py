@@ -123,13 +123,13 @@ def deck_errors():
             check(code == result and "Too many levels of symbolic links" in text, "why a file is not seen is told", text)
         code, text = case.run("--plan", ranks=1)
         check(code == 0 and "MiB" in text, "--plan needs no ranks", text)
-        check("while a checkpoint is written up to" in text, "and tells of checkpoints", text)
+        check("while a checkpoint is written" in text, "and tells of checkpoints", text)
         code, text = case.run("--plan", "--set", "parallel.dp=2", "--set", "parallel.tp=2", ranks=1)
-        for axis, span in (("tensor parallel", 2), ("replicas", 3)):
+        for axis, span in (("tensor parallel", 2), ("data parallel", 3)):
             check(re.search(rf"^  {axis} +2 +{span} ranks +[0-9.]+ MiB +[0-9.]+ MiB$", text, re.MULTILINE),
                   f"{axis}: ranks of a group, how far apart, bytes", text)
         experts = ("--set", "moe.num_experts=4", "--set", "moe.router_aux_loss_coef=0.02")
-        for scale, words in (("per_layer", "sum over the layers of what is 1"), ("hugging_face", "mean over the layers of what is 2")):
+        for scale, words in (("per_layer", "sum over the layers of a loss that is 1"), ("hugging_face", "mean over the layers of a loss that is 2")):
             code, text = case.run("--plan", *experts, "--set", f"moe.router_aux_loss_scale={scale}", ranks=1)
             check(code == 0 and f"load balance 0.02 ('{scale}': {words} for an even load)" in text,
                   f"the scale of the router's loss is told: {scale}", text)
@@ -284,7 +284,7 @@ def bad_numbers():
         code, text = case.run("--set", "optimizer.learning_rate=1e30", "--set", "optimizer.clip_grad_norm=0",
                               "--set", "run.steps=50", "--set", "checkpoint.every_steps=1")
         named = re.search(r"--set checkpoint.resume='(\S+)'", text)
-        check(code == 70 and named and named[1].endswith("step_00000010"), "the newest proven one is named", text)
+        check(code == 70 and named and named[1].endswith("step_00000010"), "the newest known good one is named", text)
         check((case.out / "checkpoints/step_00000011").exists(), "not the one of weights that diverged", text)
         code, text = case.run("--set", "run.steps=12", "--set", f"checkpoint.resume={named[1]}")
         check(code == 0 and "step 10," in text, "the run goes on from the one named", text)

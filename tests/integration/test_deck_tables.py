@@ -29,7 +29,7 @@ def plan(deck, keys):
 
 def figures(text):
     """GiB: memory, sent inside of a node and between nodes; the bubble in per cent."""
-    memory = float(re.search(r"^  sum +([\d.]+) MiB$", text, re.MULTILINE)[1])
+    memory = float(re.search(r"^  total +([\d.]+) MiB$", text, re.MULTILINE)[1])
     sent = [0.0, 0.0]
     for span, bytes_sent in re.findall(r" (\d+) ranks +[\d.]+ MiB +([\d.]+) MiB$", text, re.MULTILINE):
         sent[int(span) > NODE] += float(bytes_sent)

@@ -73,7 +73,7 @@ def test_vocabularies(folder):
     words = write_vocabulary(folder / "tokens.h5")
     common = ["--checkpoint", GOLDEN, "--max-new-tokens", 2, "--temperature", 0]
     ambiguous = call(1, *common, "--tokens-file", folder / "tokens.h5", "--prompt", "then")
-    assert "may cut it elsewhere" in ambiguous.stderr and "--prompt-ids (here 130)" in ambiguous.stderr, ambiguous.stderr
+    assert "may split it elsewhere" in ambiguous.stderr and "--prompt-ids (here 130)" in ambiguous.stderr, ambiguous.stderr
     assert "warning" not in ambiguous.stdout
     assert "warning" not in call(1, *common, "--tokens-file", folder / "tokens.h5", "--prompt", "of a").stderr
 

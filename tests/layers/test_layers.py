@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # timeout: 60
-"""Fails on an include against the order of the layers, and on MPI_COMM_WORLD where it is not allowed.
+"""Holds includes to the graph of the layers, and MPI_COMM_WORLD to where it is allowed.
 
     test_layers.py [<folder of the programs>] [--root <source tree>]
 
-The order is that of the nanotron_add_layer calls in CMakeLists.txt; the programs come last. The
-test first plants each violation in a scratch tree and insists on finding it.
+The graph is that of DEPENDS in the nanotron_add_layer calls of CMakeLists.txt: a layer includes those it depends on, and
+theirs; what it names it uses. The programs come last and may include all. The test first plants each violation in a
+scratch tree and insists on finding it.
 """
 import argparse
 import re
@@ -13,14 +14,28 @@ import sys
 import tempfile
 from pathlib import Path
 
-ADD_LAYER = re.compile(r"^nanotron_add_layer\((\w+)", re.MULTILINE)
+ADD_LAYER = re.compile(r"^nanotron_add_layer\((\w+)([^)]*)\)", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 COMMENT = re.compile(r"//.*|/\*.*?\*/")
 MAY_NAME_THE_WORLD = {"base", "comm", "apps"}
 
 
-def layer_order(root):
-    return ADD_LAYER.findall((root / "CMakeLists.txt").read_text()) + ["apps"]
+def graph_of(root):
+    """Layer -> what it names in DEPENDS, in the order of the calls; each names earlier ones only."""
+    graph = {}
+    for layer, arguments in ADD_LAYER.findall((root / "CMakeLists.txt").read_text()):
+        words = arguments.split()
+        depends = words[words.index("DEPENDS") + 1:] if "DEPENDS" in words else []
+        graph[layer] = [word for word in depends if word in graph]
+    graph["apps"] = list(graph)
+    return graph
+
+
+def reachable(graph, layer):
+    found = {layer}
+    for used in graph[layer]:
+        found |= reachable(graph, used)
+    return found
 
 
 def layer_files(root, layer):
@@ -29,14 +44,14 @@ def layer_files(root, layer):
             yield from sorted(folder.rglob(f"*.{suffix}"))
 
 
-def check_include(path, number, kind, target, layer, order, root):
+def check_include(path, number, kind, target, layer, graph, root):
     where = f"{path.relative_to(root)}:{number}"
     if target.startswith("nanotron/"):
         used = target.split("/")[1]
-        if used not in order:
+        if used not in graph:
             return f"{where}: includes {target}, and '{used}' is not a layer"
-        if order.index(used) > order.index(layer):
-            return f"{where}: layer '{layer}' includes the later layer '{used}' ({target})"
+        if used not in reachable(graph, layer):
+            return f"{where}: layer '{layer}' does not depend on '{used}' ({target})"
         if kind == "<":
             return f"{where}: write the project's own header in quotes: {target}"
     elif kind == '"' and "include" in path.relative_to(root).parts[:1]:
@@ -44,27 +59,37 @@ def check_include(path, number, kind, target, layer, order, root):
     return None
 
 
-def check_file(path, layer, order, root):
+def check_file(path, layer, graph, root):
     problems = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         match = INCLUDE.match(line)
         if match:
-            problems.append(check_include(path, number, *match.groups(), layer, order, root))
+            problems.append(check_include(path, number, *match.groups(), layer, graph, root))
         elif "MPI_COMM_WORLD" in COMMENT.sub("", line) and layer not in MAY_NAME_THE_WORLD:
             problems.append(f"{path.relative_to(root)}:{number}: names MPI_COMM_WORLD; take a "
                             "communicator as an argument")
     return [problem for problem in problems if problem]
 
 
-def check_tree(root):
-    order = layer_order(root)
+def unused_dependencies(root, graph):
+    """What DEPENDS names without an include of it."""
     problems = []
+    for layer, depends in graph.items():
+        text = "".join(path.read_text(encoding="utf-8") for path in layer_files(root, layer))
+        problems += [f"CMakeLists.txt: layer '{layer}' includes nothing of '{used}'" for used in depends
+                     if layer != "apps" and f'#include "nanotron/{used}/' not in text]
+    return problems
+
+
+def check_tree(root):
+    graph = graph_of(root)
+    problems = unused_dependencies(root, graph)
     for folder in sorted(p for p in (root / "include/nanotron").iterdir() if p.is_dir()):
-        if folder.name not in order:
+        if folder.name not in graph:
             problems.append(f"include/nanotron/{folder.name}: not a layer of CMakeLists.txt")
-    for layer in order:
+    for layer in graph:
         for path in layer_files(root, layer):
-            problems += check_file(path, layer, order, root)
+            problems += check_file(path, layer, graph, root)
     return problems
 
 
@@ -77,13 +102,16 @@ def write(root, name, text):
 def self_test():
     """Each planted violation must be the one problem found."""
     clean = {
-        "CMakeLists.txt": "nanotron_add_layer(base)\nnanotron_add_layer(nn DEPENDS base)\n",
+        "CMakeLists.txt": "nanotron_add_layer(base)\nnanotron_add_layer(nn DEPENDS base)\nnanotron_add_layer(io COLD)\n",
         "include/nanotron/base/types.hpp": "#pragma once\n// not MPI_COMM_WORLD\n",
         "include/nanotron/nn/linear.hpp": '#include "nanotron/base/types.hpp"\n',
         "src/apps/main.cpp": '#include "nanotron/nn/linear/linear.hpp"\nint c = MPI_COMM_WORLD;\n',
     }
     planted = {
         "upward include": ("src/base/types.cpp", '#include "nanotron/nn/linear/linear.hpp"\n'),
+        "sideways include": ("src/io/a.cpp", '#include "nanotron/nn/linear/linear.hpp"\n'),
+        "dependency without a use": ("CMakeLists.txt", "nanotron_add_layer(base)\nnanotron_add_layer(nn DEPENDS base)\n"
+                                     "nanotron_add_layer(io COLD DEPENDS base LIBRARIES z)\n"),
         "upward include with blanks": ("src/base/a.cpp", ' # include "nanotron/nn/linear/linear.hpp"\n'),
         "unknown layer": ("src/nn/linear.cpp", '#include "nanotron/magic/wand.hpp"\n'),
         "short path": ("include/nanotron/nn/mlp.hpp", '#include "linear.hpp"\n'),
@@ -110,7 +138,7 @@ def main():
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     arguments = parser.parse_args()
     problems = self_test() + check_tree(arguments.root)
-    print("\n".join(problems) if problems else "layers: the includes follow the order")
+    print("\n".join(problems) if problems else "layers: the includes follow the graph")
     return 1 if problems else 0
 
 

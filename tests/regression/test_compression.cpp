@@ -1,7 +1,7 @@
 // ranks: 2 4
 // timeout: 300
-// Gradients that are compressed on their way between replicas: training stays near the uncompressed run, repeats bit for
-// bit, goes on from a checkpoint, and sends what was predicted.
+// Gradients that are compressed on their way between replicas: training stays near the uncompressed run, repeats bit
+// for bit, goes on from a checkpoint, and sends what was predicted.
 
 #include <gtest/gtest.h>
 
@@ -47,7 +47,8 @@ class Compression : public testing::Test {
     test::Numbers whole = run();
     run(steps / 2, true);
     config_.checkpoint.resume = "auto";
-    for (auto* of_steps : {&whole.losses, &whole.grad_norms}) of_steps->erase(of_steps->begin(), of_steps->begin() + steps / 2);
+    for (auto* of_steps : {&whole.losses, &whole.grad_norms})
+      of_steps->erase(of_steps->begin(), of_steps->begin() + steps / 2);
     expect_same_bits(run(), whole);
   }
 
@@ -133,8 +134,11 @@ TEST_F(Compression, ByPowerSgdStaysNear) {
     int me = 0;
     MPI_Comm_rank(test::world(), &me);
     if (me == 0) {
-      std::printf("powersgd rank %d on %d replicas: %.1f %% of the bytes, losses within %.1e\n", static_cast<int>(rank), ranks_,
-                  100.0 * static_cast<double>(ours.predicted.data_parallel) / static_cast<double>(plain.predicted.data_parallel), worst);
+      std::printf("powersgd rank %d on %d replicas: %.1f %% of the bytes, losses within %.1e\n", static_cast<int>(rank),
+                  ranks_,
+                  100.0 * static_cast<double>(ours.predicted.data_parallel) /
+                      static_cast<double>(plain.predicted.data_parallel),
+                  worst);
     }
   }
 }
@@ -233,7 +237,8 @@ TEST_F(Compression, OfBucketsMeasuredChangesNoBit) {
     EXPECT_EQ(comm::max(grid.world(), config_.parallel.bucket_mb), config_.parallel.bucket_mb);
   }
   EXPECT_GE(config_.parallel.bucket_mb, 0.25);
-  EXPECT_EQ(trainer::read_deck_text(deck::canonical_deck(config_), "deck.nml").parallel.bucket_mb, config_.parallel.bucket_mb);
+  EXPECT_EQ(trainer::read_deck_text(deck::canonical_deck(config_), "deck.nml").parallel.bucket_mb,
+            config_.parallel.bucket_mb);
   expect_same_bits(run(4), one);
 }
 

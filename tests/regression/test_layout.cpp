@@ -36,23 +36,36 @@ const std::vector<Case> cases{
     {"llama", {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.context_shards=4"}},
     {"qwen2", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6"}},
     {"qwen3", {"precision.compute=fp32", "precision.batch_shards=12", "data.document_mask=block_diagonal"}},
-    {"llama", {"precision.compute=fp64", "model.num_attention_heads=6", "model.num_key_value_heads=6", "model.head_dim=8",
-               "precision.tensor_shards=6", "precision.context_shards=2"}},
-    {"llama", {"precision.compute=bf16", "model.num_key_value_heads=4", "precision.context_shards=2",
-               "precision.tensor_shards=4"}}};
+    {"llama",
+     {"precision.compute=fp64", "model.num_attention_heads=6", "model.num_key_value_heads=6", "model.head_dim=8",
+      "precision.tensor_shards=6", "precision.context_shards=2"}},
+    {"llama",
+     {"precision.compute=bf16", "model.num_key_value_heads=4", "precision.context_shards=2",
+      "precision.tensor_shards=4"}}};
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{
-    {"qwen2_moe", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4", "precision.context_shards=2"}, {2, 3, 6}},
+    {"qwen2_moe",
+     {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+      "precision.context_shards=2"},
+     {2, 3, 6}},
     {"qwen3_moe", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6"}, {2, 4, 8}},
-    {"mixtral", {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=2", "precision.context_shards=4",
-                 "moe.capacity_factor=1"}, {2, 4}}};
+    {"mixtral",
+     {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=2",
+      "precision.context_shards=4", "moe.capacity_factor=1"},
+     {2, 4}}};
 // Head and embedding share their weights.
-const std::vector<Case> tied{
-    {"llama", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4", "model.tie_word_embeddings=.true."}},
-    {"qwen2", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6", "model.tie_word_embeddings=.true."}},
-    {"qwen3", {"precision.compute=fp32", "precision.context_shards=2", "precision.tensor_shards=1", "model.tie_word_embeddings=.true."}}};
-const std::vector<std::string> two_parts{"parallel.pp=2", "parallel.pp_schedule=zero_bubble", "parallel.recompute=none"};
+const std::vector<Case> tied{{"llama",
+                              {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+                               "model.tie_word_embeddings=.true."}},
+                             {"qwen2",
+                              {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6",
+                               "model.tie_word_embeddings=.true."}},
+                             {"qwen3",
+                              {"precision.compute=fp32", "precision.context_shards=2", "precision.tensor_shards=1",
+                               "model.tie_word_embeddings=.true."}}};
+const std::vector<std::string> two_parts{"parallel.pp=2", "parallel.pp_schedule=zero_bubble",
+                                         "parallel.recompute=none"};
 
 std::uint64_t over_world(std::uint64_t bytes) {
   MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, test::world());
@@ -73,9 +86,10 @@ class Layout : public testing::Test {
 
   // Nothing when the deck is refused.
   std::optional<deck::Config> config_of(const Case& c, const std::vector<std::string>& grid) const {
-    std::vector<std::string> set{"model.num_hidden_layers=4",  "model.tie_word_embeddings=.false.", "checkpoint.resume=none",
-                                 "checkpoint.at_end=false",    "data.sequence_length=24",           "data.global_batch_size=12",
-                                 "data.path=" + tokens_.path(), "precision.reproducible=layout",     "parallel.cp_mode=all_to_all"};
+    std::vector<std::string> set{
+        "model.num_hidden_layers=4",   "model.tie_word_embeddings=.false.", "checkpoint.resume=none",
+        "checkpoint.at_end=false",     "data.sequence_length=24",           "data.global_batch_size=12",
+        "data.path=" + tokens_.path(), "precision.reproducible=layout",     "parallel.cp_mode=all_to_all"};
     set.insert(set.end(), c.set.begin(), c.set.end());
     set.insert(set.end(), grid.begin(), grid.end());
     return test::deck_if_legal(c.model, set, ranks_);
@@ -116,8 +130,8 @@ class Layout : public testing::Test {
   void compare(const Case& c, const std::vector<std::string>& fixed = {}) {
     std::optional<test::Numbers> reference;
     for (const auto& [name, config] : draw(c, fixed, runs_of_case)) {
-      SCOPED_TRACE(fmt::format("{} {} {} on {} ranks, dp {}", name, fmt::join(c.set, " "), fmt::join(fixed, " "), ranks_,
-                               config.parallel.dp));
+      SCOPED_TRACE(fmt::format("{} {} {} on {} ranks, dp {}", name, fmt::join(c.set, " "), fmt::join(fixed, " "),
+                               ranks_, config.parallel.dp));
       if (!reference) reference = test::serial(config, steps);
       const test::Numbers ours = test::run_training(config, test::world(), steps);
       EXPECT_EQ(ours.losses, reference->losses);
@@ -129,7 +143,8 @@ class Layout : public testing::Test {
       // Of an expert's rows, of which the group gets as many as it chooses.
       const bool by_row = config.parallel.ep > 1;
       const std::uint64_t sent = by_row ? over_world(ours.counted.tensor_parallel) : ours.counted.tensor_parallel;
-      const std::uint64_t foreseen = by_row ? over_world(ours.predicted.tensor_parallel) : ours.predicted.tensor_parallel;
+      const std::uint64_t foreseen =
+          by_row ? over_world(ours.predicted.tensor_parallel) : ours.predicted.tensor_parallel;
       if (config.model.moe.capacity_factor == 0.0) {
         EXPECT_EQ(sent, foreseen);
       } else {
@@ -233,7 +248,9 @@ TEST_F(Layout, IsTheSameTraining) {
     run.precision.reproducible = deck::Reproducible::run;
     const test::Numbers ours = test::serial(*layout, steps), theirs = test::serial(run, steps);
     const ScalarType type = run.precision.compute;
-    EXPECT_LT(test::worst_loss_difference(ours, theirs), type == ScalarType::fp64 ? 1e-11 : type == ScalarType::fp32 ? 1e-4 : 0.05);
+    EXPECT_LT(test::worst_loss_difference(ours, theirs), type == ScalarType::fp64   ? 1e-11
+                                                         : type == ScalarType::fp32 ? 1e-4
+                                                                                    : 0.05);
     EXPECT_NE(ours.parameters, theirs.parameters) << "the fixed order was not used";
   }
 }

@@ -119,7 +119,8 @@ class Matrix : public testing::Test {
   std::optional<deck::Config> config_of(const Choice& choice) const {
     std::vector<std::string> set{"model.num_hidden_layers=9", "checkpoint.resume=none", "checkpoint.at_end=false",
                                  "data.sequence_length=13", "parallel.dp=0", "data.path=" + tokens_.path()};
-    for (std::size_t a = 0; a + 1 < axes.size(); ++a) set.push_back(std::string(axes[a].name) + "=" + axes[a].values[choice[a]]);
+    for (std::size_t a = 0; a + 1 < axes.size(); ++a)
+      set.push_back(std::string(axes[a].name) + "=" + axes[a].values[choice[a]]);
     return test::deck_if_legal(axes.back().values[choice.back()], set, ranks_);
   }
 
@@ -146,7 +147,8 @@ TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
   double worst = 0.0;
   for (const auto& [choice, config, pairs] : runs) {
     SCOPED_TRACE(text(choice));
-    test::Numbers& reference = references[{axes.back().values[choice.back()], config.data.document_mask, config.data.sequences}];
+    test::Numbers& reference =
+        references[{axes.back().values[choice.back()], config.data.document_mask, config.data.sequences}];
     if (reference.losses.empty()) reference = test::serial(config, steps);
     const test::Numbers ours = test::run_training(config, test::world(), steps);
     EXPECT_LT(test::worst_loss_difference(ours, reference), tolerance);

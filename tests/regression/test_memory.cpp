@@ -190,7 +190,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
   MPI_Comm_size(test::world(), &ranks);
   struct Mode {
     std::int64_t tp;
-    deck::TpMode stream;
+    deck::TpMode tp_mode;
     std::int64_t zero_stage = 0;
     std::int64_t cp = 1;
     deck::CpMode core = deck::CpMode::ring;
@@ -212,34 +212,39 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
   constexpr auto muon = deck::OptimizerName::muon;
   constexpr auto split = deck::TpMode::reduce_scatter;
   const std::vector<Mode> modes{
-        Mode{1, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::all_reduce}, Mode{2, deck::TpMode::reduce_scatter},
-        Mode{1, deck::TpMode::all_reduce, 1}, Mode{1, deck::TpMode::all_reduce, 2},
-        Mode{1, deck::TpMode::all_reduce, 3},
-        Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::ring, deck::DocumentMask::block_diagonal},
-        Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::all_to_all},
-        Mode{.tp = 1, .stream = {}, .optimizer = muon}, Mode{.tp = 2, .stream = {}, .optimizer = muon},
-        Mode{.tp = 1, .stream = {}, .zero_stage = 2, .optimizer = muon},
-        Mode{.tp = 2, .stream = split, .chunks = 3},
-        Mode{.tp = 2, .stream = split, .chunks = 16, .inputs = deck::GatheredInputs::keep},
-        Mode{.tp = 1, .stream = {}, .compression = deck::Compression::fp16},
-        Mode{.tp = 1, .stream = {}, .compression = deck::Compression::powersgd},
-        Mode{.tp = 1, .stream = {}, .pp = 2},
-        Mode{.tp = 1, .stream = {}, .pp = 2, .schedule = deck::PpSchedule::zero_bubble},
-        Mode{.tp = 1, .stream = {}, .rule = deck::GradientRule::adasum}, Mode{.tp = 1, .stream = {}, .moe = shared},
-        Mode{.tp = 2, .stream = split, .chunks = 3, .inputs = deck::GatheredInputs::keep, .moe = experts},
-        Mode{.tp = 1, .stream = {}, .cp = 2, .moe = capacity, .ep = 2},
-        Mode{.tp = 1, .stream = {}, .moe = shared, .ep = 2},
-        Mode{.tp = 1, .stream = {}, .zero_stage = 1, .moe = experts, .ep = 2}};
+      Mode{1, deck::TpMode::all_reduce},
+      Mode{2, deck::TpMode::all_reduce},
+      Mode{2, deck::TpMode::reduce_scatter},
+      Mode{1, deck::TpMode::all_reduce, 1},
+      Mode{1, deck::TpMode::all_reduce, 2},
+      Mode{1, deck::TpMode::all_reduce, 3},
+      Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::ring, deck::DocumentMask::block_diagonal},
+      Mode{1, deck::TpMode::all_reduce, 0, 2, deck::CpMode::all_to_all},
+      Mode{.tp = 1, .tp_mode = {}, .optimizer = muon},
+      Mode{.tp = 2, .tp_mode = {}, .optimizer = muon},
+      Mode{.tp = 1, .tp_mode = {}, .zero_stage = 2, .optimizer = muon},
+      Mode{.tp = 2, .tp_mode = split, .chunks = 3},
+      Mode{.tp = 2, .tp_mode = split, .chunks = 16, .inputs = deck::GatheredInputs::keep},
+      Mode{.tp = 1, .tp_mode = {}, .compression = deck::Compression::fp16},
+      Mode{.tp = 1, .tp_mode = {}, .compression = deck::Compression::powersgd},
+      Mode{.tp = 1, .tp_mode = {}, .pp = 2},
+      Mode{.tp = 1, .tp_mode = {}, .pp = 2, .schedule = deck::PpSchedule::zero_bubble},
+      Mode{.tp = 1, .tp_mode = {}, .rule = deck::GradientRule::adasum},
+      Mode{.tp = 1, .tp_mode = {}, .moe = shared},
+      Mode{.tp = 2, .tp_mode = split, .chunks = 3, .inputs = deck::GatheredInputs::keep, .moe = experts},
+      Mode{.tp = 1, .tp_mode = {}, .cp = 2, .moe = capacity, .ep = 2},
+      Mode{.tp = 1, .tp_mode = {}, .moe = shared, .ep = 2},
+      Mode{.tp = 1, .tp_mode = {}, .zero_stage = 1, .moe = experts, .ep = 2}};
   std::vector<Mode> fitting;
   std::ranges::copy_if(modes, std::back_inserter(fitting), [&](const Mode& m) {
     return ranks % (m.tp * m.cp * m.pp) == 0 && ranks / m.tp % m.ep == 0 && (m.zero_stage == 0 || ranks > 1);
   });
-  for (const auto& [tp, stream, zero_stage, cp, core, mask, optimizer, chunks, inputs, compression, rule, moe, ep, pp, schedule] :
-       test::sampled(fitting, 5, test::world())) {
+  for (const auto& [tp, tp_mode, zero_stage, cp, core, mask, optimizer, chunks, inputs, compression, rule, moe, ep, pp,
+                    schedule] : test::sampled(fitting, 5, test::world())) {
     deck::Config config = config_for(folder_.path(), 128, 4);
     config.parallel.zero_stage = zero_stage;
     config.parallel.tp = tp;
-    config.parallel.tp_mode = stream;
+    config.parallel.tp_mode = tp_mode;
     config.parallel.tp_overlap_chunks = chunks;
     config.parallel.tp_gathered_inputs = inputs;
     config.parallel.compression = compression;
@@ -262,8 +267,9 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
         counting = true;
         for (int i = 0; i < 5; ++i) run.trainer.train_step();
         counting = false;
-        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " zero_stage " << zero_stage << " cp " << cp << " pp " << pp << " ep " << ep << " experts "
-                                  << moe.num_experts << ", the largest of " << counts.largest << " bytes";
+        EXPECT_EQ(counts.ours, 0) << name_of(type) << " tp " << tp << " zero_stage " << zero_stage << " cp " << cp
+                                  << " pp " << pp << " ep " << ep << " experts " << moe.num_experts
+                                  << ", the largest of " << counts.largest << " bytes";
         if (rank_ == 0) {
           std::printf("%s tp %d cp %d: inside the libraries %.0f a step\n", name_of(type), static_cast<int>(tp),
                       static_cast<int>(cp), static_cast<double>(counts.libraries) / 5);

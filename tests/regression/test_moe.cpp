@@ -1,7 +1,7 @@
 // ranks: 1 2 3 4 6 8
 // timeout: 600
-// Mixtures of experts follow the serial run on every grid: experts over ep ranks, together with tensor, pipeline, context
-// and data parallelism and every ZeRO stage; with and without a capacity; what they send is what was predicted.
+// Mixtures of experts follow the serial run on every grid: experts over ep ranks, together with tensor, pipeline,
+// context and data parallelism and every ZeRO stage; with and without a capacity; what they send is what was predicted.
 
 #include <gtest/gtest.h>
 
@@ -26,9 +26,9 @@ std::uint64_t over_world(std::uint64_t bytes) {
 
 std::string text(const deck::Config& c) {
   const deck::ParallelConfig& p = c.parallel;
-  return fmt::format("dp {} tp {} pp {} cp {} ep {} tp_mode {} zero_stage {} zero_size {} schedule {} micro-batch {}", p.dp, p.tp,
-                     p.pp, p.cp, p.ep, static_cast<int>(p.tp_mode), p.zero_stage, p.zero_size, static_cast<int>(p.pp_schedule),
-                     c.data.micro_batch_size);
+  return fmt::format("dp {} tp {} pp {} cp {} ep {} tp_mode {} zero_stage {} zero_size {} schedule {} micro-batch {}",
+                     p.dp, p.tp, p.pp, p.cp, p.ep, static_cast<int>(p.tp_mode), p.zero_stage, p.zero_size,
+                     static_cast<int>(p.pp_schedule), c.data.micro_batch_size);
 }
 
 class Moe : public testing::TestWithParam<const char*> {
@@ -88,7 +88,8 @@ class Moe : public testing::TestWithParam<const char*> {
     ++runs_;
     EXPECT_EQ(ours.hashes, reference.hashes);
     for (std::size_t i = 0; i < reference.routers.size(); ++i) {
-      EXPECT_NEAR(ours.routers[i].load_balance, reference.routers[i].load_balance, tolerance * reference.routers[i].load_balance);
+      EXPECT_NEAR(ours.routers[i].load_balance, reference.routers[i].load_balance,
+                  tolerance * reference.routers[i].load_balance);
       EXPECT_NEAR(ours.routers[i].z, reference.routers[i].z, tolerance * reference.routers[i].z);
       EXPECT_EQ(ours.routers[i].dropped_share, reference.routers[i].dropped_share);
       EXPECT_EQ(ours.routers[i].busiest_share, reference.routers[i].busiest_share);
@@ -97,7 +98,8 @@ class Moe : public testing::TestWithParam<const char*> {
     EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
     EXPECT_EQ(ours.counted.pipeline, ours.predicted.pipeline);
     EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
-    const std::uint64_t sent = over_world(ours.counted.expert_parallel), foreseen = over_world(ours.predicted.expert_parallel);
+    const std::uint64_t sent = over_world(ours.counted.expert_parallel),
+                        foreseen = over_world(ours.predicted.expert_parallel);
     if (config.model.moe.capacity_factor == 0.0) {
       EXPECT_EQ(sent, foreseen);
     } else {
@@ -204,7 +206,8 @@ TEST_P(Moe, TheAuxLossOfHuggingFaceIsThatOfALayerRescaled) {
   for (const std::int64_t layers : {4, 5}) {
     config_.model.num_hidden_layers = layers;
     const double coef = 0.3, of_layer = coef * k / static_cast<double>(layers);
-    const bool exact = std::has_single_bit(static_cast<std::uint64_t>(config_.model.moe.num_experts_per_tok)) && layers == 4;
+    const bool exact =
+        std::has_single_bit(static_cast<std::uint64_t>(config_.model.moe.num_experts_per_tok)) && layers == 4;
     const test::Numbers reference = test::serial(with(config_, hugging_face, coef), steps);
     const test::Numbers unscaled = test::serial(with(config_, per_layer, coef), steps);
     EXPECT_GT(test::worst_loss_difference(unscaled, reference), 1e-6) << "the scale changes something";
@@ -253,7 +256,8 @@ TEST_P(Moe, ResumesOnEveryGrid) {
     second.checkpoint.resume = "auto";
     const test::Numbers resumed = run(second, 12);
     ASSERT_EQ(resumed.losses.size(), 6u);
-    for (std::size_t s = 0; s < 6; ++s) EXPECT_NEAR(resumed.losses[s], whole.losses[s + 6], tolerance * whole.losses[s + 6]);
+    for (std::size_t s = 0; s < 6; ++s)
+      EXPECT_NEAR(resumed.losses[s], whole.losses[s + 6], tolerance * whole.losses[s + 6]);
     test::expect_same_state(resumed.parameters, whole.parameters);
     test::expect_same_state(resumed.exp_avg, whole.exp_avg);
   }
@@ -279,7 +283,8 @@ TEST_P(Moe, InBf16TheLossStaysClose) {
   const test::Numbers exact = test::serial(config_, steps);
   grid.precision.compute = ScalarType::bf16;
   const test::Numbers ours = run(grid);
-  for (std::size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(ours.losses[i], exact.losses[i], 0.02 * exact.losses[i]) << i;
+  for (std::size_t i = 0; i < exact.losses.size(); ++i)
+    EXPECT_NEAR(ours.losses[i], exact.losses[i], 0.02 * exact.losses[i]) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Moe, testing::ValuesIn(test::turn_of({"mixtral", "qwen2_moe", "qwen3_moe"})),

@@ -53,7 +53,8 @@ void set_weights(const model::Transformer<double>& transformer, const test::Tens
 }
 
 // norm(stream; w) U^T
-std::vector<double> logits_of(const deck::ModelConfig& m, const test::Tensors& weights, const std::vector<double>& stream) {
+std::vector<double> logits_of(const deck::ModelConfig& m, const test::Tensors& weights,
+                              const std::vector<double>& stream) {
   const auto h = static_cast<std::size_t>(m.hidden_size), v = static_cast<std::size_t>(m.vocab_size);
   const std::vector<double>&norm = weights.at("model/norm/weight"), &head = weights.at("lm_head/weight");
   std::vector<double> logits;
@@ -140,10 +141,11 @@ Change change_at(std::int64_t width, Parametrization parametrization, OptimizerN
   const auto spectral = [&](const std::string& name, index_t rows, index_t columns) {
     return spectral_change(after.at(name), before.at(name), rows, columns);
   };
-  return {.stream = rms_difference(is.stream, was.stream),
-          .logits = rms_difference(is.logits, was.logits),
-          .query = spectral("model/layers/self_attn/q_proj/weight", c.model.num_attention_heads * c.model.head_dim, width),
-          .down = spectral("model/layers/mlp/down_proj/weight", width, c.model.intermediate_size)};
+  return {
+      .stream = rms_difference(is.stream, was.stream),
+      .logits = rms_difference(is.logits, was.logits),
+      .query = spectral("model/layers/self_attn/q_proj/weight", c.model.num_attention_heads * c.model.head_dim, width),
+      .down = spectral("model/layers/mlp/down_proj/weight", width, c.model.intermediate_size)};
 }
 
 // From width 32 to 128.
@@ -153,8 +155,9 @@ Change growth(Parametrization parametrization, OptimizerName optimizer) {
     last = change_at(width, parametrization, optimizer);
     if (width == base) first = last;
     std::printf("%s %s width %3d: stream %.4f logits %.4f query %.4f down %.4f\n",
-                optimizer == OptimizerName::muon ? "muon" : "adamw", parametrization == Parametrization::mup ? "mup" : "standard",
-                static_cast<int>(width), last.stream, last.logits, last.query, last.down);
+                optimizer == OptimizerName::muon ? "muon" : "adamw",
+                parametrization == Parametrization::mup ? "mup" : "standard", static_cast<int>(width), last.stream,
+                last.logits, last.query, last.down);
   }
   return {last.stream / first.stream, last.logits / first.logits, last.query / first.query, last.down / first.down};
 }

@@ -40,7 +40,8 @@ std::vector<Grid> grids_of(int ranks) {
       if (pp * tp * dp != ranks || 8 % dp != 0) continue;
       for (const PpSchedule s :
            {PpSchedule::gpipe, PpSchedule::one_f_one_b, PpSchedule::interleaved_1f1b, PpSchedule::zero_bubble}) {
-        grids.push_back({pp, tp, dp, s, tp > 1 && ++turn % 2 ? deck::TpMode::reduce_scatter : deck::TpMode::all_reduce});
+        grids.push_back(
+            {pp, tp, dp, s, tp > 1 && ++turn % 2 ? deck::TpMode::reduce_scatter : deck::TpMode::all_reduce});
       }
     }
   }

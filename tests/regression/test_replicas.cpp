@@ -55,7 +55,8 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   Timers timers;
   Device device(timers);
   const data::TokenFile tokens(config.data.path);
-  trainer::Loaders loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), static_cast<int>(config.parallel.dp)),
+  trainer::Loaders loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(),
+                                             static_cast<int>(config.parallel.dp)),
                            {}};
   Arena arena(trainer::plan_step(config, grid.coordinate()).memory);
   trainer::Trainer<float> run(config, {}, grid, device, arena, loaders, log);
@@ -80,13 +81,14 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
       EXPECT_EQ(error.exit_code(), ExitCode::system_error);
     }
   }
-  EXPECT_EQ(steps, 3) << "behind step 8";
+  EXPECT_EQ(steps, 3) << "after step 8";
   EXPECT_NE(message.find("rank " + std::to_string(victim)), std::string::npos) << message;
-  EXPECT_NE(message.find("equal behind step 4"), std::string::npos) << message;
+  EXPECT_NE(message.find("equal after step 4"), std::string::npos) << message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Holders, ReplicasInTraining,
-                         testing::Values(Case{"Stage0", 0, 0}, Case{"Stage1", 1, 2}, Case{"Stage2", 2, 2}, Case{"Stage3", 3, 2},
+                         testing::Values(Case{"Stage0", 0, 0}, Case{"Stage1", 1, 2}, Case{"Stage2", 2, 2},
+                                         Case{"Stage3", 3, 2},
                                          Case{"Norm", 0, 0, "llama", 2, "model/layers/input_layernorm/weight"},
                                          Case{"Router", 0, 0, "qwen2_moe", 2, "model/layers/mlp/gate/weight"}),
                          [](const auto& info) { return std::string(info.param.name); });

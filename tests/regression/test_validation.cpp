@@ -37,10 +37,12 @@ class Validation : public testing::Test {
 
   // 249 sequences of 24, of which 25 are held out: batches of 12, 12 and 1.
   deck::Config config(const char* model, std::vector<std::string> set) const {
-    set.insert(set.begin(), {"model.num_hidden_layers=4", "checkpoint.resume=none", "checkpoint.at_end=false",
-                             "data.sequence_length=24", "data.global_batch_size=12", "data.micro_batch_size=1",
-                             "data.path=" + path("tokens.h5"), "data.validation_fraction=0.1", "data.validation_batches=0"});
-    return trainer::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / model / "input.deck").string(), set);
+    set.insert(set.begin(),
+               {"model.num_hidden_layers=4", "checkpoint.resume=none", "checkpoint.at_end=false",
+                "data.sequence_length=24", "data.global_batch_size=12", "data.micro_batch_size=1",
+                "data.path=" + path("tokens.h5"), "data.validation_fraction=0.1", "data.validation_batches=0"});
+    return trainer::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / model / "input.deck").string(),
+                              set);
   }
 
   // After one step.
@@ -55,10 +57,12 @@ class Validation : public testing::Test {
       Device device(timers, trainer::gemm_mode_of(config));
       std::vector<data::TokenFile> files;
       files.emplace_back(config.data.path);
-      for (const deck::ValidationSet& set : deck::validation_sets(config.data.validation_path)) files.emplace_back(set.path);
+      for (const deck::ValidationSet& set : deck::validation_sets(config.data.validation_path))
+        files.emplace_back(set.path);
       const auto loader = [&](std::size_t file, data::Split split) {
         return data::BatchLoader(config.data, 1, files[file], split, grid.dp_rank(), grid.shape().dp,
-                                 trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config));
+                                 trainer::sequence_layout(config)[grid.cp_rank()],
+                                 trainer::neighbouring_sequences(config));
       };
       trainer::Loaders loaders{loader(0, data::Split::training), {}};
       if (files.size() == 1) loaders.validation.push_back(loader(0, data::Split::validation));
@@ -76,8 +80,11 @@ class Validation : public testing::Test {
   template <class Same>
   void on_all_grids(const deck::Config& given, const Same& same) const {
     const Losses reference = validate(given, MPI_COMM_SELF);
-    for (const auto& [dp, tp, pp, cp, zero] : {std::array{ranks_, 1, 1, 1, 0}, {1, ranks_, 1, 1, 0}, {1, 1, ranks_, 1, 0},
-                                               {1, 1, 1, ranks_, 0}, {ranks_, 1, 1, 1, 3}}) {
+    for (const auto& [dp, tp, pp, cp, zero] : {std::array{ranks_, 1, 1, 1, 0},
+                                               {1, ranks_, 1, 1, 0},
+                                               {1, 1, ranks_, 1, 0},
+                                               {1, 1, 1, ranks_, 0},
+                                               {ranks_, 1, 1, 1, 3}}) {
       SCOPED_TRACE(fmt::format("dp {} tp {} pp {} cp {} zero {}", dp, tp, pp, cp, zero));
       deck::Config config = given;
       config.parallel.dp = dp;
@@ -107,9 +114,10 @@ TEST_F(Validation, IsTheSameOnEveryGrid) {
 
 TEST_F(Validation, HasTheSameBitsOnEveryGridOfALayout) {
   if (ranks_ != 2) GTEST_SKIP() << "shards of two";
-  on_all_grids(config("llama", {"precision.compute=fp32", "precision.reproducible=layout", "model.num_key_value_heads=4",
-                                "precision.tensor_shards=4", "precision.context_shards=4", "parallel.cp_mode=all_to_all"}),
-               expect_equal);
+  on_all_grids(
+      config("llama", {"precision.compute=fp32", "precision.reproducible=layout", "model.num_key_value_heads=4",
+                       "precision.tensor_shards=4", "precision.context_shards=4", "parallel.cp_mode=all_to_all"}),
+      expect_equal);
 }
 
 // The last batch of 12 has one sequence: batches of 1 and of 25 have none that is not full.

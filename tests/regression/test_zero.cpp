@@ -138,7 +138,8 @@ TEST_P(Zero, ResumesFromEveryStageAndGrid) {
     config.checkpoint.resume = "auto";
     const test::Numbers resumed = test::run_training(config, test::world(), 20);
     ASSERT_EQ(resumed.losses.size(), 10u);
-    for (std::size_t i = 0; i < 10; ++i) EXPECT_NEAR(resumed.losses[i], whole.losses[i + 10], 1e-11 * whole.losses[i + 10]);
+    for (std::size_t i = 0; i < 10; ++i)
+      EXPECT_NEAR(resumed.losses[i], whole.losses[i + 10], 1e-11 * whole.losses[i + 10]);
     EXPECT_EQ(resumed.adam_steps, 20);
     test::expect_same_state(resumed.parameters, whole.parameters);
     for (const auto& [name, tensor] : whole.exp_avg) {

@@ -32,9 +32,11 @@ class TokensOfDocuments {
 };
 
 /// The deck of a golden case with these keys, resolved for so many ranks; nothing when it is refused.
-inline std::optional<deck::Config> deck_if_legal(const std::string& golden, const std::vector<std::string>& set, int ranks) {
+inline std::optional<deck::Config> deck_if_legal(const std::string& golden, const std::vector<std::string>& set,
+                                                 int ranks) {
   try {
-    deck::Config config = trainer::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / golden / "input.deck").string(), set);
+    deck::Config config =
+        trainer::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / golden / "input.deck").string(), set);
     trainer::resolve(config, ranks);
     return config;
   } catch (const Error&) {

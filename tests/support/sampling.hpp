@@ -15,8 +15,9 @@ namespace nanotron::test {
 /// The same on all ranks of the communicator.
 inline unsigned sampling_seed(MPI_Comm comm) {
   const char* const given = std::getenv("NANOTRON_SEED");
-  unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10))
-                                   : static_cast<unsigned>(std::chrono::system_clock::now().time_since_epoch().count() / 1000000);
+  unsigned seed = given != nullptr
+                      ? static_cast<unsigned>(std::strtoul(given, nullptr, 10))
+                      : static_cast<unsigned>(std::chrono::system_clock::now().time_since_epoch().count() / 1000000);
   MPI_Bcast(&seed, 1, MPI_UNSIGNED, 0, comm);
   int rank = 0;
   MPI_Comm_rank(comm, &rank);

@@ -158,8 +158,9 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     };
     numbers.parameters = all({"", optim::Covers::all, parameters.layouts.master, parameters.master});
     for (const optim::Moment<M>& moment : state.optimizer->moments()) {
-      (moment.name == "exp_avg" ? numbers.exp_avg : moment.name == "exp_avg_sq" ? numbers.exp_avg_sq : numbers.momentum) =
-          all(moment);
+      (moment.name == "exp_avg"      ? numbers.exp_avg
+       : moment.name == "exp_avg_sq" ? numbers.exp_avg_sq
+                                     : numbers.momentum) = all(moment);
     }
     numbers.adam_steps = state.optimizer->steps();
     return numbers;

@@ -29,7 +29,7 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-/// The parts of a good message; an empty part is left out.
+/// The parts of a message; an empty part is left out.
 struct Expectation {
   std::string what{};      // one sentence: what went wrong
   std::string expected{};  // what the program needs
@@ -41,14 +41,14 @@ struct Expectation {
 /// "error: <what>" and one indented line for each other part.
 std::string format(const Expectation& expectation);
 
-/// The message without the leading "error: ", to go on inside of another one.
+/// The message without the leading "error: ", for use within another message.
 std::string reason(const Error& error);
 
 /// Throws Error(code, format(expectation)).
 [[noreturn]] void fail(ExitCode code, const Expectation& expectation);
 
 namespace detail {
-// Each throws Error(system_error) with the library's own words unless status means success.
+// Each throws Error(system_error) with the library's message unless status means success.
 void check_mpi(int status, const char* call, const char* file, int line);
 void check_cuda(int status, const char* call, const char* file, int line);
 void check_nccl(int status, const char* call, const char* file, int line);

@@ -1,13 +1,13 @@
 #pragma once
 
-// IEEE 754 binary16, for what travels: 11 bits of precision from 2^-14 to 65504, fewer down to 2^-24.
+// IEEE 754 binary16, for communication: 11 bits of precision from 2^-14 to 65504, fewer down to 2^-24.
 
 #include "nanotron/base/types.hpp"
 
 namespace nanotron {
 
-/// A storage type of two bytes everywhere; arithmetic is done in float. float -> fp16 rounds to nearest, ties to even;
-/// a NaN stays a (quiet) NaN, what is too large becomes infinity.
+/// A storage type of two bytes on every platform. Arithmetic is in float.
+/// float -> fp16 rounds to nearest, ties to even; a NaN stays a (quiet) NaN, overflow gives infinity.
 struct fp16 {
   std::uint16_t bits;
 
@@ -36,7 +36,7 @@ struct fp16 {
   NANOTRON_FUNCTION static std::uint16_t round_from(float value) {
     const std::uint32_t u = bits_of(value), sign = (u >> 16) & 0x8000u, size = u & 0x7fffffffu;
     const std::uint32_t normal = (size + 0xc8000fffu + ((size >> 13) & 1u)) >> 13;  // exponent less 112, rounded
-    // 0.5 has 2^-24 as its last bit: the sum is rounded to where the bits below 2^-14 end.
+    // The last bit of 0.5f is 2^-24, the smallest fp16: the addition rounds to a multiple of it.
     const std::uint32_t small = bits_of(value_of(size) + 0.5f) - 0x3f000000u;
     const std::uint32_t special = size > 0x7f800000u ? 0x7e00u : 0x7c00u;
     const std::uint32_t half = size >= 0x477ff000u ? special : size < 0x38800000u ? small : normal;

@@ -4,7 +4,7 @@
 
 namespace nanotron {
 
-/// The name of this machine, as its hostname command says it; "unknown" where the system does not tell.
+/// The host name of this machine (gethostname); "unknown" if that fails.
 std::string host_name();
 
 }  // namespace nanotron

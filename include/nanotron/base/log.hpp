@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run tells: the same lines to the console and to run.log, from one rank.
+// The log of a run: the same lines to the console and to run.log, from one rank.
 
 #include <fmt/core.h>
 
@@ -12,18 +12,18 @@
 
 namespace nanotron {
 
-/// info, summary and warn print on the speaking rank alone; error prints on any rank, to stderr, with the rank
-/// in front. Every line is flushed. A file that cannot be written (a full disk) is told once on stderr and
+/// info, summary and warn print on the speaking rank only; error prints on any rank, to stderr, with the rank
+/// as prefix. Every line is flushed. A file that cannot be written (a full disk) is reported once on stderr and
 /// tried again with the next line. Not thread-safe.
 class Log {
  public:
   explicit Log(bool speaks, int rank = 0) : speaks_(speaks), rank_(rank) {}
 
-  /// From here on lines are appended to this file as well. Only the speaking rank opens it.
+  /// Appends further lines to this file as well. Only the speaking rank opens it.
   /// Throws Error(system_error) when it cannot be opened.
   void open(const std::filesystem::path& file);
 
-  /// With quiet, info goes to the file alone; the summary, warnings and errors still reach the console.
+  /// With quiet, info goes to the file only; summary, warnings and errors still go to the console.
   void set_quiet(bool quiet) { quiet_ = quiet; }
   bool speaks() const { return speaks_; }
 

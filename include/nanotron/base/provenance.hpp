@@ -1,6 +1,6 @@
 #pragma once
 
-// What every output says about where it came from.
+// The provenance that every output records.
 
 #include <mpi.h>
 
@@ -17,8 +17,8 @@ using Provenance = std::vector<std::pair<std::string, std::string>>;
 Provenance build_provenance();
 
 /// The run: start time (UTC), command line, user, working directory, number of ranks, host and GPU of each rank
-/// (runs of equal hosts folded), scheduler ids (Slurm, PBS) when there are any. Collective over `world`;
-/// every rank gets the same answer.
+/// (as ranges of ranks: "0-3: node1"), scheduler ids (Slurm, PBS) if any. Collective over `world`; every
+/// rank gets the rows of rank 0.
 Provenance run_provenance(MPI_Comm world);
 
 /// "key: value" lines.

@@ -1,8 +1,8 @@
 #pragma once
 
-// Counter-based random numbers: every value is a pure function of (seed, stream, index, step), so no rank,
-// thread or grid appears in it. Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as
-// easy as 1, 2, 3", SC11.
+// Counter-based random numbers: every value is a pure function of (seed, stream, index, step), where `stream` is
+// the key of a purpose (stream_id). It does not depend on ranks, threads or the grid. Philox4x32-10: Salmon,
+// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11.
 
 #include <cmath>
 #include <cstdint>
@@ -67,7 +67,7 @@ NANOTRON_FUNCTION inline double normal(std::uint64_t seed, std::uint32_t stream,
   return radius * std::cos(6.283185307179586476925 * detail::unit_interval(r.word[2], r.word[3]));
 }
 
-/// The stream of a named tensor or purpose: FNV-1a of the name.
+/// The key `stream` of a named tensor or purpose: FNV-1a of the name.
 constexpr std::uint32_t stream_id(std::string_view name) {
   std::uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;

@@ -1,18 +1,18 @@
 #pragma once
 
 // Signals that ask a program to stop: SIGTERM, SIGINT, SIGUSR1, SIGUSR2, as schedulers send before they
-// kill. They are held back and asked for, never handled: a handler runs on the stack of the code it
-// interrupts, and the fp32 products of oneDNN use memory of the heap as theirs.
+// kill. They are blocked and polled, never handled: a handler runs on the stack of the code it
+// interrupts, and oneDNN's fp32 GEMMs use heap memory as their stack.
 
 namespace nanotron {
 
-/// From here on the signals wait. Call it first in main(): threads started earlier would not know.
+/// Blocks the signals. Call it first in main(): threads started earlier do not inherit the mask.
 void hold_stop_signals();
 
-/// They stop the program again.
+/// Unblocks them: they end the program again.
 void release_stop_signals();
 
-/// Whether one of them has come since hold_stop_signals().
+/// Whether one of them has arrived since hold_stop_signals().
 bool stop_signal_came();
 
 }  // namespace nanotron

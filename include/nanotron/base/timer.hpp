@@ -25,7 +25,7 @@ class Timers {
  public:
   Timers();
 
-  /// start and stop nest like brackets; use Region rather than these.
+  /// start and stop must nest; prefer Region.
   void start(const char* name);
   void stop();
 

@@ -13,12 +13,16 @@
 #define NANOTRON_FUNCTION
 #endif
 
+/// macro(T) for the types a model can be computed in, and for those of its master weights: explicit instantiations.
+#define NANOTRON_FOR_COMPUTE_TYPES(macro) macro(double) macro(float) macro(bf16)
+#define NANOTRON_FOR_MASTER_TYPES(macro) macro(double) macro(float)
+
 namespace nanotron {
 
 /// Extents and element offsets.
 using index_t = std::int64_t;
 
-/// The 16-bit brain float: a storage type of two bytes everywhere. Arithmetic is done in float.
+/// The 16-bit brain float: a storage type of two bytes on every platform. Arithmetic is in float.
 /// float -> bf16 rounds to nearest, ties to even; a NaN stays a (quiet) NaN, overflow gives infinity.
 struct bf16 {
   std::uint16_t bits;
@@ -74,7 +78,7 @@ constexpr const char* name_of(ScalarType type) {
 template <class T>
 using master_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Calls f(std::type_identity<T>{}) with the T that `type` names: where a template meets the deck.
+/// Calls f(std::type_identity<T>{}) with the T of `type`: from the deck's value to a template argument.
 template <class F>
 decltype(auto) with_scalar_type(ScalarType type, F&& f) {
   switch (type) {

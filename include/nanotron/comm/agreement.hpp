@@ -1,6 +1,6 @@
 #pragma once
 
-// Errors and texts on which all ranks agree.
+// Makes all ranks agree on an error or a text.
 
 #include <mpi.h>
 
@@ -9,12 +9,11 @@
 
 namespace nanotron::comm {
 
-/// Runs `work` on every rank and then agrees on the outcome: if it threw anywhere, all ranks throw
-/// the error of the lowest such rank. `work` must not wait for other ranks after a step that can
-/// fail on one alone. Collective.
+/// Runs `work` on every rank. If it throws on any, all ranks throw the error of the lowest such rank.
+/// `work` must not wait for other ranks after anything that can fail on only some ranks. Collective.
 void collectively(MPI_Comm world, const std::function<void()>& work);
 
-/// What `make` returns on rank 0, on every rank. It runs there alone; its error is thrown on every rank.
+/// Runs `make` on rank 0 only and returns its text on every rank. Its error is thrown on every rank.
 /// Collective.
 std::string text_of_root(MPI_Comm world, const std::function<std::string()>& make);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// One way of moving the data of a group: the interface behind collectives.hpp, one class per transport.
+// The interface that collectives.hpp calls: one class per way of moving the data of a group.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ constexpr std::size_t bytes_of(DataType type) {
   return type == DataType::fp32 ? 4 : type == DataType::bf16 || type == DataType::fp16 ? 2 : 8;
 }
 
-/// The contracts are those of collectives.hpp, for groups of two and more ranks.
+/// Contracts as in collectives.hpp, for groups of two or more ranks.
 class Channel : public Operations {
  public:
   virtual void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
@@ -33,7 +33,7 @@ class Channel : public Operations {
   virtual void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
                           std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) = 0;
 
-  /// Each returns the ticket of the operation.
+  /// Each returns the operation's ticket for test and wait.
   virtual std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                          const Stream& stream) = 0;
   virtual std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
@@ -44,18 +44,18 @@ class Channel : public Operations {
   virtual std::size_t staging_bytes() const = 0;
 };
 
-// Each constructor function is collective over the communicator, which must outlive the channel.
+// Each of these functions is collective over the communicator, which must outlive the channel.
 
-/// At most `max_count` elements go into one MPI call.
+/// max_count: max elements per MPI call.
 std::unique_ptr<Channel> make_mpi_channel(const Communicator& communicator,
                                           std::size_t max_count = std::size_t{1} << 30);
-/// Sums over the ranks in a binary tree, through host memory.
+/// Sums over ranks in a binary tree (tree_channel.cpp); `host` moves the data.
 std::unique_ptr<Channel> make_tree_channel(const Communicator& communicator, std::unique_ptr<Channel> host);
-/// Null on every rank when the ranks are not all on one node or there is no memory to share.
+/// Null on every rank when the ranks are not all on one node or shared memory cannot be allocated.
 std::unique_ptr<Channel> make_shared_memory_channel(const Communicator& communicator);
 #ifdef NANOTRON_WITH_CUDA
 std::unique_ptr<Channel> make_nccl_channel(const Communicator& communicator);
-/// `host` moves the staged data.
+/// GPU memory, copied through a pinned host buffer that `host` moves.
 std::unique_ptr<Channel> make_staged_channel(const Communicator& communicator,
                                              std::unique_ptr<Channel> host);
 #endif

@@ -2,12 +2,12 @@
 
 // Collective operations on the memory of a group's transport: host memory for mpi, GPU memory for nccl and
 // staged_mpi. T is double, float, bf16, fp16, std::int64_t or std::uint64_t; n counts elements and may exceed
-// 2^31. Every rank of the group calls, in the same order, with the same n. With one rank nothing is done
-// (all_gather and reduce_scatter copy, unless send and recv are the same).
+// 2^31. Every rank of the group makes the same calls in the same order with the same n. With one rank they are no-ops
+// (all_gather, reduce_scatter and all_to_all copy, unless send and recv are the same).
 //
-// On a GPU each is ordered after what is queued on `stream`, and work queued there afterwards sees the
-// result; on the host the result is there on return. On one node a sum of bf16 or fp16 is accumulated in float and
-// rounded once; MPI between nodes and NCCL may round partial sums too. Errors of the libraries throw
+// On a GPU an operation runs after the work queued on `stream`, and work queued there afterwards sees the
+// result; on the host the result is there on return. In shared memory a sum of bf16 or fp16 is accumulated in float
+// and rounded once; MPI between nodes, NCCL and Sums::tree may round partial sums too. Library errors throw
 // Error(system_error).
 
 #include <cstddef>
@@ -21,21 +21,21 @@ namespace nanotron::comm {
 
 class Request;
 
-/// all_reduce, running behind what follows. data belongs to the operation until wait() returns or test() is true.
+/// Nonblocking all_reduce. data belongs to the operation until wait() returns or test() is true.
 template <class T>
 [[nodiscard]] Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op,
                          const Stream& stream = {});
 
-/// all_gather and reduce_scatter in the same way: both buffers belong to the operation.
+/// Nonblocking all_gather and reduce_scatter: both buffers belong to the operation.
 template <class T>
 [[nodiscard]] Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream = {});
 template <class T>
 [[nodiscard]] Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
                              const Stream& stream = {});
 
-/// n elements to or from the rank before or behind this one, round the ring of the group; both sides give the same
-/// n. Messages of one lane (0, 1, ...) between the same two ranks arrive in the order of their sends; apart from that,
-/// requests of messages are waited for in any order. The first message of a lane is collective over the group.
+/// Sends or receives n elements to or from the next or previous rank of the group, a ring; both sides give the same n.
+/// Messages of one lane (0, 1, ...) from one rank to another arrive in the order of their sends. Wait for the requests
+/// in any order. The first message of a lane is collective over the group.
 template <class T>
 [[nodiscard]] Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream = {},
                                  int lane = 0);
@@ -44,7 +44,7 @@ template <class T>
                                     int lane = 0);
 
 /// A running operation of a Group; the group must outlive it. Move-only; the destructor waits, except
-/// while an exception passes. All ranks wait for their collectives in the order in which they were started.
+/// during stack unwinding. All ranks wait for their collectives in the order in which they started them.
 class Request {
  public:
   Request() = default;  // complete
@@ -52,11 +52,11 @@ class Request {
   Request(Request&& other) noexcept;
   Request& operator=(Request&& other) noexcept;
 
-  /// Moves the operation forward without waiting; true when it is complete. On the host this is what
-  /// makes communication run behind computation: call it between kernels. Cheap (< 1 us) if nothing can move.
+  /// Makes progress without waiting; true when the operation is complete. On the host, call it between
+  /// kernels to overlap communication with computation. Cheap (< 1 us) if no progress is possible.
   bool test();
-  /// On the host: returns when the result is there. On a GPU: work queued afterwards on the stream the
-  /// operation was started with sees the result; the host does not wait.
+  /// On the host: returns when the result is there. On a GPU: work queued afterwards on the CUDA stream that
+  /// the operation was started with sees the result; the host does not wait.
   void wait();
 
  private:
@@ -78,7 +78,7 @@ class Request {
   std::uint64_t ticket_ = 0;
 };
 
-/// data <- op over ranks of data, in place. On a node the sum runs in rank order: the same bits on every rank and run.
+/// data <- op over ranks of data, in place. In shared memory sums run in rank order: same bits on every rank and run.
 template <class T>
 void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream = {});
 
@@ -86,26 +86,26 @@ void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream&
 template <class T>
 void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream = {});
 
-/// recv[0 .. n) <- op over ranks of their send[rank*n .. rank*n+n). send holds size*n elements and may
-/// be overwritten by the operation; recv may be send + rank*n.
+/// recv[0 .. n) <- op over ranks of their send[rank*n .. rank*n+n). send has size*n elements and may be
+/// overwritten; recv may be send + rank*n.
 template <class T>
 void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
                     const Stream& stream = {});
 
-/// recv <- from each rank s, in rank order, the part of its send that is for this rank: recv_counts[s] elements,
-/// which is what s has in its send_counts for this rank. The parts of send lie in rank order too. No aliasing.
+/// As MPI_Alltoallv with packed displacements: send has send_counts[r] elements for each rank r, recv gets
+/// recv_counts[r] elements from each rank r, both in rank order. send and recv must not overlap.
 template <class T>
 void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_counts, T* recv,
                 std::span<const std::size_t> recv_counts, const Stream& stream = {});
 
-/// data of rank root to all ranks.
+/// data <- data of rank root.
 template <class T>
 void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& stream = {});
 
 /// Returns when every rank has called it. Does not wait for GPU work.
 void barrier(Group& group);
 
-/// Of host values, by MPI whatever the transport. Sums run in rank order, the same bits on every rank.
+/// All-reduce of a host value, by MPI for every transport. Sums run in rank order: same bits on every rank.
 double sum(Group& group, double value);
 double max(Group& group, double value);
 double min(Group& group, double value);

@@ -5,8 +5,8 @@
 namespace nanotron::comm {
 
 /// Owns one MPI communicator and frees it. Move-only; default-constructed it holds MPI_COMM_NULL.
-/// Freeing is collective, so objects are destroyed in the same order on all ranks; while an exception
-/// passes nothing is freed.
+/// Freeing is collective: destroy objects in the same order on all ranks. During stack unwinding nothing
+/// is freed.
 class Communicator {
  public:
   Communicator() = default;

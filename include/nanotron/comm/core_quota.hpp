@@ -1,7 +1,7 @@
 #pragma once
 
-// How much of the node's cores the kernel lets this process have: containers and batch systems may limit the time (a
-// quota of a control group) and not the cores (an affinity mask).
+// How many cores' worth of time the kernel allows this process: containers and batch systems may limit CPU time (the
+// quota of a control group) instead of cores (an affinity mask).
 
 #include <cstdint>
 #include <filesystem>
@@ -9,14 +9,14 @@
 
 namespace nanotron::comm {
 
-/// Of the control group that limits this process the most.
+/// Quota of the most restrictive control group of this process.
 struct CoreQuota {
-  double cores = std::numeric_limits<double>::infinity();  // none
-  std::uint64_t group = 0;                                 // its inode: the same for processes that share the limit
+  double cores = std::numeric_limits<double>::infinity();  // infinity: no limit
+  std::uint64_t group = 0;                                 // inode: equal for processes that share the quota
 };
 
-/// Of the group this process is in (listed in `membership`) and those above it, below the folder `mounted`: cpu.max of
-/// version 2, cpu.cfs_quota_us and cpu.cfs_period_us of version 1. What cannot be read limits nothing.
+/// Min over the control group of this process (listed in `membership`) and its ancestors, below the folder `mounted`:
+/// cpu.max of cgroup v2, cpu.cfs_quota_us / cpu.cfs_period_us of v1. A file that cannot be read is no limit.
 CoreQuota core_quota(const std::filesystem::path& membership = "/proc/self/cgroup",
                      const std::filesystem::path& mounted = "/sys/fs/cgroup");
 

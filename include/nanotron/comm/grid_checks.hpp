@@ -5,7 +5,7 @@
 
 namespace nanotron::comm {
 
-/// parallel%order names each axis of the grid once.
+/// Error unless parallel%order names each axis of the grid once.
 void check_grid(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::comm

@@ -16,7 +16,7 @@ struct CUstream_st;
 
 namespace nanotron::comm {
 
-/// A queue of GPU work that a collective is ordered with; not owned. Empty on the host.
+/// The CUDA stream that a collective is ordered with; not owned. Null on the host.
 class Stream {
  public:
   Stream() = default;
@@ -32,12 +32,12 @@ enum class ReduceOp { sum, max, min };
 enum class Transport {
   mpi,         // host memory: shared memory where all ranks share a node, MPI otherwise
   nccl,        // GPU memory, one GPU per rank
-  staged_mpi,  // GPU memory, copied through pinned host buffers: ranks that share a GPU
+  staged_mpi,  // GPU memory, copied through pinned host buffers: for ranks that share a GPU
 };
 const char* name_of(Transport transport);
 
-/// In which order sums run: as suits the transport, or in a binary tree over the ranks, neighbours in pairs
-/// (tensor/sum_order.hpp). The latter goes through host memory.
+/// Order of sums: the transport's own, or a binary tree over the ranks that adds neighbours in pairs
+/// (tensor/sum_order.hpp). The tree goes through host memory.
 enum class Sums { any_order, tree };
 
 /// The transport for parallel%backend. On the host always mpi. In a CUDA build: 'auto' is nccl when no two ranks
@@ -49,27 +49,27 @@ Transport choose_transport(deck::Backend backend, const Communicator& world);
 /// Collective over world. Give it to Kokkos (device id) before anything touches a GPU.
 int gpu_of_rank(const Communicator& world);
 
-/// What went through a group: payload this rank handed in (of messages what it sent), host seconds inside the calls (queueing
-/// alone for nccl). Asynchronous operations count once.
+/// Traffic of this rank in a group. bytes: given to collectives, and sent in messages. seconds: host time inside the
+/// calls (for nccl only to queue them). A nonblocking operation counts as one call.
 struct Traffic {
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
   double seconds = 0.0;
 };
 
-class Channel;   // comm/channel.hpp: one implementation per transport
+class Channel;   // comm/channel.hpp
 class Messages;  // comm/messages.hpp
 
-/// Owns a communicator and what its transport needs (NCCL communicator, staging memory), taken when the
-/// group is made. Making it is collective; every rank calls the same collectives in the same order. May be
-/// moved only while no Request is running.
+/// Owns a communicator and what its transport needs (NCCL communicator, staging memory), allocated when the
+/// group is made. The constructors are collective. Every rank calls the same collectives in the same order. Move it
+/// only while no Request is running.
 class Group {
  public:
   Group(Communicator communicator, Transport transport, Sums sums = Sums::any_order);
-  /// With a channel of the caller's choice for host memory: for tests and nanotron_bench.
+  /// With the caller's channel for host memory; null: no bulk data.
   Group(Communicator communicator, std::unique_ptr<Channel> channel);
-  /// A place among `size` ranks without a communicator, to plan with: size(), rank() and, for one rank, collectives, which
-  /// do nothing. Everything else is an internal error.
+  /// A rank of a group without a communicator, for --plan: size(), rank(), traffic(), and with size 1 the collectives,
+  /// which are no-ops or copies. Communication is an internal error.
   static Group planned(int size, int rank) { return Group(size, rank); }
   ~Group();
   Group(Group&&) noexcept;
@@ -77,18 +77,18 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Communicator& communicator() const { return communicator_; }
-  /// For host data outside the collectives of this layer.
+  /// For host data that is not sent by collectives.hpp.
   MPI_Comm mpi() const;
   Transport transport() const { return transport_; }
   Traffic& traffic() { return traffic_; }
-  /// How bulk data moves: "shared memory", "MPI", "NCCL", "... through host buffers"; "none" for 1 rank.
+  /// How bulk data moves: "shared memory", "MPI", "NCCL", "... through host buffers", "..., tree reduction"; or "none".
   std::string path() const;
-  /// Bytes of this rank that the group keeps for staging.
+  /// Bytes of staging memory on this rank.
   std::size_t staging_bytes() const;
 
-  /// For collectives.cpp; of groups of two and more ranks that move bulk data.
+  /// For collectives.cpp; an internal error where the group has none (one rank, no bulk data).
   Channel& channel();
-  /// Made by the first call; for groups of two and more ranks.
+  /// Made by the first call; for groups of two or more ranks.
   Messages& messages();
 
  private:
@@ -102,7 +102,7 @@ class Group {
   std::unique_ptr<Messages> messages_;
 };
 
-/// A group of one rank without a communicator, for whoever needs no other.
+/// A group of one rank without a communicator: the default where there is nothing to communicate with.
 Group& alone();
 
 }  // namespace nanotron::comm

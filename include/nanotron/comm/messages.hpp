@@ -1,7 +1,7 @@
 #pragma once
 
-// Messages between ranks that are next to each other in a group, the last being next to the first: the
-// interface behind start_send and start_receive of collectives.hpp, one class per transport.
+// Point-to-point messages between neighbours in a group, which is a ring. The interface that start_send and
+// start_receive of collectives.hpp call: one class per transport.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace nanotron::comm {
 /// Rank r's neighbours are (r + 1) mod size and (r - 1) mod size.
 enum class Neighbour { next, previous };
 
-/// Operations that run behind what the caller does. Each ticket is given to wait once, or to test until it is true.
+/// Nonblocking operations. Give each ticket to wait once, or to test until it returns true.
 class Operations {
  public:
   virtual ~Operations() = default;
@@ -23,9 +23,9 @@ class Operations {
   virtual void wait(std::uint64_t ticket) = 0;
 };
 
-/// Messages of one lane from one rank to a neighbour arrive in the order in which they were sent and are independent of
-/// all others: a send that nobody receives yet holds up nothing else. The first call of a lane on each rank may connect
-/// it with its neighbours, and then waits for theirs.
+/// Messages of one lane from one rank to a neighbour arrive in the order of their sends. They are independent of all
+/// others: a send without a receive yet blocks nothing else. The first call of a lane on a rank may connect it with its
+/// neighbours, and then waits for their first call.
 class Messages : public Operations {
  public:
   virtual std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane,

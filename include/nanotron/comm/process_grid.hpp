@@ -1,6 +1,6 @@
 #pragma once
 
-// World -> data x pipeline x context x tensor parallel. The order of ranks is written in this file alone.
+// The device mesh: world = dp x pp x cp x tp. Only this file knows the order of ranks.
 
 #include <string>
 #include <vector>
@@ -11,16 +11,16 @@ namespace nanotron::comm {
 
 struct GridShape {
   int dp = 1, pp = 1, cp = 1, tp = 1;
-  int shards = 1;  // of dp x cp ranks that hold the same parameters, neighbours in groups of so many share them
-  int ep = 1;      // of these, so many neighbours share one set of experts
-  std::string order = "tp-cp-pp-dp";  // innermost first: neighbours in the first axis are neighbouring ranks
+  int shards = 1;                     // size of a shard group (ZeRO): neighbours of the data-parallel group (dp x cp)
+  int ep = 1;                         // size of an expert-parallel group: neighbours of the data-parallel group
+  std::string order = "tp-cp-pp-dp";  // innermost first: the first axis varies fastest over ranks
   Sums tp_sums = Sums::any_order;
 
   int size() const { return dp * pp * cp * tp; }
-  int expert_shards() const { return shards > ep ? shards / ep : 1; }  // of a shard group, those with the same experts
+  int expert_shards() const { return shards > ep ? shards / ep : 1; }  // ranks of a shard group with the same experts
 };
 
-/// Of a resolved deck.
+/// config: a resolved deck.
 GridShape shape_of(const deck::Config& config);
 
 struct GridCoordinate {
@@ -28,7 +28,7 @@ struct GridCoordinate {
   friend bool operator==(const GridCoordinate&, const GridCoordinate&) = default;
 };
 
-/// Pure functions, each the inverse of the other:
+/// Pure functions, inverses of each other:
 ///   rank = c[a0] + n[a0] * (c[a1] + n[a1] * (c[a2] + n[a2] * c[a3])),  order = "a0-a1-a2-a3".
 /// Error(deck_error) when order is not a permutation of tp, cp, pp, dp.
 int rank_of(const GridShape& shape, const GridCoordinate& coordinate);
@@ -37,26 +37,26 @@ GridCoordinate coordinate_of(const GridShape& shape, int rank);
 /// The rank in its data-parallel group.
 inline int data_parallel_rank(const GridShape& shape, const GridCoordinate& c) { return c.dp * shape.cp + c.cp; }
 
-/// The placement as text: the grid, the ranks of each host, and for each axis whether its groups stay
-/// inside a host or cross hosts (how many do, and over how many hosts at most). host_of_rank has one name a rank.
+/// The placement as text: the grid, the ranks of each host, and for each axis whether its groups stay inside a host
+/// or cross hosts (how many groups cross, max hosts per group). host_of_rank has one name per rank.
 std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank);
 
-/// Which ranks hold the same parameters: all of the data-parallel group or, of experts, every ep-th of it.
+/// Which ranks store the same parameters: the data-parallel group; for experts every ep-th rank of it.
 enum class Holders { data_parallel, expert_data_parallel };
 
-/// The ranks with the same parameters of one kind. Where nothing is sharded no bulk data moves between replicas.
+/// The groups of one Holders. Without sharding (shards = 1) `replicate` has no channel for bulk data.
 struct DataGroups {
-  Group data;       // all of them: gradients are reduced here. dp x cp ranks, those of one dp next to each other
-  Group shard;      // of these, neighbours that share one set of parameters, gradients or moments (ZeRO)
-  Group replicate;  // of these, those with the same place in each shard group
+  Group data;       // all ranks with these parameters: gradients are reduced here. cp varies fastest
+  Group shard;      // neighbours in `data` that shard parameters, gradients or moments (ZeRO)
+  Group replicate;  // ranks of `data` with the same rank in their shard groups: same shard
 };
 
-/// The groups of this rank. With communicators all of them are made and freed collectively over world.
+/// The groups of this rank. Groups with communicators are made and freed collectively over world.
 class ProcessGrid {
  public:
   /// Error(deck_error) when shape.size() is not world.size().
   ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport);
-  /// To plan for a rank of any grid with one process: Group::planned.
+  /// Plans for one rank of any grid in one process, with Group::planned.
   static ProcessGrid planned(const GridShape& shape, const GridCoordinate& at);
 
   const GridShape& shape() const { return shape_; }
@@ -66,15 +66,15 @@ class ProcessGrid {
   int cp_rank() const { return coordinate_.cp; }
   int tp_rank() const { return coordinate_.tp; }
 
-  Group& world() { return g_.world; }  // for values of the host, as is model(): no memory to stage bulk data
+  Group& world() { return g_.world; }  // for host values only, as model(): no channel for bulk data
   Group& model() { return g_.model; }  // same (dp, cp): one whole model, pp x tp ranks
-  /// Same (pp, tp). Without ep experts are held as all else is.
+  /// Same (pp, tp). With ep = 1 both Holders have the same groups.
   DataGroups& data_groups(Holders holders) {
     return g_.data[holders == Holders::data_parallel ? 0 : g_.data.size() - 1];
   }
   Group& data_parallel() { return g_.data.front().data; }
-  Group& ep() { return g_.ep; }  // neighbours of the data-parallel group, who have all experts between them
-  Group& tp() { return g_.tp; }  // same (dp, pp, cp): shards of one layer
+  Group& ep() { return g_.ep; }  // neighbours of the data-parallel group that together store all experts
+  Group& tp() { return g_.tp; }  // same (dp, pp, cp): shards of the same layers
   Group& cp() { return g_.cp; }  // same (dp, pp, tp): parts of the same sequences
   Group& pp() { return g_.pp; }  // same (dp, cp, tp): the stages of one model
 
@@ -84,7 +84,7 @@ class ProcessGrid {
  private:
   struct Groups {
     Group world, model;
-    std::vector<DataGroups> data;  // by Holders; one where no experts lie over several ranks
+    std::vector<DataGroups> data;  // by Holders; only one where ep = 1
     Group ep, tp, cp, pp;
   };
   ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups);

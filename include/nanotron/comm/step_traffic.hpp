@@ -1,16 +1,15 @@
 #pragma once
 
-// Bytes that a rank moves in one training step. Whatever communicates tells its own when it is planned: sizes of groups
-// suffice (Group::planned), nothing is sent. A step is the sum of its parts.
+// Bytes that a rank moves per training step. Every class that communicates computes its own share from group sizes
+// (Group::planned), without sending anything. A step is the sum of its parts.
 
 #include "nanotron/base/types.hpp"
 
 namespace nanotron::comm {
 
-/// counted: what the rank hands over, as comm::Traffic counts it: n elements for an all-reduce of n or an all-gather of n
-/// from each rank, all n x ranks for a reduce-scatter. sent: what it sends to others where an all-reduce, a
-/// reduce-scatter and an all-gather are rings (as NCCL's and MPI's of large messages are, or as little as these) and an
-/// all-to-all goes directly.
+/// counted: bytes given to the call, as comm::Traffic counts them: n elements for an all-reduce of n or an all-gather
+/// of n per rank, n x ranks for a reduce-scatter. sent: bytes sent to other ranks, with ring algorithms for all-reduce,
+/// reduce-scatter and all-gather (what NCCL and MPI send for large messages) and direct messages for all-to-all.
 struct Bytes {
   index_t counted = 0;
   double sent = 0.0;
@@ -23,27 +22,33 @@ struct Bytes {
 };
 
 inline Bytes operator+(Bytes a, const Bytes& b) { return a += b; }
-inline Bytes operator*(index_t times, const Bytes& b) { return {times * b.counted, static_cast<double>(times) * b.sent}; }
+inline Bytes operator*(index_t times, const Bytes& b) {
+  return {times * b.counted, static_cast<double>(times) * b.sent};
+}
 
 inline double share_of_others(index_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); }
-/// Nothing in a group of one rank; messages go to another rank.
+/// Zero in a group of one rank.
 inline Bytes share_sent(index_t bytes, index_t ranks, double share) {
   return ranks == 1 ? Bytes{} : Bytes{bytes, static_cast<double>(bytes) * share};
 }
 inline Bytes message_bytes(index_t bytes) { return {bytes, static_cast<double>(bytes)}; }
-/// bytes: of the whole on each rank.
-inline Bytes all_reduce_bytes(index_t bytes, index_t ranks) { return share_sent(bytes, ranks, 2.0 * share_of_others(ranks)); }
-inline Bytes reduce_scatter_bytes(index_t bytes, index_t ranks) { return share_sent(bytes, ranks, share_of_others(ranks)); }
+/// bytes: of the buffer on each rank.
+inline Bytes all_reduce_bytes(index_t bytes, index_t ranks) {
+  return share_sent(bytes, ranks, 2.0 * share_of_others(ranks));
+}
+inline Bytes reduce_scatter_bytes(index_t bytes, index_t ranks) {
+  return share_sent(bytes, ranks, share_of_others(ranks));
+}
 /// bytes: of one rank's part.
 inline Bytes all_gather_bytes(index_t bytes, index_t ranks) {
   return share_sent(bytes, ranks, static_cast<double>(ranks - 1));
 }
-/// bytes: to all ranks, this one too.
+/// bytes: to all ranks, this one included.
 inline Bytes all_to_all_bytes(index_t bytes, index_t ranks) { return share_sent(bytes, ranks, share_of_others(ranks)); }
-/// bytes: of the whole; one rank sends it to all others, each of `ranks` in turn.
+/// bytes: of the buffer. sent: the mean over ranks, each being root equally often: (ranks - 1) x bytes / ranks.
 inline Bytes broadcast_bytes(index_t bytes, index_t ranks) { return share_sent(bytes, ranks, share_of_others(ranks)); }
 
-/// By the axes of the grid; without the few scalars of losses, norms and counters.
+/// By axis of the grid. Excludes the few scalars of losses, norms and counters.
 struct StepTraffic {
   Bytes tensor_parallel{}, context_parallel{}, data_parallel{}, pipeline{}, expert_parallel{};
 

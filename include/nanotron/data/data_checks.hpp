@@ -5,10 +5,10 @@
 
 namespace nanotron::data {
 
-/// Paths of training and validation data, and documents.
+/// Paths of training and validation data; documents need a document mask.
 void check_data(const deck::Config& config, deck::Findings& findings);
 
-/// global_batch_size against micro_batch_size * dp, dp counting as 1 while it is 0.
+/// global_batch_size is a multiple of micro_batch_size * max(dp, 1).
 void check_batch(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::data

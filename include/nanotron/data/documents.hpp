@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the documents of a token file begin: /documents.
+// Document boundaries of a token file: /documents.
 
 #include <cstdint>
 #include <span>
@@ -11,17 +11,16 @@
 
 namespace nanotron::data {
 
-/// All start offsets in memory, 8 bytes a document. Tokens before the first offset are a document too.
+/// All start offsets, in memory: 8 bytes per document. Tokens before the first offset are a document too.
 class Documents {
  public:
-  /// Throws Error(data_error) when the file has no /documents, or offsets that do not rise or leave /tokens.
+  /// Error(data_error) when the file has no /documents, or offsets that decrease or exceed the size of /tokens.
   explicit Documents(const TokenFile& file);
 
-  /// out[i]: begin of the document of token first + i, counted from first; 0 where that lies before. Allocates
-  /// nothing.
+  /// out[i] <- max(0, begin of the document of token first + i, minus first). Allocates nothing.
   void starts(index_t first, std::span<std::int32_t> out) const;
 
-  /// The tokens of each document that has any, of a file of so many tokens.
+  /// The token ranges of all non-empty documents; tokens: size of the file.
   std::vector<Range> ranges(index_t tokens) const;
 
  private:

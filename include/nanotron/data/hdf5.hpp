@@ -1,7 +1,7 @@
 #pragma once
 
-// HDF5 handles, errors in HDF5's own words, and scalar attributes. Needed by the token file and,
-// above it, by everything in io/; the collective part is nanotron/io/hdf5.hpp.
+// HDF5 handles, errors with HDF5's own messages, and scalar attributes. Used by the token file and by
+// all of io/; the collective part is nanotron/io/hdf5.hpp.
 
 #include <hdf5.h>
 
@@ -18,7 +18,7 @@
 
 namespace nanotron::hdf5 {
 
-/// Throws Error(code): `doing` and the innermost lines of HDF5's error stack.
+/// Throws Error(code) with `doing` and the innermost lines of HDF5's error stack.
 [[noreturn]] void fail(ExitCode code, const std::string& doing);
 
 /// Returns status, or fails when it is negative. `doing` names the file and the object.
@@ -29,8 +29,7 @@ T check(T status, ExitCode code, const std::string& doing) {
   return status;
 }
 
-/// Owns one HDF5 identifier and closes it. Move-only. HDF5 prints nothing on its own once one
-/// exists.
+/// Owns one HDF5 identifier and closes it. Move-only.
 template <herr_t (*close_function)(hid_t)>
 class Handle {
  public:
@@ -47,8 +46,7 @@ class Handle {
   }
   hid_t id() const { return id_; }
   explicit operator bool() const { return id_ >= 0; }
-  /// Closes now and reports a failure, which the destructor cannot. For written files always call
-  /// this.
+  /// Closes now and reports a failure, which the destructor cannot. Always call this for written files.
   void close(ExitCode code, const std::string& doing) {
     if (id_ >= 0) check(close_function(std::exchange(id_, H5I_INVALID_HID)), code, doing);
   }
@@ -69,30 +67,27 @@ using Datatype = Handle<H5Tclose>;
 using Attribute = Handle<H5Aclose>;
 using PropertyList = Handle<H5Pclose>;
 
-/// Stops HDF5 from printing its error stack to stderr. Called by every open function of this
-/// project.
+/// Stops HDF5 from printing its error stack to stderr. Every open function here calls it.
 void silence();
 
-/// A serial file (no MPI), without file locks, so that a reader may look at a file being written.
+/// Serial (no MPI) and without file locks, so that a file may be read while another process writes it.
 File open_read_only(const std::filesystem::path& path);
 
-/// Opens parent/path, which may have several parts. Each link on the way must be a plain (hard)
-/// link: external and symbolic ones are refused. Throws Error(data_error); `file` names the file in
-/// messages.
+/// Opens parent/path, where path may be "a/b/c". Every link in it must be a hard link: external and
+/// symbolic ones are refused. Throws Error(data_error); `file` names the file in messages.
 Dataset open_dataset(hid_t parent, const std::string& path, const std::string& file);
 Group open_group(hid_t parent, const std::string& path, const std::string& file);
 /// True when every part of path exists; never follows an external link.
 bool exists(hid_t parent, const std::string& path);
 
-/// Extents of a dataset. Also refuses what no file of ours holds: virtual and external storage,
-/// filters other than deflate, shuffle, fletcher32, szip, nbit and scale-offset. Throws
-/// Error(data_error).
+/// Extents of a dataset. Error(data_error) for virtual and external storage and for filters other than
+/// deflate, shuffle, fletcher32, szip, nbit and scale-offset, which no file of this program has.
 std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& name,
                                    const std::string& file);
 
-/// Scalar attributes. A reader gets nullopt when the attribute is absent and Error(data_error) when
-/// it is not scalar or of another kind. Strings of fixed and variable length are read; fixed UTF-8
-/// is written.
+/// Scalar attributes. Readers return nullopt when the attribute is absent, and throw Error(data_error) when
+/// it is not scalar or of another type. Strings are read with fixed or variable length, and written as
+/// fixed-length UTF-8.
 std::optional<std::int64_t> read_integer(hid_t object, const char* name, const std::string& file);
 std::optional<double> read_real(hid_t object, const char* name, const std::string& file);
 std::optional<std::string> read_string(hid_t object, const char* name, const std::string& file);

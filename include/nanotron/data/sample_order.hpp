@@ -1,7 +1,7 @@
 #pragma once
 
-// Which sequence a sample is: a pure function of (seed, global sample index). No rank, dp width or
-// micro-batch appears in it, so a run may change them and go on with not a sample lost or repeated.
+// The sequence of a sample: a pure function of (seed, global sample index). It does not depend on rank, dp
+// or micro-batch, so a resumed run may change these and neither loses nor repeats a sample.
 
 #include <cstdint>
 #include <span>
@@ -11,10 +11,10 @@
 
 namespace nanotron::data {
 
-/// Sample g is in epoch g / N at position g % N. shuffle none: sequence = position. shuffle global:
-/// sequence = pi(position), pi a permutation of [0, N) keyed by (seed, epoch): a balanced Feistel
-/// network on the next even number of bits, walked along its cycle until it falls below N (Black
-/// and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). O(1) time, no memory.
+/// Sample g of N sequences is in epoch g / N at position g % N. shuffle none: sequence = position. shuffle
+/// global: sequence = pi(position), where pi is a permutation of [0, N) keyed by (seed, epoch): a balanced
+/// Feistel network on the next even number of bits, applied again until the value is below N (cycle
+/// walking: Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). O(1) time and memory.
 class SampleOrder {
  public:
   /// number_of_sequences in [1, 2^60].
@@ -35,7 +35,7 @@ class SampleOrder {
 
 /// XXH3-64 of the tokens of one sample (inputs and the last target: sequence_length + 1 ids as
 /// int32), seeded by its global sample index. The hash of a step is the sum of these mod 2^64 over
-/// its samples: the same for every dp, micro-batch and rank order, and different when a sample is
+/// its samples: the same for every dp, micro-batch size and rank order, and different when a sample is
 /// lost, repeated or moved.
 std::uint64_t token_hash(index_t global_sample_index, std::span<const std::int32_t> tokens);
 

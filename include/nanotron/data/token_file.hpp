@@ -1,9 +1,9 @@
 #pragma once
 
-// A file of tokens: HDF5 with the 1-D dataset /tokens (uint16 or uint32). Optional: /documents
-// (uint64 start offsets, see documents.hpp), attributes vocab_size, eos_token_id, tokenizer (its name), tokenizer_sha256,
-// unigram_entropy (nats per token), and the vocabulary as bytes: token i is /vocabulary/bytes[offsets[i] .. offsets[i+1]-1],
-// /vocabulary/offsets.
+// A token file: HDF5 with the 1-D dataset /tokens (uint16 or uint32). Optional: /documents (uint64 start
+// offsets, see documents.hpp); attributes vocab_size, eos_token_id, tokenizer (its name), tokenizer_sha256,
+// unigram_entropy (nats per token); and the vocabulary as bytes, where token i is
+// /vocabulary/bytes[offsets[i] .. offsets[i+1]-1] with offsets = /vocabulary/offsets.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,8 +19,8 @@
 
 namespace nanotron::data {
 
-/// Opened read-only by each rank on its own; nothing here is collective. Every shape and type is
-/// checked on opening; all errors are Error(data_error) naming the file.
+/// Each rank opens the file read-only; nothing here is collective. Shapes and types are checked on opening;
+/// all errors are Error(data_error) and name the file.
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);
@@ -37,31 +37,27 @@ class TokenFile {
   std::optional<double> unigram_entropy() const { return unigram_entropy_; }
   const TokenizerId& tokenizer() const { return tokenizer_; }
 
-  /// From here on ids are checked against this vocabulary size, that of the model. Throws when the
-  /// file's own is larger.
+  /// read() then checks ids against the model's vocabulary size. Throws when the file's own is larger.
   void require_vocab_size(index_t model_vocab_size);
 
-  /// out[0 .. count-1] = tokens[first .. first+count-1]. Throws when the range leaves the file or
-  /// an id is not below the vocabulary size (naming the position). Allocates nothing when /tokens
-  /// is stored plainly (contiguous, no filter): then it is one pread, and may be called from any
-  /// thread.
+  /// out[0 .. count-1] <- tokens[first .. first+count-1]. Throws when the range exceeds the file, or an id is
+  /// not below the vocabulary size (with its position). If /tokens is contiguous it is read with pread:
+  /// without allocation, and from any thread.
   void read(index_t first, index_t count, std::int32_t* out) const;
 
-  /// The same, whatever the ids.
+  /// As read(), without the check of ids.
   void read_unchecked(index_t first, index_t count, std::int32_t* out) const;
 
   /// /documents; empty when the file has none.
   std::vector<std::uint64_t> read_documents() const;
 
   bool has_vocabulary() const { return !vocabulary_offsets_.empty(); }
-  /// The bytes of these tokens, one after another. Ids outside the vocabulary become "<id>".
+  /// The concatenated bytes of these tokens. Ids outside the vocabulary become "<id>".
   std::string decode(std::span<const std::int32_t> ids) const;
-  /// The longest token that fits, from left to right: exact for byte-level vocabularies, an
-  /// approximation of the tokenizer otherwise. Throws when there is no vocabulary or a byte has no
-  /// token.
+  /// Greedy: from left to right, the longest token that matches. Exact where each token is one byte, otherwise
+  /// an approximation of the tokenizer. Throws when there is no vocabulary, or no token matches.
   std::vector<std::int32_t> encode(std::string_view text) const;
-  /// Whether the vocabulary's words can be put together to this text in more than one way, so that a tokenizer may take
-  /// another than encode().
+  /// Whether more than one sequence of ids decodes to this text, so that a tokenizer may choose another than encode().
   bool is_ambiguous(std::string_view text) const;
 
  private:
@@ -76,8 +72,8 @@ class TokenFile {
   std::string path_;
   hdf5::File file_;
   hdf5::Dataset tokens_;
-  int descriptor_ = -1;      // of the plain file, when /tokens can be read by pread
-  std::int64_t offset_ = 0;  // of /tokens in the file, bytes
+  int descriptor_ = -1;      // of the file, when /tokens can be read with pread; else -1
+  std::int64_t offset_ = 0;  // of /tokens in the file, in bytes
   int token_bytes_ = 0;      // 2 or 4
   index_t size_ = 0, vocab_size_ = 0, id_limit_ = 0, number_of_documents_ = 0;
   std::optional<std::int64_t> eos_token_id_;

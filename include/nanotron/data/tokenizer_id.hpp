@@ -1,6 +1,6 @@
 #pragma once
 
-// By what tokens of two files can be told to mean the same.
+// Identifies tokenizers, to tell whether the token ids of two files mean the same.
 
 #include <string>
 #include <string_view>
@@ -11,8 +11,8 @@
 namespace nanotron::data {
 
 struct TokenizerId {
-  std::string name;        // for people
-  std::string sha256;      // of the tokenizer's description (tokenizer.json); empty: not known
+  std::string name;        // for messages
+  std::string sha256;      // of the tokenizer.json; empty: not known
   std::string vocabulary;  // vocabulary_hash(); empty: no vocabulary
 
   bool known() const { return !sha256.empty() || !vocabulary.empty(); }
@@ -20,13 +20,13 @@ struct TokenizerId {
 
 enum class SameTokenizer { yes, no, unknown };
 
-/// By sha256 where both have one, else by the vocabularies where both have one.
+/// Compares sha256 if both have one, else vocabulary if both have one; else unknown.
 SameTokenizer same_tokenizer(const TokenizerId& a, const TokenizerId& b);
 
-/// XXH3-128 of a vocabulary, 32 hexadecimal digits: of its offsets (uint64, little endian) and behind them its bytes.
+/// XXH3-128 of a vocabulary as 32 hexadecimal digits: of its offsets (uint64, little endian), then its bytes.
 std::string vocabulary_hash(const std::vector<std::uint64_t>& offsets, std::string_view bytes);
 
-/// "'llama' (tokenizer_sha256 12ab...)": the hash that is compared with the other's.
+/// "'llama' (tokenizer_sha256 12ab...)", with the hash that same_tokenizer(id, against) compares.
 std::string describe(const TokenizerId& id, const TokenizerId& against);
 
 }  // namespace nanotron::data

@@ -8,29 +8,10 @@
 #include <vector>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/deck/choices.hpp"
 #include "nanotron/deck/model_config.hpp"
 
 namespace nanotron::deck {
-
-enum class TpMode { all_reduce, reduce_scatter };
-enum class GatheredInputs { gather_again, keep };
-enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
-enum class PpCut { flops, parameters, time };
-enum class CpMode { ring, all_to_all };
-enum class Backend { automatic, mpi, nccl };
-enum class GradientRule { sum, adasum };
-enum class Compression { none, bf16, fp16, powersgd };
-enum class Recompute { none, selective, full };
-enum class OptimizerName { adamw, muon };
-enum class ScheduleKind { constant, linear, cosine, one_minus_sqrt, wsd, inverse_sqrt };
-enum class DecayShape { linear, one_minus_sqrt, cosine };
-enum class Shuffle { none, global };
-enum class DocumentMask { none, block_diagonal };
-enum class SequenceKind { stream, documents };
-enum class Verify { automatic, full, sample, none };
-enum class OtherTokenizer { refuse, accept };
-enum class Reproducible { run, layout };
-enum class Console { progress, quiet };
 
 struct RunConfig {
   std::string title;
@@ -53,15 +34,15 @@ struct ParallelConfig {
   std::int64_t ep = 1;
   std::string order = "tp-cp-pp-dp";
   TpMode tp_mode = TpMode::all_reduce;
-  std::int64_t tp_overlap_chunks = 1;                                // of reduce_scatter
-  GatheredInputs tp_gathered_inputs = GatheredInputs::gather_again;  // of reduce_scatter
+  std::int64_t tp_overlap_chunks = 1;                                // with reduce_scatter
+  GatheredInputs tp_gathered_inputs = GatheredInputs::gather_again;  // with reduce_scatter
   PpSchedule pp_schedule = PpSchedule::one_f_one_b;
-  std::int64_t pp_chunks = 2;  // of interleaved_1f1b
+  std::int64_t pp_chunks = 2;  // with interleaved_1f1b
   PpCut pp_cut = PpCut::flops;
   std::string pp_layers{};  // of each stage, separated by blanks or commas; empty: by pp_cut
   CpMode cp_mode = CpMode::ring;
   std::int64_t zero_stage = 0;
-  std::int64_t zero_size = 0;  // 0: all replicas
+  std::int64_t zero_size = 0;  // 0: dp x cp
   Backend backend = Backend::automatic;
   GradientRule gradient_sum = GradientRule::sum;
   Compression compression = Compression::none;
@@ -77,8 +58,8 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double momentum = 0.95;                // of muon
-  std::int64_t newton_schulz_steps = 5;  // of muon
+  double momentum = 0.95;                // with muon
+  std::int64_t newton_schulz_steps = 5;  // with muon
   double weight_decay = 0.1;
   double clip_grad_norm = 1.0;
 };
@@ -110,7 +91,7 @@ struct DataConfig {
 struct PrecisionConfig {
   ScalarType compute = ScalarType::fp32;
   Reproducible reproducible = Reproducible::run;
-  // Of 'layout', the parts that sums are cut into on every grid; 0: resolve() chooses.
+  // With 'layout': number of partial sums on every grid; 0: resolve() chooses.
   std::int64_t tensor_shards = 0;
   std::int64_t context_shards = 1;
   std::int64_t batch_shards = 0;
@@ -146,27 +127,24 @@ struct Config {
   std::shared_ptr<const Origin> origin;  // lets resolve() (read_deck.hpp) point into the deck; may be null
 };
 
-/// The whole configuration as a deck (deck.nml): every key, non-defaults marked by a comment, reals
-/// with the digits that give the same bits back. gfortran and read_deck read the same from it.
+/// The configuration as a deck (deck.nml), which gfortran reads too: every key, non-defaults marked, reals exact.
 std::string canonical_deck(const Config& config);
 
-/// The keys that are not at their default, a line a group without the last line's end: "&parallel dp = 4, zero_stage = 1".
-/// Required ones have none and are left out.
+/// Keys with a default that are not at it, a line per group: "&parallel dp = 4". No newline at the end.
 std::string changed_keys(const Config& config);
 
-/// Where checkpoints lie: checkpoint.directory, or where that is empty <output_dir>/checkpoints.
+/// checkpoint.directory, or <output_dir>/checkpoints if that is empty.
 std::string checkpoint_directory(const Config& config);
 
-/// Chunks of layers that a rank of a pipeline has under pp_schedule, and the stages of all ranks; 1 and 1 without one.
+/// Virtual stages per rank of a pipeline under pp_schedule, and stages of all ranks. Both are 1 without a pipeline.
 std::int64_t virtual_stages(const ParallelConfig& parallel);
 std::int64_t pipeline_stages(const ParallelConfig& parallel);
 
 /// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp*cp). 0 if one is still 0.
 std::int64_t grid_size(const ParallelConfig& parallel);
 
-/// Ranks that share one set of parameters, gradients or moments (zero_stage, zero_size); 1: nothing is sharded.
+/// Ranks over which parameters, gradients or moments are sharded, 1 without ZeRO; of experts every ep-th of them.
 std::int64_t shard_group_size(const ParallelConfig& parallel);
-/// The same of the parameters of experts, which every ep-th of these ranks holds.
 std::int64_t expert_shard_group_size(const ParallelConfig& parallel);
 
 }  // namespace nanotron::deck

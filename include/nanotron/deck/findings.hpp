@@ -1,6 +1,6 @@
 #pragma once
 // What is wrong with a deck, found key by key, and the checks that find it. The table of parameters checks each key by
-// itself; what a feature asks of several keys lies beside the feature and is listed in trainer/deck_features.cpp.
+// itself; what a feature asks of several keys is next to the feature and is listed in trainer/deck_features.cpp.
 
 #include <map>
 #include <set>
@@ -56,8 +56,8 @@ class Findings {
 
 /// What one feature asks of a deck.
 struct Feature {
-  /// Reports what does not go together. Pure; called for decks as they are written (keys whose 0 asks to be filled in
-  /// are 0 still, a degree of the grid too), for resolved ones, and for grids that are tried.
+  /// Reports keys that do not work together. Pure. Called for decks as they are written (a 0 that stands for a choice
+  /// of the program is still 0, also a degree of the grid), for resolved decks, and for candidate grids.
   void (*check)(const Config&, Findings&) = nullptr;
   /// Fills in keys that ask for it, in a deck without mistakes whose degrees are known. May be null.
   void (*fill)(Config&) = nullptr;

@@ -19,13 +19,13 @@ struct Range {
   bool most_open = false;
 };
 
-/// Which models a key's value is a part of. Their checkpoints hold it as an attribute, and a run that goes on from one has to
-/// have the same value. The rest may change at a restart.
+/// Which models have this key. Their checkpoints store its value as an attribute, and a run that resumes from one must
+/// have the same value. All other keys may change at a restart.
 enum class PartOf {
-  no_model,      // initial weights, losses and memory of the training
+  no_model,  // initial weights, losses and memory of the training
   every_model,
-  dense_models,  // held by all, of effect without experts: compared where the checkpoint's model or the deck's has none
-  moe_models,    // held by models with experts, compared where both have them
+  dense_models,  // stored by all, used without experts: compared if the model of the checkpoint or the deck has none
+  moe_models,    // stored by models with experts, compared if both have them
 };
 
 struct Parameter {
@@ -35,10 +35,10 @@ struct Parameter {
   Range range;
   std::vector<std::string> choices;  // of a string: the only legal values, if any
   std::string unit;                  // may be empty
-  std::string sentence;              // what it does, one sentence
+  std::string sentence;              // what it does, in one to three sentences
   PartOf part_of = PartOf::no_model;
-  bool omitted_at_default = false;   // checkpoints hold it only where it is not the default: younger than the first files
-  bool stored_nonzero = false;       // none holds a 0, which is filled in before it is written, or omitted
+  bool omitted_at_default = false;  // checkpoints store it only if not the default: newer than the first checkpoints
+  bool stored_nonzero = false;      // no checkpoint stores a 0: it is filled in before, or omitted
   std::function<Scalar(const Config&)> get;
   std::function<void(Config&, const Scalar&)> set;  // the scalar has been checked
 };

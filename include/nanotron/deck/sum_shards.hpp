@@ -1,6 +1,6 @@
 #pragma once
 
-// Into how many equal parts sums are cut, each rank adding up neighbouring parts.
+// Number of equal partial sums. Each rank adds up neighbouring ones.
 
 #include <cstdint>
 
@@ -8,18 +8,19 @@ namespace nanotron::deck {
 
 struct Config;
 
-/// Of the sums over features and heads, over the tokens of a sequence, and over the sequences of a global batch. With
-/// reproducible = 'run' those of the grid, with 'layout' the same on every grid (tensor/sum_order.hpp). stream: of the
-/// sums over the tokens of a sequence for the norms, of which tp ranks may see a part each: context x tensor where these
-/// are nodes of one tree and as many tokens, else context.
+/// Partial sums over features and heads (tensor), over the tokens of a sequence (context) and over the sequences of a
+/// global batch (batch). With reproducible = 'run' these are the degrees of the grid, with 'layout' they are the same
+/// on every grid (tensor/sum_order.hpp). norm: partial sums over the tokens of a sequence for the norms, where each
+/// tp rank may see only a part of the tokens: context x tensor if these are nodes of one tree with as many tokens, else
+/// context.
 struct SumShards {
-  std::int64_t tensor = 1, context = 1, batch = 1, stream = 1;
+  std::int64_t tensor = 1, context = 1, batch = 1, norm = 1;
 };
 
 /// No degree of the grid is 0.
 SumShards sum_shards(const Config& config);
 
-/// Whether each of `parts` ranks holds a node of the binary tree over `shards` shards: 2^j neighbours.
+/// Whether each of `parts` ranks has a node of the binary tree over `shards` shards: 2^j neighbours.
 constexpr bool holds_node(std::int64_t shards, std::int64_t parts) {
   if (parts < 1 || shards % parts != 0) return false;
   const std::int64_t each = shards / parts;

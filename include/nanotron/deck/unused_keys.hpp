@@ -1,5 +1,5 @@
 #pragma once
-// Keys that would do nothing, because they are of a choice that the deck has not made.
+// Keys without effect, because they belong to a choice that the deck has not made.
 
 #include <initializer_list>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace nanotron::deck {
 
-/// Reports the first of the keys ("group.name") that is not at its default: "<name> is of <choice>, which this model does
-/// not have".
+/// Reports the first of the keys ("group.name") that is not at its default: "<name> belongs to <choice>, which this
+/// model does not have".
 void refuse_unused(const Config& config, std::initializer_list<const char*> keys, const std::string& choice,
                    const std::string& expected, Findings& findings);
 

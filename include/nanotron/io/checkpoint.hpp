@@ -1,7 +1,7 @@
 #pragma once
 
 // What a checkpoint holds. doc/checkpoint_format.md describes the file; tools/nanotron_checkpoint.py is
-// its Python twin.
+// the Python implementation.
 
 #include <cstdint>
 #include <filesystem>
@@ -31,9 +31,9 @@ struct StatePart {
   std::vector<index_t> stride;  // elements
 };
 
-/// One logical tensor and the parts of it this rank holds; with none it writes or reads nothing of
-/// it. Several parts have no row in common and come in the order of the tensor; each is packed, and
-/// they lie behind each other in one allocation.
+/// One logical tensor and the parts of it that this rank stores; without parts it writes or reads
+/// nothing of it. Several parts have no row in common and come in the order of the tensor; each is
+/// packed, and they are stored one after another in one allocation.
 struct StateTensor {
   std::string name;  // below /parameters: "model/layers/mlp/up_proj/weight"
   /// (layers, rows, columns), (layers, n), (rows, columns) or (n).
@@ -53,20 +53,20 @@ struct CheckpointState {
   std::int64_t tokens_seen = 0;    // target tokens
   std::int64_t sample_cursor = 0;  // the next global sample index
   std::int64_t seed = 0;
-  /// Updates the moments have seen: differs from step after skipped ones.
+  /// Updates of the moments: differs from step after skipped updates.
   std::int64_t adam_step = 0;
 };
 
-/// Everything one checkpoint is made of, as the writer needs it. The same tensors in the same order
-/// on all ranks; replicated parts are given to one owner. The spans borrow.
+/// Contents of one checkpoint, for the writer. The same tensors in the same order on all ranks; of
+/// ranks that hold the same part only one passes it. The spans borrow.
 struct CheckpointContents {
   std::span<const StateTensor> parameters;
   std::string optimizer;  // whose moments these are
   std::span<const StateGroup> moments;
-  /// What a compressed sum of gradients carries from step to step, of all ranks one behind the other; empty: nothing.
+  /// What compressed gradient reduction carries from step to step, rank after rank; empty: nothing.
   std::span<const StateTensor> compression;
-  std::string compression_layout;  // says what lies where
-  ScalarType master = ScalarType::fp32;  // fp32 or fp64: of memory and of the file
+  std::string compression_layout;        // describes what is stored where
+  ScalarType master = ScalarType::fp32;  // fp32 or fp64, in memory and in the file
   CheckpointState state;
   deck::ModelConfig model;  // resolved
   data::TokenizerId tokenizer{};  // of the training file

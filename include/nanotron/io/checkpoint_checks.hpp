@@ -5,7 +5,7 @@
 
 namespace nanotron::io {
 
-/// checkpoint%resume says where to start from.
+/// Reports an empty checkpoint%resume.
 void check_checkpoint(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::io

@@ -22,7 +22,7 @@ namespace nanotron::io {
 class CheckpointReader {
  public:
   /// The checkpoint to resume from, or nothing. resume 'none': nothing. 'auto': the newest good one
-  /// in `directory`; damaged and half-written ones are logged by name and reason and passed over;
+  /// in `directory`; damaged and half-written ones are logged by name and reason and skipped;
   /// when there are complete folders but not one is good, Error(data_error). A path: that step
   /// folder (or its checkpoint.h5, or the newest good one of a folder of checkpoints); damage there
   /// is an Error(data_error) naming the bytes.
@@ -30,7 +30,7 @@ class CheckpointReader {
                                               const std::filesystem::path& directory,
                                               const std::string& resume, Log& log);
 
-  /// Verifies (all ranks hash a share of the file) and opens one step folder.
+  /// Verifies (each rank hashes a share of the file) and opens one step folder.
   static CheckpointReader open(MPI_Comm world, const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -38,12 +38,12 @@ class CheckpointReader {
   /// Error(deck_error) naming each size in which the checkpoint's model is not the deck's.
   void require_model(const deck::ModelConfig& wanted) const;
 
-  /// Fills the parts the tensors describe, whatever grid wrote them; ranks may read the same part.
-  /// `master` is the type in memory; the file's is converted when it differs. Moments that the checkpoint
-  /// does not have are an error where it has others (see info().optimizer), else left untouched.
+  /// Overwrites the parts that the tensors describe, whatever grid wrote them; ranks may read the same
+  /// part. `master` is the type in memory; another type in the file is converted. Moments that the
+  /// checkpoint lacks are an error if it has others (see info().optimizer), else left untouched.
   void read(std::span<const StateTensor> parameters, std::span<const StateGroup> moments, ScalarType master);
 
-  /// The state of a compressed sum of gradients, where info().compression_layout is that of the tensors.
+  /// Reads the state of compressed gradient reduction. info().compression_layout must be that of the tensors.
   void read_compression(std::span<const StateTensor> tensors, ScalarType master);
 
  private:

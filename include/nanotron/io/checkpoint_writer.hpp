@@ -11,19 +11,20 @@
 namespace nanotron::io {
 
 /// Writes checkpoints into one directory and keeps the newest. A checkpoint is written under
-/// step_XXXXXXXX.partial, synced, hashed by all ranks, given its manifest, and only then renamed:
-/// whatever happens before leaves the earlier ones as they were. Weights that diverged are finite for
-/// one checkpoint more: it displaces no older one before it is proven, by a later step with finite numbers.
+/// step_XXXXXXXX.partial, synced, hashed by all ranks, given its manifest, and only then renamed: an
+/// error before that leaves earlier checkpoints as they were. Diverged weights may still be finite in
+/// one more checkpoint. So a checkpoint replaces older ones only once it is known good: a later step
+/// had a finite loss and gradient norm.
 class CheckpointWriter {
  public:
   /// `world` is borrowed. keep_last 0 keeps all. `log` is used by the rank that speaks.
   CheckpointWriter(MPI_Comm world, std::filesystem::path directory, std::int64_t keep_last,
                    Log& log);
 
-  /// One of the two, once, before the first write: the run begins anew, or goes on behind the
-  /// checkpoint `folder` of `step`. Checkpoints in the directory that are newer, or all when `folder` lies
-  /// elsewhere, belong to another history, or are damaged: they are moved to <directory>.superseded-<n>,
-  /// so that a later 'auto' does not take them. Collective.
+  /// Call one of the two once, before the first write: the run starts at step 0, or continues from the
+  /// checkpoint `folder` of `step`. Newer checkpoints in the directory (all, if `folder` is elsewhere)
+  /// belong to an abandoned branch or are damaged: they are moved to <directory>.superseded-<n>, so that
+  /// a later 'auto' does not take them. Collective.
   void begin_anew();
   void continue_from(const std::filesystem::path& folder, std::int64_t step);
 
@@ -33,13 +34,14 @@ class CheckpointWriter {
   /// replaced.
   void write(const CheckpointContents& contents);
 
-  /// A step from the newest checkpoint had finite numbers. Deletes those older than the newest keep_last
-  /// of the proven ones: written by this run or the one it went on from, each followed by such a step.
-  /// All ranks call; rank 0 deletes, and a failure is a warning. Cheap when nothing was written since.
+  /// Call after a step from the newest checkpoint had a finite loss and gradient norm: it is then known
+  /// good. Deletes checkpoints older than the newest keep_last known good ones; these are of this run, or
+  /// the one it resumed from. All ranks call; rank 0 deletes, and a failure is a warning. Cheap when
+  /// nothing was written since.
   void mark_known_good();
 
-  /// The newest proven checkpoint, before the first in this run the one before where it began; empty when
-  /// there is none. The same on all ranks.
+  /// The newest known good checkpoint. Until this run has one: the newest complete checkpoint before the
+  /// one it resumed from; empty if there is none. The same on all ranks.
   const std::filesystem::path& newest_known_good() const { return newest_known_good_; }
 
  private:
@@ -56,7 +58,7 @@ class CheckpointWriter {
   std::int64_t keep_last_;
   Log& log_;
   std::vector<std::int64_t> known_good_, not_yet_good_;  // steps in directory_, ascending
-  std::filesystem::path newest_, newest_known_good_;     // wherever they are
+  std::filesystem::path newest_, newest_known_good_;     // may be outside of directory_
 };
 
 }  // namespace nanotron::io

@@ -25,7 +25,7 @@ hdf5::File create_file(const std::filesystem::path& path);
 
 enum class Access { read, write };
 
-/// Opens an existing file by MPI-IO, once every rank has been seen to reach the same one. Collective.
+/// Opens an existing file by MPI-IO, after checking that every rank reaches the same one. Collective.
 /// Throws Error(data_error) for reading, Error(system_error) for writing.
 hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Access access);
 
@@ -39,19 +39,20 @@ struct Slab {
   std::string name;  // file and dataset, for messages
 };
 
-/// A rectangle that one transfer moves, cut out of a part: indices of the part's first dimension and, in
-/// one of three dimensions, of its second.
+/// A rectangle of a part that one transfer moves: index ranges of the part's first dimension and, with
+/// three dimensions, of its second.
 struct Piece {
   const StatePart* part;
   Range outer, inner;
 };
 
-/// What each transfer moves of a rank's parts of a tensor: at most piece_bytes. Parts are cut along their first
-/// dimension, and along the rows of a layer that alone is larger; a single row is never cut. None for empty parts.
+/// The pieces of each transfer of a rank's parts of a tensor: at most piece_bytes per transfer. Parts are split along
+/// their first dimension, and a layer that is larger by itself along its rows. A row is never split. Empty parts have
+/// no pieces.
 std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType master, std::int64_t piece_bytes);
 
-/// Collective: every rank writes its parts of the tensors, or reads them; ranks with no part take part
-/// with nothing selected. More than piece_bytes go in several transfers, see transfers_of (MPI-IO
+/// Collective: every rank writes its parts of the tensors, or reads them; ranks without parts join
+/// with an empty selection. More than piece_bytes go in several transfers, see transfers_of (MPI-IO
 /// counts in 32 bits). A failure on one rank is the same error on all,
 /// as far as the MPI library returns from a collective transfer that failed: Open MPI 4.1 may hang
 /// in it. Reading converts between float and double and accepts any storage; collective when
@@ -61,7 +62,7 @@ void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
 void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                 std::int64_t piece_bytes = std::int64_t{1} << 30);
 
-/// What compare_slabs() holds at once.
+/// Max size of the buffer of compare_slabs().
 inline constexpr std::int64_t compared_bytes = std::int64_t{64} << 20;
 
 /// Collective: each rank reads its parts back and compares the bytes with memory.

@@ -32,7 +32,7 @@ std::string to_json(const Manifest& manifest);
 Manifest parse_manifest(const std::string& text);
 
 /// Collective: every rank hashes a share of the blocks of a file of `bytes` bytes; all get all
-/// hashes. Errors (file missing on a node, cut short) are Error(data_error), the same on all ranks.
+/// hashes. Errors (file missing on a node, truncated) are Error(data_error), the same on all ranks.
 std::vector<std::uint64_t> hash_blocks(MPI_Comm world, const std::filesystem::path& file,
                                        std::int64_t bytes, std::int64_t block_bytes);
 

@@ -34,10 +34,10 @@ struct MetricsRow {
   double busiest_expert_share = 0.0;  // of a layer's choices
 };
 
-/// Which datasets a file has: those of every run, or those of a mixture of experts too.
+/// Which datasets a file has: those of every run, or also those of a mixture of experts.
 enum class MetricsOf { dense_model, experts };
 
-/// What a file says about the run that writes it, from one start to the next.
+/// What each start of a run writes into the file about itself.
 struct MetricsStart {
   Provenance provenance{};
   std::string deck{};   // canonical text
@@ -50,21 +50,21 @@ struct MetricsStart {
 /// Errors are Error(system_error).
 class MetricsFile {
  public:
-  /// Goes on with the file there is: rows of steps after `resumed_step` are dropped, so that each
-  /// curve has one value per step. With resumed_step 0 an existing file is moved to
-  /// <name>.previous-<n>, n being the first number that is free; so is one that cannot be read, with a
-  /// warning. Then a new file is begun. The first start writes /provenance and /deck, one that resumes
-  /// at step n /provenance_step_<n> and /deck_step_<n>; the attribute title is that of the latest start. Rows in which a
-  /// named validation set was not in the deck are NaN.
+  /// Continues an existing file: rows of steps after `resumed_step` are dropped, so that each curve has
+  /// one value per step. With resumed_step 0 an existing file is moved to <name>.previous-<n>, n being
+  /// the first free number; so is a file that cannot be read, with a warning. Then a new file is created.
+  /// The first start writes /provenance and /deck, a start that resumes at step n writes
+  /// /provenance_step_<n> and /deck_step_<n>. The attribute title is that of the latest start. A named
+  /// validation set is NaN in rows written while the deck did not have it.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 
-  /// Keeps the row; the file is brought up to date at most once a second.
+  /// Keeps the row; flushes at most once per second, or when too many rows wait.
   void append(const MetricsRow& row);
-  /// Datasets validation_step (int64), validation_loss (float64), the mean of the sets, and validation_loss_<name> of
-  /// each named one. As many losses as there are sets, at least one.
+  /// Datasets validation_step (int64), validation_loss (float64, the mean over the sets), and validation_loss_<name> of
+  /// each named set. losses: one per set, at least one.
   void append_validation(std::int64_t step, std::span<const double> losses);
-  /// Brings the file up to date now.
+  /// Writes all kept rows to the file now.
   void flush();
   /// Where an old file was moved to, else empty.
   const std::filesystem::path& set_aside() const { return set_aside_; }
@@ -89,7 +89,7 @@ class MetricsFile {
   void flush_if_due();
 
   std::filesystem::path path_, set_aside_;
-  std::size_t row_columns_;  // of those of MetricsRow, how many there are; the validation's come behind
+  std::size_t row_columns_;  // columns of MetricsRow in the file; those of validation come after
   std::size_t sets_;         // named validation sets of the deck
   hdf5::File file_;
   std::vector<hdf5::Dataset> columns_;

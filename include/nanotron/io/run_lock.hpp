@@ -1,6 +1,6 @@
 #pragma once
 
-// <directory>/run.lock: two runs that write into one directory would take each other's files apart.
+// <directory>/run.lock: two runs that write into one directory would destroy each other's files.
 
 #include <filesystem>
 
@@ -8,11 +8,11 @@
 
 namespace nanotron::io {
 
-/// Owns an flock() on <directory>/run.lock, which says who holds it. The system gives the lock back when the
-/// process ends, in whatever way; the file stays. One rank. Move-only.
+/// Owns an flock() on <directory>/run.lock; the file names the holder. The system releases the lock when the
+/// process ends, however it ends; the file stays. Called by one rank. Move-only.
 class RunLock {
  public:
-  /// Makes the directory. Waits up to `patience` seconds for a run that is just ending, and says so, then
+  /// Creates the directory. If another run holds the lock: warns, waits up to `patience` seconds for its end, then
   /// Error(system_error) naming the holder. Where the file system has no locks: a warning, and no lock.
   RunLock(const std::filesystem::path& directory, Log& log, double patience = 5.0);
   ~RunLock();

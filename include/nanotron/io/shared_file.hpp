@@ -11,8 +11,8 @@
 
 namespace nanotron::io {
 
-/// Collective: every rank can open the file, and finds the size and the beginning that rank 0 finds. Others
-/// than rank 0 try again for `patience` seconds, since a network file system may show a new file late.
+/// Collective: checks that every rank can open the file and finds the same size and first bytes as rank 0. The
+/// other ranks retry for `patience` seconds, since a network file system may show a new file late.
 /// Error(code) on all ranks, which names the first rank that does not see it, and its host.
 void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCode code,
                        double patience = 10.0);

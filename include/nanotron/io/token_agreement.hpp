@@ -13,21 +13,21 @@
 
 namespace nanotron::io {
 
-/// Blocks of this many tokens are hashed on their own, and in a sample so many of them.
+/// Tokens per hashed block, and blocks in a sample.
 inline constexpr index_t token_block = index_t{1} << 20, sampled_blocks = 64;
 
-/// Error(data_error) on all ranks unless they see the same file, with the hosts of each content and its hash. Ranks of a
-/// host that see one file (device and inode) hash it together, each a part of the blocks, so that every host reads its
-/// file at most once. `key` names the file in the deck; with `documents` /documents are compared too. Takes
-/// 4 MiB a rank. Collective; where all ranks see one file on one host nothing is read.
+/// Error(data_error) on all ranks unless they see the same file; it lists each hash with its hosts. Ranks of a host
+/// that see one file (device and inode) share its blocks, so that every host reads its file at most once. `key` names
+/// the file in the deck; with `documents` /documents are compared too. Needs 4 MiB per rank. Collective; if all ranks
+/// see one file on one host nothing is read.
 ///
-/// The hash, mod 2^64: the sum over blocks b of XXH3-64(ids of tokens [bB, (b+1)B) as int32, seed b), and of
-/// XXH3-64(head, seed 2^64 - 1), the head being a line of the sizes, ids and hashes beside the tokens. A sample takes the
-/// blocks floor(i (blocks - 1) / 63), i = 0, ..., 63.
+/// With B = token_block the hash is, mod 2^64, the sum over blocks i of XXH3-64(ids of tokens [iB, (i+1)B) as int32,
+/// seed i), plus XXH3-64(head, seed 2^64 - 1). The head is a line with the sizes, ids and hashes besides the tokens. A
+/// sample takes the blocks floor(j (blocks - 1) / 63), j = 0, ..., 63.
 void require_same_tokens(MPI_Comm world, const data::TokenFile& file, const std::string& key, deck::Verify verify,
                          bool documents, Log& log);
 
-/// This rank's part of that sum: of `parts` ranks that share the file the one of number `part`; the first takes the head.
+/// This rank's part of that sum: rank `part` of the `parts` ranks that share the file. Part 0 includes the head.
 std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents, int part, int parts);
 
 }  // namespace nanotron::io

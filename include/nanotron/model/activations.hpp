@@ -1,19 +1,20 @@
 #pragma once
 
-// The memory of a micro-batch on its way through the model: what each layer keeps for backward, what all
-// layers share, and what recomputation trades.
+// Activation memory of a micro-batch: what each layer keeps for backward, what all layers share, and what activation
+// checkpointing (Korthikanti et al. 2022) trades.
 //
-//   recompute      kept per layer, in elements of T                            computed again in backward
-//   none           x, qkv, a, x_mid, n1, n2, gate_up, h                        scores only
-//   selective      x, qkv, a, x_mid, gate_up                                   + norms, silu(gate) up
+//   recompute      kept per layer, in elements of T                            recomputed in backward
+//   none           x, qkv, attn, x_mid, n1, n2, gate_up, mlp_hidden            attention scores
+//   selective      x, qkv, attn, x_mid, gate_up                                + norms, silu(gate) up
 //   full           x                                                           + the whole layer
 //
-// With experts: gate_up and h of each row they get, and with gate_up its input and the routing.
-// Where a sharded hidden states keeps the gathered n1 and n2 (parallel%tp_gathered_inputs), these of all tokens are
-// kept beside what is in the table and n1 and n2 of this rank are not; with 'full' they lie in memory that all layers
-// share.
+//   n1, n2: outputs of the two norms      attn: output of attention      mlp_hidden: silu(gate) up
 //
-// (Korthikanti et al. 2022. Scores are never kept: attention recomputes them from lse in every mode.)
+// Attention scores are never kept: backward recomputes them from lse. With experts gate_up and mlp_hidden have one row
+// for each token sent to an expert here; the inputs of these rows and the routing are kept with gate_up.
+//
+// With sequence-parallel hidden states and parallel%tp_gathered_inputs = 'keep' each layer keeps n1 and n2 of all
+// tokens, and not those of this rank's tokens. With 'full' all layers share them.
 
 #include <vector>
 
@@ -27,28 +28,28 @@
 
 namespace nanotron::model {
 
-/// Inference takes neither gradients nor backward's workspace.
+/// Inference has neither gradients nor a workspace for backward.
 enum class Purpose { training, inference };
 
 /// The sizes that memory depends on, local to this rank.
 struct LocalSizes {
-  index_t tokens = 0;     // of a micro-batch
-  index_t hidden_rows = 0;  // rows of the hidden states: tokens, or this rank's part of them
-  index_t kept_inputs = 0;  // rows of the inputs that blocks keep gathered; 0: none
+  index_t tokens = 0;       // of a micro-batch, on this rank
+  index_t hidden_rows = 0;  // rows of the hidden states: tokens; sequence parallel: ceil(tokens / t)
+  index_t kept_inputs = 0;  // rows of the gathered inputs that blocks keep; 0: none
   index_t hidden = 0;
   index_t query = 0;      // columns of the local query heads
   index_t key = 0;        // columns of the local key heads
   index_t query_heads = 0;
   index_t key_heads = 0;
-  index_t intermediate = 0;   // of the dense network, or of the shared expert
+  index_t intermediate = 0;  // local width of the dense network, or of the shared expert
   index_t vocabulary = 0;
-  index_t layers = 0;     // held here
-  index_t gate_up = 0;    // columns of the dense network's first product: gate | up, or up
+  index_t layers = 0;         // stored here
+  index_t gate_up = 0;        // columns of the dense network's first GEMM: gate | up, or up
   nn::NormSizes norm{};       // of hidden states
-  index_t biases = 0;         // columns of the widest bias of a linear layer, besides those of q, k, v
+  index_t biases = 0;         // size of the largest bias of a linear layer other than q, k, v
   bool qk_norm = false;
   index_t loss_width = 0;       // see nn::LossWorkspace
-  index_t token_segments = 1;   // of sums over tokens, and over heads inside them
+  index_t token_segments = 1;   // segments of sums over tokens, and over the heads of a token
   index_t head_segments = 1;
   nn::CoreSizes core{};   // of attention
   nn::MoeSizes moe{};
@@ -60,12 +61,12 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
 template <class T>
 struct LayerActivations {
   using M = master_t<T>;
-  Matrix<T> input_norm;       // n1 (hidden states, hidden)
-  Matrix<T> input_norm_kept;  // of all tokens (kept_inputs, hidden); empty where backward gathers again
+  Matrix<T> input_norm;        // n1 (hidden_rows, h)
+  Matrix<T> input_norm_kept;   // n1 of all tokens (kept_inputs, h); empty where backward gathers again
   Vector<M> input_statistics;  // of the norm, see nn::Norm
   nn::AttentionActivations<T> attention;
-  Matrix<T> middle;            // x_mid (hidden states, hidden): the hidden states behind attention
-  Matrix<T> middle_norm;       // n2 (hidden states, hidden)
+  Matrix<T> middle;            // x_mid (hidden_rows, h): the hidden states after attention
+  Matrix<T> middle_norm;       // n2 (hidden_rows, h)
   Matrix<T> middle_norm_kept;  // as input_norm_kept
   Vector<M> middle_statistics;
   nn::FeedForwardActivations<T> feed_forward;
@@ -74,36 +75,36 @@ struct LayerActivations {
   nn::BlockInput<T> mlp_input() const { return {middle_norm, middle_norm_kept}; }
 };
 
-/// The same memory as if the micro-batch had only this many tokens.
+/// Views of the same memory for a micro-batch of only this many tokens.
 template <class T>
 LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens);
 
-/// Overwritten by every layer.
+/// Shared by all layers, overwritten by each.
 template <class T>
 struct Workspace {
   using M = master_t<T>;
-  std::vector<Matrix<T>> dx;  // gradients of the hidden states, one a use at a time; each (hidden states, hidden)
-  Matrix<T> dn;               // gradient of a norm's output; (hidden states, hidden)
+  std::vector<Matrix<T>> dx;  // gradients of the hidden states; each (hidden_rows, h)
+  Matrix<T> dn;               // gradient of a norm's output (hidden_rows, h)
   Vector<M> sums;     // for fixed-order sums over tokens
   nn::AttentionWorkspace<T> attention;
   nn::FeedForwardWorkspace<T> feed_forward;
 };
 
-/// What one micro-batch keeps in one virtual stage.
+/// What one micro-batch keeps of one virtual stage.
 template <class T>
 struct StageActivations {
-  std::vector<Matrix<T>> residual;          // x of each layer, and behind the last; (hidden states, hidden)
-  std::vector<LayerActivations<T>> layers;  // views may coincide between layers
+  std::vector<Matrix<T>> residual;          // x of each layer, and the last one's output; (hidden_rows, h)
+  std::vector<LayerActivations<T>> layers;  // layers may share views
 };
 
-/// Layers [begin, end) of the model, computed in one go, and how many micro-batches keep activations of them at
-/// once.
+/// Virtual pipeline stage: layers [begin, end) of the model, and the max number of micro-batches that keep activations
+/// of them at once.
 struct VirtualStage {
   Range layers;
   index_t slots = 1;
 };
 
-/// Backward of a layer at once, or with the weight gradients later: then what they need keeps a place of each layer.
+/// Whole backward of a layer, or weight gradients later (zero bubble): then each layer keeps what they need.
 enum class Backward { whole, two_parts };
 
 struct ActivationSetup {

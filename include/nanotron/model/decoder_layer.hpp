@@ -10,7 +10,7 @@
 
 namespace nanotron::model {
 
-/// What a layer, or a virtual stage of them, moves for one micro-batch; backward at once or in two parts.
+/// Bytes that a layer, or a virtual stage, moves per micro-batch: forward; whole backward, or its two parts.
 struct LayerTraffic {
   comm::StepTraffic forward{}, backward{}, backward_input{}, backward_weight{};
 };
@@ -31,33 +31,32 @@ class DecoderLayer {
 
   LayerTraffic traffic() const;
 
-  /// x -> x_out, both (rows of the hidden states, hidden); fills act. Collective over the tensor-parallel group, as
-  /// are all.
+  /// x -> x_out, both (hidden_rows, h): the rows of the hidden states on this rank. Fills act. Every function is
+  /// collective over the tensor-parallel group unless it says otherwise.
   void forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
 
-  /// Fills again what 'selective' does not keep. No communication.
+  /// Recomputes what Recompute::selective does not keep. No communication.
   void recompute_cheap(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
 
-  /// dx (rows of the hidden states, hidden): gradient of x_out on entry, of x on return. Weight gradients are
-  /// accumulated.
+  /// dx (hidden_rows, h): gradient of x_out on entry, of x on return. Weight gradients are accumulated.
   void backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
                 const Workspace<T>& work, Matrix<T> dx) const;
 
-  /// The same in two parts (Qi et al. 2023): the gradient of x and of the norms first, the weight gradients of the
-  /// products at any time behind it. What the second part needs takes the place of activations: dx in that of
-  /// x_out and act.middle, the gradients of q, k, v, gate and up in theirs.
+  /// The same in two parts (Qi et al. 2023): first the gradients of x and of the norms; the weight gradients of the
+  /// GEMMs at any time after it. The first part overwrites activations with what the second one reads:
+  ///   x_out <- d x_out, act.middle <- d x_mid, qkv <- d qkv, gate_up <- d gate_up
   void backward_input(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
                       const Workspace<T>& work, Matrix<T> x_out, Matrix<T> dx) const;
   void backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                        Matrix<const T> dx_out) const;
 
-  /// Before the first step, on memory that is zero, see nn::FeedForward.
+  /// Call it once before the first step, while the memory is zero, see nn::FeedForward.
   void prepare(Device& device, const LayerActivations<T>& act, const Workspace<T>& work) const {
     mlp_->prepare(device, act.feed_forward, work.feed_forward);
   }
 
-  /// Forward behind `past` cached tokens.
+  /// Forward of tokens that follow `past` cached ones.
   void forward_cached(Device& device, const nn::TokenBatch& batch, index_t past, Matrix<const T> x,
                       const LayerActivations<T>& act, const Workspace<T>& work,
                       const nn::KeyValueCache<T>& cache, Matrix<T> x_out) const;
@@ -65,7 +64,7 @@ class DecoderLayer {
  private:
   void feed_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
                     const Workspace<T>& work, Matrix<T> x_out) const;
-  // dx += gradient of the norm's input, with work.dn that of its output.
+  // dx += gradient of the norm's input; work.dn is the gradient of its output.
   void middle_norm_backward(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                             Matrix<T> dx) const;
   void input_norm_backward(Device& device, Matrix<const T> x, const LayerActivations<T>& act,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Continues sequences token by token, keys and values of earlier tokens kept (a KV cache). Any
-// width of the tensor-parallel group; every rank ends with the same tokens.
+// Generates tokens one by one with a KV cache, for any tensor-parallel degree. Every rank gets the same
+// tokens.
 
 #include <optional>
 #include <span>
@@ -14,15 +14,15 @@ namespace nanotron::model {
 
 struct GenerationSetup {
   deck::ModelConfig model;  // resolved
-  index_t sequences = 1;    // continued at once, of equal length
-  index_t capacity = 0;     // tokens of a sequence, given and new
-  index_t chunk = 256;      // given tokens of a sequence that are taken in at once
+  index_t sequences = 1;    // generated at once, of equal length
+  index_t capacity = 0;     // max tokens of a sequence, prompt included
+  index_t chunk = 256;      // max tokens per sequence of one forward (chunked prefill)
   comm::Group* tp = &comm::alone();  // outlives the generator
 };
 
 struct GenerationRequest {
   std::vector<std::int32_t> prompt;  // at least one token
-  index_t new_tokens = 0;            // at most
+  index_t new_tokens = 0;            // max
   Sampling sampling;
   std::optional<std::int32_t> eos{};  // ends a sequence and is not part of it
 };
@@ -38,17 +38,17 @@ class Generator {
 
   Transformer<T>& transformer() { return transformer_; }
 
-  /// Forgets all tokens.
+  /// Empties the KV cache.
   void reset() { length_ = 0; }
   /// Tokens of a sequence so far.
   index_t length() const { return length_; }
 
-  /// Adds tokens (sequences x count) to the sequences and computes the logits behind the last of
-  /// each: (sequences x vocabulary), valid until the next call. Error(deck_error) beyond the
-  /// capacity. Collective.
+  /// Appends tokens (sequences x count) and returns the logits of the last token of each sequence:
+  /// (sequences x v), valid until the next call. Error(deck_error) beyond the capacity.
+  /// Collective.
   std::span<const double> extend(std::span<const std::int32_t> tokens);
 
-  /// Sequence s is sample number s. The tokens behind the prompt, a list a sequence. Collective.
+  /// Returns the tokens after the prompt, one list per sequence; sequence s is sample s. Collective.
   std::vector<std::vector<std::int32_t>> generate(const GenerationRequest& request);
 
  private:
@@ -59,10 +59,10 @@ class Generator {
   Device* device_;
   Transformer<T> transformer_;
   std::vector<nn::KeyValueCache<T>> caches_;  // by layer
-  Vector<std::int32_t> inputs_;               // of a chunk of all sequences
+  Vector<std::int32_t> inputs_;               // of all sequences, for one chunk
   Vector<std::int32_t> positions_;
   Matrix<T> logits_;    // (sequences, local vocabulary)
-  Matrix<T> part_;      // the same with as many columns as the widest rank has
+  Matrix<T> part_;      // logits_, padded to the widest shard
   Vector<T> gathered_;  // part_ of each rank
   std::vector<std::int32_t> host_inputs_;
   typename Vector<T>::HostMirror host_gathered_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Positions and documents of the micro-batches in flight, one set a slot.
+// Positions and document starts of the micro-batches in flight, one set per slot.
 
 #include <vector>
 
@@ -11,13 +11,13 @@ namespace nanotron::model {
 
 class MicroBatchTokens {
  public:
-  /// slots: how many micro-batches each virtual stage has in flight. The arena may be a planning one.
+  /// slots: for each virtual stage, the number of micro-batches in flight. The arena may be a planning one.
   MicroBatchTokens(const nn::ContextShard& context, index_t sequences, deck::DocumentMask mask,
                    const std::vector<index_t>& slots, Device& device, Arena& arena);
 
   const nn::TokenBatch& of(index_t stage, index_t slot) const { return at(stage, slot).batch; }
 
-  /// starts (sequences, whole length) is copied. Nothing to do without a document mask.
+  /// starts (sequences, s): for each token where its document begins; copied. No-op without a document mask.
   void set_documents(Device& device, index_t stage, index_t slot, Vector<const std::int32_t> starts);
 
  private:
@@ -31,7 +31,7 @@ class MicroBatchTokens {
 
   nn::ContextShard context_;
   deck::DocumentMask mask_;
-  std::vector<std::vector<Places>> places_;  // by virtual stage and slot; without documents all are the same
+  std::vector<std::vector<Places>> places_;  // by virtual stage and slot; all the same without a document mask
 };
 
 }  // namespace nanotron::model

@@ -5,10 +5,10 @@
 
 namespace nanotron::model {
 
-/// What model%parametrization needs.
+/// Findings about model%parametrization.
 void check_parametrization(const deck::Config& config, deck::Findings& findings);
 
-/// Whether sizes can be computed with: beyond 1e15 parameters or activations the arithmetic would overflow.
+/// Errors beyond 1e15 parameters or activations, where index arithmetic would overflow.
 void check_size(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::model

@@ -1,7 +1,7 @@
 #pragma once
 
-// Gradients of which every rank of a tensor-parallel group has a part: head norms, key-value heads that several ranks
-// hold, routers, norms of sequence-parallel hidden states.
+// Gradients that are partial sums on every rank of the tensor-parallel group: those of head norms, of KV heads stored
+// on several ranks, of routers, and of norms of sequence-parallel hidden states.
 
 #include "nanotron/model/transformer.hpp"
 
@@ -11,13 +11,13 @@ template <class T>
 class PartialGradients {
  public:
   using M = master_t<T>;
-  /// Of one section. Takes its workspace from the arena (planning or real). model and device must outlive it.
+  /// For one section. Takes its workspace from the arena (planning or real). model and device must outlive it.
   PartialGradients(const Transformer<T>& model, const Section& section, Device& device, Arena& arena);
 
-  /// Sums over the group what of this range of the flat space is partial, where backward leaves it. Once for what has been
-  /// accumulated. Collective over the group.
+  /// All-reduces the partial gradients of this range of the flat space over the tensor-parallel group, in place. Call
+  /// it once, after accumulation. Collective over the group.
   void sum(const Range& range) const;
-  /// Bytes of one such sum.
+  /// Bytes of one such all-reduce.
   comm::StepTraffic traffic(const Range& range) const;
 
  private:
@@ -28,7 +28,7 @@ class PartialGradients {
   const Transformer<T>* model_;
   comm::Holders holders_;
   Device* device_;
-  Vector<M> whole_;  // the largest logical tensor that ranks hold parts of
+  Vector<M> whole_;  // buffer for the largest logical tensor with overlapping shards
 };
 
 }  // namespace nanotron::model

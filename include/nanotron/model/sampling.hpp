@@ -1,7 +1,7 @@
 #pragma once
 
-// From the logits of a token to the next one. On the host, and a pure function: every rank that has
-// the same logits draws the same token.
+// Samples the next token from logits, on the host. Pure functions: ranks with the same logits draw the same
+// token.
 
 #include <cstdint>
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace nanotron::model {
 
-/// temperature, then top-k, then top-p, each on what the one before has left.
+/// Temperature, then top-k, then top-p, each applied to what the one before keeps.
 struct Sampling {
-  double temperature = 1.0;  // logits are divided by it; 0: always the likeliest token
-  index_t top_k = 0;         // only so many of the likeliest tokens; 0: all
-  double top_p = 1.0;        // only the fewest of the likeliest that together have this probability
+  double temperature = 1.0;  // logits are divided by it; 0: greedy, the likeliest token
+  index_t top_k = 0;         // keep the k likeliest tokens; 0: all
+  double top_p = 1.0;        // keep the smallest set of likeliest tokens with this total probability
   std::uint64_t seed = 0;    // (nucleus sampling: Holtzman et al. 2020)
 };
 
@@ -24,11 +24,11 @@ struct Candidate {
   double probability;
 };
 
-/// What may be drawn, in the order of ids, probabilities adding up to 1. Of equal logits the lower
-/// id counts as the likelier. Error(numerics_error) when a logit is not a number or none is finite.
+/// Tokens that may be drawn, in the order of ids; their probabilities add up to 1. Of equal logits the
+/// lower id counts as likelier. Error(numerics_error) when a logit is NaN or the largest is not finite.
 std::vector<Candidate> candidates(std::span<const double> logits, const Sampling& sampling);
 
-/// Draws by seed, the number of the sample and the position of the token in its sequence.
+/// The random number depends only on sampling.seed, sample and the token's position in its sequence.
 std::int32_t draw_token(std::span<const double> logits, const Sampling& sampling,
                         std::uint32_t sample, std::uint64_t position);
 

@@ -1,38 +1,40 @@
 #pragma once
 
-// Where a rank keeps parameters, gradients and moments when a shard group shares them (ZeRO, Rajbhandari et al. 2020,
-// section 5; FSDP, Zhao et al. 2023, section 3). Piece r of every unit belongs to rank r of the group; 1-D parameters
-// stay whole on every rank. V elements of these, Q of matrices, over S ranks:
+// What a rank of a shard group stores of parameters, gradients and moments (ZeRO, Rajbhandari et al. 2020, section 5;
+// FSDP, Zhao et al. 2023, section 3). Rank r of the group owns shard (piece) r of every unit. 1-D parameters are
+// replicated. Elements for V of 1-D parameters and Q of 2-D parameters, over S ranks:
 //
-//   stage   master weights, fp32 or fp64     weights of products    gradients            moments
-//   0       V + Q                            V + Q                  V + Q                2 (V + Q)
-//   1       V + Q / S where products read    V + Q                  V + Q                2 (V + Q / S)
-//   2         a narrower type, else V + Q    V + Q                  V + Q / S + slots    2 (V + Q / S)
-//   3       V + Q / S                        slots                  V + Q / S + slots    2 (V + Q / S)
+//   stage   master weights, fp32 or fp64     weights that GEMMs read    gradients            moments
+//   0       V + Q                            V + Q                      V + Q                2 (V + Q)
+//   1       V + Q / S where GEMMs read       V + Q                      V + Q                2 (V + Q / S)
+//   2         a narrower type, else V + Q    V + Q                      V + Q / S + slots    2 (V + Q / S)
+//   3       V + Q / S                        slots                      V + Q / S + slots    2 (V + Q / S)
 //
-// slots = max(embedding, head) + 2 layers: the outer units take one in turn, layers two by turns, so that a
-// layer is computed while a neighbour is on its way; their experts two of their own. S of experts: theirs.
+// slots = max(embedding, head) + 2 layers: embedding and head share one slot, the layers alternate between two, so
+// that the transfer of one layer overlaps the computation of its neighbour. Experts have two slots more, and an S of
+// their own: the size of their shard group.
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/model/parameter_table.hpp"
 
 namespace nanotron::model {
 
-/// Where backward leaves the gradients of a unit. By stage; or, of parallel/reducers/layout_invariant, which adds them to
-/// what it keeps of the sum, after each micro-batch from a slot, or after several from a place of their own.
+/// Where backward leaves the gradients of a unit: as the table above says for the stage; or, for
+/// parallel/reducers/layout_invariant, in a slot, reduced after each micro-batch; or in a buffer of the unit's own
+/// (apart), reduced after several micro-batches.
 enum class UnitGradients { by_stage, in_slots, apart };
 
-/// Of a section.
+/// Sharding of one section.
 struct SectionSharding {
-  comm::Group* group = &comm::alone();  // the ranks that share one set of its matrices
-  int gradients = 1;  // of each unit, one after the other: of each sequence that comes to its ranks at once
+  comm::Group* group = &comm::alone();  // shard group of its 2-D parameters
+  int gradients = 1;  // gradients per unit, contiguous: one per sequence that its ranks receive at once
 };
 
-/// Which ranks share the matrices of each section, and what of these.
+/// ZeRO stage, and the shard group of each section.
 struct Sharding {
   int stage = 0;
   UnitGradients gradients = UnitGradients::by_stage;
-  SectionSharding dense{}, experts{};  // experts: within the other's group, or of one rank
+  SectionSharding dense{}, experts{};  // experts: a part of the dense group, or one rank
 
   const SectionSharding& of(comm::Holders holders) const {
     return holders == comm::Holders::data_parallel ? dense : experts;
@@ -41,20 +43,20 @@ struct Sharding {
   int rank(comm::Holders holders = comm::Holders::data_parallel) const { return of(holders).group->rank(); }
 };
 
-/// Whether products read a type of their own or the master weights.
+/// Whether GEMMs read the master weights or a copy in a narrower type.
 enum class ComputeWeights { master, narrower };
 
 nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute);
 
-/// A rank's piece of a unit that `size` ranks share, in the flat space; and this rank's.
+/// Range in the flat space of a rank's shard of a unit over `size` ranks; and of this rank's shard.
 Range piece_of(const Unit& unit, int size, int rank);
 Range piece_of(const Unit& unit, const Sharding& sharding);
 
-/// The slot a unit takes in turn with others: 0 for embedding and head, 1 or 2 for layers, 3 or 4 for their experts.
+/// The slot that a unit shares with others: 0 for embedding and head, 1 or 2 for layers, 3 or 4 for their experts.
 inline constexpr std::size_t unit_slots = 5;
 std::size_t slot_of(const ParameterTable& table, index_t unit);
 
-/// What a rank answers for of what its group holds: each element once.
+/// What this rank owns: over the shard group each element is owned once.
 nn::BufferLayout owned_layout(const ParameterTable& table, const Sharding& sharding);
 
 }  // namespace nanotron::model

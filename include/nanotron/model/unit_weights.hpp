@@ -1,7 +1,7 @@
 #pragma once
 
-// Brings the weights that GEMMs read to where the layers read them, unit by unit, from the master weights of the ranks
-// that share them. Sources are those of ParameterTable.
+// Casts and all-gathers the weights that GEMMs read, unit by unit, from the master weights of the shard group (ZeRO).
+// Sources are those of ParameterTable.
 
 #include <memory>
 #include <span>
@@ -14,13 +14,13 @@
 
 namespace nanotron::model {
 
-/// The weights of a source are read; those of `next` will be read after it, if that is known.
+/// The weights of `source` are read now; those of `next` after them, where that is known.
 struct SourceUse {
   index_t source;
   index_t next = no_unit;
 };
 
-/// One section; units are numbers of the table. Collective over the shard group.
+/// Weights of one section; units are numbers of the table. Collective over the shard group.
 template <class T>
 class SectionWeights {
  public:
@@ -28,7 +28,7 @@ class SectionWeights {
   virtual void refresh() = 0;
   virtual void use(index_t unit, index_t next) = 0;
   virtual void finish() = 0;
-  /// Elements that the ranks of the group gather between them in a step of these uses (source: a unit here).
+  /// Elements of all units gathered in a step with these uses (source: a unit number here).
   virtual index_t gathered_elements(std::span<const SourceUse> uses) const = 0;
 };
 
@@ -36,15 +36,16 @@ class SectionWeights {
 template <class T>
 class UnitWeights {
  public:
-  /// By stage: weights of this rank alone; all of them gathered after an update; or each unit gathered before its use.
-  /// device and the buffers' memory must outlive it.
-  UnitWeights(const Sharding& sharding, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers, Device& device);
+  /// One rank per shard group: a local cast. ZeRO-1 and ZeRO-2: all units are gathered after an update. ZeRO-3: each
+  /// unit is gathered before its use. device and the buffers' memory must outlive it.
+  UnitWeights(const Sharding& sharding, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+              Device& device);
 
-  /// The master weights have changed. May return while weights are still on their way.
+  /// Call it after the master weights changed. All-gathers may still be running on return.
   void refresh();
-  /// Before the weights of a source are read; those of `next` may be sent for.
+  /// Call it before the weights of a source are read. May start the all-gather of `next`.
   void use(const SourceUse& use);
-  /// Before the buffers are read past the layers: nothing is on its way any more.
+  /// Waits for all gathers. Call it before anything but the layers reads the buffers.
   void finish();
   comm::StepTraffic traffic(std::span<const SourceUse> uses) const;
 

@@ -4,7 +4,7 @@
 
 namespace nanotron::nn {
 
-/// What a part of the model moves for one micro-batch.
+/// What a part of the model communicates per micro-batch.
 struct PassTraffic {
   comm::StepTraffic forward{}, backward{};
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// AdamW (Loshchilov and Hutter 2019) over what one rank updates of the flat parameters, with the moments of that.
+// AdamW (Loshchilov and Hutter 2019) for the elements of the flat parameters that this rank updates, and their moments.
 
 #include "nanotron/optim/optimizer.hpp"
 #include "nanotron/optim/update_parts.hpp"
@@ -11,7 +11,7 @@ namespace nanotron::optim {
 template <class M>
 class Adamw : public Optimizer<M> {
  public:
-  /// Of what places.moments has. over: what that is, for the checkpoint.
+  /// Updates the elements in layouts.moments. over: which tensors these belong to, for the checkpoint.
   Adamw(const deck::OptimizerConfig& config, const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
         Covers over, Arena& arena);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Clipping by the global L2 norm (Pascanu et al. 2013), with the sum over the whole model:
+// Gradient clipping by the global L2 norm (Pascanu et al. 2013), with the sum over the whole model:
 //
 //   norm = sqrt(sum g^2)      scale = min(1, max_norm / (norm + 1e-6))       (as PyTorch)
 
@@ -12,21 +12,20 @@
 
 namespace nanotron::optim {
 
-/// Ranges of the gradient's buffer that this rank answers for, of those in `flat`: between the ranks of a model and of
-/// a shard group each element once; of experts between those of a model, of a group that shares the same experts, and
-/// of an expert-parallel group.
+/// Ranges of the gradient buffer that this rank owns, within `flat` of the parameter space. Each element has one owner
+/// in model group x shard group; for experts in model group x shard group of the experts x expert-parallel group.
 std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
                                          const model::Sharding& sharding, const Range& flat);
 
-/// Gradients that this rank answers for, and the groups that answer for all of them between them, besides the model's.
+/// Gradients that this rank owns, and the groups over which, with the model group, each has one owner.
 struct NormPart {
   std::vector<Range> answered;
   std::vector<comm::Group*> groups;
 };
 
-/// The norm of the gradients already summed over the replicas. Waits for the device; collective over the group that
-/// holds one model and those of the parts. Its bits depend on the gradients alone, not on where they lie
-/// (kernels/reduction/exact_sum.hpp); infinity where one is not finite.
+/// The norm of the gradients, already reduced over the data-parallel group. Waits for the device; collective over the
+/// model group and the groups of the parts. Its bits depend on the gradients only, not on how they are sharded
+/// (kernels/reduction/exact_sum.hpp). Infinity where a gradient is not finite or its square overflows.
 template <class M>
 double global_norm(Device& device, comm::Group& model, const std::vector<NormPart>& parts, Vector<const M> gradient);
 

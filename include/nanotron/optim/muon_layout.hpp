@@ -1,7 +1,8 @@
 #pragma once
 
-// How the matrices of a layer's unit, cut over tensor-parallel ranks and as a flat unit over shard ranks, come together
-// for Muon, and who works on which. A pure function of the deck: the same on every rank that holds them.
+// How Muon assembles the matrices of a layer's unit, which are sharded over the tensor-parallel group and, as one flat
+// unit, over the shard group; and which rank orthogonalises which matrix. A pure function of the deck: the same on all
+// of these ranks.
 
 #include <vector>
 
@@ -9,8 +10,8 @@
 
 namespace nanotron::optim {
 
-/// What one tensor-parallel rank owns of a matrix: rows x columns from `offset` of its unit on, packed, being the
-/// block at (row, column) of the logical matrix.
+/// What one tensor-parallel rank owns of a matrix: rows x columns, packed, at `offset` of its unit. In the logical
+/// matrix it is the block at (row, column).
 struct MatrixShard {
   index_t offset = 0;
   index_t rows = 0, columns = 0;
@@ -21,22 +22,23 @@ struct HiddenMatrix {
   std::string name;
   index_t rows = 0, columns = 0;  // logical
   double fan_in_ratio = 1.0;      // see model/parametrization.hpp
-  index_t at = 0;                 // of the whole matrices of a layer
+  index_t at = 0;                 // offset in the buffer of whole matrices of a layer
   int tp_owner = 0, shard_owner = 0;
-  std::vector<MatrixShard> shards;  // by tensor-parallel rank
+  std::vector<MatrixShard> shards;  // per tensor-parallel rank
 };
 
 struct MuonLayout {
   std::vector<HiddenMatrix> matrices;
-  index_t unit = 0;       // elements of the largest such unit over the tensor-parallel ranks
-  index_t whole = 0;      // of the whole matrices
-  index_t workspace = 0;  // of the largest orthogonalisation
+  index_t unit = 0;       // elements of the unit, max over the tensor-parallel ranks
+  index_t whole = 0;      // elements of the whole matrices
+  index_t workspace = 0;  // elements for the largest orthogonalisation
 };
 
-/// Of the units of layers that so held parameters make up; model is resolved, tp_rank and layers of the layout are not looked at.
+/// For the layers' units of the section with these holders. model is resolved; layout.tp_rank and layout.layers are
+/// ignored.
 MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout layout, comm::Holders holders);
 
-/// Whether a tensor is one of the matrices of such units and is held here.
+/// Whether a tensor is a 2-D parameter of the layers with these holders, and stored on this rank.
 bool is_matrix_of(comm::Holders holders, const nn::ParameterSpec& spec);
 
 }  // namespace nanotron::optim

@@ -5,10 +5,10 @@
 
 namespace nanotron::optim {
 
-/// The learning-rate schedule against the steps of the run.
+/// Checks the learning-rate schedule against the steps of the run.
 void check_schedule(const deck::Config& config, deck::Findings& findings);
 
-/// Muon orthogonalises matrices that the grid shards.
+/// Refuses Muon with precision%reproducible = 'layout': its sums depend on the grid.
 void check_muon(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::optim

@@ -1,6 +1,6 @@
 #pragma once
 
-// What updates the flat parameters, whatever its rule: one type for each, chosen by the deck.
+// Interface of the optimizers that update the flat parameters: one class per update rule, chosen by optimizer%name.
 
 #include <cstdint>
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace nanotron::optim {
 
-/// Of which tensors an optimizer keeps something. Hidden matrices: those of the layers.
+/// Which tensors an optimizer has moments of. hidden_matrices: the 2-D parameters of the layers.
 enum class Covers { all, hidden_matrices, others };
 
 inline bool covers(Covers what, const nn::ParameterSpec& spec) {
@@ -23,7 +23,7 @@ inline bool covers(Covers what, const nn::ParameterSpec& spec) {
   return what == Covers::all || is_hidden == (what == Covers::hidden_matrices);
 }
 
-/// A running mean over the gradients, as it goes into a checkpoint: /optimizer/<name>.
+/// A running mean of gradients or of their squares, stored in a checkpoint as /optimizer/<name>.
 template <class M>
 struct Moment {
   std::string name;
@@ -37,15 +37,15 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// One update with gradient_scale * gradient, where this rank keeps its moments. Collective over the tensor-parallel
-  /// and the shard group.
+  /// One update with gradient_scale * gradient, of the elements whose moments this rank stores. Collective over the
+  /// tensor-parallel and the shard group.
   virtual void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
                       double gradient_scale) = 0;
 
-  /// As in the deck and in a checkpoint: moments of one name mean nothing to another.
+  /// As in the deck and in a checkpoint. Moments of one optimizer cannot be used by another.
   virtual std::string name() const = 0;
   virtual std::vector<Moment<M>> moments() const = 0;
-  /// Of one update.
+  /// Per update.
   virtual comm::StepTraffic traffic() const { return {}; }
 
   /// Updates done so far; part of a checkpoint.
@@ -53,7 +53,7 @@ class Optimizer {
   virtual void set_steps(std::int64_t steps) = 0;
 };
 
-/// What an optimizer works on; only read while it is made, but for the groups.
+/// What an optimizer works on. Read only during construction, but the groups must outlive the optimizer.
 struct OptimizerSetup {
   const model::ParameterTable& table;
   const nn::ParameterLayouts& layouts;
@@ -61,7 +61,7 @@ struct OptimizerSetup {
   comm::Group* tp = &comm::alone();
 };
 
-/// The one the deck names; config is resolved. Moments start at zero.
+/// The optimizer that the deck names; config is resolved. Moments start at zero.
 template <class M>
 std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& place, Arena& arena);
 

@@ -6,7 +6,7 @@
 
 namespace nanotron::optim {
 
-/// Elements that lie in one piece in each of the buffers, and where they begin there.
+/// Elements that are contiguous in each of the buffers, and their offsets there.
 struct UpdatePart {
   Range range;  // of the flat space
   index_t parameters = 0, gradient = 0, moments = 0;
@@ -16,10 +16,10 @@ struct UpdatePart {
   index_t size() const { return range.size(); }
 };
 
-/// What places.moments has of a range.
+/// The parts of `range` that layouts.moments stores.
 std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayouts& layouts);
 
-/// What it has of the whole flat space, cut as model::update_ranges too.
+/// The same for the whole flat space, split also at the boundaries of model::update_ranges.
 std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterLayouts& layouts);
 
 }  // namespace nanotron::optim

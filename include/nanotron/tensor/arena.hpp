@@ -1,10 +1,10 @@
 #pragma once
 
-// All memory of a run, taken once.
+// Static memory plan: all device memory of a run, allocated once.
 //
-// A component is constructed twice from the same code: first with a planning arena, which hands out null
-// views and only adds up bytes, then with the real one, which was sized by that plan. So the plan printed
-// before a job is queued and the memory the job takes cannot differ.
+// A component is constructed twice from the same code: first with a planning arena, which returns null views
+// and only adds up bytes, then with the real one, sized by that plan. So the plan printed before a job is
+// queued cannot differ from the memory the job takes.
 
 #include <array>
 #include <cstddef>
@@ -22,12 +22,12 @@ const char* name_of(MemoryKind kind);
 struct MemoryPlan {
   std::array<std::size_t, memory_kinds> bytes{};
   std::size_t total() const;
-  std::string table() const;  // one line a kind, in MiB
+  std::string table() const;  // one line per kind, in MiB
 };
 
 class Arena {
  public:
-  static Arena planning();                  // owns nothing; every view it hands out is null
+  static Arena planning();                  // owns nothing; every view it returns is null
   explicit Arena(const MemoryPlan& plan);   // allocates plan.total() bytes on the device, zeroed
   ~Arena();
   Arena(Arena&&) noexcept;
@@ -36,7 +36,7 @@ class Arena {
   bool is_planning() const { return planning_; }
   const MemoryPlan& plan() const { return plan_; }
 
-  /// Zero-initialised memory for the life of the arena, 64-byte aligned (256 on a GPU).
+  /// Zero-initialised memory for the life of the arena, 256-byte aligned; null when planning.
   /// Error (system_error) when more is taken than was planned.
   template <class T>
   Vector<T> take(MemoryKind kind, index_t n) {
@@ -54,7 +54,7 @@ class Arena {
   void* take_bytes(MemoryKind kind, std::size_t bytes);
 
   bool planning_ = true;
-  MemoryPlan plan_;       // what was planned (real) or has been added up so far (planning)
+  MemoryPlan plan_;       // real: what was planned; planning: the bytes so far
   std::size_t used_ = 0;  // bytes handed out by a real arena
   std::byte* memory_ = nullptr;
 };

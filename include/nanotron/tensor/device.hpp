@@ -1,8 +1,8 @@
 #pragma once
 
-// Where the work of one rank is done: an execution space instance (a stream on a GPU), the handles of the
-// product libraries bound to it, and the timers its regions report to. Passed explicitly, never implied:
-// two Devices are two streams, and their work overlaps.
+// Where the work of one rank runs: an execution space instance (a CUDA stream on a GPU), the handles of the
+// GEMM libraries bound to it, and the timers its regions report to. Passed explicitly, never a global.
+// exec() is Kokkos' default instance: all Devices of a rank share its CUDA stream.
 
 #include <memory>
 
@@ -12,7 +12,7 @@
 
 namespace nanotron {
 
-struct ProductHandles;  // cuBLASLt handle, descriptors and workspace; oneDNN engine, stream, primitives
+struct GemmHandles;  // cuBLASLt and cuBLAS handles, cached plans; oneDNN engine and primitives
 
 #ifdef NANOTRON_WITH_CUDA
 inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(exec.cuda_stream()); }
@@ -20,8 +20,8 @@ inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(
 inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
 #endif
 
-/// Who multiplies: the fastest library, whose order of sums changes with the shapes; or tiles of our own, with which
-/// an element of a product depends on its own terms and their order alone (kernels/gemm/gemm.hpp).
+/// What runs GEMMs: the fastest library, whose order of summation depends on the shape; or kernels of our own, where an
+/// element of C depends only on its own terms and their order (kernels/gemm/gemm.hpp).
 enum class GemmMode { library, fixed_order };
 
 class Device {
@@ -33,13 +33,13 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const ExecutionSpace& exec() const { return exec_; }
-  /// The same queue, as collectives want it.
+  /// The CUDA stream of exec(), for collectives.
   const comm::Stream& stream() const { return stream_; }
   Timers& timers() const { return timers_; }
   GemmMode gemm_mode() const { return gemm_mode_; }
-  /// Made, laid out and used by kernels/gemm alone; it lives as long as the device.
-  std::shared_ptr<ProductHandles>& products() const { return products_; }
-  /// Memory the products may scribble on (packed operands); taken from the arena once, see
+  /// Defined, created and used only by kernels/gemm; lives as long as the device.
+  std::shared_ptr<GemmHandles>& gemm_handles() const { return gemm_handles_; }
+  /// Scratch memory of GEMMs (packed operands), taken from the arena once; see
   /// kernels::gemm_workspace_bytes.
   const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
   void set_gemm_workspace(const Vector<std::byte>& bytes) { gemm_workspace_ = bytes; }
@@ -51,7 +51,7 @@ class Device {
   comm::Stream stream_;
   Timers& timers_;
   GemmMode gemm_mode_;
-  mutable std::shared_ptr<ProductHandles> products_;
+  mutable std::shared_ptr<GemmHandles> gemm_handles_;
   Vector<std::byte> gemm_workspace_;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Kokkos from initialize to finalize, on the GPU this rank was given. One per process, made in main after
-// MPI; views and execution spaces must be gone before it is.
+// Kokkos from initialize to finalize, on this rank's GPU. One per process, created in main after MPI;
+// views and execution spaces must be destroyed before it.
 
 #include <Kokkos_Core.hpp>
 
@@ -12,7 +12,7 @@ namespace nanotron {
 
 class KokkosSession {
  public:
-  /// gpu: the device number, or -1 to leave the choice to Kokkos (the only one on a host build).
+  /// gpu: the device number, or -1 for Kokkos' default (always -1 in a host build).
   explicit KokkosSession(int gpu) {
     std::string program = "nanotron";
     std::string device = "--kokkos-device-id=" + std::to_string(gpu);

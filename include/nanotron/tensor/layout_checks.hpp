@@ -7,14 +7,15 @@
 
 namespace nanotron {
 
-/// precision%reproducible = 'layout': the grid must cut no sum but where its shards are cut. Degrees are looked at where
-/// no feature before it has found a mistake: of wrong sizes or shards nothing follows for them.
+/// precision%reproducible = 'layout': the grid may split sums at shard boundaries only. Checks the numbers of shards,
+/// then, if there is no error so far, the degrees of the grid.
 void check_layout(const deck::Config& config, deck::Findings& findings);
 
-/// Shards that are 0; micro-batches of one sequence and whole gathers, so that neighbouring tokens lie on each rank.
+/// With 'layout': sets tensor_shards and batch_shards to the numbers in use, micro_batch_size = 1 and
+/// tp_overlap_chunks = 1, so that each rank holds neighbouring tokens.
 void fill_layout(deck::Config& config);
 
-/// For a feature with sums of its own that follow the grid, where `key` asks for it: 'layout' does not go with `what`.
+/// For a feature `what`, turned on by `key`, whose order of summation depends on the grid: an error with 'layout'.
 void refuse_layout(const deck::Config& config, deck::Findings& findings, const char* key, const std::string& what,
                    const std::string& change);
 

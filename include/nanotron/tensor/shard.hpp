@@ -1,6 +1,6 @@
 #pragma once
 
-// How one logical extent is cut over the ranks of a group.
+// How a global extent is sharded over the ranks of a group.
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace nanotron {
 
-/// The half-open interval [begin, end) of a logical extent.
+/// The half-open interval [begin, end) of a global extent.
 struct Range {
   index_t begin = 0;
   index_t end = 0;
@@ -17,8 +17,8 @@ struct Range {
   friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
-/// Balanced contiguous cut: the first (extent mod parts) pieces hold one element more.
-/// The pieces are disjoint and cover [0, extent) in order; a piece may be empty when extent < parts.
+/// Balanced contiguous shards: the first (extent mod parts) shards hold one element more.
+/// The shards are disjoint and cover [0, extent) in order; a shard may be empty when extent < parts.
 constexpr Range shard_range(index_t extent, int parts, int index) {
   const index_t base = extent / parts;
   const index_t extra = extent % parts;

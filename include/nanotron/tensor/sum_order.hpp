@@ -1,13 +1,13 @@
 #pragma once
 
-// The order in which the terms of a sum are added, where its bits must not depend on how many ranks share the terms
-// (precision%reproducible = 'layout'). An extent is cut into a fixed number of shards, whatever the grid. The terms
-// of a shard are added one after the other; the sums of shards in a binary tree, neighbours in pairs:
+// A reduction tree fixed in advance, for sums whose bits must not depend on how many ranks share the terms
+// (precision%reproducible = 'layout'). An extent is split into a fixed number of shards, the same on every grid. The
+// terms of a shard are added in order; the sums of shards in a binary tree, neighbours in pairs:
 //
 //   ((s0 + s1) + (s2 + s3)) + (s4 + s5)
 //
-// A rank that holds 2^j neighbouring shards, the first a multiple of 2^j, holds a node of that tree: ranks then go on
-// with the nodes as leaves, and end with the same bits as one rank that holds everything.
+// A rank that holds 2^j neighbouring shards, the first a multiple of 2^j, computes a node of that tree. Ranks continue
+// with these nodes as leaves, and get the same bits as one rank that holds everything.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,28 +18,29 @@
 
 namespace nanotron {
 
-/// shard_range over `parts` ranks whose cuts are among those of `shards` parts: a rank holds shards / parts
+/// shard_range over `parts` ranks, split at boundaries of `shards` shards: a rank holds shards / parts
 /// neighbouring shards (deck::holds_node). parts divides shards.
 constexpr Range shard_range(index_t extent, int shards, int parts, int index) {
   const int each = shards / parts;
   return {shard_range(extent, shards, index * each).begin, shard_range(extent, shards, (index + 1) * each - 1).end};
 }
 
-/// The terms of a sum on one rank: blocks that lie one behind the other, each a part of an extent cut into the same
-/// shards. A shard is its piece of the first block, then that of the second, ... Or one block whose cuts are counted.
+/// The terms of a sum on one rank: blocks stored one after the other, each this rank's part of an extent split into
+/// `shards` shards. Terms of a shard: its piece of the first block, then of the second, ... Or one block, split at
+/// `cuts`.
 struct SumOrder {
   struct Block {
-    index_t extent = 0;  // whole, of all ranks, in units
-    index_t width = 1;   // terms of a unit
+    index_t extent = 0;  // global, over all ranks, in units
+    index_t width = 1;   // terms per unit
   };
   static constexpr int most_blocks = 3;
   Block blocks[most_blocks]{};
-  int block_count = 0;  // 0: one shard, all terms as they lie
-  int shards = 1;       // of the whole extent
-  int first = 0;        // of those held here
+  int block_count = 0;  // 0: one shard, all terms in storage order
+  int shards = 1;       // of the global extent
+  int first = 0;        // the first shard held here
   int held = 1;
-  const std::int64_t* cuts = nullptr;  // (held + 1), in MemorySpace: where each shard begins, and the last ends
-  index_t counted = 0;                 // terms between the first cut and the last
+  const std::int64_t* cuts = nullptr;  // (held + 1), in MemorySpace: held shard s is [cuts[s], cuts[s + 1])
+  index_t counted = 0;                 // terms, cuts[held] - cuts[0]; 0 without cuts
 
   SumOrder() = default;
   SumOrder(std::initializer_list<Block> list, int all_shards, int parts, int index)
@@ -49,7 +50,7 @@ struct SumOrder {
         held(all_shards / parts) {
     std::copy(list.begin(), list.end(), blocks);
   }
-  /// Of `terms` terms, which the shards held here have at their cuts; cuts outlive the order.
+  /// `terms` terms in `shards` shards, split at cuts (shards + 1), which must outlive the order.
   static SumOrder at_cuts(const std::int64_t* cuts, int shards, index_t terms) {
     SumOrder order;
     order.block_count = 1;
@@ -59,34 +60,36 @@ struct SumOrder {
     return order;
   }
 
-  /// Where the terms of block b of the held shard s lie.
+  /// Offsets of the terms of block b of held shard s.
   NANOTRON_FUNCTION Range terms(int b, int s) const {
     if (cuts != nullptr) return {cuts[s], cuts[s + 1]};
     index_t at = 0;
     for (int i = 0; i < b; ++i) at += terms_of(blocks[i], held);
     return {at + terms_of(blocks[b], s), at + terms_of(blocks[b], s + 1)};
   }
-  /// All terms here.
+  /// Terms on this rank.
   index_t size() const {
     index_t sum = counted;
-    for (int b = 0; b < block_count; ++b) sum += terms_of(blocks[b], held);  // nothing where cuts are counted
+    for (int b = 0; b < block_count; ++b) sum += terms_of(blocks[b], held);  // 0 with cuts
     return sum;
   }
 
  private:
-  // Of the first `count` held shards.
+  // Terms of the first `count` held shards.
   NANOTRON_FUNCTION index_t terms_of(const Block& block, int count) const {
     return (cut(block.extent, first + count) - cut(block.extent, first)) * block.width;
   }
-  // As shard_range.
+  // Begin of a shard, as in shard_range.
   NANOTRON_FUNCTION index_t cut(index_t extent, int shard) const {
     const index_t base = extent / shards, extra = extent % shards;
     return shard * base + (shard < extra ? shard : extra);
   }
 };
 
-/// Adds up a list of sums in the order of the tree: push() what comes, then finish(). add(into, from) adds two levels
-/// of a stack of `depth` places, of which the caller fills place top() before each push().
+/// Adds a list of sums in the order of the tree, on the caller's stack of `depth` levels:
+///   for each sum: stack[tree.top()] = sum; tree.push(add)
+///   tree.finish(add)                 the total is stack[0]
+/// add(into, from): stack[into] += stack[from].
 class TreeStack {
  public:
   static constexpr int depth = 16;
@@ -96,7 +99,7 @@ class TreeStack {
     ++top_;
     for (int n = count_++; n & 1; n >>= 1) fold(add);
   }
-  /// The sum is in place 0.
+  /// The total is in level 0.
   template <class Add>
   NANOTRON_FUNCTION void finish(const Add& add) {
     while (top_ > 1) fold(add);

@@ -3,10 +3,10 @@
 // Views of memory that the arena owns. Everything is row-major; the last extent is contiguous.
 //
 //   Vector<T>  (n)              Matrix<T>  (rows, columns)
-//   MatrixRef<T>                a matrix with a leading dimension of its own: a block of columns of a
-//                               wider matrix, without a copy. This is what products take.
+//   MatrixRef<T>                a matrix with its own leading dimension, for example a block of columns
+//                               of a wider matrix, without a copy. This is what GEMMs take.
 //
-// A view is a pointer and its extents: pass it by value. None of them owns, none of them allocates.
+// A view is a pointer and its extents: pass it by value. Views neither own nor allocate memory.
 
 #include <Kokkos_Core.hpp>
 

@@ -6,8 +6,9 @@
 
 namespace nanotron::trainer {
 
-/// Where parallel%bucket_mb is 0: measures the all-reduce of the replicas on this machine, says what it found and
-/// writes the size it chose in its place. Collective over the world; the same on every rank.
+/// With parallel%bucket_mb = 0: measures the all-reduce over the data-parallel group on this machine, logs the result
+/// and sets parallel%bucket_mb to the size it chose; with one data-parallel rank to the default. Collective over the
+/// world; the same on every rank.
 void choose_bucket(deck::Config& config, comm::ProcessGrid& grid, Log& log);
 
 }  // namespace nanotron::trainer

@@ -1,7 +1,7 @@
 #pragma once
 
-// What gradient reducers carry from step to step, in a checkpoint: for each name one dataset, in which the values of a rank
-// lie after those of the ranks before it.
+// What gradient reducers carry from step to step, as datasets of a checkpoint: one per name, with the values of rank 0,
+// then those of rank 1, ...
 
 #include <string>
 #include <vector>
@@ -15,12 +15,12 @@ namespace nanotron::trainer {
 template <class M>
 class CarriedTensors {
  public:
-  /// of_sections: of this rank, the same names on every rank. Collective over the world.
+  /// of_sections: what this rank carries for each section, the same names on every rank. Collective over the world.
   CarriedTensors(const std::vector<parallel::CarriedState<M>>& of_sections, comm::ProcessGrid& grid);
 
-  /// What the values mean: they fit a run of the same words alone. Empty: nothing is carried.
+  /// Describes the values. Only a run with an equal layout can read them. Empty: nothing is carried.
   const std::string& layout() const { return layout_; }
-  /// Views of the host's copies; nothing without a layout.
+  /// Views of the host mirrors; empty without a layout.
   std::vector<io::StateTensor> tensors();
   void copy_to_host();
   void copy_from_host();

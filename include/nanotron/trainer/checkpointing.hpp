@@ -1,6 +1,6 @@
 #pragma once
 
-// Between the buffers of a rank and the logical tensors of a checkpoint.
+// Maps the buffers of a rank to the logical tensors of a checkpoint; saves and restores the training state.
 
 #include <vector>
 
@@ -14,14 +14,14 @@
 
 namespace nanotron::trainer {
 
-/// Which part of each tensor a rank touches.
+/// Which part of each tensor a rank reads or writes.
 enum class Part {
-  held,   // all it computes with: for reading
-  owned,  // what it answers for, so that the group covers each element once: for writing
-  none,   // nothing: replicas of a rank that writes
+  held,   // the local shard (ParameterSpec::local): for reading
+  owned,  // what it owns of it (ParameterSpec::owned), so that the group covers each element once: for writing
+  none,   // nothing: another rank writes the same values
 };
 
-/// By who holds the tensor.
+/// The part for dense parameters and the part for experts.
 struct Parts {
   Part dense, experts;
   Parts(Part all) : dense(all), experts(all) {}  // NOLINT: one for both
@@ -29,22 +29,21 @@ struct Parts {
   Part of(comm::Holders holders) const { return holders == comm::Holders::data_parallel ? dense : experts; }
 };
 
-/// What this rank writes: of the ranks that hold the same, the first.
+/// What this rank writes: rank 0 of a replicate group writes what it owns, the other ranks write nothing.
 Parts written_parts(comm::ProcessGrid& grid);
 
-/// The tensors of one buffer (parameters or a moment), `data` being its first element on the host, `place` what it
-/// holds.
+/// The tensors of one buffer (parameters or a moment). data: its first element on the host; place: its layout.
 template <class M>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, M* data,
                                            const Parts& part);
 
-/// The same of a moment, `place` being all of it or a part: the tensors it covers.
+/// The same for a moment: only the tensors that it covers. place: the layout of the moment, or a part of it.
 template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
                                             const nn::BufferLayout& place, M* data, const Parts& part);
 
-/// Bytes that writing a checkpoint takes for a while, besides the memory of the plan, about at most: MPI-IO's own, and what
-/// is read back at once to be compared. (A GPU build also keeps on the host what it writes.)
+/// Estimated max bytes that writing a checkpoint needs besides the memory of the plan: the buffer of MPI-IO, and the
+/// buffer for reading back and comparing. (A GPU build also keeps on the host what it writes.)
 template <class T>
 std::size_t checkpoint_workspace(const TrainingState<T>& state);
 
@@ -53,16 +52,16 @@ class Checkpointing {
  public:
   using M = master_t<T>;
 
-  // provenance and the tokenizer of the training file go into every checkpoint.
+  // Every checkpoint contains provenance and the tokenizer of the training file.
   Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
                 comm::ProcessGrid& grid, TrainingState<T>& state, Log& log);
 
-  /// Reads what checkpoint%resume names into the state, on any grid. Returns the counters, all zero when
-  /// there was nothing to resume from. Error(deck_error) when the deck's model is another one, Error(data_error) when the
-  /// tokenizer is, unless data%other_tokenizer accepts it. Collective.
+  /// Reads the checkpoint that checkpoint%resume names into the state, whatever grid wrote it. Returns its counters, or
+  /// zeros and run%seed if there is nothing to resume from. Error(deck_error) if the deck's model differs,
+  /// Error(data_error) if the tokenizer differs and data%other_tokenizer does not accept it. Collective.
   io::CheckpointState restore();
 
-  /// Writes the state behind `counters.step` updates. Collective; returns its seconds.
+  /// Writes the state after `counters.step` updates. Collective; returns the seconds it took.
   double save(io::CheckpointState counters);
 
   // See io::CheckpointWriter.
@@ -84,11 +83,11 @@ class Checkpointing {
   TrainingState<T>& state_;
   Log& log_;
   io::CheckpointWriter writer_;
-  /// The buffers as the host sees them: themselves on a CPU, staging memory on a GPU build.
+  /// Host mirrors of the buffers: the buffers themselves in a CPU build, host copies in a GPU build.
   typename Vector<M>::HostMirror master_;
   CarriedTensors<M> carried_;
   std::vector<optim::Moment<M>> moments_;
-  std::vector<typename Vector<M>::HostMirror> host_moments_;  // of each
+  std::vector<typename Vector<M>::HostMirror> host_moments_;  // one per moment
 };
 
 }  // namespace nanotron::trainer

@@ -1,5 +1,5 @@
 #pragma once
-// Which features there are, and decks as all of them check and fill them.
+// The list of features, and reading of decks with the checks and filled-in values of all of them.
 
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace nanotron::trainer {
 
-/// The one list of features. A grid is proposed where the checks of all of them pass.
+/// The only list of features. Only grids that pass the checks of all features are proposed.
 deck::Features deck_features();
 
 /// deck::read_deck, deck::read_deck_text and deck::resolve with all features.

@@ -1,7 +1,7 @@
 #pragma once
 
-// The forward-backward schedule of a step: the micro-batches one after the other through a whole model, or by the
-// schedule of a pipeline. What train_step is made of, so that it need not know which.
+// The forward-backward schedule of a step: micro-batches one after another through the whole model, or by a pipeline
+// schedule. Trainer::train_step works with either.
 
 #include <memory>
 
@@ -10,30 +10,31 @@
 
 namespace nanotron::trainer {
 
-/// Collective over the world, but for traffic().
+/// All functions but traffic() are collective over the world.
 template <class T>
 class ForwardBackwardSchedule {
  public:
   virtual ~ForwardBackwardSchedule() = default;
 
-  /// Forward and backward of all micro-batches in the state, whose reducers are told. Loss rows are there on ranks that
-  /// have the head; gradients are those of scale * (sum of losses).
+  /// Forward and backward of all micro-batches in the state; calls begin() and end() of the reducers. Overwrites the
+  /// loss rows on ranks that have the head. The gradients are those of scale * (sum of losses).
   virtual void forward_backward(double scale) = 0;
 
-  /// Forward alone; the loss rows.
+  /// Forward only. Overwrites the loss rows on ranks that have the head.
   virtual void forward() = 0;
 
-  /// Of reduced gradients: sums those of weights that are head and embedding on different ranks.
+  /// After the gradient reduction: all-reduces the gradient of tied embedding and LM head over the pipeline ranks that
+  /// hold them.
   virtual void sum_tied_weights() = 0;
 
-  /// Of one forward_backward(), weights that are gathered for it included.
+  /// Communication of one forward_backward(), including the all-gathers of sharded weights.
   virtual comm::StepTraffic traffic() const = 0;
 };
 
-/// config is resolved. All must outlive it.
+/// config is resolved. All arguments must outlive the result.
 template <class T>
-std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
-                                                          TrainingState<T>& state);
+std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config& config, comm::ProcessGrid& grid,
+                                                                  Device& device, TrainingState<T>& state);
 
 /// For pp > 1.
 template <class T>

@@ -6,11 +6,11 @@
 
 namespace nanotron::trainer {
 
-/// The pipeline of a resolved deck: its schedule, bubble and stages, a line each; empty for pp = 1. With pp_cut = 'time'
-/// the stages are those of 'flops', which is said, until the run has measured.
+/// The pipeline of a resolved deck: a line with its schedule and bubble, and a line per stage; empty for pp = 1. With
+/// pp_cut = 'time' the stages are those of 'flops' until the run has measured; the text says so.
 std::string describe_pipeline(const deck::Config& config);
 
-/// The same, and what each rank does when.
+/// The same, and a chart of what each rank does over time.
 std::string draw_pipeline(const deck::Config& config);
 
 }  // namespace nanotron::trainer

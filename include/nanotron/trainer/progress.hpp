@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run tells while it trains: the line on the console and in run.log, and metrics.h5.
+// What a run reports while it trains: lines on the console and in run.log, and metrics.h5.
 
 #include <memory>
 #include <optional>
@@ -21,29 +21,28 @@ struct StepResult {
   double learning_rate = 0.0;
   std::uint64_t token_hash = 0;
   RouterNumbers router{};
-  bool updated = true;  // false: the numbers were not finite and the update was left out
+  bool updated = true;  // false: loss or gradient norm was not finite, update skipped
 };
 
-/// What speeds are measured against.
+/// Cost of a step, and the measured GEMM peak it is compared with.
 struct StepCost {
   double tokens = 0.0;        // of a global batch
   double flops = 0.0;         // of a step, see model/cost.hpp
-  double machine_rate = 0.0;  // operations per second of all ranks' matrix products together
+  double machine_rate = 0.0;  // measured GEMM peak, FLOP/s of all ranks together
 };
 
-// Metrics are not worth a run: when they cannot be written (a full disk), one warning says so and the run
-// goes on without.
+// If metrics cannot be written (a full disk), the run warns once and continues without them.
 class Progress {
  public:
   /// metrics is null on the ranks that do not speak.
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
            Log& log);
 
-  /// Behind update number `step` (from 1), which took `seconds`.
+  /// After update number `step` (from 1), which took `seconds`.
   void record(std::int64_t step, std::int64_t tokens_seen, double seconds, const StepResult& result);
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);
-  /// Seconds of a step, averaged over the latest ones; 0 before the first.
+  /// Seconds per step, moving average of the latest steps; 0 before the first.
   double recent_seconds() const { return recent_seconds_; }
   /// The last losses, for the last line of a run: "loss 2.0850, validation loss 2.1857"; empty without a step.
   std::string summary() const;
@@ -56,7 +55,7 @@ class Progress {
   const deck::Config& config_;
   StepCost cost_;
   std::vector<std::string> validation_sets_;  // names; empty: one set without a name
-  std::unique_ptr<io::MetricsFile> metrics_;  // null as well once writing failed
+  std::unique_ptr<io::MetricsFile> metrics_;  // also null after a failed write
   Log& log_;
   double recent_seconds_ = 0.0;
   std::int64_t steps_ = 0;  // recorded

@@ -1,7 +1,7 @@
 #pragma once
 
-// Compares, bit for bit, what ranks hold in common: weights and moments of ranks with the same piece, the weights of
-// GEMMs of all data-parallel ranks, tensors that a tensor-parallel group holds whole.
+// Compares, bit for bit, what several ranks hold: master weights and moments over each replicate group, compute weights
+// and 1-D parameters over the data-parallel group, replicated tensors over the tensor-parallel group.
 
 #include <vector>
 
@@ -18,8 +18,8 @@ class ReplicaComparison {
 
   /// By run%check_replicas_every.
   bool is_due(std::int64_t step) const { return tensor_parallel_.is_due(step); }
-  /// Error(system_error) on every rank of the world when something differs anywhere. Weights must have chosen.
-  /// Collective.
+  /// Error(system_error) on every rank of the world when something differs anywhere. Call Transformer::finish_weights()
+  /// before. Collective.
   void require_equal(std::int64_t step);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the routers of a mixture of experts did in a step, over all ranks.
+// Statistics of the routers of a mixture of experts in a step, over all ranks.
 
 #include <memory>
 
@@ -13,16 +13,16 @@ namespace nanotron::trainer {
 
 /// Of a step; all 0 for a dense model. See doc/numerics.md.
 struct RouterNumbers {
-  double load_balance = 0.0;   // mean over layers and sequences, without its factor; 1: even
-  double z = 0.0;              // mean over layers and tokens of z^2, likewise
-  double dropped_share = 0.0;  // of all choices
-  double busiest_share = 0.0;  // of a layer's choices, those of its busiest expert; of the layer where it is most
+  double load_balance = 0.0;   // mean over layers and sequences, without its coefficient; 1: even load
+  double z = 0.0;              // mean over layers and tokens of z^2, without its coefficient
+  double dropped_share = 0.0;  // dropped choices / all choices
+  double busiest_share = 0.0;  // max over layers and experts of (choices of the expert) / (choices of the layer)
 };
 
 class RouterMonitor {
  public:
   virtual ~RouterMonitor() = default;
-  /// Of what has come together since the last call. Waits for the device; collective over the world, the same on all.
+  /// Statistics since the last call. Waits for the device; collective over the world, the same on all ranks.
   virtual RouterNumbers collect() = 0;
 };
 

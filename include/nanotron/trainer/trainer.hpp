@@ -17,7 +17,7 @@
 
 namespace nanotron::trainer {
 
-/// Where the tokens come from; validation has the sets of the deck in its order, none when there is none.
+/// The batch loaders. validation: the sets of the deck in its order, then the held-out split if the deck asks for one.
 struct Loaders {
   data::BatchLoader training;
   std::vector<data::BatchLoader> validation;
@@ -35,24 +35,24 @@ class Trainer {
   Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
           Device& device, Arena& arena, Loaders& loaders, Log& log);
 
-  /// Continues from what checkpoint%resume names, if there is something.
+  /// Continues from the checkpoint that checkpoint%resume names, if there is one.
   void resume();
 
-  /// Steps until run%steps or a reason to stop. Validation, checkpoints and progress on the way.
+  /// Trains until run%steps or a reason to stop, with validation, checkpoints and progress reports.
   StopReason run(StopConditions& stop, Progress& progress);
 
-  /// Forward, backward, gradient sum, clipping and update of the next step.
+  /// Forward, backward, gradient reduction, clipping and update of the next step.
   StepResult train_step();
 
   /// For each validation set the mean loss over all targets of its samples (data/batch_loader.hpp).
   std::vector<double> validate();
 
-  /// Compares the replicas, then writes a checkpoint. Returns the seconds of the writing.
+  /// Compares what several ranks hold (ReplicaComparison), then writes a checkpoint. Returns the seconds of the write.
   double save();
 
   std::int64_t step() const { return counters_.step; }
   std::int64_t tokens_seen() const { return counters_.tokens_seen; }
-  /// With nothing on its way any more. Collective.
+  /// The state, after all communication of weights has finished. Collective.
   TrainingState<T>& state();
   double exposed_communication_seconds() const { return state_.reducers.exposed_seconds(); }
 

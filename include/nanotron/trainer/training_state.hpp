@@ -1,7 +1,7 @@
 #pragma once
 
-// What a rank holds to train: the model with its memory, the optimizer, the gradient reducers, and the tokens of a step.
-// Constructed with a planning arena it is the memory plan, with a real one the run.
+// What a rank holds to train: the model with its memory, the optimizer, the gradient reducers, the tokens of a step.
+// With a planning arena its construction computes the memory plan, with a real one it takes the memory of the run.
 
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
@@ -34,7 +34,7 @@ struct TrainingState {
   model::Transformer<T> model;
   std::unique_ptr<optim::Optimizer<M>> optimizer;
   parallel::Reducers<T> reducers;
-  // Of this rank's tokens of a step, in sample order; (micro-batches x sequences x tokens here).
+  // This rank's tokens of a step, in sample order: (micro-batches, sequences, tokens of the sequence on this rank).
   Vector<std::int32_t> inputs;
   Vector<std::int32_t> targets;
   Vector<double> loss_rows;
@@ -48,29 +48,29 @@ struct TrainingState {
   }
 };
 
-/// How each sequence lies over the context-parallel group.
+/// How each sequence is sharded over the context-parallel group.
 inline SequenceLayout sequence_layout(const deck::Config& config) {
   return {config.parallel.cp_mode, config.data.sequence_length, static_cast<int>(config.parallel.cp)};
 }
 
-/// Who multiplies on this run's device.
+/// fixed_order with reproducible = 'layout', else library.
 inline GemmMode gemm_mode_of(const deck::Config& config) {
   return config.precision.reproducible == deck::Reproducible::layout ? GemmMode::fixed_order : GemmMode::library;
 }
 
-/// Neighbouring sequences of a global batch that go to one dp rank at a time.
+/// How many consecutive sequences of a global batch one dp rank receives at a time.
 index_t neighbouring_sequences(const deck::Config& config);
 
-/// Positions of a global batch.
+/// Token positions of a global batch.
 inline index_t tokens_per_step(const deck::Config& config) {
   return config.data.global_batch_size * config.data.sequence_length;
 }
 
-/// What a rank will take and move, by one process for any rank of any grid. config is resolved.
+/// Memory and communication of a rank in a step, computed on one process for any rank of any grid. config is resolved.
 struct StepPlan {
   MemoryPlan memory;
   comm::StepTraffic traffic;
-  std::size_t checkpoint_bytes = 0;  // for a while, see checkpoint_workspace
+  std::size_t checkpoint_bytes = 0;  // temporary, see checkpoint_workspace
 };
 StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every part of the benchmark is given, and the memory it measures on.
+// The input of every part of the benchmark, and the buffers it measures on.
 
 #include <string>
 
@@ -13,7 +13,7 @@
 
 namespace nanotron::apps::bench {
 
-// The experts of a layer on one rank when all get as many tokens.
+// The experts of a layer on one rank if all receive equally many tokens.
 struct EvenLoad {
   index_t experts, width, rows;  // rows of each, at least 1
 };
@@ -57,7 +57,7 @@ void fill_pattern(const Kokkos::View<T*, MemorySpace>& memory) {
   Kokkos::fence();
 }
 
-// Memory of the device, filled so.
+// Device memory, filled by fill_pattern().
 template <class T>
 class Buffer {
  public:

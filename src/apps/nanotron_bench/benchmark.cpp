@@ -25,11 +25,12 @@ std::string headline(const deck::Config& c, const std::vector<ScalarType>& types
   for (const ScalarType type : types)
     names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(type));
   return fmt::format(
-      "grid dp {} x pp {} x cp {} x tp {}, ep {}; hidden {}, {} layers, {} heads ({} key-value), ffn {}, vocabulary {}\n"
-      "{} sequences of {} tokens a step, {} in a micro-batch; {:.3f} TFLOP a step; types: {}\n"
+      "grid dp {} x pp {} x cp {} x tp {}, ep {}; hidden {}, {} layers, {} heads ({} key-value), ffn {}, vocabulary "
+      "{}\n"
+      "{} sequences of {} tokens per step, {} per micro-batch; {:.3f} TFLOP per step; types: {}\n"
       "keys that are not at their defaults:\n{}",
-      c.parallel.dp, c.parallel.pp, c.parallel.cp, c.parallel.tp, c.parallel.ep, c.model.hidden_size, c.model.num_hidden_layers,
-      c.model.num_attention_heads, c.model.num_key_value_heads, c.model.intermediate_size,
+      c.parallel.dp, c.parallel.pp, c.parallel.cp, c.parallel.tp, c.parallel.ep, c.model.hidden_size,
+      c.model.num_hidden_layers, c.model.num_attention_heads, c.model.num_key_value_heads, c.model.intermediate_size,
       c.model.vocab_size, c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
       model::training_flops_per_token(c.model, c.data.sequence_length) *
           static_cast<double>(c.data.global_batch_size * c.data.sequence_length) / 1e12,
@@ -45,7 +46,7 @@ void tell_where(Report& report, const comm::Communicator& world) {
   report.set("provenance", std::move(provenance));
 }
 
-// Runs one part and tells what else the host of rank 0 did.
+// Runs one part and reports how much other processes used the host of rank 0 meanwhile.
 template <class Part>
 void run_part(const char* name, const comm::Communicator& node, Report& report, Part part) {
   const HostLoad load(node.get());

@@ -5,7 +5,7 @@
 
 namespace nanotron::apps::bench {
 
-// Measures and tells. Collective over world.
+// Runs and reports the measurements of the options. Collective over world.
 void run(const Options& options, const comm::Communicator& world);
 
 }  // namespace nanotron::apps::bench

@@ -14,8 +14,8 @@ struct Message {
   const char* what;
 };
 
-// Bandwidths as nccl-tests define them: algbw = size / time, size being what a rank ends
-// (all_gather) or begins (reduce_scatter, all_reduce) with; busbw is what a link of a ring carries.
+// Bandwidths as nccl-tests define them: algbw = size / time, busbw = algbw times the factor of a ring. size is the
+// output of a rank for all_gather, its input for reduce_scatter and all_reduce.
 class CollectiveBench {
  public:
   CollectiveBench(const Bench& bench, Table& table)
@@ -26,7 +26,7 @@ class CollectiveBench {
     const auto ranks = static_cast<std::size_t>(group.size());
     const std::size_t piece = std::max<std::size_t>(1, message.bytes / sizeof(T) / ranks);
     const Kokkos::View<T*, MemorySpace> data("data",
-                                             piece * ranks);  // zeros: sums stay what they are
+                                             piece * ranks);  // zeros: sums stay zero
     const Kokkos::View<T*, MemorySpace> other("other", piece * ranks);
     const auto& stream = device_.stream();
     const double copy =
@@ -77,8 +77,8 @@ void measure_collectives(const Bench& bench, const std::vector<ScalarType>& type
                           {"KiB", "kib"},
                           {"message", "message"},
                           {"us", "us"},
-                          {"least", "us_least"},
-                          {"most", "us_most"},
+                          {"min", "us_least"},
+                          {"max", "us_most"},
                           {"algbw GB/s", "algbw", 2},
                           {"busbw GB/s", "busbw", 2},
                           {"copy GB/s", "copy_gbs"}},

@@ -11,19 +11,21 @@ namespace nanotron::apps::bench {
 namespace {
 
 constexpr const char* description =
-    "Measures what a deck costs on this machine, beside what the machine can do:\n"
+    "Measures what a deck costs on this machine, next to what the machine can do:\n"
     "mpirun -np 2 nanotron_bench --deck input/llama_30m.deck --set parallel.tp=2\n"
-    "  gemm         the rate of matrix products: squares and the deck's own shapes\n"
-    "  kernels      every other kernel, beside a copy of as many bytes\n"
+    "  gemm         GEMM rate: square matrices and the deck's own shapes\n"
+    "  kernels      every other kernel, next to a copy of as many bytes\n"
     "  collectives  algbw and busbw (as nccl-tests define them) of the tp and dp groups\n"
-    "  overlap      gathers and sums of tp_mode = 'reduce_scatter' behind the products they feed\n"
-    "  pipeline     bubbles of the pipeline schedules over all ranks, with delays for computation\n"
-    "  step         training steps: share of the matrix rate, where the time goes, communication\n"
-    "All ranks work at once. Tokens are made up; a token file is opened only where the deck leaves model%vocab_size open.";
+    "  overlap      GEMMs overlapped with all-gather and reduce-scatter, as with tp_mode = 'reduce_scatter'\n"
+    "  pipeline     bubbles of the pipeline schedules over all ranks, with delays in place of computation\n"
+    "  step         training steps: share of the GEMM rate, where the time goes, communication\n"
+    "All ranks work at once. Tokens are synthetic; a token file is opened only where the deck does not set "
+    "model%vocab_size.";
 
 constexpr const char* default_deck = "input/llama_30m.deck";
 
-// In this folder, beside an installed program, or in a folder that the program lies in: the source tree of a build.
+// Looks in the working directory, in the data of the installation, and in the folders above the program (the source
+// tree of a build).
 std::string find_default_deck() {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -34,15 +36,15 @@ std::string find_default_deck() {
   for (fs::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
     if (fs::exists(folder / default_deck, ignored)) return folder / default_deck;
   }
-  fail(ExitCode::deck_error,
-       {.what = "there is no deck to measure",
-        .expected = fmt::format("{} here, in {} beside {}, or in a folder that this lies in", default_deck,
-                                NANOTRON_DATA_FROM_BIN, program.string()),
-        .change = "name one: --deck input.deck"});
+  fail(ExitCode::deck_error, {.what = "there is no deck to measure",
+                              .expected = fmt::format("{} in this folder, in {} next to {}, or in a folder above it",
+                                                      default_deck, NANOTRON_DATA_FROM_BIN, program.string()),
+                              .change = "name one: --deck input.deck"});
 }
 
 void add_options(CLI::App& app, Options& o) {
-  app.add_option("--deck", o.deck, "the deck that is measured")->default_str(fmt::format("{} of the installation or the source tree", default_deck));
+  app.add_option("--deck", o.deck, "the deck that is measured")
+      ->default_str(fmt::format("{} of the installation or the source tree", default_deck));
   app.add_option("--set", o.overrides, "group.name=value: overrides the deck; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--only", o.only, "gemm, kernels, collectives, overlap, pipeline or step; several with commas")
@@ -53,13 +55,11 @@ void add_options(CLI::App& app, Options& o) {
                  "the deck's)")
       ->delimiter(',')
       ->transform(scalar_type());
-  app.add_option("--rounds", o.rounds, "how often matrix rate and steps are measured in turn")
+  app.add_option("--rounds", o.rounds, "how often the GEMM rate and the steps are measured in turn")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--steps", o.steps, "training steps in a round")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--seconds", o.seconds, "for each measurement of a kernel or collective")
+  app.add_option("--steps", o.steps, "training steps per round")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--seconds", o.seconds, "per measurement of a kernel or collective")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--json", o.json, "write the measurements to this file too");

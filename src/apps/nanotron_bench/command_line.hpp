@@ -14,16 +14,16 @@ struct Options {
   std::vector<std::string> overrides;  // group.name=value
   std::set<std::string> only;          // gemm, kernels, collectives, overlap, pipeline, step; empty: all
   std::vector<ScalarType> types;       // empty: the deck's
-  int rounds = 5;                      // of ceiling and steps in turn
-  int steps = 2;                       // in a round
-  double seconds = 0.2;                // for each measurement of a kernel
+  int rounds = 5;                      // of GEMM peak and steps in turn
+  int steps = 2;                       // per round
+  double seconds = 0.2;                // per measurement of a kernel or collective
   std::string json;
 
   bool wants(const std::string& part) const { return only.empty() || only.contains(part); }
 };
 
 // Nothing when help or version has been printed; only the rank that speaks prints.
-// Error(deck_error) for a command line that makes no sense.
+// Error(deck_error) for an invalid command line.
 std::optional<Options> parse_command_line(int argc, char** argv, bool speaks);
 
 }  // namespace nanotron::apps::bench

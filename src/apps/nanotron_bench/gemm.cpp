@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/kernels/gemm/gemm.hpp"
-#include "nanotron/kernels/gemm/matrix_rate.hpp"
+#include "nanotron/kernels/gemm/gemm_peak.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -12,8 +12,8 @@ using kernels::Op;
 
 constexpr double giga = 1e9;
 
-// C (m, n) = op(A) op(B), `calls` times in a step.
-struct Product {
+// C (m, n) = op(A) op(B), `calls` times per step.
+struct GemmShape {
   std::string name;
   Op op_a, op_b;
   index_t m, n, k;
@@ -22,8 +22,8 @@ struct Product {
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
-// The three products of y = x W^T, W (out, in).
-void add_linear(std::vector<Product>& list, const std::string& name, index_t rows, index_t in, index_t out,
+// The three GEMMs of y = x W^T, W (out, in).
+void add_linear(std::vector<GemmShape>& list, const std::string& name, index_t rows, index_t in, index_t out,
                 index_t calls, index_t forward_calls) {
   list.push_back({name + ": forward", Op::none, Op::transpose, rows, out, in, false, forward_calls});
   list.push_back({name + ": input gradient", Op::none, Op::none, rows, in, out, false, calls});
@@ -37,13 +37,13 @@ index_t loss_chunk(const model::LocalSizes& s) {
 }
 
 template <class T>
-std::vector<Product> gemm_mode_of(const Bench& bench) {
+std::vector<GemmShape> gemms_of(const Bench& bench) {
   const model::LocalSizes s = bench.sizes();
   const index_t layers = s.layers * bench.micro_batches();
   const index_t forward = bench.config.parallel.recompute == deck::Recompute::full ? 2 * layers : layers;
   const index_t chunk = loss_chunk<T>(s);
   const index_t chunks = (s.tokens + chunk - 1) / chunk * bench.micro_batches();
-  std::vector<Product> list;
+  std::vector<GemmShape> list;
   add_linear(list, "q, k, v", s.tokens, s.hidden, s.query + 2 * s.key, layers, forward);
   add_linear(list, "attention out", s.tokens, s.query, s.hidden, layers, forward);
   if (s.intermediate > 0) {
@@ -60,30 +60,30 @@ std::vector<Product> gemm_mode_of(const Bench& bench) {
   return list;
 }
 
-// Seconds of one product.
+// Seconds of one GEMM.
 template <class T>
 class ProductBench {
  public:
   using M = master_t<T>;
 
-  ProductBench(const Bench& bench, const std::vector<Product>& list)
+  ProductBench(const Bench& bench, const std::vector<GemmShape>& list)
       : bench_(bench),
         device_(timers_),
-        a_(largest(list, [](const Product& p) { return p.m * p.k; })),
-        b_(largest(list, [](const Product& p) { return p.k * p.n; })),
-        c_(largest(list, [](const Product& p) { return p.m * p.n; })),
+        a_(largest(list, [](const GemmShape& p) { return p.m * p.k; })),
+        b_(largest(list, [](const GemmShape& p) { return p.k * p.n; })),
+        c_(largest(list, [](const GemmShape& p) { return p.m * p.n; })),
         workspace_("workspace", workspace_bytes(list)) {
     device_.set_gemm_workspace(Vector<std::byte>(workspace_.data(), workspace_.size()));
   }
 
-  Spread seconds(const Product& p) {
+  Spread seconds(const GemmShape& p) {
     const MatrixRef<const T> a = p.op_a == Op::none ? a_.matrix(p.m, p.k) : a_.matrix(p.k, p.m);
     const MatrixRef<const T> b = p.op_b == Op::none ? b_.matrix(p.k, p.n) : b_.matrix(p.n, p.k);
     return seconds_of(device_, bench_.grid.world(), bench_.options.seconds, [&] {
       if (p.is_gradient) {
         kernels::gemm<T, M>(device_, p.op_a, p.op_b, 1.0, a, b, 1.0, MatrixRef<M>(c_.data(), p.m, p.n));
       } else {
-        // The room of the master type is enough for T.
+        // The buffer of the master type is large enough for T.
         const MatrixRef<T> c(reinterpret_cast<T*>(c_.data()), p.m, p.n);
         kernels::gemm<T, T>(device_, p.op_a, p.op_b, 1.0, a, b, 0.0, c);
       }
@@ -92,14 +92,14 @@ class ProductBench {
 
  private:
   template <class Size>
-  static index_t largest(const std::vector<Product>& list, Size size) {
+  static index_t largest(const std::vector<GemmShape>& list, Size size) {
     index_t most = 0;
-    for (const Product& p : list) most = std::max(most, size(p));
+    for (const GemmShape& p : list) most = std::max(most, size(p));
     return most;
   }
-  static std::size_t workspace_bytes(const std::vector<Product>& list) {
+  static std::size_t workspace_bytes(const std::vector<GemmShape>& list) {
     std::size_t most = 0;
-    for (const Product& p : list)
+    for (const GemmShape& p : list)
       most = std::max(most, kernels::gemm_workspace_bytes<T>(GemmMode::library, p.m, p.n, p.k));
     return most;
   }
@@ -114,24 +114,23 @@ class ProductBench {
 
 template <class T>
 void measure_shapes(const Bench& bench) {
-  const std::vector<Product> list = gemm_mode_of<T>(bench);
+  const std::vector<GemmShape> list = gemms_of<T>(bench);
   ProductBench<T> products(bench, list);
-  Table table{
-      .key = fmt::format("products_{}", name_of(scalar_type_of<T>)),
-      .title = fmt::format("Products of a step, {} by {}", name_of(scalar_type_of<T>), kernels::gemm_library<T>()),
-      .columns = {{"product of a rank", "product"},
-                  {"m", "m"},
-                  {"n", "n"},
-                  {"k", "k"},
-                  {"calls/step", "calls"},
-                  {"GFLOP/s a rank", "gflops_rank"},
-                  {"least", "gflops_rank_least"},
-                  {"most", "gflops_rank_most"},
-                  {"all ranks", "gflops_all"},
-                  {"ms/step", "ms_per_step"}},
-      .rows = {}};
+  Table table{.key = fmt::format("products_{}", name_of(scalar_type_of<T>)),
+              .title = fmt::format("GEMMs of a step, {} by {}", name_of(scalar_type_of<T>), kernels::gemm_library<T>()),
+              .columns = {{"GEMM per rank", "product"},
+                          {"m", "m"},
+                          {"n", "n"},
+                          {"k", "k"},
+                          {"calls/step", "calls"},
+                          {"GFLOP/s per rank", "gflops_rank"},
+                          {"min", "gflops_rank_least"},
+                          {"max", "gflops_rank_most"},
+                          {"all ranks", "gflops_all"},
+                          {"ms/step", "ms_per_step"}},
+              .rows = {}};
   double total_seconds = 0.0, total_flops = 0.0;
-  for (const Product& p : list) {
+  for (const GemmShape& p : list) {
     const Spread s = products.seconds(p);
     const double rate = p.flops() / s.median / giga;
     const double in_step = s.median * static_cast<double>(p.calls);
@@ -141,16 +140,8 @@ void measure_shapes(const Bench& bench) {
                           comm::sum(bench.grid.world(), rate), in_step * 1e3});
   }
   const double rate = total_flops / total_seconds / giga;
-  table.rows.push_back({"all products of a step",
-                        {},
-                        {},
-                        {},
-                        {},
-                        rate,
-                        {},
-                        {},
-                        comm::sum(bench.grid.world(), rate),
-                        total_seconds * 1e3});
+  table.rows.push_back(
+      {"all GEMMs of a step", {}, {}, {}, {}, rate, {}, {}, comm::sum(bench.grid.world(), rate), total_seconds * 1e3});
   bench.report.add(table);
 }
 
@@ -160,7 +151,7 @@ void measure_squares(const Bench& bench, Table& table) {
   Device device(timers);
   for (const index_t n : {index_t{1024}, index_t{2048}}) {
     comm::barrier(bench.grid.world());
-    const double rate = kernels::matrix_rate<T>(device, n, 2.0 * bench.options.seconds) / giga;
+    const double rate = kernels::gemm_peak<T>(device, n, 2.0 * bench.options.seconds) / giga;
     comm::Group& world = bench.grid.world();
     table.rows.push_back({name_of(scalar_type_of<T>), kernels::gemm_library<T>(), n, rate, comm::min(world, rate),
                           comm::max(world, rate), comm::sum(world, rate)});
@@ -173,13 +164,13 @@ void measure_gemm(const Bench& bench, const std::vector<ScalarType>& types) {
   std::vector<ScalarType> with_float = types;
   if (std::ranges::find(types, ScalarType::fp32) == types.end()) with_float.push_back(ScalarType::fp32);
   Table squares{.key = "squares",
-                .title = "Square products, all ranks at once, the best of several",
+                .title = "Square GEMMs, all ranks at once, the best of several",
                 .columns = {{"type", "type"},
                             {"library", "library"},
                             {"order", "order"},
                             {"GFLOP/s rank 0", "gflops_rank"},
-                            {"least rank", "gflops_least_rank"},
-                            {"most", "gflops_most_rank"},
+                            {"min rank", "gflops_least_rank"},
+                            {"max rank", "gflops_most_rank"},
                             {"all ranks", "gflops_all"}},
                 .rows = {}};
   for (const ScalarType type : with_float) {
@@ -196,7 +187,7 @@ double matrix_ceiling(const Bench& bench, Device& device) {
   double best = 0.0;
   for (const index_t n : {index_t{1024}, index_t{2048}}) {
     comm::barrier(bench.grid.world());
-    best = std::max(best, comm::sum(bench.grid.world(), kernels::matrix_rate<T>(device, n, bench.options.seconds)));
+    best = std::max(best, comm::sum(bench.grid.world(), kernels::gemm_peak<T>(device, n, bench.options.seconds)));
   }
   return best;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// How much of this host others used meanwhile: what a noisy measurement is explained by.
+// How much other processes used this host during a measurement: explains noise.
 
 #include <mpi.h>
 
@@ -8,15 +8,15 @@ namespace nanotron::apps::bench {
 
 class HostLoad {
  public:
-  // Begins now. Collective over node: the ranks of this host.
+  // Starts to measure. Collective over node: the ranks of this host.
   explicit HostLoad(MPI_Comm node);
 
   struct Others {
     double cores = 0.0;   // busy with other processes, on average
     double stolen = 0.0;  // taken by the hypervisor, in cores
-    int of = 0;           // cores of the host; 0 where the system does not tell
+    int of = 0;           // cores of the host; 0 where the system does not say
   };
-  // Since the beginning. Collective.
+  // Since construction. Collective.
   Others others() const;
 
  private:

@@ -10,31 +10,31 @@
 namespace nanotron::apps::bench {
 namespace {
 
-constexpr std::array chunk_counts{1, 2, 4, 8};  // the first: one after the other
+constexpr std::array chunk_counts{1, 2, 4, 8};  // 1: no overlap
 
-enum class Side { gather, sum };  // the stream is before the product, or behind it
+enum class Side { gather, sum };  // all-gather before the GEMM, or reduce-scatter after it
 
-// x (tokens, in) -> (tokens, out) with the weight as it lies or transposed.
-struct Product {
+// The GEMM x (tokens, in) -> (tokens, out), with the weight as stored or transposed.
+struct GemmShape {
   const char* name;
   Side side;
   kernels::Op op;
   index_t in, out;
 };
 
-std::vector<Product> gemm_mode_of(const model::LocalSizes& s) {
+std::vector<GemmShape> gemms_of(const model::LocalSizes& s) {
   using kernels::Op;
-  std::vector<Product> list{{"gather, q k v", Side::gather, Op::transpose, s.hidden, s.query + 2 * s.key},
-                            {"gather, gate up", Side::gather, Op::transpose, s.hidden, 2 * s.intermediate},
-                            {"gather, down backward", Side::gather, Op::none, s.hidden, s.intermediate},
-                            {"attention out, sum", Side::sum, Op::transpose, s.query, s.hidden},
-                            {"down, sum", Side::sum, Op::transpose, s.intermediate, s.hidden},
-                            {"gate up backward, sum", Side::sum, Op::none, 2 * s.intermediate, s.hidden}};
-  std::erase_if(list, [](const Product& p) { return p.in == 0 || p.out == 0; });  // no shared expert
+  std::vector<GemmShape> list{{"all-gather, q k v", Side::gather, Op::transpose, s.hidden, s.query + 2 * s.key},
+                              {"all-gather, gate up", Side::gather, Op::transpose, s.hidden, 2 * s.intermediate},
+                              {"all-gather, down backward", Side::gather, Op::none, s.hidden, s.intermediate},
+                              {"attention out, reduce-scatter", Side::sum, Op::transpose, s.query, s.hidden},
+                              {"down, reduce-scatter", Side::sum, Op::transpose, s.intermediate, s.hidden},
+                              {"gate up backward, reduce-scatter", Side::sum, Op::none, 2 * s.intermediate, s.hidden}};
+  std::erase_if(list, [](const GemmShape& p) { return p.in == 0 || p.out == 0; });  // no shared expert
   return list;
 }
 
-// A split stream of the tp group for each number of chunks, with the memory it takes.
+// Sequence-parallel hidden states of the tp group for each number of chunks, with their memory.
 template <class T>
 class Streams {
  public:
@@ -67,8 +67,8 @@ class OverlapBench {
         streams_(bench, {.tokens = s.tokens, .width = s.hidden, .tp_size = bench.grid.tp().size()}),
         stream_memory_(streams_[0].rows() * s.hidden) {}
 
-  // The least of rounds in which everything is measured in turn: others on the host only ever add time.
-  void run(const Product& p, Table& table) {
+  // Min over rounds in which everything is measured in turn: other processes on the host only add time.
+  void run(const GemmShape& p, Table& table) {
     const Buffer<T> weight(p.in * p.out), tokens(s_.tokens * std::max(p.in, p.out));
     const Kokkos::View<std::byte*, MemorySpace> workspace(
         "workspace", kernels::gemm_workspace_bytes<T>(device_.gemm_mode(), s_.tokens, p.out, p.in));
@@ -103,8 +103,8 @@ class OverlapBench {
     return comm::max(bench_.grid.tp(),
                      seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 4, work).least);
   }
-  // In the stream's own memory of all tokens.
-  void multiply_alone(const Product& p, const nn::RowGemm<T>& product, const Matrix<T>& inner) {
+  // The GEMM only, on the buffer of all tokens that the hidden states own.
+  void multiply_alone(const GemmShape& p, const nn::RowGemm<T>& product, const Matrix<T>& inner) {
     const Matrix<T> all = streams_[0].addend({});
     if (p.side == Side::gather) {
       product(device_, all, inner);
@@ -112,14 +112,14 @@ class OverlapBench {
       product(device_, inner, all);
     }
   }
-  void move_alone(const Product& p, const Matrix<T>& rows) {
+  void move_alone(const GemmShape& p, const Matrix<T>& rows) {
     if (p.side == Side::gather) {
       streams_[0].gather(device_, rows);
     } else {
       streams_[0].start_sum(device_, rows).wait();
     }
   }
-  void together(const Product& p, nn::HiddenStates<T>& stream, const nn::RowGemm<T>& product, const Matrix<T>& rows,
+  void together(const GemmShape& p, nn::HiddenStates<T>& stream, const nn::RowGemm<T>& product, const Matrix<T>& rows,
                 const Matrix<T>& inner) {
     if (p.side == Side::gather) {
       stream.gather_multiply(device_, {rows, {}}, product, inner);
@@ -143,24 +143,24 @@ void measure_overlap(const Bench& bench, const std::vector<ScalarType>& types) {
   const model::LocalSizes s = bench.sizes();
   Table table{
       .key = "overlap",
-      .title = fmt::format("Products in chunks beside their gathers and sums: {} tokens, tp = {} by {}", s.tokens,
-                           bench.grid.tp().size(), bench.grid.tp().path()),
+      .title = fmt::format("GEMMs in chunks, overlapped with all-gather and reduce-scatter: {} tokens, tp = {} by {}",
+                           s.tokens, bench.grid.tp().size(), bench.grid.tp().path()),
       .columns = {{"what", "what"},
                   {"type", "type"},
                   {"chunks", "chunks"},
-                  {"ms product", "product_ms", 3},
-                  {"ms moved", "moved_ms", 3},
-                  {"ms in turn", "in_turn_ms", 3},
+                  {"ms GEMM", "product_ms", 3},
+                  {"ms communication", "moved_ms", 3},
+                  {"ms 1 chunk", "in_turn_ms", 3},
                   {"ms in chunks", "chunks_ms", 3},
-                  {"of in turn", "ratio", 2},
-                  {"at best", "bound", 2}},
+                  {"ratio", "ratio", 2},
+                  {"best ratio", "bound", 2}},
       .rows = {},
       .note =
-          "of in turn: time in chunks over that of one chunk; at best: the longer of product and communication alone"};
+          "ratio: time in chunks over the time in 1 chunk; best ratio: with the longer of GEMM and communication only"};
   for (const ScalarType type : types) {
     with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
       OverlapBench<T> overlap(bench, s);
-      for (const Product& p : gemm_mode_of(s)) overlap.run(p, table);
+      for (const GemmShape& p : gemms_of(s)) overlap.run(p, table);
     });
   }
   bench.report.add(table);

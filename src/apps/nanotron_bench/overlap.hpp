@@ -4,8 +4,8 @@
 
 namespace nanotron::apps::bench {
 
-/// Gathers that feed a product and sums of a product over the tp group, in chunks and one after the other, beside the
-/// product and the communication alone. Collective.
+/// All-gathers before a GEMM and reduce-scatters after a GEMM over the tp group, with and without overlap in chunks,
+/// compared with the GEMM and the communication by themselves. Collective.
 void measure_overlap(const Bench& bench, const std::vector<ScalarType>& types);
 
 }  // namespace nanotron::apps::bench

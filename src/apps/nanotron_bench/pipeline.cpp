@@ -11,13 +11,13 @@ namespace {
 using parallel::Action;
 using parallel::Work;
 
-// Sleeps for as long as the virtual stage of a model would take; two virtual stages are half as deep as one.
+// Sleeps for as long as a virtual stage of a model would take; with two of them per rank each has half the layers.
 class Delays final : public parallel::PipelineStages<float> {
  public:
   Delays(const parallel::PipelineSchedule& schedule, double unit, index_t rows, index_t columns)
       : unit_(unit / schedule.virtual_stages), memory_(rows * columns), rows_(rows), columns_(columns) {}
 
-  // The contents do not matter, so one piece of memory serves for all.
+  // The contents do not matter, so all calls return one buffer.
   Matrix<float> input(index_t, index_t) override { return memory_.matrix(rows_, columns_); }
   Matrix<float> output(index_t, index_t) override { return memory_.matrix(rows_, columns_); }
   Matrix<float> gradient_buffer(index_t) override { return memory_.matrix(rows_, columns_); }
@@ -51,15 +51,16 @@ void measure_pipelines(const Bench& bench, const std::vector<ScalarType>&) {
   comm::Group ranks(comm::Communicator::duplicate(bench.grid.world().mpi()), bench.grid.tp().transport());
   if (ranks.size() == 1) return bench.report.line("\nPipelines: one rank, nothing to measure");
   Table table{.key = "pipelines",
-              .title = fmt::format("Pipelines of {} ranks, delays of {:.0f} ms in the place of a forward", ranks.size(), unit * 1e3),
+              .title = fmt::format("Pipelines of {} ranks, delays of {:.0f} ms in place of a forward", ranks.size(),
+                                   unit * 1e3),
               .columns = {{"schedule", "schedule"},
                           {"micro-batches", "micro_batches"},
-                          {"% bubble by count", "counted"},
+                          {"% bubble, theory", "counted"},
                           {"% measured", "measured"},
-                          {"ms idle by count", "counted_ms"},
+                          {"ms idle, theory", "counted_ms"},
                           {"ms measured", "measured_ms"}},
               .rows = {},
-              .note = "idle: what a step takes beyond the work of its busiest rank"};
+              .note = "idle: time of a step beyond the work of its busiest rank; theory: all forwards are equal"};
   Timers timers;
   Device device(timers);
   const model::LocalSizes s = bench.sizes();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Repeated measurements and what is told of them.
+// Repeated measurements and their statistics.
 
 #include <algorithm>
 #include <vector>
@@ -23,9 +23,9 @@ inline Spread spread_of(std::vector<double> values) {
   return {median, values.front(), values.back()};
 }
 
-// Seconds of one call of work(), which may queue on the device: repeated for about `budget`
-// seconds, in batches long enough for the clock, at least three. All ranks begin together; the
-// counts are the same on every rank, so work may be collective.
+// Seconds of one call of work(), which may be asynchronous on the device. Repeats it for about
+// `budget` seconds, in at least three batches that are long enough for the clock. All ranks begin
+// together; the counts are the same on every rank, so work may be collective.
 template <class Work>
 Spread seconds_of(Device& device, comm::Group& world, double budget, Work&& work) {
   const auto batch_seconds = [&](std::int64_t calls) {

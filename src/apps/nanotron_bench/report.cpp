@@ -38,7 +38,7 @@ std::size_t width_of(const Table& table, std::size_t column) {
   return width;
 }
 
-// Words to the left, numbers to the right.
+// Text is aligned to the left, numbers to the right.
 std::string laid_out(const Table& table) {
   std::vector<std::string> lines(table.rows.size() + 1);
   for (std::size_t c = 0; c < table.columns.size(); ++c) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is measured, once: printed as aligned tables and kept as JSON.
+// The measurements: printed as aligned tables and kept as JSON.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ using Cell = std::variant<std::monostate, std::string, double, std::int64_t>;
 struct Column {
   std::string heading;  // as printed
   std::string key;      // in JSON
-  int digits = 1;       // behind the point
+  int digits = 1;       // after the decimal point
 };
 
 struct Table {
@@ -26,7 +26,7 @@ struct Table {
   std::string note{};  // printed below
 };
 
-// Prints and keeps on the rank that speaks alone.
+// Prints and writes only on the rank that speaks.
 class Report {
  public:
   explicit Report(bool speaks) : speaks_(speaks) {}

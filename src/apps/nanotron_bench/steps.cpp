@@ -6,6 +6,7 @@
 
 #include "gemm.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
 namespace nanotron::apps::bench {
@@ -13,7 +14,7 @@ namespace {
 
 constexpr double giga = 1e9;
 
-// What a group did within the measured steps.
+// Communication of a group in the measured steps.
 struct Share {
   comm::Traffic used;
   void add(const comm::Traffic& before, const comm::Traffic& after) {
@@ -27,7 +28,7 @@ struct GroupShare {
   const char* name;
   comm::Group* group;
   Share share{};
-  double alone = 0.0;  // seconds the same sums take when all ranks arrive together; 0: not measured
+  double alone = 0.0;  // seconds of as many all-reduces with all ranks ready; 0: not measured
 };
 
 void add_groups(std::vector<GroupShare>& groups, comm::DataGroups& of, const std::array<const char*, 3>& names) {
@@ -38,37 +39,38 @@ void add_groups(std::vector<GroupShare>& groups, comm::DataGroups& of, const std
 
 std::vector<GroupShare> groups_of(comm::ProcessGrid& grid) {
   std::vector<GroupShare> groups{{"tensor parallel", &grid.tp()}};
-  add_groups(groups, grid.data_groups(comm::Holders::data_parallel), {"replicas", "shard group", "copies of a shard"});
-  groups.push_back({"whole model", &grid.model()});
+  add_groups(groups, grid.data_groups(comm::Holders::data_parallel),
+             {"data parallel", "shard group", "replicate group"});
+  groups.push_back({"model parallel", &grid.model()});
   if (grid.shape().cp > 1) groups.push_back({"context parallel", &grid.cp()});
   if (grid.shape().pp > 1) groups.push_back({"pipeline", &grid.pp()});
   if (grid.shape().ep == 1) return groups;
   groups.push_back({"expert parallel", &grid.ep()});
   add_groups(groups, grid.data_groups(comm::Holders::expert_data_parallel),
-             {"replicas of experts", "shard group of experts", "copies of a shard of experts"});
+             {"expert data parallel", "expert shard group", "expert replicate group"});
   return groups;
 }
 
 struct Record {
   ScalarType type = ScalarType::fp32;
-  std::vector<double> ceilings;     // of a round, all ranks together
-  std::vector<double> rates;        // of a step, all ranks together
-  std::vector<double> round_steps;  // seconds of a step, median of a round
-  std::vector<double> seconds;      // of a step
-  std::vector<double> shares;       // rate of a step over the ceiling of its round
+  std::vector<double> ceilings;     // per round: GEMM peak in GFLOP/s, all ranks together
+  std::vector<double> rates;        // per step: model GFLOP/s, all ranks together
+  std::vector<double> round_steps;  // per round: median seconds of a step
+  std::vector<double> seconds;      // per step
+  std::vector<double> shares;       // per step: rate in % of the GEMM peak of its round
   std::vector<GroupShare> groups;
-  double exposed = 0.0;  // seconds that backward's end waited for the gradient sum
+  double exposed = 0.0;  // host seconds spent waiting for the gradient reduction
   std::vector<TimerRow> regions;
   std::size_t planned_bytes = 0;
 };
 
-// Seconds of as many sums of this size with nothing to wait for.
+// Seconds of as many all-reduces of the mean size, with all ranks ready.
 template <class T>
 double seconds_alone(const Bench& bench, Device& device, comm::Group& group,
                      const comm::Traffic& used) {
   if (group.size() == 1 || used.calls == 0) return 0.0;
   const std::size_t n = used.bytes / used.calls / sizeof(T);
-  const Kokkos::View<T*, MemorySpace> data("data", n);  // zeros: sums stay what they are
+  const Kokkos::View<T*, MemorySpace> data("data", n);  // zeros: sums stay zero
   const Spread one = seconds_of(device, bench.grid.world(), bench.options.seconds, [&] {
     comm::all_reduce(group, data.data(), n, comm::ReduceOp::sum, device.stream());
   });
@@ -79,8 +81,8 @@ class Runner {
  public:
   virtual ~Runner() = default;
   virtual void step() = 0;
-  virtual void begin() = 0;                    // forget what warming up took
-  virtual void round(std::int64_t steps) = 0;  // ceiling, then steps
+  virtual void begin() = 0;                    // discards the warm-up
+  virtual void round(std::int64_t steps) = 0;  // GEMM peak, then steps
   virtual const Record& finish() = 0;
 };
 
@@ -98,12 +100,8 @@ class RunnerOf final : public Runner {
         log_(false),
         device_(timers_, trainer::gemm_mode_of(bench.config)),
         ceiling_device_(ceiling_timers_),
-        file_(config_.data.path),
-        loaders_{data::BatchLoader(config_.data, static_cast<std::uint64_t>(config_.run.seed), file_,
-                                   data::Split::training, bench.grid.dp_rank(), bench.grid.shape().dp,
-                                   trainer::sequence_layout(config_)[bench.grid.cp_rank()],
-                                   trainer::neighbouring_sequences(config_)),
-                 {}},
+        files_(config_),
+        loaders_(trainer::make_loaders(config_, files_, bench.grid.coordinate())),
         arena_(trainer::plan_step(config_, bench.grid.coordinate()).memory),
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
     record_.type = scalar_type_of<T>;
@@ -135,7 +133,7 @@ class RunnerOf final : public Runner {
   Log log_;
   Timers timers_, ceiling_timers_;
   Device device_, ceiling_device_;
-  data::TokenFile file_;
+  trainer::TokenFiles files_;
   trainer::Loaders loaders_;
   Arena arena_;
   trainer::Trainer<T> trainer_;
@@ -182,25 +180,22 @@ double communication_seconds(const Record& r) {
 }
 
 Table speed_table(const Bench& bench, const std::vector<const Record*>& records) {
-  Table table{
-      .key = "step",
-      .title =
-          fmt::format("Training steps: median (least - most) of {} steps, in turn with the rate "
-                      "of products",
-                      records[0]->seconds.size()),
-      .columns = {{"type", "type"},
-                  {"ms/step", "ms_text"},
-                  {"tokens/s", "tokens_per_second", 0},
-                  {"model GFLOP/s", "gflops_text"},
-                  {"products GFLOP/s", "ceiling_text"},
-                  {"share %", "share_text"},
-                  {"moving %", "moving", 2},
-                  {"with waiting %", "communication", 2},
-                  {"planned MiB", "planned_mib", 0}},
-      .rows = {},
-      .note =
-          "products: all ranks at once, the better of orders 1024 and 2048; moving: the step's "
-          "collectives by themselves; with waiting: of the rank that waits most"};
+  Table table{.key = "step",
+              .title = fmt::format("Training steps: median (min - max) of {} steps, in turn with the GEMM rate",
+                                   records[0]->seconds.size()),
+              .columns = {{"type", "type"},
+                          {"ms/step", "ms_text"},
+                          {"tokens/s", "tokens_per_second", 0},
+                          {"model GFLOP/s", "gflops_text"},
+                          {"GEMM GFLOP/s", "ceiling_text"},
+                          {"share %", "share_text"},
+                          {"comm %", "moving", 2},
+                          {"comm + wait %", "communication", 2},
+                          {"planned MiB", "planned_mib", 0}},
+              .rows = {},
+              .note =
+                  "GEMM: all ranks at once, the better of orders 1024 and 2048; comm: the step's collectives "
+                  "with all ranks ready; comm + wait: in the step, of the rank that waits most"};
   const auto tokens =
       static_cast<double>(bench.config.data.global_batch_size * bench.config.data.sequence_length);
   nlohmann::json numbers = nlohmann::json::array();
@@ -245,7 +240,7 @@ Table region_table(const Record& r) {
                           {"share %", "share"}},
               .rows = {},
               .note =
-                  "forward, loss and backward exclusive: collectives inside of layers and the glue between "
+                  "exclusive time of forward, loss and backward: collectives inside layers and the work between "
                   "kernels"};
   for (const TimerRow& row : rows) {
     if (row.calls == 0) continue;
@@ -266,15 +261,15 @@ Table communication_table(const Bench& bench, const Record& r) {
                           {"by", "path"},
                           {"calls/step", "calls"},
                           {"MB/step", "megabytes", 2},
-                          {"ms alone", "ms_alone", 2},
-                          {"ms least rank", "ms_least", 2},
-                          {"ms most", "ms_most", 2},
-                          {"share % alone", "share_alone", 2},
-                          {"share % most", "share_most", 2}},
+                          {"ms ready", "ms_alone", 2},
+                          {"ms min rank", "ms_least", 2},
+                          {"ms max rank", "ms_most", 2},
+                          {"share % ready", "share_alone", 2},
+                          {"share % max", "share_most", 2}},
               .rows = {},
               .note =
-                  "alone: as many sums of the mean size with all ranks ready; least and most: host "
-                  "time in the step, with what is waited for slower ranks"};
+                  "ready: as many all-reduces of the mean size with all ranks ready; min and max: host time "
+                  "in the step, with the wait for slower ranks"};
   const auto add = [&](const char* name, const std::string& path, const comm::Traffic& t,
                        double alone) {
     const double least = comm::min(bench.grid.world(), t.seconds);
@@ -285,17 +280,14 @@ Table communication_table(const Bench& bench, const Record& r) {
                           100.0 * most / total});
   };
   for (const GroupShare& g : r.groups) add(g.name, g.group->path(), g.share.used, g.alone);
-  add("replicas, after backward", "", {.calls = 0, .bytes = 0, .seconds = r.exposed}, 0.0);
+  add("data parallel, exposed", "", {.calls = 0, .bytes = 0, .seconds = r.exposed}, 0.0);
   return table;
 }
 
 void add_speed_ups(const Bench& bench, const std::vector<const Record*>& records) {
   Table table{.key = "speed_up",
-              .title = fmt::format("Times faster than {}, by rounds", name_of(records[0]->type)),
-              .columns = {{"type", "type"},
-                          {"step", "step", 2},
-                          {"least", "least", 2},
-                          {"most", "most", 2}},
+              .title = fmt::format("Speed-up over {}, per round", name_of(records[0]->type)),
+              .columns = {{"type", "type"}, {"step", "step", 2}, {"min", "least", 2}, {"max", "most", 2}},
               .rows = {}};
   for (std::size_t i = 1; i < records.size(); ++i) {
     std::vector<double> ratios;

@@ -19,7 +19,7 @@ struct FileSize {
   std::int64_t vocabulary = 0;
 };
 
-// model%vocab_size, or where the deck leaves it open what its own token file says.
+// model%vocab_size; if the deck leaves it open, the vocab_size of the deck's token file.
 std::int64_t vocabulary_of(const deck::Config& config) {
   if (config.model.vocab_size > 0) return config.model.vocab_size;
   std::error_code ignored;

@@ -10,8 +10,8 @@
 
 namespace nanotron::apps::bench {
 
-// The deck, resolved for the ranks there are, with a token file of random tokens in a temporary
-// folder of every node: owned, and removed in the end. Made collectively over world.
+// The deck, resolved for the ranks of world, with a file of random tokens in a temporary folder on
+// every node, which the destructor removes. Construction is collective over world.
 class Workload {
  public:
   Workload(const Options& options, const comm::Communicator& world);
@@ -21,7 +21,7 @@ class Workload {
   const deck::Config& config() const { return config_; }
 
  private:
-  // Removed with the object by the rank that owns it, one a node.
+  // The destructor removes the folder on the rank that owns it, one rank per node.
   struct Folder {
     bool owned;
     std::filesystem::path path;

@@ -11,9 +11,8 @@ namespace {
 constexpr const char* description =
     "Continues a prompt with the model of a checkpoint: mpirun -np 2 nanotron_generate "
     "--checkpoint "
-    "run/checkpoints --prompt text\nThe model is cut over all ranks; the number of ranks does not "
-    "change what "
-    "is drawn.\nText goes to stdout, speed to stderr. Exit codes: 78 the command line is wrong; 65 "
+    "run/checkpoints --prompt text\nThe model is sharded over all ranks; the number of ranks does not "
+    "change the samples.\nText goes to stdout, speed to stderr. Exit codes: 78 the command line is wrong; 65 "
     "checkpoint "
     "or token file damaged;\n70 the numbers are not finite; 71 the system failed.";
 
@@ -21,46 +20,40 @@ constexpr int most_tokens = 10'000'000;
 constexpr int most_samples = 100'000;
 
 void add_options(CLI::App& app, GenerateOptions& o) {
-  app.add_option("--checkpoint", o.checkpoint,
-                 "a step folder, or a folder of them: the newest good one")
-      ->required();
+  app.add_option("--checkpoint", o.checkpoint, "a step folder, or a folder of them: the newest valid one")->required();
   app.add_option(
       "--tokens-file,--token-file", o.tokens_file,
       "token file whose /vocabulary turns text into ids and back (default: data%path of the "
       "checkpoint's deck, if it is there)");
   auto* const prompt = app.add_option("--prompt", o.prompt, "text to continue");
-  app.add_option("--prompt-ids", o.prompt_ids,
-                 "the same as token ids: 1,2,3 (neither: begin with eos)")
+  app.add_option("--prompt-ids", o.prompt_ids, "prompt as token ids: 1,2,3 (no prompt at all: begin with eos)")
       ->delimiter(',')
       ->excludes(prompt);
-  app.add_option("--max-new-tokens", o.new_tokens,
-                 "at most so many (default: what fits, up to 256)")
+  app.add_option("--max-new-tokens", o.new_tokens, "maximum number of new tokens (default: what fits, up to 256)")
       ->check(CLI::Range(1, most_tokens));
-  app.add_option(
-         "--context", o.context,
-         "most tokens of prompt and continuation together (default: the length of the sequences in "
-         "training, where the checkpoint knows it)")
+  app.add_option("--context", o.context,
+                 "maximum tokens of prompt and continuation together (default: the length of the sequences in "
+                 "training, where the checkpoint knows it)")
       ->check(CLI::Range(1, most_tokens));
-  app.add_option("--samples", o.samples, "continuations to draw")
+  app.add_option("--samples", o.samples, "number of continuations")
       ->check(CLI::Range(1, most_samples))
       ->capture_default_str();
-  app.add_option("--temperature", o.sampling.temperature, "0: always the likeliest token")
+  app.add_option("--temperature", o.sampling.temperature, "0: always the most likely token")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  app.add_option("--top-k", o.sampling.top_k, "draw from the k likeliest tokens; 0: from all")
+  app.add_option("--top-k", o.sampling.top_k, "sample from the k most likely tokens; 0: from all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--top-p", o.sampling.top_p,
-                 "draw from the fewest tokens of this probability together")
+  app.add_option("--top-p", o.sampling.top_p, "sample from the most likely tokens that reach this probability together")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--seed", o.sampling.seed, "of the draws")->capture_default_str();
+  app.add_option("--seed", o.sampling.seed, "of the samples")->capture_default_str();
   app.add_option("--eos", o.eos,
                  "token id that ends a text; -1: none (default: that of the token file)");
   app.add_option("--compute", o.compute,
                  "fp64, fp32 or bf16 (default: as the parameters are stored)")
       ->transform(scalar_type());
-  app.add_flag("--ids", o.ids, "print the new token ids, a line a sample, in place of text");
+  app.add_flag("--ids", o.ids, "print the new token ids, one line per sample, instead of text");
 }
 
 }  // namespace

@@ -10,10 +10,10 @@ namespace nanotron::apps {
 
 struct GenerateOptions {
   std::string checkpoint;
-  std::string tokens_file;  // empty: the one the checkpoint was trained on, if it is there
+  std::string tokens_file;            // empty: the one the checkpoint was trained on, if it exists
   std::optional<std::string> prompt;  // text
   std::vector<std::int32_t> prompt_ids;
-  index_t new_tokens = 0;  // 0: as many as the context has room for, at most 256
+  index_t new_tokens = 0;  // 0: as many as fit into the context, at most 256
   index_t context = 0;     // 0: the length of the sequences in training
   index_t samples = 1;
   model::Sampling sampling;
@@ -23,7 +23,7 @@ struct GenerateOptions {
 };
 
 // Nothing when help or version has been printed; only the rank that speaks prints.
-// Error(deck_error) for a command line that makes no sense.
+// Error(deck_error) for an invalid command line.
 std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, bool speaks);
 
 }  // namespace nanotron::apps

@@ -121,9 +121,8 @@ void print(const GenerateOptions& options, const Work& work, const Answer& answe
       fmt::print("{}{}\n", prompt.text, prompt.tokens->decode(ids));
     }
   }
-  fmt::print(stderr, "{} tokens behind {} given ones in {:.3f} s: {:.0f} tokens/s\n", tokens,
-             work.request.prompt.size(), answer.seconds,
-             static_cast<double>(tokens) / answer.seconds);
+  fmt::print(stderr, "{} tokens after a prompt of {} in {:.3f} s: {:.0f} tokens/s\n", tokens,
+             work.request.prompt.size(), answer.seconds, static_cast<double>(tokens) / answer.seconds);
 }
 
 void check_ranks(const deck::ModelConfig& model, int ranks) {

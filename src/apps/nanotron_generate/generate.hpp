@@ -5,7 +5,7 @@
 
 namespace nanotron::apps {
 
-// Reads, continues and prints. Collective over world.
+// Reads the checkpoint, continues the prompt and prints the result. Collective over world.
 void generate(const GenerateOptions& options, const comm::Communicator& world);
 
 }  // namespace nanotron::apps

@@ -13,13 +13,13 @@
 namespace nanotron::apps {
 namespace {
 
-// Text goes to stdout, what is said about it to stderr.
+// Warnings go to stderr, the generated text to stdout.
 template <class... A>
 void warn(fmt::format_string<A...> text, A&&... values) {
   fmt::print(stderr, "warning: {}\n", fmt::format(text, std::forward<A>(values)...));
 }
 
-// With its vocabulary, from what was asked for or from the training, if that can still be read.
+// The file of --tokens-file; without the option the file of the training, if it still exists and fits the model.
 std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options,
                                              const TrainedWith& trained) {
   if (!options.tokens_file.empty()) {
@@ -44,17 +44,18 @@ std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options,
   if (trained.tokens_file.empty() || !std::filesystem::exists(trained.tokens_file)) return nullptr;
   auto file = std::make_unique<data::TokenFile>(trained.tokens_file);
   if (file->vocab_size() <= trained.vocab_size) return file;
-  warn("the token file of the training, {}, has {} tokens now, the model {}: not used", trained.tokens_file,
-           file->vocab_size(), trained.vocab_size);
+  warn("the token file of the training, {}, has {} tokens now, the model {}: it is not used", trained.tokens_file,
+       file->vocab_size(), trained.vocab_size);
   return nullptr;
 }
 
-// Another tokenizer than that of the training gives text that looks like noise, and no error.
+// Warns about another tokenizer than that of the training: the text would look like noise, without any error.
 void compare_tokenizers(const data::TokenFile& file, const TrainedWith& trained) {
   if (data::same_tokenizer(file.tokenizer(), trained.tokenizer) != data::SameTokenizer::no) return;
-  warn("the token file {} has the tokenizer {}, the checkpoint was trained with {}: words and ids do not fit; name "
-           "a file of that tokenizer with --tokens-file, or use --prompt-ids and --ids",
-           file.path(), describe(file.tokenizer(), trained.tokenizer), describe(trained.tokenizer, file.tokenizer()));
+  warn(
+      "the token file {} has the tokenizer {}, the checkpoint was trained with {}: text and ids do not match; name "
+      "a file of that tokenizer with --tokens-file, or use --prompt-ids and --ids",
+      file.path(), describe(file.tokenizer(), trained.tokenizer), describe(trained.tokenizer, file.tokenizer()));
 }
 
 void fill_ids(const GenerateOptions& options, Prompt& prompt) {
@@ -67,9 +68,10 @@ void fill_ids(const GenerateOptions& options, Prompt& prompt) {
     }
     prompt.ids = prompt.tokens->encode(*options.prompt);
     if (prompt.tokens->is_ambiguous(*options.prompt)) {
-      warn("--prompt is cut into the longest tokens of the vocabulary; the tokenizer {} may cut it elsewhere: encode it "
-               "with the tokenizer itself and give --prompt-ids (here {})",
-               prompt.tokens->tokenizer().name, fmt::join(prompt.ids, ","));
+      warn(
+          "--prompt is split into the longest tokens of the vocabulary; the tokenizer {} may split it elsewhere: "
+          "encode it with the tokenizer itself and give --prompt-ids (here {})",
+          prompt.tokens->tokenizer().name, fmt::join(prompt.ids, ","));
     }
   } else {
     prompt.ids = options.prompt_ids;
@@ -101,7 +103,7 @@ TrainedWith trained_with(const io::CheckpointInfo& info) {
     const deck::Config config = trainer::read_deck_text(info.deck, "the checkpoint's deck");
     trained.tokens_file = config.data.path;
     trained.sequence_length = config.data.sequence_length;
-  } catch (const Error&) {  // written by another version of the program: what it tells is a convenience only
+  } catch (const Error&) {  // a deck of another version of the program: its values are optional here
   }
   return trained;
 }

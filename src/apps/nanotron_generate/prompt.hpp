@@ -12,7 +12,7 @@
 
 namespace nanotron::apps {
 
-// What a checkpoint tells about its training; empty and 0 where it does not.
+// What a checkpoint says about its training; empty or 0 where it says nothing.
 struct TrainedWith {
   std::string tokens_file{};
   index_t sequence_length = 0;
@@ -28,9 +28,9 @@ struct Prompt {
   std::unique_ptr<data::TokenFile> tokens;  // on rank 0, if it has a vocabulary
 };
 
-// The same ids and eos on every rank: rank 0 alone opens the token file. Collective; every error is
-// thrown on every rank. Warns on stderr where the vocabulary is not the checkpoint's, and where the tokenizer may take other
-// tokens for the text of the prompt than the longest that fit.
+// The same ids and eos on every rank; only rank 0 opens the token file. Collective; every error is thrown on every
+// rank. Warns on stderr if the tokenizer is not the checkpoint's, and if the tokenizer may encode the prompt in other
+// tokens than the longest that match, which are taken here.
 Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
                    const comm::Communicator& world);
 

@@ -16,7 +16,8 @@ constexpr const char* description =
     "Exit codes: 0 finished; 75 stopped early, run the same command again; 78 the deck or command line is "
     "wrong;\n65 data or checkpoint damaged; 70 the numbers went bad; 71 the system failed.";
 
-// What --help was asked about: a group of the deck, "&group" too; nothing, or a word like none (a deck's name): all.
+// The help of `topic`: a group of the deck, as "group" or "&group". All help without a topic, or for a word that
+// resembles no group or key (such as the name of a deck).
 std::string help_text(const CLI::App& app, std::string topic) {
   if (topic.empty()) return app.help();
   if (topic.front() == '&') topic.erase(0, 1);

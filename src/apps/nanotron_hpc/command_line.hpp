@@ -8,8 +8,8 @@ namespace nanotron::apps {
 
 enum class Action {
   train,
-  check,  // the deck alone
-  plan,   // and what it would take
+  check,  // the deck, its grid and its data
+  plan,   // memory, FLOPs and communication of the deck
 };
 
 struct CommandLine {
@@ -18,8 +18,8 @@ struct CommandLine {
   std::vector<std::string> overrides;  // group.name=value
 };
 
-// Nothing when the text asked for (help, version, defaults) has been printed and the program is done; only
-// the rank that speaks prints. Error(deck_error) for a command line that makes no sense.
+// Nothing when help, version, defaults or the like were printed and the program is done; only the rank that speaks
+// prints. Error(deck_error) for an invalid command line.
 std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks);
 
 }  // namespace nanotron::apps

@@ -20,8 +20,7 @@ std::vector<std::string> options_of(const CLI::App& app) {
   return names;
 }
 
-// What the first argument that nobody expected may have been meant for: an option of this program, or a key of the
-// deck.
+// A hint for the first unexpected argument: a similar option of this program, or a key of the deck. Empty without one.
 std::string meant_by(const CLI::App& app, const std::string& argument) {
   if (!argument.starts_with("-")) {
     const auto is_override = [](const std::string& word) { return word.find_first_of(".%") < word.find('='); };
@@ -62,14 +61,14 @@ bool parse(CLI::App& app, int argc, char** argv, bool speaks) {
     if (speaks) app.exit(text);
     return false;
   } catch (const CLI::ParseError& error) {
-    // A misspelt option is told before what is missing without it.
+    // Report a misspelt option before what is missing because of it.
     const std::vector<std::string> extra = app.remaining();
     if (extra.empty()) throw Error(ExitCode::deck_error, fmt::format("error: {}\n  change:   {}", error.what(), see));
     const bool option = extra.front().starts_with("-");
     const std::string meant = meant_by(app, extra.front());
-    fail(ExitCode::deck_error,
-         {.what = fmt::format("{} {} was not expected", option ? "the option" : "the argument", deck::quoted(extra.front())),
-          .change = meant.empty() ? see : fmt::format("{} {}", meant, see)});
+    fail(ExitCode::deck_error, {.what = fmt::format("{} {} was not expected", option ? "the option" : "the argument",
+                                                    deck::quoted(extra.front())),
+                                .change = meant.empty() ? see : fmt::format("{} {}", meant, see)});
   }
   return true;
 }

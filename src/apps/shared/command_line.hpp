@@ -8,7 +8,7 @@
 
 namespace nanotron::apps {
 
-// For options that name a type to compute in.
+// For options that name a compute type.
 inline CLI::Validator scalar_type() {
   static const std::map<std::string, ScalarType> types{
       {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}};
@@ -16,7 +16,7 @@ inline CLI::Validator scalar_type() {
 }
 
 // Adds --version and parses. False when help or version was asked for; only the rank that speaks has printed
-// it. Error(deck_error) for a command line that makes no sense.
+// it. Error(deck_error) for an invalid command line.
 bool parse(CLI::App& app, int argc, char** argv, bool speaks);
 
 }  // namespace nanotron::apps

@@ -1,4 +1,4 @@
-// Which GPU a rank uses, which transport its groups, and how these reach its memory.
+// CUDA build: a rank's GPU, and the transport, channels and messages of its groups.
 
 #include <cuda_runtime_api.h>
 
@@ -12,7 +12,7 @@
 namespace nanotron::comm {
 namespace {
 
-// True when no two ranks of a node use the same GPU (told apart by UUID: MIG slices differ, too).
+// True when no two ranks of a node use the same GPU. Compares UUIDs: MIG slices have their own.
 bool gpus_are_distinct(const Communicator& world) {
   int device = 0;
   NANOTRON_CHECK_CUDA(cudaGetDevice(&device));

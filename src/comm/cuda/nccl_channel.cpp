@@ -1,15 +1,12 @@
-// GPU memory by NCCL. Blocking calls are queued on the caller's stream; started ones on a stream of the
-// channel's own, between an event of the caller's stream and one that wait() puts in front of what follows.
-
-#include <cuda_runtime_api.h>
-#include <nccl.h>
+// GPU memory, through NCCL. Blocking calls are queued on the caller's CUDA stream. Started ones run on the channel's
+// own stream, after what the caller has queued; wait() makes the caller's stream wait for them (StreamOrder).
 
 #include <cstdlib>
-#include <exception>
 
-#include "nanotron/comm/channel.hpp"
-#include "nanotron/base/error.hpp"
+#include "comm/cuda/nccl_communicator.hpp"
 #include "comm/cuda/stream_order.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/channel.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -29,43 +26,33 @@ ncclRedOp_t nccl(ReduceOp op) {
   return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
 }
 
+// Collective. Overlapping groups (tp and dp) run concurrently: all ranks must launch in the same order.
+ncclUniqueId shared_id(const Communicator& communicator) {
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+  ncclUniqueId id{};
+  if (communicator.rank() == 0) NANOTRON_CHECK_NCCL(ncclGetUniqueId(&id));
+  NANOTRON_CHECK_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.get()));
+  return id;
+}
+
 class NcclChannel final : public Channel {
  public:
-  explicit NcclChannel(const Communicator& communicator) {
-    // Groups that overlap (tp under dp) run at once: launches must be ordered alike on all ranks.
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-    ncclUniqueId id{};
-    if (communicator.rank() == 0) NANOTRON_CHECK_NCCL(ncclGetUniqueId(&id));
-    NANOTRON_CHECK_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.get()));
-    NANOTRON_CHECK_NCCL(ncclCommInitRank(&comm_, communicator.size(), id, communicator.rank()));
-    int least = 0, greatest = 0;
-    NANOTRON_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    NANOTRON_CHECK_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
-  }
-
-  ~NcclChannel() override {
-    if (std::uncaught_exceptions() > 0) {
-      ncclCommAbort(comm_);
-    } else {
-      cudaStreamSynchronize(stream_);
-      ncclCommDestroy(comm_);
-    }
-    cudaStreamDestroy(stream_);
-  }
+  explicit NcclChannel(const Communicator& communicator)
+      : nccl_(shared_id(communicator), communicator.size(), communicator.rank()) {}
 
   void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
-    NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream.get()));
+    NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), nccl_.comm(), stream.get()));
   }
   void all_gather(const void* send, std::size_t n, void* recv, DataType type,
                   const Stream& stream) override {
-    NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), comm_, stream.get()));
+    NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), nccl_.comm(), stream.get()));
   }
   void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                       const Stream& stream) override {
-    NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), comm_, stream.get()));
+    NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), nccl_.comm(), stream.get()));
   }
   void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) override {
-    NANOTRON_CHECK_NCCL(ncclBroadcast(data, data, n, nccl(type), root, comm_, stream.get()));
+    NANOTRON_CHECK_NCCL(ncclBroadcast(data, data, n, nccl(type), root, nccl_.comm(), stream.get()));
   }
 
   void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
@@ -75,8 +62,8 @@ class NcclChannel final : public Channel {
     NANOTRON_CHECK_NCCL(ncclGroupStart());
     for (std::size_t r = 0; r < send_counts.size(); ++r) {
       const int rank = static_cast<int>(r);
-      NANOTRON_CHECK_NCCL(ncclSend(from, send_counts[r], nccl(type), rank, comm_, stream.get()));
-      NANOTRON_CHECK_NCCL(ncclRecv(to, recv_counts[r], nccl(type), rank, comm_, stream.get()));
+      NANOTRON_CHECK_NCCL(ncclSend(from, send_counts[r], nccl(type), rank, nccl_.comm(), stream.get()));
+      NANOTRON_CHECK_NCCL(ncclRecv(to, recv_counts[r], nccl(type), rank, nccl_.comm(), stream.get()));
       from += send_counts[r] * bytes_of(type);
       to += recv_counts[r] * bytes_of(type);
     }
@@ -85,20 +72,20 @@ class NcclChannel final : public Channel {
 
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op,
                                  const Stream& stream) override {
-    return order_.behind(stream, stream_, [&] {
-      NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), comm_, stream_));
+    return order_.behind(stream, nccl_.stream(), [&] {
+      NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), nccl_.comm(), nccl_.stream()));
     });
   }
   std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
                                  const Stream& stream) override {
-    return order_.behind(stream, stream_, [&] {
-      NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), comm_, stream_));
+    return order_.behind(stream, nccl_.stream(), [&] {
+      NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), nccl_.comm(), nccl_.stream()));
     });
   }
   std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                                      const Stream& stream) override {
-    return order_.behind(stream, stream_, [&] {
-      NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), comm_, stream_));
+    return order_.behind(stream, nccl_.stream(), [&] {
+      NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), nccl_.comm(), nccl_.stream()));
     });
   }
 
@@ -109,8 +96,7 @@ class NcclChannel final : public Channel {
   std::size_t staging_bytes() const override { return 0; }
 
  private:
-  ncclComm_t comm_ = nullptr;
-  cudaStream_t stream_ = nullptr;
+  NcclCommunicator nccl_;
   StreamOrder order_;
 };
 

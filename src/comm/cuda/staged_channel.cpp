@@ -1,5 +1,5 @@
-// GPU memory through pinned host memory and a host channel, piece by piece. For ranks that share a GPU, which
-// NCCL refuses: right rather than fast. Every call waits for its stream; started operations are complete at once.
+// GPU memory through a pinned host buffer and a host channel, in pieces. For ranks that share a GPU, which NCCL
+// refuses: correct, not fast. Every call waits for its CUDA stream; started operations complete at once.
 
 #include <cuda_runtime_api.h>
 
@@ -68,7 +68,7 @@ class StagedChannel final : public Channel {
     });
   }
 
-  // In rounds of a piece from each rank to each: a pair is done when its part is, which both know.
+  // In rounds of one piece per pair of ranks. Both ranks of a pair know when its data is complete.
   void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
                   std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) override {
     const std::size_t size = bytes_of(type), piece = buffer_bytes / 2 / size_ / size;
@@ -127,7 +127,7 @@ class StagedChannel final : public Channel {
     NANOTRON_CHECK_CUDA(cudaStreamSynchronize(stream.get()));
   }
 
-  // One row of `bytes` a rank.
+  // One row of `bytes` per rank.
   void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
                  std::size_t bytes, const Stream& stream) const {
     NANOTRON_CHECK_CUDA(cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, size_,

@@ -1,4 +1,4 @@
-// GPU memory through pinned host buffers. For ranks that share a GPU, which NCCL refuses: right rather than fast.
+// GPU memory through pinned host buffers. For ranks that share a GPU, which NCCL refuses: correct, not fast.
 
 #include <cuda_runtime_api.h>
 
@@ -49,14 +49,14 @@ class StagedMessages final : public Messages {
   }
 
  private:
-  // Pinned memory of one message; kept, and used again by messages that fit.
+  // Pinned memory of one message; later messages that fit reuse it.
   struct Buffer {
     void* memory = nullptr;
     std::size_t size = 0;
     std::size_t used = 0;
-    void* device = nullptr;  // where a received message goes; null for one that is sent
+    void* device = nullptr;  // destination of a received message; null for a send
     Stream stream;
-    std::uint64_t running = 0;  // ticket of the host's message
+    std::uint64_t running = 0;  // ticket of the host message
   };
 
   static void copy(void* to, const void* from, std::size_t bytes, const Stream& stream) {

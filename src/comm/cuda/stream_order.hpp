@@ -1,7 +1,7 @@
 #pragma once
 
-// Operations that run on a GPU stream of their own: behind what the caller has queued on its stream, and in
-// front of what it queues after wait().
+// Orders operations on a CUDA stream of their own: after what the caller has queued on its stream, and before
+// what it queues after wait().
 
 #include <cuda_runtime_api.h>
 
@@ -13,7 +13,7 @@
 
 namespace nanotron::comm {
 
-/// Owns two events an operation in flight, used again by later ones.
+/// Owns two events per operation in flight; later operations reuse them.
 class StreamOrder {
  public:
   StreamOrder() = default;
@@ -26,7 +26,7 @@ class StreamOrder {
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
-  /// call() queues the operation on `own`. Returns its ticket.
+  /// call() queues an operation on `own`, to run after what is queued on `caller`. Returns its ticket.
   template <class Call>
   std::uint64_t behind(const Stream& caller, cudaStream_t own, const Call& call) {
     const std::size_t ticket = take();
@@ -54,8 +54,8 @@ class StreamOrder {
 
  private:
   struct Pending {
-    cudaEvent_t ready = nullptr;  // recorded on the caller's stream: the buffers may be used
-    cudaEvent_t done = nullptr;   // recorded on the operation's
+    cudaEvent_t ready = nullptr;  // recorded on the caller's stream: the buffers are ready
+    cudaEvent_t done = nullptr;   // recorded on the operation's stream
     cudaStream_t caller = nullptr;
   };
 

@@ -1,4 +1,4 @@
-// Without GPUs there is host memory alone.
+// Build without GPUs: host memory only.
 
 #include "comm/device_transport.hpp"
 #include "nanotron/base/error.hpp"

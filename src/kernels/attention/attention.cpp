@@ -55,9 +55,7 @@ std::size_t attention_workspace_bytes(const AttentionShape& shape) {
                                       MatrixRef<const T>, Vector<const master_t<T>>, MatrixRef<T>, \
                                       MatrixRef<T>, MatrixRef<T>, Vector<std::byte>);              \
   template std::size_t attention_workspace_bytes<T>(const AttentionShape&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -6,10 +6,10 @@
 
 namespace nanotron::kernels::amx {
 
-// Whether attention in bf16 is made here: an AMX machine.
+// Whether bf16 attention runs on AMX tiles: the processor has AMX.
 bool wants_attention();
 
-// Bytes for one worker.
+// Bytes of workspace per worker.
 std::size_t attention_bytes(const AttentionShape& shape);
 
 // One (sequence, key head) with its query heads, as in attention.hpp.

@@ -1,13 +1,13 @@
 #pragma once
 
-// What attention.cpp asks of the machine: attention_host.cpp (tiles in cache) or attention_cuda.cpp
-// (batched products).
+// The backends that attention.cpp calls: attention_host.cpp (tiles in cache) or attention_cuda.cpp
+// (batched GEMMs).
 
 #include "nanotron/kernels/attention/attention_blocked.hpp"
 
 namespace nanotron::kernels::detail {
 
-/// The keys that queries first .. first + queries - 1 meet, from a multiple of `tile` on.
+/// Range of keys that queries first ... first + queries - 1 attend to; begin is rounded down to a multiple of `tile`.
 inline Range keys_met(const AttentionShape& s, index_t sequence, index_t first, index_t queries,
                       index_t tile) {
   return {s.keys_of(sequence, first).begin / tile * tile, s.keys_of(sequence, first + queries - 1).end};

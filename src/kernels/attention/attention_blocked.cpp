@@ -8,7 +8,7 @@
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/kernels/loop/scalar_math.hpp"
 
-// One queue of kernels and batched products, without a fence; scores live in the workspace only.
+// Kernels and batched GEMMs on one CUDA stream, without a fence; scores are stored in the workspace only.
 
 namespace nanotron::kernels::blocked {
 namespace {
@@ -17,8 +17,8 @@ constexpr index_t query_block = 256;
 constexpr index_t key_block = 256;
 constexpr index_t score_elements = query_block * key_block;
 
-// The workspace of one call, cut into pieces; with a null base it only counts. Elements of head n
-// start at n times the extent of one head.
+// The workspace of one call, partitioned into buffers; a null base only counts bytes. Elements of
+// head n start at n times the extent of one head.
 template <class T>
 struct Pieces {
   using M = master_t<T>;
@@ -58,12 +58,12 @@ struct Pieces {
   std::byte* base_;
 };
 
-// One pair of blocks.
+// A block of queries and a block of keys.
 struct Block {
   index_t first_query, queries, first_key, keys;
 };
 
-// Rows of head n, which is a pair of sequence and query head.
+// Rows of head n = sequence * query_heads + query head.
 struct Heads {
   AttentionShape s;
   NANOTRON_FUNCTION index_t sequence(index_t n) const { return n / s.query_heads; }
@@ -77,7 +77,7 @@ struct Heads {
     return x.data + (sequence(n) * s.key_row_stride() + j) * x.leading +
            s.key_head_of(head(n)) * s.head_dim;
   }
-  // Keys of the block that its query i of head n sees, counted from the block's first.
+  // Keys of the block that its query i of head n attends to, counted from the block's first key.
   NANOTRON_FUNCTION Range seen(const Block& b, index_t n, index_t i) const {
     return s.keys_of(sequence(n), b.first_query + i, b.first_key, b.keys);
   }
@@ -124,7 +124,7 @@ void point_forward(Device& device, const Pieces<T>& w, const Heads& heads, const
       });
 }
 
-// Scores to probabilities against the running maximum; sums and output rows follow the maximum.
+// Online softmax of one block: p = exp(score - max); sum and output rows are rescaled to the new max.
 template <class T>
 void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b) {
   using M = master_t<T>;
@@ -177,7 +177,7 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
       });
 }
 
-// dot_i = do_i . o_i, and zeros where keys accumulate.
+// dot_i = do_i . o_i; dkey = dvalue = 0.
 template <class T>
 void start_backward(Device& device, const Pieces<T>& w, const Heads& heads, MatrixRef<const T> out,
                     MatrixRef<const T> dout) {
@@ -223,7 +223,7 @@ void gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, cons
       });
 }
 
-// The products of one block's backward, after gradient_block: dv, dk, dq.
+// The GEMMs of one block's backward, after gradient_block: dv, dk, dq.
 template <class T>
 void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
                       const BackwardTensors<T>& t, double scale) {
@@ -276,7 +276,7 @@ void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index
       });
 }
 
-// dk and dv of each key head: the sums of its query heads, in order.
+// dk and dv of each key head: the sums over its query heads, in order.
 template <class T>
 void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape, MatrixRef<T> dk,
                 MatrixRef<T> dv) {
@@ -392,9 +392,7 @@ std::size_t attention_workspace_bytes(const AttentionShape& s) {
   template void attention_backward<T>(Device&, const AttentionShape&, const BackwardTensors<T>&, \
                                       Vector<std::byte>);                                        \
   template std::size_t attention_workspace_bytes<T>(const AttentionShape&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels::blocked

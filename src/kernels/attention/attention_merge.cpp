@@ -68,9 +68,7 @@ void round_matrix(Device& device, MatrixRef<const master_t<T>> x, MatrixRef<T> y
                                    Vector<master_t<T>>);                                               \
   template void accumulate_matrix<T>(Device&, MatrixRef<const T>, MatrixRef<master_t<T>>);             \
   template void round_matrix<T>(Device&, MatrixRef<const master_t<T>>, MatrixRef<T>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -8,7 +8,7 @@
 namespace nanotron::kernels {
 namespace {
 
-// Turns every head by sign * angle; one row of the policy is one token.
+// Rotates every head by sign * angle; one row of the policy per token.
 template <class T, int sign>
 void rotate(Device& device, const char* label, MatrixRef<T> x, Vector<const std::int32_t> positions,
             Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine) {
@@ -78,9 +78,7 @@ template void rotary_tables<float>(Device&, double, Matrix<float>, Matrix<float>
                                   Matrix<const master_t<T>>, Matrix<const master_t<T>>); \
   template void rotary_backward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>,    \
                                    Matrix<const master_t<T>>, Matrix<const master_t<T>>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -11,7 +11,7 @@ RotaryScaling::RotaryScaling(const Llama3& of)
       none_kept_(2.0 * std::numbers::pi * of.low_freq_factor / of.original_length),
       all_kept_(2.0 * std::numbers::pi * of.high_freq_factor / of.original_length) {}
 
-// theta^(-2i/d) L = 2 pi turns, solved for i.
+// pair_of(turns): i of theta^(-2i/d) L = 2 pi turns.
 RotaryScaling::RotaryScaling(const Yarn& of, double theta, index_t head_dim) : factor_(of.factor), by_pair_(true) {
   const auto d = static_cast<double>(head_dim);
   const auto pair_of = [&](double turns) {

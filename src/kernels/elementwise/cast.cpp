@@ -6,7 +6,7 @@
 namespace nanotron::kernels {
 namespace {
 
-// double -> float -> bf16 could round twice to the wrong side: rounding to odd in between cannot.
+// double -> float -> bf16 with two roundings to nearest can end on the wrong side. Rounding to odd first prevents it.
 NANOTRON_FUNCTION inline float round_to_odd(double x) {
   const float nearest = static_cast<float>(x);
   std::uint32_t bits;
@@ -50,9 +50,7 @@ void cast(Device& device, Vector<const A> x, Vector<B> y) {
   template void cast<A, double>(Device&, Vector<const A>, Vector<double>); \
   template void cast<A, float>(Device&, Vector<const A>, Vector<float>);   \
   template void cast<A, bf16>(Device&, Vector<const A>, Vector<bf16>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -18,7 +18,7 @@ NANOTRON_FUNCTION T of_double(double value) {
     return static_cast<T>(value);
 }
 
-// Reduces f(row, i) over `rows` rows into a Kokkos scalar, row by row in order on the host.
+// Sum of f(row, i) over i < rows; on the host in order (Serial backend).
 template <class R, class F>
 R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f) {
   R result = 0;
@@ -40,7 +40,7 @@ R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f)
   return result;
 }
 
-constexpr index_t reduction_piece = 16384;  // elements summed by one row of sum_of_rows
+constexpr index_t reduction_piece = 16384;  // elements per row of sum_of_rows
 
 }  // namespace
 
@@ -156,9 +156,7 @@ double sum_of_squares(Device& device, Vector<const M> x) {
   template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);     \
   template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, \
                                  Vector<master_t<T>>, index_t);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 template void swap<double>(Device&, Vector<double>, Vector<double>);
 template void swap<float>(Device&, Vector<float>, Vector<float>);

@@ -1,14 +1,14 @@
 #pragma once
 
-// Intel AMX: bf16 products of packed 16 x 16 tiles with fp32 sums. Used by gemm_amx.cpp and
-// attention_amx.cpp where the compiler targets a processor that has it; empty elsewhere.
+// Intel AMX: GEMM of packed bf16 tiles, accumulated in fp32. Used by gemm_amx.cpp and
+// attention_amx.cpp where the compiler targets an AMX processor; empty elsewhere.
 //
-//   A tile   16 rows x 32 of the depth, row-major                           1 KiB
-//   B tile   16 pairs of the depth x 16 columns x the 2 of the pair         1 KiB
-//   C tile   16 x 16 fp32
+//   A tile   (16 rows, 32 of the depth), row-major                          1 KiB
+//   B tile   (16 pairs of the depth, 16 columns, 2 of the pair)             1 KiB
+//   C tile   (16, 16) fp32
 //
-// A packed operand is a sequence of strips of 16 rows (A) or columns (B), each a run of tiles along
-// the depth, padded with zeros.
+// A packed operand is a sequence of strips of 16 rows (A) or columns (B). A strip is a sequence of
+// tiles along the depth, padded with zeros.
 
 #if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
 #define NANOTRON_HAS_AMX 1
@@ -36,7 +36,7 @@ constexpr index_t packed_elements(index_t extent, index_t depth) {
   return tiles(extent, 2 * tile_extent) * 2 * tiles(depth, tile_depth) * tile_elements;
 }
 
-// Whether the system lets this process use the tiles; asks for it once.
+// Whether the operating system permits AMX tiles in this process; requested once.
 bool available();
 
 struct alignas(64) TileConfig {
@@ -48,7 +48,7 @@ struct alignas(64) TileConfig {
 // the stores to the rest of a local one.
 inline constexpr TileConfig tile_config;
 
-// The tiles are configured as above between construction and destruction, on this thread.
+// Configures the tiles of this thread as above, from construction to destruction.
 class TileScope {
  public:
   TileScope() { _tile_loadconfig(&tile_config); }
@@ -111,8 +111,8 @@ inline void store(const __m512i (&r)[16], bf16* tile) {
   for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tile + i * tile_depth, r[i]);
 }
 
-// Packs a block whose rows are the tile's rows or columns and lie along the depth in memory: A as
-// it is, or B given as its transpose. `swap` makes B tiles of it.
+// Packs a block stored with its rows along the depth: A (Op::none) into A tiles, or B (Op::transpose)
+// into B tiles (swap).
 template <bool swap>
 void pack_along_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
   const index_t padded = tiles(extent, 2 * tile_extent) * 2 * tile_extent;
@@ -128,7 +128,8 @@ void pack_along_depth(const bf16* from, index_t leading, index_t extent, index_t
   }
 }
 
-// Packs a block whose rows lie across the depth: B as it is, or A given as its transpose (swap).
+// Packs a block stored with its rows across the depth: B (Op::none) into B tiles, or A (Op::transpose)
+// into A tiles (swap).
 template <bool swap>
 void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
   const index_t padded = tiles(extent, 2 * tile_extent) * 2 * tile_extent;
@@ -142,8 +143,8 @@ void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_
   }
 }
 
-// Two strips of A times two of B over `count` tiles of depth: 32 x 32 of C, row-major, overwritten
-// or added to. Strips are strip_a and strip_b elements apart.
+// C (32, 32) = [C +] two strips of A times two strips of B, over `count` tiles of the depth. C is
+// row-major; strips are strip_a and strip_b elements apart.
 inline void multiply_2x2(const bf16* a, index_t strip_a, const bf16* b, index_t strip_b,
                          index_t count, float* c, index_t leading_c, bool accumulate) {
   const index_t stride = leading_c * static_cast<index_t>(sizeof(float));

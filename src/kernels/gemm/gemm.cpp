@@ -7,7 +7,7 @@
 namespace nanotron::kernels {
 namespace {
 
-// C = beta C, for products without a term.
+// C = beta C, for k = 0.
 template <class C>
 void scale_only(Device& device, double beta, MatrixRef<C> c) {
   using M = master_t<C>;

@@ -1,13 +1,13 @@
 #pragma once
 
-// What gemm.cpp asks of the library in use: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp
-// (cuBLASLt).
+// The backends that gemm.cpp calls: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp (cuBLASLt,
+// cuBLAS).
 
 #include "nanotron/kernels/gemm/gemm.hpp"
 
 namespace nanotron::kernels::detail {
 
-// Extents are above zero and fit the operands.
+// One GEMM. m, n, k > 0 and match the operands.
 struct Product {
   Op op_a = Op::none, op_b = Op::none;
   index_t m = 0, n = 0, k = 0;
@@ -19,7 +19,7 @@ struct Product {
 template <class T, class C>
 void multiply(Device& device, const Product& product, const T* a, const T* b, C* c);
 
-// gemm_fixed_order.cpp
+// gemm_fixed_order_host.cpp, gemm_fixed_order_cuda.cpp
 template <class T, class C>
 void multiply_in_order(Device& device, const Product& product, const SumOrder& order, const T* a, const T* b, C* c);
 template <class T, class C>

@@ -1,7 +1,7 @@
 #pragma once
 
-// oneDNN's matmul behind a cache: one primitive for a product and its layouts, made at its first
-// use. Only pointers change afterwards. Works with oneDNN 2.x and 3.x.
+// A cache of oneDNN matmul primitives: one per shape and layout, created at first use. Later calls
+// set pointers only. Works with oneDNN 2.x and 3.x.
 
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -12,8 +12,8 @@
 
 namespace nanotron {
 
-// Of one Device. Owns the engine, the stream and the primitives.
-struct ProductHandles {
+// One per Device. Owns the dnnl engine, the dnnl stream and the primitives.
+struct GemmHandles {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
 
@@ -27,21 +27,21 @@ struct ProductHandles {
     dnnl::memory a, b, plain_b, c, scratch;
     std::size_t packed_b_bytes = 0;
     std::size_t scratch_bytes = 0;
-    std::vector<std::byte> own_scratch;  // when the product workspace was too small for it
+    std::vector<std::byte> own_scratch;  // where the GEMM workspace was too small
   };
   std::vector<std::unique_ptr<Matmul>> matmuls;
 
-  // The cached or newly made primitive. With packed_b, B is taken in the layout oneDNN likes best.
+  // The primitive, from the cache or created. With packed_b, B is reordered into the layout oneDNN prefers.
   Matmul& find(const kernels::detail::Product& product, dnnl::memory::data_type operands,
                dnnl::memory::data_type result, bool packed_b);
 
-  // Runs it; packed is room for m.packed_b_bytes, scratch for m.scratch_bytes or null.
+  // packed: a buffer of m.packed_b_bytes; scratch: one of m.scratch_bytes, or null for m.own_scratch.
   void run(Matmul& m, const void* a, const void* b, void* c, std::byte* packed, std::byte* scratch);
 };
 
 namespace kernels::detail {
 
-ProductHandles& handles(Device& device);
+GemmHandles& handles(Device& device);
 
 }  // namespace kernels::detail
 }  // namespace nanotron

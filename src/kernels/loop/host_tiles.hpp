@@ -1,8 +1,7 @@
 #pragma once
 
-// Products of small tiles on one host core, for attention: operands in cache, no packing, no calls
-// into a library. A library's product of tiles of this size spends most of its time outside its
-// inner loop.
+// GEMMs of small tiles on one host core, for attention: operands in cache, no packing, no library.
+// A library GEMM of this size spends most of its time outside its inner loop.
 
 #include "nanotron/base/types.hpp"
 
@@ -17,7 +16,7 @@ constexpr index_t round_up(index_t n, index_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// An A operand with any strides, so that a transpose costs nothing: element (i, k) is
+// Operand A, with any strides: a transpose is free. Element (i, k) is
 // data[i * row_stride + k * depth_stride].
 template <class M>
 struct TileOperand {

@@ -1,18 +1,18 @@
 #pragma once
 
-// Sums over rows, column by column, in a fixed order: rows are cut into segments and these into pieces, whose sums are
-// kept apart. Sums of pieces are added in order, those of segments in a binary tree (tensor/sum_order.hpp).
+// Sums over rows, column by column, in a fixed order. Rows are split into segments, segments into pieces; each piece
+// has its own sum. Pieces of a segment are added in order, segments in a binary tree (tensor/sum_order.hpp).
 
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/tensor/sum_order.hpp"
 
 namespace nanotron::kernels {
 
-// On the host a piece's sums stay in the first-level cache, so there are only as many as cores may want; a GPU wants
-// one a multiprocessor.
+// Enough pieces for the cores of a host, whose L1 cache holds the sums of a piece; on a GPU about one per
+// multiprocessor.
 inline constexpr index_t pieces_of_segment = on_host ? 16 : 128;
 
-// out(c) += sum of partial (segments, pieces_of_segment, width).
+// out(c) += sum over s, p of partial(s, p, c); partial (segments, pieces_of_segment, width).
 template <class M>
 void add_segment_sums(Device& device, const M* partial, index_t segments, index_t width, M* out) {
   for_each_element(

@@ -52,9 +52,7 @@ void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh
 #define NANOTRON_INSTANTIATE(T)                                         \
   template void swiglu_forward<T>(Device&, Matrix<const T>, Matrix<T>); \
   template void swiglu_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

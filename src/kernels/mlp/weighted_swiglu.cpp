@@ -69,9 +69,7 @@ void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const ma
   template void weighted_swiglu_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Matrix<T>);          \
   template void weighted_swiglu_backward<T>(Device&, Matrix<T>, Vector<const master_t<T>>, Matrix<const T>,          \
                                             Vector<master_t<T>>, const SumOrder&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -14,7 +14,8 @@ void route_forward(Device& device, const Routing& routing, MatrixRef<const M> lo
   const Region region(device.timers(), "route_forward");
   const index_t experts = routing.experts, k = routing.top_k;
   const TopKWeights kind = routing.weights;
-  NANOTRON_REQUIRE(experts >= k && logits.columns >= experts, "{} of {} experts, logits of {}", k, experts, logits.columns);
+  NANOTRON_REQUIRE(experts >= k && logits.columns >= experts, "{} of {} experts, logits of {}", k, experts,
+                   logits.columns);
   for_each_element(device, "route_forward", logits.rows, KOKKOS_LAMBDA(const index_t t) {
     const M* const l = logits.data + t * logits.leading;
     M* const p = probabilities.data() + t * experts;
@@ -34,7 +35,7 @@ void route_forward(Device& device, const Routing& routing, MatrixRef<const M> lo
         for (index_t i = 0; i < j; ++i) taken = taken || chosen[i] == e;
         if (!taken && (best < 0 || l[e] > l[best])) best = e;
       }
-      // Tokens whose logits are not finite are dealt out: no expert gets more than it has room for, and the loss tells.
+      // Non-finite logits: experts are assigned round-robin, so that none exceeds its buffer. The loss shows the error.
       chosen[j] = finite ? best : (t * k + j) % experts;
       w[j] = p[chosen[j]];
       chosen_sum += w[j];
@@ -83,7 +84,7 @@ void route_backward(Device& device, const Routing& routing, Matrix<const master_
 
 namespace {
 
-// n(e) <- how many i < length choose e, of those that counted(i) holds for.
+// n(e) <- number of i < length with chosen[i] = e and counted(i).
 template <class F>
 NANOTRON_FUNCTION void count_stretch(const Row& row, index_t experts, const std::int64_t* chosen, index_t length,
                                      std::int64_t* n, const F& counted) {
@@ -105,21 +106,22 @@ void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> cho
   const Region region(device.timers(), "count_choices");
   const auto sequences = static_cast<index_t>(counts.extent(0)), experts = static_cast<index_t>(counts.extent(1));
   const index_t length = static_cast<index_t>(choices.extent(0)) / sequences;
-  NANOTRON_REQUIRE(length % top_k == 0, "{} choices of a sequence, {} a token", length, top_k);
+  NANOTRON_REQUIRE(length % top_k == 0, "{} choices of a sequence, {} per token", length, top_k);
   for_each_row(device, "count_choices", sequences, KOKKOS_LAMBDA(const Row& row, const index_t s) {
     count_stretch(row, experts, choices.data() + s * length, length, counts.data() + s * experts,
                   [](const index_t) { return true; });
   });
 }
 
-// A counting sort: each stretch of choices counts on its own, the counts become the first row of each stretch in each
-// expert, each stretch numbers its own.
+// Counting sort in three kernels: each stretch of choices counts its choices per expert; a prefix sum turns the counts
+// into the first row of each stretch within an expert; each stretch numbers its choices.
 void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches) {
   const Region region(device.timers(), "assign_rows");
   const auto n = static_cast<index_t>(choices.extent(0)), experts = static_cast<index_t>(counts.extent(0));
   const index_t used = stretches_of(n);
-  NANOTRON_REQUIRE(used <= static_cast<index_t>(stretches.extent(0)), "{} stretches, room for {}", used, stretches.extent(0));
+  NANOTRON_REQUIRE(used <= static_cast<index_t>(stretches.extent(0)), "{} stretches, buffer for {}", used,
+                   stretches.extent(0));
   for_each_row(device, "count_rows", used, KOKKOS_LAMBDA(const Row& row, const index_t s) {
     const index_t begin = s * choices_of_stretch, left = n - begin;
     const std::int64_t* const taken = rows.data() + begin;
@@ -184,7 +186,7 @@ void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t expe
                Matrix<std::int64_t> cuts) {
   const Region region(device.timers(), "join_cuts");
   const auto joined = static_cast<index_t>(cuts.extent(1)), all = static_cast<index_t>(of_ranks.extent(0));
-  // all = sequences n experts (held + 1), joined = n held + 1.
+  // all = sequences ranks experts (held + 1), joined = ranks held + 1.
   const index_t ranks = all / (sequences * experts) - (joined - 1), held = (joined - 1) / ranks;
   NANOTRON_REQUIRE(ranks * held + 1 == joined && sequences * ranks * experts * (held + 1) == all,
                    "{} cuts of {} experts and {} sequences in {}", all, experts, sequences, joined);
@@ -204,11 +206,12 @@ template <class T>
 void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const std::int64_t> sources, Matrix<T> rows) {
   const Region region(device.timers(), "gather_rows");
   const auto hidden = static_cast<index_t>(x.extent(1));
-  for_each_row(device, "gather_rows", static_cast<index_t>(rows.extent(0)), KOKKOS_LAMBDA(const Row& row, const index_t r) {
-    const T* const from = x.data() + sources.data()[r] / top_k * hidden;
-    T* const to = rows.data() + r * hidden;
-    row.for_each(hidden, [=](const index_t c) { to[c] = from[c]; });
-  });
+  for_each_row(
+      device, "gather_rows", static_cast<index_t>(rows.extent(0)), KOKKOS_LAMBDA(const Row& row, const index_t r) {
+        const T* const from = x.data() + sources.data()[r] / top_k * hidden;
+        T* const to = rows.data() + r * hidden;
+        row.for_each(hidden, [=](const index_t c) { to[c] = from[c]; });
+      });
 }
 
 template <class T>
@@ -240,10 +243,11 @@ void gather_values(Device& device, Vector<const M> of_choices, Vector<const std:
 template <class M>
 void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::int64_t> row_of_choice,
                     Vector<M> of_choices) {
-  for_each_element(device, "scatter_values", static_cast<index_t>(of_choices.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-    const std::int64_t row = row_of_choice.data()[i];
-    of_choices.data()[i] = row < 0 ? M(0) : of_rows.data()[row];
-  });
+  for_each_element(
+      device, "scatter_values", static_cast<index_t>(of_choices.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        const std::int64_t row = row_of_choice.data()[i];
+        of_choices.data()[i] = row < 0 ? M(0) : of_rows.data()[row];
+      });
 }
 
 template <class M>
@@ -254,7 +258,8 @@ void sigmoid_forward(Device& device, MatrixRef<const M> logits, Vector<M> gate) 
 }
 
 template <class T>
-void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<const master_t<T>> dgate, MatrixRef<T> dlogits) {
+void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<const master_t<T>> dgate,
+                      MatrixRef<T> dlogits) {
   using M = master_t<T>;
   for_each_element(device, "sigmoid_backward", dlogits.rows, KOKKOS_LAMBDA(const index_t i) {
     const M g = gate.data()[i];
@@ -267,7 +272,8 @@ void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const
                      Vector<const std::int64_t> row_of_choice, Vector<const M> z, Matrix<const std::int64_t> counts,
                      Vector<double> sums) {
   const Region region(device.timers(), "add_router_sums");
-  const auto tokens = static_cast<index_t>(probabilities.extent(0)), experts = static_cast<index_t>(probabilities.extent(1));
+  const auto tokens = static_cast<index_t>(probabilities.extent(0)),
+             experts = static_cast<index_t>(probabilities.extent(1));
   const auto n = static_cast<index_t>(choices.extent(0));
   const index_t length = tokens / static_cast<index_t>(counts.extent(0));
   for_each_row(device, "expert_sums", experts, KOKKOS_LAMBDA(const Row& row, const index_t e) {
@@ -275,7 +281,8 @@ void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const
       return static_cast<double>(counts.data()[t / length * experts + e]) *
              static_cast<double>(probabilities.data()[t * experts + e]);
     });
-    const double chosen = row.template sum<double>(n, [=](const index_t i) { return choices.data()[i] == e ? 1.0 : 0.0; });
+    const double chosen =
+        row.template sum<double>(n, [=](const index_t i) { return choices.data()[i] == e ? 1.0 : 0.0; });
     row.for_each(1, [=](const index_t) {
       sums.data()[e] += balance;
       sums.data()[experts + e] += chosen;
@@ -286,7 +293,8 @@ void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const
       const auto value = static_cast<double>(z.data()[t]);
       return value * value;
     });
-    const double without = row.template sum<double>(n, [=](const index_t i) { return row_of_choice.data()[i] < 0 ? 1.0 : 0.0; });
+    const double without =
+        row.template sum<double>(n, [=](const index_t i) { return row_of_choice.data()[i] < 0 ? 1.0 : 0.0; });
     row.for_each(1, [=](const index_t) {
       sums.data()[2 * experts] += squares;
       sums.data()[2 * experts + 1] += without;
@@ -322,8 +330,7 @@ void mark_overflow(Device& device, const Routing& routing, const SequencePlaces&
   template void sigmoid_forward<M>(Device&, MatrixRef<const M>, Vector<M>);                                            \
   template void add_router_sums<M>(Device&, Matrix<const M>, Vector<const std::int64_t>, Vector<const std::int64_t>,   \
                                    Vector<const M>, Matrix<const std::int64_t>, Vector<double>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 #define NANOTRON_INSTANTIATE(T)                                                                                        \
   template void route_backward<T>(Device&, const Routing&, Matrix<const master_t<T>>, Vector<const std::int64_t>,      \
@@ -332,9 +339,7 @@ NANOTRON_INSTANTIATE(float)
   template void gather_rows<T>(Device&, index_t, Matrix<const T>, Vector<const std::int64_t>, Matrix<T>);              \
   template void add_rows<T>(Device&, Matrix<const T>, Vector<const std::int64_t>, Matrix<T>);                          \
   template void sigmoid_backward<T>(Device&, Vector<const master_t<T>>, Vector<const master_t<T>>, MatrixRef<T>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -9,7 +9,7 @@
 namespace nanotron::kernels {
 namespace {
 
-// One row of n elements; two passes over x, so that the variance does not cancel.
+// One row of n elements. The variance takes a second pass over x, to avoid cancellation.
 template <class T, class M>
 NANOTRON_FUNCTION void normalise_row(const Row& row, index_t n, const T* x, const M* weight, const M* bias, M eps, T* y,
                                      M* statistics) {
@@ -60,7 +60,8 @@ void add_layer_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> d
       });
 }
 
-// One piece of rows is worked by one row of the policy; its sums lie at `at` of dw's and of db's part of the workspace.
+// Row `at` of the policy processes one piece of x's rows. Its sums are workspace(at, :) for dw and
+// workspace(pieces + at, :) for db.
 template <class T>
 void layer_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const master_t<T>> w,
                          Vector<const master_t<T>> statistics, Matrix<T> dx, Vector<master_t<T>> dw,
@@ -117,9 +118,7 @@ index_t layer_norm_workspace_size(index_t columns, index_t segments) {
   template void layer_norm_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Vector<const master_t<T>>,           \
                                        Vector<const master_t<T>>, Matrix<T>, Vector<master_t<T>>, Vector<master_t<T>>, \
                                        Vector<master_t<T>>, const RowSegments&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

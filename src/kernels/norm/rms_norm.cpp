@@ -9,7 +9,7 @@
 namespace nanotron::kernels {
 namespace {
 
-// y = norm(x) of `groups` groups of `width` columns in each row; rstd(row * groups + group).
+// y = norm(x) over each of `groups` groups of `width` columns per row; writes rstd(row * groups + group).
 template <class T>
 void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t groups,
                index_t width, Vector<const master_t<T>> w, double eps, MatrixRef<T> y,
@@ -35,15 +35,15 @@ void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t 
       });
 }
 
-// dx (accumulated or overwritten) and dw of normalise(). One piece is worked by one row of the
-// policy.
+// dx (accumulated or overwritten) and dw (accumulated) of normalise(). Each row of the policy
+// processes one piece of a segment.
 template <class T, bool accumulate_dx>
 void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy,
                         MatrixRef<const T> x, index_t groups, index_t width,
                         Vector<const master_t<T>> w, const master_t<T>* rstd, MatrixRef<T> dx,
                         Vector<master_t<T>> dw, Vector<master_t<T>> workspace, const RowSegments& segments) {
   using M = master_t<T>;
-  const index_t tokens = x.rows / segments.tokens, heads = groups / segments.heads;  // of a segment
+  const index_t tokens = x.rows / segments.tokens, heads = groups / segments.heads;  // per segment
   const index_t parts = segments.tokens * segments.heads, head_parts = segments.heads;
   NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= rms_norm_workspace_size(width, parts) &&
                        tokens * segments.tokens == x.rows && heads * segments.heads == groups,
@@ -175,9 +175,7 @@ void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<con
                                           Vector<const master_t<T>>, Matrix<const master_t<T>>,  \
                                           MatrixRef<T>, Vector<master_t<T>>, Vector<master_t<T>>, \
                                           const RowSegments&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

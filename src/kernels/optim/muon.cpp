@@ -49,7 +49,8 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
   const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
   const index_t side = std::min(rows, columns), size = rows * columns;
   NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= orthogonalise_workspace(rows, columns),
-                   "orthogonalise: a workspace of {} elements is too small for ({}, {})", workspace.extent(0), rows, columns);
+                   "orthogonalise: a workspace of {} elements is too small for ({}, {})", workspace.extent(0), rows,
+                   columns);
   const Vector<M> whole(x.data(), size);
   const double norm = std::sqrt(sum_of_squares<M>(device, whole));
   const M scale = static_cast<M>(1.0 / std::max(norm, smallest_norm));
@@ -91,8 +92,7 @@ void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t 
   template void nesterov<M>(Device&, Vector<const M>, Vector<M>, Vector<M>, double, double);    \
   template void orthogonalise<M>(Device&, Matrix<M>, Vector<M>, int);                           \
   template void descend<M>(Device&, Vector<M>, MatrixRef<const M>, index_t, double, double);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

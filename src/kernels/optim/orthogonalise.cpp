@@ -8,7 +8,7 @@
 namespace nanotron::kernels {
 namespace {
 
-// What is left of the square of a column that depends on the others.
+// A column depends on those before it if projection leaves less than this share of its square.
 template <class M>
 constexpr double dependent = std::is_same_v<M, double> ? 1e-24 : 1e-10;
 
@@ -19,7 +19,7 @@ NANOTRON_FUNCTION double dot_product(const Row& row, const MatrixRef<M>& p, inde
   });
 }
 
-// Column j, against those before it; false when nothing of it is left.
+// Orthonormalises column j against columns 0 ... j - 1; false if it depends on them.
 template <class M>
 NANOTRON_FUNCTION bool normalise(const Row& row, const MatrixRef<M>& p, index_t j) {
   const double before = dot_product(row, p, j, j);

@@ -6,19 +6,19 @@
 
 #include "nanotron/kernels/loop/loop.hpp"
 
-// x + 1.5 * 2^52 q - 1.5 * 2^52 q is x rounded to a multiple of q. Multiples of up to 2^30 q are added exactly as
-// doubles within a piece, and as integers between pieces.
+// (x + 1.5 * 2^52 q) - 1.5 * 2^52 q is x rounded to a multiple of q. Within a piece, multiples up to 2^30 q are added
+// exactly as doubles; sums of pieces are added as integers.
 
 namespace nanotron::kernels {
 namespace {
 
-constexpr int bits = 30;            // of a term that a quantum keeps
-constexpr index_t piece = 16384;    // elements: 2^14 terms of 2^30 quanta stay below 2^53
-constexpr int least_exponent = -900;  // of the largest term: below, quanta would not be normal numbers
+constexpr int bits = 30;              // of a term per quantum
+constexpr index_t piece = 16384;      // elements: 2^14 terms of up to 2^30 quanta stay below 2^53 quanta
+constexpr int least_exponent = -900;  // min, of the largest term: keeps the quanta normal numbers
 
 constexpr double shift_of(double quantum) { return 1.5 * 0x1p52 * quantum; }
 
-// Sum over pieces of f(row, first, count), an integer.
+// Integer sum of f(row, first, count) over pieces of `piece` elements.
 template <class F>
 std::int64_t sum_of_pieces(const Device& device, const char* label, index_t n, const F& f) {
   const index_t rows = (n + piece - 1) / piece;
@@ -27,7 +27,8 @@ std::int64_t sum_of_pieces(const Device& device, const char* label, index_t n, c
     using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
     Kokkos::parallel_reduce(
         kept_label<F>(label), Policy(device.exec(), 0, rows),
-        [=](const index_t i, std::int64_t& sum) { sum += f(HostRow{}, i * piece, std::min(piece, n - i * piece)); }, result);
+        [=](const index_t i, std::int64_t& sum) { sum += f(HostRow{}, i * piece, std::min(piece, n - i * piece)); },
+        result);
   } else {
     using Policy = Kokkos::TeamPolicy<ExecutionSpace>;
     Kokkos::parallel_reduce(
@@ -42,7 +43,7 @@ std::int64_t sum_of_pieces(const Device& device, const char* label, index_t n, c
   return result;
 }
 
-// term(x) = power == 1 ? x : x^2, and what a shift leaves of it, each rounded once.
+// x^power + addend, rounded once; power is 1 or 2.
 template <int power>
 NANOTRON_FUNCTION double plus(double x, double addend) {
   return power == 1 ? x + addend : std::fma(x, x, addend);
@@ -52,7 +53,8 @@ template <int power, class X>
 ExactParts sum_of_powers(Device& device, Vector<const X> x, const Quanta& q) {
   const X* const data = x.data();
   const auto n = static_cast<index_t>(x.extent(0));
-  const double coarse = shift_of(q.coarse), fine = shift_of(q.fine), inverse_coarse = 1 / q.coarse, inverse_fine = 1 / q.fine;
+  const double coarse = shift_of(q.coarse), fine = shift_of(q.fine), inverse_coarse = 1 / q.coarse,
+               inverse_fine = 1 / q.fine;
   ExactParts parts;
   parts.coarse = sum_of_pieces(
       device, "exact_sum_coarse", n, KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
@@ -75,7 +77,7 @@ ExactParts sum_of_powers(Device& device, Vector<const X> x, const Quanta& q) {
 
 }  // namespace
 
-// largest < 2^e: quanta of 2^(e - 30) and 2^(e - 60).
+// With largest_term < 2^e: coarse = 2^(e - 30), fine = 2^(e - 60).
 Quanta::Quanta(double largest_term) {
   int exponent = 0;
   std::frexp(largest_term, &exponent);

@@ -9,7 +9,8 @@ template <class M>
 void gram(Device& device, MatrixRef<const M> x, Vector<double> gram) {
   const Region region(device.timers(), "gram");
   const index_t pairs = gram_pairs(x.rows);
-  NANOTRON_REQUIRE(static_cast<index_t>(gram.extent(0)) == pairs, "{} rows with {} products", x.rows, gram.extent(0));
+  NANOTRON_REQUIRE(static_cast<index_t>(gram.extent(0)) == pairs, "{} rows with {} dot products", x.rows,
+                   gram.extent(0));
   double* const out = gram.data();
   for_each_row(
       device, "gram", pairs, KOKKOS_LAMBDA(const Row& row, const index_t pair) {
@@ -41,8 +42,7 @@ void combine_rows(Device& device, MatrixRef<const M> x, Vector<const double> coe
 #define NANOTRON_INSTANTIATE(M)                                       \
   template void gram<M>(Device&, MatrixRef<const M>, Vector<double>); \
   template void combine_rows<M>(Device&, MatrixRef<const M>, Vector<const double>, Vector<M>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -9,7 +9,7 @@
 namespace nanotron::kernels {
 namespace {
 
-// Of block b of n elements: [begin, end).
+// Elements [begin, end) of block b.
 struct Block {
   index_t begin, end;
   NANOTRON_FUNCTION Block(index_t n, index_t blocks, index_t b)
@@ -24,7 +24,7 @@ inline constexpr int most_exponent = sizeof(M) == 8 ? 1022 : 126;  // 2^e and 2^
 template <class M>
 inline constexpr M greatest = std::numeric_limits<M>::max();
 
-// e of the text above, within what M holds.
+// e of scaled_half.hpp, clamped so that 2^e and 2^-e are normal numbers of M.
 template <class M>
 NANOTRON_FUNCTION int exponent_for(M largest, int bits) {
   if (!(largest > 0) || !(largest <= greatest<M>)) return 0;
@@ -106,8 +106,7 @@ void scale_from_half(Device& device, Vector<const fp16> y, Vector<const M> large
   template void block_largest<M>(Device&, Vector<const M>, Vector<M>);                        \
   template void scale_to_half<M>(Device&, Vector<const M>, Vector<const M>, int, Vector<fp16>); \
   template void scale_from_half<M>(Device&, Vector<const fp16>, Vector<const M>, int, Vector<M>);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -6,9 +6,8 @@
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/kernels/loop/scalar_math.hpp"
 
-// exp is computed twice, in the sum and in the gradient, rather than stored in the logits in
-// between: the logits stay readable, bf16 logits are rounded once instead of twice, and the
-// vectorised exp costs less than the write it saves.
+// exp is computed twice, in the sum and in the gradient. Storing it in the logits in between would
+// overwrite them, round bf16 twice, and cost a write that takes longer than the vectorised exp.
 
 namespace nanotron::kernels {
 
@@ -95,10 +94,9 @@ void cross_entropy_gradient(Device& device, Matrix<T> logits, Vector<const std::
         const M factor = static_cast<M>(scale) / sum.data()[i];
         const index_t target = id - vocab_begin;
         const bool here = target >= 0 && target < columns;
-        // The target's value is formed first, in M, so that one rounding to T is made of the
-        // difference.
+        // The target's probability is computed first, in M: the difference is rounded to T once.
         const M probability = here ? exponential(static_cast<M>(l[target]) - top) * factor : M(0);
-        row.barrier();  // before another thread overwrites it
+        row.barrier();  // l[target] is read before another thread overwrites it
         row.for_each(columns, [=](const index_t c) {
           l[c] = static_cast<T>(exponential(static_cast<M>(l[c]) - top) * factor);
         });
@@ -121,9 +119,7 @@ template void cross_entropy_loss<float>(Device&, Vector<const float>, Vector<con
   template void cross_entropy_gradient<T>(Device&, Matrix<T>, Vector<const std::int32_t>, index_t, \
                                           Vector<const master_t<T>>, Vector<const master_t<T>>,    \
                                           double);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

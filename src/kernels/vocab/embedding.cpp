@@ -61,7 +61,7 @@ void add_in_order_on_host(Vector<const std::int32_t> tokens, Range vocabulary, M
   }
 }
 
-// The team of the first occurrence of an id adds all of them, in order: no atomics, no sort.
+// The team of an id's first occurrence adds the rows of all its occurrences, in order: no atomics, no sort.
 template <class T>
 void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
                              Matrix<const T> dout, Matrix<master_t<T>> dtable) {
@@ -87,10 +87,10 @@ void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, 
       });
 }
 
-// Columns that one thread sums at once.
+// Columns per thread.
 constexpr index_t sum_width = on_host ? 64 : 1;
 
-// target += the rows of `id` from token `first` on, where `id` occurs first, each segment summed apart.
+// target += the rows of id = ids[first], whose first occurrence is `first`: one sum per segment, then the tree.
 template <class T, class M>
 NANOTRON_FUNCTION void add_segments(const std::int32_t* ids, index_t first, index_t count, index_t segments,
                                     const T* dout, index_t hidden, index_t column, index_t width, M* target) {
@@ -130,7 +130,8 @@ void add_by_segments(Device& device, Vector<const std::int32_t> tokens, Range vo
         master_t<T>* const target = dtable.data() + (id - begin) * hidden;
         row.for_each((hidden + sum_width - 1) / sum_width, [=](const index_t block) {
           const index_t column = block * sum_width, left = hidden - column;
-          add_segments(ids, i, count, segments, dout.data(), hidden, column, left < sum_width ? left : sum_width, target);
+          add_segments(ids, i, count, segments, dout.data(), hidden, column, left < sum_width ? left : sum_width,
+                       target);
         });
       });
 }
@@ -155,9 +156,7 @@ void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range
   template void embedding_add<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, Matrix<T>);     \
   template void embedding_backward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>,            \
                                       Matrix<master_t<T>>, index_t);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -8,12 +8,12 @@
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
-// A message from one rank to another is a matrix: the tokens of the one, the columns of the other's heads.
+// A message between two ranks is a matrix: the tokens of one rank, the columns of the other's heads.
 
 namespace nanotron::nn {
 namespace {
 
-// Of the query heads here, those of rank `rank` of the group, with the key heads that they read.
+// Rank `rank`'s share of the query heads here, with the key heads that they read.
 HeadShard heads_of(const HeadShard& here, int ranks, int rank) {
   const Range part = shard_range(here.query.size(), ranks, rank);
   HeadShard heads{.query = {here.query.begin + part.begin, here.query.begin + part.end}, .group = here.group};
@@ -21,7 +21,7 @@ HeadShard heads_of(const HeadShard& here, int ranks, int rank) {
   return heads;
 }
 
-// The blocks of q, k and v columns that a rank works on.
+// The columns of q, of k and of v that a rank works on.
 using Blocks = std::array<Range, 3>;
 
 index_t width_of(const Blocks& blocks) { return blocks[0].size() + blocks[1].size() + blocks[2].size(); }
@@ -72,7 +72,7 @@ class AllToAllAttention final : public AttentionCore<T> {
             .tile_bytes = kernels::attention_workspace_bytes<T>(part_.shape(sequences_, length, length))};
   }
 
-  // q, k, v of the tokens here to the ranks of their heads, and the output of the heads here; backward the same of gradients.
+  // Forward: q, k, v to the ranks that compute their heads, and the output back. Backward: dout there, dq, dk, dv back.
   PassTraffic traffic() const override {
     const int ranks = context_.layout.ranks();
     const index_t tokens = sequences_ * context_.tokens().length(), all = sequences_ * context_.layout.length();
@@ -94,7 +94,7 @@ class AllToAllAttention final : public AttentionCore<T> {
     });
   }
 
-  // Gradients of a key head that several ranks have are added in rank order.
+  // Gradients of a key head that several ranks computed with are added in rank order.
   void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 1, work.dout, all_dout_);
@@ -121,7 +121,7 @@ class AllToAllAttention final : public AttentionCore<T> {
   const Range& block(int rank, int i) const {
     return blocks_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(i)];
   }
-  // Of the first `blocks` of q, k, v.
+  // Columns of the first `blocks` of q, k, v.
   index_t width(int rank, int blocks) const {
     index_t columns = 0;
     for (int i = 0; i < blocks; ++i) columns += block(rank, i).size();
@@ -138,7 +138,7 @@ class AllToAllAttention final : public AttentionCore<T> {
     return shape;
   }
 
-  // Elements that go with (tokens here, columns there) and come with (tokens there, columns here) of each rank.
+  // Elements per rank: counts_here_ of (tokens here, columns there), counts_there_ of (tokens there, columns here).
   void count(int blocks) {
     for (int r = 0; r < context_.layout.ranks(); ++r) {
       const auto i = static_cast<std::size_t>(r);
@@ -167,7 +167,7 @@ class AllToAllAttention final : public AttentionCore<T> {
                      });
   }
 
-  // The way back. take(rank, message): the tokens here of that rank's columns.
+  // The reverse of tokens_to_heads. take(rank, message): message has the tokens here, that rank's columns.
   template <class Take>
   void heads_to_tokens(Device& device, int blocks, const Matrix<T>& all, const Take& take) {
     count(blocks);
@@ -184,7 +184,7 @@ class AllToAllAttention final : public AttentionCore<T> {
     }
   }
 
-  // f(rows of `packed`, which are by rank and sequence, rows of `all`, which are by sequence and position).
+  // f(rows of `packed`, sorted by rank and sequence; the same rows of `all`, sorted by sequence and position).
   template <class F>
   void for_each_stretch(const MatrixRef<T>& packed, const MatrixRef<T>& all, const F& f) const {
     index_t row = 0;
@@ -198,10 +198,10 @@ class AllToAllAttention final : public AttentionCore<T> {
   }
 
   ContextShard context_;
-  AttentionGeometry<T> geometry_, part_;  // of the local heads, and of this rank's part of them
+  AttentionGeometry<T> geometry_, part_;  // of the local heads; of this rank's share of them
   index_t sequences_;
   comm::Group* cp_;
-  std::vector<Blocks> blocks_;  // of each rank's part, in the local q | k | v
+  std::vector<Blocks> blocks_;  // per rank: its columns of the local q | k | v
   std::vector<std::size_t> counts_here_, counts_there_;
   Vector<T> send_, receive_;
   Matrix<T> all_dout_, all_dqkv_;

@@ -27,7 +27,7 @@ Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& q
                         const HeadNorms<T>& norms, AttentionCore<T>& core)
     : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms), core_(&core) {}
 
-// A gather of n and a sum of y; of dy and of dn.
+// Forward: gather n, sum y. Backward: gather dy, sum dn.
 template <class T>
 PassTraffic Attention<T>::traffic(const HiddenStates<T>& states) const {
   const comm::StepTraffic ends = states.gather_traffic() + states.sum_traffic();
@@ -68,7 +68,7 @@ Running Attention<T>::forward(Device& device, const TokenBatch& batch, HiddenSta
 //   dWo += dy^T a                   da = dy Wo                    dbo += sum over tokens of dy
 //   dq, dk, dv = attention backward of da (kernels/attention/attention.hpp)
 //   dq, dk <- norm backward of the inverse rotation of dq, dk
-//   dn = [dq | dk | dv] Wqkv, a part of the sum over the group
+//   dn = [dq | dk | dv] Wqkv, summed over the group
 //   dWqkv += [dq | dk | dv]^T n     db += sum over tokens of [dq | dk | dv]
 template <class T>
 Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& batch, HiddenStates<T>& states,

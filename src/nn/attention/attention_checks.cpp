@@ -24,7 +24,7 @@ void check_heads(const deck::Config& c, deck::Findings& f) {
       ((head_dim % 2 != 0 && !m.has_learned_positions()) || head_dim == 0)) {
     f.error({"model.head_dim", "model.hidden_size"},
             "head_dim = " + text(head_dim) + " is odd" + (m.head_dim > 0 ? "" : " (hidden_size / num_attention_heads)"),
-            "an even width: the rotary embedding turns pairs");
+            "an even width: the rotary embedding rotates pairs");
   }
   if (m.head_dim == 0 && divides && f.trusted({"model.hidden_size", "model.num_attention_heads"}) && head_dim > 256) {
     f.error({"model.num_attention_heads", "model.hidden_size"},
@@ -47,7 +47,7 @@ void check_context(const deck::Config& c, deck::Findings& f) {
                 " tokens; each rank of a context-parallel group needs one",
             at_most("cp", c.data.sequence_length));
   }
-  // The fewest query heads of a tensor-parallel rank, see nn/attention/heads.hpp: whole groups where there are enough.
+  // Min query heads per tensor-parallel rank, see nn/attention/heads.hpp: whole groups where there are at least tp.
   const std::int64_t heads = c.model.num_attention_heads, tp = std::max<std::int64_t>(p.tp, 1);
   const std::int64_t groups = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : heads;
   const std::int64_t here = groups >= tp ? groups / tp * (heads / groups) : heads / tp;
@@ -55,7 +55,7 @@ void check_context(const deck::Config& c, deck::Findings& f) {
       f.trusted({"parallel.cp", "parallel.tp", "parallel.cp_mode", "model.num_attention_heads",
                  "model.num_key_value_heads"})) {
     f.error({"parallel.cp", "parallel.cp_mode"},
-            "cp_mode = 'all_to_all' gives each of cp = " + text(p.cp) + " ranks attention heads of its own, but of " +
+            "cp_mode = 'all_to_all' gives each of cp = " + text(p.cp) + " ranks its own attention heads, but of " +
                 text(heads) + " heads over tp = " + text(tp) + " a rank has " + text(here),
             at_most("cp", here) + ", or cp_mode = 'ring'");
   }
@@ -67,7 +67,7 @@ void check_attention(const deck::Config& c, deck::Findings& f) {
   check_heads(c, f);
   check_context(c, f);
   if (c.parallel.cp_mode != deck::CpMode::all_to_all && c.parallel.cp > 1) {
-    refuse_layout(c, f, "parallel.cp_mode", "attention that goes round a ring", "cp_mode = 'all_to_all'");
+    refuse_layout(c, f, "parallel.cp_mode", "ring attention", "cp_mode = 'all_to_all'");
   }
 }
 

@@ -60,9 +60,7 @@ std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& contex
 #define NANOTRON_INSTANTIATE(T)                                                                         \
   template std::unique_ptr<AttentionCore<T>> make_attention_core<T>(                                    \
       const ContextShard&, const AttentionGeometry<T>&, index_t, index_t, comm::Group&, Arena&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

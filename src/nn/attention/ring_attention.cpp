@@ -7,15 +7,15 @@
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
-// In step s a rank works on the block of keys and values of rank (its own - s), while the next block comes in. With
-// a zigzag layout every rank has as much to do in each step.
+// In step i rank r computes with the keys and values of rank (r - i) mod c, and receives the next block meanwhile. With
+// a zigzag layout all ranks have equal work in each step.
 
 namespace nanotron::nn {
 namespace {
 
 using comm::Neighbour;
 
-// A block on its way: out to the next rank, another one in from the previous.
+// A block in flight to the next rank, and one from the previous rank.
 struct Passage {
   comm::Request out, in;
   void test() {
@@ -55,7 +55,7 @@ class RingAttention final : public AttentionCore<T> {
             .tile_bytes = kernels::attention_workspace_bytes<T>(geometry_.shape(sequences_, longest, longest))};
   }
 
-  // Each way all blocks but the next rank's; backward the gradients of all too.
+  // Both passes send all blocks but the next rank's; backward also sends the gradients of all blocks.
   PassTraffic traffic() const override {
     const SequenceLayout& layout = context_.layout;
     const index_t token = sequences_ * 2 * geometry_.key_columns();
@@ -86,8 +86,8 @@ class RingAttention final : public AttentionCore<T> {
     kernels::round_matrix<T>(device, MatrixRef<M>(sum_), act.out);
   }
 
-  // The gradient of a block is here while its keys are, and moves on with them: behind step s to the next rank, and
-  // behind the last one home.
+  // The gradient of a block travels with its keys: to the next rank after each step, to the block's own rank after the
+  // last step.
   void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
     kernels::copy_matrix<T>(device, geometry_.key_value_of(act.qkv), block_of(block_[0], 0));
@@ -127,7 +127,7 @@ class RingAttention final : public AttentionCore<T> {
     return MatrixRef<E>(buffer).row_block(0, sequences_ * shard_in(step).length());
   }
 
-  // The rows, or entries of lse, from token `first` of the first sequence on.
+  // The rows of x, or entries of lse, from token `first` of the first sequence on.
   template <class E>
   static MatrixRef<E> from(MatrixRef<E> x, index_t first) {
     return x.row_block(first, x.rows - first);
@@ -142,7 +142,7 @@ class RingAttention final : public AttentionCore<T> {
     return from(block.column_block(geometry_.key_columns(), geometry_.key_columns()), first);
   }
 
-  // Hands the block of this step on and takes in that of the next.
+  // Starts to send the block of this step and to receive that of the next.
   Passage pass_block(Device& device, int step) {
     Passage passage;
     if (step + 1 == ranks()) return passage;
@@ -153,8 +153,8 @@ class RingAttention final : public AttentionCore<T> {
     return passage;
   }
 
-  // f(shape, query token, key token) for all pieces of queries and keys that meet, the tokens being those that the
-  // pieces begin with.
+  // f(shape, query token, key token) for each pair of a query piece and a key piece with causal overlap; the tokens are
+  // the first of each piece.
   template <class F>
   void for_each_pair(int step, const TokenBatch& batch, const F& f) const {
     const SequenceShard& theirs = shard_in(step);
@@ -163,7 +163,7 @@ class RingAttention final : public AttentionCore<T> {
         if (query.positions.size() == 0 || key.positions.size() == 0) continue;
         if (key.positions.begin >= query.positions.end) continue;
         const index_t window = geometry_.window;
-        if (window > 0 && key.positions.end <= query.positions.begin + 1 - window) continue;  // no query sees them
+        if (window > 0 && key.positions.end <= query.positions.begin + 1 - window) continue;  // outside every window
         kernels::AttentionShape shape =
             geometry_.shape(sequences_, query.positions.size(), key.positions.size());
         shape.query_rows = mine().length();
@@ -176,7 +176,7 @@ class RingAttention final : public AttentionCore<T> {
     }
   }
 
-  // Adds dq to sum_, and makes dk, dv of the step's block in gradient_.
+  // Adds dq to sum_; overwrites gradient_ with dk, dv of the step's block.
   template <class Between>
   void add_pairs(Device& device, int step, const TokenBatch& batch, const AttentionActivations<T>& act,
                  const AttentionWorkspace<T>& work, const Between& between) {
@@ -204,9 +204,9 @@ class RingAttention final : public AttentionCore<T> {
   AttentionGeometry<T> geometry_;
   index_t sequences_;
   comm::Group* cp_;
-  Matrix<T> block_[2];     // (tokens of a rank, k | v): the block at work, and the one that comes in
-  Matrix<M> gradient_[2];  // its gradient, and the one that is sent off
-  Matrix<M> arriving_;     // what the ranks before have added up
+  Matrix<T> block_[2];     // (tokens of a rank, k | v): the block in use, and the one being received
+  Matrix<M> gradient_[2];  // its gradient, and the one being sent
+  Matrix<M> arriving_;     // the gradient received from the previous rank
   Matrix<T> part_block_;   // dk | dv of one pair
   Matrix<T> part_;         // (tokens, q): out or dq of one pair
   Vector<M> part_lse_;
@@ -222,7 +222,6 @@ std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& contex
   return std::make_unique<RingAttention<T>>(context, geometry, sequences, cp, arena);
 }
 
-// Forward and backward send every block on but the last; backward sends the gradient of each.
 template std::unique_ptr<AttentionCore<double>> make_ring_attention(const ContextShard&,
                                                                     const AttentionGeometry<double>&, index_t,
                                                                     comm::Group&, Arena&);

@@ -71,7 +71,7 @@ class SequenceParallelHiddenStates final : public HiddenStates<T> {
   // Only the last chunk has padding.
   MatrixRef<T> token_rows(Matrix<T> y) const override {
     const Range& last = chunks_.back().rows;
-    const index_t first = last.begin * tp_->size() + tp_->rank() * last.size();  // token of the rank's first row of it
+    const index_t first = last.begin * tp_->size() + tp_->rank() * last.size();  // token of this rank's first row in it
     return MatrixRef<T>(y).row_block(0, last.begin + std::clamp<index_t>(tokens_ - first, 0, last.size()));
   }
   bool is_sharded() const override { return true; }
@@ -117,7 +117,7 @@ class SequenceParallelHiddenStates final : public HiddenStates<T> {
 
  private:
   struct Chunk {
-    Range rows;    // of the hidden states, on every rank
+    Range rows;    // of the hidden states, the same on every rank
     Range tokens;  // of the micro-batch: rows of all ranks, without the padding
   };
 
@@ -128,7 +128,7 @@ class SequenceParallelHiddenStates final : public HiddenStates<T> {
     return Matrix<U>(m.data() + rows.begin * static_cast<index_t>(m.extent(1)), rows.size(), m.extent(1));
   }
 
-  // In the rows of all ranks.
+  // The first element of chunk c in the gathered rows.
   T* first_of(const Matrix<T>& all, std::size_t c) const {
     return all.data() + chunks_[c].rows.begin * tp_->size() * static_cast<index_t>(all.extent(1));
   }
@@ -153,10 +153,10 @@ class SequenceParallelHiddenStates final : public HiddenStates<T> {
   }
 
   index_t tokens_, rows_, kept_rows_;
-  Matrix<T> gathered_, addend_;  // (rows of all ranks, width)
+  Matrix<T> gathered_, addend_;  // (t rows, width)
   comm::Group* tp_;
   std::vector<Chunk> chunks_;
-  std::vector<comm::Request> gathers_, sums_;  // by chunk
+  std::vector<comm::Request> gathers_, sums_;  // per chunk
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-// Parts of packed matrices and vectors. Private to the nn layer.
+// Views of rows of packed matrices and of the first elements of vectors. Private to the nn layer.
 
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"

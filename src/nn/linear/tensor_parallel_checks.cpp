@@ -42,12 +42,12 @@ void check_mode(const deck::Config& c, deck::Findings& f) {
     if (p.tp_overlap_chunks > 1) {
       f.error({"parallel.tp_overlap_chunks"},
               "tp_overlap_chunks = " + text(p.tp_overlap_chunks) +
-                  " cuts gathers, which tp_mode = 'all_reduce' does without",
+                  " splits all-gathers, which tp_mode = 'all_reduce' does not have",
               expected, "or tp_overlap_chunks = 1");
     }
     if (p.tp_gathered_inputs == deck::GatheredInputs::keep) {
       f.error({"parallel.tp_gathered_inputs"},
-              "tp_gathered_inputs = 'keep' keeps what is gathered; tp_mode = 'all_reduce' gathers nothing", expected,
+              "tp_gathered_inputs = 'keep' keeps all-gathered inputs; tp_mode = 'all_reduce' has none", expected,
               "or tp_gathered_inputs = 'gather_again'");
     }
     return;
@@ -55,13 +55,13 @@ void check_mode(const deck::Config& c, deck::Findings& f) {
   if (p.tp == 0 || p.cp == 0 ||
       !f.trusted({"parallel.tp", "parallel.cp", "data.micro_batch_size", "data.sequence_length"}))
     return;
-  const std::int64_t tokens = c.data.micro_batch_size * (c.data.sequence_length / p.cp);  // of the least rank
+  const std::int64_t tokens = c.data.micro_batch_size * (c.data.sequence_length / p.cp);  // of the rank with the fewest
   const std::int64_t rows = std::max<std::int64_t>(1, (tokens + p.tp - 1) / p.tp);
   if (p.tp_overlap_chunks <= rows) return;
-  f.error({"parallel.tp_overlap_chunks"},
-          "tp_overlap_chunks = " + text(p.tp_overlap_chunks) + ", but a rank has " + text(rows) +
-              " rows of a micro-batch's tokens",
-          "at most " + text(rows));
+  f.error(
+      {"parallel.tp_overlap_chunks"},
+      "tp_overlap_chunks = " + text(p.tp_overlap_chunks) + ", but a rank has " + text(rows) + " tokens per micro-batch",
+      "at most " + text(rows));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ void Mlp<T>::recompute_hidden(Device& device, const FeedForwardActivations<T>& a
   act_->forward(device, act.mlp.gate_up, act.mlp.hidden);
 }
 
-//   gate | up = n Wgu^T (+ b)      h = silu(gate) up or gelu(up)      y = h Wd^T, a part of the sum over the group
+//   gate | up = n Wgu^T (+ b)      h = silu(gate) up or gelu(up)      y = h Wd^T, summed over the group
 template <class T>
 Running Mlp<T>::forward(Device& device, const TokenBatch&, HiddenStates<T>& states, const BlockInput<T>& n,
                         const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&, Matrix<T> y) const {
@@ -17,8 +17,8 @@ Running Mlp<T>::forward(Device& device, const TokenBatch&, HiddenStates<T>& stat
 }
 
 //   dWd += dy^T h            dbd += sum over tokens of dy            dh = dy Wd
-//   dgate, dup = HiddenAct's backward of dh, in the place of gate, up
-//   dn = [dgate | dup] Wgu, a part of the sum over the group
+//   dgate, dup = HiddenAct backward of dh, overwriting gate, up
+//   dn = [dgate | dup] Wgu, summed over the group
 //   dWgu += [dgate | dup]^T n      db += sum over tokens of [dgate | dup]
 template <class T>
 Matrix<const T> Mlp<T>::backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,

@@ -16,7 +16,7 @@ class Dropless final : public ExpertCapacity {
   }
 };
 
-// The choices of all ranks of a sequence are gathered, each rank's padded to those of the longest.
+// All-gathers the choices over the context-parallel group; each rank's are padded to those of the longest shard.
 class PerSequence final : public ExpertCapacity {
  public:
   PerSequence(index_t capacity, const kernels::Routing& routing, const ContextShard& context, index_t sequences,
@@ -45,9 +45,10 @@ class PerSequence final : public ExpertCapacity {
     if (ranks_ > 1) {
       comm::all_gather<std::int64_t>(*cp_, mine, static_cast<std::size_t>(stride_), all_.data(), device.stream());
     }
-    kernels::mark_overflow(device, routing_,
-                           {.base = base_, .step = step_, .own = own_, .sequences = batch.sequences, .length = batch.length},
-                           capacity_, all_, rows);
+    kernels::mark_overflow(
+        device, routing_,
+        {.base = base_, .step = step_, .own = own_, .sequences = batch.sequences, .length = batch.length}, capacity_,
+        all_, rows);
   }
 
  private:
@@ -73,7 +74,7 @@ class PerSequence final : public ExpertCapacity {
   kernels::Routing routing_;
   comm::Group* cp_;
   int ranks_, rank_;
-  index_t stride_;  // of a rank's choices
+  index_t stride_;  // choices per rank, padded
   Vector<std::int64_t> all_, base_, step_, own_;
 };
 
@@ -81,7 +82,7 @@ class PerSequence final : public ExpertCapacity {
 
 index_t expert_capacity(double factor, const kernels::Routing& routing, index_t length) {
   const double share = factor * static_cast<double>(routing.top_k * length) / static_cast<double>(routing.experts);
-  constexpr double whole = 1.0 - 1e-12;  // what is whole but for the rounding of the factor stays so
+  constexpr double whole = 1.0 - 1e-12;  // a share that is whole up to rounding of the factor is not rounded up
   return static_cast<index_t>(std::min(std::ceil(share * whole), static_cast<double>(length)));
 }
 

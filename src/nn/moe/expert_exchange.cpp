@@ -55,7 +55,7 @@ class LocalExperts final : public ExpertExchange<T> {
   index_t rows_;
 };
 
-// Messages are by the rank they come from, then by expert; rows of an expert by rank.
+// Received messages are sorted by source rank, then expert; rows by expert, then source rank.
 template <class T>
 class ExchangedExperts final : public ExpertExchange<T> {
  public:
@@ -74,7 +74,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
         next_(static_cast<std::size_t>(size.experts / ep.size() + 1)) {}
 
   index_t rows() const override { return size_.rows; }
-  // Counts and cuts; rows and their weights there, rows back. Backward the gradients of all but the counts.
+  // Forward: counts and cuts; rows and weights in dispatch, rows in combine. Backward: dispatch of dy rows; combine of
+  // gradients of rows and weights.
   PassTraffic traffic() const override {
     const index_t row = 2 * size_.hidden * static_cast<index_t>(sizeof(T)) + static_cast<index_t>(sizeof(M));
     const index_t counts = size_.experts * (1 + size_.cuts.places()) * static_cast<index_t>(sizeof(std::int64_t));
@@ -87,7 +88,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
     std::ranges::fill(sent_counts_, here);
     std::ranges::fill(received_counts_, here);
     copy_out(device, counts, plan.sent);
-    comm::all_to_all<std::int64_t>(*ep_, counts.data(), sent_counts_, received_.data(), received_counts_, device.stream());
+    comm::all_to_all<std::int64_t>(*ep_, counts.data(), sent_counts_, received_.data(), received_counts_,
+                                   device.stream());
     copy_out(device, received_, plan.received);
     plan.sent_rows = 0;
     for (const std::int64_t n : plan.sent) plan.sent_rows += n;
@@ -96,19 +98,21 @@ class ExchangedExperts final : public ExpertExchange<T> {
       for (std::size_t r = 0; r < ranks; ++r) plan.begin[e + 1] += plan.received[r * here + e];
     }
     if (plan.received_rows() > size_.rows) {
-      fail(ExitCode::deck_error, {.what = "more tokens come to the experts of this rank than there is room for",
-                                  .expected = fmt::format("at most {} (moe%receive_factor)", size_.rows),
-                                  .found = fmt::format("{}", plan.received_rows()),
-                                  .where = fmt::format("rank {} of an expert-parallel group of {}", ep_->rank(), ep_->size()),
-                                  .change = "a larger moe%receive_factor, 0 for the worst case; a larger "
-                                            "moe%router_aux_loss_coef evens the load"});
+      fail(ExitCode::deck_error,
+           {.what = "the experts of this rank receive more tokens than their buffer holds",
+            .expected = fmt::format("at most {} (moe%receive_factor)", size_.rows),
+            .found = fmt::format("{}", plan.received_rows()),
+            .where = fmt::format("rank {} of an expert-parallel group of {}", ep_->rank(), ep_->size()),
+            .change = "a larger moe%receive_factor, 0 for the worst case; a larger "
+                      "moe%router_aux_loss_coef balances the load"});
     }
   }
 
   void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
     const index_t here = size_.experts / ep_->size();
     std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.places()));
-    comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_, device.stream());
+    comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_,
+                                   device.stream());
     kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);
   }
 
@@ -135,7 +139,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
  private:
   static MatrixRef<M> column(const Vector<M>& v) { return {v.data(), static_cast<index_t>(v.extent(0)), 1}; }
 
-  // Elements to and from each rank, of rows of so many columns.
+  // Elements sent to and received from each rank, for rows of `columns` columns.
   void count(const ExpertRows& plan, index_t columns) {
     const auto here = plan.begin.size() - 1;
     for (std::size_t r = 0; r < sent_counts_.size(); ++r) {
@@ -149,7 +153,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
     }
   }
 
-  // f(first row among messages, first row among those of its expert, rows) for each rank and expert here.
+  // f(first row in the messages, first row sorted by expert, number of rows) for each source rank and local expert.
   template <class F>
   void for_each_block(const ExpertRows& plan, const F& f) {
     const auto here = plan.begin.size() - 1;
@@ -189,8 +193,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
   Matrix<T> send_buffer_, receive_buffer_;
   Vector<M> value_send_buffer_, value_receive_buffer_;
   Vector<std::int64_t> received_, received_cuts_;
-  std::vector<std::size_t> sent_counts_, received_counts_;  // by rank
-  std::vector<std::int64_t> next_;  // row of each expert here
+  std::vector<std::size_t> sent_counts_, received_counts_;  // per rank
+  std::vector<std::int64_t> next_;                          // next row of each local expert
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace nanotron::nn {
 
-// f(expert, rows) by pieces whose sizes are powers of two: libraries keep something for each shape of a product.
+// f(expert, rows) in pieces whose row counts are powers of two: GEMM libraries cache something for each shape.
 template <class T>
 template <class F>
 void Moe<T>::for_each_expert(const ExpertRows& rows, const F& f) const {
@@ -23,13 +23,14 @@ void Moe<T>::for_each_expert(const ExpertRows& rows, const F& f) const {
   }
 }
 
-// f(expert, rows, order, at) where a product sums over an expert's rows: by sequence, each with a gradient of its own, in
-// the shards of its tokens if these are fixed.
+// f(expert, rows, order, at) for GEMMs that sum over an expert's rows (weight gradients). Where token shards are fixed:
+// once per sequence, each with its own gradient at offset `at`, summed in the order of its shards.
 template <class T>
 template <class F>
 void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
   if (act.cuts.extent(0) == 0) {
-    return for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder(), 0); });
+    return for_each_expert(*act.rows,
+                           [&](const GatedLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder(), 0); });
   }
   const auto places = static_cast<index_t>(act.cuts.extent(1));
   const index_t sequences = parts_->sizes.cuts.sequences;
@@ -37,7 +38,8 @@ void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
   for (std::size_t e = 0; e < w_.experts.size(); ++e) {
     for (index_t s = 0; s < sequences; ++s, cuts += places) {
       const Range rows = act.rows->of_sequence(e, s, sequences);
-      f(w_.experts[e], rows, SumOrder::at_cuts(cuts, static_cast<int>(places) - 1, rows.size()), s * parts_->gradient_stride);
+      f(w_.experts[e], rows, SumOrder::at_cuts(cuts, static_cast<int>(places) - 1, rows.size()),
+        s * parts_->gradient_stride);
     }
   }
 }
@@ -54,7 +56,7 @@ PassTraffic Moe<T>::traffic(const HiddenStates<T>& states) const {
          parts_->exchange->traffic();
 }
 
-// From the tokens to the rows that each expert gets, and the weights of these.
+// Chooses the experts of each token; dispatches the tokens as rows, with their weights.
 template <class T>
 void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, const MoeActivations<T>& act,
                    const MoeWorkspace<T>& work) const {
@@ -89,11 +91,13 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
 template <class T>
 void Moe<T>::recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
   const index_t rows = act.moe.rows->received_rows();
-  kernels::weighted_swiglu_forward<T>(device, first(act.moe.gate_up, rows), act.moe.row_weights, first(act.moe.hidden, rows));
+  kernels::weighted_swiglu_forward<T>(device, first(act.moe.gate_up, rows), act.moe.row_weights,
+                                      first(act.moe.hidden, rows));
   if (w_.shared) kernels::weighted_swiglu_forward<T>(device, act.mlp.gate_up, act.moe.gate, act.mlp.hidden);
 }
 
-//   gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T, of each expert      y = sum over a token's experts
+//   per expert: gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T
+//   per token:  y = sum over its experts
 template <class T>
 Running Moe<T>::forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states, const BlockInput<T>& input,
                         const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<T> y) const {
@@ -122,7 +126,7 @@ Running Moe<T>::forward(Device& device, const TokenBatch& batch, HiddenStates<T>
   return sums.tokens(device, states, y);
 }
 
-//   dh = dy Wd      dw and dgate, dup of each expert's rows: kernels/mlp/weighted_swiglu.hpp
+//   per expert: dh = dy Wd      dw, dgate, dup: kernels/mlp/weighted_swiglu.hpp
 template <class T>
 Matrix<const T> Moe<T>::backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy_rows,
                                         const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
@@ -181,7 +185,7 @@ Running Moe<T>::backward_input(Device& device, const TokenBatch& batch, HiddenSt
   return sums.tokens(device, states, dn);
 }
 
-// Without a shared expert products of no columns: the hidden states gathers all the same.
+// Without a shared expert: GEMMs with no columns, because gather_multiply must still gather the hidden states.
 template <class T>
 RowGemm<T> Moe<T>::shared_gate_up() const {
   if (w_.shared) return w_.shared->gate_up.forward();
@@ -210,7 +214,8 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
   if (w_.shared) {
     kernels::sigmoid_backward<T>(device, act.gate, work.dgate, dlogits.column_block(routing.experts, 1));
   }
-  kernels::add_router_sums<M>(device, act.probabilities, act.choices, act.row_of_choice, act.z, work.sequence_counts, sums_);
+  kernels::add_router_sums<M>(device, act.probabilities, act.choices, act.row_of_choice, act.z, work.sequence_counts,
+                              sums_);
 }
 
 //   dWd += dy^T h

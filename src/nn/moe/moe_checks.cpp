@@ -13,7 +13,7 @@ namespace {
 
 using namespace deck::phrases;
 
-// What a dense network would pass over; the first is told.
+// Refuses keys of &moe that a dense model would ignore; reports the first.
 void refuse_keys_of_experts(const deck::Config& c, deck::Findings& f) {
   const deck::Config none;
   for (const deck::Parameter& row : deck::parameters()) {
@@ -25,21 +25,21 @@ void refuse_keys_of_experts(const deck::Config& c, deck::Findings& f) {
   }
 }
 
-// Room for fewer rows than an even load brings, or for rows that nobody sends.
+// Refuses a receive buffer smaller than an even load, and receive_factor where ep = 1.
 void check_receive_factor(const deck::Config& c, deck::Findings& f) {
   const deck::MoeConfig& moe = c.model.moe;
   if (moe.receive_factor == 0.0 || !f.trusted({"moe.receive_factor", "moe.capacity_factor", "parallel.ep"})) return;
   const double even = moe.capacity_factor > 0.0 ? std::min(1.0, moe.capacity_factor) : 1.0;
   const auto number = [](double x) { return fmt::format("{:g}", x); };
   if (c.parallel.ep == 1) {
-    f.error(
-        {"moe.receive_factor"},
-        "receive_factor = " + number(moe.receive_factor) + " is of tokens from other ranks, which ep = 1 does not have",
-        "receive_factor = 0", "or ep > 1");
+    f.error({"moe.receive_factor"},
+            "receive_factor = " + number(moe.receive_factor) +
+                " sizes a buffer for tokens of other ranks, and ep = 1 has none",
+            "receive_factor = 0", "or ep > 1");
   } else if (moe.receive_factor < even) {
     f.error({"moe.receive_factor"},
-            "receive_factor = " + number(moe.receive_factor) + " leaves no room for the " + number(even) +
-                " that an even load brings",
+            "receive_factor = " + number(moe.receive_factor) + " gives a smaller buffer than the " + number(even) +
+                " that an even load needs",
             "more than " + number(even) + ", or 0");
   }
 }
@@ -47,7 +47,7 @@ void check_receive_factor(const deck::Config& c, deck::Findings& f) {
 // Experts are SwiGLU networks without biases.
 void check_network(const deck::ModelConfig& m, deck::Findings& f) {
   if (m.hidden_act != deck::HiddenAct::silu && f.trusted({"model.hidden_act"})) {
-    f.error({"model.hidden_act", "moe.num_experts"}, "experts are gated networks with silu", "hidden_act = 'silu'",
+    f.error({"model.hidden_act", "moe.num_experts"}, "experts are SwiGLU networks", "hidden_act = 'silu'",
             "or num_experts = 0");
   }
   if (m.mlp_bias && f.trusted({"model.mlp_bias"})) {
@@ -77,20 +77,20 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   }
   if (p.ep > 1 && moe.num_experts % p.ep != 0 && f.trusted({"parallel.ep"})) {
     f.error({"parallel.ep", "moe.num_experts"},
-            "num_experts = " + text(moe.num_experts) + " do not divide over ep = " + text(p.ep) + " ranks",
+            "num_experts = " + text(moe.num_experts) + " is not a multiple of ep = " + text(p.ep),
             "ep a divisor of " + text(moe.num_experts));
   }
   const std::int64_t replicas = p.dp * p.cp;
   if (replicas > 0 && replicas % p.ep != 0 && f.trusted({"parallel.ep", "parallel.dp", "parallel.cp"})) {
     f.error({"parallel.ep"},
-            "ep = " + text(p.ep) + " does not divide the " + text(replicas) +
-                " replicas (dp x cp), which share the experts",
+            "ep = " + text(p.ep) + " does not divide the data-parallel group of " + text(replicas) +
+                " ranks (dp x cp), over which experts are sharded",
             "a divisor of " + text(replicas));
   }
   check_network(c.model, f);
   check_receive_factor(c, f);
   if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {
-    refuse_layout(c, f, "parallel.tp_mode", "experts and sequence parallelism over tp", "tp_mode = 'all_reduce'");
+    refuse_layout(c, f, "parallel.tp_mode", "experts and sequence parallelism", "tp_mode = 'all_reduce'");
   }
 }
 

@@ -29,7 +29,8 @@ void take_costly(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Mo
   act.weights = arena.take<M>(kind, s.choices());
   act.row_of_choice = arena.take<std::int64_t>(kind, s.choices());
   act.source = arena.take<std::int64_t>(kind, s.choices());
-  act.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts / ranks * s.cuts.sequences : 0, s.cuts.joined_places());
+  act.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts / ranks * s.cuts.sequences : 0,
+                                      s.cuts.joined_places());
   act.gate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
   act.dlogits = arena.take<T>(kind, s.tokens, s.columns);
   act.input = arena.take<T>(kind, s.rows, s.hidden);
@@ -75,9 +76,7 @@ void take_backward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
   template void take_doutput(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&);       \
   template void take_forward(Arena&, const MoeSizes&, MoeWorkspace<T>&);                     \
   template void take_backward(Arena&, const MoeSizes&, MoeWorkspace<T>&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

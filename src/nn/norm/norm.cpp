@@ -75,9 +75,7 @@ std::unique_ptr<const Norm<T>> make_norm(deck::Normalization kind, const NormWei
 #define NANOTRON_INSTANTIATE(T)                                                                         \
   template std::unique_ptr<const Norm<T>> make_norm(deck::Normalization, const NormWeights<T>&, double, \
                                                     const kernels::RowSegments&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

@@ -7,7 +7,7 @@
 namespace nanotron::nn {
 namespace {
 
-// Enough rows for efficient products, few enough that the logits stay a small part of all memory.
+// Enough rows for efficient GEMMs, few enough that the logits stay a small part of memory.
 constexpr std::size_t chunk_bytes = std::size_t{64} << 20;
 constexpr index_t least_rows = 128;
 
@@ -28,7 +28,7 @@ LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_voca
   sum_and_target = arena.take<M>(MemoryKind::workspace, 2 * rows);
 }
 
-// The rows [begin, begin + count) of a micro-batch and the workspace cut to them.
+// Rows [begin, begin + count) of a micro-batch, and the workspace for them.
 template <class T>
 struct VocabLoss<T>::Chunk {
   Matrix<const T> n;

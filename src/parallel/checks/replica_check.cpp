@@ -14,7 +14,7 @@
 namespace nanotron::parallel {
 namespace {
 
-// World ranks by the hash they have.
+// World ranks by hash.
 using Holders = std::map<std::uint64_t, std::vector<std::uint64_t>>;
 
 Holders gather(comm::Group& replicas, std::uint64_t hash, int world_rank) {
@@ -31,7 +31,7 @@ std::string ranks(const std::vector<std::uint64_t>& list) {
   return fmt::format("rank{} {}", list.size() == 1 ? "" : "s", fmt::join(list, ", "));
 }
 
-// "rank 3 differs from ranks 0, 1, 2", or all sides where there is no majority.
+// "rank 3 against ranks 0, 1, 2"; without a majority all sides: "ranks 0, 1 against ranks 2, 3".
 std::string who_differs(const Holders& holders) {
   const auto largest = std::max_element(holders.begin(), holders.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();
@@ -55,14 +55,14 @@ void ReplicaCheck::require_equal(std::uint64_t hash, std::int64_t step) {
     const Holders holders = gather(*replicas_, hash, world_->rank());
     if (holders.size() == 1) return;
     fail(ExitCode::system_error,
-         {.what = "the replicas do not hold the same bits",
+         {.what = "ranks that must hold the same bits do not",
           .expected = fmt::format("equal weights and moments on the {} ranks of a {} group", replicas_->size(), name_),
           .found = who_differs(holders),
-          .where = fmt::format("behind step {}; {}", step,
+          .where = fmt::format("after step {}; {}", step,
                                last_good_ < 0 ? std::string("the first comparison of this run")
-                                              : fmt::format("they were equal behind step {}", last_good_)),
+                                              : fmt::format("they were equal after step {}", last_good_)),
           .change = "memory, processor or network of a node is faulty: leave it out and resume; every "
-                    "checkpoint was written from replicas that were equal"});
+                    "checkpoint was written while they were equal"});
   });
   last_good_ = step;
 }

@@ -8,13 +8,13 @@
 namespace nanotron::parallel {
 namespace {
 
-// Messages of activations and of gradients overtake each other.
+// Two lanes, since messages of activations and of gradients may overtake each other.
 constexpr int forward_lane = 0, gradient_lane = 1;
 
 }  // namespace
 
 index_t gradient_buffers(const PipelineSchedule& schedule, int rank) {
-  index_t held = 0, most = 0;  // between two virtual stages of one rank
+  index_t held = 0, most = 0;  // gradients passed between two virtual stages of this rank
   for (const Action& a : schedule.actions[static_cast<std::size_t>(rank)]) {
     if (!is_gradient(a.work)) continue;
     const int stage = schedule.stage_of(rank, a.virtual_stage);
@@ -22,7 +22,7 @@ index_t gradient_buffers(const PipelineSchedule& schedule, int rank) {
     if (stage > 0 && schedule.place_of(stage - 1).rank == rank) ++held;
     most = std::max(most, held);
   }
-  return most + 3;  // at work, received ahead, on its way out
+  return most + 3;  // in use by backward, posted receive, send in flight
 }
 
 template <class T>
@@ -57,7 +57,7 @@ bool Pipeline<T>::is_local(int from, int to) const {
   return schedule_.place_of(from).rank == schedule_.place_of(to).rank;
 }
 
-// Among two ranks both neighbours are the same rank: the way round the ring is told by the placement.
+// With p = 2 both neighbours are the same rank, so the direction round the ring follows from the placement.
 template <class T>
 comm::Neighbour Pipeline<T>::towards(int from, int to) const {
   const bool up = schedule_.placement == Placement::loop ? to > from : schedule_.place_of(to).rank > rank_;
@@ -124,7 +124,7 @@ void Pipeline<T>::post(Posted& posted, const std::vector<Step>& steps, std::size
   posted.is_there = true;
 }
 
-// The next input and the next gradient that steps [from, ...) receive, unless the input's slot is in use.
+// Posts the receives of the next input and the next gradient of steps [from, ...), unless the input's slot is in use.
 template <class T>
 void Pipeline<T>::post_receives(const std::vector<Step>& steps, std::size_t from) {
   bool input_done = input_.is_there, gradient_done = gradient_.is_there;
@@ -181,7 +181,7 @@ void Pipeline<T>::backward(const std::vector<Step>& steps, std::size_t at) {
     taken = stage + 1 == schedule_.stages() ? take_buffer() : left_behind_[m];
   }
   Buffer& buffer = buffers_[static_cast<std::size_t>(taken)];
-  wait(output_sending(action, slot));  // there long since: its receiver's gradient came back
+  wait(output_sending(action, slot));  // complete: the receiver's gradient has come back
   stages_->backward(action, slot, buffer.memory);
   if (stage > 0 && is_local(stage - 1, stage)) {
     left_behind_[m] = taken;

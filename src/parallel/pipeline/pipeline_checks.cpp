@@ -17,7 +17,7 @@ void check_stage_layers(const deck::Config& c, deck::Findings& f) {
   const std::string expected = counted(stages, "number") + " whose sum is " + text(layers);
   const auto counts = deck::layer_counts(c.parallel.pp_layers);
   if (!counts) {
-    f.error(keys, deck::quoted(c.parallel.pp_layers) + " are no numbers of layers, at least 1 a stage", expected);
+    f.error(keys, deck::quoted(c.parallel.pp_layers) + " is no list of layer counts, at least 1 per stage", expected);
     return;
   }
   std::int64_t sum = 0;
@@ -28,9 +28,8 @@ void check_stage_layers(const deck::Config& c, deck::Findings& f) {
                 counted(sum, "layer") + "; the pipeline has " + counted(stages, "stage") + " and the model " +
                 counted(layers, "layer"),
             expected,
-            "or leave it empty, --set parallel.pp_layers= : pp_cut then finds the cut for this grid; a deck.nml has "
-            "that of "
-            "its own run");
+            "or leave it empty, --set parallel.pp_layers= : pp_cut then splits the layers for this grid; a "
+            "deck.nml has the split of its own run");
   }
 }
 
@@ -38,7 +37,7 @@ void check_stage_layers(const deck::Config& c, deck::Findings& f) {
 
 void check_pipeline(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
-  if (p.pp == 0) return;  // resolve() comes back
+  if (p.pp == 0) return;  // resolve() chooses it and checks again
   check_stage_layers(c, f);
   const std::int64_t virtual_stages = deck::virtual_stages(p), layers = c.model.num_hidden_layers;
   if (p.pp > 1 && deck::pipeline_stages(p) > layers &&
@@ -46,14 +45,14 @@ void check_pipeline(const deck::Config& c, deck::Findings& f) {
     f.error({"parallel.pp", "model.num_hidden_layers"},
             "pp = " + text(p.pp) +
                 (virtual_stages > 1 ? " with " + text(virtual_stages) + " virtual stages per rank" : "") + " needs " +
-                text(deck::pipeline_stages(p)) + " layers, one a stage; the model has " + text(layers),
+                text(deck::pipeline_stages(p)) + " layers, one per stage; the model has " + text(layers),
             at_most("pp", std::max<std::int64_t>(1, layers / virtual_stages)),
-            virtual_stages > 1 ? "or pp_schedule = '1f1b', which needs one layer a rank" : "");
+            virtual_stages > 1 ? "or pp_schedule = '1f1b', which needs one layer per rank" : "");
   }
   if (p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble && p.recompute != deck::Recompute::none &&
       f.trusted({"parallel.recompute", "parallel.pp_schedule"})) {
     f.error({"parallel.recompute", "parallel.pp_schedule"},
-            "pp_schedule = 'zero_bubble' takes the weight gradients later than the others, from activations that "
+            "pp_schedule = 'zero_bubble' computes the weight gradients later, from activations that "
             "recomputation does not keep",
             "recompute = 'none'", "or pp_schedule = '1f1b'");
   }

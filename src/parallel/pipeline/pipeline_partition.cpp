@@ -8,11 +8,11 @@
 
 namespace nanotron::parallel {
 
-// best[s][i]: cost of the dearest of s stages that hold layers [0, i). The last of them begins at some j:
+// best[s][i]: min over partitions of layers [0, i) into s stages of the max stage cost. The last stage begins at j:
 //
-//   best[s][i] = min over j of max(best[s - 1][j], cost of a stage of layers [j, i))
+//   best[s][i] = min over j of max(best[s - 1][j], cost(j, i))
 //
-// One term grows with j and the other falls, so the minimum lies where they meet.
+// best[s - 1][j] grows with j and cost(j, i) falls, so bisection finds the j where they cross.
 std::vector<Range> cut_layers(const model::BlockCosts& costs, index_t layers, int stages) {
   NANOTRON_REQUIRE(stages >= 1 && stages <= layers, "{} stages of {} layers", stages, layers);
   const auto cost = [&](index_t begin, index_t end) {
@@ -27,8 +27,10 @@ std::vector<Range> cut_layers(const model::BlockCosts& costs, index_t layers, in
   for (std::size_t s = 2; s <= k; ++s) {
     for (std::size_t i = s; i <= n; ++i) {
       const auto end = static_cast<index_t>(i);
-      const auto candidate = [&](index_t j) { return std::max(best[s - 1][static_cast<std::size_t>(j)], cost(j, end)); };
-      auto low = static_cast<index_t>(s) - 1, high = end - 1;  // the first j where the stages in front are the dearer
+      const auto candidate = [&](index_t j) {
+        return std::max(best[s - 1][static_cast<std::size_t>(j)], cost(j, end));
+      };
+      auto low = static_cast<index_t>(s) - 1, high = end - 1;  // first j with best[s-1][j] >= cost(j, end)
       while (low < high) {
         const index_t middle = (low + high) / 2;
         if (best[s - 1][static_cast<std::size_t>(middle)] >= cost(middle, end)) {

@@ -22,8 +22,7 @@ std::vector<Action> gpipe(index_t micro_batches) {
   return actions;
 }
 
-// `warm_up` forwards, then forward and backward in turn, then the backwards that are left. The k-th forward and
-// backward are those of the lists.
+// `warm_up` forwards, then one forward and one backward in turn, then the remaining backwards; each in list order.
 std::vector<Action> one_forward_one_backward(const std::vector<Action>& forwards, const std::vector<Action>& backwards,
                                              index_t warm_up) {
   const auto count = static_cast<index_t>(forwards.size());
@@ -36,11 +35,14 @@ std::vector<Action> one_forward_one_backward(const std::vector<Action>& forwards
   return actions;
 }
 
-// The g-th group of micro-batches that go through the virtual stages together: as many as ranks, or up to that many
-// less one more (with fewer, a rank would wait for a micro-batch that waits for it).
-int groups_of(int ranks, index_t micro_batches) { return static_cast<int>(std::max<index_t>(1, micro_batches / ranks)); }
+// Micro-batches pass through the virtual stages in groups; this is their number. With p = ranks a group has p to 2p - 1
+// micro-batches, or all of them if they are fewer than p. (Smaller groups would make a rank wait for a micro-batch that
+// waits for this rank.)
+int groups_of(int ranks, index_t micro_batches) {
+  return static_cast<int>(std::max<index_t>(1, micro_batches / ranks));
+}
 
-// Each group forward through all virtual stages; backward through the virtual stages in reverse.
+// Per group: all virtual stages, each with all micro-batches of the group; backward takes the stages in reverse.
 std::vector<Action> in_groups(Work work, int ranks, int virtual_stages, index_t micro_batches) {
   std::vector<Action> actions;
   const int groups = groups_of(ranks, micro_batches);
@@ -117,13 +119,13 @@ Slots assign_slots(const std::vector<Action>& actions, int virtual_stages) {
 Timeline simulate(const PipelineSchedule& schedule) {
   const auto ranks = static_cast<std::size_t>(schedule.ranks);
   const int last = schedule.stages() - 1;
-  // When the output of a stage, or the gradient of its input, is there; by stage and micro-batch, -1: not yet.
-  const std::vector<std::vector<index_t>> never(static_cast<std::size_t>(last + 1),
-                                                std::vector<index_t>(static_cast<std::size_t>(schedule.micro_batches), -1));
+  // When the output of a stage, or the gradient of its input, is ready; by stage and micro-batch, -1: not yet.
+  const std::vector<std::vector<index_t>> never(
+      static_cast<std::size_t>(last + 1), std::vector<index_t>(static_cast<std::size_t>(schedule.micro_batches), -1));
   auto output = never, gradient = never;
   std::vector<index_t> clock(ranks, 0), work(ranks, 0);
   Timeline timeline{.begin = std::vector<std::vector<index_t>>(ranks)};
-  const auto runs = [&](std::size_t rank) {  // the rank's next action, if what it needs is there
+  const auto runs = [&](std::size_t rank) {  // runs the rank's next action if its inputs are ready
     const auto at = timeline.begin[rank].size();
     if (at == schedule.actions[rank].size()) return false;
     const Action& a = schedule.actions[rank][at];
@@ -155,7 +157,7 @@ Timeline simulate(const PipelineSchedule& schedule) {
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     NANOTRON_REQUIRE(timeline.begin[rank].size() == schedule.actions[rank].size(),
-                     "rank {} of the pipeline waits for ever behind {} actions", rank, timeline.begin[rank].size());
+                     "rank {} of the pipeline waits for ever after {} actions", rank, timeline.begin[rank].size());
   }
   timeline.length = *std::max_element(clock.begin(), clock.end());
   timeline.work = *std::max_element(work.begin(), work.end());

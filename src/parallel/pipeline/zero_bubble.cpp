@@ -1,10 +1,11 @@
-// Lists by greedy simulation in units of time: a rank that is free takes, of what is ready,
+// The zero-bubble V schedule (ZB-V) by greedy simulation in units of time. A free rank takes the first that is ready of
 //
-//   the gradient of an input (others wait for it), then a forward while there is memory for it, then the gradient
-//   of weights, for which nobody waits.
+//   1. backward_input, since other ranks wait for it
+//   2. forward, if there is memory for its activations
+//   3. backward_weight, for which no rank waits
 //
-// Memory is that of 1F1B's first rank, 2 x ranks activations of a virtual stage. Forwards of virtual stage 0 leave some
-// of it to those of virtual stage 1, which are closer to the loss: how much is tried out, the shortest step wins.
+// and virtual stage 1, closer to the loss, before 0. Memory per rank is that of rank 0 in 1F1B: 2p activations of a
+// virtual stage on p ranks. Of these, `reserve` are kept for virtual stage 1; the value with the shortest step wins.
 
 #include "parallel/pipeline/zero_bubble.hpp"
 
@@ -27,7 +28,7 @@ class Greedy {
                 std::vector<index_t>(static_cast<std::size_t>(shape.micro_batches), never)),
         gradient_(output_) {}
 
-  /// The length of the step; never when it does not end.
+  /// Length of the step; `never` when it deadlocks.
   index_t run() {
     const auto all = static_cast<std::size_t>(6 * shape_.micro_batches);
     for (index_t time = 0, idle = 0; idle <= shape_.stages(); ++time) {
@@ -53,8 +54,8 @@ class Greedy {
  private:
   struct Rank {
     std::vector<Action> actions;
-    std::array<index_t, 2> forward{}, input{}, weight{};  // by virtual stage: the next micro-batch of each kind of work
-    index_t alive = 0;                                    // activations kept
+    std::array<index_t, 2> forward{}, input{}, weight{};  // by virtual stage: next micro-batch of each kind of work
+    index_t alive = 0;                                    // activations stored
   };
 
   std::vector<Action>& actions(int rank) { return ranks_[static_cast<std::size_t>(rank)].actions; }
@@ -110,7 +111,7 @@ class Greedy {
   const PipelineSchedule& shape_;
   index_t memory_, reserve_;
   std::vector<Rank> ranks_;
-  std::vector<std::vector<index_t>> output_, gradient_;  // when it is there; by stage and micro-batch
+  std::vector<std::vector<index_t>> output_, gradient_;  // when it is ready; by stage and micro-batch
 };
 
 }  // namespace

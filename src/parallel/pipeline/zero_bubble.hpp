@@ -4,7 +4,7 @@
 
 namespace nanotron::parallel {
 
-/// The lists of all ranks for a pipeline of two virtual stages a rank in the shape of a V.
+/// The action lists of all ranks for shape, whose placement is vee: two virtual stages per rank.
 std::vector<std::vector<Action>> zero_bubble_actions(const PipelineSchedule& shape);
 
 }  // namespace nanotron::parallel

@@ -68,15 +68,18 @@ void GradientReducer<T>::finish() {
 template <class T>
 comm::StepTraffic GradientReducer<T>::traffic() const {
   const Range matrices{section_.vectors.end, section_.flat.end};
-  return vectors_traffic() + micro_batches_ / completion_.micro_batches * partial_.traffic(matrices) + strategy_traffic();
+  return vectors_traffic() + micro_batches_ / completion_.micro_batches * partial_.traffic(matrices) +
+         strategy_traffic();
 }
 
 template <class T>
 void GradientReducer<T>::clear(const nn::BufferLayout& place) const {
   M* const gradient = model_->parameters().gradient.data();
   for (const nn::BufferLayout::Part& part : place.parts()) {
-    const index_t begin = std::max(part.range.begin, section_.flat.begin), end = std::min(part.range.end, section_.flat.end);
-    if (begin < end) kernels::fill<M>(*device_, Vector<M>(gradient + part.at + begin - part.range.begin, end - begin), 0.0);
+    const index_t begin = std::max(part.range.begin, section_.flat.begin),
+                  end = std::min(part.range.end, section_.flat.end);
+    if (begin < end)
+      kernels::fill<M>(*device_, Vector<M>(gradient + part.at + begin - part.range.begin, end - begin), 0.0);
   }
 }
 

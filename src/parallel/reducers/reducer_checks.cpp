@@ -14,7 +14,7 @@ void check_compression(const deck::Config& c, deck::Findings& f) {
   if (p.compression == deck::Compression::none) return;
   if (p.zero_stage > 0 && f.trusted({"parallel.compression", "parallel.zero_stage"})) {
     f.error({"parallel.compression", "parallel.zero_stage"},
-            "compression is of the all-reduce of gradients, which zero_stage = " + text(p.zero_stage) + " does without",
+            "compression is for the gradient all-reduce, which zero_stage = " + text(p.zero_stage) + " does not have",
             "compression = 'none', or zero_stage = 0");
   }
   refuse_layout(c, f, "parallel.compression", "compression", "compression = 'none'");
@@ -28,22 +28,22 @@ void check_adasum(const deck::Config& c, deck::Findings& f) {
       f.error({"parallel.gradient_sum", key}, "gradient_sum = 'adasum' " + why, expected);
   };
   refuse("parallel.cp", p.cp > 1,
-         "combines the gradients of different samples; with cp = " + text(p.cp) + " replicas hold parts of the same",
+         "combines the gradients of different samples; with cp = " + text(p.cp) + " ranks hold parts of the same",
          "cp = 1, or gradient_sum = 'sum'");
   refuse("parallel.zero_stage", p.zero_stage > 0,
-         "needs the whole gradient of every replica, of which zero_stage = " + text(p.zero_stage) +
-             " leaves pieces of the sum",
+         "needs the whole gradient of every data-parallel rank, of which zero_stage = " + text(p.zero_stage) +
+             " leaves only shards of the sum",
          "zero_stage = 0, or gradient_sum = 'sum'");
   refuse("parallel.compression", p.compression != deck::Compression::none,
-         "is no sum, and compression is of the all-reduce of one", "compression = 'none', or gradient_sum = 'sum'");
-  refuse(
-      "model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.trusted({"parallel.pp"}),
-      "is not linear, and tied words with pp = " + text(p.pp) + " are summed over both ends of the pipeline behind it",
-      "pp = 1, untied words, or gradient_sum = 'sum'");
+         "is no sum, and compression is for the all-reduce of a sum", "compression = 'none', or gradient_sum = 'sum'");
+  refuse("model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.trusted({"parallel.pp"}),
+         "is not linear, and tied embeddings with pp = " + text(p.pp) +
+             " are all-reduced over both ends of the pipeline after it",
+         "pp = 1, untied embeddings, or gradient_sum = 'sum'");
   if (p.ep > 1 && c.model.moe.num_experts > 0 && f.trusted({"moe.num_experts", "parallel.ep"})) {
     f.error({"parallel.ep", "parallel.gradient_sum"},
-            "gradient_sum = 'adasum' takes each replica's own gradient; with ep = " + text(p.ep) +
-                " an expert's is of the tokens of so many replicas",
+            "gradient_sum = 'adasum' takes the gradient of each data-parallel rank; with ep = " + text(p.ep) +
+                " that of an expert is from the tokens of as many ranks",
             "ep = 1", "or gradient_sum = 'sum'");
   }
   refuse_layout(c, f, "parallel.gradient_sum", "Adasum", "gradient_sum = 'sum'");

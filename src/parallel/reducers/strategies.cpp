@@ -1,4 +1,4 @@
-// Which strategy reduces a section's gradients: the table.
+// The table of strategies for gradient reduction.
 
 #include "nanotron/parallel/reducers/adasum/adasum_reducer.hpp"
 #include "nanotron/parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
@@ -33,13 +33,16 @@ bool compresses(const ReducerContext<T>& c, deck::Compression compression) {
   return c.groups.data.size() > 1 && c.config.parallel.compression == compression;
 }
 
-// The first that applies.
+// The first row that applies is used.
 template <class T>
 constexpr Strategy<T> strategies[] = {
-    {[](const auto& c) { return c.config.precision.reproducible == deck::Reproducible::layout; }, make<T, LayoutInvariantReducer>},
+    {[](const auto& c) { return c.config.precision.reproducible == deck::Reproducible::layout; },
+     make<T, LayoutInvariantReducer>},
     {[](const auto& c) { return is_sharded(c) && c.sharding.stage == 1; }, make<T, Zero1Reducer>},
     {[](const auto& c) { return is_sharded(c); }, make<T, Zero23Reducer>},
-    {[](const auto& c) { return c.groups.data.size() > 1 && c.config.parallel.gradient_sum == deck::GradientRule::adasum; },
+    {[](const auto& c) {
+       return c.groups.data.size() > 1 && c.config.parallel.gradient_sum == deck::GradientRule::adasum;
+     },
      make<T, AdasumReducer>},
     {[](const auto& c) { return compresses(c, deck::Compression::bf16); }, make<T, Bf16Reducer>},
     {[](const auto& c) { return compresses(c, deck::Compression::fp16); }, make<T, Fp16Reducer>},
@@ -92,9 +95,7 @@ double Reducers<T>::exposed_seconds() const {
 #define NANOTRON_INSTANTIATE(T)                                                           \
   template std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>&);    \
   template class Reducers<T>;
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::parallel

@@ -19,18 +19,19 @@ void check_shard_group(const deck::Config& c, deck::Findings& f) {
   const std::int64_t replicas = p.dp * p.cp;
   if (replicas == 0 || replicas % p.zero_size == 0) return;
   f.error({"parallel.zero_size"},
-          "zero_size = " + text(p.zero_size) + " does not divide the " + text(replicas) + " replicas (dp x cp)",
+          "zero_size = " + text(p.zero_size) + " does not divide the data-parallel group of " + text(replicas) +
+              " ranks (dp x cp)",
           nearest_divisors(p.zero_size, replicas));
 }
 
-// A shard group has whole sets of experts, or a set whole shard groups.
+// zero_size is a multiple or a divisor of ep: a shard group holds whole sets of experts, or a set whole shard groups.
 void check_experts(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   if (c.model.moe.num_experts == 0 || !f.trusted({"moe.num_experts", "parallel.ep", "parallel.zero_size"})) return;
   if (p.zero_stage == 0 || p.zero_size == 0 || p.zero_size % p.ep == 0 || p.ep % p.zero_size == 0) return;
   f.error({"parallel.zero_size", "parallel.ep"},
           "a shard group of zero_size = " + text(p.zero_size) +
-              " replicas does not hold whole sets of experts over ep = " + text(p.ep) + " ranks",
+              " ranks does not hold whole sets of experts over ep = " + text(p.ep) + " ranks",
           "zero_size a multiple or a divisor of ep");
 }
 

@@ -293,7 +293,8 @@ TEST(Tree, AddsNeighboursInPairs) {
       for (std::size_t r = 0; r < size; ++r) level[r] = mine(r, i);
       while (level.size() > 1) {
         std::vector<float> above;
-        for (std::size_t r = 0; r < level.size(); r += 2) above.push_back(r + 1 < level.size() ? level[r] + level[r + 1] : level[r]);
+        for (std::size_t r = 0; r < level.size(); r += 2)
+          above.push_back(r + 1 < level.size() ? level[r] + level[r + 1] : level[r]);
         level = above;
       }
       expected[i] = level[0];

@@ -64,12 +64,11 @@ TEST(Placement, SaysWhichGroupsCrossHosts) {
             "  tp = 4    every group inside one host\n"
             "  cp = 1    -\n"
             "  pp = 1    -\n"
-            "  dp = 2    4 of 4 groups cross hosts (up to 2 hosts a group)\n"
+            "  dp = 2    4 of 4 groups cross hosts (up to 2 hosts per group)\n"
             "  a: ranks 0-3\n"
             "  b: ranks 4-7\n");
   const std::string badly = placement_report(shape, {"a", "a", "b", "b", "b", "b", "c", "a"});
-  EXPECT_NE(badly.find("tp = 4    2 of 2 groups cross hosts (up to 3 hosts a group)"), std::string::npos)
-      << badly;
+  EXPECT_NE(badly.find("tp = 4    2 of 2 groups cross hosts (up to 3 hosts per group)"), std::string::npos) << badly;
   EXPECT_NE(badly.find("a: ranks 0-1, 7"), std::string::npos) << badly;
 }
 

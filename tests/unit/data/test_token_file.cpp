@@ -202,7 +202,7 @@ TEST(TokenFile, RefusesFilesThatAreCutOrNoHdf5) {
     test::write_bytes(scratch / "cut.h5", {whole.begin(), whole.begin() + std::ptrdiff_t(cut)});
     expect_error(ExitCode::data_error, "cut.h5", [&] { TokenFile(scratch / "cut.h5"); });
   }
-  expect_error(ExitCode::data_error, "cut short or damaged", [&] { TokenFile(scratch / "cut.h5"); });
+  expect_error(ExitCode::data_error, "truncated or damaged", [&] { TokenFile(scratch / "cut.h5"); });
 }
 
 TEST(TokenFile, SaysWhatIsThereInPlaceOfHdf5) {

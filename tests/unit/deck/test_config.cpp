@@ -1,6 +1,6 @@
 // ranks: 1
-// The parameter table and its page, values of keys, the resolved grid, deck.nml; features are asked. The checks of the features
-// themselves: unit/trainer/test_deck_features.cpp.
+// The parameter table and its page, values of keys, the resolved grid, deck.nml; features are asked. The checks of the
+// features themselves: unit/trainer/test_deck_features.cpp.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -123,7 +123,8 @@ TEST(Suggestions, TheTableOfOtherProgramsLeadsToKeys) {
     for (const Parameter& p : parameters()) EXPECT_NE(p.name, known.theirs) << "is a key of ours";
     if (known.ours.empty()) continue;
     const std::size_t dot = known.ours.find('.');
-    EXPECT_NO_THROW(parameter(std::string(known.ours.substr(0, dot)), std::string(known.ours.substr(dot + 1)))) << known.ours;
+    EXPECT_NO_THROW(parameter(std::string(known.ours.substr(0, dot)), std::string(known.ours.substr(dot + 1))))
+        << known.ours;
   }
 }
 
@@ -166,7 +167,8 @@ TEST(Config, DecksOfOtherFormatsAreToldOnce) {
   refused("\n[model]\nhidden_size = 512\n[data]\npath = \"x\"\n", "TOML");
   refused("\x89HDF\r\n\x1a\n...", "an HDF5 file");
   EXPECT_EQ(message("! a comment: of ours\n" + small), "");
-  for (const char* text : {"", "hidden_size = 512\n", "$model\nx: 1\n$end\n", "Dear all,\nthis: is a letter\nof\nwords\n"})
+  for (const char* text :
+       {"", "hidden_size = 512\n", "$model\nx: 1\n$end\n", "Dear all,\nthis: is a letter\nof\nwords\n"})
     EXPECT_EQ(message(text).find("looks like"), std::string::npos) << text;
 }
 
@@ -216,7 +218,8 @@ TEST(Config, RefusesValues) {
   expect_refused({"optimizer.momentum=1"}, "0 <= x < 1");
   expect_refused({"precision.compute=pf32"}, "did you mean 'fp32'?");
   expect_refused({"parallel.tp=0"}, "dp and tp are 0");
-  EXPECT_NE(message(small, {"parallel.tp=2"}, 3).find("tp * pp * cp = 2 * 1 * 1 = 2 does not divide the 3 ranks"), std::string::npos);
+  EXPECT_NE(message(small, {"parallel.tp=2"}, 3).find("tp * pp * cp = 2 * 1 * 1 = 2 does not divide the 3 ranks"),
+            std::string::npos);
 }
 
 // A feature of this test: dp is a power of two, and a seed of 0 asks for one.
@@ -232,7 +235,8 @@ void fill_seed(Config& c) {
 constexpr Feature of_this_test[] = {{check_dp, fill_seed}};
 
 TEST(Features, CheckDecksAndGridsThatAreProposed) {
-  const auto said = [](const std::string& more, const std::vector<std::string>& set, std::optional<std::int64_t> ranks) {
+  const auto said = [](const std::string& more, const std::vector<std::string>& set,
+                       std::optional<std::int64_t> ranks) {
     try {
       read_deck_text(small + more, "t.deck", of_this_test, set, nullptr, ranks);
     } catch (const Error& e) {
@@ -250,7 +254,8 @@ TEST(Features, CheckDecksAndGridsThatAreProposed) {
             "1 error in the deck; grids of 6 ranks that this deck allows: dp = 2, tp = 3; dp = 2, tp = 1, cp = 3; "
             "dp = 2, tp = 1, pp = 3");
   EXPECT_NE(said("", {"parallel.dp=2"}, 6).find("a grid of 6 ranks: dp = 2, tp = 3; "), std::string::npos);
-  EXPECT_EQ(said("&parallel dp = 6 /\n", {"parallel.dp=x"}, 6).find("power of two"), std::string::npos) << "nothing follows from a wrong value";
+  EXPECT_EQ(said("&parallel dp = 6 /\n", {"parallel.dp=x"}, 6).find("power of two"), std::string::npos)
+      << "nothing follows from a wrong value";
 }
 
 TEST(Features, FillInWhatAsksForIt) {
@@ -346,12 +351,16 @@ TEST(CanonicalDeck, IsReadIdenticallyByGfortran) {
   const std::string base = (folder / "read").string();
   std::ofstream(base + ".f90") << fortran_reader();
   std::ofstream(base + ".nml", std::ios::binary) << canonical_deck(c);
-  ASSERT_EQ(std::system(("gfortran -o " + base + ".exe " + base + ".f90 && " + base + ".exe " + base + ".nml > " + base + ".out").c_str()), 0);
+  ASSERT_EQ(std::system(("gfortran -o " + base + ".exe " + base + ".f90 && " + base + ".exe " + base + ".nml > " +
+                         base + ".out")
+                            .c_str()),
+            0);
   std::string expected;
   for (const Parameter& p : parameters()) {
     const Scalar s = p.get(c);
     char hex[32] = "";
-    if (p.type == ValueType::real) std::snprintf(hex, sizeof hex, "%016llX", std::bit_cast<unsigned long long>(std::get<double>(s)));
+    if (p.type == ValueType::real)
+      std::snprintf(hex, sizeof hex, "%016llX", std::bit_cast<unsigned long long>(std::get<double>(s)));
     expected += p.group + "." + p.name + " " +
                 (p.type == ValueType::real      ? hex
                  : p.type == ValueType::logical ? (std::get<bool>(s) ? "T" : "F")

@@ -116,7 +116,7 @@ constexpr StricterRule stricter_rules[] = {
     {"this string is not closed", "junk in a value"},  // behind a quote that closes it lines below
     {"where a value should be", "junk in a value"},
     {"is not a quoted string", "strings without quotes"},
-    {"separates nothing", "semicolons"},
+    {"is no separator", "semicolons"},
     {"too many values", "values that do not fit"},
     {"no '=' after", "keys without '='"},
     {"unknown key", "names in pieces"},

@@ -146,7 +146,7 @@ TEST(Namelist, ListsRepeatsAndNulls) {
   expect_refused(alpha("ia=0*1"), "repeat count of zero");
   expect_refused(alpha("ia=99999999999999999999*1"), "repeat count is too large");
   expect_refused(alpha("ia=1000000000000000000*1"), "too many values");
-  expect_refused(alpha("ia=1;2"), "';' separates nothing");
+  expect_refused(alpha("ia=1;2"), "';' is no separator");
 }
 
 TEST(Namelist, Subscripts) {

@@ -331,7 +331,8 @@ TEST_F(Damage, AnotherVersionIsToldWithWhatToDo) {
     text.replace(text.find(version), version.size(), "\"version\": 2");
     test::write_bytes(file, {text.begin(), text.end()});
   });
-  for (const char* words : {"another format version", "expected: 1", "found:    2", "manifest.json", "the release that wrote it"}) {
+  for (const char* words :
+       {"another format version", "expected: 1", "found:    2", "manifest.json", "the release that wrote it"}) {
     expect_newest_refused(words);
   }
 }

@@ -101,8 +101,8 @@ TEST(MetricsFile, ExplainsItself) {
   EXPECT_EQ(text_of(file, "deck"), "&run /\n");
   EXPECT_EQ(text_of(file, "deck_step_00000001"), "! ");
   EXPECT_TRUE(hdf5::exists(file.id(), "provenance_step_00000001"));
-  for (const char* name : {"step", "loss", "grad_norm", "learning_rate", "seconds", "tokens_per_second", "mfu", "tokens",
-                           "token_hash", "validation_step", "validation_loss"}) {
+  for (const char* name : {"step", "loss", "grad_norm", "learning_rate", "seconds", "tokens_per_second", "mfu",
+                           "tokens", "token_hash", "validation_step", "validation_loss"}) {
     const hdf5::Dataset series = hdf5::open_dataset(file.id(), name, "");
     EXPECT_TRUE(hdf5::read_string(series.id(), "unit", "").has_value()) << name;
     EXPECT_TRUE(hdf5::read_string(series.id(), "description", "").value_or("").ends_with(".")) << name;

@@ -53,7 +53,8 @@ class TokenAgreement : public ::testing::Test {
 
 TEST_F(TokenAgreement, CopiesAgreeHoweverTheyAreStored) {
   const auto path = write(3, is_last() ? H5T_STD_U32BE : H5T_STD_U16LE);
-  for (const Verify verify : {Verify::automatic, Verify::full, Verify::sample, Verify::none}) EXPECT_EQ(error_of(path, verify, true), "");
+  for (const Verify verify : {Verify::automatic, Verify::full, Verify::sample, Verify::none})
+    EXPECT_EQ(error_of(path, verify, true), "");
 }
 
 TEST_F(TokenAgreement, OneTokenAnywhereIsFound) {
@@ -109,7 +110,8 @@ TEST_F(TokenAgreement, ASampleIsOfSixtyFourBlocks) {
       H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
       H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
       const hdf5::Dataspace space(H5Screate_simple(1, &tokens, nullptr)), memory(H5Screate_simple(1, &one, nullptr));
-      const hdf5::Dataset set(H5Dcreate2(file.id(), "tokens", H5T_STD_U16LE, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT));
+      const hdf5::Dataset set(
+          H5Dcreate2(file.id(), "tokens", H5T_STD_U16LE, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT));
       const hsize_t at = static_cast<hsize_t>(block * token_block) + 77;
       const std::uint16_t token = 1;
       H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, &at, nullptr, &one, nullptr);

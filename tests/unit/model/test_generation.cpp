@@ -34,7 +34,10 @@ deck::ModelConfig sizes(index_t heads, index_t key_heads, bool bias, bool norm, 
 }
 
 deck::ModelConfig with_experts(deck::ModelConfig m, index_t shared) {
-  m.moe = {.num_experts = 5, .num_experts_per_tok = 2, .moe_intermediate_size = 7, .shared_expert_intermediate_size = shared,
+  m.moe = {.num_experts = 5,
+           .num_experts_per_tok = 2,
+           .moe_intermediate_size = 7,
+           .shared_expert_intermediate_size = shared,
            .norm_topk_prob = shared == 0};
   return m;
 }

@@ -54,8 +54,12 @@ void to_yarn(deck::ModelConfig& m) {
 }
 
 constexpr deck::MoeConfig experts(int shared, bool norm) {
-  return {.num_experts = 5, .num_experts_per_tok = 2, .moe_intermediate_size = 7, .shared_expert_intermediate_size = shared,
-          .norm_topk_prob = norm, .router_aux_loss_coef = 0.0};
+  return {.num_experts = 5,
+          .num_experts_per_tok = 2,
+          .moe_intermediate_size = 7,
+          .shared_expert_intermediate_size = shared,
+          .norm_topk_prob = norm,
+          .router_aux_loss_coef = 0.0};
 }
 
 // With router losses, as large as the other.

@@ -73,7 +73,8 @@ TEST_P(Sharded, MemoryIsThatOfTheTable) {
   const int stage = std::get<0>(GetParam());
   const index_t vectors = table_.vectors.size(), matrices = table_.size - vectors, piece = matrices / size_;
   const auto size = [&](index_t unit) { return table_.units[static_cast<std::size_t>(unit)].range.size(); };
-  const index_t slots = std::max(size(table_.embedding_unit()), size(table_.head_unit())) + 2 * size(table_.layer_unit(0));
+  const index_t slots =
+      std::max(size(table_.embedding_unit()), size(table_.head_unit())) + 2 * size(table_.layer_unit(0));
   const nn::ParameterLayouts same = layouts(size_ - 1), narrow = layouts(size_ - 1, ComputeWeights::narrower);
   EXPECT_EQ(same.master.size(), stage < 3 ? table_.size : vectors + piece);
   EXPECT_EQ(narrow.master.size(), vectors + piece);
@@ -98,7 +99,8 @@ INSTANTIATE_TEST_SUITE_P(Stages, Sharded,
 // Six replicas over two ranks of experts: each dense element has six pieces, each expert's three, or one.
 TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
   deck::ModelConfig m = small(false);
-  m.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 10, .shared_expert_intermediate_size = 14};
+  m.moe = {
+      .num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 10, .shared_expert_intermediate_size = 14};
   const ParameterTable whole = make_parameter_table(m);
   for (const int stage : {1, 2, 3}) {
     for (const int shards : {6, 2}) {

@@ -39,7 +39,8 @@ void expect_refused(const std::vector<std::string>& set, const std::string& word
 TEST(DeckFeatures, AreListedOnceAndCheck) {
   for (std::size_t i = 0; i < deck_features().size(); ++i) {
     EXPECT_NE(deck_features()[i].check, nullptr) << i;
-    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(deck_features()[i].check, deck_features()[j].check) << i << " and " << j;
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_NE(deck_features()[i].check, deck_features()[j].check) << i << " and " << j;
   }
 }
 
@@ -53,24 +54,24 @@ TEST(DeckFeatures, Architecture) {
                     many = "model.max_position_embeddings=32";
   expect_refused({learned}, "at least sequence_length");
   expect_refused({learned, "model.max_position_embeddings=31"}, "at least sequence_length");
-  expect_refused({learned, many, "model.rope_theta=5e5"}, "rope_theta is of the rotary embedding");
-  expect_refused({learned, many, "model.rope_type=llama3"}, "rope_type is of the rotary embedding");
-  expect_refused({many}, "max_position_embeddings is of learned positions");
+  expect_refused({learned, many, "model.rope_theta=5e5"}, "rope_theta belongs to the rotary embedding");
+  expect_refused({learned, many, "model.rope_type=llama3"}, "rope_type belongs to the rotary embedding");
+  expect_refused({many}, "max_position_embeddings belongs to learned positions");
   EXPECT_EQ(message(small, {learned, many, "model.head_dim=7"}), "");
 
   expect_refused({"model.rope_factor=8"}, "rope_type = 'llama3' or 'yarn'");
   expect_refused({"model.rope_type=llama3", "model.rope_factor=8"}, "the length that the model was first trained for");
   const std::string length = "model.original_max_position_embeddings=16";
   expect_refused({"model.rope_type=llama3", length, "model.rope_beta_slow=2"},
-                 "rope_beta_slow is of rope_type = 'yarn'");
-  expect_refused({"model.rope_type=yarn", length, "model.rope_low_freq_factor=2"}, "is of rope_type = 'llama3'");
+                 "rope_beta_slow belongs to rope_type = 'yarn'");
+  expect_refused({"model.rope_type=yarn", length, "model.rope_low_freq_factor=2"}, "belongs to rope_type = 'llama3'");
   expect_refused({"model.rope_type=llama3", length, "model.rope_low_freq_factor=4"}, "1 and 4");
   expect_refused({"model.rope_type=yarn", length, "model.rope_beta_slow=32"}, "1 and 32");
   expect_refused({"model.rope_type=longrope"}, "'default' | 'llama3' | 'yarn'");
   expect_refused({"model.rope_factor=0.5", "model.rope_type=yarn", length}, ">= 1");
 
-  expect_refused({"model.layer_norm_epsilon=1e-6"}, "layer_norm_epsilon is of LayerNorm");
-  expect_refused({"model.normalization=layer_norm", "model.rms_norm_eps=1e-6"}, "rms_norm_eps is of RMSNorm");
+  expect_refused({"model.layer_norm_epsilon=1e-6"}, "layer_norm_epsilon belongs to LayerNorm");
+  expect_refused({"model.normalization=layer_norm", "model.rms_norm_eps=1e-6"}, "rms_norm_eps belongs to RMSNorm");
   expect_refused({"model.hidden_act=gelu", "moe.num_experts=4"}, "hidden_act = 'silu'");
   expect_refused({"model.mlp_bias=t", "moe.num_experts=4"}, "experts have no biases");
   expect_refused({"model.sliding_window=-1"}, "0 <= x");
@@ -88,13 +89,15 @@ TEST(DeckFeatures, Experts) {
   expect_refused({"moe.num_experts_per_tok=7", experts}, "at most 6");
   expect_refused({"moe.moe_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
   expect_refused({"moe.shared_expert_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
-  expect_refused({"parallel.ep=2", "parallel.zero_stage=1", "parallel.zero_size=3", experts}, "a multiple or a divisor of ep", 6);
+  expect_refused({"parallel.ep=2", "parallel.zero_stage=1", "parallel.zero_size=3", experts},
+                 "a multiple or a divisor of ep", 6);
   expect_refused({"moe.capacity_factor=2"}, "the model is a dense one");
   expect_refused({"moe.router_aux_loss_scale=hugging_face"}, "the model is a dense one");
   expect_refused({"moe.router_aux_loss_scale=huggingface", experts}, "'per_layer' | 'hugging_face'");
   expect_refused({"moe.receive_factor=2", experts}, "or ep > 1");
   expect_refused({"moe.receive_factor=0.5", "parallel.dp=2", "parallel.ep=2", experts}, "more than 1, or 0", 2);
-  expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts}, "or gradient_sum = 'sum'", 2);
+  expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts}, "or gradient_sum = 'sum'",
+                 2);
 
   deck::Config c = read("", {experts, "parallel.ep=3", "parallel.zero_stage=1"});
   resolve(c, 6);
@@ -143,7 +146,7 @@ TEST(DeckFeatures, ResolveFillsWhatFollows) {
 
 TEST(DeckFeatures, RefuseWhatDoesNotGoTogether) {
   expect_refused({"model.parametrization=mup"}, "base_hidden_size is 0");
-  expect_refused({"model.base_hidden_size=32"}, "no use to parametrization = 'standard'");
+  expect_refused({"model.base_hidden_size=32"}, "no effect with parametrization = 'standard'");
   expect_refused({"model.parametrization=mup", "model.base_hidden_size=32", "model.tie_word_embeddings=t"},
                  "tied they are one tensor");
   expect_refused({"model.num_attention_heads=6"}, "60 or 66");
@@ -174,7 +177,7 @@ TEST(DeckFeatures, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
     set.insert(set.begin(), {"precision.reproducible=layout", "parallel.dp=1"});
     EXPECT_NE(message(deck, set).find(words), std::string::npos) << message(deck, set);
   };
-  refused({"parallel.cp=2", "parallel.cp_mode=all_to_all"}, "cp = 2 cuts sums elsewhere than context_shards = 1");
+  refused({"parallel.cp=2", "parallel.cp_mode=all_to_all"}, "cp = 2 splits sums differently than context_shards = 1");
   refused({"parallel.cp=2", "precision.context_shards=2"}, "cp_mode = 'all_to_all'");
   refused({"precision.tensor_shards=5"}, "tensor_shards = 5 does not divide");
   refused({"precision.batch_shards=5"}, "batch_shards = 5 does not divide");
@@ -188,26 +191,30 @@ TEST(DeckFeatures, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
 }
 
 TEST(DeckFeatures, APipelineHasALayerForEveryStage) {
-  const std::string deck = std::string(small).replace(small.find("layers = 2"), 10, "layers = 6") + "&parallel dp = 1, pp = 3 /\n";
+  const std::string deck =
+      std::string(small).replace(small.find("layers = 2"), 10, "layers = 6") + "&parallel dp = 1, pp = 3 /\n";
   EXPECT_EQ(message(deck), "");
   EXPECT_EQ(message(deck, {"parallel.pp_schedule=zero_bubble"}), "");
   const std::string text = message(deck, {"parallel.pp=4", "parallel.pp_schedule=zero_bubble"});
-  EXPECT_NE(text.find("needs 8 layers, one a stage; the model has 6"), std::string::npos) << text;
+  EXPECT_NE(text.find("needs 8 layers, one per stage; the model has 6"), std::string::npos) << text;
   EXPECT_NE(text.find("pp <= 3"), std::string::npos) << text;
   EXPECT_NE(message(deck, {"parallel.pp=7"}).find("pp <= 6"), std::string::npos);
-  EXPECT_NE(message(deck, {"parallel.pp_schedule=interleaved_1f1b", "parallel.pp_chunks=3"}).find("pp <= 2"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_schedule=interleaved_1f1b", "parallel.pp_chunks=3"}).find("pp <= 2"),
+            std::string::npos);
   EXPECT_NE(message(deck, {"parallel.pp_schedule=zero_bubble", "parallel.recompute=full"}).find("recompute = 'none'"),
             std::string::npos);
   EXPECT_EQ(message(deck, {"parallel.pp_layers=1, 4 1"}), "");
-  EXPECT_NE(message(deck, {"parallel.pp_layers=3 3"}).find("has 2 stages with 6 layers; the pipeline has 3"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_layers=3 3"}).find("has 2 stages with 6 layers; the pipeline has 3"),
+            std::string::npos);
   EXPECT_NE(message(deck, {"parallel.pp_layers=6"}).find("has 1 stage with 6 layers"), std::string::npos);
   EXPECT_NE(message(deck, {"parallel.pp_layers=3 3"}).find("--set parallel.pp_layers="), std::string::npos);
   for (const char* layers : {",1,4,1", "1,4,1,", "1,,4,1", ",", "1;4;1", "1 4 1 x"}) {
-    EXPECT_NE(message(deck, {std::string("parallel.pp_layers=") + layers}).find("are no numbers of layers"), std::string::npos);
+    EXPECT_NE(message(deck, {std::string("parallel.pp_layers=") + layers}).find("is no list of layer counts"),
+              std::string::npos);
   }
   EXPECT_EQ(message(deck, {"parallel.pp_layers= 1 , 4,1 "}), "");
   EXPECT_NE(message(deck, {"parallel.pp_layers=2 2 3"}).find("3 numbers whose sum is 6"), std::string::npos);
-  EXPECT_NE(message(deck, {"parallel.pp_layers=2 0 4"}).find("are no numbers of layers"), std::string::npos);
+  EXPECT_NE(message(deck, {"parallel.pp_layers=2 0 4"}).find("is no list of layer counts"), std::string::npos);
 }
 
 TEST(DeckFeatures, OnlySequenceParallelGathersInChunks) {
@@ -215,12 +222,12 @@ TEST(DeckFeatures, OnlySequenceParallelGathersInChunks) {
   EXPECT_EQ(message(deck), "");
   EXPECT_EQ(message(deck, {"parallel.tp_gathered_inputs=keep", "parallel.recompute=full"}), "");
   expect_refused({"parallel.tp_overlap_chunks=2"}, "tp_mode = 'reduce_scatter'");
-  expect_refused({"parallel.tp_gathered_inputs=keep"}, "'all_reduce' gathers nothing");
+  expect_refused({"parallel.tp_gathered_inputs=keep"}, "tp_mode = 'all_reduce' has none");
   expect_refused({"parallel.tp_gathered_inputs=drop"}, "'gather_again' | 'keep'");
   expect_refused({"parallel.tp_overlap_chunks=0"}, "tp_overlap_chunks");
   expect_refused({"parallel.tp_overlap_chunks=17"}, "tp_overlap_chunks");
   const std::string text = message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=5"});
-  EXPECT_NE(text.find("a rank has 4 rows"), std::string::npos) << text;
+  EXPECT_NE(text.find("a rank has 4 tokens"), std::string::npos) << text;
   EXPECT_EQ(message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=4"}), "");
   const std::string line = message(small + "&parallel tp = 2, tp_mode = 'all_reduce',\n  tp_overlap_chunks = 4 /\n");
   EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
@@ -233,7 +240,8 @@ TEST(DeckFeatures, OnlySequenceParallelGathersInChunks) {
 TEST(DeckFeatures, ShardGroupsDivideTheReplicas) {
   const std::string deck = small + "&parallel dp = 6, zero_stage = 2, zero_size = 4 /\n";
   const std::string text = message(deck, {"data.global_batch_size=6"});
-  EXPECT_NE(text.find("zero_size = 4 does not divide the 6 replicas (dp x cp)"), std::string::npos) << text;
+  EXPECT_NE(text.find("zero_size = 4 does not divide the data-parallel group of 6 ranks (dp x cp)"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("a divisor of 6: 3 or 6"), std::string::npos) << text;
   EXPECT_EQ(message(deck, {"data.global_batch_size=6", "parallel.zero_size=3"}), "");
   EXPECT_EQ(message(deck, {"data.global_batch_size=6", "parallel.zero_size=0"}), "");
@@ -249,7 +257,8 @@ TEST(DeckFeatures, CompressionNeedsTheWholeGradient) {
   EXPECT_EQ(message(small, {"parallel.compression='fp16'"}), "");
   expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"}, "compression = 'none', or zero_stage = 0");
   expect_refused({"parallel.compression='fp8'"}, "'bf16'");
-  expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"}, "compression = 'none', or zero_stage = 0");
+  expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"},
+                 "compression = 'none', or zero_stage = 0");
   expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
   EXPECT_EQ(message(small, {"parallel.bucket_mb=0"}), "");
   expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
@@ -259,8 +268,8 @@ TEST(DeckFeatures, AdasumNeedsWholeGradientsOfDifferentSamples) {
   const std::string adasum = "parallel.gradient_sum='adasum'";
   EXPECT_EQ(message(small, {adasum}), "");
   EXPECT_EQ(message(small, {adasum, "parallel.tp=2", "model.tie_word_embeddings=true"}), "");
-  expect_refused({adasum, "parallel.cp=2"}, "replicas hold parts of the same");
-  expect_refused({adasum, "parallel.zero_stage=1"}, "the whole gradient of every replica");
+  expect_refused({adasum, "parallel.cp=2"}, "ranks hold parts of the same");
+  expect_refused({adasum, "parallel.zero_stage=1"}, "the whole gradient of every data-parallel rank");
   expect_refused({adasum, "parallel.compression='bf16'"}, "compression = 'none'");
   expect_refused({adasum, "parallel.pp=2", "model.tie_word_embeddings=true"}, "both ends of the pipeline");
   EXPECT_EQ(message(small, {adasum, "parallel.pp=2"}), "");
@@ -309,13 +318,15 @@ TEST(DeckFeatures, TheGridAndTheBatchInOneRun) {
     return std::string();
   };
   const std::string open = both({"parallel.dp=5", "parallel.cp=0"}, 8);
-  for (const char* words : {"dp * tp * pp = 5 * 1 * 1 = 5 does not divide the 8 ranks", "micro_batch_size * dp = 1 * 5", "2 errors"}) {
+  for (const char* words :
+       {"dp * tp * pp = 5 * 1 * 1 = 5 does not divide the 8 ranks", "micro_batch_size * dp = 1 * 5", "2 errors"}) {
     EXPECT_NE(open.find(words), std::string::npos) << open;
   }
   EXPECT_NE(both({"parallel.dp=5"}, 8).find("= 5 is not the 8 ranks of this run"), std::string::npos);
   EXPECT_NE(both({"parallel.cp=0"}, 8).find("dp and cp are 0"), std::string::npos);
   EXPECT_NE(both({}, 5).find("micro_batch_size * dp = 1 * 5"), std::string::npos) << "dp follows from the ranks";
-  EXPECT_EQ(both({"parallel.tp=2.5"}, 8).find("ranks of this run"), std::string::npos) << "nothing follows from a wrong degree";
+  EXPECT_EQ(both({"parallel.tp=2.5"}, 8).find("ranks of this run"), std::string::npos)
+      << "nothing follows from a wrong degree";
   EXPECT_EQ(both({"parallel.cp=2"}, 8), "");
   deck::Config made = read();
   made.parallel.cp = 0;  // and dp

@@ -68,7 +68,8 @@ std::string refusal(const std::vector<std::string>& set, int ranks) {
 // The degrees of the first grid the text proposes.
 std::vector<std::string> proposal(const std::string& text) {
   std::smatch found;
-  if (!std::regex_search(text, found, std::regex("dp = (\\d+), tp = (\\d+)(, pp = (\\d+))?(, cp = (\\d+))?(;|\n|$)"))) return {};
+  if (!std::regex_search(text, found, std::regex("dp = (\\d+), tp = (\\d+)(, pp = (\\d+))?(, cp = (\\d+))?(;|\n|$)")))
+    return {};
   const auto value = [&](int i) { return found[i].matched ? found[i].str() : std::string("1"); };
   return {"parallel.dp=" + value(1), "parallel.tp=" + value(2), "parallel.pp=" + value(4), "parallel.cp=" + value(6)};
 }

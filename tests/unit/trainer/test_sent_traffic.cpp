@@ -1,4 +1,5 @@
-// What a rank sends in a step, against formulas; what it hands over is held against the collectives by tests/regression.
+// What a rank sends in a step, against formulas; what it hands over is held against the collectives by
+// tests/regression.
 
 #include <gtest/gtest.h>
 
@@ -63,7 +64,8 @@ TEST(SentTraffic, ZeroGathersWeightsInsteadOfSummingTwice) {
   c.parallel.zero_size = 4;
   c.parallel.zero_stage = 1;
   const Traffic hybrid = traffic_of(c);  // between the two groups of 4 a quarter is all-reduced: 4 x 2 / 2
-  EXPECT_DOUBLE_EQ(hybrid.data_parallel.sent, 7.0 * hybrid.vectors + ((4.0 + 2.0) * 3.0 / 4.0 + 4.0 / 4.0) * hybrid.matrices);
+  EXPECT_DOUBLE_EQ(hybrid.data_parallel.sent,
+                   7.0 * hybrid.vectors + ((4.0 + 2.0) * 3.0 / 4.0 + 4.0 / 4.0) * hybrid.matrices);
 }
 
 TEST(SentTraffic, MessagesAreSentAndWhatStaysIsNot) {

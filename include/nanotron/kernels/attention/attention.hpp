@@ -1,16 +1,16 @@
 #pragma once
 
-// Causal grouped-query attention without the sequence x sequence matrix: blocks of queries meet
-// blocks of keys, the softmax is carried along by a running maximum and sum (Dao et al., 2022; Dao,
-// 2023), and the backward recomputes the probabilities from the stored log-sum-exp.
+// Causal grouped-query attention without storing the s x s scores (FlashAttention: Dao et al. 2022;
+// Dao 2023): blocks of queries times blocks of keys, an online softmax with a running max and sum;
+// backward recomputes the probabilities from the saved log-sum-exp.
 //
 //   s_ij = q_i . k_j / sqrt(head_dim)     p_ij = exp(s_ij - lse_i)     o_i = sum_j p_ij v_j
 //   dp_ij = do_i . v_j                    ds_ij = p_ij (dp_ij - do_i . o_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(head_dim)     dk_j = sum_i ds_ij q_i / sqrt(head_dim)
 //   dv_j = sum_i p_ij do_i
 //
-// Sums and softmax are of the master type; with T = bf16, p and ds are rounded to bf16 where they
-// enter a product (on the host: on AMX tiles only).
+// Sums and softmax are of the master type. With T = bf16, p and ds are rounded to bf16 as operands of
+// GEMMs (on the host: with AMX tiles only).
 
 #include <cstddef>
 #include <cstdint>
@@ -21,28 +21,28 @@
 
 namespace nanotron::kernels {
 
-/// Queries and keys are pieces of a sequence. A query sees the keys of its own document that are not
-/// behind it, or the last `window` of them (Beltagy et al. 2020), which is a range of them, perhaps an
-/// empty one: then its out is 0 and its lse the lowest finite number. Needs 1 <= head_dim <= 256.
+/// Queries and keys are pieces of a sequence. A query attends to the keys of its own document up to its own
+/// position, or to the last `window` of them (Beltagy et al. 2020): a contiguous range. If it is empty,
+/// out is 0 and lse the lowest finite number. Needs 1 <= head_dim <= 256.
 struct AttentionShape {
-  index_t batch = 0;         // sequences
+  index_t batch = 0;         // sequences, b
   index_t query_length = 0;  // tokens of one sequence in q, out
   index_t key_length = 0;    // tokens of one sequence in k, v
-  index_t query_heads = 0;   // here
-  index_t key_heads = 0;     // here
+  index_t query_heads = 0;   // on this rank
+  index_t key_heads = 0;     // on this rank
   index_t head_dim = 0;
-  index_t first_query_head = 0;  // global number of the first head here
+  index_t first_query_head = 0;  // global index of this rank's first head
   index_t first_key_head = 0;
   index_t group = 1;  // global query heads per key head
-  index_t key_rows = 0;  // from one sequence to the next in k and v; 0: key_length (a cache has more)
+  index_t key_rows = 0;        // rows per sequence of k and v; 0: key_length (a KV cache has more)
   index_t query_rows = 0;      // the same in q, out and, per head, in lse; 0: query_length
   index_t query_position = 0;  // of query 0 in its sequence
   index_t key_position = 0;    // of key 0
-  /// Where the document of each position begins, (batch, document_stride), rising along a sequence;
-  /// null: all of a sequence is one document.
+  /// (batch, document_stride): the first position of each position's document, ascending within a
+  /// sequence; null: a sequence is one document.
   const std::int32_t* document_starts = nullptr;
   index_t document_stride = 0;
-  index_t window = 0;  // most keys that a query sees, its own and those right before it; 0: all
+  index_t window = 0;  // max keys per query, its own position and those right before it; 0: all
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;
@@ -51,7 +51,7 @@ struct AttentionShape {
   NANOTRON_FUNCTION index_t query_row_stride() const {
     return query_rows > 0 ? query_rows : query_length;
   }
-  /// The keys here that a query sees.
+  /// The keys of this rank that a query attends to.
   NANOTRON_FUNCTION Range keys_of(index_t sequence, index_t query) const {
     const index_t position = query_position + query;
     const index_t last = position + 1 - key_position;
@@ -61,7 +61,7 @@ struct AttentionShape {
     const index_t first = (start < oldest ? oldest : start) - key_position;
     return {first < 0 ? 0 : first < end ? first : end, end};
   }
-  /// Those of them in the `count` keys from `first` on, counted from there.
+  /// Those in [first, first + count), relative to `first`.
   NANOTRON_FUNCTION Range keys_of(index_t sequence, index_t query, index_t first, index_t count) const {
     const Range all = keys_of(sequence, query);
     const index_t begin = all.begin - first, end = all.end - first;
@@ -70,7 +70,7 @@ struct AttentionShape {
 };
 
 /// q, out (batch * query_length, query_heads * head_dim) and k, v (batch * key_length, key_heads *
-/// head_dim), each with its own leading dimension, so that all may be columns of one fused buffer.
+/// head_dim), each with its own leading dimension: all may be columns of one fused buffer.
 /// out and lse (batch * query_heads * query_length) are overwritten; out may alias q. workspace has
 /// attention_workspace_bytes(shape) or more, and is overwritten.
 template <class T>
@@ -78,15 +78,16 @@ void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
                        Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
-/// dq, dk, dv are overwritten; gradients of a key head are summed over its query heads here, in
-/// order. With out and lse of all keys a query sees, gradients of any piece of them. workspace as above.
+/// dq, dk, dv are overwritten; gradients of a key head are summed over its query heads on this rank, in
+/// order. k, v may be a subset of the keys if out and lse are over all keys: then dk, dv are of the subset
+/// and dq is its share. workspace as above.
 template <class T>
 void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                         MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<const T> out,
                         MatrixRef<const T> dout, Vector<const master_t<T>> lse, MatrixRef<T> dq,
                         MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace);
 
-/// Bytes of workspace that is enough for either of the two.
+/// Bytes of workspace, enough for forward and backward.
 template <class T>
 std::size_t attention_workspace_bytes(const AttentionShape& shape);
 

@@ -1,8 +1,7 @@
 #pragma once
 
-// Attention of attention.hpp by batched products over all heads at once: what a GPU runs. It
-// compiles for the host too, where a test compares it with its twin; there attention.hpp takes
-// another way.
+// attention.hpp by batched GEMMs over all heads: what a GPU runs. It compiles for the host too, where
+// a test compares it with its reference implementation; attention.hpp runs other code on the host.
 
 #include "nanotron/kernels/attention/attention.hpp"
 
@@ -14,7 +13,7 @@ void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
                        Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
-/// Inputs and results of the backward, as in attention.hpp.
+/// Inputs and outputs of backward, as in attention.hpp.
 template <class T>
 struct BackwardTensors {
   MatrixRef<const T> q, k, v, out, dout;

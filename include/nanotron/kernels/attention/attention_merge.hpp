@@ -1,7 +1,7 @@
 #pragma once
 
-// Attention over several sets of keys is joined from the attention over each (Liu et al. 2023; Dao 2023), and the
-// gradients of its parts are added up:
+// Ring attention (Liu et al. 2023): attention over several sets of keys is merged from the attention over each set,
+// by its log-sum-exp (Dao 2023). Gradients of the parts are added.
 //
 //   lse = log(exp(lse) + exp(lse_part))      sum = exp(lse_old - lse) sum + exp(lse_part - lse) part
 
@@ -9,8 +9,8 @@
 
 namespace nanotron::kernels {
 
-/// part and part_lse as attention_forward of this shape left them; sum and lse lie like them and are updated. To
-/// begin with, sum is 0 and lse the lowest finite number.
+/// part and part_lse: outputs of attention_forward of this shape. sum and lse have the same layout and are updated;
+/// initially sum is 0 and lse the lowest finite number.
 template <class T>
 void merge_attention(Device& device, const AttentionShape& shape, MatrixRef<const T> part,
                      Vector<const master_t<T>> part_lse, MatrixRef<master_t<T>> sum,
@@ -20,7 +20,7 @@ void merge_attention(Device& device, const AttentionShape& shape, MatrixRef<cons
 template <class T>
 void accumulate_matrix(Device& device, MatrixRef<const T> x, MatrixRef<master_t<T>> y);
 
-/// y = x, rounded.
+/// y = x, rounded to T.
 template <class T>
 void round_matrix(Device& device, MatrixRef<const master_t<T>> x, MatrixRef<T> y);
 

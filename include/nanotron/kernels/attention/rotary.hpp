@@ -1,7 +1,7 @@
 #pragma once
 
-// Rotary position embedding (Su et al., 2021) in the rotate-half convention of Llama: in a head of
-// width d the elements i and i + d/2, i < d/2, are turned at position p by a = p theta^(-2i/d):
+// Rotary position embedding (RoPE, Su et al. 2021) in the rotate-half convention of Llama. In a head of
+// width d, at position p, the elements i and i + d/2, i < d/2, are rotated by a = p theta^(-2i/d):
 //
 //   y_i = x_i cos a - x_(i+d/2) sin a      y_(i+d/2) = x_(i+d/2) cos a + x_i sin a
 
@@ -13,18 +13,18 @@
 
 namespace nanotron::kernels {
 
-/// cosine, sine (max_positions, head_dim / 2), overwritten; angles are computed in fp64 and rounded
-/// once. M is double or float.
+/// cosine, sine (max_positions, head_dim / 2), overwritten by scaling.magnitude() times cos a and sin a;
+/// computed in fp64, rounded once. M is double or float.
 template <class M>
 void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine, const RotaryScaling& scaling = {});
 
-/// x (tokens, heads * head_dim) in place; row t is at positions(t), which is below max_positions.
+/// x (tokens, heads * head_dim) in place; row t is at position positions(t) < max_positions.
 /// head_dim = 2 * cosine.extent(1); x.columns is a multiple of it.
 template <class T>
 void rotary_forward(Device& device, MatrixRef<T> x, Vector<const std::int32_t> positions,
                     Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine);
 
-/// The inverse rotation, in place on the gradient.
+/// The transpose of rotary_forward (rotation by -a), in place on the gradient.
 template <class T>
 void rotary_backward(Device& device, MatrixRef<T> dx, Vector<const std::int32_t> positions,
                      Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine);

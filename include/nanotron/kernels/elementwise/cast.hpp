@@ -5,8 +5,8 @@
 
 namespace nanotron::kernels {
 
-/// y = x, rounded to nearest even, both (n). A and B are any of double, float and bf16; call it with
-/// both named. No aliasing.
+/// y = x, rounded to nearest even, both (n). A and B are any of double, float and bf16; call with
+/// both explicit. No aliasing.
 template <class A, class B>
 void cast(Device& device, Vector<const A> x, Vector<B> y);
 

@@ -5,7 +5,7 @@
 
 namespace nanotron::kernels {
 
-/// to = from, element by element; the same rows and columns, each with its own leading dimension. No aliasing.
+/// to = from, both (rows, columns), each with its own leading dimension. No aliasing.
 template <class T>
 void copy_matrix(Device& device, MatrixRef<const T> from, MatrixRef<T> to);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Small vector operations. Call with T (or M) named.
+// Elementwise operations. Call with T (or M) explicit.
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -11,7 +11,7 @@ namespace nanotron::kernels {
 template <class T>
 void fill(Device& device, Vector<T> x, double value);
 
-/// x = standard normal numbers, a function of the stream and the index alone. M is double or float.
+/// x(i) = a standard normal number, a function of the key `stream` and of i only. M is double or float.
 template <class M>
 void fill_normal(Device& device, Vector<M> x, std::uint32_t stream);
 
@@ -27,14 +27,14 @@ void swap(Device& device, Vector<T> x, Vector<T> y);
 template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias);
 
-/// dbias(c) += sum over rows of dy(r, c), in a fixed order: that of segments of as many rows each, the
-/// segments in a tree (tensor/sum_order.hpp). workspace has bias_workspace_size(columns, segments).
+/// dbias(c) += sum over rows of dy(r, c), in a fixed order: one sum per segment of rows / segments rows, and
+/// the segments in a tree (tensor/sum_order.hpp). workspace has bias_workspace_size(columns, segments).
 template <class T>
 void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
                    Vector<master_t<T>> workspace, index_t segments = 1);
 index_t bias_workspace_size(index_t columns, index_t segments = 1);
 
-/// Sum of x^2 in fp64 and in a fixed order, on the host when it returns. M is double or float.
+/// Sum of x^2 in fp64 and in a fixed order. The result is on the host at return. M is double or float.
 template <class M>
 double sum_of_squares(Device& device, Vector<const M> x);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Dense products: BLAS (fp64), oneDNN (fp32, bf16) and, on one thread of an AMX processor, tiles of
-// our own (bf16) on the host; cuBLASLt on a GPU. Matrices are row-major with any leading dimension.
+// GEMM. On the host BLAS (fp64), oneDNN (fp32, bf16) and, with one thread per rank of an AMX
+// processor, own tiles (bf16); on a GPU cuBLASLt. Matrices are row-major with any leading dimension.
 //
 //   C = alpha op(A) op(B) + beta C       op(A) is (m, k), op(B) is (k, n), C is (m, n)
 //
@@ -10,7 +10,7 @@
 //   input gradient     dx = dy W          gemm(none, none)
 //   weight gradient    dW += dy^T x       gemm(transpose, none), beta = 1, C of master type
 //
-// Sums run in fp32 for bf16 operands (TF32 is never used); beta = 0 does not read C.
+// bf16 operands accumulate in fp32; TF32 is never used; beta = 0 does not read C.
 
 #include <cstddef>
 
@@ -22,24 +22,24 @@ namespace nanotron::kernels {
 
 enum class Op { none, transpose };
 
-/// (T, C) is (double, double), (float, float), (bf16, bf16) or (bf16, float); call it with both
-/// named. Shapes that do not fit are an internal error (system_error). Any extent may be 0; with k =
-/// 0, C = beta C. Memory for packed operands is device.gemm_workspace(): where that is too small
-/// the product is done unpacked, slower and right.
+/// (T, C) is (double, double), (float, float), (bf16, bf16) or (bf16, float); call with both
+/// explicit. Error (system_error) if the shapes do not match. Any extent may be 0; with k = 0,
+/// C = beta C. Packed operands use device.gemm_workspace(). If that is too small, GemmMode::library
+/// runs without packing or allocates; GemmMode::fixed_order throws Error (system_error) on the host.
 ///
-/// On a device with GemmMode::fixed_order an element is alpha s + beta c with s the sum over k in the given order,
-/// whatever m, n, leading dimensions, threads and the element's place are; sums of shards are rounded to C before they
-/// are added. Other devices pass `order` over.
+/// With GemmMode::fixed_order an element of C is alpha s + beta c, with s the sum over k in the given order, whatever
+/// m, n, the leading dimensions, the threads and the element's position; sums of shards are rounded to C before they
+/// are added. GemmMode::library ignores `order`.
 template <class T, class C>
 void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
           MatrixRef<const T> b, double beta, MatrixRef<C> c, const SumOrder& order = {});
 
-/// Bytes of product workspace that the product of op(A) (m, k) and op(B) (k, n) profits from. The
-/// workspace of a device is the largest of its products.
+/// Bytes of GEMM workspace for op(A) (m, k) and op(B) (k, n). The workspace of a device is the max
+/// over its GEMMs.
 template <class T>
 std::size_t gemm_workspace_bytes(GemmMode gemm_mode, index_t m, index_t n, index_t k);
 
-/// Many small products of one shape, where the arrays of pointers lie in MemorySpace too:
+/// Batched GEMM of one shape; the arrays of pointers are in MemorySpace too:
 ///   C_i = alpha op(A_i) op(B_i) + beta C_i      i < count
 struct BatchedShape {
   Op op_a = Op::none, op_b = Op::none;
@@ -52,7 +52,7 @@ template <class T, class C>
 void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b,
                   C* const* c, index_t count);
 
-/// What multiplies here, for logs and benchmarks: "BLAS" (fp64), "oneDNN" (fp32), for bf16 "AMX
+/// The GEMM library, for logs and benchmarks: "BLAS" (fp64), "oneDNN" (fp32), for bf16 "AMX
 /// tiles", "oneDNN, bf16 instructions" or "oneDNN, widened to fp32"; on a GPU "cuBLASLt".
 template <class T>
 const char* gemm_library();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Scalar functions of the kernels, free of branches so that loops over them vectorise on the host.
+// Scalar functions of the kernels, without branches, so that host loops over them vectorise.
 
 #include <cmath>
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace nanotron::kernels {
 struct GeluErf {};
 struct GeluTanh {};
 
-/// x, h (rows, columns); h is overwritten and may alias x. Call with T and the form named.
+/// x, h (rows, columns); h is overwritten and may alias x. Call with T and Form explicit.
 template <class T, class Form>
 void gelu_forward(Device& device, Matrix<const T> x, Matrix<T> h);
 

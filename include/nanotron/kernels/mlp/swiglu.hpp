@@ -7,14 +7,14 @@
 
 namespace nanotron::kernels {
 
-/// gate_up (tokens, 2 F): the gate's F columns, then the up projection's; h (tokens, F) is
+/// gate_up (tokens, 2 f): f columns of the gate, then f of the up projection; h (tokens, f) is
 /// overwritten.
 template <class T>
 void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h);
 
 /// With s = 1 / (1 + exp(-gate)):
 ///   dgate = dh up s (1 + gate (1 - s))      dup = dh gate s
-/// dgate_up (tokens, 2 F) is overwritten and may alias gate_up.
+/// dgate_up (tokens, 2 f) is overwritten and may alias gate_up.
 template <class T>
 void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh,
                      Matrix<T> dgate_up);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The gated unit of an expert, each row with the weight its token gives it, so that the down projection's output needs
-// no weight and no memory of its own in backward:
+// SwiGLU of an expert, each row scaled by the routing weight of its token. Scaled here, the output of the down
+// projection needs no weight, and backward needs no saved copy of it:
 //
 //   h = w silu(gate) up          dw = sum over the row of dh silu(gate) up
 //   dgate, dup as in kernels/mlp/swiglu.hpp, with w dh for dh
@@ -16,7 +16,7 @@ namespace nanotron::kernels {
 template <class T>
 void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<const master_t<T>> weights, Matrix<T> h);
 
-/// gate_up is overwritten by its gradient; dweights (rows) is overwritten. order: of the sum over the width.
+/// gate_up is overwritten by its gradient; dweights (rows) is overwritten. order: of the sum over columns.
 template <class T>
 void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const master_t<T>> weights, Matrix<const T> dh,
                               Vector<master_t<T>> dweights, const SumOrder& order = {});

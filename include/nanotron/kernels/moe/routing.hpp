@@ -1,16 +1,16 @@
 #pragma once
 
-// Which experts a token goes to (Shazeer et al. 2017; Fedus et al. 2022). For the logits l of a token over E experts:
+// Top-k router (Shazeer et al. 2017; Fedus et al. 2022). For the logits l of a token over E experts:
 //
-//   p_e = exp(l_e - z),  z = log sum_e exp(l_e)        c_1 ... c_k: the k largest p, of equal ones the lower number
+//   p_e = exp(l_e - z),  z = log sum_e exp(l_e)        c_1 ... c_k: the k largest p, at ties the lower index
 //   w_j = p_(c_j), or p_(c_j) / sum_i p_(c_i)
 //
-// Backward, with the gradient dw and what the router's own losses add (nn/moe/moe.hpp):
+// Backward, from the gradient dw and with the terms of the router's auxiliary losses (nn/moe/moe.hpp):
 //
 //   dp_e = [e = c_j] dw_j, or [e = c_j] (dw_j - sum_i dw_i w_i) / sum_i p_(c_i)        + balance n_e
 //   dl_e = p_e (dp_e - sum_i p_i dp_i) + 2 zeta z p_e
 //
-// where n_e counts the choices of e in the token's sequence. Choices and rows are int64: they also travel.
+// where n_e counts the choices of e in the token's sequence. Choices and rows are int64: they are also sent.
 
 #include <cstdint>
 
@@ -34,13 +34,13 @@ template <class M>
 void route_forward(Device& device, const Routing& routing, MatrixRef<const M> logits, Matrix<M> probabilities,
                    Vector<std::int64_t> choices, Vector<M> weights, Vector<M> z);
 
-/// Factors of the router's losses, in the gradient of the training loss.
+/// Factors of the auxiliary losses in the gradient: balance and zeta of the formulas above.
 struct RouterScales {
   double balance = 0.0, zeta = 0.0;
 };
 
-/// dweights (tokens x top_k); counts (sequences, experts), tokens being those of whole sequences one behind the other.
-/// dlogits (tokens, experts and more columns): the first `experts` are overwritten.
+/// dweights (tokens x top_k); counts (sequences, experts); tokens = sequences x (tokens per sequence), in this order.
+/// dlogits (tokens, experts and more columns): the first `experts` columns are overwritten.
 template <class T>
 void route_backward(Device& device, const Routing& routing, Matrix<const master_t<T>> probabilities,
                     Vector<const std::int64_t> choices, Vector<const master_t<T>> weights, Vector<const master_t<T>> z,
@@ -50,35 +50,36 @@ void route_backward(Device& device, const Routing& routing, Matrix<const master_
 /// counts (sequences, experts) <- how often each expert is chosen.
 void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> choices, Matrix<std::int64_t> counts);
 
-/// Choices that are counted one after the other, and how many stretches of them n choices are.
+/// Choices per stretch, which is counted serially, and the number of stretches of n choices.
 inline constexpr index_t choices_of_stretch = 256;
 constexpr index_t stretches_of(index_t n) { return (n + choices_of_stretch - 1) / choices_of_stretch; }
 
-/// Gives every choice whose row is not negative on entry its row, sorted by expert and then by token; counts (experts)
-/// <- rows of each. sources(row) <- the number of the choice. One row more is never touched. stretches, at least
-/// (stretches_of(choices), experts), is overwritten.
+/// Numbers the choices with rows(choice) >= 0 on entry, sorted by expert and then by token: rows(choice) <- row,
+/// sources(row) <- choice, counts (experts) <- rows per expert. Other elements of rows and sources are not written.
+/// stretches, at least (stretches_of(choices), experts), is overwritten.
 void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches);
 
-/// Where the rows that assign_rows gave each expert cross from one shard of the tokens here to the next: cuts (experts,
-/// tokens.held + 1), counted from the expert's first row.
+/// Shard boundaries within the rows of each expert, from its first row; cuts (experts, tokens.held + 1):
+///   cuts(e, s) <- rows of expert e whose token comes before held shard s      cuts(e, held) <- counts(e)
 void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
               const SumOrder& tokens, Matrix<std::int64_t> cuts);
 
-/// The cuts of `sequences` x n ranks, from (ranks, experts, places of cut_rows), where the rows of an expert lie by rank:
-/// cuts (experts x sequences, n (places - 1) + 1), each counted from the first row of its sequence.
+/// Joins the cuts of n ranks per sequence, where the rows of an expert are stored by rank. of_ranks (sequences, n,
+/// experts, held + 1), from cut_rows; cuts (experts x sequences, n held + 1), from the first row of the sequence:
+///   cuts(e, s, r held + p) <- sum over r' < r of of_ranks(s, r', e, held) + of_ranks(s, r, e, p)
 void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences,
                Matrix<std::int64_t> cuts);
 
-/// rows (count, hidden) <- x of the token of each row's choice. x (tokens, hidden).
+/// rows(r, :) <- x(sources(r) / top_k, :). rows (count, h), x (tokens, h).
 template <class T>
 void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const std::int64_t> sources, Matrix<T> rows);
 
-/// y(token) += the rows of its choices, in their order, rounded once; choices without a row are left out.
+/// y(token, :) += the rows of its choices, in order, rounded once; choices without a row (< 0) are skipped.
 template <class T>
 void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> row_of_choice, Matrix<T> y);
 
-/// One value a choice to one a row, and back (0 for choices without a row).
+/// of_rows(r) <- of_choices(sources(r)), and back: of_choices(i) <- of_rows(row_of_choice(i)), 0 without a row.
 template <class M>
 void gather_values(Device& device, Vector<const M> of_choices, Vector<const std::int64_t> sources, Vector<M> of_rows);
 template <class M>
@@ -89,25 +90,27 @@ void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::i
 template <class M>
 void sigmoid_forward(Device& device, MatrixRef<const M> logits, Vector<M> gate);
 template <class T>
-void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<const master_t<T>> dgate, MatrixRef<T> dlogits);
+void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<const master_t<T>> dgate,
+                      MatrixRef<T> dlogits);
 
-/// Adds to sums (2 experts + 2), of a layer and in fp64: for each expert its part of sum_s n_e sum_t p_te, then the
-/// choices of it here, then sum of z^2, then choices without a row. Arguments as above.
+/// Adds to sums (2 experts + 2), fp64, per layer, over the tokens of this rank. Arguments as above.
+///   sums(e) += sum over tokens t of counts(sequence of t, e) p_te      sums(experts + e) += choices of e
+///   sums(2 experts) += sum of z^2                                      sums(2 experts + 1) += choices without a row
 template <class M>
 void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const std::int64_t> choices,
                      Vector<const std::int64_t> row_of_choice, Vector<const M> z, Matrix<const std::int64_t> counts,
                      Vector<double> sums);
 
-/// Where the tokens of whole sequences lie in `choices`, and which of them are here: for position p of sequence s the
-/// choices begin at base(p) + s step(p), and the token here is s length + own(p), unless own(p) is negative.
+/// Offsets in `choices` of the tokens of whole sequences. The choices of position p of sequence s begin at
+/// base(p) + s step(p). If own(p) >= 0, that token is on this rank, with index s length + own(p).
 struct SequencePlaces {
   Vector<const std::int64_t> base, step, own;
   index_t sequences = 0;
-  index_t length = 0;  // tokens of a sequence here
+  index_t length = 0;  // tokens per sequence on this rank
 };
 
-/// rows(choice) <- -1 where the expert was chosen by `capacity` earlier tokens of the sequence, else 0, for the tokens
-/// here.
+/// For the tokens of this rank: rows(choice) <- -1 if `capacity` or more earlier tokens of the sequence chose the same
+/// expert, else 0.
 void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, index_t capacity,
                    Vector<const std::int64_t> choices, Vector<std::int64_t> rows);
 

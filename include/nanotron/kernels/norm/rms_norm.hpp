@@ -4,7 +4,7 @@
 //
 //   rstd = 1 / sqrt(mean(x^2) + eps)        y = (x rstd) w
 //
-// Weights, rstd and all sums are of master type M. Call with T named: rms_norm_forward<T>(...).
+// Weights, rstd and all sums are of master type M. Call with T explicit: rms_norm_forward<T>(...).
 
 #include "nanotron/kernels/norm/row_segments.hpp"
 #include "nanotron/tensor/device.hpp"
@@ -12,7 +12,7 @@
 
 namespace nanotron::kernels {
 
-/// x, y (rows, columns); w (columns); rstd (rows), kept for the backward. y may alias x.
+/// x, y (rows, columns); w (columns); rstd (rows), saved for backward. y may alias x.
 template <class T>
 void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps,
                       Matrix<T> y, Vector<master_t<T>> rstd);
@@ -26,19 +26,19 @@ void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> del
 
 /// With g = dy w and xh = x rstd:
 ///   dx += rstd (g - xh mean(g xh))          dw += sum over rows of dy xh
-/// dx and dw are accumulated; rows of dw are summed in a fixed order through `workspace`.
+/// dx and dw are accumulated; the sum over rows of dw runs in a fixed order, by way of `workspace`.
 template <class T>
 void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
                        Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace,
                        const RowSegments& segments = {});
 
-/// Elements of the workspace above and of head_rms_norm_backward (columns = head_dim there); segments =
-/// tokens x heads of RowSegments.
+/// Elements of the workspace of rms_norm_backward, and of head_rms_norm_backward with columns = head_dim;
+/// segments = tokens x heads of RowSegments.
 index_t rms_norm_workspace_size(index_t columns, index_t segments = 1);
 
-/// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim) with leading dimensions of
-/// their own, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).
+/// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim), each with its own leading
+/// dimension, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).
 /// heads = rstd.extent(1). y may alias x.
 template <class T>
 void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,

@@ -4,8 +4,8 @@
 
 namespace nanotron::kernels {
 
-/// Into how many equal parts tokens and heads are cut for the sums of weight gradients: parts are added in a tree
-/// (tensor/sum_order.hpp), those of heads inside those of tokens.
+/// Weight gradients are summed over tokens x heads equal segments. The segments are added in a tree
+/// (tensor/sum_order.hpp): first over the heads, then over the tokens.
 struct RowSegments {
   index_t tokens = 1;
   index_t heads = 1;

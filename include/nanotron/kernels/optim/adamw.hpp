@@ -24,7 +24,7 @@ struct AdamwStep {
   double gradient_scale = 1;  // from clipping
 };
 
-/// p, m, v (n) are updated, g (n) is read. M is double or float; scalars are formed in fp64.
+/// p, m, v (n) are updated, g (n) is read. M is double or float; scalars are computed in fp64.
 template <class M>
 void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v,
            const AdamwStep& step);

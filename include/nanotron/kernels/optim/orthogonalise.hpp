@@ -5,8 +5,8 @@
 
 namespace nanotron::kernels {
 
-/// The columns of p (m, r) become orthonormal one after the other (Gram and Schmidt, twice against those before: Giraud
-/// et al. 2005). One that depends on them becomes a random direction; behind m columns the others become zero.
+/// Orthonormalises the columns of p (m, r) in place, in order: Gram-Schmidt, twice per column (Giraud et al. 2005).
+/// A column that depends on those before it becomes a random direction; columns m, m + 1, ... become zero.
 /// M is double or float, sums are fp64 and in a fixed order.
 template <class M>
 void orthogonalise(Device& device, Matrix<M> p);

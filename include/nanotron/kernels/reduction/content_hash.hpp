@@ -1,12 +1,12 @@
 #pragma once
 
-// A hash of the bits of a vector, by which ranks compare what they hold:
+// A hash of the bits of a vector, with which ranks compare their copies:
 //
 //   sum over i of mix(bits of x_i  xor  (i + 1) 2^64 / golden ratio)   mod 2^64
 //
 // mix is the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-// OOPSLA 2014), a bijection: a change of one element always changes the sum. The sum is of integers: neither
-// threads nor blocks enter into it.
+// OOPSLA 2014), a bijection: a change of one element always changes the sum. An integer sum does not depend on
+// threads or blocks.
 
 #include <cstdint>
 
@@ -15,7 +15,7 @@
 
 namespace nanotron::kernels {
 
-/// M is double, float or bf16. On the host when it returns.
+/// M is double, float or bf16. The result is on the host at return.
 template <class M>
 std::uint64_t content_hash(Device& device, Vector<const M> x);
 

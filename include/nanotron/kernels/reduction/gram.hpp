@@ -1,20 +1,20 @@
 #pragma once
 
-// Inner products among the rows of a matrix, and sums of its rows.
+// The Gram matrix of a matrix's rows, and linear combinations of the rows.
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
 
-/// Pairs (i, j), i <= j < rows, in the order of gram: j ascending, and i for each j.
+/// Number of pairs i <= j < rows. gram stores them as (0, 0), (0, 1), (1, 1), (0, 2), ...
 NANOTRON_FUNCTION constexpr index_t gram_pairs(index_t rows) { return rows * (rows + 1) / 2; }
 
-/// gram (gram_pairs(x.rows)) <- sum over columns of x(i, c) x(j, c), in fp64 and in a fixed order. M is double or float.
+/// gram (gram_pairs(x.rows)) <- sum over columns of x(i, c) x(j, c), fp64, in a fixed order. M is double or float.
 template <class M>
 void gram(Device& device, MatrixRef<const M> x, Vector<double> gram);
 
-/// y(c) <- sum over rows of coefficients(r) x(r, c), in order, in fp64, rounded once. y (x.columns) may not be in x.
+/// y(c) <- sum over rows of coefficients(r) x(r, c), in order, in fp64, rounded once. y (x.columns) may not overlap x.
 template <class M>
 void combine_rows(Device& device, MatrixRef<const M> x, Vector<const double> coefficients, Vector<M> y);
 

@@ -1,16 +1,16 @@
 #pragma once
 
-// Cross-entropy over a vocabulary cut over ranks, in place, without a second copy of the logits.
-// With l the logits of a row and t its target:
+// Vocabulary-parallel cross-entropy, in place: the logits are sharded over ranks by vocabulary and
+// overwritten by their gradient. With l the logits of a row and t its target:
 //
 //   loss = log(sum_j exp(l_j - max)) + max - l_t
 //   dl_j = scale (exp(l_j - max) / sum - [j = t])
 //
-// Order of calls: local_max; all-reduce max (maximum); local_sum; all-reduce sum and target_logit
-// (sum); loss; gradient. Rows with a negative target are ignored: loss 0, gradient 0.
+// Order of calls: local_max; all-reduce (max) of max; local_sum; all-reduce (sum) of sum and
+// target_logit; loss; gradient. Rows with a negative target are ignored: loss 0, gradient 0.
 //
-// logits (rows, local vocabulary): its columns are the ids vocab_begin, vocab_begin + 1, ...; a rank
-// may hold no column. Targets are global ids.
+// logits (rows, local vocabulary): column j is token id vocab_begin + j; a rank may hold no column.
+// Targets are global ids.
 
 #include <cstdint>
 
@@ -20,12 +20,12 @@
 
 namespace nanotron::kernels {
 
-/// max (rows) is overwritten; the lowest finite number where the rank holds no column.
+/// max (rows) is overwritten: max_j l_j, or the lowest finite number if the rank holds no column.
 template <class T>
 void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max);
 
-/// sum(r) = sum_j exp(l_j - max(r)), by the shards of `order` where it has any; target_logit(r) = l_t or 0
-/// where t is not here. Both overwritten.
+/// sum(r) = sum_j exp(l_j - max(r)), added in `order` if given; target_logit(r) = l_t, or 0 where another
+/// rank holds t. Both are overwritten.
 template <class T>
 void cross_entropy_local_sum(Device& device, Matrix<const T> logits,
                              Vector<const std::int32_t> targets, index_t vocab_begin,

@@ -1,6 +1,6 @@
 #pragma once
 
-// Vocabulary-parallel table look-up: this rank holds the rows [vocabulary.begin, vocabulary.end).
+// Vocabulary-parallel embedding: this rank holds rows [vocabulary.begin, vocabulary.end) of the table.
 
 #include <cstdint>
 
@@ -10,21 +10,21 @@
 
 namespace nanotron::kernels {
 
-/// tokens (n), table (vocabulary.size(), hidden), out (n, hidden) overwritten: the token's row, or
-/// zeros where another rank holds it. The sum over ranks is the embedding.
+/// tokens (n), table (vocabulary.size(), h), out (n, h) overwritten: the token's row, or zeros where
+/// another rank holds it. The sum of out over the tp ranks is the embedding.
 template <class T>
 void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
                        Matrix<const T> table, Matrix<T> out);
 
-/// out (n, hidden) += the token's row; nothing where another rank holds it. Of a second table that is looked up for the
-/// same sum: learned positions.
+/// out (n, h) += the token's row, if this rank holds it. For a second table that is added to the first: learned
+/// positions.
 template <class T>
 void embedding_add(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> table,
                    Matrix<T> out);
 
-/// dtable(tokens(i) - begin, :) += dout(i, :) for the local tokens; the rows of one token are added
-/// in the order of i, on every kind of device. With several segments of as many i each, the rows of one
-/// token in each are added up first, and then in a tree (tensor/sum_order.hpp).
+/// dtable(tokens(i) - begin, :) += dout(i, :) for tokens in `vocabulary`; the rows of one token are added
+/// in the order of i, on host and GPU. With several segments (n / segments tokens each), the rows of one
+/// token are added in order within a segment, and the segments in a tree (tensor/sum_order.hpp).
 template <class T>
 void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
                         Matrix<const T> dout, Matrix<master_t<T>> dtable, index_t segments = 1);

@@ -1,14 +1,14 @@
 #pragma once
 
 // Causal self-attention with grouped queries (Ainslie et al. 2023), rotary positions or none and, where the model
-// has it, a norm over each query and key head (Henry et al. 2020; Qwen3). Heads are cut over the
+// has it, a norm over each query and key head (Henry et al. 2020; Qwen3). Heads are sharded over the
 // tensor-parallel group, see nn/attention/heads.hpp.
 //
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
-//   y = a Wo^T, a part of the sum over the group (+ bo, once behind it)
+//   y = a Wo^T, summed over the group (+ bo, once, after the sum)
 //
-// n, y and their gradients are rows of the hidden states, which gathers and sums them. Functions that are given it
-// are collective over the tensor-parallel group.
+// n, y and their gradients are rows of the hidden states; HiddenStates gathers and reduces them. Functions that take a
+// non-const HiddenStates are collective over the tensor-parallel group.
 
 #include "nanotron/kernels/norm/row_segments.hpp"
 #include "nanotron/nn/attention/heads.hpp"
@@ -19,16 +19,16 @@
 
 namespace nanotron::nn {
 
-/// What every layer shares: sizes, and what positions mean.
+/// Shared by all layers: sizes, and how positions act.
 template <class T>
 struct AttentionGeometry {
   using M = master_t<T>;
   HeadShard heads{};
   index_t head_dim = 0;
   double norm_eps = 0.0;
-  index_t window = 0;               // most keys that a query sees; 0: all before it
+  index_t window = 0;               // max keys per query, its own included; 0: all up to its own
   Rotation<T> rotation{};           // of queries and keys
-  kernels::RowSegments segments{};  // of the sums of the head norms' gradients
+  kernels::RowSegments segments{};  // of the sums in the head norms' gradients
 
   index_t query_columns() const { return heads.query.size() * head_dim; }
   index_t key_columns() const { return heads.key.size() * head_dim; }
@@ -48,7 +48,7 @@ struct AttentionGeometry {
   }
 };
 
-/// Views of one layer's activations, kept from forward to backward. tokens = sequences x length.
+/// Views of one layer's activations, saved from forward for backward. tokens = sequences x length.
 template <class T>
 struct AttentionActivations {
   using M = master_t<T>;
@@ -57,22 +57,22 @@ struct AttentionActivations {
   Matrix<M> query_rstd;  // (tokens, local query heads); empty without head norms
   Matrix<M> key_rstd;    // (tokens, local key heads); empty without head norms
   Matrix<T> out;         // (tokens, q)
-  Vector<M> lse;         // (sequences x query heads x length), of the tokens and heads that AttentionCore has
-  Matrix<T> all_qkv;     // what AttentionCore keeps of tokens of other ranks, see CoreSizes
+  Vector<M> lse;         // (sequences x query heads x length), of the tokens and heads in AttentionCore
+  Matrix<T> all_qkv;     // what AttentionCore saves of tokens of other ranks, see CoreSizes
   Matrix<T> all_out;
 };
 
-/// Shared by all layers, overwritten by each.
+/// Shared by all layers; each overwrites it.
 template <class T>
 struct AttentionWorkspace {
   using M = master_t<T>;
   Matrix<T> dqkv;           // (tokens, q | k | v)
   Matrix<T> dout;           // (tokens, q)
   Vector<std::byte> tiles;  // kernels::attention_workspace_bytes
-  Vector<M> sums;           // for fixed-order sums over tokens
+  Vector<M> sums;           // workspace of the bias and head norm gradients
 };
 
-/// Keys and values of the tokens so far, for generation. (sequences x capacity, local key columns)
+/// KV cache for generation: keys and values of the tokens so far, (sequences x capacity, local key columns).
 template <class T>
 struct KeyValueCache {
   Matrix<T> keys;
@@ -102,34 +102,33 @@ class Attention {
 
   PassTraffic traffic(const HiddenStates<T>& states) const;
 
-  /// n -> y (rows of the hidden states, hidden), overwritten: there when its sum has been waited for and the bias been
-  /// added.
+  /// n -> y (rows of the hidden states, hidden), overwritten. y is complete after wait() and add_output_bias().
   [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
                                 const BlockInput<T>& n, const AttentionActivations<T>& act,
                                 const AttentionWorkspace<T>& work, Matrix<T> y) const;
-  /// y += bo, behind the sum.
+  /// y += bo, after wait().
   void add_output_bias(Device& device, const HiddenStates<T>& states, Matrix<T> y) const {
     out_.add_bias(device, states.token_rows(y));
   }
 
-  /// dy (rows of the hidden states, hidden) -> work.dqkv, overwritten. Of the weight gradients only those of the head
-  /// norms. Returns dy of all tokens, see HiddenStates::gather_multiply.
+  /// dy (rows of the hidden states, hidden) -> work.dqkv, overwritten. Accumulates the gradients of the head norms, of
+  /// no other weights. Returns dy of all tokens, see HiddenStates::gather_multiply.
   Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, HiddenStates<T>& states, Matrix<const T> dy,
                                   const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const;
 
-  /// work.dqkv -> dn (rows of the hidden states, hidden), overwritten: there when its sum has been waited for.
+  /// work.dqkv -> dn (rows of the hidden states, hidden), overwritten. dn is complete after wait().
   [[nodiscard]] Running backward_input(Device& device, HiddenStates<T>& states, const AttentionWorkspace<T>& work,
                                        Matrix<T> dn) const;
 
-  /// The weight gradients: of the output projection from dy (tokens, hidden), at any time; of q, k, v from n
-  /// (tokens, hidden) and dqkv.
+  /// Accumulate the weight gradients: of the output projection from dy (tokens, hidden), at any time after forward; of
+  /// q, k, v from n (tokens, hidden) and dqkv.
   void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
                               const AttentionWorkspace<T>& work) const;
   void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
                              const AttentionWorkspace<T>& work) const;
 
-  /// Forward of the tokens behind `past` cached ones, whose keys and values are added to the cache: n (tokens,
-  /// hidden) -> this rank's part of y (tokens, hidden) without the bias, overwritten. No communication.
+  /// Forward of the tokens after `past` cached ones; appends their keys and values to the cache. n (tokens, hidden) ->
+  /// this rank's partial sum of y (tokens, hidden) without the bias, overwritten. No communication.
   void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
                       const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
                       const KeyValueCache<T>& cache, Matrix<T> y) const;

@@ -5,10 +5,10 @@
 
 namespace nanotron::nn {
 
-/// Sizes of heads, and what context parallelism asks of tokens and heads.
+/// Checks head sizes, and that context parallelism has enough tokens and heads.
 void check_attention(const deck::Config& config, deck::Findings& findings);
 
-/// num_key_value_heads and head_dim that are 0.
+/// Fills in num_key_value_heads and head_dim where they are 0.
 void fill_attention(deck::Config& config);
 
 }  // namespace nanotron::nn

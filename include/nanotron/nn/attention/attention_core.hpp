@@ -1,16 +1,16 @@
 #pragma once
 
-// Attention between q, k, v and its output, where the tokens of each sequence lie over a context-parallel group:
+// Attention from q, k, v to its output, with the tokens of each sequence sharded over a context-parallel group:
 //
-//   local        one rank has them all
-//   ring         keys and values go round the group, and each rank joins what its queries get from each block (Ring
-//                Attention, Liu et al. 2023). Backward sends the blocks round again, and the gradients of a block
-//                with it, to which each rank adds its own
-//   all-to-all   each rank gets all tokens of a part of the heads, and gives the output's tokens back (DeepSpeed-
-//                Ulysses, Jacobs et al. 2023). A key head that query heads of several ranks read is sent to each
-//                of them
+//   local        cp = 1: the rank has all tokens
+//   ring         keys and values go round the group; each rank merges the partial outputs of its queries, one per block
+//                (Ring Attention, Liu et al. 2023). In backward the blocks go round again, each with its gradient, to
+//                which every rank adds
+//   all-to-all   each rank receives all tokens of a part of the heads, and sends the output of each token back
+//                (DeepSpeed-Ulysses, Jacobs et al. 2023). A key head that query heads on several ranks read is sent to
+//                each of them
 //
-// The order of every sum follows from the ranks' numbers: two runs give the same bits.
+// Rank numbers fix the order of every sum: two runs give the same bits.
 
 #include <memory>
 
@@ -22,10 +22,10 @@
 
 namespace nanotron::nn {
 
-/// Memory that attention needs of its caller.
+/// Buffer sizes that the caller allocates for attention.
 struct CoreSizes {
   index_t lse = 0;           // elements of AttentionActivations::lse
-  index_t rows = 0;          // of all_qkv and all_out; 0: none, qkv and out of the tokens here are enough
+  index_t rows = 0;          // of all_qkv and all_out; 0: not needed
   index_t qkv_columns = 0;   // of all_qkv
   index_t out_columns = 0;   // of all_out
   std::size_t tile_bytes = 0;
@@ -39,7 +39,8 @@ class AttentionCore {
   virtual CoreSizes sizes() const = 0;
   virtual PassTraffic traffic() const = 0;
 
-  /// act.qkv -> act.out, and what backward needs. Collective over the context-parallel group, as is backward.
+  /// act.qkv -> act.out, overwritten, and what backward needs. Collective over the context-parallel group, as is
+  /// backward.
   virtual void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                        const AttentionWorkspace<T>& work) = 0;
 
@@ -48,7 +49,7 @@ class AttentionCore {
                         const AttentionWorkspace<T>& work) = 0;
 };
 
-/// What is cut over the group, and this rank's place.
+/// How sequences are sharded over the context-parallel group, and this rank in it.
 struct ContextShard {
   deck::CpMode mode = deck::CpMode::ring;
   SequenceLayout layout;
@@ -56,7 +57,8 @@ struct ContextShard {
   const SequenceShard& tokens() const { return layout[rank]; }
 };
 
-/// Takes what it needs from the arena (planning or real). cp must outlive it. key_length: most keys a local query meets, see TransformerSetup.
+/// Takes what it needs from the arena (planning or real). cp must outlive it. key_length: max keys per query where cp =
+/// 1, see TransformerSetup.
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context, const AttentionGeometry<T>& geometry,
                                                       index_t sequences, index_t key_length, comm::Group& cp,

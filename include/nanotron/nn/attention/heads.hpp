@@ -2,10 +2,11 @@
 
 // Which attention heads a tensor-parallel rank computes.
 //
-// With at least as many key-value heads as ranks, whole groups (a key-value head and the query heads that
-// read it) are dealt out, so nothing is held twice. With fewer, query heads are dealt out evenly and a
-// key-value head is held by every rank that has one of its query heads; those ranks hold partial sums of
-// its gradient.
+//   k >= t   whole groups (a key-value head and the query heads that read it) are distributed: nothing is replicated
+//   k < t    query heads are distributed evenly; a key-value head is replicated on every rank that has one of its query
+//            heads, and those ranks hold partial sums of its gradient
+//
+// with k key-value heads and t tensor-parallel ranks.
 
 #include "nanotron/tensor/shard.hpp"
 
@@ -13,8 +14,8 @@ namespace nanotron::nn {
 
 struct HeadShard {
   Range query{};      // of the model's query heads
-  Range key{};        // of the model's key-value heads: all that the query heads read
-  Range owned_key{};  // those of key that no lower rank holds
+  Range key{};        // of the model's key-value heads: all that these query heads read
+  Range owned_key{};  // those of key that no lower rank has
   index_t group = 1;    // query heads per key-value head, in the whole model
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What positions do to queries and keys: they rotate them (kernels/attention/rotary.hpp), or nothing where positions
-// are learned and enter with the embedding.
+// Rotary position embedding (RoPE) of queries and keys (kernels/attention/rotary.hpp); nothing where positions are
+// learned, which are added to the token embedding.
 
 #include "nanotron/deck/model_config.hpp"
 #include "nanotron/tensor/arena.hpp"
@@ -15,7 +15,7 @@ class Rotation {
   using M = master_t<T>;
 
   Rotation() = default;  // none
-  /// Of the model's kind, for this many positions. Takes what it needs from the arena (planning or real).
+  /// As model%rope_type says, for this many positions. Takes what it needs from the arena (planning or real).
   Rotation(const deck::ModelConfig& model, index_t positions, Device& device, Arena& arena);
 
   /// x (tokens, heads * head_dim) in place, row t at positions(t).

@@ -1,6 +1,6 @@
 #pragma once
 
-// The tokens of a micro-batch as attention and rotation see them.
+// The tokens of a micro-batch, as attention and position embeddings see them.
 
 #include <cstdint>
 
@@ -9,12 +9,12 @@
 
 namespace nanotron::nn {
 
-/// Sequences of equal length, or this rank's tokens of them, and the rotary position of each token.
+/// Sequences of equal length, or this rank's tokens of them, and the position of each token.
 struct TokenBatch {
   index_t sequences = 0;
-  index_t length = 0;  // tokens of a sequence here
+  index_t length = 0;  // tokens per sequence on this rank
   Vector<const std::int32_t> positions;
-  /// (sequences, whole length): where the document of each position begins; empty: each sequence is one.
+  /// (sequences, whole length): where the document of each position begins; empty: each sequence is one document.
   Vector<const std::int32_t> document_starts{};
 
   index_t tokens() const { return sequences * length; }

@@ -1,20 +1,24 @@
 #pragma once
 
-// How the hidden states between the blocks lies on the ranks of a tensor-parallel group, how a block's first product
-// gets all tokens, and how the ranks' parts of a block's last one become one sum in the hidden states:
+// How the hidden states between blocks are stored on the t ranks of a tensor-parallel group, how the first GEMM of a
+// block gets all tokens, and how the partial sums of its last GEMM are reduced:
 //
-//   whole   every rank holds all tokens; sums are all-reduced (Shoeybi et al. 2019)
-//   split   each rank holds n = ceil(tokens / size) rows; blocks gather all rows, and their sums are reduce-scattered
-//           (sequence parallel, Korthikanti et al. 2022, section 4.2.2)
+//   replicated          every rank stores all tokens; partial sums are all-reduced (Shoeybi et al. 2019)
+//   sequence-parallel   each rank stores ceil(tokens / t) rows; blocks all-gather the rows and reduce-scatter their
+//                       partial sums (Korthikanti et al. 2022, section 4.2.2)
 //
-// The tokens of a sharded hidden states are cut into chunks, and each chunk into as many rows for every rank: with rank
-// r's rows [b, e) of a chunk are tokens [size b + r (e - b), size b + (r + 1) (e - b)). So a chunk that has been
-// gathered is a block of consecutive tokens: it is multiplied while the next ones travel, and a product is summed while
-// the next chunk is multiplied (Wang et al. 2023, "Overlap Communication with Dependent Computation via
-// Decomposition"). Chunks need not be equal. Nothing outside of the hidden states depends on which tokens a rank holds.
+// Sequence-parallel hidden states are split into chunks of consecutive tokens, and each chunk evenly over the ranks.
+// Rows [i, j) of a chunk on rank r are tokens [t i + r (j - i), t i + (r + 1) (j - i)). 8 tokens, t = 2, two chunks:
 //
-// Gather and sum are each other's backward. Rows of the sharded hidden states behind the last token are padding: they
-// are zero, stay so, and no block sees them.
+//   rank 0   rows 0 1 = tokens 0 1    rows 2 3 = tokens 4 5
+//   rank 1   rows 0 1 = tokens 2 3    rows 2 3 = tokens 6 7
+//
+// A gathered chunk is multiplied while the next ones are in flight; a partial sum is reduced while the next chunk is
+// multiplied (Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition"). Chunks need not
+// be equal. Nothing outside this class depends on which tokens a rank stores.
+//
+// Gather and sum are each other's backward. Rows after the last token are padding: they are zero, stay zero, and no
+// block reads them.
 
 #include <memory>
 #include <span>
@@ -28,7 +32,7 @@
 
 namespace nanotron::nn {
 
-/// The chunks of a gather or a sum that runs behind what follows. The requests are the hidden states's.
+/// A gather or a sum in flight, one request per chunk. HiddenStates owns the requests.
 class Running {
  public:
   explicit Running(std::span<comm::Request> chunks = {}) : chunks_(chunks) {}
@@ -40,12 +44,12 @@ class Running {
   std::span<comm::Request> chunks_;
 };
 
-/// All tokens, on their way.
+/// A gather of all tokens, in flight.
 template <class T>
 class Gathering {
  public:
   Gathering(Matrix<const T> tokens, Running running) : tokens_(tokens), running_(running) {}
-  /// (tokens, width), there for the work queued next.
+  /// (tokens, width), complete for work queued after this call.
   Matrix<const T> wait() {
     running_.wait();
     return tokens_;
@@ -56,49 +60,50 @@ class Gathering {
   Running running_;
 };
 
-/// What a block reads: its rows of the hidden states, and where forward keeps all tokens of it for backward.
+/// What a block reads: this rank's rows of the hidden states, and the buffer where forward saves all gathered tokens
+/// for backward.
 template <class T>
 struct BlockInput {
   Matrix<const T> rows{};  // (rows, width)
   Matrix<T> kept{};        // (kept_rows(), width); empty: backward gathers the rows again
 };
 
-/// Every function is collective over the tensor-parallel group. One gather and one sum may run at a time, the gather
-/// having been started first.
+/// All gathers and sums are collective over the tensor-parallel group. One gather and one sum may be in flight at a
+/// time, the gather started first.
 template <class T>
 class HiddenStates {
  public:
   virtual ~HiddenStates() = default;
 
-  /// Of the hidden states on this rank, for a micro-batch.
+  /// Rows of the hidden states of a micro-batch on this rank.
   virtual index_t rows() const = 0;
-  /// Of y (rows, width), or its first rows, those that hold tokens.
+  /// The rows of y (rows, width) that hold tokens: all but the padding at its end.
   virtual MatrixRef<T> token_rows(Matrix<T> y) const = 0;
-  /// Whether each rank sees a part of the tokens only, so that gradients of what works on the hidden states (the
-  /// norms) are partial sums.
+  /// Whether each rank stores only a part of the tokens. Gradients of what works on these rows (the norms) are then
+  /// partial sums.
   virtual bool is_sharded() const = 0;
-  /// Bytes of one gather, of one for backward of what forward gathered, and of one sum.
+  /// Bytes of one gather, of one start_gather_again, and of one sum.
   virtual comm::StepTraffic gather_traffic() const = 0;
   virtual comm::StepTraffic gather_again_traffic() const = 0;
   virtual comm::StepTraffic sum_traffic() const = 0;
 
-  /// Of BlockInput::kept; 0: backward gathers again, or needs no gather.
+  /// Rows of BlockInput::kept; 0: backward gathers again, or needs no gather.
   virtual index_t kept_rows() const = 0;
 
-  /// Stream (rows, width) -> all tokens (tokens, width); may be x itself. Valid until the next gather.
+  /// x (rows, width) -> all tokens (tokens, width), which may be x itself. Valid until the next gather.
   Matrix<const T> gather(Device& device, Matrix<const T> x) { return start_gather_again(device, {x, {}}).wait(); }
-  /// y (tokens, out) <- product of all tokens of x, chunk by chunk as they arrive. Returns them: x itself, x.kept or,
-  /// where that is empty, valid until the next gather.
+  /// y (tokens, out) <- product(all tokens of x), chunk by chunk as they arrive. Returns all tokens: x.rows itself,
+  /// x.kept, or a buffer valid until the next gather.
   virtual Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
                                           Matrix<T> y) = 0;
-  /// The tokens of x for backward: what forward kept, or gathered again meanwhile.
+  /// All tokens of x for backward: what forward saved, or a gather that overlaps the work queued before wait().
   [[nodiscard]] virtual Gathering<T> start_gather_again(Device& device, const BlockInput<T>& x) = 0;
 
-  /// Where this rank writes its part (tokens, width) of the sum that is to end in y (rows, width).
+  /// Where this rank writes its partial sum (tokens, width) before start_sum reduces it into y (rows, width).
   virtual Matrix<T> addend(Matrix<T> y) = 0;
-  /// y <- sum over the group of what was written to addend(y). y may be read after wait(); so for the next.
+  /// y <- sum over the group of what was written to addend(y). y is complete after wait(), as for multiply_sum.
   [[nodiscard]] virtual Running start_sum(Device& device, Matrix<T> y) = 0;
-  /// y <- sum over the group of the products of their x (tokens, in), each chunk's started behind its product.
+  /// y <- sum over the group of product(x), x (tokens, in). The sum of a chunk starts after the GEMM of that chunk.
   [[nodiscard]] virtual Running multiply_sum(Device& device, const RowGemm<T>& product, Matrix<const T> x,
                                              Matrix<T> y) = 0;
 };
@@ -109,7 +114,7 @@ struct HiddenShape {
   int tp_size = 1;
 };
 
-/// Of a sharded hidden states.
+/// How sequence-parallel hidden states overlap collectives with GEMMs.
 struct TpOverlap {
   int chunks = 1;
   deck::GatheredInputs inputs = deck::GatheredInputs::gather_again;
@@ -119,11 +124,11 @@ TpOverlap tp_overlap(const deck::ParallelConfig& parallel);
 /// Rows of the hidden states on each rank.
 index_t hidden_rows(deck::TpMode mode, const HiddenShape& size);
 
-/// The c-th chunk of a sharded hidden states: rows of each rank. Empty where there are more chunks than rows.
+/// The rows of a chunk of sequence-parallel hidden states, the same on each rank. May be empty where there are more
+/// chunks than rows.
 Range chunk_rows(const HiddenShape& size, const TpOverlap& overlap, int chunk);
 
-/// Takes what it needs from the arena (planning or real). tp must outlive it. overlap means nothing to a replicated
-/// hidden states.
+/// Takes what it needs from the arena (planning or real). tp must outlive it. Replicated hidden states ignore overlap.
 template <class T>
 std::unique_ptr<HiddenStates<T>> make_hidden_states(deck::TpMode mode, const HiddenShape& size,
                                                     const TpOverlap& overlap, comm::Group& tp, Arena& arena);

@@ -5,7 +5,7 @@
 
 namespace nanotron::nn {
 
-/// tp against the extents that it shards, and keys of tp_mode = 'reduce_scatter'.
+/// Checks tp against the dimensions that it shards, and the keys of tp_mode = 'reduce_scatter'.
 void check_tensor_parallel(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::nn

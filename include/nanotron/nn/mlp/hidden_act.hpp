@@ -1,7 +1,7 @@
 #pragma once
 
-// What stands between the two products of a dense feed-forward network: a gated unit of their two halves, or a function
-// of each element.
+// The activation between the two GEMMs of a dense feed-forward network: gated, of the two halves gate and up, or
+// elementwise.
 //
 //   silu              h = silu(gate) up      kernels/mlp/swiglu.hpp
 //   gelu, gelu_new    h = gelu(up)           kernels/mlp/gelu.hpp
@@ -22,7 +22,7 @@ class HiddenAct {
   virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh) const = 0;
 };
 
-/// Without state: one object serves all layers.
+/// Stateless: one object serves all layers.
 template <class T>
 const HiddenAct<T>& hidden_act_of(deck::HiddenAct kind);
 

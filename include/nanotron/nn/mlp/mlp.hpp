@@ -1,13 +1,13 @@
 #pragma once
 
-// The dense feed-forward block, its width cut over the tensor-parallel group. Gated as Llama's, or as GPT-2's:
+// The dense feed-forward block, its width sharded over the tensor-parallel group. Gated as in Llama, or as in GPT-2:
 //
 //   gate | up = n Wgu^T (+ b)      h = silu(gate) up
 //   up = n Wu^T (+ b)              h = gelu(up)
-//   y = h Wd^T, a part of the sum over the group (+ bd, once behind it)
+//   y = h Wd^T, summed over the group (+ bd, once, after the sum)
 //
-// n, y and their gradients are rows of the hidden states, which gathers and sums them. Functions that are given it
-// are collective over the tensor-parallel group.
+// n, y and their gradients are rows of the hidden states; HiddenStates gathers and reduces them. Functions that take a
+// non-const HiddenStates are collective over the tensor-parallel group.
 
 #include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/mlp/hidden_act.hpp"
@@ -19,7 +19,7 @@ class Mlp final : public FeedForward<T> {
  public:
   using M = master_t<T>;
 
-  /// gate_up: gate and up one behind the other, or up alone, as act takes them.
+  /// gate_up: gate and up fused, gate first, or only up, as act expects.
   Mlp(const Linear<T>& gate_up, const Linear<T>& down, const HiddenAct<T>& act)
       : gate_up_(gate_up), down_(down), act_(&act) {}
 

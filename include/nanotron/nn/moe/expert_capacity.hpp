@@ -1,8 +1,8 @@
 #pragma once
 
-// How many tokens of a sequence an expert takes: all (dropless, Gale et al. 2023), or the first
-// ceil(factor k S / E) that choose it (Lepikhin et al. 2021), whatever the micro-batch and the ranks that the sequence
-// lies over. A token that an expert does not take passes it by, its other weights unchanged.
+// How many tokens of a sequence an expert takes: all (dropless, Gale et al. 2023), or only the first
+// ceil(factor top_k s / experts) that choose it (Lepikhin et al. 2021). This depends neither on the micro-batch nor on
+// how the sequence is sharded. A dropped choice adds nothing; the weights of the token's other choices do not change.
 
 #include <memory>
 
@@ -16,16 +16,16 @@ class ExpertCapacity {
  public:
   virtual ~ExpertCapacity() = default;
 
-  /// Of one forward.
+  /// Per forward.
   virtual comm::StepTraffic traffic() const = 0;
 
-  /// rows (tokens x top_k) <- -1 for the choices (tokens x top_k) that are dropped, 0 for others. Collective over the
-  /// context-parallel group.
+  /// rows (tokens x top_k) <- -1 for the choices (tokens x top_k) that are dropped, 0 for the others. Collective over
+  /// the context-parallel group.
   virtual void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
                      Vector<std::int64_t> rows) = 0;
 };
 
-/// Tokens of a sequence of `length` that an expert takes.
+/// Max tokens of a sequence of `length` that an expert takes.
 index_t expert_capacity(double factor, const kernels::Routing& routing, index_t length);
 
 /// Takes what it needs from the arena (planning or real). factor 0: all tokens are taken. cp must outlive it.

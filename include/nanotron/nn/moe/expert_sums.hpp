@@ -1,14 +1,13 @@
 #pragma once
 
-// When the parts that tensor-parallel ranks have of a mixture of experts become sums. Each has a part of what an expert
-// makes of a row, cut over the expert's width, and of the gradients of a row's weight:
+// When the partial sums of tensor-parallel ranks in a mixture of experts are reduced. The width of an expert is
+// sharded, so each rank has a partial sum of every expert's output row and of the gradient of every row's weight:
 //
-//   of tokens   a rank adds up its parts of a token's experts, and the hidden states sums these over the group: one sum
-//   of a
-//               token. Gradients of the router's logits stay parts.
-//   of rows     what each expert makes of a row is summed over the group, then a token's experts are added: top_k sums
-//               of a token, whose order does not follow the grid (precision%reproducible = 'layout'). The router has
-//               its whole gradient on every rank.
+//   of tokens   each rank adds its partial rows of a token's experts; HiddenStates reduces the result over the group:
+//               one sum per token. Gradients of the router's logits stay partial sums.
+//   of rows     each expert's output row is all-reduced over the group, then a token's experts are added: top_k sums
+//               per token, whose order does not depend on the grid (precision%reproducible = 'layout'). Every rank has
+//               the whole gradient of the router's logits.
 
 #include <memory>
 
@@ -16,36 +15,36 @@
 
 namespace nanotron::nn {
 
-/// Every function is collective over the tensor-parallel group.
 struct ExpertSumSize {
-  index_t rows = 0;           // of experts, on their way back to their tokens
+  index_t rows = 0;           // output rows of the experts
   index_t shared_tokens = 0;  // of the shared expert; 0 without one
   index_t hidden = 0;
 };
 
+/// Collective over the tensor-parallel group: shared, rows, values, tokens.
 template <class T>
 class ExpertSums {
  public:
   using M = master_t<T>;
   virtual ~ExpertSums() = default;
 
-  /// Of so many tokens and rows: sums of a forward, or of a backward but for values, and those of values.
+  /// For so many tokens and rows: all sums of a forward, or of a backward except those of values; the sums of values.
   virtual comm::StepTraffic sum_traffic(const HiddenStates<T>& states, const ExpertSumSize& size) const = 0;
   virtual comm::StepTraffic values_traffic(const ExpertSumSize& size) const = 0;
 
-  /// The parts in y of the shared expert, in front of the rows of others.
+  /// The shared expert's output in y, before the rows of other experts are added to it.
   virtual void shared(Device& device, HiddenStates<T>& states, Matrix<T> y) = 0;
-  /// What the experts here made of their rows, before it is handed to their tokens.
+  /// The output rows of the experts here, before combine.
   virtual void rows(Device& device, Matrix<T> rows) = 0;
-  /// Gradients of the tokens' weights.
+  /// Gradients of the tokens' routing weights.
   virtual void values(Device& device, Vector<M> values) = 0;
-  /// y, to which all has been added; there when it has been waited for.
+  /// y, to which all experts have been added. y is complete after wait().
   [[nodiscard]] virtual Running tokens(Device& device, HiddenStates<T>& states, Matrix<T> y) = 0;
 };
 
 enum class SumsOf { tokens, rows };
 
-/// tp must outlive it. Sums of rows want a hidden states that every rank holds whole.
+/// tp must outlive it. SumsOf::rows needs replicated hidden states.
 template <class T>
 std::unique_ptr<ExpertSums<T>> make_expert_sums(SumsOf sums, comm::Group& tp);
 

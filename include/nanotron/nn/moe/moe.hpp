@@ -1,23 +1,25 @@
 #pragma once
 
-// A mixture of experts (Shazeer et al. 2017; Jiang et al. 2024): each token goes to k of E gated networks, and to a
-// shared one where there is one (Qwen2-MoE), each of their widths cut over the tensor-parallel group, whole experts
-// dealt out over the expert-parallel group (Lepikhin et al. 2021; Rajbhandari et al. 2022). With the choices c_j and the
-// weights w_j of kernels/moe/routing.hpp,
+// A mixture of experts (Shazeer et al. 2017; Jiang et al. 2024): each token goes to top_k of E gated networks and to a
+// shared one where there is one (Qwen2-MoE). The width of each is sharded over the tensor-parallel group; whole experts
+// are distributed over the expert-parallel group (Lepikhin et al. 2021; Rajbhandari et al. 2022). With the choices c_j
+// and the weights w_j of kernels/moe/routing.hpp,
 //
 //   l | s = n [Wr | wg]^T        h_j = w_j silu(gate) up of expert c_j        h = sigmoid(s) silu(gate) up, shared
-//   y = h Wd^T + sum_j h_j Wd_cj^T, a part of the sum over the tensor-parallel group
+//   y = h Wd^T + sum_j h_j Wd_cj^T, summed over the tensor-parallel group
 //
-// Weights stand before the down projection: dw_j is then a sum over h_j alone, and the experts' output is not kept.
-// The router sees all of n on every rank of the tensor-parallel group and comes to the same choices. When what the ranks
-// of the group have parts of is summed is nn/moe/expert_sums.hpp's.
+// The weights apply before the down projection: dw_j is then a sum over h_j only, and the experts' output is not saved.
+// The router reads all of n on every rank of the tensor-parallel group, so all make the same choices. When partial sums
+// are reduced over that group: nn/moe/expert_sums.hpp.
 //
-// The router's own losses, added to the training loss of each layer, whose gradients are added once for each sum of the
-// gradients of its logits:
+// The router's own losses, added to the training loss per layer. Their gradients enter dl on one tensor-parallel rank
+// where dl is a partial sum, on every rank where each has the whole dl:
 //
-//   balance   a mean over sequences of E sum_e f_e P_e      f_e: share of the sequence's choices, P_e: mean of p_e
+//   balance   alpha mean over sequences of E sum_e f_e P_e      f_e: share of the sequence's choices, P_e: mean p_e
 //             (Fedus et al. 2022, eq. 4; per sequence as DeepSeek-AI 2024, section 2.1.2)
-//   z         b mean over tokens of z^2 (Zoph et al. 2022, eq. 5)
+//   z         zeta mean over tokens of z^2 (Zoph et al. 2022, eq. 5)
+//
+// alpha: router_aux_loss_coef, scaled as router_aux_loss_scale says; zeta: router_z_loss_coef.
 
 #include <optional>
 
@@ -30,19 +32,19 @@
 
 namespace nanotron::nn {
 
-/// The orders of sums over an expert's width, over the shared one's, and over tokens (kernels/gemm/gemm.hpp).
+/// The orders of sums over an expert's width, the shared expert's width, and tokens (kernels/gemm/gemm.hpp).
 struct MoeOrders {
   SumOrder width{}, shared_width{}, tokens{};
 };
 
-/// What all layers share; empty for dense networks. cp: over which a sequence lies.
+/// Shared by all layers; empty for dense networks. cp: the group that shards a sequence.
 template <class T>
 struct MoeParts {
   MoeSizes sizes{};
   kernels::Routing routing{};
   kernels::RouterScales scales{};
   MoeOrders orders{};
-  index_t gradient_stride = 0;  // between the gradients of two sequences
+  index_t gradient_stride = 0;  // elements between the gradients of two sequences
   int ep_size = 1;
   comm::Group* cp = &comm::alone();
   std::unique_ptr<ExpertExchange<T>> exchange{};
@@ -57,8 +59,8 @@ struct GatedLinears {
 
 template <class T>
 struct MoeWeights {
-  LinearWeights<T> router;                // rows of the experts, and of the shared expert's gate
-  std::vector<GatedLinears<T>> experts;   // those held here
+  LinearWeights<T> router;               // rows: the experts, then the shared expert's gate
+  std::vector<GatedLinears<T>> experts;  // those stored here
   std::optional<GatedLinears<T>> shared;
 };
 
@@ -67,7 +69,7 @@ class Moe final : public FeedForward<T> {
  public:
   using M = master_t<T>;
 
-  /// parts must outlive it. sums (2 experts + 2) of this layer are added to by backward, see kernels::add_router_sums.
+  /// parts must outlive it. backward_input adds to sums (2 experts + 2) of this layer, see kernels::add_router_sums.
   Moe(MoeWeights<T> weights, const MoeParts<T>& parts, Vector<double> sums)
       : w_(std::move(weights)), parts_(&parts), sums_(sums) {}
 
@@ -86,7 +88,8 @@ class Moe final : public FeedForward<T> {
                               const FeedForwardWorkspace<T>& work) const override;
   void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                              const FeedForwardWorkspace<T>& work) const override;
-  void prepare(Device& device, const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
+  void prepare(Device& device, const FeedForwardActivations<T>& act,
+               const FeedForwardWorkspace<T>& work) const override;
 
  private:
   void route(Device& device, const TokenBatch& batch, Matrix<const T> n, const MoeActivations<T>& act,

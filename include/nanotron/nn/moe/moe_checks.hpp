@@ -5,10 +5,10 @@
 
 namespace nanotron::nn {
 
-/// What a deck with experts must say, and one without must not; ep against experts and replicas.
+/// Checks the keys of &moe, or refuses them where num_experts = 0; checks ep against num_experts and dp x cp.
 void check_moe(const deck::Config& config, deck::Findings& findings);
 
-/// moe_intermediate_size that is 0.
+/// Fills in moe_intermediate_size where it is 0.
 void fill_moe(deck::Config& config);
 
 }  // namespace nanotron::nn

@@ -1,7 +1,7 @@
 #pragma once
 
-// The memory of a mixture of experts, local to a rank. B tokens of k choices each; R rows at most come to the experts
-// here, each with the activations of one token in one expert.
+// The memory of a mixture of experts on one rank. Each token has top_k choices. A row is one token in one expert; at
+// most R rows come to the experts here.
 
 #include <cstdint>
 #include <memory>
@@ -12,22 +12,23 @@
 
 namespace nanotron::nn {
 
-/// Where the sums over an expert's rows are cut: not at all, or where the shards of the tokens begin and end. A sequence
-/// lies on `ranks` of those that share the experts, in `held` shards on each; rows of several may come at once.
+/// Where the sums over an expert's rows are split (tensor/sum_order.hpp): nowhere, or where token shards begin and end.
+/// A sequence is sharded over `ranks` ranks of the expert-parallel group, in `held` shards on each; rows of `sequences`
+/// sequences arrive at once.
 struct ExpertCuts {
-  index_t held = 0;  // 0: sums follow the rows
+  index_t held = 0;  // 0: not split
   index_t ranks = 1;
   index_t sequences = 1;
-  index_t places() const { return held == 0 ? 0 : held + 1; }                 // of a rank's tokens
-  index_t joined_places() const { return held == 0 ? 0 : ranks * held + 1; }  // of a sequence
+  index_t places() const { return held == 0 ? 0 : held + 1; }                 // boundaries in a rank's tokens
+  index_t joined_places() const { return held == 0 ? 0 : ranks * held + 1; }  // boundaries in a sequence
 };
 
 struct MoeSizes {
-  index_t tokens = 0;     // B
+  index_t tokens = 0;  // of a micro-batch on this rank
   index_t sequences = 0;
   index_t hidden = 0;
   index_t experts = 0;    // of the layer, on all ranks; 0: a dense network
-  index_t columns = 0;    // of the router's product: experts, and the shared expert's gate where there is one
+  index_t columns = 0;    // of the router's GEMM: experts, and the shared expert's gate where there is one
   index_t top_k = 0;
   index_t width = 0;      // of an expert, local
   index_t rows = 0;       // R
@@ -35,18 +36,18 @@ struct MoeSizes {
   index_t choices() const { return tokens * top_k; }
 };
 
-/// How many rows go where, on the host. Rows lie by expert, then by the rank they come from, then by token.
+/// How many rows go where, on the host. Received rows are sorted by expert, then source rank, then token.
 struct ExpertRows {
   std::vector<std::int64_t> sent;      // to each expert
   std::vector<std::int64_t> received;  // (ranks, experts here)
-  std::vector<std::int64_t> begin;     // of each expert here, and behind the last
+  std::vector<std::int64_t> begin;     // first row of each expert here, and the end of the last
   index_t sent_rows = 0;
   index_t received_rows() const { return begin.back(); }
-  /// Of expert e, those of the s-th of so many sequences.
+  /// The rows of expert e that belong to the s-th of `sequences` sequences.
   Range of_sequence(std::size_t e, index_t s, index_t sequences) const;
 };
 
-/// Kept from forward to backward. Matrices by row have R rows, of which the first ExpertRows::received_rows are used.
+/// Saved from forward for backward. Matrices of R rows use the first ExpertRows::received_rows().
 template <class T>
 struct MoeActivations {
   using M = master_t<T>;
@@ -55,28 +56,28 @@ struct MoeActivations {
   Vector<std::int64_t> choices;         // (tokens x top_k)
   Vector<M> weights;                    // (tokens x top_k)
   Vector<std::int64_t> row_of_choice;   // (tokens x top_k); -1: dropped
-  Vector<std::int64_t> source;          // (tokens x top_k): the choice of each row sent
+  Vector<std::int64_t> source;          // (tokens x top_k): which choice each sent row is
   Matrix<std::int64_t> cuts;            // (experts here x sequences, joined places), see kernels::join_cuts
   Vector<M> gate;                       // (tokens), of the shared expert
-  Matrix<T> dlogits;                    // (tokens, columns): from backward_input to the weights' part
-  Matrix<T> input;                      // (R, hidden): the experts' tokens
+  Matrix<T> dlogits;                    // (tokens, columns): from backward_input to backward_input_weight
+  Matrix<T> input;                      // (R, hidden): the experts' input rows
   Vector<M> row_weights;                // (R)
   Matrix<T> gate_up;                    // (R, gate | up); overwritten by its gradient in backward
   Matrix<T> hidden;                     // (R, width), weighted
-  Matrix<T> doutput;                    // (R, hidden): from backward_input to the weights' part
+  Matrix<T> doutput;                    // (R, hidden): from backward_inside to backward_output_weight
   std::shared_ptr<ExpertRows> rows;
 };
 
-/// Shared by all layers, overwritten by each.
+/// Shared by all layers; each overwrites it.
 template <class T>
 struct MoeWorkspace {
   using M = master_t<T>;
   Matrix<M> logits;                  // (tokens, columns)
   Vector<std::int64_t> counts;       // (experts)
-  Matrix<std::int64_t> stretches;    // of kernels::assign_rows
-  Matrix<std::int64_t> cuts;         // (experts, places), of the tokens here
+  Matrix<std::int64_t> stretches;    // see kernels::assign_rows
+  Matrix<std::int64_t> cuts;         // (experts, places), in the rows sent from here
   Matrix<T> output;                  // (R, hidden): the experts' output, or the gradient of their input
-  // Backward alone:
+  // Only in backward:
   Matrix<std::int64_t> sequence_counts;  // (sequences, experts)
   Matrix<T> dhidden;                 // (R, width)
   Vector<M> drow_weights;            // (R)
@@ -84,7 +85,8 @@ struct MoeWorkspace {
   Vector<M> dgate;                   // (tokens)
 };
 
-/// What is computed again cheaply, and what is not; nothing for a dense network. ranks: that share the experts.
+/// Allocate the activations that are cheap to recompute, those that are not, doutput, and the workspaces; nothing for a
+/// dense network. ranks: size of the expert-parallel group.
 template <class T>
 void take_cheap(Arena& arena, MemoryKind kind, const MoeSizes& sizes, MoeActivations<T>& act);
 template <class T>

@@ -1,11 +1,11 @@
 #pragma once
 
-// The norm of hidden states, of the kind that the model has:
+// The norm of the hidden states, as model%normalization says:
 //
 //   RMSNorm      y = x / sqrt(mean(x^2) + eps) w                      kernels/norm/rms_norm.hpp
 //   LayerNorm    y = (x - mean(x)) / sqrt(var(x) + eps) w + b         kernels/norm/layer_norm.hpp
 //
-// Where tensor-parallel ranks hold parts of the hidden states, the gradients of w and b are partial sums.
+// With sequence-parallel hidden states the gradients of w and b are partial sums over the tensor-parallel group.
 
 #include <memory>
 
@@ -32,18 +32,18 @@ class Norm {
   using M = master_t<T>;
   virtual ~Norm() = default;
 
-  /// x -> y, both (rows, hidden), and what backward needs of each row (rows x NormSizes::statistics).
+  /// x -> y, both (rows, hidden), and statistics (rows x NormSizes::statistics) for backward; both overwritten.
   virtual void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics) const = 0;
-  /// sum = x + delta, rounded to T, and y its norm. sum may alias x or delta.
+  /// sum = x + delta, rounded to T; y = norm(sum). sum may alias x or delta.
   virtual void add_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum, Matrix<T> y,
                            Vector<M> statistics) const = 0;
-  /// dx += gradient of x, the input of forward. Weight gradients are accumulated, in a fixed order through workspace.
+  /// dx += gradient of x, the input of forward. Accumulates the weight gradients, in a fixed order through workspace.
   virtual void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
                         Vector<M> workspace) const = 0;
 };
 
 struct NormSizes {
-  index_t statistics = 0;  // of each row
+  index_t statistics = 0;  // per row
   index_t workspace = 0;
 };
 NormSizes norm_sizes(deck::Normalization kind, index_t columns, const kernels::RowSegments& segments);

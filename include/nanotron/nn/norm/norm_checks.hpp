@@ -5,7 +5,7 @@
 
 namespace nanotron::nn {
 
-/// Keys of the norm that the model does not have.
+/// Refuses keys of the norm that the model does not use.
 void check_norm(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::nn

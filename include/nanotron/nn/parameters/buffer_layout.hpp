@@ -1,8 +1,7 @@
 #pragma once
 
-// Which elements of the flat parameter space a buffer holds, and where in it they lie. Offsets of parameters
-// count in the flat space; a rank that shards it keeps parts, one behind the other, or slots that several parts
-// take in turn.
+// Which elements of the flat parameter space a buffer stores, and at which offsets. Parameter offsets count in the flat
+// space. A sharded buffer stores parts of it one after another, or in slots that several parts use in turn.
 
 #include <algorithm>
 #include <utility>
@@ -15,21 +14,21 @@ namespace nanotron::nn {
 
 class BufferLayout {
  public:
-  /// `range` of the flat space lies at [at, at + range.size()) of the buffer.
+  /// `range` of the flat space is stored at [at, at + range.size()) of the buffer.
   struct Part {
     Range range;
     index_t at = 0;
     friend bool operator==(const Part&, const Part&) = default;
   };
 
-  BufferLayout() = default;  // holds nothing
-  /// Ascending and disjoint in the flat space; empty ones are left out, neighbours in both joined.
+  BufferLayout() = default;  // stores nothing
+  /// parts: ascending and disjoint in the flat space. Drops empty parts; merges parts contiguous in both.
   explicit BufferLayout(const std::vector<Part>& parts) {
     for (const Part& p : parts) append(p);
   }
   /// All of [0, size), at its own offsets.
   static BufferLayout whole(index_t size) { return BufferLayout({{{0, size}, 0}}); }
-  /// The ranges one behind the other.
+  /// The ranges one after another, without gaps.
   static BufferLayout packed(const std::vector<Range>& ranges) {
     BufferLayout p;
     for (const Range& r : ranges) p.append({r, p.size()});
@@ -46,7 +45,7 @@ class BufferLayout {
     return end;
   }
 
-  /// Where the element lies; an error when it is not held.
+  /// The buffer offset of the element at flat `offset`; an error where it is not stored.
   index_t at(index_t offset) const {
     const auto behind = std::ranges::upper_bound(parts_, offset, {}, [](const Part& p) { return p.range.begin; });
     NANOTRON_REQUIRE(behind != parts_.begin() && std::prev(behind)->range.contains(offset),
@@ -55,7 +54,7 @@ class BufferLayout {
     return p.at + offset - p.range.begin;
   }
 
-  /// What is held of a range of the flat space.
+  /// The stored parts of a range of the flat space.
   std::vector<Part> within(const Range& range) const {
     std::vector<Part> found;
     for (const Part& p : parts_) {
@@ -65,7 +64,7 @@ class BufferLayout {
     return found;
   }
 
-  /// Of this buffer, what `other` holds too.
+  /// The parts of this buffer that `other` stores too, at the offsets of this one.
   BufferLayout common(const BufferLayout& other) const {
     BufferLayout p;
     for (const Part& theirs : other.parts_) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Parameters as one rank sees them: a flat buffer of its local shards, and for each name where in it the
-// local matrix lies and which part of the logical tensor that is.
+// The parameters of one rank: a flat buffer of its local shards and, per name, the offset of the local matrix in it and
+// which part of the logical tensor that is.
 
 #include <string>
 #include <vector>
@@ -23,8 +23,8 @@ enum class Partition {
 
 enum class Initial { normal, ones, zeros };
 
-/// One logical tensor (layers, rows, columns). A vector has columns = 1 and is_vector set; a tensor that is
-/// not stacked over layers has layers = 1 and is_stacked unset.
+/// One logical tensor (layers, rows, columns). A 1-D parameter has columns = 1 and is_vector set; a tensor that is not
+/// stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
   std::string name;  // as in a checkpoint: model/layers/self_attn/q_proj/weight
   index_t layers = 1;  // of the whole model
@@ -33,21 +33,21 @@ struct ParameterSpec {
   bool is_stacked = false;
   bool is_vector = false;
 
-  comm::Holders holders = comm::Holders::data_parallel;  // of the same part
+  comm::Holders holders = comm::Holders::data_parallel;  // which ranks store the same part
   Partition partition = Partition::replicated;
-  Range local{};  // of the cut dimension: what this rank computes with
-  Range owned{};  // subset of local that this rank answers for in norms and checkpoints; the owned parts of
-                  // a group cover the tensor exactly once. Partition::replicated: counts along rows.
-  bool gradient_is_partial = false;  // ranks that hold the same element hold partial sums of its gradient
+  Range local{};  // of the sharded dimension: what this rank computes with
+  Range owned{};  // subset of local that this rank owns in norms and checkpoints; the owned parts of a
+                  // tensor-parallel group cover the tensor exactly once. Partition::replicated: along rows.
+  bool gradient_is_partial = false;  // tensor-parallel ranks with the same element have partial sums of its gradient
 
   Initial initial = Initial::normal;
   double deviation = 0.0;  // of Initial::normal
   bool decays = false;     // weight decay applies
-  double fan_in_ratio = 1.0;  // over that of the base width, see model/parametrization.hpp
+  double fan_in_ratio = 1.0;  // fan-in over that of the base width, see model/parametrization.hpp
 
-  std::vector<index_t> layer_numbers{0};  // of the layers held here, as they lie in the flat buffers; empty: none
-  index_t offset = 0;                     // of the first of them, in elements
-  index_t layer_stride = 0;               // from one to the next
+  std::vector<index_t> layer_numbers{0};  // of the layers on this rank, in buffer order; empty: none
+  index_t offset = 0;                     // of the first of these layers, in elements
+  index_t layer_stride = 0;               // from one layer to the next, in elements
 
   index_t local_rows() const { return partition == Partition::row_parallel ? rows : local.size(); }
   index_t local_columns() const { return partition == Partition::row_parallel ? local.size() : columns; }
@@ -57,18 +57,18 @@ struct ParameterSpec {
   index_t offset_of(index_t local_layer) const { return offset + local_layer * layer_stride; }
 };
 
-/// Where a rank keeps what of the flat space.
+/// Layouts of the flat buffers of one rank.
 struct ParameterLayouts {
   BufferLayout master;
-  BufferLayout compute;      // what products read
+  BufferLayout compute;      // what GEMMs read
   BufferLayout gradient;     // where backward accumulates
-  BufferLayout reduced;      // in the same buffer: what this rank has of the sum over replicas
-  BufferLayout moments;      // what the optimizer updates here
-  index_t gradient_end = 0;  // elements of the buffer, where gradients have more than one place
+  BufferLayout reduced;      // in the same buffer: this rank's part of the reduced gradient (over dp x cp)
+  BufferLayout moments;      // what the optimizer updates on this rank
+  index_t gradient_end = 0;  // where unit gradients stored after the reduced ones end in the buffer; 0: none are
 };
 
-/// The flat buffers. compute is what products read: the master weights themselves, or their copy rounded to
-/// T where T is narrower, or where a rank holds a part of the master weights only. gradient is of the master type.
+/// The flat buffers. compute is what GEMMs read: the master weights themselves, or a copy in T where T is narrower or
+/// the rank stores only a part of the master weights. gradient is of the master type.
 template <class T>
 struct ParameterBuffers {
   using M = master_t<T>;

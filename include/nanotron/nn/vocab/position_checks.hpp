@@ -5,7 +5,7 @@
 
 namespace nanotron::nn {
 
-/// Positions, learned or rotated: sizes, scaling, and keys of the other kind.
+/// Learned positions or RoPE: checks sizes and scaling, and refuses keys of the other kind.
 void check_positions(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::nn

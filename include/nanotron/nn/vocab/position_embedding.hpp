@@ -1,8 +1,8 @@
 #pragma once
 
-// Learned absolute positions (GPT-2): a vector of each position, added to the embedding of its token. The table's rows
-// are cut over the tensor-parallel group as the vocabulary's: each rank adds those that it holds to its part of the sum
-// that is the embedding, so that they are in it once.
+// Learned absolute positions (GPT-2): one vector per position, added to the token embedding. The rows of the table are
+// sharded over the tensor-parallel group as the vocabulary is. Each rank adds its rows to its partial sum of the
+// embedding, so each position is added once.
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -14,14 +14,14 @@ class PositionEmbedding {
  public:
   using M = master_t<T>;
 
-  /// table (positions.size(), hidden) and its gradient. token_segments: as of VocabEmbedding.
+  /// table (positions.size(), hidden) and its gradient. token_segments: as in VocabEmbedding.
   PositionEmbedding(Range positions, Matrix<const T> table, Matrix<M> gradient, index_t token_segments = 1)
       : positions_(positions), table_(table), gradient_(gradient), token_segments_(token_segments) {}
 
-  /// at (n): the position of each token. x (n, hidden) += this rank's vectors.
+  /// at (n): the position of each token. x (n, hidden) += this rank's rows of the table.
   void forward(Device& device, Vector<const std::int32_t> at, Matrix<T> x) const;
 
-  /// dx (n, hidden). The gradient of the table is accumulated.
+  /// dx (n, hidden). Accumulates the gradient of the table.
   void backward(Device& device, Vector<const std::int32_t> at, Matrix<const T> dx) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// The token embedding, its rows cut over the tensor-parallel group: each rank looks up the tokens it holds,
-// the sum over the group is the embedding.
+// The token embedding, its rows sharded over the tensor-parallel group (vocab parallel). Each rank looks up the tokens
+// in its rows; the sum over the group is the embedding.
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -14,14 +14,14 @@ class VocabEmbedding {
   using M = master_t<T>;
 
   /// table (vocabulary.size(), hidden) and its gradient.
-  /// token_segments: of the sum over tokens (kernels/vocab/embedding.hpp).
+  /// token_segments: number of segments in the sum over tokens (kernels/vocab/embedding.hpp).
   VocabEmbedding(Range vocabulary, Matrix<const T> table, Matrix<M> gradient, index_t token_segments = 1)
       : vocabulary_(vocabulary), table_(table), gradient_(gradient), token_segments_(token_segments) {}
 
-  /// tokens (n) -> this rank's part of x (n, hidden), overwritten.
+  /// tokens (n) -> this rank's partial sum of x (n, hidden), overwritten.
   void forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const;
 
-  /// dx (n, hidden). The gradient of the table is accumulated.
+  /// dx (n, hidden). Accumulates the gradient of the table.
   void backward(Device& device, Vector<const std::int32_t> tokens, Matrix<const T> dx) const;
 
  private:

@@ -1,11 +1,11 @@
 #pragma once
 
-// The output head and the cross-entropy in one, its vocabulary cut over the tensor-parallel group. The
-// logits of a chunk of tokens are computed, turned into their gradient where they stand, used and
-// forgotten: there is never a second copy of them, nor the logits of all tokens.
+// Output head and cross-entropy, fused; the vocabulary is sharded over the tensor-parallel group. Tokens are processed
+// in chunks: compute the logits of a chunk, overwrite them with their gradient, use it, discard it. The logits of all
+// tokens never exist at once, and there is no second copy.
 //
 //   l = n W^T      loss_t = log(sum_j exp(l_j)) - l_target
-//   dl = scale (softmax(l) - onehot(target))      dn = dl W, a part of the sum over the group      dW += dl^T n
+//   dl = scale (softmax(l) - onehot(target))      dn = dl W, a partial sum over the group      dW += dl^T n
 
 #include <cstdint>
 
@@ -26,7 +26,7 @@ struct LossWorkspace {
   Vector<M> max;              // (chunk)
   Vector<M> sum_and_target;   // (2 chunk): summed over the group in one message
 
-  /// chunk_width: of the vocabulary that the chunk is made for; 0: one chunk.
+  /// chunk_width: logits per token by which the chunk length is chosen (64 MiB, at least 128 tokens); 0: one chunk.
   LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width);
   index_t chunk() const { return static_cast<index_t>(logits.extent(0)); }
 };
@@ -36,27 +36,27 @@ class VocabLoss {
  public:
   using M = master_t<T>;
 
-  /// orders.out is also that of the softmax's sum.
+  /// orders.out is also the order of the softmax's sum.
   VocabLoss(Range vocabulary, Matrix<const T> weight, Matrix<M> gradient, comm::Group& tp,
             const LinearOrders& orders = {})
       : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp), orders_(orders) {}
 
-  /// Of so many tokens: the largest logit, and the sum of exponentials with the target's.
+  /// For so many tokens: all-reduces of the maximum logit, and of the sum of exponentials with the target's logit.
   comm::StepTraffic traffic(index_t tokens) const {
     return {.tensor_parallel = comm::all_reduce_bytes(3 * tokens * static_cast<index_t>(sizeof(M)), tp_->size())};
   }
 
   /// n (tokens, hidden), targets (tokens; negative: ignored) -> loss_rows (tokens), overwritten, the same on
-  /// every rank of the group. Collective over the group, as is backward.
+  /// every rank of the group. Collective over the group, as is forward_backward.
   void forward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
                const LossWorkspace<T>& work, Vector<double> loss_rows) const;
 
-  /// The same and this rank's part of dn (tokens, hidden), overwritten, of scale * (sum of the losses); the
-  /// weight's gradient is accumulated.
+  /// Also the gradients of scale * (sum of the losses): this rank's partial sum of dn (tokens, hidden), overwritten;
+  /// the weight gradient, accumulated.
   void forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
                         const LossWorkspace<T>& work, Vector<double> loss_rows, Matrix<T> dn) const;
 
-  /// logits (n rows, local vocabulary) of the rows of n, for sampling. No communication.
+  /// n (tokens, hidden) -> logits (tokens, local vocabulary), overwritten. For sampling. No communication.
   void logits(Device& device, Matrix<const T> n, Matrix<T> logits) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Ranks that compute the same thing from the same bits: when what they hold differs, memory, processor or network
-// of one of them is faulty, or the program is.
+// Detects silent data corruption: compares hashes of weights and moments between ranks that must hold the same bits.
+// A difference means faulty memory, processor or network on one of them, or a fault of the program.
 
 #include <cstdint>
 
@@ -11,16 +11,16 @@ namespace nanotron::parallel {
 
 class ReplicaCheck {
  public:
-  /// replicas: the group, "data-parallel" or another name. Both must outlive it. every: steps from one comparison to
-  /// the next, 0: none.
+  /// replicas: ranks that hold the same bits; name: of this group, for messages ("data-parallel"). Groups and name must
+  /// outlive it. every: steps between comparisons, 0: never.
   ReplicaCheck(comm::Group& replicas, const char* name, comm::Group& world, std::int64_t every)
       : replicas_(&replicas), name_(name), world_(&world), every_(every) {}
 
   bool has_replicas() const { return replicas_->size() > 1; }
   bool is_due(std::int64_t step) const { return every_ > 0 && step % every_ == 0; }
 
-  /// hash: of what this rank holds behind update `step`. Error(system_error) on every rank of the world when
-  /// replicas differ anywhere; it names those that are not of the majority. Collective over the world.
+  /// hash: of what this rank stores after update `step`. Error(system_error) on every rank of the world when hashes
+  /// differ within any group; it names the ranks outside the majority. Collective over the world.
   void require_equal(std::uint64_t hash, std::int64_t step);
 
  private:
@@ -28,7 +28,7 @@ class ReplicaCheck {
   const char* name_;
   comm::Group* world_;
   std::int64_t every_;
-  std::int64_t last_good_ = -1;  // step; -1: none yet
+  std::int64_t last_good_ = -1;  // last step at which all were equal; -1: none yet
 };
 
 }  // namespace nanotron::parallel

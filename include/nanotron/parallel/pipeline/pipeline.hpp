@@ -1,7 +1,8 @@
 #pragma once
 
-// Works off a pipeline schedule: receives what an action needs, has it done, sends on what comes out. Receives are
-// posted one action ahead where their buffer is free, sends run behind what follows.
+// Executes a pipeline schedule. Per action: wait for its input (hidden states, or their gradient in backward), compute,
+// start the send of its output. The next input and the next gradient are received ahead of time, an input only if its
+// slot is free; sends overlap the actions that follow.
 
 #include <vector>
 
@@ -13,8 +14,8 @@
 
 namespace nanotron::parallel {
 
-/// What a pipeline drives: the virtual stages of this rank. dx: gradient of a virtual stage's output on entry, of its
-/// input on return; for the last stage it is only written.
+/// The virtual stages of this rank, called by Pipeline. dx: gradient of a virtual stage's output on entry, of its input
+/// on return; the last stage only writes it.
 template <class T>
 class PipelineStages {
  public:
@@ -22,28 +23,28 @@ class PipelineStages {
 
   virtual Matrix<T> input(index_t virtual_stage, index_t slot) = 0;
   virtual Matrix<T> output(index_t virtual_stage, index_t slot) = 0;
-  /// i < gradient_buffers(schedule, rank).
+  /// i in [0, gradient_buffers(schedule, rank)).
   virtual Matrix<T> gradient_buffer(index_t i) = 0;
 
   virtual void forward(const Action& action, index_t slot) = 0;
-  /// backward and backward_input.
+  /// For Work::backward and Work::backward_input.
   virtual void backward(const Action& action, index_t slot, Matrix<T> dx) = 0;
   virtual void backward_weight(const Action& action, index_t slot) = 0;
 };
 
-/// Buffers for gradients of the residual stream that rank needs.
+/// Number of buffers for gradients of hidden states that `rank` needs.
 index_t gradient_buffers(const PipelineSchedule& schedule, int rank);
 
 template <class T>
 class Pipeline {
  public:
-  /// stages of the group `ranks`, as many as the schedule's. All references must outlive it.
+  /// ranks: the pp group, of schedule.ranks ranks. ranks, stages and device must outlive it.
   Pipeline(const PipelineSchedule& schedule, comm::Group& ranks, PipelineStages<T>& stages, Device& device);
 
-  /// All actions of the schedule; its forwards alone. Collective over the group.
+  /// All actions of the schedule; only its forwards. Collective over the group.
   void run() { work_off(training_); }
   void run_forward() { work_off(forwards_); }
-  /// Of run(): what this rank sends.
+  /// What this rank sends in run().
   comm::StepTraffic traffic() const;
 
  private:
@@ -57,9 +58,9 @@ class Pipeline {
     bool is_taken = false;
   };
   struct Posted {
-    std::size_t step = 0;  // for which it is
+    std::size_t step = 0;  // that needs it
     comm::Request request;
-    index_t buffer = -1;  // of a gradient
+    index_t buffer = -1;  // of a received gradient
     bool is_there = false;
   };
 
@@ -71,7 +72,7 @@ class Pipeline {
   index_t take_buffer();
   void wait(comm::Request& request);
 
-  // Whether the action's input, or its gradient, comes from another rank.
+  // Whether the action's input (in backward: the gradient of its output) comes from another rank.
   bool receives(const Action& action) const;
   bool sends(const Action& action) const;
   bool is_local(int from, int to) const;
@@ -88,11 +89,11 @@ class Pipeline {
   int rank_;
   std::vector<Step> training_, forwards_;
   std::vector<std::vector<comm::Request>> sending_;  // outputs, by virtual stage and slot
-  std::vector<std::vector<char>> is_busy_;           // slots with a micro-batch, by virtual stage and slot
+  std::vector<std::vector<char>> is_busy_;           // slot holds a micro-batch; by virtual stage and slot
   std::vector<std::vector<index_t>> slot_of_;        // by virtual stage and micro-batch
   std::vector<Buffer> buffers_;
   std::vector<index_t>
-      left_behind_;  // buffer with the gradient for the other virtual stage of this rank, by micro-batch
+      left_behind_;  // buffer with the gradient for this rank's preceding virtual stage, by micro-batch
   Posted input_, gradient_;
 };
 

@@ -5,7 +5,7 @@
 
 namespace nanotron::parallel {
 
-/// A layer for every stage, pp_layers, and what a schedule needs.
+/// At least one layer per stage, pp_layers, and what a schedule requires.
 void check_pipeline(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::parallel

@@ -1,7 +1,7 @@
 #pragma once
 
-// The cut of a model's layers into pipeline stages: consecutive, none empty, the embedding with the first stage and
-// the head with the last, the dearest stage as cheap as it can be.
+// Partitions a model's layers into pipeline stages: consecutive, none empty, the embedding in the first stage and the
+// head in the last. It minimises the cost of the most expensive stage.
 
 #include <vector>
 
@@ -12,18 +12,18 @@
 
 namespace nanotron::parallel {
 
-/// Layers of each stage, in any unit of cost. 1 <= stages <= layers.
+/// Layers of each stage. costs are in any unit. 1 <= stages <= layers.
 std::vector<Range> cut_layers(const model::BlockCosts& costs, index_t layers, int stages);
 
-/// The layers of each stage that a resolved deck asks for: those of parallel%pp_layers, else the cut by pp_cut.
-/// (What 'time' measures is put into pp_layers before.)
+/// The layers of each stage of a resolved deck: parallel%pp_layers, or if it is empty the partition by pp_cut.
+/// (pp_cut = 'time' has filled in pp_layers before, from measurements.)
 std::vector<Range> stage_layers(const deck::Config& config);
 
-/// The virtual stages of one rank of the pipeline, each with the slots it needs.
+/// The virtual stages of one pipeline rank, each with the number of slots it needs.
 std::vector<model::VirtualStage> virtual_stages_of_rank(const std::vector<Range>& stage_layers,
                                                         const PipelineSchedule& schedule, int rank);
 
-/// The schedule of a resolved deck; without a pipeline, forward and backward of each micro-batch in turn.
+/// The schedule of a resolved deck. With pp = 1: forward, then backward, micro-batch by micro-batch.
 PipelineSchedule schedule_of(const deck::Config& config);
 
 }  // namespace nanotron::parallel

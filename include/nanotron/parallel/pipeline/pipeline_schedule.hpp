@@ -1,16 +1,15 @@
 #pragma once
 
-// Pipeline schedules as explicit lists: what each rank does, in order. A schedule is data: it is printed, checked
-// and timed before anything runs, and the pipeline (parallel/pipeline/pipeline.hpp) only works it off.
+// Pipeline schedules: for each rank the list of its actions, in order. A schedule is data: it is printed, checked and
+// timed before anything runs, and Pipeline (parallel/pipeline/pipeline.hpp) only executes it. On p ranks:
 //
-//   gpipe              all forwards, then all backwards              (Huang et al. 2019)
-//   1f1b               as few micro-batches in flight as keep all stages busy   (Narayanan et al. 2019)
-//   interleaved_1f1b   each rank has several virtual stages, stage s on rank s mod ranks  (Narayanan et al. 2021)
-//   zero_bubble        two virtual stages a rank in the shape of a V, so that the rank of the first stage has the last
-//   too;
-//                      backward in two parts, the weight gradients fill what would be bubbles; a list is found by
-//                      greedy simulation  (Qi et al. 2023; ZB-V of Qi et al. 2024, "Pipeline Parallelism with
-//                      Controllable Memory")
+//   gpipe              all forwards, then all backwards  (Huang et al. 2019)
+//   1f1b               the fewest micro-batches in flight that keep all stages busy  (Narayanan et al. 2019)
+//   interleaved_1f1b   several virtual stages per rank, stage s on rank s mod p  (Narayanan et al. 2021)
+//   zero_bubble        two virtual stages per rank in a V: rank 0 has the first and the last stage. Backward is split
+//                      into input and weight gradients; weight gradients fill the bubbles. A greedy simulation finds
+//                      the lists  (Qi et al. 2023; ZB-V of Qi et al. 2024, "Pipeline Parallelism with Controllable
+//                      Memory")
 //
 // Stages are numbered in the order in which a micro-batch passes them.
 
@@ -22,33 +21,33 @@
 
 namespace nanotron::parallel {
 
-enum class Work { forward, backward, backward_input, backward_weight };  // backward: both parts at once
+enum class Work { forward, backward, backward_input, backward_weight };  // backward: input and weight gradients
 
-/// Whether it makes the gradient of a virtual stage's input.
+/// Whether it computes the gradient of a virtual stage's input.
 inline bool is_gradient(Work work) { return work == Work::backward || work == Work::backward_input; }
 
 struct Action {
   Work work;
-  index_t virtual_stage;  // of the rank's virtual stages, ascending in the order of stages
+  index_t virtual_stage;  // local to the rank, 0 for its first stage
   index_t micro_batch;
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// Which rank has a stage.
+/// Where a stage is: its rank and its virtual stage there.
 struct StagePlace {
   int rank;
   index_t virtual_stage;
 };
 
-/// Which stages a rank has.
+/// Which stages a rank has, of p = ranks.
 enum class Placement {
-  loop,  // stage s: rank s mod ranks, virtual stage s / ranks
-  vee,   // two virtual stages: s < ranks: rank s, virtual stage 0; else rank 2 ranks - 1 - s, virtual stage 1
+  loop,  // stage s: rank s mod p, virtual stage s / p
+  vee,   // stage s < p: rank s, virtual stage 0; else rank 2p - 1 - s, virtual stage 1
 };
 
 struct PipelineSchedule {
   int ranks = 1;
-  int virtual_stages = 1;  // a rank
+  int virtual_stages = 1;  // per rank
   Placement placement = Placement::loop;
   index_t micro_batches = 0;
   std::vector<std::vector<Action>> actions;  // by rank
@@ -58,20 +57,19 @@ struct PipelineSchedule {
   int stage_of(int rank, index_t virtual_stage) const;
 };
 
-/// virtual stages: of a rank, 1 for gpipe and 1f1b, 2 for zero_bubble. Every virtual stage meets the micro-batches in
-/// ascending order, forward and backward.
+/// virtual_stages: per rank; 1 for gpipe and 1f1b, 2 for zero_bubble. Every virtual stage takes the micro-batches in
+/// ascending order, in forward and in backward.
 PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int virtual_stages, index_t micro_batches);
 
-/// For each action the slot that keeps the activations of its micro-batch, from its forward to the end of its
-/// backward; and how many slots each virtual stage needs.
+/// of_action: the slot that stores the activations of the action's micro-batch, from its forward to the end of its
+/// backward. of_stage: slots that each virtual stage needs.
 struct Slots {
   std::vector<index_t> of_action;
   std::vector<index_t> of_stage;
 };
 Slots assign_slots(const std::vector<Action>& actions, int virtual_stages);
 
-/// When each action runs if a forward and each part of a backward of a virtual stage take a unit of time and messages
-/// none.
+/// When each action runs, in units of time: forward, backward_input and backward_weight take 1, backward 2, messages 0.
 struct Timeline {
   std::vector<std::vector<index_t>> begin;  // by rank and action
   index_t length = 0;                       // of the step
@@ -80,11 +78,11 @@ struct Timeline {
   /// Share of the step in which the busiest rank waits.
   double bubble() const { return 1.0 - static_cast<double>(work) / static_cast<double>(length); }
 };
-/// Error (system_error) when the lists wait for each other for ever.
+/// Error(system_error) when the schedule deadlocks.
 Timeline simulate(const PipelineSchedule& schedule);
 
-/// A line a rank, a column a unit of time: "F3" the forward of micro-batch 3, "B" backward, "I" and "W" its two
-/// parts; letters behind tell virtual stages apart. At most max_columns units are drawn.
+/// One line per rank, one column per unit of time: "F3" is the forward of micro-batch 3, "B" backward, "I" and "W" its
+/// input and weight parts; a letter after the number is the virtual stage ("F3b"). At most max_columns units are drawn.
 std::string chart(const PipelineSchedule& schedule, index_t max_columns);
 
 }  // namespace nanotron::parallel

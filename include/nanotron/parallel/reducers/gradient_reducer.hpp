@@ -1,13 +1,13 @@
 #pragma once
 
-// Gradients reduced over the ranks that hold the same parameters, a section at a time. Whoever drives backward says
-// when it is about to add to the gradients of a source (ParameterTable::sources) and when it has; what is complete is
-// sent off while backward goes on (Li et al., "PyTorch Distributed", VLDB 2020). Where the sum ends up is the
-// strategy's: nn::ParameterLayouts::reduced.
+// Gradient all-reduce or reduce-scatter over the data-parallel group (dp x cp; experts: their own group), one reducer
+// per section. The forward-backward schedule calls begin(source) and end(source) around each backward that adds to the
+// gradients of a source (ParameterTable::sources); a complete unit is reduced while backward goes on (Li et al.,
+// "PyTorch Distributed", VLDB 2020). The result is stored as nn::ParameterLayouts::reduced says.
 //
-// The base counts what backward adds, sums the parts of tensor-parallel ranks, and hands completed units to the
-// strategy, which owns all else: its memory, its bytes, what it carries from step to step. One folder and one row of
-// strategies.cpp each.
+// The base class counts contributions, sums partial gradients over the tensor-parallel group, and passes complete units
+// to the strategy. A strategy owns its buffers and its state between steps. Each has a folder and a row in
+// strategies.cpp.
 
 #include <string>
 #include <vector>
@@ -17,10 +17,10 @@
 
 namespace nanotron::parallel {
 
-/// What a strategy works on. All but the arena must outlive it.
+/// Arguments of a strategy. The groups, model and device must outlive it.
 template <class T>
 struct ReducerContext {
-  const deck::Config& config;  // resolved; only read in constructors
+  const deck::Config& config;  // resolved; read only in constructors
   const model::Transformer<T>& model;
   model::Section section;
   comm::DataGroups& groups;    // of the section
@@ -28,63 +28,63 @@ struct ReducerContext {
   Device& device;
   Arena& arena;                // planning or real
 
-  index_t micro_batches() const {  // of a step
+  index_t micro_batches() const {  // per step and rank
     return config.data.global_batch_size / config.parallel.dp / config.data.micro_batch_size;
   }
 };
 
-/// When a strategy takes a unit for complete.
+/// When a unit is passed to the strategy as complete.
 struct Completion {
-  index_t micro_batches = 1;  // after so many of them
-  bool head_apart = false;    // where head and embedding share a unit, the head on its own: number table.units.size()
+  index_t micro_batches = 1;  // after this many of them
+  bool head_apart = false;    // with tied weights the head completes by itself, as number table.units.size()
 };
 
-/// What a strategy carries from step to step, for the checkpoint.
+/// State that a strategy keeps between steps; it is written to the checkpoint.
 template <class M>
 struct CarriedState {
   struct Values {
     std::string name;
     Vector<M> values;
   };
-  std::string layout;        // in words, what the values depend on besides the grid; empty: nothing is carried
-  std::uint64_t digest = 0;  // of the tensors, equal for the same parts of the same tensors in the same places
+  std::string layout;        // in words, what the values depend on besides the grid; empty: no state
+  std::uint64_t digest = 0;  // of the tensors: equal for the same shards of the same tensors at the same offsets
   std::vector<Values> values;
 };
 
-/// Every function is collective over the section's ranks; sources are told in the order of backward.
+/// Every function is collective over the section's ranks. Sources are passed in the order of backward.
 template <class T>
 class GradientReducer {
  public:
   using M = master_t<T>;
   virtual ~GradientReducer() = default;
 
-  /// Before the first micro-batch: sums start at zero.
+  /// Before the first micro-batch of a step: zeroes the sums.
   void begin_step();
-  /// Backward is about to add to the gradient of a source, and has added.
+  /// Before and after a backward adds to the gradient of a source.
   void begin(index_t source);
   void end(index_t source);
-  /// Backward in two parts has added to the 1-D parameters of a source; its matrices are begun and ended later,
-  /// micro-batches in the same order.
+  /// After backward_input, which has added to the 1-D parameters of a source. begin and end follow around
+  /// backward_weight, with the micro-batches in the same order.
   void end_inputs(index_t source);
-  /// After the last micro-batch: returns when the sums are there (on a GPU: when work queued afterwards sees them).
+  /// After the last micro-batch: returns when gradients are reduced (on a GPU: for work queued afterwards).
   void finish();
 
-  /// The sums were not finite and are not used, or a run begins: what is carried from step to step starts anew.
+  /// Resets the state between steps: when a run begins, and when gradients were not finite and are not used.
   virtual void reset() {}
   virtual CarriedState<M> carried() const { return {}; }
-  /// Of one step.
+  /// Per step.
   comm::StepTraffic traffic() const;
-  /// Host seconds spent waiting, since construction: communication that was not hidden.
+  /// Host seconds spent waiting since construction: communication that did not overlap.
   double exposed_seconds() const { return exposed_seconds_; }
 
  protected:
   GradientReducer(const ReducerContext<T>& context, const Completion& completion);
 
-  // A scope whose host time is exposed communication.
+  // Counts the host time of a scope as exposed communication.
   class Exposed {
    public:
     explicit Exposed(GradientReducer& r)
-        : reducer_(r), region_(r.device_->timers(), "gradient sum, exposed"), begin_(wall_seconds()) {}
+        : reducer_(r), region_(r.device_->timers(), "gradient reduction, exposed"), begin_(wall_seconds()) {}
     ~Exposed() { reducer_.exposed_seconds_ += wall_seconds() - begin_; }
     Exposed(const Exposed&) = delete;
     Exposed& operator=(const Exposed&) = delete;
@@ -103,33 +103,33 @@ class GradientReducer {
   comm::Group& data() const { return groups_->data; }
   Device& device() const { return *device_; }
   bool overlap() const { return overlap_; }
-  index_t micro_batches() const { return micro_batches_; }  // of a step
+  index_t micro_batches() const { return micro_batches_; }  // per step
   const model::PartialGradients<T>& partial() const { return partial_; }
-  /// Number of a unit, or of the head apart.
+  /// number: of a unit, or table().units.size() for the head (Completion::head_apart).
   const model::Unit& unit(index_t number) const { return table().unit(is_head(number) ? table().head_unit() : number); }
   bool is_head(index_t number) const { return number == static_cast<index_t>(table().units.size()); }
-  /// Of the flat gradient, where nothing of it is sharded.
+  /// A range of the flat gradient buffer, where gradients are not sharded.
   Vector<M> gradient(const Range& flat) const {
     return Vector<M>(model_->parameters().gradient.data() + flat.begin, flat.size());
   }
-  /// Fills with zero what the buffer has, as `place` says, of the section.
+  /// Zeroes the section's gradients in the buffer, stored as layout `place`.
   void clear(const nn::BufferLayout& place) const;
 
  private:
   virtual void start_step() = 0;
-  /// Each use of a unit, and the first one since it was completed.
+  /// Before each backward that adds to a unit; before the first one since the unit was complete.
   virtual void before_use(index_t) {}
   virtual void before_first_use(index_t) {}
   virtual void after_use(index_t) {}
   virtual void after_inputs(index_t) {}
-  /// Its gradient is complete on this rank, the parts of tensor-parallel ranks summed.
+  /// The unit's gradient is complete on this rank, partial gradients summed over the tensor-parallel group.
   virtual void completed(index_t number) = 0;
-  /// After the last micro-batch; the 1-D parameters are complete on this rank as completed units are.
+  /// After the last micro-batch and complete_vectors().
   virtual void finish_step() = 0;
-  /// Completes the 1-D parameters; of a strategy that collects them differently its own.
+  /// Completes the gradients of 1-D parameters on this rank; a strategy may override how.
   virtual void complete_vectors() { partial_.sum(section_.vectors); }
   virtual comm::StepTraffic vectors_traffic() const { return partial_.traffic(section_.vectors); }
-  /// Over the ranks that hold the section.
+  /// Of the reduction over the section's ranks.
   virtual comm::StepTraffic strategy_traffic() const = 0;
 
   index_t number_of(index_t source) const;
@@ -143,7 +143,7 @@ class GradientReducer {
   index_t micro_batches_;
   Completion completion_;
   model::PartialGradients<T> partial_;
-  std::vector<index_t> added_;  // of each unit, and of the head apart, since it was completed
+  std::vector<index_t> added_;  // by number: backwards that added to it since it was complete
   double exposed_seconds_ = 0.0;
 };
 

@@ -5,10 +5,10 @@
 
 namespace nanotron::parallel {
 
-/// parallel%compression is of the all-reduce of whole gradients.
+/// parallel%compression needs an all-reduce of gradients: zero_stage = 0.
 void check_compression(const deck::Config& config, deck::Findings& findings);
 
-/// Adasum combines gradients of different samples, each whole, on one rank of each tensor.
+/// Adasum needs on each data-parallel rank the whole gradient of its own samples.
 void check_adasum(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::parallel

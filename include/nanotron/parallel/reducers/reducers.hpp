@@ -1,6 +1,6 @@
 #pragma once
 
-// The gradient reducers of a rank: one for each section of its parameters.
+// The gradient reducers of a rank, one per section of its parameters.
 
 #include <memory>
 #include <vector>
@@ -9,27 +9,34 @@
 
 namespace nanotron::parallel {
 
-/// The strategy of the deck for one section; the first row of the table in strategies.cpp that applies.
+/// The deck's strategy for one section: the first row of the table in strategies.cpp that applies.
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>& context);
 
-/// Functions as of GradientReducer, for all sections.
+/// Each function calls that of GradientReducer for all sections.
 template <class T>
 class Reducers {
  public:
   using M = master_t<T>;
-  /// Takes its memory from the arena (planning or real). config is resolved. model, grid and device must outlive it.
+  /// Allocates from the arena (planning or real). config is resolved. model, grid and device must outlive it.
   Reducers(const deck::Config& config, const model::Transformer<T>& model, const model::Sharding& sharding,
            comm::ProcessGrid& grid, Device& device, Arena& arena);
 
   void begin_step() { for (auto& r : reducers_) r->begin_step(); }
   void begin(index_t source) { for (auto& r : reducers_) r->begin(source); }
   void end(index_t source) { for (auto& r : reducers_) r->end(source); }
+  /// Runs `backward`, which adds once to the gradients of a source (model::ParameterTable).
+  template <class F>
+  void accumulate(index_t source, const F& backward) {
+    begin(source);
+    backward();
+    end(source);
+  }
   void end_inputs(index_t source) { for (auto& r : reducers_) r->end_inputs(source); }
   void finish() { for (auto& r : reducers_) r->finish(); }
   void reset() { for (auto& r : reducers_) r->reset(); }
 
-  /// Values of one name, a section after the other.
+  /// One entry per section that has state.
   std::vector<CarriedState<M>> carried() const;
   comm::StepTraffic traffic() const;
   double exposed_seconds() const;

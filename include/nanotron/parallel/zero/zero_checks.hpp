@@ -5,7 +5,7 @@
 
 namespace nanotron::parallel {
 
-/// zero_size against zero_stage, replicas and experts.
+/// zero_size against zero_stage, dp x cp and experts.
 void check_zero(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::parallel

@@ -28,9 +28,7 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
   template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&, \
                                 Vector<std::byte>);                                           \
   template std::size_t workspace_bytes<T>(const AttentionShape&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels::detail

@@ -5,11 +5,11 @@
 
 #include "kernels/gemm/amx_tiles.hpp"
 
-// Attention in bf16 on AMX tiles. As in attention_host.cpp a worker lays one key head out once and
-// runs its query heads against it; here the operands are packed tiles. The forward holds scores
-// with a query a row, which makes probabilities an A operand. The backward holds them with a key a
-// row: its p and ds are then A operands of dv = p^T do and dk = ds^T q as they are, and ds is the B
-// operand of dq^T = k^T ds.
+// bf16 attention on AMX tiles. As in attention_host.cpp, a worker packs one key head once and runs
+// its query heads against it; here the operands are packed tiles.
+//   forward    scores (query, key): p is the A operand of o = p v
+//   backward   scores (key, query): p and ds are the A operands of dv = p^T do and dk = ds^T q,
+//              and ds, as B tiles too, is the B operand of dq^T = k^T ds
 
 namespace nanotron::kernels::amx {
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr index_t query_tile = 128;
 constexpr index_t key_tile = 128;
-constexpr index_t pair = 2 * tile_extent;  // what multiply_2x2 makes a side
+constexpr index_t pair = 2 * tile_extent;  // rows and columns of C in multiply_2x2
 
 constexpr index_t padded(index_t n) { return tiles(n, pair) * pair; }
 
@@ -71,7 +71,7 @@ struct BackwardBuffers {
   float* dquery_t = slices.take<float>(width * query_tile);
   float* lse = slices.take<float>(query_tile);
   float* dot = slices.take<float>(query_tile);
-  std::int32_t* begin = slices.take<std::int32_t>(query_tile);  // of the keys each query sees
+  std::int32_t* begin = slices.take<std::int32_t>(query_tile);  // of the keys each query attends to
   std::int32_t* end = slices.take<std::int32_t>(query_tile);
 };
 
@@ -93,7 +93,7 @@ __mmask16 lanes_below(index_t n) {
   return static_cast<__mmask16>(low_lanes(std::clamp<index_t>(n, 0, 16)));
 }
 
-// Of the 16 lanes from j on, those in `seen`.
+// Which of the lanes j ... j + 15 are in `seen`.
 __mmask16 lanes_of(const Range& seen, index_t j) {
   const __mmask16 before_end = lanes_below(seen.end - j);
   if (j >= seen.begin) return before_end;
@@ -106,7 +106,7 @@ MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, inde
   return x.column_block(head * s.head_dim, s.head_dim).row_block(row, rows);
 }
 
-// One row of scores against the running maximum; p is a row of A tiles.
+// Online softmax of one row of scores; p is a row of A tiles.
 void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_tiles, float scale) {
   const float* const scores = w.scores + row * key_tile;
   bf16* const p =
@@ -138,7 +138,7 @@ void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_t
   w.sum[row] += _mm512_reduce_add_ps(added);
 }
 
-// One tile of packed queries against all keys they see.
+// One tile of packed queries against all keys they attend to.
 void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequence, index_t first,
                   index_t queries) {
   const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
@@ -155,7 +155,7 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequ
     const index_t key_tiles = tiles(keys, tile_depth);
     for (index_t i = 0; i < rows; i += pair) {
       for (index_t c = 0; c < key_tiles * tile_depth; c += pair) {
-        if (j + c > offset + i + pair - 1) continue;  // all of it is after its queries
+        if (j + c > offset + i + pair - 1) continue;  // causal: all keys are after the queries
         multiply_2x2(w.query + i / tile_extent * strip, strip,
                      w.key + (j + c) / tile_extent * strip, strip, depth,
                      w.scores + i * key_tile + c, key_tile, false);
@@ -181,7 +181,7 @@ void store_row(const float* from, index_t n, float factor, bf16* to) {
   }
 }
 
-// p and ds of a tile of scores and dp, two keys a time: both as A tiles, ds as B tiles too.
+// p and ds of one tile from scores and dp, two keys at a time: both as A tiles, ds as B tiles too.
 void gradient_tile(const BackwardBuffers& w, index_t queries, index_t keys, float scale) {
   const index_t query_tiles = tiles(queries, tile_depth), key_tiles = tiles(keys, tile_depth);
   const __m512 factor = _mm512_set1_ps(scale);
@@ -218,7 +218,7 @@ void gradient_tile(const BackwardBuffers& w, index_t queries, index_t keys, floa
   }
 }
 
-// The products of one tile after gradient_tile: dvalue, dkey from key j on, and dquery_t.
+// The GEMMs of one tile, after gradient_tile: dvalue, dkey from key j on, and dquery_t.
 void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, index_t j,
                      index_t all_keys) {
   const index_t query_tiles = tiles(queries, tile_depth), key_tiles = tiles(keys, tile_depth);
@@ -258,7 +258,7 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t se
     }
     for (index_t i = 0; i < padded(keys); i += pair) {
       for (index_t q = 0; q < columns; q += pair) {
-        if (j + i > offset + q + pair - 1) continue;  // all of it is after its queries
+        if (j + i > offset + q + pair - 1) continue;  // causal: all keys are after the queries
         const index_t a = (j + i) / tile_extent * strip, b = q / tile_extent * strip;
         multiply_2x2(w.key + a, strip, w.query_t + b, strip, depth, w.scores + i * query_tile + q,
                      query_tile, false);
@@ -271,7 +271,7 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t se
   }
 }
 
-// Packs one tile of queries and their gradients; lse and do . o of its rows.
+// Packs one tile of queries and of dout; loads lse and computes dot = do . o of its rows.
 void load_queries(const BackwardBuffers& w, MatrixRef<const bf16> q, MatrixRef<const bf16> out,
                   MatrixRef<const bf16> dout, const float* lse) {
   pack_along_depth<true>(q.data, q.leading, q.rows, q.columns, w.query_t);

@@ -8,9 +8,9 @@
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/kernels/loop/scalar_math.hpp"
 
-// One worker takes one (sequence, key head) at a time: it lays the head's keys and values out once,
-// in the master type and transposed where a product wants it, and runs its query heads against
-// them, tile by tile. Workers are the threads of the execution space; each has its own slice of the
+// A worker processes one (sequence, key head) at a time: it copies the head's keys and values once,
+// in the master type and transposed where a GEMM needs it, and runs its query heads against them,
+// tile by tile. Workers are the threads of the execution space; each has its own slice of the
 // workspace.
 
 namespace nanotron::kernels::detail {
@@ -19,7 +19,7 @@ namespace {
 constexpr index_t query_tile = 48;  // multiples of tile_rows and of every vector width
 constexpr index_t key_tile = 192;
 
-// Hands out consecutive pieces of one worker's workspace; with a null base it only counts.
+// Hands out consecutive buffers of one worker's workspace; a null base only counts elements.
 template <class M>
 class Slices {
  public:
@@ -36,7 +36,7 @@ class Slices {
   index_t used_ = 0;
 };
 
-// Extents of one head in the workspace.
+// Padded extents of one head in the workspace.
 template <class M>
 struct Extents {
   explicit Extents(const AttentionShape& s)
@@ -118,8 +118,8 @@ void store(const M* from, index_t width, M factor, MatrixRef<T> to) {
   }
 }
 
-// One step of the running softmax on a row of scores, of which the query sees `seen`: probabilities
-// against the new maximum, in place.
+// One step of the online softmax on a row of scores, in place: exp(score - new max) for the keys in
+// `seen`, 0 for the others.
 template <class M>
 void softmax_step(M* scores, Range seen, index_t padded, M& max, M& sum, M* out, index_t width) {
   const HostRow row;
@@ -138,7 +138,7 @@ void softmax_step(M* scores, Range seen, index_t padded, M& max, M& sum, M* out,
   sum += added;
 }
 
-// One tile of queries (already loaded) against all keys they see.
+// One tile of queries (already loaded) against all keys they attend to.
 template <class M>
 void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e,
                   index_t sequence, index_t first, index_t queries) {
@@ -288,8 +288,7 @@ std::size_t worker_bytes(const AttentionShape& shape) {
   return std::is_same_v<T, bf16> ? std::max(bytes, amx::attention_bytes(shape)) : bytes;
 }
 
-// work(sequence, key_head, memory) for all of them, memory being one worker's slice of the
-// workspace.
+// work(sequence, key_head, memory) for every pair; memory is the worker's slice of the workspace.
 template <class T, class F>
 void for_each_key_head(const Device& device, const char* label, const AttentionShape& s,
                        Vector<std::byte> workspace, const F& work) {
@@ -352,9 +351,7 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
   template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&, \
                                 Vector<std::byte>);                                           \
   template std::size_t workspace_bytes<T>(const AttentionShape&);
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels::detail

@@ -7,9 +7,9 @@
 #include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/base/error.hpp"
 
-// cuBLASLt for single products, with descriptors and the heuristic's choice cached by shape; cuBLAS
-// for batches with arrays of pointers. cuBLAS is column-major: the row-major C = op(A) op(B) is
-// computed as C^T = op(B)^T op(A)^T, which costs nothing but the exchange of the operands.
+// cuBLASLt for single GEMMs, with descriptors and the heuristic's algorithm cached by shape; cuBLAS
+// for batched GEMMs with arrays of pointers. cuBLAS is column-major: the row-major C = op(A) op(B)
+// is computed as C^T = op(B)^T op(A)^T, by exchanging the operands.
 
 namespace nanotron {
 namespace {
@@ -23,7 +23,7 @@ cublasOperation_t operation(kernels::Op op) {
   return op == kernels::Op::none ? CUBLAS_OP_N : CUBLAS_OP_T;
 }
 
-// alpha and beta in the type sums are made in.
+// alpha or beta in the accumulation type.
 union Factor {
   double wide;
   float narrow;
@@ -40,12 +40,12 @@ Factor factor(double value) {
 
 }  // namespace
 
-// Of one Device: the handles and the plans made so far.
-struct ProductHandles {
+// One per Device: the library handles and the cached plans.
+struct GemmHandles {
   struct Plan {
     kernels::detail::Product product;
     cudaDataType_t operands = CUDA_R_32F, result = CUDA_R_32F;
-    std::size_t workspace = 0;  // bytes there were when the algorithm was chosen
+    std::size_t workspace = 0;  // bytes that the algorithm was chosen for
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
     cublasLtMatmulAlgo_t algorithm{};
@@ -61,17 +61,17 @@ struct ProductHandles {
     }
   };
 
-  ProductHandles() {
+  GemmHandles() {
     NANOTRON_CHECK_CUBLAS(cublasLtCreate(&lt));
     NANOTRON_CHECK_CUBLAS(cublasCreate(&cublas));
   }
-  ~ProductHandles() {
+  ~GemmHandles() {
     plans.clear();
     cublasDestroy(cublas);
     cublasLtDestroy(lt);
   }
-  ProductHandles(const ProductHandles&) = delete;
-  ProductHandles& operator=(const ProductHandles&) = delete;
+  GemmHandles(const GemmHandles&) = delete;
+  GemmHandles& operator=(const GemmHandles&) = delete;
 
   cublasLtHandle_t lt = nullptr;
   cublasHandle_t cublas = nullptr;
@@ -84,9 +84,9 @@ namespace {
 
 constexpr std::size_t lt_workspace = std::size_t{32} << 20;  // what cuBLAS recommends for Hopper
 
-ProductHandles& handles(Device& device) {
-  auto& products = device.products();
-  if (products == nullptr) products = std::make_shared<ProductHandles>();
+GemmHandles& handles(Device& device) {
+  auto& products = device.gemm_handles();
+  if (products == nullptr) products = std::make_shared<GemmHandles>();
   return *products;
 }
 
@@ -94,7 +94,7 @@ cublasComputeType_t compute_type(cudaDataType_t operands) {
   return operands == CUDA_R_64F ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;  // never TF32
 }
 
-// A matrix as it lies in memory: `rows` rows of `leading` elements, seen column-major.
+// The stored matrix X, seen column-major, where op(X) is (rows, columns) and rows of X are `leading` apart.
 cublasLtMatrixLayout_t layout(cudaDataType_t type, Op op, index_t rows, index_t columns,
                               index_t leading) {
   if (op == Op::transpose) std::swap(rows, columns);
@@ -104,7 +104,7 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, Op op, index_t rows, index_t 
   return made;
 }
 
-void choose_algorithm(ProductHandles& all, ProductHandles::Plan& plan) {
+void choose_algorithm(GemmHandles& all, GemmHandles::Plan& plan) {
   cublasLtMatmulPreference_t preference = nullptr;
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
   NANOTRON_CHECK_CUBLAS(
@@ -116,20 +116,20 @@ void choose_algorithm(ProductHandles& all, ProductHandles::Plan& plan) {
       all.lt, plan.operation, plan.a, plan.b, plan.c, plan.c, preference, 1, &found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   NANOTRON_CHECK_CUBLAS(status);
-  NANOTRON_REQUIRE(count > 0, "cuBLASLt knows no product of {} x {} x {}", plan.product.m,
-                   plan.product.n, plan.product.k);
+  NANOTRON_REQUIRE(count > 0, "cuBLASLt has no algorithm for a GEMM of {} x {} x {}", plan.product.m, plan.product.n,
+                   plan.product.k);
   plan.algorithm = found.algo;
 }
 
-ProductHandles::Plan& plan_of(ProductHandles& all, const Product& p, cudaDataType_t operands,
-                              cudaDataType_t result, std::size_t workspace) {
+GemmHandles::Plan& plan_of(GemmHandles& all, const Product& p, cudaDataType_t operands, cudaDataType_t result,
+                           std::size_t workspace) {
   for (const auto& plan : all.plans) {
     if (plan->product == p && plan->operands == operands && plan->result == result &&
         plan->workspace == workspace) {
       return *plan;
     }
   }
-  auto plan = std::make_unique<ProductHandles::Plan>();
+  auto plan = std::make_unique<GemmHandles::Plan>();
   plan->product = p;
   plan->operands = operands;
   plan->result = result;
@@ -153,10 +153,9 @@ ProductHandles::Plan& plan_of(ProductHandles& all, const Product& p, cudaDataTyp
 
 template <class T, class C>
 void multiply(Device& device, const Product& p, const T* a, const T* b, C* c) {
-  ProductHandles& all = handles(device);
+  GemmHandles& all = handles(device);
   const auto& workspace = device.gemm_workspace();
-  const ProductHandles::Plan& plan =
-      plan_of(all, p, cuda_type<T>, cuda_type<C>, workspace.extent(0));
+  const GemmHandles::Plan& plan = plan_of(all, p, cuda_type<T>, cuda_type<C>, workspace.extent(0));
   const Factor alpha = factor<master_t<T>>(p.alpha), beta = factor<master_t<T>>(p.beta);
   NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta,
                                        c, plan.c, c, plan.c, &plan.algorithm, workspace.data(),
@@ -172,7 +171,7 @@ template void multiply<bf16, float>(Device&, const Product&, const bf16*, const 
 template <class T, class C>
 void multiply_batch(Device& device, const Product& s, const T* const* a, const T* const* b,
                   C* const* c, index_t count) {
-  ProductHandles& all = handles(device);
+  GemmHandles& all = handles(device);
   const auto& workspace = device.gemm_workspace();
   NANOTRON_CHECK_CUBLAS(cublasSetStream(all.cublas, device.exec().cuda_stream()));
   if (workspace.extent(0) > 0) {

@@ -3,14 +3,14 @@
 #include "kernels/gemm/gemm_fixed_order.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
-// Products whose elements do not depend on shapes: a thread makes an element, in the order of the sum.
+// GEMM in a fixed order of summation, whatever the shape: one thread per element of C.
 
 namespace nanotron::kernels::detail {
 namespace {
 
 template <class T, class C>
-NANOTRON_FUNCTION void multiply_element(const Product& p, const SumOrder& order, const T* a, const T* b, C* c, index_t i,
-                                        index_t j) {
+NANOTRON_FUNCTION void multiply_element(const Product& p, const SumOrder& order, const T* a, const T* b, C* c,
+                                        index_t i, index_t j) {
   using M = master_t<T>;
   const index_t a_row = p.op_a == Op::none ? p.leading_a : 1, a_k = p.op_a == Op::none ? 1 : p.leading_a;
   const index_t b_column = p.op_b == Op::none ? 1 : p.leading_b, b_k = p.op_b == Op::none ? p.leading_b : 1;

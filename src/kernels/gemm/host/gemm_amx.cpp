@@ -6,16 +6,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// oneDNN's threads, as its OpenMP runtime has them; absent where oneDNN is built on another
+// The number of oneDNN's threads where it is built with OpenMP; null where it is built with another
 // runtime.
 extern "C" int omp_get_max_threads() __attribute__((weak));
 #endif
 
-// Both operands are packed into tiles, B whole and A a block of rows at a time that stays in the
-// second-level cache, so that the inner loop reads nothing but whole tiles in order. On one core of
-// a Sapphire Rapids this is about twice as fast as oneDNN 2.6 on a model of width 512, whose weight
-// gradients (A^T B) it has to transpose element by element; with more threads a rank oneDNN is
-// used.
+// bf16 GEMM on AMX tiles. Both operands are packed into tiles: all of B, and one block of A's rows at
+// a time, which stays in the L2 cache. The inner loop then reads whole tiles in order. On one Sapphire
+// Rapids core and h = 512 this is about twice as fast as oneDNN 2.6, which transposes the operands
+// of weight gradients (A^T B) element by element. With more threads per rank oneDNN is used.
 
 namespace nanotron::kernels::amx {
 
@@ -24,7 +23,7 @@ namespace nanotron::kernels::amx {
 namespace {
 
 constexpr index_t block = 2 * tile_extent;  // rows and columns of one register block
-// 512 KiB, a quarter of the second-level cache.
+// 512 KiB, a quarter of the L2 cache.
 constexpr index_t packed_a_elements = index_t{256} << 10;
 constexpr index_t least_rows = 64;
 
@@ -49,7 +48,7 @@ void pack_b(const detail::Product& p, const bf16* b, bf16* to) {
   }
 }
 
-// The rows x columns corner of a 32 x 32 block of sums into C.
+// C = alpha sums + beta C for the first rows x columns of a 32 x 32 block of sums.
 template <class C>
 void finish(const detail::Product& p, const float* sums, index_t rows, index_t columns, C* c) {
   const __m512 alpha = _mm512_set1_ps(static_cast<float>(p.alpha));

@@ -33,16 +33,14 @@ void execute(const dnnl::primitive& primitive, const dnnl::stream& stream,
              std::initializer_list<dnnl_exec_arg_t> arguments) {
   const dnnl_status_t status = dnnl_primitive_execute(
       primitive.get(), stream.get(), static_cast<int>(arguments.size()), arguments.begin());
-  NANOTRON_REQUIRE(status == dnnl_success, "oneDNN could not run a product: status {}",
-                   static_cast<int>(status));
+  NANOTRON_REQUIRE(status == dnnl_success, "oneDNN could not run a GEMM: status {}", static_cast<int>(status));
 }
 
-std::unique_ptr<ProductHandles::Matmul> make(const ProductHandles& handles,
-                                             const kernels::detail::Product& p,
-                                             dnnl::memory::data_type operands,
-                                             dnnl::memory::data_type result, bool packed_b) {
+std::unique_ptr<GemmHandles::Matmul> make(const GemmHandles& handles, const kernels::detail::Product& p,
+                                          dnnl::memory::data_type operands, dnnl::memory::data_type result,
+                                          bool packed_b) {
   using kernels::Op;
-  auto made = std::make_unique<ProductHandles::Matmul>();
+  auto made = std::make_unique<GemmHandles::Matmul>();
   made->product = p;
   made->operands = operands;
   made->result = result;
@@ -77,9 +75,8 @@ std::unique_ptr<ProductHandles::Matmul> make(const ProductHandles& handles,
 
 }  // namespace
 
-ProductHandles::Matmul& ProductHandles::find(const kernels::detail::Product& product,
-                                             dnnl::memory::data_type operands,
-                                             dnnl::memory::data_type result, bool packed_b) {
+GemmHandles::Matmul& GemmHandles::find(const kernels::detail::Product& product, dnnl::memory::data_type operands,
+                                       dnnl::memory::data_type result, bool packed_b) {
   for (const auto& m : matmuls) {
     if (m->product == product && m->operands == operands && m->result == result &&
         m->packed_b == packed_b) {
@@ -90,8 +87,7 @@ ProductHandles::Matmul& ProductHandles::find(const kernels::detail::Product& pro
   return *matmuls.back();
 }
 
-void ProductHandles::run(Matmul& m, const void* a, const void* b, void* c, std::byte* packed,
-                         std::byte* scratch) {
+void GemmHandles::run(Matmul& m, const void* a, const void* b, void* c, std::byte* packed, std::byte* scratch) {
   if (m.packed_b) {
     m.plain_b.set_data_handle(const_cast<void*>(b));
     m.b.set_data_handle(packed);
@@ -116,9 +112,9 @@ void ProductHandles::run(Matmul& m, const void* a, const void* b, void* c, std::
 
 namespace kernels::detail {
 
-ProductHandles& handles(Device& device) {
-  auto& products = device.products();
-  if (products == nullptr) products = std::make_shared<ProductHandles>();
+GemmHandles& handles(Device& device) {
+  auto& products = device.gemm_handles();
+  if (products == nullptr) products = std::make_shared<GemmHandles>();
   return *products;
 }
 

@@ -5,8 +5,8 @@
 #include "kernels/loop/host_tiles.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
-// Products whose elements do not depend on shapes or threads: both operands are copied into panels of the master type,
-// k in the order of the sum, and multiplied by the tiles of host_tiles.hpp, in which k runs from first to last.
+// GEMM in a fixed order of summation, whatever the shape and the number of threads. Both operands are packed into
+// panels of the master type, k in the order of the sum; the tiles of host_tiles.hpp run over k from first to last.
 
 namespace nanotron::kernels::detail {
 namespace {
@@ -15,7 +15,7 @@ constexpr index_t block_rows = 16 * tile_rows;
 template <class M>
 constexpr index_t block_columns = 4 * vector_width<M>;
 
-// The workspace of one worker.
+// Workspace of one worker.
 template <class M>
 struct Panels {
   M* a;      // (tiles, depth, tile_rows)
@@ -29,7 +29,7 @@ struct Panels {
       : a(memory), b(a + depth * block_rows), stack(b + depth * block_columns<M>) {}
 };
 
-// f(position in the panel, k) in the order of the sum.
+// f(row of the packed panel, k), in the order of the sum.
 template <class F>
 void for_each_term(const SumOrder& order, const F& f) {
   index_t at = 0;
@@ -49,7 +49,8 @@ void pack_a(const Product& p, const SumOrder& order, const T* a, index_t first, 
     const index_t count = std::min(tile_rows, rows - i);
     const T* const from = a + (first + i) * row_stride;
     for_each_term(order, [=](index_t at, index_t k) {
-      for (index_t r = 0; r < count; ++r) tile[at * tile_rows + r] = static_cast<M>(from[r * row_stride + k * k_stride]);
+      for (index_t r = 0; r < count; ++r)
+        tile[at * tile_rows + r] = static_cast<M>(from[r * row_stride + k * k_stride]);
       for (index_t r = count; r < tile_rows; ++r) tile[at * tile_rows + r] = 0;
     });
   }
@@ -68,7 +69,8 @@ void pack_b(const Product& p, const SumOrder& order, const T* b, index_t first, 
   }
   for (index_t j = 0; j < width; ++j) {
     const T* const from = b + (first + j) * p.leading_b;
-    for_each_term(order, [=](index_t at, index_t k) { panel[at * width + j] = j < columns ? static_cast<M>(from[k]) : M(0); });
+    for_each_term(order,
+                  [=](index_t at, index_t k) { panel[at * width + j] = j < columns ? static_cast<M>(from[k]) : M(0); });
   }
 }
 
@@ -77,7 +79,7 @@ M rounded(M x) {
   return static_cast<M>(static_cast<C>(x));
 }
 
-// The sum of one tile, in place 0 of the stack.
+// Leaves the sum of one tile in level 0 of the stack.
 template <class C, class M>
 void sum_tile(const SumOrder& order, const M* a, const M* b, M* stack) {
   constexpr index_t width = block_columns<M>, tile = Panels<M>::tile;
@@ -144,7 +146,7 @@ void multiply_in_order(Device& device, const Product& p, const SumOrder& given, 
   const SumOrder order = order_or_whole(given, p.k);
   const index_t slice = Panels<M>::elements(p.k), blocks = (p.m + block_rows - 1) / block_rows;
   const index_t room = static_cast<index_t>(device.gemm_workspace().extent(0) / sizeof(M)) / slice;
-  NANOTRON_REQUIRE(room > 0, "a product workspace of {} bytes, needs {}", device.gemm_workspace().extent(0),
+  NANOTRON_REQUIRE(room > 0, "a GEMM workspace of {} bytes, needs {}", device.gemm_workspace().extent(0),
                    static_cast<std::size_t>(slice) * sizeof(M));
   const index_t workers = std::min<index_t>(room, ExecutionSpace().concurrency());
   M* const memory = reinterpret_cast<M*>(device.gemm_workspace().data());
@@ -155,7 +157,8 @@ void multiply_in_order(Device& device, const Product& p, const SumOrder& given, 
     }
   };
   Kokkos::parallel_for(kept_label<decltype(work)>("gemm_in_order"),
-                       Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>(device.exec(), 0, workers), work);
+                       Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>(device.exec(), 0, workers),
+                       work);
 }
 
 template <class T, class C>

@@ -8,14 +8,13 @@
 #include "kernels/gemm/gemm_dnnl.hpp"
 #include "nanotron/base/error.hpp"
 
-// Which library multiplies what, as measured on one Sapphire Rapids core for a model of width 512:
+// Which library runs which GEMM, as measured on one Sapphire Rapids core for h = 512:
 //   fp64  BLAS
-//   fp32  oneDNN: it knows this processor where an older OpenBLAS falls back to AVX2 kernels
-//         (115 against 70 GFLOP/s). A^T B goes through its matmul, which transposes A first, the
-//         rest through its sgemm.
-//   bf16  tiles of our own on an AMX processor with one thread a rank (gemm_amx.cpp); otherwise
-//         oneDNN's matmul with B packed, where the processor has bf16 instructions; elsewhere the
-//         operands are widened and multiplied in fp32.
+//   fp32  oneDNN: 115 GFLOP/s, against 70 of an older OpenBLAS that falls back to AVX2 kernels.
+//         A^T B uses its matmul, which transposes A first; the rest uses its sgemm.
+//   bf16  own AMX tiles (gemm_amx.cpp) on an AMX processor with one thread per rank; otherwise
+//         oneDNN's matmul with B packed, if the processor has bf16 instructions; otherwise fp32
+//         GEMM of the widened operands.
 
 namespace nanotron::kernels {
 namespace detail {
@@ -23,7 +22,7 @@ namespace {
 
 using Type = dnnl::memory::data_type;
 
-// What oneDNN's matmul asks for at most.
+// Bytes reserved for the scratchpad of oneDNN's matmul; a larger one is allocated (own_scratch).
 constexpr std::size_t scratch_allowance = std::size_t{4} << 20;
 constexpr std::size_t alignment = 256;
 
@@ -44,7 +43,7 @@ bool has_bf16_instructions() {
   return has;
 }
 
-// Cuts pieces off the product workspace; null when it is used up.
+// Hands out buffers of the GEMM workspace; null when too little is left.
 class Pieces {
  public:
   explicit Pieces(const Device& device)
@@ -63,15 +62,15 @@ class Pieces {
 
 void run_matmul(Device& device, const Product& p, Type operands, Type result, bool pack,
                 const void* a, const void* b, void* c) {
-  ProductHandles& all = handles(device);
+  GemmHandles& all = handles(device);
   Pieces pieces(device);
-  ProductHandles::Matmul* matmul = &all.find(p, operands, result, pack);
+  GemmHandles::Matmul* matmul = &all.find(p, operands, result, pack);
   std::byte* packed = pack ? pieces.take(matmul->packed_b_bytes) : nullptr;
   if (pack && packed == nullptr) matmul = &all.find(p, operands, result, false);
   all.run(*matmul, a, b, c, packed, pieces.take(matmul->scratch_bytes));
 }
 
-// Products of few rows do not earn back the packing of B.
+// With fewer rows, packing B costs more than it saves.
 constexpr index_t least_rows_to_pack = 64;
 
 template <class C>
@@ -135,7 +134,7 @@ void multiply<bf16, float>(Device& device, const Product& p, const bf16* a, cons
 
 namespace {
 
-// Rows of A and of B (as stored) in fp32, densely.
+// to (rows, columns) = from in fp32, without padding.
 void widen(const bf16* from, index_t rows, index_t columns, index_t leading, float* to) {
   for (index_t r = 0; r < rows; ++r) {
     for (index_t c = 0; c < columns; ++c) to[r * columns + c] = from[r * leading + c];

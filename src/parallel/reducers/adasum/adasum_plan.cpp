@@ -8,7 +8,7 @@
 namespace nanotron::parallel {
 namespace {
 
-constexpr double cancelled = 1e-12;  // of squares
+constexpr double cancelled = 1e-12;  // (1e-6)^2, since it applies to squares
 
 class Tree {
  public:
@@ -31,7 +31,7 @@ class Tree {
 
  private:
   struct Sum {
-    double value = 0.0, size = 0.0;  // size: of the terms without their signs
+    double value = 0.0, size = 0.0;  // size: sum of the absolute terms
   };
 
   Sum inner(const Range& a, const Range& b) const {
@@ -63,7 +63,7 @@ class Tree {
 std::vector<AdasumTensor> adasum_tensors(const model::ParameterTable& table) {
   std::vector<AdasumTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
-    const bool whole = spec.owned == spec.local;  // a part of the rows is contiguous; columns are never held twice
+    const bool whole = spec.owned == spec.local;  // else a contiguous range of rows; columns are never stored twice
     const index_t skip = whole ? 0 : (spec.owned.begin - spec.local.begin) * spec.columns;
     const index_t count = whole ? spec.local_size() : spec.owned.size() * spec.columns;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {

@@ -27,7 +27,7 @@ AllReduceSpeed measure_all_reduce(comm::Group& group, Device& device) {
     }
     return comm::max(group, seconds);
   };
-  least(few);  // the first ones make connections
+  least(few);  // warm-up: opens connections
   const double quick = least(few), slow = least(many);
   const double a_byte = std::max(slow - quick, 1e-9) / static_cast<double>((many - few) * sizeof(float));
   const double latency = std::max(quick - a_byte * static_cast<double>(few * sizeof(float)), 1e-7);

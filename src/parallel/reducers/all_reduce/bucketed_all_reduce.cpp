@@ -8,7 +8,7 @@
 namespace nanotron::parallel {
 namespace {
 
-// Whole blocks, so that what scales them does not depend on the size of a bucket. 0 MiB, not chosen yet, is one bucket.
+// A multiple of the fp16 block, so that block scales do not depend on the bucket size. 0 MiB (not chosen): one bucket.
 template <class M>
 index_t elements_of(double megabytes, index_t all) {
   const auto wanted = megabytes > 0.0 ? static_cast<index_t>(megabytes * 1024 * 1024 / sizeof(M)) : all;
@@ -68,7 +68,7 @@ void BucketedAllReduce<T>::send_final() {
   if (!this->overlap() || this->data().size() == 1 || not_final_ == is_final_.size()) return;
   const model::Unit& first = this->unit(this->section().units.begin + static_cast<index_t>(not_final_));
   const index_t begin = first.range.begin - this->section().flat.begin;
-  const Region region(this->device().timers(), "gradient sum, overlapped");
+  const Region region(this->device().timers(), "gradient reduction, overlapped");
   while (prepared_ < running_.size() && bucket(prepared_).begin >= begin) prepare_next();
   for (; done_ < started_ && running_[done_].test(); ++done_) received(bucket(done_));
 }
@@ -103,9 +103,7 @@ comm::StepTraffic AllReduceReducer<T>::strategy_traffic() const {
 #define NANOTRON_INSTANTIATE(T)        \
   template class BucketedAllReduce<T>; \
   template class AllReduceReducer<T>;
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::parallel

@@ -8,7 +8,7 @@
 namespace nanotron::parallel {
 namespace {
 
-// The 1-D parameters of each unit's layer; the final norm is the head's, whose number is `head`.
+// By number: the 1-D parameters of the unit's layer; those of no layer (the final norm) belong to number `head`.
 std::vector<std::vector<Range>> vectors_by_number(const model::ParameterTable& table, index_t head) {
   std::vector<std::vector<Range>> vectors(table.units.size() + 1);
   for (const nn::ParameterSpec& spec : table.specs) {
@@ -37,7 +37,7 @@ index_t samples_of_shard(const ReducerContext<T>& c) {
   return c.config.data.global_batch_size / deck::sum_shards(c.config).batch;
 }
 
-// Ranks of the same sequence among those of the section, which is held by fewer than all of the data-parallel group.
+// Ranks of the section's group that share a sequence: cp, or fewer for experts, whose group is smaller than dp x cp.
 template <class T>
 int context_of(const ReducerContext<T>& c) {
   const auto data = static_cast<int>(c.config.parallel.dp * c.config.parallel.cp);
@@ -103,7 +103,7 @@ auto LayoutInvariantReducer<T>::vectors_of(index_t micro_batch) const -> Vector<
   return slice(vectors_, micro_batch * size, size);
 }
 
-// Rank s of a shard group has piece s of the unit, and rank c of its replicate group part c of the piece.
+// S = shards, R = replicates: rank r has shard r mod S of the unit, and of this shard part r / S of R.
 template <class T>
 Range LayoutInvariantReducer<T>::piece_of_rank(index_t number, int rank) const {
   const model::Unit& unit = this->unit(number);
@@ -131,7 +131,8 @@ void LayoutInvariantReducer<T>::before_use(index_t number) {
 
 template <class T>
 void LayoutInvariantReducer<T>::before_first_use(index_t number) {
-  for (index_t s = 0; s < sequences_; ++s) kernels::fill<M>(this->device(), gradient_of(this->unit(number).range, s), 0.0);
+  for (index_t s = 0; s < sequences_; ++s)
+    kernels::fill<M>(this->device(), gradient_of(this->unit(number).range, s), 0.0);
 }
 
 template <class T>
@@ -156,7 +157,8 @@ void LayoutInvariantReducer<T>::set_vectors_apart(index_t number, index_t micro_
   if (!holds_vectors(this->section())) return;
   for (const Range& r : ranges_of_[static_cast<std::size_t>(number)]) {
     const Vector<M> here = gradient_of(r);
-    kernels::add<M>(this->device(), here, slice(vectors_of(micro_batch), r.begin - this->section().vectors.begin, r.size()));
+    kernels::add<M>(this->device(), here,
+                    slice(vectors_of(micro_batch), r.begin - this->section().vectors.begin, r.size()));
     kernels::fill<M>(this->device(), here, 0.0);
   }
 }
@@ -166,7 +168,8 @@ void LayoutInvariantReducer<T>::add_round(index_t number) {
   const Range whole = this->unit(number).range;
   const int ranks = this->data().size();
   if (ranks == 1) {
-    for (index_t s = 0; s < sequences_; ++s) kernels::add<M>(this->device(), gradient_of(whole, s), kept_of(number, whole));
+    for (index_t s = 0; s < sequences_; ++s)
+      kernels::add<M>(this->device(), gradient_of(whole, s), kept_of(number, whole));
     return;
   }
   const Range mine = piece_of_rank(number, this->data().rank());
@@ -181,7 +184,7 @@ void LayoutInvariantReducer<T>::add_round(index_t number) {
   add_in_order(slice(receive_, 0, ranks * sequences_ * mine.size()), kept_of(number, mine));
 }
 
-// parts (ranks x sequences, size of sum): those of one sequence in a tree, the sequences one after the other.
+// parts (ranks x sequences_, size of sum): a binary tree over the context_ parts of a sequence, sequences in order.
 template <class T>
 void LayoutInvariantReducer<T>::add_in_order(const Vector<M>& parts, const Vector<M>& sum) {
   const auto size = static_cast<index_t>(sum.extent(0));

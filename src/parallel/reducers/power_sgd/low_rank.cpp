@@ -7,13 +7,13 @@
 namespace nanotron::parallel {
 namespace {
 
-// Chains a value to a hash.
+// Appends a value to a hash.
 std::uint64_t chained(std::uint64_t hash, index_t value) {
   const PhiloxCounter bits = random_bits(hash, stream_id("low rank plan"), static_cast<std::uint64_t>(value));
   return (static_cast<std::uint64_t>(bits.word[0]) << 32) | bits.word[1];
 }
 
-// The matrices worth it within a range of the flat space.
+// The matrices of a range of the flat space that are compressed.
 std::vector<LowRankMatrix> matrices_in(const model::ParameterTable& table, const Range& range, index_t rank) {
   std::vector<LowRankMatrix> found;
   for (const nn::ParameterSpec& spec : table.specs) {

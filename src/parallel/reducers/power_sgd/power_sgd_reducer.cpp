@@ -14,7 +14,7 @@ namespace {
 
 using kernels::Op;
 
-// Never more at a time: P of each unit and what it sends whole, then Q of each.
+// Upper bound of requests in flight: P and uncompressed ranges of all units, and 1-D parameters; later Q of all units.
 std::size_t most_requests(const std::vector<LowRankUnit>& units) {
   std::size_t requests = 0;
   for (const LowRankUnit& unit : units) requests += 2 + unit.whole.size();
@@ -95,7 +95,7 @@ void PowerSgdReducer<T>::multiply_out(const LowRankUnit& unit) {
 template <class T>
 void PowerSgdReducer<T>::completed(index_t unit) {
   if (!this->overlap()) return;
-  const Region region(this->device().timers(), "gradient sum, overlapped");
+  const Region region(this->device().timers(), "gradient reduction, overlapped");
   project(plan_.units[static_cast<std::size_t>(unit - this->section().units.begin)]);
   while (done_ < running_.size() && running_[done_].test()) ++done_;
 }

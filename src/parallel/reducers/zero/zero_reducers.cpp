@@ -7,7 +7,7 @@
 namespace nanotron::parallel {
 namespace {
 
-// Where the parts of a range lie in their buffer, neighbours there joined.
+// The intervals of the buffer that store `range`, adjacent ones merged.
 std::vector<Range> intervals(const nn::BufferLayout& place, const Range& range) {
   std::vector<Range> found;
   for (const nn::BufferLayout::Part& part : place.within(range)) {
@@ -36,7 +36,8 @@ comm::Request ZeroReducer<T>::start_reduce_scatter(index_t u) const {
   const Range mine = piece_of(unit, this->sharding());
   M* const whole = gradient_of(u);
   return comm::start_reduce_scatter(this->groups().shard, whole, whole + (mine.begin - unit.range.begin),
-                                    static_cast<std::size_t>(mine.size()), comm::ReduceOp::sum, this->device().stream());
+                                    static_cast<std::size_t>(mine.size()), comm::ReduceOp::sum,
+                                    this->device().stream());
 }
 
 template <class T>
@@ -78,7 +79,7 @@ void Zero1Reducer<T>::start_step() {
 
 template <class T>
 void Zero1Reducer<T>::completed(index_t unit) {
-  const Region region(this->device().timers(), "gradient sum, overlapped");
+  const Region region(this->device().timers(), "gradient reduction, overlapped");
   if (this->overlap()) start(unit);
   while (done_ < started_ && running_[done_].test()) ++done_;
 }
@@ -117,7 +118,7 @@ void Zero23Reducer<T>::before_first_use(index_t unit) {
 template <class T>
 void Zero23Reducer<T>::completed(index_t unit) {
   {
-    const Region region(this->device().timers(), "gradient sum, overlapped");
+    const Region region(this->device().timers(), "gradient reduction, overlapped");
     flights_.push_back({unit, this->start_reduce_scatter(unit)});
   }
   if (!this->overlap()) finish_first();
@@ -148,9 +149,7 @@ void Zero23Reducer<T>::finish_step() {
   template class ZeroReducer<T>;    \
   template class Zero1Reducer<T>;   \
   template class Zero23Reducer<T>;
-NANOTRON_INSTANTIATE(double)
-NANOTRON_INSTANTIATE(float)
-NANOTRON_INSTANTIATE(bf16)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::parallel

@@ -71,9 +71,9 @@ TYPED_TEST(GemmFixedOrder, AnElementDoesNotDependOnItsNeighbours) {
   const auto whole = this->template multiply<T>(Op::none, Op::none, {a.data(), m, k}, {b.data(), k, n}, m, n, {});
   for (const auto& [row, rows, column, columns] :
        {std::array<index_t, 4>{0, 1, 0, 1}, {7, 50, 3, 64}, {100, 33, 70, 13}, {132, 1, 0, 83}}) {
-    const auto part = this->template multiply<T>(Op::none, Op::none, MatrixRef<const T>(a.data(), m, k).row_block(row, rows),
-                                                 MatrixRef<const T>(b.data(), k, n).column_block(column, columns), rows,
-                                                 columns, {});
+    const auto part =
+        this->template multiply<T>(Op::none, Op::none, MatrixRef<const T>(a.data(), m, k).row_block(row, rows),
+                                   MatrixRef<const T>(b.data(), k, n).column_block(column, columns), rows, columns, {});
     for (index_t i = 0; i < rows; ++i) {
       for (index_t j = 0; j < columns; ++j) {
         const auto here = static_cast<std::size_t>(i * columns + j);
@@ -91,14 +91,15 @@ TYPED_TEST(GemmFixedOrder, PartsAddUpToTheWhole) {
   for (const auto& [shards, parts] : {std::pair{8, 2}, {8, 4}, {8, 8}, {6, 3}, {6, 6}, {3, 3}}) {
     ASSERT_TRUE(deck::holds_node(shards, parts));
     const auto a = Array<T>::random(m * this->k, 1), b = Array<T>::random(this->k * n, 2);
-    const auto whole = this->template multiply<T>(Op::none, Op::none, {a.data(), m, this->k}, {b.data(), this->k, n}, m, n,
-                                                  two_blocks(extent, shards, 1, 0));
+    const auto whole = this->template multiply<T>(Op::none, Op::none, {a.data(), m, this->k}, {b.data(), this->k, n}, m,
+                                                  n, two_blocks(extent, shards, 1, 0));
     std::vector<std::vector<T>> sums;
     TreeStack tree;
     const auto add = [&](int into, int from) {
       auto& x = sums[static_cast<std::size_t>(into)];
       for (std::size_t i = 0; i < x.size(); ++i) {
-        x[i] = static_cast<T>(static_cast<master_t<T>>(x[i]) + static_cast<master_t<T>>(sums[static_cast<std::size_t>(from)][i]));
+        x[i] = static_cast<T>(static_cast<master_t<T>>(x[i]) +
+                              static_cast<master_t<T>>(sums[static_cast<std::size_t>(from)][i]));
       }
       sums.resize(static_cast<std::size_t>(from));
     };
@@ -109,7 +110,8 @@ TYPED_TEST(GemmFixedOrder, PartsAddUpToTheWhole) {
       index_t at = 0;
       const auto take = [&](index_t term) {
         for (index_t i = 0; i < m; ++i) {
-          local_a.host[static_cast<std::size_t>(i * 3 * held.size() + at)] = a.host[static_cast<std::size_t>(i * this->k + term)];
+          local_a.host[static_cast<std::size_t>(i * 3 * held.size() + at)] =
+              a.host[static_cast<std::size_t>(i * this->k + term)];
         }
         std::copy_n(b.host.begin() + term * n, n, local_b.host.begin() + at * n);
         ++at;
@@ -117,13 +119,14 @@ TYPED_TEST(GemmFixedOrder, PartsAddUpToTheWhole) {
       for (index_t i = held.begin; i < held.end; ++i) take(i);
       for (index_t i = 2 * held.begin; i < 2 * held.end; ++i) take(extent + i);
       local_a.push(), local_b.push();
-      sums.push_back(this->template multiply<T>(Op::none, Op::none, {local_a.data(), m, at}, {local_b.data(), at, n}, m, n,
-                                                two_blocks(extent, shards, parts, part)));
+      sums.push_back(this->template multiply<T>(Op::none, Op::none, {local_a.data(), m, at}, {local_b.data(), at, n}, m,
+                                                n, two_blocks(extent, shards, parts, part)));
       tree.push(add);
     }
     tree.finish(add);
     for (std::size_t i = 0; i < whole.size(); ++i) {
-      ASSERT_EQ(static_cast<double>(sums[0][i]), static_cast<double>(whole[i])) << shards << " shards, " << parts << " parts";
+      ASSERT_EQ(static_cast<double>(sums[0][i]), static_cast<double>(whole[i]))
+          << shards << " shards, " << parts << " parts";
     }
   }
 }
@@ -150,7 +153,8 @@ TYPED_TEST(GemmFixedOrder, CountedCutsAreThoseOfTheShards) {
 }
 
 TEST(SumOrder, KnowsWhoHoldsANode) {
-  EXPECT_TRUE(deck::holds_node(8, 1) && deck::holds_node(8, 2) && deck::holds_node(6, 3) && deck::holds_node(7, 7) && deck::holds_node(6, 1));
+  EXPECT_TRUE(deck::holds_node(8, 1) && deck::holds_node(8, 2) && deck::holds_node(6, 3) && deck::holds_node(7, 7) &&
+              deck::holds_node(6, 1));
   EXPECT_FALSE(deck::holds_node(6, 2) || deck::holds_node(8, 3) || deck::holds_node(9, 3) || deck::holds_node(4, 8));
 }
 

@@ -45,7 +45,8 @@ TYPED_TEST(RoutingKernels, FollowTheTwin) {
     std::vector<double> p2, w2, z2;
     std::vector<std::int64_t> c2;
     for (index_t t = 0; t < tokens; ++t) {
-      const auto r = reference::route(widened(logits, t * columns, routing.experts), k, routing.weights == TopKWeights::renormalised);
+      const auto r = reference::route(widened(logits, t * columns, routing.experts), k,
+                                      routing.weights == TopKWeights::renormalised);
       p2.insert(p2.end(), r.probabilities.begin(), r.probabilities.end());
       w2.insert(w2.end(), r.weights.begin(), r.weights.end());
       z2.push_back(r.z);
@@ -76,8 +77,8 @@ TEST(RoutingGradient, MeetsFiniteDifferences) {
     kernels::route_forward<double>(device, routing, MatrixRef<const double>(logits.data(), tokens, columns),
                                    p.matrix(tokens, experts), choices.vector(), w.vector(), z.vector());
     kernels::count_choices(device, k, choices.read(), n);
-    kernels::route_backward<double>(device, routing, p.read(tokens, experts), choices.read(), w.read(), z.read(), dw.read(),
-                                    n, scales, MatrixRef<double>(dl.data(), tokens, columns));
+    kernels::route_backward<double>(device, routing, p.read(tokens, experts), choices.read(), w.read(), z.read(),
+                                    dw.read(), n, scales, MatrixRef<double>(dl.data(), tokens, columns));
     device.fence();
     counts.pull(), dl.pull();
     const auto loss = [&](const std::vector<double>& l) {
@@ -117,7 +118,8 @@ TEST(Rows, AreSortedByExpertAndComeBack) {
   rows.host[2] = rows.host[9] = -1;  // dropped
   choices.push(), rows.push();
   Array<std::int64_t> stretches(experts);
-  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(), stretches.matrix(1, experts));
+  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(),
+                       stretches.matrix(1, experts));
   device.fence();
   rows.pull(), source.pull(), counts.pull();
   EXPECT_EQ(counts.host, (std::vector<std::int64_t>{4, 5, 0, 3}));
@@ -178,7 +180,8 @@ TEST(Rows, OfTokensThatAreNotFiniteAreDealtOut) {
   Timers timers;
   Device device(timers);
   const index_t tokens = 9, experts = 6, k = 2;
-  Array<double> logits(tokens * experts, std::numeric_limits<double>::quiet_NaN()), p(tokens * experts), w(tokens * k), z(tokens);
+  Array<double> logits(tokens * experts, std::numeric_limits<double>::quiet_NaN()), p(tokens * experts), w(tokens * k),
+      z(tokens);
   logits.host[0] = 1.0;
   logits.push();
   Array<std::int64_t> choices(tokens * k);
@@ -261,13 +264,15 @@ TYPED_TEST(WeightedSwiglu, FollowsTheTwinAndFiniteDifferences) {
     const double w = static_cast<double>(weights.host[static_cast<std::size_t>(r)]);
     const std::vector<double> row = reference::weighted_swiglu(x, w);
     h2.insert(h2.end(), row.begin(), row.end());
-    const auto gradient = finite_difference(x, [&](const std::vector<double>& at) { return dot(reference::weighted_swiglu(at, w), g); });
+    const auto gradient =
+        finite_difference(x, [&](const std::vector<double>& at) { return dot(reference::weighted_swiglu(at, w), g); });
     d2.insert(d2.end(), gradient.begin(), gradient.end());
     dw2.push_back(dot(reference::weighted_swiglu(x, 1.0), g));
   }
-  kernels::weighted_swiglu_forward<T>(this->device_, gate_up.read(rows, 2 * width), weights.read(), h.matrix(rows, width));
-  kernels::weighted_swiglu_backward<T>(this->device_, gate_up.matrix(rows, 2 * width), weights.read(), dh.read(rows, width),
-                                       dweights.vector());
+  kernels::weighted_swiglu_forward<T>(this->device_, gate_up.read(rows, 2 * width), weights.read(),
+                                      h.matrix(rows, width));
+  kernels::weighted_swiglu_backward<T>(this->device_, gate_up.matrix(rows, 2 * width), weights.read(),
+                                       dh.read(rows, width), dweights.vector());
   this->device_.fence();
   h.pull(), gate_up.pull(), dweights.pull();
   const double tolerance = 32 * unit_roundoff<M>() + unit_roundoff<T>();
@@ -287,7 +292,8 @@ TYPED_TEST(WeightedSwiglu, PartsAddUpToTheWhole) {
     const Range here = shard_range(width, 4, parts, index);
     Array<T> part(rows * 2 * here.size()), gradient(rows * here.size());
     for (index_t r = 0; r < rows; ++r) {
-      std::copy_n(gate_up.host.begin() + r * 2 * width + here.begin, here.size(), part.host.begin() + r * 2 * here.size());
+      std::copy_n(gate_up.host.begin() + r * 2 * width + here.begin, here.size(),
+                  part.host.begin() + r * 2 * here.size());
       std::copy_n(gate_up.host.begin() + (2 * r + 1) * width + here.begin, here.size(),
                   part.host.begin() + (2 * r + 1) * here.size());
       std::copy_n(dh.host.begin() + r * width + here.begin, here.size(), gradient.host.begin() + r * here.size());

@@ -15,7 +15,8 @@ class Orthogonalise : public KernelTest<M> {
     for (index_t a = 0; a < r; ++a) {
       for (index_t b = 0; b < r; ++b) {
         double dot = 0.0;
-        for (index_t i = 0; i < m; ++i) dot += static_cast<double>(p.host[i * r + a]) * static_cast<double>(p.host[i * r + b]);
+        for (index_t i = 0; i < m; ++i)
+          dot += static_cast<double>(p.host[i * r + a]) * static_cast<double>(p.host[i * r + b]);
         worst = std::max(worst, std::abs(dot - (a == b && a < zero_from ? 1.0 : 0.0)));
       }
     }

@@ -23,7 +23,9 @@ class ExactSum : public testing::Test {
         f(Vector<const M>(x.data() + begin, end - begin));
       }
     };
-    each([&](const Vector<const M>& part) { largest = std::max(largest, kernels::largest_magnitude<M>(device_, part)); });
+    each([&](const Vector<const M>& part) {
+      largest = std::max(largest, kernels::largest_magnitude<M>(device_, part));
+    });
     const Quanta quanta(largest * largest);
     ExactParts sum;
     each([&](const Vector<const M>& part) {

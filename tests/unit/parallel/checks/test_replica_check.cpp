@@ -40,7 +40,7 @@ TEST_F(Replicas, TheOddOneIsNamedOnEveryRank) {
   const int odd = world_.size() - 1;
   const std::string text = message(world_.rank() == odd ? 6 : 5, 50);
   EXPECT_NE(text.find("rank " + std::to_string(odd)), std::string::npos) << text;
-  EXPECT_NE(text.find("behind step 50; they were equal behind step 40"), std::string::npos) << text;
+  EXPECT_NE(text.find("after step 50; they were equal after step 40"), std::string::npos) << text;
   if (world_.size() == 4) {
     EXPECT_NE(text.find("rank 3 against ranks 0, 1, 2"), std::string::npos) << text;
   }

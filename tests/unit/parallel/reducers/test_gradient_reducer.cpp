@@ -87,7 +87,8 @@ TEST_F(Reduced, OfFp16AreScaled) {
     for (const double x : exact) most = std::max(most, std::abs(x));
     for (std::size_t i = 0; i < exact.size(); ++i) {
       double parts = std::abs(exact[i]);
-      for (int r = 0; r < replicas_.size(); ++r) parts += scale * std::abs(1e-3 * normal(static_cast<std::uint64_t>(r), 17, i));
+      for (int r = 0; r < replicas_.size(); ++r)
+        parts += scale * std::abs(1e-3 * normal(static_cast<std::uint64_t>(r), 17, i));
       const double bound = parts * 0x1p-11 + most * 0x1p-34;
       ASSERT_LE(std::abs(sum[i] - exact[i]), replicas_.size() == 1 ? 0.0 : bound) << scale << " " << i;
     }
@@ -128,7 +129,8 @@ TEST_F(Reduced, OfPowerSgdAreExactForMatricesOfThatRank) {
     for (const LowRankMatrix& m : unit.matrices) {
       for (index_t i = 0; i < m.rows * m.columns; ++i) {
         for (int k = 0; k < 3; ++k) {  // columns of the ranks in common, so that the sum has no more
-          mine[m.gradient + i] += std::sin(1.0 + k * (i / m.columns + 1)) * normal(replicas_.rank(), 5 + k, i % m.columns);
+          mine[m.gradient + i] +=
+              std::sin(1.0 + k * (i / m.columns + 1)) * normal(replicas_.rank(), 5 + k, i % m.columns);
         }
       }
     }

@@ -1,15 +1,17 @@
 #pragma once
 
-// Adasum in the place of the sum (adasum_plan.hpp), tensor by tensor: R Adasum(g_1, ..., g_R), g_r being what
-// replica r adds to the gradient of the mean loss. Equal gradients give their sum, as without it; orthogonal ones add
-// up to R times that, each being the gradient of its own replica's mean loss. After backward:
+// Adasum (adasum_plan.hpp) instead of the sum, tensor by tensor, over R data-parallel ranks:
 //
-//   each replica gets its piece of all gradients (all-to-all)
-//   inner products of the replicas' gradients, by tensor, summed over pieces and over the tensor-parallel group
+//   R Adasum(g_1, ..., g_R)        g_r: the contribution of rank r to the gradient of the mean loss
+//
+// Equal g_r give sum g_r, as an all-reduce would; orthogonal ones give R sum g_r. After backward:
+//
+//   all-to-all: each rank receives its piece of all R gradients
+//   inner products per tensor, all-reduced over the data-parallel and the tensor-parallel group
 //   coefficients, on the host
-//   the piece combined, and gathered
+//   linear combination of the piece, then all-gather
 //
-// Every replica ends with the same bits. Nothing is carried from step to step.
+// All ranks end with the same bits. No state is kept between steps.
 
 #include <vector>
 
@@ -31,18 +33,18 @@ class AdasumReducer final : public GradientReducer<T> {
   comm::StepTraffic strategy_traffic() const override;
 
   index_t ranks() const { return this->data().size(); }
-  // The ranks' rows of a range of the section, as far as it is in this rank's piece.
+  // (R, columns): what all ranks' gradients have of a range of the section, within this rank's piece.
   MatrixRef<const M> rows_of(const Range& range) const;
   void exchange();
   void measure();
   void solve();
   void combine();
 
-  std::vector<AdasumTensor> tensors_;  // counted from the beginning of the section
+  std::vector<AdasumTensor> tensors_;  // offsets from the beginning of the section
   Range piece_;                        // of the section: what this rank combines
   Vector<M> combined_;                 // piece_size
   Vector<M> received_;                 // (ranks, this rank's piece), then the gathered result
-  Vector<double> products_;            // (tensors, pairs of ranks)
+  Vector<double> products_;            // inner products (tensors, pairs of ranks)
   Vector<double> coefficients_;        // (tensors, ranks)
   std::vector<std::size_t> send_counts_, receive_counts_;
   typename Vector<double>::HostMirror host_products_, host_coefficients_;

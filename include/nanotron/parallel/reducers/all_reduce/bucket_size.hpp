@@ -1,9 +1,9 @@
 #pragma once
 
-// The size of a bucket of gradients from the speed of the all-reduce. With buckets of n of P bytes, a seconds of
-// latency and b bytes a second, every bucket costs its latency, and nothing hides the last one:
+// The size of a gradient bucket from the speed of the all-reduce. P bytes of gradients, n bytes per bucket, latency
+// a in seconds, bandwidth w in bytes per second. Every bucket costs its latency, and nothing overlaps the last one:
 //
-//   P / n a + a + n / b      is least at      n = sqrt(P a b)
+//   time = (P / n) a + a + n / w      minimal at      n = sqrt(P a w)
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/tensor/device.hpp"
@@ -16,10 +16,11 @@ struct AllReduceSpeed {
   double bytes_per_second = 0.0;
 };
 
-/// From the quickest of a few short and long ones, on memory of its own. Collective over a group of two and more.
+/// Measures all-reduces of a few KiB and a few MiB in a buffer of its own, the fastest of several each. Collective over
+/// the group, of at least two ranks.
 AllReduceSpeed measure_all_reduce(comm::Group& group, Device& device);
 
-/// The n above of P = `bytes` in MiB: a power of two, from 1/4 to 1024.
+/// n above in MiB, for P = bytes: a power of two from 1/4 to 1024.
 double bucket_megabytes(const AllReduceSpeed& speed, double bytes);
 
 }  // namespace nanotron::parallel

@@ -1,7 +1,7 @@
 #pragma once
 
-// Nothing sharded: the flat gradient buffer is cut into buckets, and a bucket is all-reduced once everything in it is
-// final. Backward completes the buffer from its end to its beginning, so "final" is one number: all after it is.
+// zero_stage = 0: the flat gradient buffer is split into buckets, and a bucket is all-reduced once all of it is final.
+// Backward completes the buffer from its end to its beginning, so "final" is one number: everything after it is final.
 
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace nanotron::parallel {
 
-/// When buckets are sent and received; what is sent of one is the derived class's.
+/// Decides when buckets are all-reduced; the derived class decides what is sent.
 template <class T>
 class BucketedAllReduce : public GradientReducer<T> {
  public:
@@ -17,7 +17,7 @@ class BucketedAllReduce : public GradientReducer<T> {
 
  protected:
   explicit BucketedAllReduce(const ReducerContext<T>& context);
-  /// Ranges of buckets count from the beginning of the section.
+  /// The gradients of a bucket, whose range counts from the beginning of the section.
   Vector<M> part(const Range& bucket) const;
 
  private:
@@ -25,11 +25,11 @@ class BucketedAllReduce : public GradientReducer<T> {
   void completed(index_t unit) override;
   void finish_step() override;
 
-  /// A bucket is final; it is sent when as many more as lag() are, or at the end.
+  /// A final bucket is started once lag() more buckets are prepared, or in finish_step().
   virtual index_t lag() const { return 0; }
   virtual void prepare(const Range&) {}
   virtual comm::Request start(const Range& bucket) = 0;
-  /// Its request is complete.
+  /// The bucket's request is complete.
   virtual void received(const Range& bucket) = 0;
 
   Range bucket(std::size_t number) const;
@@ -39,13 +39,13 @@ class BucketedAllReduce : public GradientReducer<T> {
 
   double megabytes_;
   index_t bucket_;                      // elements
-  std::vector<char> is_final_;          // by unit; a pipeline ends them in any order
-  std::size_t not_final_;               // of the section's units, those before this have one that is not
+  std::vector<char> is_final_;          // by unit; with a pipeline they complete in any order
+  std::size_t not_final_;               // units of the section from this one on are all final
   std::vector<comm::Request> running_;  // by bucket, from the end of the buffer
   std::size_t prepared_ = 0, started_ = 0, done_ = 0;
 };
 
-/// In the master type, in place.
+/// All-reduces buckets in the master type, in place.
 template <class T>
 class AllReduceReducer final : public BucketedAllReduce<T> {
  public:

@@ -1,21 +1,23 @@
 #pragma once
 
-// The sum over data-parallel ranks in an order that does not follow the grid (precision%reproducible = 'layout'). The
-// global batch is cut into deck::SumShards::batch shards of neighbouring sequences, which are dealt to the dp ranks in
-// turn: shard i to rank i mod dp, in round i / dp. A rank adds up its sequences of a shard, each a micro-batch, one after
-// the other; then, round by round, the sums g_i of the shards are added in their order:
+// Gradient reduction over the data-parallel group in an order that does not depend on the grid
+// (precision%reproducible = 'layout'). The global batch is split into deck::SumShards::batch shards of neighbouring
+// sequences. dp rank i mod d computes shard i in round i / d, one sequence per micro-batch, and adds up their gradients
+// in order: g_i. Then
 //
-//   sum = ((g_0 + g_1) + g_2) + ...        g_i: a binary tree over the cp ranks (tensor/sum_order.hpp)
+//   gradient = ((g_0 + g_1) + g_2) + ...        each g_i: a binary tree over the c cp ranks (tensor/sum_order.hpp)
 //
-// After a round every rank gets its piece of the others' gradients of a unit (all-to-all) and adds them to what it keeps;
-// after the last round those who shard nothing gather the pieces. 1-D parameters are few: those of each sequence are
-// kept, and summed in the same order after the last micro-batch, sequences of a shard first. Backward in two parts adds
-// to them in both, of other micro-batches in between: each part sets its own apart.
+// After a round, an all-to-all gives every rank its piece of all ranks' gradients of a unit; it adds them to its sum.
+// After the last round the pieces are all-gathered over the data-parallel group, with ZeRO over the replicate group.
 //
-// Of experts over several sequences' ranks a rank has the gradient of each of these, and g_i one by one.
+// 1-D parameters are few: the gradients of each sequence are kept, and added in the same order after the last
+// micro-batch. backward_input and backward_weight of one micro-batch both add to them, with other micro-batches in
+// between: each moves its contribution to the buffer of its micro-batch.
 //
-// Weights that are head and embedding are summed twice, H = sum of the heads' h_i and E of the embeddings' e_i, and
-// then H + E: the order that two stages of a pipeline have.
+// Experts that receive tokens of several sequences at once have one gradient for each; they are added one by one.
+//
+// Tied weights have two sums, H over the head's g_i and E over the embedding's, and then H + E: the order in which a
+// pipeline adds them, where first and last stage are on different ranks.
 
 #include "nanotron/parallel/reducers/gradient_reducer.hpp"
 
@@ -28,7 +30,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   explicit LayoutInvariantReducer(const ReducerContext<T>& context);
 
  private:
-  // number: of a unit, or table.units.size() of the head whose unit is the embedding's too.
+  // number: of a unit, or table.units.size() for the tied head.
   void start_step() override;
   void before_use(index_t number) override;
   void before_first_use(index_t number) override;
@@ -41,7 +43,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   comm::StepTraffic strategy_traffic() const override;
 
   index_t unit_of(index_t number) const { return this->is_head(number) ? this->table().embedding_unit() : number; }
-  // A unit or 1-D parameters: where backward leaves them, of one of several sequences; what this rank keeps of the sum.
+  // Gradients of a flat range: where backward accumulates them, for one of sequences_; this rank's part of the sum.
   Vector<M> gradient_of(const Range& flat, index_t sequence = 0) const;
   Vector<M> kept(const Range& flat) const;
   Vector<M> kept_of(index_t number, const Range& flat) const;
@@ -57,20 +59,20 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
 
   index_t samples_of_shard_;
   index_t rounds_;
-  int sequences_;  // gradients of a unit, one after the other
-  int context_;    // ranks with parts of a sequence's gradient, neighbours
+  int sequences_;  // gradients of a unit, stored one after the other
+  int context_;    // consecutive ranks that share a sequence
   bool tied_;      // head and embedding are one unit here
 
   Vector<M> send_, receive_;             // one unit each
   Vector<M> vectors_;                    // (sequences of this rank, 1-D parameters)
   Vector<M> vector_shard_, vector_sum_;
   Vector<M> gathered_;                   // (ranks, 1-D parameters)
-  Vector<M> head_sum_;                   // piece of tied weights: the head's part of the sum
-  Vector<M> other_part_;                 // of these, of several sequences: the gradient of head or embedding, whichever waits
+  Vector<M> head_sum_;                   // tied weights: this rank's piece of H
+  Vector<M> other_part_;                 // tied weights: gradient of head or embedding, whichever is not in the unit
 
-  index_t in_place_ = 0;                        // of these two, the one whose gradient is in the unit's place
-  std::vector<index_t> uses_, inputs_;          // of each number in this step: micro-batches ended, of inputs alone
-  std::vector<std::vector<Range>> ranges_of_;   // of each number: its 1-D parameters in the flat space
+  index_t in_place_ = 0;                       // tied weights: the number whose gradient is stored in the unit
+  std::vector<index_t> uses_, inputs_;         // by number: calls of after_use and after_inputs in this step
+  std::vector<std::vector<Range>> ranges_of_;  // by number: its 1-D parameters in the flat space
   std::vector<std::size_t> send_counts_;
 };
 

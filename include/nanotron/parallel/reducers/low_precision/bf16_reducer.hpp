@@ -4,14 +4,16 @@
 
 namespace nanotron::parallel {
 
-/// Every rank's part is rounded to bf16 on its way: half the bytes. Sums of one node are added in float and rounded once.
+/// All-reduces buckets rounded to bf16: half the bytes of fp32. On one node sums are in float, rounded once.
 template <class T>
 class Bf16Reducer final : public BucketedAllReduce<T> {
  public:
   explicit Bf16Reducer(const ReducerContext<T>& context);
 
  private:
-  Vector<bf16> rounded(const Range& bucket) const { return Vector<bf16>(rounded_.data() + bucket.begin, bucket.size()); }
+  Vector<bf16> rounded(const Range& bucket) const {
+    return Vector<bf16>(rounded_.data() + bucket.begin, bucket.size());
+  }
   comm::Request start(const Range& bucket) override;
   void received(const Range& bucket) override;
   comm::StepTraffic strategy_traffic() const override;

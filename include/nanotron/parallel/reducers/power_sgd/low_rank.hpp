@@ -1,8 +1,8 @@
 #pragma once
 
-// Which gradients travel as products of two thin matrices, M = P Q^T with M (m, n), P (m, r) and Q (n, r), and which
-// as they are: 1-D parameters, matrices that are no larger than P and Q, and those that tensor-parallel ranks hold in
-// common, since each rank approximates what it holds.
+// Which gradients PowerSGD compresses to low rank, M = P Q^T with M (m, n), P (m, r) and Q (n, r). Not compressed:
+// 1-D parameters; matrices with m n <= r (m + n); partial gradients, which several tensor-parallel ranks hold, since
+// each rank approximates only what it holds.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace nanotron::parallel {
 
-/// Offsets in the flat gradient, and in the buffers of errors, of P and of Q.
+/// Offsets in the flat gradient, and in the buffers of E, P and Q.
 struct LowRankMatrix {
   index_t gradient = 0, rows = 0, columns = 0;
   index_t error = 0, p = 0, q = 0;
@@ -19,7 +19,7 @@ struct LowRankMatrix {
 
 struct LowRankUnit {
   std::vector<LowRankMatrix> matrices;  // in the order of the flat space
-  std::vector<Range> whole;             // of the flat space: what else is in the unit
+  std::vector<Range> whole;             // of the flat space: the rest of the unit, not compressed
   Range errors, p, q;                   // of the buffers
 };
 
@@ -32,10 +32,10 @@ struct LowRankPlan {
 
 LowRankPlan low_rank_plan(const model::ParameterTable& table, const model::Section& section, index_t rank);
 
-/// Elements that the section sends.
+/// Elements of the section that are all-reduced per step.
 index_t low_rank_elements(const LowRankPlan& plan, const model::Section& section);
 
-/// Equal for the same parts of the same tensors in the same places, whatever of them is compressed.
+/// Hash of rank and, per tensor and layer, of name, layer number, offset and local shape.
 std::uint64_t low_rank_digest(const model::ParameterTable& table, index_t rank);
 
 }  // namespace nanotron::parallel

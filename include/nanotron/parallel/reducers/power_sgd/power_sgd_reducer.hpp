@@ -1,17 +1,17 @@
 #pragma once
 
 // PowerSGD (Vogels, Karimireddy and Jaggi 2019, algorithms 1 and 2). With the gradient G_w and the error E_w of
-// replica w, and Q of the step before:
+// data-parallel rank w, and Q of the step before:
 //
-//   D_w = G_w + E_w                       what is to be sent
-//   P   = orthogonalise(sum_w D_w Q)      all-reduced
+//   D_w = G_w + E_w
+//   P   = orthogonalise(sum_w D_w Q)      all-reduce
 //   Q_w = D_w^T P
-//   E_w = D_w - P Q_w^T                   what is not: it comes with the next step
-//   Q   = sum_w Q_w                       all-reduced
-//   sum of gradients = P Q^T
+//   E_w = D_w - P Q_w^T                   error feedback, added in the next step
+//   Q   = sum_w Q_w                       all-reduce
+//   reduced gradient = P Q^T
 //
-// sum_w E_w + P Q^T = sum_w D_w: nothing is lost, only late. E_w is here what P leaves of D_w itself rather than of the
-// mean; their sums, on which all that follows depends, are the same. The first Q is random.
+// sum_w E_w + P Q^T = sum_w D_w: what the approximation leaves out is delayed, not lost. The paper subtracts P times
+// the mean of Q_w instead of P Q_w^T; sum_w E_w, on which all later steps depend, is the same. The first Q is random.
 
 #include "nanotron/parallel/reducers/gradient_reducer.hpp"
 #include "nanotron/parallel/reducers/power_sgd/low_rank.hpp"
@@ -38,16 +38,16 @@ class PowerSgdReducer final : public GradientReducer<T> {
   Matrix<M> p(const LowRankMatrix& m) const { return Matrix<M>(p_.data() + m.p, m.rows, plan_.rank); }
   Matrix<M> q(const LowRankMatrix& m) const { return Matrix<M>(q_.data() + m.q, m.columns, plan_.rank); }
   void start(M* data, index_t n);
-  /// D and the rank's part of P; sends it, and what travels whole.
+  /// error <- D_w, p <- D_w Q; starts the all-reduces of p and of what is not compressed.
   void project(const LowRankUnit& unit);
-  /// After the sum of P: E, and Q is sent.
+  /// After the all-reduce of p: P, Q_w and E_w; starts the all-reduce of q.
   void factorise(const LowRankUnit& unit);
   void multiply_out(const LowRankUnit& unit);
   void wait_for_all();
 
   LowRankPlan plan_;
-  Vector<M> error_, p_, q_;  // error and q are carried from step to step
-  std::vector<comm::Request> running_;  // in the order in which they were started
+  Vector<M> error_, p_, q_;             // error_ and q_ are kept between steps
+  std::vector<comm::Request> running_;  // in the order of their start
   std::size_t done_ = 0;
 };
 

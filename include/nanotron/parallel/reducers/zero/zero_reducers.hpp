@@ -1,8 +1,8 @@
 #pragma once
 
-// Gradients summed to the rank that updates with them (ZeRO, Rajbhandari et al. 2020): a unit is reduce-scattered over
-// the shard group, and the piece all-reduced over the replicate group after the last micro-batch. 1-D parameters are
-// all-reduced over the data-parallel group.
+// Gradients reduced to the rank that updates with them (ZeRO, Rajbhandari et al. 2020). A unit is reduce-scattered over
+// the shard group; after the last micro-batch each shard is all-reduced over the replicate group, and 1-D parameters
+// over the data-parallel group.
 
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace nanotron::parallel {
 
-/// What both do after the last micro-batch.
+/// The collectives of both reducers.
 template <class T>
 class ZeroReducer : public GradientReducer<T> {
  protected:
@@ -18,18 +18,18 @@ class ZeroReducer : public GradientReducer<T> {
   ZeroReducer(const ReducerContext<T>& context, index_t micro_batches_of_unit);
 
   M* gradient_of(index_t unit) const;
-  /// Sums a unit where backward left it; this rank's piece of the sum lies at its place in the unit.
+  /// In place, where backward accumulated the unit; this rank's shard is stored at its offset in the unit.
   comm::Request start_reduce_scatter(index_t unit) const;
   void reduce_vectors();
   void reduce_over_replicates();
-  /// times: a step scatters each unit.
+  /// times: reduce-scatters of each unit per step.
   comm::StepTraffic zero_traffic(index_t times) const;
 
  private:
-  std::vector<Range> pieces_;  // of the gradient buffer: this rank's sums of matrices
+  std::vector<Range> pieces_;  // of the gradient buffer: this rank's shards of 2-D parameters
 };
 
-/// Stage 1: the gradient buffer is whole; a unit is summed in place once it is final.
+/// Stage 1: the gradient buffer is not sharded; a unit is reduce-scattered in place once it is final.
 template <class T>
 class Zero1Reducer final : public ZeroReducer<T> {
  public:
@@ -43,12 +43,12 @@ class Zero1Reducer final : public ZeroReducer<T> {
   comm::StepTraffic strategy_traffic() const override { return this->zero_traffic(1); }
   void start(index_t unit) { running_[started_++] = this->start_reduce_scatter(unit); }
 
-  std::vector<comm::Request> running_;  // in the order in which they were started
+  std::vector<comm::Request> running_;  // in the order of their start
   std::size_t started_ = 0, done_ = 0;
 };
 
-/// Stages 2 and 3: a unit's gradient lives in a slot from the first part backward adds to it until it is summed; after
-/// each micro-batch this rank's piece is added to what it keeps.
+/// Stages 2 and 3: a slot stores a unit's gradient from the first backward that adds to it to the end of its
+/// reduce-scatter; per micro-batch the result is added to this rank's shard.
 template <class T>
 class Zero23Reducer final : public ZeroReducer<T> {
  public:
@@ -67,7 +67,7 @@ class Zero23Reducer final : public ZeroReducer<T> {
   comm::StepTraffic strategy_traffic() const override { return this->zero_traffic(this->micro_batches()); }
   void finish_first();
 
-  std::vector<Flight> flights_;  // in the order in which they were started; a slot has at most one
+  std::vector<Flight> flights_;  // in the order of their start; at most one per slot
 };
 
 }  // namespace nanotron::parallel

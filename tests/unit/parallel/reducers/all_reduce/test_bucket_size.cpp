@@ -23,7 +23,9 @@ TEST(BucketSize, HasBounds) {
 TEST(BucketSize, CostsLess) {
   const AllReduceSpeed speed{.latency = 3e-5, .bytes_per_second = 2.5e9};
   const double bytes = 7e8;
-  const auto cost = [&](double mb) { return bytes / (mb * 1048576.0) * speed.latency + mb * 1048576.0 / speed.bytes_per_second; };
+  const auto cost = [&](double mb) {
+    return bytes / (mb * 1048576.0) * speed.latency + mb * 1048576.0 / speed.bytes_per_second;
+  };
   const double best = bucket_megabytes(speed, bytes);
   EXPECT_LE(cost(best), cost(2 * best));
   EXPECT_LE(cost(best), cost(best / 2));

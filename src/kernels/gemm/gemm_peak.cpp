@@ -1,4 +1,4 @@
-#include "nanotron/kernels/gemm/matrix_rate.hpp"
+#include "nanotron/kernels/gemm/gemm_peak.hpp"
 
 #include <algorithm>
 
@@ -8,11 +8,11 @@
 namespace nanotron::kernels {
 namespace {
 
-// The device's product workspace for the duration of a scope.
+// Gives the device a GEMM workspace for the duration of a scope.
 class WorkspaceLoan {
  public:
   WorkspaceLoan(Device& device, std::size_t bytes)
-      : device_(device), previous_(device.gemm_workspace()), memory_("nanotron::matrix_rate", bytes) {
+      : device_(device), previous_(device.gemm_workspace()), memory_("nanotron::gemm_peak", bytes) {
     device_.set_gemm_workspace(Vector<std::byte>(memory_.data(), memory_.size()));
   }
   ~WorkspaceLoan() { device_.set_gemm_workspace(previous_); }
@@ -28,15 +28,13 @@ class WorkspaceLoan {
 }  // namespace
 
 template <class T>
-double matrix_rate(Device& device, index_t n, double seconds) {
+double gemm_peak(Device& device, index_t n, double seconds) {
   const WorkspaceLoan loan(device, gemm_workspace_bytes<T>(device.gemm_mode(), n, n, n));
-  Kokkos::View<T*, MemorySpace> memory("nanotron::matrix_rate", 3 * n * n);
+  Kokkos::View<T*, MemorySpace> memory("nanotron::gemm_peak", 3 * n * n);
   const index_t size = n * n;
   Kokkos::parallel_for(
-      "matrix_rate", Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, 2 * size),
-      KOKKOS_LAMBDA(const index_t i) {
-        memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f);
-      });
+      "gemm_peak", Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, 2 * size),
+      KOKKOS_LAMBDA(const index_t i) { memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f); });
   const MatrixRef<const T> a(memory.data(), n, n);
   const MatrixRef<const T> b(memory.data() + size, n, n);
   const MatrixRef<T> c(memory.data() + 2 * size, n, n);
@@ -56,8 +54,8 @@ double matrix_rate(Device& device, index_t n, double seconds) {
   return 2.0 * static_cast<double>(n) * static_cast<double>(size) / best;
 }
 
-template double matrix_rate<double>(Device&, index_t, double);
-template double matrix_rate<float>(Device&, index_t, double);
-template double matrix_rate<bf16>(Device&, index_t, double);
+template double gemm_peak<double>(Device&, index_t, double);
+template double gemm_peak<float>(Device&, index_t, double);
+template double gemm_peak<bf16>(Device&, index_t, double);
 
 }  // namespace nanotron::kernels

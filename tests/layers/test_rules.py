@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# timeout: 120
+"""The rules of CONTRIBUTING.md that a program can check.
+
+    test_rules.py [<folder of the programs>] [--root <source tree>]
+
+Sizes: a public header has at most 150 lines, a source 400, a function 60 (not in tests, which list cases); a line 120 columns.
+Tables whose rows are sentences have long lines. Documents: what doc/ sets in code font and looks like a name of C++ occurs in the code. The test
+first plants each violation in a scratch tree and insists on finding it.
+"""
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+HEADER, SOURCE, FUNCTION, LINE = 150, 400, 60, 120
+TABLES = {"src/deck/parameters.cpp", "src/deck/known_names.cpp"}
+DOCUMENTS = ("architecture.md", "parallelism.md", "parallelism_formulas.md", "numerics.md", "checkpoint_format.md")
+NO_FUNCTION = re.compile(r"^\s*(namespace|struct|class|enum|union|extern|template|#)|=\s*\{$|^[^()]*\{$")
+CODE = re.compile(r"`([^`\n]+)`")
+# nn::Attention, HiddenStates, gather_multiply(), a_name_of_parts; not words, deck keys, paths or options.
+NAME = re.compile(r"\b(?:(?:\w+::)+\w+|[A-Z]+[a-z0-9]+(?:[A-Z]+[a-z0-9]*)+|[a-z]\w*_\w+(?=\(\)))\b(?!\.txt)")
+ELSEWHERE = {"FSDP", "HSDP"}  # names of other programs
+
+
+def files(root, *folders):
+    for folder in folders:
+        for suffix in ("hpp", "cpp", "cuh", "cu"):
+            yield from sorted((root / folder).rglob(f"*.{suffix}"))
+
+
+def long_functions(path, where):
+    """Functions by the layout that clang-format gives them: a body ends where a brace returns to its first line's column."""
+    problems, begin, column = [], None, 0
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        if begin is None and line.endswith("{"):
+            first = number
+            while first > 0 and re.match(r" {3}", lines[first]):  # of a signature over several lines
+                first -= 1
+            if not NO_FUNCTION.search(" ".join(lines[first:number + 1])):
+                begin, column = first, len(lines[first]) - len(lines[first].lstrip())
+        elif begin is not None and line.startswith(" " * column + "}"):
+            if number - begin + 1 > FUNCTION:
+                problems.append(f"{where}:{begin + 1}: a function of {number - begin + 1} lines, at most {FUNCTION}")
+            begin = None
+    return problems
+
+
+def sizes(root):
+    problems = []
+    for path in files(root, "include", "src", "tests"):
+        where, lines = path.relative_to(root), path.read_text(encoding="utf-8").splitlines()
+        limit = HEADER if where.parts[0] == "include" else SOURCE
+        if len(lines) > limit:
+            problems.append(f"{where}: {len(lines)} lines, at most {limit}")
+        for number, line in enumerate(lines, start=1):
+            if len(line) > LINE and str(where) not in TABLES:
+                problems.append(f"{where}:{number}: {len(line)} columns, at most {LINE}")
+        if where.parts[0] != "tests" and str(where) not in TABLES:
+            problems += long_functions(path, where)
+    return problems
+
+
+def words_of(root):
+    """All identifiers of the code, its build and its tools."""
+    words = set(ELSEWHERE)
+    texts = [*files(root, "include", "src", "tests"), *sorted(root.glob("cmake/*")), root / "CMakeLists.txt",
+             *sorted(root.glob("tools/*.py")), *sorted(root.glob("tests/**/*.py"))]
+    for path in texts:
+        if path.is_file() and path.name != Path(__file__).name:
+            words.update(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace")))
+    return words
+
+
+def unknown_names(root):
+    words, problems = words_of(root), []
+    for name in DOCUMENTS:
+        path = root / "doc" / name
+        if not path.exists():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            for code in CODE.findall(line):
+                for found in NAME.findall(code):
+                    for part in found.split("::"):
+                        if part not in words and part not in ("std", "Kokkos"):
+                            problems.append(f"doc/{name}:{number}: '{part}' of `{code}` is nowhere in the code")
+    return problems
+
+
+def check_tree(root):
+    return sizes(root) + unknown_names(root)
+
+
+def self_test():
+    """Each planted violation must be the one problem found."""
+    body = "int f() {\n" + "  g();\n" * 10 + "}\n"
+    clean = {"include/a.hpp": "#pragma once\n" * HEADER, "src/a.cpp": body * 10, "doc/numerics.md": "`nn::Norm` and `f_g()`\n",
+             "src/b.cpp": "namespace nn {\nstruct Norm {};\nvoid f_g();\n" + "\n" * 90 + "}\n", "CMakeLists.txt": ""}
+    planted = {"include/a.hpp": "#pragma once\n" * (HEADER + 1), "src/a.cpp": "\n" * (SOURCE + 1),
+               "src/c.cpp": "// " + "x" * LINE + "\n", "src/d.cpp": "int f(int a,\n      int b) {\n" + "  g();\n" * FUNCTION + "}\n",
+               "include/e.hpp": "struct E {\n  int f() {\n" + "    g();\n" * FUNCTION + "  }\n};\n",
+               "doc/numerics.md": "`nn::LayerNorm`\n"}
+    problems = []
+    for changed in [None, *planted]:
+        with tempfile.TemporaryDirectory() as scratch:
+            root = Path(scratch)
+            for name, text in (clean | ({changed: planted[changed]} if changed else {})).items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            found = check_tree(root)
+        if len(found) != (changed is not None) or (changed and changed not in found[0]):
+            problems.append(f"self-test: {changed or 'a clean tree'}: found {found}")
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("programs", nargs="?")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    root = parser.parse_args().root
+    problems = self_test() or check_tree(root)
+    for problem in problems:
+        print(problem)
+    print("rules: kept" if not problems else f"rules: {len(problems)} broken")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
