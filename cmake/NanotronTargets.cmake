@@ -37,9 +37,11 @@ function(nanotron_add_layer layer)
   set_property(GLOBAL APPEND PROPERTY NANOTRON_LAYERS ${layer})
 endfunction()
 
-# nanotron_cold(<target>): compiled for a short build, not for speed.
+# nanotron_cold(<target>): compiled for a short build, not for speed. (nvcc would warn of a second -O.)
 function(nanotron_cold target)
-  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
+  if(NOT NANOTRON_ENABLE_CUDA)
+    target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:-O1>")
+  endif()
 endfunction()
 
 # nanotron_add_programs(): each src/apps/<name>.cpp (with src/apps/<name>/*.cpp) is the program <name>; all link

@@ -90,9 +90,9 @@ def from_hugging_face(options) -> int:
     config_path = source / "config.json"
     config = st.read_json(config_path)
     sizes = hf.sizes_from_config(config, config_path)
-    for note in hf.notes(config):
+    for note in hf.notes(config, config_path):
         print(f"warning: {config_path}: {note} is left out", file=sys.stderr)
-    for key in hf.unknown_keys(config):
+    for key in hf.unknown_keys(config, config_path):
         print(f"warning: {config_path}: {key} = {config[key]!r} is unknown here and to transformers in this "
               "architecture; it is left out", file=sys.stderr)
     folder = Path(options.target) / "step_00000000"
@@ -135,10 +135,12 @@ def origin_of(folder: Path, sizes) -> dict:
 
 
 def max_positions_of(options, origin: dict, deck: dict, sizes, folder: Path) -> int:
-    if options.max_positions is not None:
-        return options.max_positions
-    if sizes.max_position_embeddings > 0:
-        return sizes.max_position_embeddings
+    learned = sizes.max_position_embeddings
+    if learned > 0 and options.max_positions not in (None, learned):
+        print(f"warning: --max-positions {options.max_positions} has no effect: the model has learned {learned} positions",
+              file=sys.stderr)
+    if learned > 0 or options.max_positions is not None:
+        return learned or options.max_positions
     known = [int(value) for value in (origin["config"].get("max_position_embeddings"),
                                       deck.get("data.sequence_length")) if value]
     if not known:

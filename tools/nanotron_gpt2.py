@@ -8,6 +8,9 @@ import nanotron_model_sizes as model_sizes
 ARCHITECTURE = "GPT2LMHeadModel"
 # transformers' activation functions -> ours; its other names of the same are read, and written as the first.
 ACTIVATIONS = {"gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "gelu": "gelu"}
+# transformers reads these for those.
+ALIASES = {"n_embd": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers",
+           "n_positions": "max_position_embeddings"}
 DROPOUTS = ("attn_pdrop", "embd_pdrop", "resid_pdrop")
 # Key -> the value that means nothing, and what another one would mean.
 NEUTRAL = {"scale_attn_weights": (True, "attention whose scores are not scaled"),
@@ -17,7 +20,7 @@ NEUTRAL = {"scale_attn_weights": (True, "attention whose scores are not scaled")
 # Read, or of the precision alone (reorder_and_upcast_attn), or of heads of other tasks.
 KNOWN = frozenset(("n_embd", "n_layer", "n_head", "n_inner", "n_positions", "n_ctx", "layer_norm_epsilon",
                    "activation_function", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
-                   "summary_proj_to_labels", "summary_type", "summary_use_proj", *DROPOUTS, *NEUTRAL))
+                   "summary_proj_to_labels", "summary_type", "summary_use_proj", *DROPOUTS, *NEUTRAL, *ALIASES.values()))
 
 
 def notes(config: dict) -> list[str]:
@@ -35,21 +38,29 @@ def refusals(config: dict) -> list[str]:
     return found
 
 
-def sizes_from_config(config: dict, where) -> model_sizes.ModelSizes:
-    """Model sizes of a config.json; ToolError for whatever cannot be represented."""
-    if problems := refusals(config):
+def size_of(config: dict, name: str, default: int) -> int:
+    """Under GPT-2's name or the one that transformers maps to it."""
+    given = {int(config[key]) for key in (name, ALIASES[name]) if config.get(key) is not None}
+    if len(given) > 1:
+        raise ValueError(f"{name} and {ALIASES[name]} differ")
+    return given.pop() if given else default
+
+
+def sizes_from_config(config: dict, where, found: list[str]) -> model_sizes.ModelSizes:
+    """Model sizes of a config.json; ToolError for whatever cannot be represented, and for what was `found` already."""
+    if problems := found + refusals(config):
         raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: " + "; ".join(problems))
     try:
-        hidden, heads = int(config.get("n_embd", 768)), int(config.get("n_head", 12))
+        hidden, heads = size_of(config, "n_embd", 768), size_of(config, "n_head", 12)
         if hidden % heads:
             raise ValueError(f"n_embd {hidden} is no multiple of n_head {heads}")
         return model_sizes.ModelSizes(
-            hidden_size=hidden, num_hidden_layers=int(config.get("n_layer", 12)), num_attention_heads=heads,
+            hidden_size=hidden, num_hidden_layers=size_of(config, "n_layer", 12), num_attention_heads=heads,
             num_key_value_heads=heads, head_dim=hidden // heads,
             intermediate_size=int(config.get("n_inner") or 4 * hidden), vocab_size=int(config.get("vocab_size", 50257)),
             tie_word_embeddings=bool(config.get("tie_word_embeddings", True)), qkv_bias=True,
             normalization="layer_norm", layer_norm_epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
-            position_embedding_type="learned_absolute", max_position_embeddings=int(config.get("n_positions", 1024)),
+            position_embedding_type="learned_absolute", max_position_embeddings=size_of(config, "n_positions", 1024),
             o_proj_bias=True, hidden_act=ACTIVATIONS[config.get("activation_function") or "gelu_new"], mlp_bias=True)
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
@@ -68,6 +79,7 @@ def config_from_sizes(sizes: model_sizes.ModelSizes) -> dict:
     return {"n_embd": sizes.hidden_size, "n_layer": sizes.num_hidden_layers, "n_head": sizes.num_attention_heads,
             "n_inner": sizes.intermediate_size, "n_positions": sizes.max_position_embeddings,
             "vocab_size": sizes.vocab_size, "activation_function": sizes.hidden_act,
-            "layer_norm_epsilon": sizes.layer_norm_epsilon, "tie_word_embeddings": sizes.tie_word_embeddings, **{key: 0.0 for key in DROPOUTS},
+            "layer_norm_epsilon": sizes.layer_norm_epsilon, "tie_word_embeddings": sizes.tie_word_embeddings,
+            **{key: 0.0 for key in DROPOUTS},
             "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": False,
             "add_cross_attention": False}

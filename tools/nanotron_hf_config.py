@@ -40,6 +40,9 @@ KNOWN = frozenset((
     "shared_expert_intermediate_size", "router_aux_loss_coef", "max_position_embeddings",
     "original_max_position_embeddings", "bos_token_id",
     "eos_token_id", "pad_token_id"))
+# Those of architectures with keys of their own too.
+SHARED = frozenset(("architectures", "model_type", "vocab_size", "tie_word_embeddings", "bos_token_id", "eos_token_id",
+                    "pad_token_id"))
 # Key -> what it would mean. Accepted without a value, false, 0 or empty.
 NEUTRAL = {
     "attention_bias": "a bias on o_proj", "mlp_bias": "biases in the feed-forward network",
@@ -47,7 +50,7 @@ NEUTRAL = {
     "use_sliding_window": "sliding-window attention", "quantization_config": "quantized weights",
     "compression_config": "quantized weights", "mlp_only_layers": "dense layers among those with experts",
     "pruned_heads": "heads left out", "per_layer_config": "layers that differ", "attention_chunk_size":
-    "chunked attention", "auto_map": "a model of its own code", "is_encoder_decoder": "an encoder and a decoder",
+    "chunked attention", "is_encoder_decoder": "an encoder and a decoder",
     "add_cross_attention": "cross attention", "cross_attention_hidden_size": "cross attention",
 }
 # These mean "nothing" with another value.
@@ -92,11 +95,27 @@ def neutral(value, nothing=None) -> bool:
     return value is None or value == nothing or (nothing is None and value in (False, 0, "", [], {}))
 
 
-def refusals(kind: str, config: dict) -> list[str]:
-    """What config.json asks for and nanotron_hpc does not have, each with its key."""
-    found = ropes.refusals(config)
+def own_code(kind: str, config: dict) -> list[str]:
+    """Classes of auto_map that are not called as transformers' own of this architecture."""
+    family = next(name for name, value in ARCHITECTURES.items() if value == kind).removesuffix("ForCausalLM") \
+        .removesuffix("LMHeadModel")
+    classes = [str(name).rsplit(".", 1)[-1] for name in (config.get("auto_map") or {}).values()]
+    return [name for name in classes if not name.startswith(family)]
+
+
+def mismatches(kind: str, config: dict) -> list[str]:
+    """What is refused in every architecture."""
+    found = []
     if config.get("model_type") not in (None, kind):
         found.append(f"model_type '{config['model_type']}' with the architecture of '{kind}'")
+    if foreign := own_code(kind, config):
+        found.append(f"a model of its own code, {', '.join(foreign)} (auto_map)")
+    return found
+
+
+def refusals(kind: str, config: dict) -> list[str]:
+    """What config.json asks for and nanotron_hpc does not have, each with its key."""
+    found = ropes.refusals(config) + mismatches(kind, config)
     found += [f"{text} ({key})" for key, text in NEUTRAL.items() if not neutral(config.get(key))]
     found += [f"{text} ({key})" for key, (nothing, text) in NEUTRAL_VALUES.items()
               if not neutral(config.get(key), nothing)]
@@ -105,6 +124,8 @@ def refusals(kind: str, config: dict) -> list[str]:
     if set(config.get("layer_types") or []) - {"full_attention"}:
         found.append("sliding-window or other attention in some layers (layer_types)")
     window = None if kind in WINDOWS else config.get("sliding_window")
+    if kind in WINDOWS and (config.get("sliding_window") or 0) < 0:
+        found.append("a negative window of attention (sliding_window)")
     if (kind == "llama" and window) or (kind == "mixtral" and window is not None):  # Mixtral has one of 0 tokens too
         found.append("sliding-window attention (sliding_window)")
     act = config.get("hidden_act") or "silu"
@@ -115,15 +136,18 @@ def refusals(kind: str, config: dict) -> list[str]:
     return found
 
 
-def notes(config: dict) -> list[str]:
+def notes(config: dict, where="") -> list[str]:
     """What is left out and does not change what the model computes."""
-    return OTHERS[config["model_type"]].notes(config) if config.get("model_type") in OTHERS else []
+    kind = kind_of_config(config, where)
+    code = ["the model's own code (auto_map), in place of which transformers' class of the same name is read,"]
+    return (code if config.get("auto_map") else []) + (OTHERS[kind].notes(config) if kind in OTHERS else [])
 
 
-def unknown_keys(config: dict) -> list[str]:
+def unknown_keys(config: dict, where="") -> list[str]:
     """Keys that say something and are in no list."""
-    known = KNOWN | HARMLESS | FOREIGN | NEUTRAL.keys() | NEUTRAL_VALUES.keys()
-    known |= OTHERS[config["model_type"]].KNOWN if config.get("model_type") in OTHERS else set()
+    kind = kind_of_config(config, where)
+    known = HARMLESS | {"auto_map"} | (
+        SHARED | OTHERS[kind].KNOWN if kind in OTHERS else KNOWN | FOREIGN | NEUTRAL.keys() | NEUTRAL_VALUES.keys())
     return sorted(key for key in config.keys() - known if config[key] is not None and config[key] is not False)
 
 
@@ -172,7 +196,7 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
     """Model sizes of a config.json; ToolError for whatever cannot be represented."""
     kind = kind_of_config(config, where)
     if kind in OTHERS:
-        return OTHERS[kind].sizes_from_config(config, where)
+        return OTHERS[kind].sizes_from_config(config, where, mismatches(kind, config))
     try:
         if problems := refusals(kind, config):
             raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "

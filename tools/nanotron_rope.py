@@ -28,7 +28,7 @@ def refusals(config: dict) -> list[str]:
     found, kind = [], _type_of(rope)
     if kind not in ("default", *SCALED):
         found.append(f"rope scaling of type '{kind}' ({name})")
-    if kind == "yarn" and rope.get("truncate") is False:
+    if kind == "yarn" and not rope.get("truncate", True):
         found.append(f"YaRN between whole pairs (truncate in {name})")
     needed = {"llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
               "yarn": ("factor",)}.get(kind, ())
@@ -37,11 +37,19 @@ def refusals(config: dict) -> list[str]:
         found.append("rotary embedding on a part of a head (partial_rotary_factor)")
     if rope.get("mrope_section") or any(isinstance(value, dict) for value in rope.values()):
         found.append(f"rotary embeddings that differ by layer or axis ({name})")
+    outer = config.get("original_max_position_embeddings")
+    if kind in SCALED and outer is not None and int(outer) != original_length(config, rope):
+        found.append(f"two lengths before the scaling, original_max_position_embeddings = {outer} beside {name}, which "
+                     f"transformers 5 reads, and {original_length(config, rope)}, which transformers 4 reads: remove one")
     inner, outer = rope.get("rope_theta"), config.get("rope_theta")
     if inner is not None and outer is not None and float(inner) != float(outer):
         found.append(f"two values of rope_theta, {outer} and {inner} in {name}, of which transformers 4 reads the "
                      "first and transformers 5 the second: remove one")
     return found
+
+
+def original_length(config: dict, rope: dict) -> int:
+    return int(rope.get("original_max_position_embeddings") or config["max_position_embeddings"])
 
 
 def theta_of(config: dict, default: float) -> float:
@@ -68,8 +76,8 @@ def scaling_of(config: dict) -> dict:
     kind = _type_of(rope)
     if kind not in SCALED:
         return {}
-    original = rope.get("original_max_position_embeddings") or config["max_position_embeddings"]
-    sizes = {"rope_type": kind, "rope_factor": float(rope["factor"]), "original_max_position_embeddings": int(original)}
+    sizes = {"rope_type": kind, "rope_factor": float(rope["factor"]),
+             "original_max_position_embeddings": original_length(config, rope)}
     if kind == "llama3":
         return sizes | {"rope_low_freq_factor": float(rope["low_freq_factor"]),
                         "rope_high_freq_factor": float(rope["high_freq_factor"])}

@@ -120,7 +120,7 @@ void DecoderLayer<T>::recompute_cheap(Device& device, Matrix<const T> x,
     input_norm_->forward(device, x, act.input_norm, act.input_statistics);
     middle_norm_->forward(device, act.middle, act.middle_norm, act.middle_statistics);
   }
-  mlp_->recompute_hidden(device, act.feed_forward);
+  mlp_->compute_hidden(device, act.feed_forward);
 }
 
 template <class T>

@@ -23,7 +23,7 @@ ParameterTable parameter_table_of(const TransformerSetup& setup) {
 
 template <class T>
 Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena& arena)
-    : setup_(with_chunks(setup)),
+    : setup_(with_stages(setup)),
       device_(&device),
       table_(parameter_table_of(setup)),
       buffers_(arena, layouts_of<T>(setup, table_)),
@@ -72,7 +72,7 @@ LocalSizes Transformer<T>::sizes() const {
 template <class T>
 index_t Transformer<T>::first_layer(index_t stage) const {
   index_t first = 0;
-  for (index_t c = 0; c < stage; ++c) first += layers(c);
+  for (index_t s = 0; s < stage; ++s) first += layers(s);
   return first;
 }
 

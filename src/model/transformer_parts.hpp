@@ -157,7 +157,7 @@ std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterT
                                   buffers.weight_gradient(spec, 0, spec.local_rows()), *setup.tp, orders.head)};
 }
 
-inline TransformerSetup with_chunks(TransformerSetup setup) {
+inline TransformerSetup with_stages(TransformerSetup setup) {
   if (setup.stages.empty()) setup.stages = {{.layers = {0, setup.model.num_hidden_layers}}};
   return setup;
 }

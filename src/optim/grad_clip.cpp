@@ -9,12 +9,12 @@ namespace nanotron::optim {
 
 std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
                                          const model::Sharding& sharding, const Range& flat) {
-  const nn::BufferLayout answered = layouts.reduced.common(model::owned_layout(table, sharding));
+  const nn::BufferLayout mine = layouts.reduced.common(model::owned_layout(table, sharding));
   std::vector<Range> ranges;
   for (const Range& owned : model::owned_ranges(table)) {
     const Range part{std::max(owned.begin, flat.begin), std::min(owned.end, flat.end)};
     if (part.size() <= 0) continue;
-    for (const nn::BufferLayout::Part& p : answered.within(part)) ranges.push_back({p.at, p.at + p.range.size()});
+    for (const nn::BufferLayout::Part& p : mine.within(part)) ranges.push_back({p.at, p.at + p.range.size()});
   }
   return ranges;
 }
@@ -24,9 +24,9 @@ double global_norm(Device& device, comm::Group& model, const std::vector<NormPar
   const Region region(device.timers(), "gradient norm");
   const auto part = [&](const Range& r) { return Vector<const M>(gradient.data() + r.begin, r.size()); };
   double largest = 0.0;
-  for (const auto& [answered, groups] : parts) {
+  for (const auto& [owned, groups] : parts) {
     double here = 0.0;
-    for (const Range& r : answered) here = std::max(here, kernels::largest_magnitude<M>(device, part(r)));
+    for (const Range& r : owned) here = std::max(here, kernels::largest_magnitude<M>(device, part(r)));
     for (comm::Group* group : groups) here = comm::max(*group, here);
     largest = std::max(largest, here);
   }
@@ -34,9 +34,9 @@ double global_norm(Device& device, comm::Group& model, const std::vector<NormPar
   if (largest == 0.0 || !std::isfinite(largest * largest)) return largest * largest;
   const kernels::Quanta quanta(largest * largest);
   kernels::ExactParts squares;
-  for (const auto& [answered, groups] : parts) {
+  for (const auto& [owned, groups] : parts) {
     kernels::ExactParts here;
-    for (const Range& r : answered) {
+    for (const Range& r : owned) {
       const kernels::ExactParts more = kernels::sum_of_squares<M>(device, part(r), quanta);
       here.coarse += more.coarse;
       here.fine += more.fine;

@@ -240,7 +240,7 @@ void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
 
 // The part of `place` that this rank owns and writes: a shard group writes each element once.
 template <class T>
-nn::BufferLayout Checkpointing<T>::answered(const nn::BufferLayout& place) const {
+nn::BufferLayout Checkpointing<T>::owned_part(const nn::BufferLayout& place) const {
   return place.common(model::owned_layout(state_.model.table(), state_.sharding));
 }
 
@@ -253,8 +253,8 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   const model::ParameterTable& table = state_.model.table();
   const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
   const Parts part = written_parts(grid_);
-  const auto parameters = state_tensors<M>(table, answered(layouts.master), master_.data(), part);
-  const auto moments = moment_groups(part, [&](const nn::BufferLayout& place) { return answered(place); });
+  const auto parameters = state_tensors<M>(table, owned_part(layouts.master), master_.data(), part);
+  const auto moments = moment_groups(part, [&](const nn::BufferLayout& place) { return owned_part(place); });
   carried_.copy_to_host();
   const auto carried = carried_.tensors();
   counters.adam_step = state_.optimizer->steps();

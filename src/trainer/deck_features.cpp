@@ -13,7 +13,7 @@
 #include "nanotron/optim/optim_checks.hpp"
 #include "nanotron/parallel/pipeline/pipeline_checks.hpp"
 #include "nanotron/parallel/reducers/reducer_checks.hpp"
-#include "nanotron/parallel/zero/zero_checks.hpp"
+#include "nanotron/parallel/reducers/zero/zero_checks.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::trainer {

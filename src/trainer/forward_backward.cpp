@@ -24,7 +24,7 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
     }
   }
 
-  void sum_tied_weights() override {}
+  void all_reduce_tied_gradients() override {}
 
   comm::StepTraffic traffic() const override {
     const model::LayerTraffic all = model_.traffic(0);

@@ -101,8 +101,8 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     pipeline_->run_forward();
   }
 
-  void sum_tied_weights() override {
-    if (is_tied_) sum_tied_embedding();
+  void all_reduce_tied_gradients() override {
+    if (is_tied_) all_reduce_embedding_gradient();
   }
 
   comm::StepTraffic traffic() const override {
@@ -138,7 +138,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     return comm::Group(pp_.communicator().split(shares ? 0 : 1 + pp_.rank(), pp_.rank()), pp_.transport());
   }
 
-  void sum_tied_embedding() {
+  void all_reduce_embedding_gradient() {
     if (!embedding_) embedding_.emplace(make_embedding_group());
     if (embedding_->size() == 1) return;
     const model::ParameterTable& table = model_.table();

@@ -115,7 +115,7 @@ std::int64_t named_stages(const deck::ParallelConfig& p) {
   return counts ? static_cast<std::int64_t>(counts->size()) / deck::virtual_stages(p) : 1;
 }
 
-// pp x dp x tp x cp. A degree of 0 counts as the min that fits: pp as in pp_layers,
+// pp x dp x tp x cp. A degree of 0 counts as the smallest that fits: pp as in pp_layers,
 // dp = lcm(zero_size, ep / gcd(ep, cp)), tp = cp = 1.
 std::int64_t named_ranks(const deck::ParallelConfig& p) {
   std::int64_t product = p.pp > 0 ? p.pp : std::max<std::int64_t>(named_stages(p), 1);
@@ -126,7 +126,7 @@ std::int64_t named_ranks(const deck::ParallelConfig& p) {
 }
 
 template <class T>
-double machine_rate(Device& device, comm::Group& world) {
+double gemm_peak(Device& device, comm::Group& world) {
   comm::barrier(world);
   return comm::sum(world, kernels::gemm_peak<T>(device, 1024, 0.1));
 }
@@ -170,7 +170,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
                   Loaders& loaders, Log& log, double start) {
   Timers timers;
   Device device(timers, gemm_mode_of(config));
-  const double rate = machine_rate<T>(device, grid.world());
+  const double rate = gemm_peak<T>(device, grid.world());
   const StepPlan plan = plan_step(config, grid.coordinate());
   RankMemory memory{.program = resident_bytes(),
                     .staging = staging_bytes(grid),
@@ -198,7 +198,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   Progress progress(config,
                     {.tokens = tokens,
                      .flops = tokens * model::training_flops_per_token(config.model, config.data.sequence_length),
-                     .machine_rate = rate},
+                     .gemm_peak = rate},
                     std::move(metrics), log);
 
   const double begin = wall_seconds();

@@ -58,7 +58,7 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
   loss_ = r.loss;
   recent_seconds_ = first || step % 64 == 2 ? seconds : recent_seconds_ + 0.1 * (seconds - recent_seconds_);
   const double tokens_per_second = cost_.tokens / seconds;
-  const double share = cost_.flops / seconds / cost_.machine_rate;
+  const double share = cost_.flops / seconds / cost_.gemm_peak;
   if (step % config_.output.metrics_every == 0 || step == config_.run.steps) {
     with_metrics([&](io::MetricsFile& metrics) {
       metrics.append({.step = step,
@@ -82,7 +82,7 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
         "step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s  {:4.1f} % of GEMM peak  "
         "ETA {}{}",
         step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / recent_seconds_),
-        100.0 * cost_.flops / recent_seconds_ / cost_.machine_rate, clock_text(left),
+        100.0 * cost_.flops / recent_seconds_ / cost_.gemm_peak, clock_text(left),
         router_text(config_.model.moe, r.router));
   }
 }

@@ -28,10 +28,10 @@ std::vector<optim::NormPart> norm_parts(const TrainingState<T>& state, comm::Pro
   for (const model::Section& section : table.sections) {
     std::vector<comm::Group*> groups{&grid.data_groups(section.holders).shard};
     if (section.holders == comm::Holders::expert_data_parallel && grid.ep().size() > 1) groups.push_back(&grid.ep());
-    if (parts.empty() || parts.back().groups != groups) parts.push_back({.answered = {}, .groups = groups});
+    if (parts.empty() || parts.back().groups != groups) parts.push_back({.owned = {}, .groups = groups});
     std::ranges::copy(
         optim::owned_gradient_ranges(table, state.model.parameters().layouts, state.sharding, section.flat),
-        std::back_inserter(parts.back().answered));
+        std::back_inserter(parts.back().owned));
   }
   return parts;
 }
@@ -98,7 +98,7 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
     hash += loader.load(first_sample, m, host_inputs_.data() + m * tokens, host_targets_.data() + m * tokens);
   }
   loader.load_documents(first_sample, host_document_starts_);
-  targets_ = loader.targets(first_sample);
+  target_count_ = loader.targets(first_sample);
   Kokkos::deep_copy(device_.exec(), state_.inputs, HostTokens(host_inputs_.data(), host_inputs_.size()));
   Kokkos::deep_copy(device_.exec(), state_.targets, HostTokens(host_targets_.data(), host_targets_.size()));
   Kokkos::deep_copy(device_.exec(), state_.document_starts,
@@ -133,10 +133,10 @@ StepResult Trainer<T>::train_step() {
   r.token_hash = load(loaders_.training, counters_.sample_cursor);
 
   state_.reducers.begin_step();
-  schedule_->forward_backward(1.0 / static_cast<double>(targets_));
+  schedule_->forward_backward(1.0 / static_cast<double>(target_count_));
   state_.reducers.finish();
-  schedule_->sum_tied_weights();
-  r.loss = loss_sum() / static_cast<double>(targets_);
+  schedule_->all_reduce_tied_gradients();
+  r.loss = loss_sum() / static_cast<double>(target_count_);
   r.router = routers_->collect();
   r.token_hash = comm::sum(grid_.data_parallel(), r.token_hash);
 
@@ -156,7 +156,7 @@ StepResult Trainer<T>::train_step() {
   }
   ++counters_.step;
   counters_.sample_cursor += config_.data.global_batch_size;
-  counters_.tokens_seen += targets_;
+  counters_.tokens_seen += target_count_;
   if (replicas_.is_due(counters_.step)) compare_replicas();
   return r;
 }
@@ -190,7 +190,7 @@ std::vector<double> Trainer<T>::validate() {
       load(loader, b * config_.data.global_batch_size);
       schedule_->forward();
       sum += loss_sum();
-      targets += targets_;
+      targets += target_count_;
     }
     losses.push_back(sum / static_cast<double>(targets));
   }

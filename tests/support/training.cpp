@@ -149,12 +149,12 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     const trainer::TrainingState<T>& state = run.state();
     const model::ParameterTable& table = state.model.table();
     const nn::ParameterBuffers<T>& parameters = state.model.parameters();
-    const nn::BufferLayout answered = model::owned_layout(table, state.sharding);
+    const nn::BufferLayout owned = model::owned_layout(table, state.sharding);
     const trainer::Parts owner = trainer::written_parts(grid);
     numbers.predicted = Traffic::of(plan.traffic);
     add_scalars(config, numbers.predicted);
     const auto all = [&](const optim::Moment<M>& moment) {
-      return gather<M>(table, moment, moment.place.common(answered), owner, world);
+      return gather<M>(table, moment, moment.place.common(owned), owner, world);
     };
     numbers.parameters = all({"", optim::Covers::all, parameters.layouts.master, parameters.master});
     for (const optim::Moment<M>& moment : state.optimizer->moments()) {

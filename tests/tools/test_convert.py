@@ -129,7 +129,8 @@ def test_hugging_face_names_and_layout(case, golden, tmp_path, tool):
 
 def test_layout_of_gpt2(golden, tmp_path, tool):
     """transformers' Conv1D holds (in, out), q, k and v beside each other."""
-    tool("convert", *TO_HF, golden / "gpt2" / STEP, tmp_path / "hf")
+    warned = tool("convert", *TO_HF, golden / "gpt2" / STEP, tmp_path / "hf").stderr
+    assert "--max-positions 128 has no effect: the model has learned 32 positions" in warned
     tensors, stacks = load_file(tmp_path / "hf" / "model.safetensors"), parameters(golden / "gpt2" / STEP)
     layers, first = "model/layers/", "transformer.h.1."
     fused = np.concatenate([stacks[f"{layers}self_attn/{name}_proj/weight"][1] for name in "qkv"])

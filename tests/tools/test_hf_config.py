@@ -92,6 +92,43 @@ def test_refused_by_name(key, value):
                 sizes_of(config_of(kind, version, **{key: value}))
 
 
+def test_code_of_the_same_name_is_read_as_transformers_class():
+    """As in Microsoft's Phi-3."""
+    code = {"auto_map": {"AutoConfig": "configuration_phi3.Phi3Config", "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}}
+    config = config_of("phi3") | code
+    assert sizes_of(config) == sizes_of(config_of("phi3")) and hf.unknown_keys(config) == []
+    assert "auto_map" in hf.notes(config)[0] and hf.notes(config_of("phi3")) == []
+    with pytest.raises(common.ToolError, match="Phi3Config.*auto_map"):
+        sizes_of(config_of("llama") | code)
+
+
+@pytest.mark.parametrize("changed, words", [
+    ({"num_attention_heads": 8}, "n_head and num_attention_heads differ"), ({"model_type": "llama"}, "model_type 'llama'"),
+    ({"auto_map": {"AutoModelForCausalLM": "x.Other"}}, "auto_map")])
+def test_refused_of_gpt2(changed, words):
+    with pytest.raises(common.ToolError, match=words):
+        sizes_of(config_of("gpt2") | changed)
+
+
+def test_names_that_transformers_maps_to_those_of_gpt2():
+    config = config_of("gpt2")
+    heads = {"num_attention_heads": config.pop("n_head"), "hidden_size": config.pop("n_embd")}
+    assert sizes_of(config | heads) == sizes_of(config_of("gpt2"))
+    left = {"rope_scaling": {"type": "linear"}, "hidden_act": "relu"}
+    assert hf.unknown_keys(config_of("gpt2") | left) == sorted(left)
+
+
+@pytest.mark.parametrize("rope, outside, words", [
+    ({"rope_type": "yarn", "factor": 4.0, "truncate": None}, {}, "truncate"),
+    ({"rope_type": "yarn", "factor": 4.0, "truncate": 0}, {}, "truncate"),
+    ({"rope_type": "yarn", "factor": 4.0}, {"original_max_position_embeddings": 64}, "two lengths"),
+    ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+     {"original_max_position_embeddings": 64}, "two lengths")])
+def test_scalings_that_two_versions_read_differently(rope, outside, words):
+    with pytest.raises(common.ToolError, match=words):
+        sizes_of(config_of("llama", "4", rope_scaling=rope) | outside)
+
+
 @pytest.mark.parametrize("kind, key", [("llama", "sliding_window"), ("mixtral", "sliding_window"),
                                        ("qwen2", "qkv_bias")])
 def test_refused_of_one_architecture(kind, key):

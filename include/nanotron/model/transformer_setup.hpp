@@ -12,14 +12,14 @@
 
 namespace nanotron::model {
 
-/// What a model is built from. model is resolved: no size is 0.
+/// model is resolved: no size is 0.
 struct TransformerSetup {
   deck::ModelConfig model;
   deck::Recompute recompute = deck::Recompute::none;
   Purpose purpose = Purpose::training;
   index_t sequences = 0;               // b: of a micro-batch
   index_t length = 0;                  // s: tokens of a whole sequence
-  index_t key_length = 0;              // max keys of a query: length, or a cache's capacity
+  index_t key_length = 0;              // maximum number of keys of a query: length, or a cache's capacity
   std::vector<VirtualStage> stages{};  // ascending and disjoint; empty: one with all layers
   index_t hidden_gradients = 1;        // buffers for gradients of the hidden states
   Backward backward = Backward::whole;
@@ -33,7 +33,7 @@ struct TransformerSetup {
   deck::CpMode cp_mode = deck::CpMode::ring;
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   int tensor_shards = 0;    // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)
-  int norm_shards = 0;      // of sums over the tokens of a sequence in norms (deck::SumShards::norm)
+  int norm_shards = 0;  // of gradients of norm weights, summed over the tokens of a sequence (deck::SumShards::norm)
   int context_shards = 0;   // of all other sums over the tokens of a sequence. With more shards than ranks a
                             // micro-batch is one sequence, and GEMMs sum in that order
   index_t loss_tokens = 1;  // tokens of the global batch, over which the router's losses are means

@@ -19,7 +19,7 @@ std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, con
 
 /// Gradients that this rank owns, and the groups over which, with the model group, each has one owner.
 struct NormPart {
-  std::vector<Range> answered;
+  std::vector<Range> owned;
   std::vector<comm::Group*> groups;
 };
 

@@ -72,7 +72,7 @@ class Checkpointing {
   bool has_our_moments(const io::CheckpointInfo& info) const;
   void read_into(io::CheckpointReader& reader);
   void read_compression(io::CheckpointReader& reader);
-  nn::BufferLayout answered(const nn::BufferLayout& place) const;
+  nn::BufferLayout owned_part(const nn::BufferLayout& place) const;
   template <class PlaceOf>
   std::vector<io::StateGroup> moment_groups(const Parts& part, const PlaceOf& place_of);
 

@@ -25,7 +25,7 @@ class ForwardBackwardSchedule {
 
   /// After the gradient reduction: all-reduces the gradient of tied embedding and LM head over the pipeline ranks that
   /// hold them.
-  virtual void sum_tied_weights() = 0;
+  virtual void all_reduce_tied_gradients() = 0;
 
   /// Communication of one forward_backward(), including the all-gathers of sharded weights.
   virtual comm::StepTraffic traffic() const = 0;

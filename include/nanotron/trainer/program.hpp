@@ -16,7 +16,7 @@ namespace nanotron::trainer {
 /// How many ranks the grid is resolved for.
 enum class GridRanks {
   of_world,  // the ranks of the communicator: to run
-  of_deck,   // the degrees in the deck, the min that fits where they are 0: to check or plan on one process
+  of_deck,   // the degrees in the deck, the smallest that fits where they are 0: to check or plan on one process
 };
 
 /// Rank 0 reads the deck and broadcasts it. Every rank checks and resolves it; vocab_size comes from the token file if

@@ -28,7 +28,7 @@ struct StepResult {
 struct StepCost {
   double tokens = 0.0;        // of a global batch
   double flops = 0.0;         // of a step, see model/cost.hpp
-  double machine_rate = 0.0;  // measured GEMM peak, FLOP/s of all ranks together
+  double gemm_peak = 0.0;     // measured GEMM peak, FLOP/s of all ranks together
 };
 
 // If metrics cannot be written (a full disk), the run warns once and continues without them.

@@ -78,7 +78,7 @@ class Trainer {
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;
   std::int64_t skipped_in_a_row_ = 0;
-  index_t targets_ = 0;  // of the global batch that is loaded
+  index_t target_count_ = 0;  // of the global batch that is loaded
   std::vector<std::int32_t> host_inputs_, host_targets_, host_document_starts_;
 };
 

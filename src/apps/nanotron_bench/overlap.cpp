@@ -36,9 +36,9 @@ std::vector<GemmShape> gemms_of(const model::LocalSizes& s) {
 
 // Sequence-parallel hidden states of the tp group for each number of chunks, with their memory.
 template <class T>
-class Streams {
+class States {
  public:
-  Streams(const Bench& bench, const nn::HiddenShape& size) {
+  States(const Bench& bench, const nn::HiddenShape& size) {
     for (std::size_t i = 0; i < chunk_counts.size(); ++i) {
       const auto make = [&](Arena& arena) {
         return nn::make_hidden_states<T>(deck::TpMode::reduce_scatter, size, {.chunks = chunk_counts[i]},
@@ -47,14 +47,14 @@ class Streams {
       Arena planning = Arena::planning();
       static_cast<void>(make(planning));
       arenas_[i].emplace(planning.plan());
-      streams_[i] = make(*arenas_[i]);
+      states_[i] = make(*arenas_[i]);
     }
   }
-  nn::HiddenStates<T>& operator[](std::size_t i) const { return *streams_[i]; }
+  nn::HiddenStates<T>& operator[](std::size_t i) const { return *states_[i]; }
 
  private:
   std::array<std::optional<Arena>, chunk_counts.size()> arenas_;
-  std::array<std::unique_ptr<nn::HiddenStates<T>>, chunk_counts.size()> streams_;
+  std::array<std::unique_ptr<nn::HiddenStates<T>>, chunk_counts.size()> states_;
 };
 
 template <class T>
@@ -64,8 +64,8 @@ class OverlapBench {
       : bench_(bench),
         s_(s),
         device_(timers_),
-        streams_(bench, {.tokens = s.tokens, .width = s.hidden, .tp_size = bench.grid.tp().size()}),
-        stream_memory_(streams_[0].rows() * s.hidden) {}
+        states_(bench, {.tokens = s.tokens, .width = s.hidden, .tp_size = bench.grid.tp().size()}),
+        rows_memory_(states_[0].rows() * s.hidden) {}
 
   // Min over rounds in which everything is measured in turn: other processes on the host only add time.
   void run(const GemmShape& p, Table& table) {
@@ -75,7 +75,7 @@ class OverlapBench {
     device_.set_gemm_workspace(Vector<std::byte>(workspace.data(), workspace.size()));
     const bool transposed = p.op == kernels::Op::transpose;
     const nn::RowGemm<T> product{p.op, weight.matrix(transposed ? p.out : p.in, transposed ? p.in : p.out), {}};
-    const Matrix<T> rows = stream_memory_.matrix(streams_[0].rows(), s_.hidden);
+    const Matrix<T> rows = rows_memory_.matrix(states_[0].rows(), s_.hidden);
     const Matrix<T> inner = tokens.matrix(s_.tokens, p.side == Side::gather ? p.out : p.in);
 
     std::vector<double> alone, moved;
@@ -84,7 +84,7 @@ class OverlapBench {
       alone.push_back(seconds([&] { multiply_alone(p, product, inner); }));
       moved.push_back(seconds([&] { move_alone(p, rows); }));
       for (std::size_t i = 0; i < both.size(); ++i) {
-        both[i].push_back(seconds([&] { together(p, streams_[i], product, rows, inner); }));
+        both[i].push_back(seconds([&] { together(p, states_[i], product, rows, inner); }));
       }
     }
     const double compute = spread_of(alone).least, communication = spread_of(moved).least;
@@ -105,7 +105,7 @@ class OverlapBench {
   }
   // The GEMM only, on the buffer of all tokens that the hidden states own.
   void multiply_alone(const GemmShape& p, const nn::RowGemm<T>& product, const Matrix<T>& inner) {
-    const Matrix<T> all = streams_[0].addend({});
+    const Matrix<T> all = states_[0].addend({});
     if (p.side == Side::gather) {
       product(device_, all, inner);
     } else {
@@ -114,17 +114,17 @@ class OverlapBench {
   }
   void move_alone(const GemmShape& p, const Matrix<T>& rows) {
     if (p.side == Side::gather) {
-      streams_[0].gather(device_, rows);
+      states_[0].gather(device_, rows);
     } else {
-      streams_[0].start_sum(device_, rows).wait();
+      states_[0].start_sum(device_, rows).wait();
     }
   }
-  void together(const GemmShape& p, nn::HiddenStates<T>& stream, const nn::RowGemm<T>& product, const Matrix<T>& rows,
+  void together(const GemmShape& p, nn::HiddenStates<T>& states, const nn::RowGemm<T>& product, const Matrix<T>& rows,
                 const Matrix<T>& inner) {
     if (p.side == Side::gather) {
-      stream.gather_multiply(device_, {rows, {}}, product, inner);
+      states.gather_multiply(device_, {rows, {}}, product, inner);
     } else {
-      stream.multiply_sum(device_, product, inner, rows).wait();
+      states.multiply_sum(device_, product, inner, rows).wait();
     }
   }
 
@@ -132,8 +132,8 @@ class OverlapBench {
   model::LocalSizes s_;
   Timers timers_;
   Device device_;
-  Streams<T> streams_;
-  Buffer<T> stream_memory_;
+  States<T> states_;
+  Buffer<T> rows_memory_;
 };
 
 }  // namespace

@@ -33,37 +33,43 @@ void check_ids(const deck::ModelConfig& model, const std::vector<std::int32_t>& 
   }
 }
 
-void check_positions(const deck::ModelConfig& model, index_t tokens) {
-  if (!model.has_learned_positions() || tokens <= model.max_position_embeddings) return;
-  fail(ExitCode::deck_error, {.what = "prompt and continuation go beyond the positions that the model has learned",
-                              .expected = fmt::format("at most {} tokens", model.max_position_embeddings),
-                              .found = fmt::format("{}", tokens),
-                              .change = "a shorter prompt or a smaller --max-new-tokens"});
+// Tokens of prompt and continuation together, or 0 for any number: as asked for, else as in training; and no more than
+// the model has learned positions for.
+index_t context_of(const GenerateOptions& options, const deck::ModelConfig& model, index_t trained_length) {
+  const index_t asked = options.context > 0 ? options.context : trained_length;
+  if (!model.has_learned_positions()) return asked;
+  if (options.context > model.max_position_embeddings) {
+    fail(ExitCode::deck_error, {.what = "--context goes beyond the positions that the model has learned",
+                                .expected = fmt::format("at most {}", model.max_position_embeddings),
+                                .found = fmt::format("{}", options.context),
+                                .change = "a smaller --context"});
+  }
+  return asked > 0 ? std::min(asked, model.max_position_embeddings) : model.max_position_embeddings;
+}
+
+std::string longer_context(const deck::ModelConfig& model, index_t tokens) {
+  if (model.has_learned_positions() && tokens > model.max_position_embeddings) return "";
+  return fmt::format("; --context {} to go beyond what the model has been trained for", tokens);
 }
 
 Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, const Prompt& prompt,
                index_t trained_length) {
   check_ids(model, prompt.ids);
   const auto given = static_cast<index_t>(prompt.ids.size());
-  const index_t context = options.context > 0 ? options.context : trained_length;
+  const index_t context = context_of(options, model, trained_length);
   const index_t room = context > 0 ? context - given : most_by_default;
   const index_t wanted =
       options.new_tokens > 0 ? options.new_tokens : std::clamp<index_t>(room, 1, most_by_default);
   if (context > 0 && wanted > room) {
+    const char* const of_training = options.context > 0 ? "" : ", the length of the sequences in training";
+    const std::string shorter = "a shorter prompt or a smaller --max-new-tokens";
     fail(ExitCode::deck_error,
          {.what = "prompt and continuation do not fit into the context",
-          .expected =
-              fmt::format("at most {} tokens{}", context,
-                          options.context > 0 ? "" : ", the length of the sequences in training"),
+          .expected = fmt::format("at most {} tokens{}", context, context == trained_length ? of_training : ""),
           .found = fmt::format("{} of the prompt and {} new ones", given, wanted),
-          .change = options.context > 0
-                        ? "a larger --context, a shorter prompt or a smaller --max-new-tokens"
-                        : fmt::format(
-                              "a shorter prompt or a smaller --max-new-tokens; --context {} to go "
-                              "beyond what the model has been trained for",
-                              given + wanted)});
+          .change = options.context > 0 ? "a larger --context, " + shorter
+                                        : shorter + longer_context(model, given + wanted)});
   }
-  check_positions(model, given + wanted);
   return {.model = model,
           .request = {.prompt = prompt.ids,
                       .new_tokens = wanted,

@@ -3,7 +3,7 @@
 namespace nanotron::nn {
 
 template <class T>
-void Mlp<T>::recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
+void Mlp<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
   act_->forward(device, act.mlp.gate_up, act.mlp.hidden);
 }
 
@@ -12,7 +12,7 @@ template <class T>
 Running Mlp<T>::forward(Device& device, const TokenBatch&, HiddenStates<T>& states, const BlockInput<T>& n,
                         const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&, Matrix<T> y) const {
   states.gather_multiply(device, n, gate_up_.forward(), act.mlp.gate_up);
-  recompute_hidden(device, act);
+  compute_hidden(device, act);
   return states.multiply_sum(device, down_.forward_part(), act.mlp.hidden, y);
 }
 

@@ -89,7 +89,7 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
 }
 
 template <class T>
-void Moe<T>::recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
+void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
   const index_t rows = act.moe.rows->received_rows();
   kernels::weighted_swiglu_forward<T>(device, first(act.moe.gate_up, rows), act.moe.row_weights,
                                       first(act.moe.hidden, rows));
@@ -107,7 +107,7 @@ Running Moe<T>::forward(Device& device, const TokenBatch& batch, HiddenStates<T>
   for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
     expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));
   });
-  recompute_hidden(device, a);
+  compute_hidden(device, a);
   for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
     expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
   });

@@ -11,8 +11,11 @@ using namespace deck::phrases;
 
 void check_learned(const deck::Config& c, deck::Findings& f) {
   const deck::ModelConfig& m = c.model;
-  refuse_unused(c, {"model.rope_theta", "model.rope_type"}, "the rotary embedding", "position_embedding_type = 'rope'",
-                f);
+  refuse_unused(c,
+                {"model.rope_theta", "model.rope_type", "model.rope_factor", "model.original_max_position_embeddings",
+                 "model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_beta_fast",
+                 "model.rope_beta_slow", "model.rope_attention_factor"},
+                "the rotary embedding", "position_embedding_type = 'rope'", f);
   if (!f.trusted({"model.max_position_embeddings", "data.sequence_length"})) return;
   if (m.max_position_embeddings < c.data.sequence_length) {
     f.error({"model.max_position_embeddings", "data.sequence_length"},

@@ -113,10 +113,10 @@ TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
         EXPECT_EQ(table.units.size(), 2U + 2U * 5U);
         comm::Group all = comm::Group::planned(shards, replica), group = comm::Group::planned(same, replica / 2);
         const Sharding sharding{.stage = stage, .dense = {.group = &all}, .experts = {.group = &group}};
-        const nn::BufferLayout answered = owned_layout(table, sharding);
+        const nn::BufferLayout mine = owned_layout(table, sharding);
         const nn::ParameterLayouts layouts = parameter_layouts(table, sharding, ComputeWeights::narrower);
         for (const Range& owned : owned_ranges(table)) {
-          for (const nn::BufferLayout::Part& part : answered.within(owned)) {
+          for (const nn::BufferLayout::Part& part : mine.within(owned)) {
             const bool is_expert = part.range.begin >= table.sections.back().flat.begin;
             (is_expert ? experts : dense) += part.range.size();
             EXPECT_EQ(layouts.reduced.within(part.range).size(), 1U);

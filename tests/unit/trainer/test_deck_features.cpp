@@ -56,6 +56,7 @@ TEST(DeckFeatures, Architecture) {
   expect_refused({learned, "model.max_position_embeddings=31"}, "at least sequence_length");
   expect_refused({learned, many, "model.rope_theta=5e5"}, "rope_theta belongs to the rotary embedding");
   expect_refused({learned, many, "model.rope_type=llama3"}, "rope_type belongs to the rotary embedding");
+  expect_refused({learned, many, "model.rope_beta_fast=3"}, "rope_beta_fast belongs to the rotary embedding");
   expect_refused({many}, "max_position_embeddings belongs to learned positions");
   EXPECT_EQ(message(small, {learned, many, "model.head_dim=7"}), "");
 

@@ -21,7 +21,7 @@ TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
   config.run.log_every = 1;
   config.output.metrics_every = 1;
   auto file = std::make_unique<io::MetricsFile>(scratch / "metrics.h5", 0, io::MetricsStart{}, log);
-  Progress progress(config, {.tokens = 1.0, .flops = 1.0, .machine_rate = 1.0}, std::move(file), log);
+  Progress progress(config, {.tokens = 1.0, .flops = 1.0, .gemm_peak = 1.0}, std::move(file), log);
   {
     const test::FileSizeLimit limit(32 << 10);
     for (std::int64_t step = 1; step <= 3; ++step) {
@@ -44,7 +44,7 @@ TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
   config.run.steps = 100;
   config.run.log_every = 50;
   config.run.stop_after_steps = 3;
-  Progress progress(config, {.tokens = 1.0, .flops = 1.0, .machine_rate = 1.0}, nullptr, log);
+  Progress progress(config, {.tokens = 1.0, .flops = 1.0, .gemm_peak = 1.0}, nullptr, log);
   EXPECT_EQ(progress.summary(), "");
   ::testing::internal::CaptureStdout();
   for (std::int64_t step = 11; step <= 13; ++step) {

@@ -50,7 +50,7 @@ class FeedForward {
   virtual void add_output_bias(Device&, const HiddenStates<T>&, Matrix<T>) const {}
 
   /// Recomputes `hidden` from gate_up. No communication.
-  virtual void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const = 0;
+  virtual void compute_hidden(Device& device, const FeedForwardActivations<T>& act) const = 0;
 
   /// dy (rows of the hidden states, hidden) -> the gradient of gate | up, which overwrites gate_up. Returns dy of all
   /// tokens, see HiddenStates::gather_multiply. No weight gradients.

@@ -33,7 +33,7 @@ class Mlp final : public FeedForward<T> {
   void add_output_bias(Device& device, const HiddenStates<T>& states, Matrix<T> y) const override {
     down_.add_bias(device, states.token_rows(y));
   }
-  void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
+  void compute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
   Matrix<const T> backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
                                   const FeedForwardWorkspace<T>& work) const override;

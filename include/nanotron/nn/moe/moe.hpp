@@ -77,7 +77,7 @@ class Moe final : public FeedForward<T> {
                                 const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                 const FeedForwardWorkspace<T>& work, Matrix<T> y) const override;
   PassTraffic traffic(const HiddenStates<T>& states) const override;
-  void recompute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
+  void compute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
   Matrix<const T> backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
                                   const FeedForwardWorkspace<T>& work) const override;

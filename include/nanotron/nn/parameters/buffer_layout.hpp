@@ -49,7 +49,7 @@ class BufferLayout {
   index_t at(index_t offset) const {
     const auto behind = std::ranges::upper_bound(parts_, offset, {}, [](const Part& p) { return p.range.begin; });
     NANOTRON_REQUIRE(behind != parts_.begin() && std::prev(behind)->range.contains(offset),
-                     "element {} of the flat parameters is not held here", offset);
+                     "element {} of the flat parameters is not stored here", offset);
     const Part& p = *std::prev(behind);
     return p.at + offset - p.range.begin;
   }

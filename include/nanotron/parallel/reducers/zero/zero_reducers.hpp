@@ -1,8 +1,8 @@
 #pragma once
 
-// Gradients reduced to the rank that updates with them (ZeRO, Rajbhandari et al. 2020). A unit is reduce-scattered over
-// the shard group; after the last micro-batch each shard is all-reduced over the replicate group, and 1-D parameters
-// over the data-parallel group.
+// ZeRO: the gradient of each unit is reduce-scattered over the shard group, so that each rank gets the shard it updates
+// (ZeRO, Rajbhandari et al. 2020). A unit is reduce-scattered over the shard group; after the last micro-batch each
+// shard is all-reduced over the replicate group, and 1-D parameters over the data-parallel group.
 
 #include <vector>
 

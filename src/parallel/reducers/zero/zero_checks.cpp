@@ -1,4 +1,4 @@
-#include "nanotron/parallel/zero/zero_checks.hpp"
+#include "nanotron/parallel/reducers/zero/zero_checks.hpp"
 
 #include "nanotron/deck/phrases.hpp"
 
