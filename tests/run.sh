@@ -49,16 +49,16 @@ excluded_labels() {
   echo "$labels"
 }
 
-# chosen_tests <preset> <option of ctest>...: their names. A test of many sizes runs on 1 and 2 ranks, and on one of 3 and 4
-# and one of 6 and 8, which take turns from seed to seed; --full: on all.
+# chosen_tests <preset> <option of ctest>...: their names. A test of many sizes runs on 1 and 2 ranks and on one larger number,
+# which takes turns from seed to seed; --full: on all.
 chosen_tests() {
   ctest --preset "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | awk -v seed="$NANOTRON_SEED" -v full="$full" '
-    { name[NR] = $0; n = 0; base = $0
-      if (match($0, /\.np[0-9]+$/)) { n = substr($0, RSTART + 3) + 0; base = substr($0, 1, RSTART - 1) }
-      size[NR] = n; if (!(base in number)) number[base] = ++bases
-      key[NR] = base (n == 3 || n == 4 ? " few" : " many"); if (n > 2) ++sizes[key[NR]]; turn[NR] = number[base] }
+    { name[NR] = base[NR] = $0; size[NR] = 0
+      if (match($0, /\.np[0-9]+$/)) { size[NR] = substr($0, RSTART + 3) + 0; base[NR] = substr($0, 1, RSTART - 1) }
+      if (!(base[NR] in number)) number[base[NR]] = ++bases
+      if (size[NR] > 2) ++larger[base[NR]] }
     END { for (i = 1; i <= NR; ++i)
-            if (full || size[i] <= 2 || (seed + turn[i]) % sizes[key[i]] == seen[key[i]]++) print name[i] }'
+            if (full || size[i] <= 2 || (seed + number[base[i]]) % larger[base[i]] == seen[base[i]]++) print name[i] }'
 }
 
 # needed_targets <test>...: the test programs that these tests run; for scripts the programs
