@@ -210,7 +210,7 @@ def early_stops():
         code, text = case.run()
         check(code == 75 and "STOP" in text and not (case.out / "STOP").exists(), "a STOP file gives 75", text)
     with Case("signal", steps=100000) as case:
-        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        running = case.start()
         wait_for(case.out / "checkpoints/step_00000005")
         running.send_signal(signal.SIGUSR1)
         text, _ = running.communicate(timeout=60)
@@ -218,7 +218,7 @@ def early_stops():
         # MPICH's mpiexec, signalled, gives 0 now and then although every rank gave 75
         check(running.returncode == 75 or "MPICH" in text, f"and gives 75, not {running.returncode}", text)
     with Case("rank", steps=100000) as case:
-        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        running = case.start()
         wait_for(case.out / "checkpoints/step_00000005")
         os.kill(ranks_of(case)[1], signal.SIGTERM)
         text, _ = running.communicate(timeout=60)
@@ -238,7 +238,7 @@ def early_stops():
 
 def validation_beside_an_early_end():
     with Case("last", steps=1, data="validation_fraction = 0.2") as case:
-        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        running = case.start()
         wait_for(case.out / "run.log")
         running.send_signal(signal.SIGUSR1)
         text, _ = running.communicate(timeout=60)
@@ -257,7 +257,7 @@ def validation_beside_an_early_end():
 
 def killed_rank():
     with Case("kill", steps=100000) as case:
-        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        running = case.start()
         wait_for(case.out / "checkpoints/step_00000010")
         victims = ranks_of(case)
         check(len(victims) == 2, f"two ranks run, found {victims}")
@@ -292,7 +292,7 @@ def bad_numbers():
 
 def two_runs_in_one_directory():
     with Case("twice", steps=1000000) as case:
-        running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        running = case.start()
         wait_for(case.out / "checkpoints/step_00000005")
         code, text = case.run("--set", "checkpoint.resume=none", ranks=2)
         check(code == 71 and "another run writes" in text and ", process " in text, "a second run is refused", text)

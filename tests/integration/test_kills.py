@@ -30,7 +30,7 @@ def state(case):
 
 def kill_once(case, chance):
     """Starts the run, kills one rank or all of them a moment later. False when it was done before."""
-    running = subprocess.Popen(case.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    running = case.start()
     wait_for(case.out / "run.log")
     time.sleep(chance.uniform(0.0, 2.5))
     victims = ranks_of(case)
