@@ -78,7 +78,8 @@ run_suite() {
   }
   built=$SECONDS
   printf '\n=== %s: %s tests, NANOTRON_SEED=%s\n' "$name" "${#tests[@]}" "$NANOTRON_SEED"
-  ctest --preset "$name" --no-tests=error -j "$CMAKE_BUILD_PARALLEL_LEVEL" \
+  # a test counts as two of its ranks, a script, which mostly waits, as half a core
+  ctest --preset "$name" --no-tests=error -j "$((2 * CMAKE_BUILD_PARALLEL_LEVEL))" \
     -R "^($(IFS='|'; echo "${tests[*]//./\\.}"))\$" || status=$?
   printf '=== %s: %s; built in %d s, tested in %d s\n' "$name" "$([ "$status" = 0 ] && echo passed || echo FAILED)" \
     "$((built - began))" "$((SECONDS - built))"
