@@ -99,7 +99,7 @@ void NamelistReader::skip_stray_text() {
       const std::string word = to_lower(take_name());
       at_ = keep;
       const bool known = std::any_of(groups_.begin(), groups_.end(),
-                                     [&](const Group& g) { return g.name == word; });
+                                     [&](const NamelistGroup& g) { return g.name == word; });
       if (known || (line_begins && !word.empty() && word != "end")) break;
     }
     line_begins = false;
@@ -127,15 +127,15 @@ void NamelistReader::read_group() {
     return;
   }
   const auto found = std::find_if(groups_.begin(), groups_.end(),
-                                  [&](const Group& g) { return g.name == name; });
-  const Group* group = found == groups_.end() ? nullptr : &*found;
+                                  [&](const NamelistGroup& g) { return g.name == name; });
+  const NamelistGroup* group = found == groups_.end() ? nullptr : &*found;
   if (group == nullptr) {
     std::string list;
-    for (const Group& g : groups_) list += (list.empty() ? "&" : " &") + g.name;
+    for (const NamelistGroup& g : groups_) list += (list.empty() ? "&" : " &") + g.name;
     const std::string near = suggest_group(name, groups_);
     error(begin, at_ - begin, "unknown group '&" + std::string(word.substr(0, 40)) + "'",
           "one of " + list, near.empty() ? "" : "did you mean '&" + near + "'?");
-    for (const Group& g : groups_) {
+    for (const NamelistGroup& g : groups_) {
       if (g.name == near && result_.groups.count(near) == 0) group = &g, name = near;
     }
   }
@@ -150,7 +150,7 @@ void NamelistReader::read_group() {
   read_body(group, name, begin, first);
 }
 
-void NamelistReader::read_body(const Group* group, const std::string& name, std::size_t begin,
+void NamelistReader::read_body(const NamelistGroup* group, const std::string& name, std::size_t begin,
                                bool first) {
   const std::size_t head = name.size() + 1;
   for (skip_gaps(); !done(); skip_gaps()) {
@@ -199,7 +199,7 @@ void NamelistReader::skip_statement() {
   }
 }
 
-const Variable* NamelistReader::find_variable(const Group* group, std::string_view word,
+const Variable* NamelistReader::find_variable(const NamelistGroup* group, std::string_view word,
                                               std::size_t offset) {
   if (group == nullptr) return nullptr;
   const std::string name = to_lower(word);
@@ -213,7 +213,7 @@ const Variable* NamelistReader::find_variable(const Group* group, std::string_vi
   return nullptr;
 }
 
-void NamelistReader::read_object(const Group* group, const std::string& group_name, bool keep) {
+void NamelistReader::read_object(const NamelistGroup* group, const std::string& group_name, bool keep) {
   Object object;
   object.group = group_name;
   object.name_offset = at_;
@@ -357,7 +357,7 @@ bool Namelists::has_errors() const {
                      [](const Diagnostic& d) { return d.severity == Severity::error; });
 }
 
-Namelists read_namelists(const SourceText& source, const std::vector<Group>& groups) {
+Namelists read_namelists(const SourceText& source, const std::vector<NamelistGroup>& groups) {
   return detail::NamelistReader(source, groups).read_all();
 }
 

@@ -13,7 +13,7 @@ Namelists NamelistReader::read_override() {
   const std::size_t begin = at_;
   const std::string group_name = to_lower(take_name());
   const auto found = std::find_if(groups_.begin(), groups_.end(),
-                                  [&](const Group& g) { return g.name == group_name; });
+                                  [&](const NamelistGroup& g) { return g.name == group_name; });
   if (found == groups_.end()) {
     const bool key_alone = done() || (peek() != '.' && peek() != '%');
     const Suggestion meant = key_alone ? suggest_key(group_name, "", groups_) : Suggestion{};
@@ -70,7 +70,7 @@ Namelists NamelistReader::read_override() {
 
 }  // namespace detail
 
-Namelists read_override(const SourceText& source, const std::vector<Group>& groups) {
+Namelists read_override(const SourceText& source, const std::vector<NamelistGroup>& groups) {
   return detail::NamelistReader(source, groups).read_override();
 }
 

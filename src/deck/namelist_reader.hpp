@@ -19,7 +19,7 @@ struct Target {
 
 class NamelistReader {
  public:
-  NamelistReader(const SourceText& source, const std::vector<Group>& groups)
+  NamelistReader(const SourceText& source, const std::vector<NamelistGroup>& groups)
       : source_(source), text_(source.text()), groups_(groups) {}
 
   Namelists read_all();
@@ -39,9 +39,9 @@ class NamelistReader {
 
   // namelist.cpp: groups and objects
   void read_group();
-  void read_body(const Group* group, const std::string& name, std::size_t begin, bool first);
-  void read_object(const Group* group, const std::string& group_name, bool store);
-  const Variable* find_variable(const Group* group, std::string_view word, std::size_t offset);
+  void read_body(const NamelistGroup* group, const std::string& name, std::size_t begin, bool first);
+  void read_object(const NamelistGroup* group, const std::string& group_name, bool store);
+  const Variable* find_variable(const NamelistGroup* group, std::string_view word, std::size_t offset);
   bool read_subscript(Object& object);
   bool section_to_target(Object& object, std::size_t open,
                          const std::vector<std::optional<std::int64_t>>& parts, bool section);
@@ -77,7 +77,7 @@ class NamelistReader {
 
   const SourceText& source_;
   std::string_view text_;
-  const std::vector<Group>& groups_;
+  const std::vector<NamelistGroup>& groups_;
   std::size_t at_ = 0;
   std::string last_close_;   // where the last group was closed, for the message on stray text
   std::string long_string_;  // where the last string over several lines began, likewise

@@ -271,9 +271,9 @@ const Parameter& parameter(const std::string& group, const std::string& name) {
   throw Error(ExitCode::system_error, "no parameter " + group + "." + name);
 }
 
-const std::vector<Group>& parameter_groups() {
-  static const std::vector<Group> groups = [] {
-    std::vector<Group> out;
+const std::vector<NamelistGroup>& parameter_groups() {
+  static const std::vector<NamelistGroup> groups = [] {
+    std::vector<NamelistGroup> out;
     for (const Parameter& p : parameters()) {
       if (out.empty() || out.back().name != p.group) out.push_back({p.group, {}});
       out.back().variables.push_back({p.name, p.type});

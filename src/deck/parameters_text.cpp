@@ -132,7 +132,7 @@ std::string group_help(const std::string& group) {
 
 std::string parameters_help() {
   std::string out = "The deck is a Fortran namelist file. Its groups and keys, with the defaults and what is legal:\n";
-  for (const Group& group : parameter_groups()) out += "\n" + group_help(group.name);
+  for (const NamelistGroup& group : parameter_groups()) out += "\n" + group_help(group.name);
   return out;
 }
 

@@ -22,7 +22,7 @@ bool in_range(const Parameter& p, const Scalar& scalar) {
   const auto* x = std::get_if<double>(&scalar);
   if (i == nullptr && x == nullptr) return true;
   const double value = i != nullptr ? static_cast<double>(*i) : *x;
-  const Range& r = p.range;
+  const ValueRange& r = p.range;
   return (r.least_open ? value > r.least : value >= r.least) &&
          (r.most_open ? value < r.most : value <= r.most);
 }

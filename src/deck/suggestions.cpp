@@ -7,8 +7,8 @@
 namespace nanotron::deck {
 namespace {
 
-bool has(const std::vector<Group>& groups, std::string_view group, std::string_view key) {
-  return std::any_of(groups.begin(), groups.end(), [&](const Group& g) {
+bool has(const std::vector<NamelistGroup>& groups, std::string_view group, std::string_view key) {
+  return std::any_of(groups.begin(), groups.end(), [&](const NamelistGroup& g) {
     return g.name == group &&
            std::any_of(g.variables.begin(), g.variables.end(), [&](const Variable& v) { return v.name == key; });
   });
@@ -35,15 +35,15 @@ Suggestion meant(std::string_view word, std::string_view group, std::string our_
 
 /// The nearest key of the groups that `wanted` accepts, as (group, key).
 template <class Wanted>
-std::pair<std::string, std::string> nearest_key(std::string_view word, const std::vector<Group>& groups,
+std::pair<std::string, std::string> nearest_key(std::string_view word, const std::vector<NamelistGroup>& groups,
                                                 Wanted wanted) {
   std::vector<std::string> names;
-  for (const Group& g : groups) {
+  for (const NamelistGroup& g : groups) {
     if (!wanted(g)) continue;
     for (const Variable& v : g.variables) names.push_back(v.name);
   }
   const std::string near = nearest_word(word, names);
-  for (const Group& g : groups) {
+  for (const NamelistGroup& g : groups) {
     if (!near.empty() && wanted(g) && has(groups, g.name, near)) return {g.name, near};
   }
   return {};
@@ -51,9 +51,9 @@ std::pair<std::string, std::string> nearest_key(std::string_view word, const std
 
 }  // namespace
 
-Suggestion suggest_key(std::string_view word, std::string_view group, const std::vector<Group>& groups) {
+Suggestion suggest_key(std::string_view word, std::string_view group, const std::vector<NamelistGroup>& groups) {
   const std::string name = to_lower(word);
-  for (const Group& g : groups) {
+  for (const NamelistGroup& g : groups) {
     if (g.name != group && has(groups, g.name, name)) return meant(name, group, g.name, name);
   }
   for (const KnownName& known : known_names()) {
@@ -66,12 +66,12 @@ Suggestion suggest_key(std::string_view word, std::string_view group, const std:
     s.hint = with_note(s.hint, known.note);
     return s;
   }
-  auto [near_group, near] = nearest_key(name, groups, [&](const Group& g) { return g.name == group; });
-  if (near.empty()) std::tie(near_group, near) = nearest_key(name, groups, [](const Group&) { return true; });
+  auto [near_group, near] = nearest_key(name, groups, [&](const NamelistGroup& g) { return g.name == group; });
+  if (near.empty()) std::tie(near_group, near) = nearest_key(name, groups, [](const NamelistGroup&) { return true; });
   return near.empty() ? Suggestion{} : meant(name, group, near_group, near);
 }
 
-std::string suggest_group(std::string_view word, const std::vector<Group>& groups) {
+std::string suggest_group(std::string_view word, const std::vector<NamelistGroup>& groups) {
   static const std::pair<std::string_view, std::string_view> theirs[] = {{"general", "run"},
                                                                          {"train", "run"},
                                                                          {"training", "run"},
@@ -89,7 +89,7 @@ std::string suggest_group(std::string_view word, const std::vector<Group>& group
                                                                          {"checkpointing", "checkpoint"}};
   const std::string name = to_lower(word);
   std::vector<std::string> names;
-  for (const Group& g : groups) names.push_back(g.name);
+  for (const NamelistGroup& g : groups) names.push_back(g.name);
   for (const auto& [their, our] : theirs) {
     if (their == name && std::find(names.begin(), names.end(), our) != names.end()) return std::string(our);
   }

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "checkpoint_attributes.hpp"
 #include "step_folders.hpp"

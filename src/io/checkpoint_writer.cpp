@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "checkpoint_attributes.hpp"
 #include "step_folders.hpp"

@@ -17,7 +17,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/checkpoint.hpp"
-#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
 #include "step_folders.hpp"
 
 namespace nanotron::io {

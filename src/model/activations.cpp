@@ -27,12 +27,12 @@ void take_norms(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivat
 template <class T>
 void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   act.feed_forward.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
-  nn::take_cheap(arena, kind, s.moe, act.feed_forward.moe);
+  nn::take_selective(arena, kind, s.moe, act.feed_forward.moe);
 }
 
 // What only 'full' recomputes.
 template <class T>
-void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, LayerActivations<T>& act) {
+void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, LayerActivations<T>& act) {
   using M = master_t<T>;
   act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
   act.middle_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
@@ -50,7 +50,7 @@ void take_costly(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward ba
   act.middle = arena.take<T>(kind, s.hidden_rows, s.hidden);
   act.middle_statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
   act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, s.gate_up);
-  nn::take_costly(arena, kind, s.moe, s.ep_size, act.feed_forward.moe);
+  nn::take_full(arena, kind, s.moe, s.ep_size, act.feed_forward.moe);
   if (backward == Backward::two_parts) nn::take_doutput(arena, kind, s.moe, act.feed_forward.moe);
 }
 
@@ -68,7 +68,7 @@ LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const Activat
   }
   if (!keeps_norms(s, setup)) take_norms(arena, shared, s, common);
   if (setup.recompute != deck::Recompute::none) take_hidden(arena, shared, s, common);
-  if (setup.recompute == deck::Recompute::full) take_costly(arena, shared, s, setup.backward, common);
+  if (setup.recompute == deck::Recompute::full) take_full(arena, shared, s, setup.backward, common);
   return common;
 }
 
@@ -80,7 +80,7 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers
   for (LayerActivations<T>& act : stage.layers) {
     if (keeps_norms(s, setup)) take_norms(arena, kept, s, act);
     if (setup.recompute == deck::Recompute::none) take_hidden(arena, kept, s, act);
-    if (setup.recompute != deck::Recompute::full) take_costly(arena, kept, s, setup.backward, act);
+    if (setup.recompute != deck::Recompute::full) take_full(arena, kept, s, setup.backward, act);
   }
   for (index_t l = 0; l <= layers; ++l) stage.residual.push_back(arena.take<T>(kept, s.hidden_rows, s.hidden));
   return stage;

@@ -33,25 +33,25 @@ class Builder {
   Builder(const deck::ModelConfig& model, ParameterTable& table, int tp_rank)
       : model_(model), table_(table), tp_rank_(tp_rank) {}
 
-  // Begins a section whose units divide into `pieces` shards; end_section closes it.
-  void begin_section(comm::Holders holders, int pieces) {
-    holders_ = holders;
-    pieces_ = pieces;
+  // Begins a section whose units divide into `shards` shards; end_section closes it.
+  void begin_section(comm::ReplicaSet replicas, int shards) {
+    replicas_ = replicas;
+    shards_ = shards;
     section_begin_ = cursor_;
     first_unit_ = static_cast<index_t>(table_.units.size());
   }
-  void end_section(const Range& vectors) {
-    table_.sections.push_back({.holders = holders_,
+  void end_section(const Range& params_1d) {
+    table_.sections.push_back({.replicas = replicas_,
                                .flat = {section_begin_, cursor_},
-                               .vectors = vectors,
+                               .params_1d = params_1d,
                                .units = {first_unit_, static_cast<index_t>(table_.units.size())},
                                .first_layer_unit = first_layer_unit_});
   }
 
   // Whether this rank stores what follows. If not, it takes no memory here.
   void hold(bool is_held) { is_held_ = is_held; }
-  void align(index_t pieces = 1) {
-    const index_t to = alignment * pieces;
+  void align(index_t shards = 1) {
+    const index_t to = alignment * shards;
     cursor_ = begin_ + (cursor_ - begin_ + to - 1) / to * to;
   }
   index_t cursor() const { return cursor_; }
@@ -59,8 +59,8 @@ class Builder {
   // Begins a unit. end_unit closes it; end_layer_units repeats it, with the specs from first_spec on, for all layers.
   void begin_unit() { begin_ = cursor_; }
   void end_unit(int uses) {
-    align(pieces_);
-    table_.units.push_back({{begin_, cursor_}, uses, holders_});
+    align(shards_);
+    table_.units.push_back({{begin_, cursor_}, uses, replicas_});
   }
   void end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers) {
     first_layer_unit_ = static_cast<index_t>(table_.units.size());
@@ -69,7 +69,7 @@ class Builder {
     stack_layers(first_spec, layer_numbers);
     for (index_t l = 1; l < static_cast<index_t>(layer_numbers.size()); ++l) {
       const index_t begin = first.range.begin + l * first.range.size();
-      table_.units.push_back({{begin, begin + first.range.size()}, 1, holders_});
+      table_.units.push_back({{begin, begin + first.range.size()}, 1, replicas_});
     }
   }
 
@@ -96,7 +96,7 @@ class Builder {
 
   // A replicated 1-D parameter. partial: each rank has a partial sum of its gradient.
   void whole_vector(const std::string& name, index_t n, Initial initial, bool partial) {
-    ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .initial = initial};
+    ParameterSpec spec{.name = name, .rows = n, .is_1d = true, .initial = initial};
     spec.local = {0, n};
     spec.owned = tp_rank_ == 0 ? spec.local : Range{0, 0};
     spec.gradient_is_partial = partial;
@@ -104,7 +104,7 @@ class Builder {
   }
 
   void bias(const std::string& name, index_t n, const Held& held) {
-    ParameterSpec spec{.name = name, .rows = n, .is_vector = true, .partition = Partition::column_parallel};
+    ParameterSpec spec{.name = name, .rows = n, .is_1d = true, .partition = Partition::column_parallel};
     spec.initial = Initial::zeros;
     shard(spec, held);
   }
@@ -117,7 +117,7 @@ class Builder {
 
   void matrix(const std::string& name, index_t rows, index_t columns, Partition partition, const Held& held,
               Role role) {
-    ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .holders = holders_, .partition = partition};
+    ParameterSpec spec{.name = name, .rows = rows, .columns = columns, .replicas = replicas_, .partition = partition};
     const Scaling scaling = scaling_of(model_, role);
     spec.deviation = scaling.deviation;
     spec.fan_in_ratio = scaling.fan_in_ratio;
@@ -146,8 +146,8 @@ class Builder {
   const deck::ModelConfig& model_;
   ParameterTable& table_;
   int tp_rank_;
-  comm::Holders holders_ = comm::Holders::data_parallel;
-  int pieces_ = 1;
+  comm::ReplicaSet replicas_ = comm::ReplicaSet::data_parallel;
+  int shards_ = 1;
   index_t section_begin_ = 0, first_unit_ = 0, first_layer_unit_ = 0;
   index_t begin_ = 0;  // of the unit
   index_t cursor_ = 0;
@@ -245,9 +245,9 @@ void add_feed_forward(Builder& build, const deck::ModelConfig& m, const Paramete
     return add_mlp(build, mlp, first_projections(m), m.hidden_size, m.intermediate_size, table.intermediate);
   }
   const index_t shared = m.moe.shared_expert_intermediate_size;
-  build.whole_matrix(mlp + "gate/weight", m.moe.num_experts, m.hidden_size, Role::head, partial);
+  build.whole_matrix(mlp + "gate/weight", m.moe.num_experts, m.hidden_size, Role::output, partial);
   if (shared == 0) return;
-  build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::head, partial);
+  build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::output, partial);
   build.align();
   add_mlp(build, mlp + "shared_expert/", gate_and_up, m.hidden_size, shared, table.intermediate);
 }
@@ -272,9 +272,9 @@ void add_embedding(Builder& build, const deck::ModelConfig& m, const ParameterTa
 
 // Every rank has the specs of every expert; experts of other ranks take no memory.
 void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& table, const std::vector<index_t>& layers,
-                 int pieces) {
+                 int shards) {
   if (m.moe.num_experts == 0) return;
-  build.begin_section(comm::Holders::expert_data_parallel, pieces);
+  build.begin_section(comm::ReplicaSet::expert_data_parallel, shards);
   const Range no_vectors{build.cursor(), build.cursor()};
   build.hold(true);
   build.begin_unit();
@@ -321,7 +321,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   const bool is_sequence_parallel = layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1;
 
   Builder build(m, table, tp_rank);
-  build.begin_section(comm::Holders::data_parallel, layout.pieces);
+  build.begin_section(comm::ReplicaSet::data_parallel, layout.shards);
   build.norm("model/layers/input_layernorm/", is_sequence_parallel);
   build.norm("model/layers/post_attention_layernorm/", is_sequence_parallel);
   add_attention_vectors(build, m, heads);
@@ -329,7 +329,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   build.stack_layers(0, layers);
   build.hold(is_last);
   build.norm("model/norm/", is_sequence_parallel);
-  table.vectors = {0, build.cursor()};
+  table.params_1d = {0, build.cursor()};
 
   table.is_tied = m.tie_word_embeddings;
   table.has_embedding = is_first;
@@ -347,17 +347,17 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   if (!table.is_tied) {
     build.hold(is_last);
     build.begin_unit();
-    build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Partition::column_parallel, words, Role::head);
+    build.matrix("lm_head/weight", m.vocab_size, m.hidden_size, Partition::column_parallel, words, Role::output);
     if (is_last) build.end_unit(1);
   }
-  build.end_section(table.vectors);
-  add_experts(build, m, table, layers, layout.expert_pieces);
+  build.end_section(table.params_1d);
+  add_experts(build, m, table, layers, layout.expert_shards);
   table.size = build.cursor();
   return table;
 }
 
 index_t ParameterTable::unit_of(index_t source, const Section& section) const {
-  if (section.holders == comm::Holders::data_parallel) return source == head_source() ? head_unit() : source;
+  if (section.replicas == comm::ReplicaSet::data_parallel) return source == head_source() ? head_unit() : source;
   return is_layer(source) ? section.first_layer_unit + source - layer_unit(0) : no_unit;
 }
 

@@ -11,7 +11,7 @@ Scaling scaling_of(const deck::ModelConfig& m, Role role) {
                                : m.initializer_range;
   if (m.parametrization == deck::Parametrization::standard || role == Role::embedding) return {deviation, 1.0};
   const double ratio = static_cast<double>(m.hidden_size) / static_cast<double>(m.base_hidden_size);
-  return {deviation / (role == Role::head ? ratio : std::sqrt(ratio)), ratio};
+  return {deviation / (role == Role::output ? ratio : std::sqrt(ratio)), ratio};
 }
 
 double adamw_rate(double fan_in_ratio) { return 1.0 / fan_in_ratio; }

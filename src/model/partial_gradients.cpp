@@ -13,10 +13,10 @@ index_t summed_size(const nn::ParameterSpec& spec) {
   return spec.partition == nn::Partition::replicated ? spec.local_size() : spec.rows * spec.columns;
 }
 
-index_t largest_whole(const ParameterTable& table, comm::Holders holders) {
+index_t largest_whole(const ParameterTable& table, comm::ReplicaSet replicas) {
   index_t largest = 0;
   for (const nn::ParameterSpec& spec : table.specs) {
-    if (spec.holders == holders && spec.gradient_is_partial && spec.partition == nn::Partition::column_parallel) {
+    if (spec.replicas == replicas && spec.gradient_is_partial && spec.partition == nn::Partition::column_parallel) {
       largest = std::max(largest, summed_size(spec));
     }
   }
@@ -26,19 +26,18 @@ index_t largest_whole(const ParameterTable& table, comm::Holders holders) {
 }  // namespace
 
 template <class T>
-PartialGradients<T>::PartialGradients(const Transformer<T>& model, const Section& section, Device& device,
-                                      Arena& arena)
+PartialGradients<T>::PartialGradients(const Transformer<T>& model, const Section& section, Device& device, Arena& arena)
     : model_(&model),
-      holders_(section.holders),
+      replicas_(section.replicas),
       device_(&device),
-      whole_(arena.take<M>(MemoryKind::workspace, largest_whole(model.table(), section.holders))) {}
+      whole_(arena.take<M>(MemoryKind::workspace, largest_whole(model.table(), section.replicas))) {}
 
 // f(spec, offset) for the tensor of each layer that begins in the range.
 template <class T>
 template <class F>
 void PartialGradients<T>::for_each(const Range& range, const F& f) const {
   for (const nn::ParameterSpec& spec : model_->table().specs) {
-    if (!spec.gradient_is_partial || spec.holders != holders_) continue;
+    if (!spec.gradient_is_partial || spec.replicas != replicas_) continue;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       if (range.contains(spec.offset_of(layer))) f(spec, spec.offset_of(layer));
     }

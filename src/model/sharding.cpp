@@ -5,15 +5,15 @@ namespace {
 
 using nn::BufferLayout;
 
-std::vector<Range> pieces_of(const ParameterTable& table, const Sharding& sharding) {
-  std::vector<Range> pieces;
-  for (const Unit& unit : table.units) pieces.push_back(piece_of(unit, sharding));
-  return pieces;
+std::vector<Range> shards_of(const ParameterTable& table, const Sharding& sharding) {
+  std::vector<Range> shards;
+  for (const Unit& unit : table.units) shards.push_back(shard_of(unit, sharding));
+  return shards;
 }
 
 // Elements in the buffer: all gradients of the unit.
 index_t gradients_of(const Unit& unit, const Sharding& sharding) {
-  return unit.range.size() * sharding.of(unit.holders).gradients;
+  return unit.range.size() * sharding.of(unit.replicas).gradients;
 }
 
 // Every unit in its slot. The first slot begins at `begin` of the buffer.
@@ -44,13 +44,13 @@ std::vector<BufferLayout::Part> side_by_side(const ParameterTable& table, index_
 
 }  // namespace
 
-Range piece_of(const Unit& unit, int size, int rank) {
-  const index_t piece = unit.range.size() / size, begin = unit.range.begin + rank * piece;
-  return {begin, begin + piece};
+Range shard_of(const Unit& unit, int size, int rank) {
+  const index_t shard = unit.range.size() / size, begin = unit.range.begin + rank * shard;
+  return {begin, begin + shard};
 }
 
-Range piece_of(const Unit& unit, const Sharding& sharding) {
-  return piece_of(unit, sharding.size(unit.holders), sharding.rank(unit.holders));
+Range shard_of(const Unit& unit, const Sharding& sharding) {
+  return shard_of(unit, sharding.size(unit.replicas), sharding.rank(unit.replicas));
 }
 
 std::size_t slot_of(const ParameterTable& table, index_t unit) {
@@ -60,35 +60,35 @@ std::size_t slot_of(const ParameterTable& table, index_t unit) {
 
 nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {
   const BufferLayout whole = BufferLayout::whole(table.size);
-  std::vector<Range> held = pieces_of(table, sharding);
-  held.insert(held.begin(), table.vectors);
+  std::vector<Range> held = shards_of(table, sharding);
+  held.insert(held.begin(), table.params_1d);
   const BufferLayout packed = BufferLayout::packed(held);
   nn::ParameterLayouts p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
-  const bool in_pieces = sharding.size() > 1 && sharding.stage > 0;
-  if (in_pieces) {
+  const bool sharded = sharding.size() > 1 && sharding.stage > 0;
+  if (sharded) {
     p.reduced = sharding.stage == 1 ? whole.common(packed) : packed;
     if (compute == ComputeWeights::narrower || sharding.stage == 3) p.master = packed;
     if (sharding.stage == 3) p.compute = BufferLayout(in_slots(table, 0));
   }
-  if (in_pieces && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
+  if (sharded && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
   const index_t behind = p.reduced.size();
-  const BufferLayout::Part vectors{table.vectors, 0};
+  const BufferLayout::Part params_1d{table.params_1d, 0};
   const bool apart = sharding.gradients == UnitGradients::apart;
-  if (apart || sharding.gradients == UnitGradients::in_slots || (in_pieces && sharding.stage >= 2)) {
+  if (apart || sharding.gradients == UnitGradients::in_slots || (sharded && sharding.stage >= 2)) {
     std::vector<BufferLayout::Part> parts =
         apart ? side_by_side(table, behind, sharding) : in_slots(table, behind, sharding);
     for (std::size_t u = 0; u < parts.size(); ++u) {
       p.gradient_end = std::max(p.gradient_end, parts[u].at + gradients_of(table.units[u], sharding));
     }
-    parts.insert(parts.begin(), vectors);
+    parts.insert(parts.begin(), params_1d);
     p.gradient = BufferLayout(parts);
   }
   return p;
 }
 
 nn::BufferLayout owned_layout(const ParameterTable& table, const Sharding& sharding) {
-  std::vector<Range> ranges = pieces_of(table, sharding);
-  if (sharding.rank() == 0) ranges.insert(ranges.begin(), table.vectors);
+  std::vector<Range> ranges = shards_of(table, sharding);
+  if (sharding.rank() == 0) ranges.insert(ranges.begin(), table.params_1d);
   return BufferLayout::packed(ranges);
 }
 

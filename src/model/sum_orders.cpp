@@ -16,6 +16,7 @@ SumOrders orders_of(const TransformerSetup& s) {
   const SumOrder::Block features{has_experts ? m.moe.shared_expert_intermediate_size : m.intermediate_size, 1};
   const SumOrder::Block expert{m.moe.moe_intermediate_size, 1};
   const auto gate_up = m.is_gated() ? over_tp({features, features}) : over_tp({features});
+  const SumOrder sequence({{s.length, 1}}, context, s.cp->size(), s.cp->rank());
   SumOrders o{.qkv = {.out = over_tp({{groups, query}, {groups, m.head_dim}, {groups, m.head_dim}})},
               .attention_out = {.in = over_tp({{groups, query}})},
               .head = {.out = over_tp({{m.vocab_size, 1}})},
@@ -23,15 +24,14 @@ SumOrders orders_of(const TransformerSetup& s) {
                                .down = {.in = over_tp({features})},
                                .expert_gate_up = {.out = over_tp({expert, expert})},
                                .expert_down = {.in = over_tp({expert})}},
-              .moe = {.width = over_tp({expert}),
-                      .shared_width = over_tp({features}),
-                      .tokens = SumOrder({{s.length, 1}}, context, s.cp->size(), s.cp->rank())},
+              .moe = {.width = over_tp({expert}), .shared_width = over_tp({features}), .tokens = sequence},
+              .sequence = sequence,
               .tokens = {.tokens = std::max(s.norm_shards, streams) / streams},
               .heads = {.tokens = context / s.cp->size(), .heads = tensor / s.tp->size()}};
   if (context > 1) {
     for (nn::LinearOrders* linear :
          {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down, &o.head}) {
-      linear->tokens = o.moe.tokens;
+      linear->tokens = sequence;
     }
   }
   return o;

@@ -2,7 +2,7 @@
 
 // The order of each sum on this rank, see tensor/sum_order.hpp. Private to the model layer.
 
-#include "feed_forward.hpp"
+#include "feed_forward_parts.hpp"
 
 namespace nanotron::model::detail {
 
@@ -10,6 +10,7 @@ struct SumOrders {
   nn::LinearOrders qkv, attention_out, head;
   FeedForwardOrders feed_forward;
   nn::MoeOrders moe;
+  SumOrder sequence;  // over the tokens of a sequence
   kernels::RowSegments tokens, heads;
 };
 SumOrders orders_of(const TransformerSetup& setup);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "feed_forward.hpp"
+#include "feed_forward_parts.hpp"
 #include "nanotron/model/transformer.hpp"
 #include "sum_orders.hpp"
 
@@ -106,7 +106,7 @@ template <class T>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
-                                         nn::HiddenStates<T>& states, const SumOrders& orders,
+                                         nn::TensorParallelRegion<T>& region, const SumOrders& orders,
                                          const nn::MoeParts<T>& moe, const Matrix<double>& router_sums) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
@@ -116,7 +116,7 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
         make_attention(table, buffers, geometry, core, orders, l),
         make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
         make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, moe, row(router_sums, l)),
-        states);
+        region);
   }
   return layers;
 }
@@ -132,17 +132,16 @@ std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setu
   if (!is_first(setup.stages.front())) return std::nullopt;
   const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
   return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                               buffers.weight_gradient(spec, 0, spec.local_rows()), orders_of(setup).moe.tokens.held);
+                               buffers.weight_gradient(spec, 0, spec.local_rows()), orders_of(setup).sequence.held);
 }
 
 template <class T>
-std::optional<nn::PositionEmbedding<T>> make_positions(const TransformerSetup& setup, const ParameterTable& table,
+std::optional<nn::LearnedPositions<T>> make_positions(const TransformerSetup& setup, const ParameterTable& table,
                                                        const nn::ParameterBuffers<T>& buffers) {
   if (!is_first(setup.stages.front()) || !setup.model.has_learned_positions()) return std::nullopt;
   const nn::ParameterSpec& spec = table["model/embed_positions/weight"];
-  return nn::PositionEmbedding<T>(table.positions, buffers.weight(spec, 0, spec.local_rows()),
-                                  buffers.weight_gradient(spec, 0, spec.local_rows()),
-                                  orders_of(setup).moe.tokens.held);
+  return nn::LearnedPositions<T>(table.positions, buffers.weight(spec, 0, spec.local_rows()),
+                                 buffers.weight_gradient(spec, 0, spec.local_rows()), orders_of(setup).sequence.held);
 }
 
 template <class T>

@@ -26,13 +26,13 @@ class LocalWeights final : public SectionWeights<T> {
   Device* device_;
 };
 
-// This rank's shards (pieces) of the units of a section, and the all-gather of a unit.
+// This rank's shards of the units of a section, and the all-gather of a unit.
 template <class T>
-class Pieces {
+class UnitShards {
  public:
   using M = master_t<T>;
-  Pieces(const Sharding& sharding, const ParameterTable& table, const Section& section,
-         const nn::ParameterBuffers<T>& buffers, Device& device)
+  UnitShards(const Sharding& sharding, const ParameterTable& table, const Section& section,
+             const nn::ParameterBuffers<T>& buffers, Device& device)
       : sharding_(sharding), units_(table.units), section_(section.units), buffers_(buffers), device_(&device) {}
 
   /// Unit numbers of the section.
@@ -41,14 +41,14 @@ class Pieces {
 
   comm::Request start_gather(index_t unit) const {
     const Unit& u = units_[static_cast<std::size_t>(unit)];
-    const Range mine = piece_of(u, sharding_);
+    const Range mine = shard_of(u, sharding_);
     T* const whole = buffers_.compute.data() + buffers_.layouts.compute.at(u.range.begin);
-    T* const piece = whole + (mine.begin - u.range.begin);
+    T* const shard = whole + (mine.begin - u.range.begin);
     M* const master = buffers_.master.data() + buffers_.layouts.master.at(mine.begin);
-    if (static_cast<const void*>(master) != piece) {
-      kernels::cast<M, T>(*device_, Vector<const M>(master, mine.size()), Vector<T>(piece, mine.size()));
+    if (static_cast<const void*>(master) != shard) {
+      kernels::cast<M, T>(*device_, Vector<const M>(master, mine.size()), Vector<T>(shard, mine.size()));
     }
-    return comm::start_all_gather(*sharding_.of(u.holders).group, static_cast<const T*>(piece),
+    return comm::start_all_gather(*sharding_.of(u.replicas).group, static_cast<const T*>(shard),
                                   static_cast<std::size_t>(mine.size()), whole, device_->stream());
   }
 
@@ -64,23 +64,25 @@ class Pieces {
 template <class T>
 class GatheredOnce final : public SectionWeights<T> {
  public:
-  GatheredOnce(Pieces<T> pieces, Device& device)
-      : pieces_(std::move(pieces)), device_(&device), running_(static_cast<std::size_t>(pieces_.units().end)),
-        arrived_(pieces_.units().end) {}
+  GatheredOnce(UnitShards<T> shards, Device& device)
+      : shards_(std::move(shards)),
+        device_(&device),
+        running_(static_cast<std::size_t>(shards_.units().end)),
+        arrived_(shards_.units().end) {}
 
   void refresh() override {
     finish();
     const Region region(device_->timers(), "parameter all-gather, start");
-    for (index_t u = pieces_.units().begin; u < pieces_.units().end; ++u) {
-      running_[static_cast<std::size_t>(u)] = pieces_.start_gather(u);
+    for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) {
+      running_[static_cast<std::size_t>(u)] = shards_.start_gather(u);
     }
-    arrived_ = pieces_.units().begin;
+    arrived_ = shards_.units().begin;
   }
   void use(index_t unit, index_t) override { wait_for(unit + 1); }
-  void finish() override { wait_for(pieces_.units().end); }
+  void finish() override { wait_for(shards_.units().end); }
   index_t gathered_elements(std::span<const SourceUse>) const override {
     index_t sum = 0;
-    for (index_t u = pieces_.units().begin; u < pieces_.units().end; ++u) sum += pieces_.elements(u);
+    for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) sum += shards_.elements(u);
     return sum;
   }
 
@@ -91,7 +93,7 @@ class GatheredOnce final : public SectionWeights<T> {
     while (arrived_ < end) running_[static_cast<std::size_t>(arrived_++)].wait();
   }
 
-  Pieces<T> pieces_;
+  UnitShards<T> shards_;
   Device* device_;
   std::vector<comm::Request> running_;  // by unit
   index_t arrived_;                     // units before it are gathered
@@ -125,8 +127,8 @@ class SlotsInUse {
 template <class T>
 class GatheredPerUse final : public SectionWeights<T> {
  public:
-  GatheredPerUse(Pieces<T> pieces, const ParameterTable& table, Device& device)
-      : pieces_(std::move(pieces)), device_(&device), slots_(table) {}
+  GatheredPerUse(UnitShards<T> shards, const ParameterTable& table, Device& device)
+      : shards_(std::move(shards)), device_(&device), slots_(table) {}
 
   void refresh() override {
     finish();
@@ -145,7 +147,7 @@ class GatheredPerUse final : public SectionWeights<T> {
     index_t sum = 0;
     SlotsInUse slots = slots_;
     slots.clear();
-    const auto gathered = [&](index_t unit) { return slots.claim(unit) ? pieces_.elements(unit) : 0; };
+    const auto gathered = [&](index_t unit) { return slots.claim(unit) ? shards_.elements(unit) : 0; };
     for (const auto& [unit, next] : uses) {
       sum += gathered(unit);
       if (slots.may_follow(unit, next)) sum += gathered(next);
@@ -158,10 +160,10 @@ class GatheredPerUse final : public SectionWeights<T> {
     if (!slots_.claim(unit)) return;
     comm::Request& running = running_[slots_.slot_of(unit)];
     running.wait();
-    running = pieces_.start_gather(unit);
+    running = shards_.start_gather(unit);
   }
 
-  Pieces<T> pieces_;
+  UnitShards<T> shards_;
   Device* device_;
   SlotsInUse slots_;
   std::vector<comm::Request> running_ = std::vector<comm::Request>(unit_slots);  // by slot
@@ -171,9 +173,9 @@ template <class T>
 std::unique_ptr<SectionWeights<T>> make_gathered(const Sharding& sharding, const ParameterTable& table,
                                                  const Section& section, const nn::ParameterBuffers<T>& buffers,
                                                  Device& device) {
-  Pieces<T> pieces(sharding, table, section, buffers, device);
-  if (sharding.stage < 3) return std::make_unique<GatheredOnce<T>>(std::move(pieces), device);
-  return std::make_unique<GatheredPerUse<T>>(std::move(pieces), table, device);
+  UnitShards<T> shards(sharding, table, section, buffers, device);
+  if (sharding.stage < 3) return std::make_unique<GatheredOnce<T>>(std::move(shards), device);
+  return std::make_unique<GatheredPerUse<T>>(std::move(shards), table, device);
 }
 
 }  // namespace
@@ -188,7 +190,7 @@ UnitWeights<T>::UnitWeights(const Sharding& sharding, const ParameterTable& tabl
   }
   for (const Section& section : table.sections) {
     parts_.push_back(
-        {section, sharding.size(section.holders), make_gathered<T>(sharding, table, section, buffers, device)});
+        {section, sharding.size(section.replicas), make_gathered<T>(sharding, table, section, buffers, device)});
   }
 }
 

@@ -50,7 +50,7 @@ nn::ParameterLayouts with_moments(nn::ParameterLayouts layouts, const std::vecto
 std::vector<MatrixShard> local_shards(const model::ParameterTable& table, const model::Section& section) {
   std::vector<MatrixShard> shards;
   for (const nn::ParameterSpec& spec : table.specs) {
-    if (!is_matrix_of(section.holders, spec)) continue;
+    if (!is_matrix_of(section.replicas, spec)) continue;
     const bool by_columns = spec.partition == nn::Partition::row_parallel;
     shards.push_back({.offset = spec.offset - layers_range(table, section).begin,
                       .rows = spec.local_rows(),
@@ -94,9 +94,9 @@ template <class M>
 typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const OptimizerSetup& place,
                                           const model::Section& section) const {
   const model::ParameterTable& table = place.table;
-  Stack stack{.layout = muon_layout(config.model, table.layout, section.holders),
+  Stack stack{.layout = muon_layout(config.model, table.layout, section.replicas),
               .local = local_shards(table, section),
-              .shards = place.sharding.of(section.holders).group,
+              .shards = place.sharding.of(section.replicas).group,
               .unit_size = table.unit(section.first_layer_unit).range.size(),
               .layers = std::vector<std::vector<Piece>>(count(table.layers))};
   for (index_t layer = 0; layer < table.layers; ++layer) {

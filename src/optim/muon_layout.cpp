@@ -45,12 +45,12 @@ void deal_out(std::vector<HiddenMatrix>& matrices, int tp_size, int shards) {
 
 }  // namespace
 
-bool is_matrix_of(comm::Holders holders, const nn::ParameterSpec& spec) {
-  return covers(Covers::hidden_matrices, spec) && spec.holders == holders && spec.local_layers() > 0;
+bool is_matrix_of(comm::ReplicaSet replicas, const nn::ParameterSpec& spec) {
+  return covers(Covers::hidden_matrices, spec) && spec.replicas == replicas && spec.local_layers() > 0;
 }
 
-MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_table, comm::Holders holders) {
-  const bool of_experts = holders == comm::Holders::expert_data_parallel;
+MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_table, comm::ReplicaSet replicas) {
+  const bool of_experts = replicas == comm::ReplicaSet::expert_data_parallel;
   MuonLayout layout;
   of_table.layers.clear();
   for (int rank = 0; rank < of_table.tp_size; ++rank) {
@@ -61,7 +61,7 @@ MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_tab
     layout.unit = std::max(layout.unit, unit.size());
     std::size_t i = 0;
     for (const nn::ParameterSpec& spec : table.specs) {
-      if (!is_matrix_of(holders, spec)) continue;
+      if (!is_matrix_of(replicas, spec)) continue;
       if (rank == 0) {
         layout.matrices.push_back({.name = spec.name,
                                    .rows = spec.rows,
@@ -75,7 +75,7 @@ MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_tab
       layout.matrices[i++].shards.push_back(shard_of(spec, unit.begin));
     }
   }
-  deal_out(layout.matrices, of_table.tp_size, of_experts ? of_table.expert_pieces : of_table.pieces);
+  deal_out(layout.matrices, of_table.tp_size, of_experts ? of_table.expert_shards : of_table.shards);
   return layout;
 }
 

@@ -20,7 +20,7 @@ std::vector<index_t> shape_of(const nn::ParameterSpec& spec) {
   std::vector<index_t> shape;
   if (spec.is_stacked) shape.push_back(spec.layers);
   shape.push_back(spec.rows);
-  if (!spec.is_vector) shape.push_back(spec.columns);
+  if (!spec.is_1d) shape.push_back(spec.columns);
   return shape;
 }
 
@@ -40,11 +40,11 @@ io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, M* d
     part.stride.push_back(stride);
   };
   // The stride of a single row or layer is never used: this value keeps the part a packed rectangle.
-  const index_t row_stride = block.rows.size() > 1 || spec.is_vector ? spec.local_columns() : block.columns.size();
+  const index_t row_stride = block.rows.size() > 1 || spec.is_1d ? spec.local_columns() : block.columns.size();
   const index_t layer_stride = block.layers.size() > 1 ? spec.layer_stride : block.rows.size() * row_stride;
   if (spec.is_stacked) add(block.layers, 0, layer_stride);
   add(block.rows, by_columns ? 0 : spec.local.begin, row_stride);
-  if (!spec.is_vector) add(block.columns, by_columns ? spec.local.begin : 0, 1);
+  if (!spec.is_1d) add(block.columns, by_columns ? spec.local.begin : 0, 1);
   return part;
 }
 
@@ -116,7 +116,7 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
   std::vector<io::StateTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
     tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}});
-    const Range range = range_of(spec, part.of(spec.holders));
+    const Range range = range_of(spec, part.of(spec.replicas));
     if (range.size() == 0 || spec.local_layers() == 0) continue;
     // Row-parallel columns are never replicated: a rank owns all rows of its columns.
     const Range rows = spec.partition == nn::Partition::row_parallel
@@ -129,8 +129,8 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
 
 Parts written_parts(comm::ProcessGrid& grid) {
   const auto of_first = [](const comm::Group& replicate) { return replicate.rank() == 0 ? Part::owned : Part::none; };
-  return {of_first(grid.data_groups(comm::Holders::data_parallel).replicate),
-          of_first(grid.data_groups(comm::Holders::expert_data_parallel).replicate)};
+  return {of_first(grid.data_groups(comm::ReplicaSet::data_parallel).replicate),
+          of_first(grid.data_groups(comm::ReplicaSet::expert_data_parallel).replicate)};
 }
 
 template <class M>

@@ -26,7 +26,7 @@
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
 #include "nanotron/model/cost.hpp"
-#include "nanotron/trainer/bucket_size.hpp"
+#include "nanotron/trainer/choose_bucket.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/trainer.hpp"

@@ -28,9 +28,9 @@ RankMemory of_largest(RankMemory mine, std::size_t bytes, comm::Group& world) {
 
 std::size_t staging_bytes(comm::ProcessGrid& grid) {
   const std::size_t experts =
-      grid.shape().ep > 1 ? staging_of(grid.data_groups(comm::Holders::expert_data_parallel)) : 0;
+      grid.shape().ep > 1 ? staging_of(grid.data_groups(comm::ReplicaSet::expert_data_parallel)) : 0;
   return grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() + grid.ep().staging_bytes() +
-         staging_of(grid.data_groups(comm::Holders::data_parallel)) + experts;
+         staging_of(grid.data_groups(comm::ReplicaSet::data_parallel)) + experts;
 }
 
 std::string plan_text(const RankMemory& m) {

@@ -13,7 +13,7 @@ ReplicaComparison<T>::ReplicaComparison(const deck::Config& config, comm::Proces
     return parallel::ReplicaCheck(group, "data-parallel", grid.world(), config.run.check_replicas_every);
   };
   for (const model::Section& section : state.model.table().sections) {
-    comm::DataGroups& groups = grid.data_groups(section.holders);
+    comm::DataGroups& groups = grid.data_groups(section.replicas);
     sections_.push_back({section, check(groups.data), check(groups.replicate), groups.shard.size()});
   }
 }
@@ -38,9 +38,9 @@ void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   if (check.shards == 1) return;
   hash = 0;
   add(p.layouts.compute, check.section.flat, p.compute);
-  add(p.layouts.master, check.section.vectors, p.master);  // not sharded
+  add(p.layouts.master, check.section.params_1d, p.master);  // not sharded
   for (const optim::Moment<M>& moment : state_.optimizer->moments())
-    add(moment.place, check.section.vectors, moment.values);
+    add(moment.place, check.section.params_1d, moment.values);
   check.data.require_equal(hash, step);
 }
 
@@ -50,7 +50,7 @@ void ReplicaComparison<T>::compare_tensor_parallel(std::int64_t step) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   std::uint64_t hash = 0;
   for (const nn::ParameterSpec& spec : state_.model.table().specs) {
-    if (spec.partition != nn::Partition::replicated || (state_.sharding.size() > 1 && !spec.is_vector)) continue;
+    if (spec.partition != nn::Partition::replicated || (state_.sharding.size() > 1 && !spec.is_1d)) continue;
     for (index_t l = 0; l < spec.local_layers(); ++l) {
       const Vector<const M> values(p.master.data() + p.layouts.master.at(spec.offset_of(l)), spec.local_size());
       hash = 3 * hash + kernels::content_hash<M>(device_, values);

@@ -26,8 +26,9 @@ std::vector<optim::NormPart> norm_parts(const TrainingState<T>& state, comm::Pro
   const model::ParameterTable& table = state.model.table();
   std::vector<optim::NormPart> parts;
   for (const model::Section& section : table.sections) {
-    std::vector<comm::Group*> groups{&grid.data_groups(section.holders).shard};
-    if (section.holders == comm::Holders::expert_data_parallel && grid.ep().size() > 1) groups.push_back(&grid.ep());
+    std::vector<comm::Group*> groups{&grid.data_groups(section.replicas).shard};
+    if (section.replicas == comm::ReplicaSet::expert_data_parallel && grid.ep().size() > 1)
+      groups.push_back(&grid.ep());
     if (parts.empty() || parts.back().groups != groups) parts.push_back({.owned = {}, .groups = groups});
     std::ranges::copy(
         optim::owned_gradient_ranges(table, state.model.parameters().layouts, state.sharding, section.flat),

@@ -18,7 +18,7 @@ index_t tokens_of_rank(const deck::Config& config, const comm::ProcessGrid& grid
 }
 
 // The layout-invariant reducer shards units over the whole data-parallel group.
-int unit_pieces(const deck::Config& config) {
+int unit_shards(const deck::Config& config) {
   const deck::ParallelConfig& p = config.parallel;
   return static_cast<int>(is_layout_invariant(config) ? p.dp * p.cp : deck::shard_group_size(p));
 }
@@ -37,13 +37,13 @@ index_t neighbouring_sequences(const deck::Config& config) {
 model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid) {
   const auto ep = static_cast<int>(config.parallel.ep), cp = static_cast<int>(config.parallel.cp);
   const bool keeps_order = is_layout_invariant(config);
-  comm::Group& shard = grid.data_groups(comm::Holders::data_parallel).shard;
+  comm::Group& shard = grid.data_groups(comm::ReplicaSet::data_parallel).shard;
   return {.stage = shard.size() > 1 ? static_cast<int>(config.parallel.zero_stage) : 0,
           .gradients = !keeps_order                          ? model::UnitGradients::by_stage
                        : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
                                                              : model::UnitGradients::apart,
           .dense = {.group = &shard},
-          .experts = {.group = &grid.data_groups(comm::Holders::expert_data_parallel).shard,
+          .experts = {.group = &grid.data_groups(comm::ReplicaSet::expert_data_parallel).shard,
                       .gradients = keeps_order ? ep / std::min(cp, ep) : 1}};
 }
 
@@ -73,7 +73,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .cp = &grid.cp(),
           .ep = &grid.ep(),
           .sharding = sharding_of(config, grid),
-          .unit_pieces = unit_pieces(config),
+          .unit_shards = unit_shards(config),
           .cp_mode = config.parallel.cp_mode,
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,

@@ -10,7 +10,7 @@
 
 namespace nanotron::test {
 
-inline std::vector<deck::Group> judged_groups() {
+inline std::vector<deck::NamelistGroup> judged_groups() {
   using deck::ValueType;
   const auto text = [](std::string name, std::int64_t n) {
     return deck::Variable{std::move(name), ValueType::string, n, 24};
@@ -38,7 +38,7 @@ class DeckGenerator {
   Deck deck() {
     crlf_ = one_in(8);
     std::string out = one_in(12) ? "\xEF\xBB\xBF" : "";
-    const std::vector<deck::Group> groups = judged_groups();
+    const std::vector<deck::NamelistGroup> groups = judged_groups();
     const bool both = !one_in(4);
     const std::size_t first = below(2);
     out += group(groups[first]);
@@ -99,7 +99,7 @@ class DeckGenerator {
     return out;
   }
 
-  std::string group(const deck::Group& g) {
+  std::string group(const deck::NamelistGroup& g) {
     std::string out = one_in(4) ? "! before" + line_end() : "";
     out += std::string(below(2), ' ') + (one_in(4) ? "$" : "&") + any_case(g.name);
     out += one_in(2) ? line_end() : " ";

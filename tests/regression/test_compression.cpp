@@ -7,7 +7,7 @@
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/bucket_size.hpp"
+#include "nanotron/trainer/choose_bucket.hpp"
 #include "support/comparison.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

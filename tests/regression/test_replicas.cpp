@@ -68,7 +68,7 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   const nn::ParameterBuffers<float>& p = state.model.parameters();
   const model::ParameterTable& table = state.model.table();
   const std::string tensor = GetParam().tensor;
-  const index_t at = tensor.empty() ? model::piece_of(table.units.front(), state.sharding).begin + 123
+  const index_t at = tensor.empty() ? model::shard_of(table.units.front(), state.sharding).begin + 123
                                     : table[tensor].offset_of(0) + 5;
   if (grid.world().rank() == victim) flip_a_bit(p.master, p.layouts.master.at(at));
   std::string message;

@@ -55,12 +55,13 @@ std::uint64_t bytes_of(comm::DataGroups& groups) {
 
 // What went through the groups so far.
 Traffic counted(comm::ProcessGrid& grid) {
-  return {.tensor_parallel = grid.tp().traffic().bytes,
-          .context_parallel = grid.cp().traffic().bytes,
-          .data_parallel = bytes_of(grid.data_groups(comm::Holders::data_parallel)) +
-                           (grid.shape().ep > 1 ? bytes_of(grid.data_groups(comm::Holders::expert_data_parallel)) : 0),
-          .pipeline = grid.pp().traffic().bytes,
-          .expert_parallel = grid.ep().traffic().bytes};
+  return {
+      .tensor_parallel = grid.tp().traffic().bytes,
+      .context_parallel = grid.cp().traffic().bytes,
+      .data_parallel = bytes_of(grid.data_groups(comm::ReplicaSet::data_parallel)) +
+                       (grid.shape().ep > 1 ? bytes_of(grid.data_groups(comm::ReplicaSet::expert_data_parallel)) : 0),
+      .pipeline = grid.pp().traffic().bytes,
+      .expert_parallel = grid.ep().traffic().bytes};
 }
 
 void add_scalars(const deck::Config& config, Traffic& traffic) {

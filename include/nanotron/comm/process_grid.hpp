@@ -42,9 +42,9 @@ inline int data_parallel_rank(const GridShape& shape, const GridCoordinate& c) {
 std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank);
 
 /// Which ranks store the same parameters: the data-parallel group; for experts every ep-th rank of it.
-enum class Holders { data_parallel, expert_data_parallel };
+enum class ReplicaSet { data_parallel, expert_data_parallel };
 
-/// The groups of one Holders. Without sharding (shards = 1) `replicate` has no channel for bulk data.
+/// The groups of one ReplicaSet. Without sharding (shards = 1) `replicate` has no channel for bulk data.
 struct DataGroups {
   Group data;       // all ranks with these parameters: gradients are reduced here. cp varies fastest
   Group shard;      // neighbours in `data` that shard parameters, gradients or moments (ZeRO)
@@ -68,9 +68,9 @@ class ProcessGrid {
 
   Group& world() { return g_.world; }  // for host values only, as model(): no channel for bulk data
   Group& model() { return g_.model; }  // same (dp, cp): one whole model, pp x tp ranks
-  /// Same (pp, tp). With ep = 1 both Holders have the same groups.
-  DataGroups& data_groups(Holders holders) {
-    return g_.data[holders == Holders::data_parallel ? 0 : g_.data.size() - 1];
+  /// Same (pp, tp). With ep = 1 both ReplicaSet have the same groups.
+  DataGroups& data_groups(ReplicaSet replicas) {
+    return g_.data[replicas == ReplicaSet::data_parallel ? 0 : g_.data.size() - 1];
   }
   Group& data_parallel() { return g_.data.front().data; }
   Group& ep() { return g_.ep; }  // neighbours of the data-parallel group that together store all experts
@@ -84,7 +84,7 @@ class ProcessGrid {
  private:
   struct Groups {
     Group world, model;
-    std::vector<DataGroups> data;  // by Holders; only one where ep = 1
+    std::vector<DataGroups> data;  // by ReplicaSet; only one where ep = 1
     Group ep, tp, cp, pp;
   };
   ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups);

@@ -1,7 +1,7 @@
 #pragma once
 
 // HDF5 handles, errors with HDF5's own messages, and scalar attributes. Used by the token file and by
-// all of io/; the collective part is nanotron/io/hdf5.hpp.
+// all of io/; the collective part is nanotron/io/parallel_hdf5.hpp.
 
 #include <hdf5.h>
 

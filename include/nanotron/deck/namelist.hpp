@@ -26,7 +26,7 @@ struct Variable {
   std::size_t max_length = 1024;  // bytes of a string
 };
 
-struct Group {
+struct NamelistGroup {
   std::string name;  // lower case
   std::vector<Variable> variables;
 };
@@ -57,11 +57,11 @@ struct Namelists {
 
 /// Reads every group of the text. Never throws on any bytes; what is wrong is in `diagnostics`, all
 /// of it. Time is linear in the text, memory too: a repeat count is checked before it is expanded.
-Namelists read_namelists(const SourceText& source, const std::vector<Group>& groups);
+Namelists read_namelists(const SourceText& source, const std::vector<NamelistGroup>& groups);
 
 /// Reads "group.name = value" (also group%name), the whole text of `source`. Strings may go without
 /// quotes here, because shells eat them: everything after '=' is then the string.
-Namelists read_override(const SourceText& source, const std::vector<Group>& groups);
+Namelists read_override(const SourceText& source, const std::vector<NamelistGroup>& groups);
 
 /// One bare token or the inside of a quoted one as a value of a type; nothing when it is none.
 /// `problem` says what is wrong beyond the form: overflow, non-finite.

@@ -12,7 +12,7 @@
 
 namespace nanotron::deck {
 
-struct Range {
+struct ValueRange {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool least_open = false;
@@ -32,7 +32,7 @@ struct Parameter {
   std::string group, name;
   ValueType type = ValueType::integer;
   bool required = false;
-  Range range;
+  ValueRange range;
   std::vector<std::string> choices;  // of a string: the only legal values, if any
   std::string unit;                  // may be empty
   std::string sentence;              // what it does, in one to three sentences
@@ -48,7 +48,7 @@ const std::vector<Parameter>& parameters();
 const Parameter& parameter(const std::string& group, const std::string& name);
 
 /// The table as what the namelist reader may meet.
-const std::vector<Group>& parameter_groups();
+const std::vector<NamelistGroup>& parameter_groups();
 
 /// Legal values in words: ">= 1", "0 < x <= 1", "'fp64' | 'fp32'", ".true. | .false."; "" for any.
 std::string legal_values(const Parameter& parameter);

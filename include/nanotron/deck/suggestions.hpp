@@ -17,10 +17,10 @@ struct Suggestion {
 };
 
 /// For the unknown key `word` of `group`, or, with an empty `group`, of the command line. `groups`: all that there are.
-Suggestion suggest_key(std::string_view word, std::string_view group, const std::vector<Group>& groups);
+Suggestion suggest_key(std::string_view word, std::string_view group, const std::vector<NamelistGroup>& groups);
 
 /// The group that `word`, which is none, probably is; else empty.
-std::string suggest_group(std::string_view word, const std::vector<Group>& groups);
+std::string suggest_group(std::string_view word, const std::vector<NamelistGroup>& groups);
 
 /// One row for each name of another program.
 struct KnownName {

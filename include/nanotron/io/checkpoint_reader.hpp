@@ -11,7 +11,7 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/data/hdf5.hpp"
 #include "nanotron/io/checkpoint.hpp"
-#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
 
 namespace nanotron::io {
 

@@ -21,7 +21,7 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/parameter_table.hpp"
 #include "nanotron/nn/attention/attention_core.hpp"
-#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/norm/norm.hpp"
 #include "nanotron/nn/vocab/vocab_loss.hpp"

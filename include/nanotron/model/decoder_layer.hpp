@@ -22,12 +22,12 @@ class DecoderLayer {
 
   DecoderLayer(std::unique_ptr<const nn::Norm<T>> input_norm, const nn::Attention<T>& attention,
                std::unique_ptr<const nn::Norm<T>> middle_norm, std::unique_ptr<const nn::FeedForward<T>> mlp,
-               nn::HiddenStates<T>& states)
+               nn::TensorParallelRegion<T>& region)
       : input_norm_(std::move(input_norm)),
         attention_(attention),
         middle_norm_(std::move(middle_norm)),
-        mlp_(std::move(mlp)),
-        states_(&states) {}
+        feed_forward_(std::move(mlp)),
+        region_(&region) {}
 
   LayerTraffic traffic() const;
 
@@ -37,7 +37,7 @@ class DecoderLayer {
                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
 
   /// Recomputes what Recompute::selective does not keep. No communication.
-  void recompute_cheap(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
+  void recompute_selective(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
 
   /// dx (hidden_rows, h): gradient of x_out on entry, of x on return. Weight gradients are accumulated.
   void backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
@@ -53,7 +53,7 @@ class DecoderLayer {
 
   /// Call it once before the first step, while the memory is zero, see nn::FeedForward.
   void prepare(Device& device, const LayerActivations<T>& act, const Workspace<T>& work) const {
-    mlp_->prepare(device, act.feed_forward, work.feed_forward);
+    feed_forward_->prepare(device, act.feed_forward, work.feed_forward);
   }
 
   /// Forward of tokens that follow `past` cached ones.
@@ -62,8 +62,8 @@ class DecoderLayer {
                       const nn::KeyValueCache<T>& cache, Matrix<T> x_out) const;
 
  private:
-  void feed_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
-                    const Workspace<T>& work, Matrix<T> x_out) const;
+  void feed_forward_block(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+                          const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
   // dx += gradient of the norm's input; work.dn is the gradient of its output.
   void middle_norm_backward(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                             Matrix<T> dx) const;
@@ -73,8 +73,8 @@ class DecoderLayer {
   std::unique_ptr<const nn::Norm<T>> input_norm_;
   nn::Attention<T> attention_;
   std::unique_ptr<const nn::Norm<T>> middle_norm_;
-  std::unique_ptr<const nn::FeedForward<T>> mlp_;
-  nn::HiddenStates<T>* states_;
+  std::unique_ptr<const nn::FeedForward<T>> feed_forward_;
+  nn::TensorParallelRegion<T>* region_;
 };
 
 }  // namespace nanotron::model

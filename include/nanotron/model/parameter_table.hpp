@@ -29,16 +29,16 @@ namespace nanotron::model {
 
 /// The unit of ZeRO (an FSDP unit): the range of the flat buffers that is gathered and reduced at once.
 struct Unit {
-  Range range;   // its size is a multiple of 64 x the shards (pieces) of its section
+  Range range;   // its size is a multiple of 64 x the shards of its section
   int uses = 1;  // how often backward adds to its gradient: twice for tied embeddings
-  comm::Holders holders = comm::Holders::data_parallel;
+  comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;
 };
 
 /// Units that the same ranks store, contiguous, and the 1-D parameters before them.
 struct Section {
-  comm::Holders holders = comm::Holders::data_parallel;
+  comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;
   Range flat;                    // in the flat space
-  Range vectors;                 // the 1-D parameters, at its beginning; may be empty
+  Range params_1d;               // the 1-D parameters, at its beginning; may be empty
   Range units;                   // unit numbers
   index_t first_layer_unit = 0;  // the unit of the first layer here
 };
@@ -53,7 +53,7 @@ struct TableLayout {
   std::vector<Range> layers{};  // stored here, ascending and disjoint; empty: all
   int tensor_shards = 0;        // parts at whose borders dimensions are sharded, a multiple of tp_size; 0: tp_size
   int ep_size = 1, ep_rank = 0;
-  int pieces = 1, expert_pieces = 1;  // shards of a unit
+  int shards = 1, expert_shards = 1;  // shards of a unit
 };
 
 /// Of a feed-forward network. first: gate, which up follows, or up where there is no gate.
@@ -74,7 +74,7 @@ struct ParameterTable {
   index_t size = 0;         // elements of a flat buffer
   bool has_embedding = true;  // to look up tokens
   bool has_head = true;       // final norm and output head
-  Range vectors{};            // the 1-D parameters, before the 2-D ones
+  Range params_1d{};          // the 1-D parameters, before the 2-D ones
   std::vector<Unit> units{};  // the 2-D parameters stored here: embedding, layers, head; then experts
   std::vector<Section> sections{};
 

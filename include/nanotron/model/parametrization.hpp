@@ -22,7 +22,7 @@
 
 namespace nanotron::model {
 
-enum class Role { embedding, hidden, residual, head };  // residual: a hidden weight whose output is added to x
+enum class Role { embedding, hidden, residual, output };  // residual: a hidden weight whose output is added to x
 
 struct Scaling {
   double deviation = 0.0;     // of the initial values

@@ -26,7 +26,7 @@ class PartialGradients {
   void sum(const nn::ParameterSpec& spec, M* local) const;
 
   const Transformer<T>* model_;
-  comm::Holders holders_;
+  comm::ReplicaSet replicas_;
   Device* device_;
   Vector<M> whole_;  // buffer for the largest logical tensor with overlapping shards
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 // What a rank of a shard group stores of parameters, gradients and moments (ZeRO, Rajbhandari et al. 2020, section 5;
-// FSDP, Zhao et al. 2023, section 3). Rank r of the group owns shard (piece) r of every unit. 1-D parameters are
+// FSDP, Zhao et al. 2023, section 3). Rank r of the group owns shard r of every unit. 1-D parameters are
 // replicated. Elements for V of 1-D parameters and Q of 2-D parameters, over S ranks:
 //
 //   stage   master weights, fp32 or fp64     weights that GEMMs read    gradients            moments
@@ -36,11 +36,11 @@ struct Sharding {
   UnitGradients gradients = UnitGradients::by_stage;
   SectionSharding dense{}, experts{};  // experts: a part of the dense group, or one rank
 
-  const SectionSharding& of(comm::Holders holders) const {
-    return holders == comm::Holders::data_parallel ? dense : experts;
+  const SectionSharding& of(comm::ReplicaSet replicas) const {
+    return replicas == comm::ReplicaSet::data_parallel ? dense : experts;
   }
-  int size(comm::Holders holders = comm::Holders::data_parallel) const { return of(holders).group->size(); }
-  int rank(comm::Holders holders = comm::Holders::data_parallel) const { return of(holders).group->rank(); }
+  int size(comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel) const { return of(replicas).group->size(); }
+  int rank(comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel) const { return of(replicas).group->rank(); }
 };
 
 /// Whether GEMMs read the master weights or a copy in a narrower type.
@@ -49,8 +49,8 @@ enum class ComputeWeights { master, narrower };
 nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute);
 
 /// Range in the flat space of a rank's shard of a unit over `size` ranks; and of this rank's shard.
-Range piece_of(const Unit& unit, int size, int rank);
-Range piece_of(const Unit& unit, const Sharding& sharding);
+Range shard_of(const Unit& unit, int size, int rank);
+Range shard_of(const Unit& unit, const Sharding& sharding);
 
 /// The slot that a unit shares with others: 0 for embedding and head, 1 or 2 for layers, 3 or 4 for their experts.
 inline constexpr std::size_t unit_slots = 5;

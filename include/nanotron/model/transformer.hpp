@@ -17,7 +17,7 @@
 #include "nanotron/model/transformer_setup.hpp"
 #include "nanotron/model/unit_weights.hpp"
 #include "nanotron/nn/moe/moe.hpp"
-#include "nanotron/nn/vocab/position_embedding.hpp"
+#include "nanotron/nn/vocab/learned_positions.hpp"
 #include "nanotron/nn/vocab/vocab_embedding.hpp"
 
 namespace nanotron::model {
@@ -134,12 +134,12 @@ class Transformer {
   MicroBatchTokens micro_batches_;
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;
-  std::unique_ptr<nn::HiddenStates<T>> states_;
+  std::unique_ptr<nn::TensorParallelRegion<T>> region_;
   std::unique_ptr<nn::MoeParts<T>> moe_;
   Matrix<double> router_sums_;
   Activations<T> act_;
   std::optional<nn::VocabEmbedding<T>> embedding_;
-  std::optional<nn::PositionEmbedding<T>> positions_;
+  std::optional<nn::LearnedPositions<T>> positions_;
   std::optional<Head<T>> head_;
   std::vector<DecoderLayer<T>> layers_;
 };

@@ -8,7 +8,7 @@
 #include "nanotron/model/parameter_table.hpp"
 #include "nanotron/model/sharding.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
-#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
 
 namespace nanotron::model {
 
@@ -29,7 +29,7 @@ struct TransformerSetup {
   comm::Group* cp = &comm::alone();
   comm::Group* ep = &comm::alone();
   Sharding sharding{};  // over the data-parallel ranks
-  int unit_pieces = 1;  // shards of a unit, a multiple of the shard group's size
+  int unit_shards = 1;  // shards of a unit, a multiple of the shard group's size
   deck::CpMode cp_mode = deck::CpMode::ring;
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   int tensor_shards = 0;    // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)

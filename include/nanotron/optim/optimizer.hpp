@@ -19,7 +19,7 @@ namespace nanotron::optim {
 enum class Covers { all, hidden_matrices, others };
 
 inline bool covers(Covers what, const nn::ParameterSpec& spec) {
-  const bool is_hidden = spec.is_stacked && !spec.is_vector;
+  const bool is_hidden = spec.is_stacked && !spec.is_1d;
   return what == Covers::all || is_hidden == (what == Covers::hidden_matrices);
 }
 

@@ -26,7 +26,7 @@ struct Parts {
   Part dense, experts;
   Parts(Part all) : dense(all), experts(all) {}  // NOLINT: one for both
   Parts(Part rest, Part of_experts) : dense(rest), experts(of_experts) {}
-  Part of(comm::Holders holders) const { return holders == comm::Holders::data_parallel ? dense : experts; }
+  Part of(comm::ReplicaSet replicas) const { return replicas == comm::ReplicaSet::data_parallel ? dense : experts; }
 };
 
 /// What this rank writes: rank 0 of a replicate group writes what it owns, the other ranks write nothing.

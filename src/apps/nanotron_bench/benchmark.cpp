@@ -10,7 +10,7 @@
 #include "kernels.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/model/cost.hpp"
-#include "nanotron/trainer/bucket_size.hpp"
+#include "nanotron/trainer/choose_bucket.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "overlap.hpp"
 #include "pipeline.hpp"

@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -41,20 +41,20 @@ class States {
   States(const Bench& bench, const nn::HiddenShape& size) {
     for (std::size_t i = 0; i < chunk_counts.size(); ++i) {
       const auto make = [&](Arena& arena) {
-        return nn::make_hidden_states<T>(deck::TpMode::reduce_scatter, size, {.chunks = chunk_counts[i]},
-                                         bench.grid.tp(), arena);
+        return nn::make_tensor_parallel_region<T>(deck::TpMode::reduce_scatter, size, {.chunks = chunk_counts[i]},
+                                                  bench.grid.tp(), arena);
       };
       Arena planning = Arena::planning();
       static_cast<void>(make(planning));
       arenas_[i].emplace(planning.plan());
-      states_[i] = make(*arenas_[i]);
+      region_[i] = make(*arenas_[i]);
     }
   }
-  nn::HiddenStates<T>& operator[](std::size_t i) const { return *states_[i]; }
+  nn::TensorParallelRegion<T>& operator[](std::size_t i) const { return *region_[i]; }
 
  private:
   std::array<std::optional<Arena>, chunk_counts.size()> arenas_;
-  std::array<std::unique_ptr<nn::HiddenStates<T>>, chunk_counts.size()> states_;
+  std::array<std::unique_ptr<nn::TensorParallelRegion<T>>, chunk_counts.size()> region_;
 };
 
 template <class T>
@@ -64,8 +64,8 @@ class OverlapBench {
       : bench_(bench),
         s_(s),
         device_(timers_),
-        states_(bench, {.tokens = s.tokens, .width = s.hidden, .tp_size = bench.grid.tp().size()}),
-        rows_memory_(states_[0].rows() * s.hidden) {}
+        region_(bench, {.tokens = s.tokens, .width = s.hidden, .tp_size = bench.grid.tp().size()}),
+        rows_memory_(region_[0].rows() * s.hidden) {}
 
   // Min over rounds in which everything is measured in turn: other processes on the host only add time.
   void run(const GemmShape& p, Table& table) {
@@ -75,7 +75,7 @@ class OverlapBench {
     device_.set_gemm_workspace(Vector<std::byte>(workspace.data(), workspace.size()));
     const bool transposed = p.op == kernels::Op::transpose;
     const nn::RowGemm<T> product{p.op, weight.matrix(transposed ? p.out : p.in, transposed ? p.in : p.out), {}};
-    const Matrix<T> rows = rows_memory_.matrix(states_[0].rows(), s_.hidden);
+    const Matrix<T> rows = rows_memory_.matrix(region_[0].rows(), s_.hidden);
     const Matrix<T> inner = tokens.matrix(s_.tokens, p.side == Side::gather ? p.out : p.in);
 
     std::vector<double> alone, moved;
@@ -84,7 +84,7 @@ class OverlapBench {
       alone.push_back(seconds([&] { multiply_alone(p, product, inner); }));
       moved.push_back(seconds([&] { move_alone(p, rows); }));
       for (std::size_t i = 0; i < both.size(); ++i) {
-        both[i].push_back(seconds([&] { together(p, states_[i], product, rows, inner); }));
+        both[i].push_back(seconds([&] { together(p, region_[i], product, rows, inner); }));
       }
     }
     const double compute = spread_of(alone).least, communication = spread_of(moved).least;
@@ -105,7 +105,7 @@ class OverlapBench {
   }
   // The GEMM only, on the buffer of all tokens that the hidden states own.
   void multiply_alone(const GemmShape& p, const nn::RowGemm<T>& product, const Matrix<T>& inner) {
-    const Matrix<T> all = states_[0].addend({});
+    const Matrix<T> all = region_[0].partial_sum({});
     if (p.side == Side::gather) {
       product(device_, all, inner);
     } else {
@@ -114,17 +114,17 @@ class OverlapBench {
   }
   void move_alone(const GemmShape& p, const Matrix<T>& rows) {
     if (p.side == Side::gather) {
-      states_[0].gather(device_, rows);
+      region_[0].gather(device_, rows);
     } else {
-      states_[0].start_sum(device_, rows).wait();
+      region_[0].start_sum(device_, rows).wait();
     }
   }
-  void together(const GemmShape& p, nn::HiddenStates<T>& states, const nn::RowGemm<T>& product, const Matrix<T>& rows,
-                const Matrix<T>& inner) {
+  void together(const GemmShape& p, nn::TensorParallelRegion<T>& region, const nn::RowGemm<T>& product,
+                const Matrix<T>& rows, const Matrix<T>& inner) {
     if (p.side == Side::gather) {
-      states.gather_multiply(device_, {rows, {}}, product, inner);
+      region.all_gather_gemm(device_, {rows, {}}, product, inner);
     } else {
-      states.multiply_sum(device_, product, inner, rows).wait();
+      region.gemm_reduce(device_, product, inner, rows).wait();
     }
   }
 
@@ -132,7 +132,7 @@ class OverlapBench {
   model::LocalSizes s_;
   Timers timers_;
   Device device_;
-  States<T> states_;
+  States<T> region_;
   Buffer<T> rows_memory_;
 };
 

@@ -39,14 +39,14 @@ void add_groups(std::vector<GroupShare>& groups, comm::DataGroups& of, const std
 
 std::vector<GroupShare> groups_of(comm::ProcessGrid& grid) {
   std::vector<GroupShare> groups{{"tensor parallel", &grid.tp()}};
-  add_groups(groups, grid.data_groups(comm::Holders::data_parallel),
+  add_groups(groups, grid.data_groups(comm::ReplicaSet::data_parallel),
              {"data parallel", "shard group", "replicate group"});
   groups.push_back({"model parallel", &grid.model()});
   if (grid.shape().cp > 1) groups.push_back({"context parallel", &grid.cp()});
   if (grid.shape().pp > 1) groups.push_back({"pipeline", &grid.pp()});
   if (grid.shape().ep == 1) return groups;
   groups.push_back({"expert parallel", &grid.ep()});
-  add_groups(groups, grid.data_groups(comm::Holders::expert_data_parallel),
+  add_groups(groups, grid.data_groups(comm::ReplicaSet::expert_data_parallel),
              {"expert data parallel", "expert shard group", "expert replicate group"});
   return groups;
 }

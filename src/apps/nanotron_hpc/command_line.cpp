@@ -23,7 +23,7 @@ std::string help_text(const CLI::App& app, std::string topic) {
   if (topic.front() == '&') topic.erase(0, 1);
   topic = deck::to_lower(topic);
   std::string names;
-  for (const deck::Group& group : deck::parameter_groups()) {
+  for (const deck::NamelistGroup& group : deck::parameter_groups()) {
     if (group.name == topic) return deck::group_help(topic);
     names += (names.empty() ? "" : ", ") + group.name;
   }

@@ -29,8 +29,8 @@ Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& q
 
 // Forward: gather n, sum y. Backward: gather dy, sum dn.
 template <class T>
-PassTraffic Attention<T>::traffic(const HiddenStates<T>& states) const {
-  const comm::StepTraffic ends = states.gather_traffic() + states.sum_traffic();
+PassTraffic Attention<T>::traffic(const TensorParallelRegion<T>& region) const {
+  const comm::StepTraffic ends = region.gather_traffic() + region.sum_traffic();
   return PassTraffic{ends, ends} + core_->traffic();
 }
 
@@ -56,13 +56,13 @@ void Attention<T>::normalise_and_rotate(Device& device, const TokenBatch& batch,
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
 //   a = attention(q, k, v)          y = a Wo^T, summed over the group, (+ bo)
 template <class T>
-Running Attention<T>::forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states, const BlockInput<T>& n,
-                              const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
-                              Matrix<T> y) const {
-  states.gather_multiply(device, n, qkv_.forward(), act.qkv);
+Pending Attention<T>::forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                              const BlockInput<T>& n, const AttentionActivations<T>& act,
+                              const AttentionWorkspace<T>& work, Matrix<T> y) const {
+  region.all_gather_gemm(device, n, qkv_.forward(), act.qkv);
   normalise_and_rotate(device, batch, act);
   core_->forward(device, batch, act, work);
-  return states.multiply_sum(device, out_.forward_part(), act.out, y);
+  return region.gemm_reduce(device, out_.forward_part(), act.out, y);
 }
 
 //   dWo += dy^T a                   da = dy Wo                    dbo += sum over tokens of dy
@@ -71,10 +71,10 @@ Running Attention<T>::forward(Device& device, const TokenBatch& batch, HiddenSta
 //   dn = [dq | dk | dv] Wqkv, summed over the group
 //   dWqkv += [dq | dk | dv]^T n     db += sum over tokens of [dq | dk | dv]
 template <class T>
-Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                               Matrix<const T> dy, const AttentionActivations<T>& act,
                                               const AttentionWorkspace<T>& work) const {
-  const Matrix<const T> all_dy = states.gather_multiply(device, {dy, {}}, out_.backward_input(), work.dout);
+  const Matrix<const T> all_dy = region.all_gather_gemm(device, {dy, {}}, out_.backward_input(), work.dout);
 
   const MatrixRef<T> dquery = geometry_.query_of(work.dqkv);
   const MatrixRef<T> dkey = geometry_.key_of(work.dqkv);
@@ -91,9 +91,9 @@ Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& 
 }
 
 template <class T>
-Running Attention<T>::backward_input(Device& device, HiddenStates<T>& states, const AttentionWorkspace<T>& work,
+Pending Attention<T>::backward_input(Device& device, TensorParallelRegion<T>& region, const AttentionWorkspace<T>& work,
                                      Matrix<T> dn) const {
-  return states.multiply_sum(device, qkv_.backward_input(), work.dqkv, dn);
+  return region.gemm_reduce(device, qkv_.backward_input(), work.dqkv, dn);
 }
 
 template <class T>

@@ -9,31 +9,31 @@ void Mlp<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act
 
 //   gate | up = n Wgu^T (+ b)      h = silu(gate) up or gelu(up)      y = h Wd^T, summed over the group
 template <class T>
-Running Mlp<T>::forward(Device& device, const TokenBatch&, HiddenStates<T>& states, const BlockInput<T>& n,
+Pending Mlp<T>::forward(Device& device, const TokenBatch&, TensorParallelRegion<T>& region, const BlockInput<T>& n,
                         const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&, Matrix<T> y) const {
-  states.gather_multiply(device, n, gate_up_.forward(), act.mlp.gate_up);
+  region.all_gather_gemm(device, n, gate_up_.forward(), act.mlp.gate_up);
   compute_hidden(device, act);
-  return states.multiply_sum(device, down_.forward_part(), act.mlp.hidden, y);
+  return region.gemm_reduce(device, down_.forward_part(), act.mlp.hidden, y);
 }
 
 //   dWd += dy^T h            dbd += sum over tokens of dy            dh = dy Wd
-//   dgate, dup = HiddenAct backward of dh, overwriting gate, up
+//   dgate, dup = Activation backward of dh, overwriting gate, up
 //   dn = [dgate | dup] Wgu, summed over the group
 //   dWgu += [dgate | dup]^T n      db += sum over tokens of [dgate | dup]
 template <class T>
-Matrix<const T> Mlp<T>::backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
+Matrix<const T> Mlp<T>::backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,
                                         const FeedForwardActivations<T>& act,
                                         const FeedForwardWorkspace<T>& work) const {
-  const Matrix<const T> all_dy = states.gather_multiply(device, {dy, {}}, down_.backward_input(), work.dhidden);
+  const Matrix<const T> all_dy = region.all_gather_gemm(device, {dy, {}}, down_.backward_input(), work.dhidden);
   act_->backward(device, act.mlp.gate_up, work.dhidden);
   return all_dy;
 }
 
 template <class T>
-Running Mlp<T>::backward_input(Device& device, const TokenBatch&, HiddenStates<T>& states,
+Pending Mlp<T>::backward_input(Device& device, const TokenBatch&, TensorParallelRegion<T>& region,
                                const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&,
                                Matrix<T> dn) const {
-  return states.multiply_sum(device, gate_up_.backward_input(), act.mlp.gate_up, dn);
+  return region.gemm_reduce(device, gate_up_.backward_input(), act.mlp.gate_up, dn);
 }
 
 template <class T>

@@ -7,14 +7,16 @@ template <class T>
 class OfTokens final : public ExpertSums<T> {
  public:
   using M = master_t<T>;
-  comm::StepTraffic sum_traffic(const HiddenStates<T>& states, const ExpertSumSize&) const override {
-    return states.sum_traffic();
+  comm::StepTraffic sum_traffic(const TensorParallelRegion<T>& region, const ExpertSumSize&) const override {
+    return region.sum_traffic();
   }
   comm::StepTraffic values_traffic(const ExpertSumSize&) const override { return {}; }
-  void shared(Device&, HiddenStates<T>&, Matrix<T>) override {}
+  void shared(Device&, TensorParallelRegion<T>&, Matrix<T>) override {}
   void rows(Device&, Matrix<T>) override {}
   void values(Device&, Vector<M>) override {}
-  Running tokens(Device& device, HiddenStates<T>& states, Matrix<T> y) override { return states.start_sum(device, y); }
+  Pending tokens(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) override {
+    return region.start_sum(device, y);
+  }
 };
 
 template <class T>
@@ -23,16 +25,18 @@ class OfRows final : public ExpertSums<T> {
   using M = master_t<T>;
   explicit OfRows(comm::Group& tp) : tp_(&tp) {}
 
-  comm::StepTraffic sum_traffic(const HiddenStates<T>&, const ExpertSumSize& size) const override {
+  comm::StepTraffic sum_traffic(const TensorParallelRegion<T>&, const ExpertSumSize& size) const override {
     return all_reduced((size.rows + size.shared_tokens) * size.hidden * static_cast<index_t>(sizeof(T)));
   }
   comm::StepTraffic values_traffic(const ExpertSumSize& size) const override {
     return all_reduced((size.rows + size.shared_tokens) * static_cast<index_t>(sizeof(M)));
   }
-  void shared(Device& device, HiddenStates<T>& states, Matrix<T> y) override { states.start_sum(device, y).wait(); }
+  void shared(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) override {
+    region.start_sum(device, y).wait();
+  }
   void rows(Device& device, Matrix<T> rows) override { sum(device, rows.data(), rows.size()); }
   void values(Device& device, Vector<M> values) override { sum(device, values.data(), values.size()); }
-  Running tokens(Device&, HiddenStates<T>&, Matrix<T>) override { return Running(); }
+  Pending tokens(Device&, TensorParallelRegion<T>&, Matrix<T>) override { return Pending(); }
 
  private:
   comm::StepTraffic all_reduced(index_t bytes) const {

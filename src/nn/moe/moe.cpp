@@ -30,7 +30,7 @@ template <class F>
 void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
   if (act.cuts.extent(0) == 0) {
     return for_each_expert(*act.rows,
-                           [&](const GatedLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder(), 0); });
+                           [&](const MlpLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder(), 0); });
   }
   const auto places = static_cast<index_t>(act.cuts.extent(1));
   const index_t sequences = parts_->sizes.cuts.sequences;
@@ -45,10 +45,10 @@ void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
 }
 
 template <class T>
-PassTraffic Moe<T>::traffic(const HiddenStates<T>& states) const {
+PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
   const MoeSizes& s = parts_->sizes;
   const ExpertSumSize size{.rows = s.choices(), .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
-  const comm::StepTraffic ends = states.gather_traffic() + parts_->sums->sum_traffic(states, size);
+  const comm::StepTraffic ends = region.gather_traffic() + parts_->sums->sum_traffic(region, size);
   const index_t counts = s.sequences * s.experts * static_cast<index_t>(sizeof(std::int64_t));
   return PassTraffic{ends + parts_->capacity->traffic(),
                      ends + parts_->sums->values_traffic(size) +
@@ -99,23 +99,24 @@ void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act
 //   per expert: gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T
 //   per token:  y = sum over its experts
 template <class T>
-Running Moe<T>::forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states, const BlockInput<T>& input,
-                        const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<T> y) const {
+Pending Moe<T>::forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                        const BlockInput<T>& input, const FeedForwardActivations<T>& a,
+                        const FeedForwardWorkspace<T>& w, Matrix<T> y) const {
   const MoeActivations<T>& act = a.moe;
-  const Matrix<const T> n = states.gather_multiply(device, input, shared_gate_up(), a.mlp.gate_up);
+  const Matrix<const T> n = region.all_gather_gemm(device, input, shared_gate_up(), a.mlp.gate_up);
   route(device, batch, n, act, w.moe);
-  for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
+  for_each_expert(*act.rows, [&](const MlpLinears<T>& expert, const Range& rows) {
     expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));
   });
   compute_hidden(device, a);
-  for_each_expert(*act.rows, [&](const GatedLinears<T>& expert, const Range& rows) {
+  for_each_expert(*act.rows, [&](const MlpLinears<T>& expert, const Range& rows) {
     expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
   });
   ExpertSums<T>& sums = *parts_->sums;
-  const Matrix<T> part = states.addend(y);
+  const Matrix<T> part = region.partial_sum(y);
   if (w_.shared) {
     w_.shared->down.forward()(device, a.mlp.hidden, part);
-    sums.shared(device, states, y);
+    sums.shared(device, region, y);
   } else {
     kernels::fill<T>(device, Vector<T>(part.data(), part.size()), 0.0);
   }
@@ -123,19 +124,19 @@ Running Moe<T>::forward(Device& device, const TokenBatch& batch, HiddenStates<T>
   const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.moe.output);
   const index_t choices = static_cast<index_t>(n.extent(0)) * parts_->routing.top_k;
   kernels::add_rows<T>(device, rows, first(act.row_of_choice, choices), part);
-  return sums.tokens(device, states, y);
+  return sums.tokens(device, region, y);
 }
 
 //   per expert: dh = dy Wd      dw, dgate, dup: kernels/mlp/weighted_swiglu.hpp
 template <class T>
-Matrix<const T> Moe<T>::backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy_rows,
+Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy_rows,
                                         const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   const MoeActivations<T>& act = a.moe;
   const MoeWorkspace<T>& work = w.moe;
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
   const index_t here = plan.received_rows();
-  const Matrix<const T> dy = states.gather_multiply(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
+  const Matrix<const T> dy = region.all_gather_gemm(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
   const MoeOrders& orders = parts_->orders;
   if (w_.shared) {
     kernels::weighted_swiglu_backward<T>(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate, orders.shared_width);
@@ -144,7 +145,7 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, HiddenStates<T>& states,
   kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
                           exchange.send_buffer(plan, act.doutput));
   exchange.dispatch(device, plan, act.doutput);
-  for_each_expert(plan, [&](const GatedLinears<T>& expert, const Range& rows) {
+  for_each_expert(plan, [&](const MlpLinears<T>& expert, const Range& rows) {
     expert.down.backward_input()(device, rows_of(act.doutput, rows), rows_of(work.dhidden, rows));
   });
   kernels::weighted_swiglu_backward<T>(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
@@ -155,14 +156,14 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, HiddenStates<T>& states,
 //   dx = [dgate | dup] Wgu
 //   dn = [dl | ds] [Wr | wg] + [dgate | dup] Wgu of the shared expert + sum of dx over a token's experts
 template <class T>
-Running Moe<T>::backward_input(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w,
                                Matrix<T> dn) const {
   const MoeActivations<T>& act = a.moe;
   const MoeWorkspace<T>& work = w.moe;
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
-  for_each_expert(plan, [&](const GatedLinears<T>& expert, const Range& rows) {
+  for_each_expert(plan, [&](const MlpLinears<T>& expert, const Range& rows) {
     expert.gate_up.backward_input()(device, rows_of(act.gate_up, rows), rows_of(work.output, rows));
   });
   kernels::scatter_values<M>(device, exchange.combine_values(device, plan, work.drow_weights), act.row_of_choice,
@@ -171,21 +172,21 @@ Running Moe<T>::backward_input(Device& device, const TokenBatch& batch, HiddenSt
   sums.values(device, work.dweights);
   sums.values(device, work.dgate);
   backward_router(device, batch, act, work);
-  const Matrix<T> part = states.addend(dn);
+  const Matrix<T> part = region.partial_sum(dn);
   double accumulate = 0.0;
   if (w_.shared) {
     w_.shared->gate_up.backward_input()(device, a.mlp.gate_up, part);
-    sums.shared(device, states, dn);
+    sums.shared(device, region, dn);
     accumulate = 1.0;
   }
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
   sums.rows(device, first(work.output, plan.received_rows()));
   kernels::add_rows<T>(device, exchange.combine(device, plan, work.output), act.row_of_choice, part);
-  return sums.tokens(device, states, dn);
+  return sums.tokens(device, region, dn);
 }
 
-// Without a shared expert: GEMMs with no columns, because gather_multiply must still gather the hidden states.
+// Without a shared expert: GEMMs with no columns, because all_gather_gemm must still gather the hidden states.
 template <class T>
 RowGemm<T> Moe<T>::shared_gate_up() const {
   if (w_.shared) return w_.shared->gate_up.forward();
@@ -222,7 +223,7 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
 template <class T>
 void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
                                     const FeedForwardWorkspace<T>&) const {
-  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
+  for_each_sum(act.moe, [&](const MlpLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
     expert.down.backward_matrix(device, rows_of(act.moe.doutput, rows), rows_of(act.moe.hidden, rows), order, at);
   });
   if (w_.shared) w_.shared->down.backward_weight(device, dy, act.mlp.hidden);
@@ -232,7 +233,7 @@ void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const Fe
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                    const FeedForwardWorkspace<T>&) const {
-  for_each_sum(act.moe, [&](const GatedLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
+  for_each_sum(act.moe, [&](const MlpLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
     expert.gate_up.backward_matrix(device, rows_of(act.moe.gate_up, rows), rows_of(act.moe.input, rows), order, at);
   });
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.mlp.gate_up, n);
@@ -244,7 +245,7 @@ template <class T>
 void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   if (device.gemm_mode() == GemmMode::fixed_order) return;
   const MoeActivations<T>& act = a.moe;
-  const GatedLinears<T>& expert = w_.experts.front();
+  const MlpLinears<T>& expert = w_.experts.front();
   for (index_t n = 1; n <= parts_->sizes.rows; n *= 2) {
     const Range rows{0, n};
     expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));

@@ -16,12 +16,12 @@ Range ExpertRows::of_sequence(std::size_t e, index_t s, index_t sequences) const
 }
 
 template <class T>
-void take_cheap(Arena& arena, MemoryKind kind, const MoeSizes& s, MoeActivations<T>& act) {
+void take_selective(Arena& arena, MemoryKind kind, const MoeSizes& s, MoeActivations<T>& act) {
   act.hidden = arena.take<T>(kind, s.rows, s.width);
 }
 
 template <class T>
-void take_costly(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, MoeActivations<T>& act) {
+void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, MoeActivations<T>& act) {
   using M = master_t<T>;
   act.probabilities = arena.take<M>(kind, s.tokens, s.experts);
   act.z = arena.take<M>(kind, s.experts > 0 ? s.tokens : 0);
@@ -70,11 +70,11 @@ void take_backward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
   work.dgate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                              \
-  template void take_cheap(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&);         \
-  template void take_costly(Arena&, MemoryKind, const MoeSizes&, int, MoeActivations<T>&);   \
-  template void take_doutput(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&);       \
-  template void take_forward(Arena&, const MoeSizes&, MoeWorkspace<T>&);                     \
+#define NANOTRON_INSTANTIATE(T)                                                          \
+  template void take_selective(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&); \
+  template void take_full(Arena&, MemoryKind, const MoeSizes&, int, MoeActivations<T>&); \
+  template void take_doutput(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&);   \
+  template void take_forward(Arena&, const MoeSizes&, MoeWorkspace<T>&);                 \
   template void take_backward(Arena&, const MoeSizes&, MoeWorkspace<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

@@ -61,15 +61,14 @@ void GradientReducer<T>::end_inputs(index_t source) {
 
 template <class T>
 void GradientReducer<T>::finish() {
-  complete_vectors();
+  complete_1d();
   finish_step();
 }
 
 template <class T>
 comm::StepTraffic GradientReducer<T>::traffic() const {
-  const Range matrices{section_.vectors.end, section_.flat.end};
-  return vectors_traffic() + micro_batches_ / completion_.micro_batches * partial_.traffic(matrices) +
-         strategy_traffic();
+  const Range params_2d{section_.params_1d.end, section_.flat.end};
+  return traffic_1d() + micro_batches_ / completion_.micro_batches * partial_.traffic(params_2d) + strategy_traffic();
 }
 
 template <class T>

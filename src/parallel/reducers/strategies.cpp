@@ -65,7 +65,7 @@ Reducers<T>::Reducers(const deck::Config& config, const model::Transformer<T>& m
                       comm::ProcessGrid& grid, Device& device, Arena& arena) {
   for (const model::Section& section : model.table().sections) {
     reducers_.push_back(
-        make_reducer<T>({config, model, section, grid.data_groups(section.holders), sharding, device, arena}));
+        make_reducer<T>({config, model, section, grid.data_groups(section.replicas), sharding, device, arena}));
   }
 }
 

@@ -108,13 +108,14 @@ TEST(ProcessGrid, ExpertsLieOverNeighbouringReplicas) {
       const int same = std::max(1, shards / ep);
       EXPECT_EQ(grid.ep().size(), ep);
       EXPECT_EQ(grid.ep().rank(), rank % ep);
-      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).data.size(), ranks / ep);
-      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).data.rank(), rank / ep);
-      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).shard.size(), same);
-      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).shard.rank(), rank / ep % same);
-      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).replicate.size(), ranks / ep / same);
-      EXPECT_EQ(grid.data_groups(Holders::expert_data_parallel).replicate.rank(), rank / ep / same);
-      EXPECT_EQ(max(grid.data_groups(Holders::expert_data_parallel).data, static_cast<double>(rank % ep)), rank % ep);
+      EXPECT_EQ(grid.data_groups(ReplicaSet::expert_data_parallel).data.size(), ranks / ep);
+      EXPECT_EQ(grid.data_groups(ReplicaSet::expert_data_parallel).data.rank(), rank / ep);
+      EXPECT_EQ(grid.data_groups(ReplicaSet::expert_data_parallel).shard.size(), same);
+      EXPECT_EQ(grid.data_groups(ReplicaSet::expert_data_parallel).shard.rank(), rank / ep % same);
+      EXPECT_EQ(grid.data_groups(ReplicaSet::expert_data_parallel).replicate.size(), ranks / ep / same);
+      EXPECT_EQ(grid.data_groups(ReplicaSet::expert_data_parallel).replicate.rank(), rank / ep / same);
+      EXPECT_EQ(max(grid.data_groups(ReplicaSet::expert_data_parallel).data, static_cast<double>(rank % ep)),
+                rank % ep);
       EXPECT_EQ(max(grid.ep(), static_cast<double>(rank / ep)), rank / ep);
     }
   }

@@ -92,7 +92,7 @@ TEST(Parameters, DefaultDeckIsLegal) {
 }
 
 TEST(Parameters, HelpHasColumns) {
-  for (const Group& group : parameter_groups()) {
+  for (const NamelistGroup& group : parameter_groups()) {
     std::istringstream lines(group_help(group.name));
     std::string line;
     std::getline(lines, line);
@@ -311,9 +311,9 @@ TEST(CanonicalDeck, CheckpointsLieInTheRunUnlessTheDeckSaysOtherwise) {
 /// A Fortran program with the table's groups; it prints each value as spelled() would, reals in hex.
 std::string fortran_reader() {
   std::string text = "program p\n character(1024) :: f\n call get_command_argument(1, f)\n";
-  for (const Group& g : parameter_groups()) text += " call read_" + g.name + "()\n";
+  for (const NamelistGroup& g : parameter_groups()) text += " call read_" + g.name + "()\n";
   text += "contains\n";
-  for (const Group& g : parameter_groups()) {
+  for (const NamelistGroup& g : parameter_groups()) {
     std::string declared, listed, shown;
     for (const Variable& v : g.variables) {
       const bool real = v.type == ValueType::real;

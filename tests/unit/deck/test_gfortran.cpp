@@ -80,7 +80,7 @@ Scalar untouched(deck::ValueType type) {
 }
 
 /// A group's values as read_decks.f90 prints them, without the status.
-std::string printed(const Namelists& read, const deck::Group& group) {
+std::string printed(const Namelists& read, const deck::NamelistGroup& group) {
   std::string out;
   for (const deck::Variable& v : group.variables) {
     const auto found = read.assigned.find({group.name, v.name});
@@ -219,7 +219,7 @@ struct Verdict {
 };
 
 Verdict ours(const std::string& text, Namelists& read) {
-  const std::vector<deck::Group> groups = judged_groups();
+  const std::vector<deck::NamelistGroup> groups = judged_groups();
   read = deck::read_namelists(SourceText("deck", text), groups);
   return {!read.has_errors(), false, {printed(read, groups[0]), printed(read, groups[1])}};
 }

@@ -3,7 +3,7 @@
 
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
-#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"

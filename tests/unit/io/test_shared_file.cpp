@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 

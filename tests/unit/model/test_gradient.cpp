@@ -130,7 +130,7 @@ class Gradient : public testing::TestWithParam<Variant> {
   // Norms of one and biases of zero would hide mistakes.
   void perturb_vectors() {
     for (const nn::ParameterSpec& s : model_.table().specs) {
-      if (!s.is_vector) continue;
+      if (!s.is_1d) continue;
       for (index_t l = 0; l < s.layers; ++l) {
         for (index_t i = 0; i < s.local_size(); ++i) {
           const auto index = static_cast<std::uint64_t>(l * s.rows + s.local.begin + i);

@@ -1,4 +1,4 @@
-// Pieces of all ranks cover the parameters once, whatever the stage, model and number of shards.
+// Shards of all ranks cover the parameters once, whatever the stage, model and number of shards.
 #include "nanotron/model/sharding.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ deck::ModelConfig small(bool tied) {
 }
 
 // Elements of the flat space, by how many ranks hold them.
-std::vector<int> holders(const ParameterTable& table, int size, const auto& place_of_rank) {
+std::vector<int> replicas(const ParameterTable& table, int size, const auto& place_of_rank) {
   std::vector<int> count(static_cast<std::size_t>(table.size), 0);
   for (int rank = 0; rank < size; ++rank) {
     const nn::BufferLayout place = place_of_rank(rank);
@@ -48,21 +48,21 @@ class Sharded : public testing::TestWithParam<std::tuple<int, int, bool>> {
 
   int size_ = std::get<1>(GetParam());
   std::vector<comm::Group> groups_;
-  ParameterTable table_ = make_parameter_table(small(std::get<2>(GetParam())), {.pieces = size_});
+  ParameterTable table_ = make_parameter_table(small(std::get<2>(GetParam())), {.shards = size_});
 };
 
 TEST_P(Sharded, AnsweredPartsCoverOnce) {
-  const auto count = holders(table_, size_, [&](int rank) { return owned_layout(table_, of(rank)); });
+  const auto count = replicas(table_, size_, [&](int rank) { return owned_layout(table_, of(rank)); });
   EXPECT_EQ(count, std::vector<int>(count.size(), 1));
 }
 
 TEST_P(Sharded, MomentsAndSumsAreOfThePieceAndTheVectors) {
-  const index_t vectors = table_.vectors.size(), matrices = table_.size - vectors;
+  const index_t params_1d = table_.params_1d.size(), params_2d = table_.size - params_1d;
   for (int rank = 0; rank < size_; ++rank) {
     const nn::ParameterLayouts p = layouts(rank);
-    EXPECT_EQ(p.moments.size(), vectors + matrices / size_);
+    EXPECT_EQ(p.moments.size(), params_1d + params_2d / size_);
     EXPECT_EQ(p.reduced.common(p.moments).parts(), p.reduced.parts());
-    EXPECT_EQ(p.moments.at(table_.vectors.begin), 0);
+    EXPECT_EQ(p.moments.at(table_.params_1d.begin), 0);
     for (const nn::BufferLayout::Part& part : p.moments.parts()) {
       EXPECT_EQ(p.master.common(nn::BufferLayout::packed({part.range})).size() > 0, true);
     }
@@ -71,15 +71,15 @@ TEST_P(Sharded, MomentsAndSumsAreOfThePieceAndTheVectors) {
 
 TEST_P(Sharded, MemoryIsThatOfTheTable) {
   const int stage = std::get<0>(GetParam());
-  const index_t vectors = table_.vectors.size(), matrices = table_.size - vectors, piece = matrices / size_;
+  const index_t params_1d = table_.params_1d.size(), params_2d = table_.size - params_1d, shard = params_2d / size_;
   const auto size = [&](index_t unit) { return table_.units[static_cast<std::size_t>(unit)].range.size(); };
   const index_t slots =
       std::max(size(table_.embedding_unit()), size(table_.head_unit())) + 2 * size(table_.layer_unit(0));
   const nn::ParameterLayouts same = layouts(size_ - 1), narrow = layouts(size_ - 1, ComputeWeights::narrower);
-  EXPECT_EQ(same.master.size(), stage < 3 ? table_.size : vectors + piece);
-  EXPECT_EQ(narrow.master.size(), vectors + piece);
+  EXPECT_EQ(same.master.size(), stage < 3 ? table_.size : params_1d + shard);
+  EXPECT_EQ(narrow.master.size(), params_1d + shard);
   EXPECT_EQ(narrow.compute.size(), stage < 3 ? table_.size : slots);
-  EXPECT_EQ(same.gradient.size(), stage < 2 ? table_.size : vectors + piece + slots);
+  EXPECT_EQ(same.gradient.size(), stage < 2 ? table_.size : params_1d + shard + slots);
 }
 
 TEST_P(Sharded, NeighboursNeverShareASlot) {
@@ -107,8 +107,8 @@ TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
       index_t dense = 0, experts = 0;
       for (int replica = 0; replica < shards; ++replica) {
         const int same = shards / 2;
-        const ParameterTable table = make_parameter_table(
-            m, {.ep_size = 2, .ep_rank = replica % 2, .pieces = shards, .expert_pieces = same});
+        const ParameterTable table =
+            make_parameter_table(m, {.ep_size = 2, .ep_rank = replica % 2, .shards = shards, .expert_shards = same});
         EXPECT_EQ(table.experts.size(), 2);
         EXPECT_EQ(table.units.size(), 2U + 2U * 5U);
         comm::Group all = comm::Group::planned(shards, replica), group = comm::Group::planned(same, replica / 2);
@@ -126,7 +126,7 @@ TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
         }
         for (index_t l = 0; l < table.layers; ++l) {
           const index_t unit = table.unit_of(table.layer_unit(l), table.sections.back());
-          EXPECT_EQ(table.units[static_cast<std::size_t>(unit)].holders, comm::Holders::expert_data_parallel);
+          EXPECT_EQ(table.units[static_cast<std::size_t>(unit)].replicas, comm::ReplicaSet::expert_data_parallel);
           EXPECT_NE(slot_of(table, unit), slot_of(table, table.layer_unit(l)));
         }
       }

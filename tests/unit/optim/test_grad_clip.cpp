@@ -24,7 +24,7 @@ TEST(GlobalNorm, CountsOwnedElementsOfAllRanks) {
   Device device(timers);
   Kokkos::View<double*, MemorySpace> gradient("gradient", 10);
   Kokkos::deep_copy(gradient, 2.0);
-  const std::vector<NormPart> parts{{{{0, 3}, {5, 9}}, {&grid.data_groups(comm::Holders::data_parallel).shard}}};
+  const std::vector<NormPart> parts{{{{0, 3}, {5, 9}}, {&grid.data_groups(comm::ReplicaSet::data_parallel).shard}}};
   const double norm = global_norm<double>(device, grid.model(), parts, Vector<const double>(gradient.data(), 10));
   EXPECT_DOUBLE_EQ(norm, std::sqrt(7 * 4.0 * world.size()));
 }

@@ -25,15 +25,15 @@ deck::Config model() {
 }
 
 struct Traffic : comm::StepTraffic {
-  double vectors = 0.0, matrices = 0.0;  // elements of the rank
+  double params_1d = 0.0, params_2d = 0.0;  // elements of the rank
 };
 
 Traffic traffic_of(deck::Config c) {
   trainer::resolve(c, deck::grid_size(c.parallel));
   comm::ProcessGrid grid = comm::ProcessGrid::planned(comm::shape_of(c), {});
   const model::ParameterTable table = model::parameter_table_of(transformer_setup(c, grid));
-  return {plan_step(c, {}).traffic, static_cast<double>(table.vectors.size()),
-          static_cast<double>(table.size - table.vectors.size())};
+  return {plan_step(c, {}).traffic, static_cast<double>(table.params_1d.size()),
+          static_cast<double>(table.size - table.params_1d.size())};
 }
 
 TEST(SentTraffic, AnAllReduceIsAReduceScatterAndAGather) {
@@ -53,19 +53,19 @@ TEST(SentTraffic, ZeroGathersWeightsInsteadOfSummingTwice) {
   deck::Config c = model();
   c.parallel.dp = 8;
   const Traffic none = traffic_of(c);
-  EXPECT_DOUBLE_EQ(static_cast<double>(none.data_parallel.counted), 4.0 * (none.vectors + none.matrices));
-  EXPECT_DOUBLE_EQ(none.data_parallel.sent, 7.0 * (none.vectors + none.matrices));  // 4 x 2 x 7 / 8
+  EXPECT_DOUBLE_EQ(static_cast<double>(none.data_parallel.counted), 4.0 * (none.params_1d + none.params_2d));
+  EXPECT_DOUBLE_EQ(none.data_parallel.sent, 7.0 * (none.params_1d + none.params_2d));  // 4 x 2 x 7 / 8
   c.parallel.zero_stage = 1;
   const Traffic one = traffic_of(c);
-  EXPECT_DOUBLE_EQ(one.data_parallel.sent, 7.0 * one.vectors + (4.0 + 2.0) * 7.0 / 8.0 * one.matrices);
+  EXPECT_DOUBLE_EQ(one.data_parallel.sent, 7.0 * one.params_1d + (4.0 + 2.0) * 7.0 / 8.0 * one.params_2d);
   c.parallel.zero_stage = 2;  // two micro-batches
   const Traffic two = traffic_of(c);
-  EXPECT_DOUBLE_EQ(two.data_parallel.sent, 7.0 * two.vectors + (2 * 4.0 + 2.0) * 7.0 / 8.0 * two.matrices);
+  EXPECT_DOUBLE_EQ(two.data_parallel.sent, 7.0 * two.params_1d + (2 * 4.0 + 2.0) * 7.0 / 8.0 * two.params_2d);
   c.parallel.zero_size = 4;
   c.parallel.zero_stage = 1;
   const Traffic hybrid = traffic_of(c);  // between the two groups of 4 a quarter is all-reduced: 4 x 2 / 2
   EXPECT_DOUBLE_EQ(hybrid.data_parallel.sent,
-                   7.0 * hybrid.vectors + ((4.0 + 2.0) * 3.0 / 4.0 + 4.0 / 4.0) * hybrid.matrices);
+                   7.0 * hybrid.params_1d + ((4.0 + 2.0) * 3.0 / 4.0 + 4.0 / 4.0) * hybrid.params_2d);
 }
 
 TEST(SentTraffic, MessagesAreSentAndWhatStaysIsNot) {

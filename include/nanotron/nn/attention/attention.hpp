@@ -7,14 +7,14 @@
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
 //   y = a Wo^T, summed over the group (+ bo, once, after the sum)
 //
-// n, y and their gradients are rows of the hidden states; HiddenStates gathers and reduces them. Functions that take a
-// non-const HiddenStates are collective over the tensor-parallel group.
+// n, y and their gradients are rows of the hidden states; TensorParallelRegion gathers and reduces them. Functions that
+// take a non-const TensorParallelRegion are collective over the tensor-parallel group.
 
 #include "nanotron/kernels/norm/row_segments.hpp"
 #include "nanotron/nn/attention/heads.hpp"
 #include "nanotron/nn/attention/rotation.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
-#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "nanotron/nn/pass_traffic.hpp"
 
 namespace nanotron::nn {
@@ -100,25 +100,26 @@ class Attention {
   Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
             const HeadNorms<T>& norms, AttentionCore<T>& core);
 
-  PassTraffic traffic(const HiddenStates<T>& states) const;
+  PassTraffic traffic(const TensorParallelRegion<T>& region) const;
 
   /// n -> y (rows of the hidden states, hidden), overwritten. y is complete after wait() and add_output_bias().
-  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+  [[nodiscard]] Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                 const BlockInput<T>& n, const AttentionActivations<T>& act,
                                 const AttentionWorkspace<T>& work, Matrix<T> y) const;
   /// y += bo, after wait().
-  void add_output_bias(Device& device, const HiddenStates<T>& states, Matrix<T> y) const {
-    out_.add_bias(device, states.token_rows(y));
+  void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const {
+    out_.add_bias(device, region.token_rows(y));
   }
 
   /// dy (rows of the hidden states, hidden) -> work.dqkv, overwritten. Accumulates the gradients of the head norms, of
-  /// no other weights. Returns dy of all tokens, see HiddenStates::gather_multiply.
-  Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, HiddenStates<T>& states, Matrix<const T> dy,
-                                  const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const;
+  /// no other weights. Returns dy of all tokens, see TensorParallelRegion::all_gather_gemm.
+  Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                  Matrix<const T> dy, const AttentionActivations<T>& act,
+                                  const AttentionWorkspace<T>& work) const;
 
   /// work.dqkv -> dn (rows of the hidden states, hidden), overwritten. dn is complete after wait().
-  [[nodiscard]] Running backward_input(Device& device, HiddenStates<T>& states, const AttentionWorkspace<T>& work,
-                                       Matrix<T> dn) const;
+  [[nodiscard]] Pending backward_input(Device& device, TensorParallelRegion<T>& region,
+                                       const AttentionWorkspace<T>& work, Matrix<T> dn) const;
 
   /// Accumulate the weight gradients: of the output projection from dy (tokens, hidden), at any time after forward; of
   /// q, k, v from n (tokens, hidden) and dqkv.

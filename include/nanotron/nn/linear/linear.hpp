@@ -7,8 +7,8 @@
 //   column parallel (W sharded by out)   all of x -> columns of y                columns of dy -> partial sum of dx
 //   row parallel (W sharded by in)       columns of x -> partial sum of y        all of dy -> columns of dx
 //
-// (Shoeybi et al. 2019, section 3.) Nothing here communicates: nn/linear/hidden_states.hpp reduces the partial sums,
-// and multiplies some rows while others are in flight.
+// (Shoeybi et al. 2019, section 3.) Nothing here communicates: nn/linear/tensor_parallel_region.hpp reduces the partial
+// sums, and multiplies some rows while others are in flight.
 
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"

@@ -4,7 +4,7 @@
 // the normed rows n of the hidden states to y, summed over the tensor-parallel group.
 
 #include "nanotron/nn/attention/token_batch.hpp"
-#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "nanotron/nn/moe/moe_memory.hpp"
 #include "nanotron/nn/pass_traffic.hpp"
 
@@ -40,26 +40,26 @@ class FeedForward {
   /// n -> y (rows of the hidden states, hidden), overwritten. y is complete after wait() and add_output_bias().
   /// Collective over the tensor-parallel group and, with experts, the expert- and context-parallel groups; so are
   /// backward_inside and backward_input.
-  [[nodiscard]] virtual Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+  [[nodiscard]] virtual Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                         const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                         const FeedForwardWorkspace<T>& work, Matrix<T> y) const = 0;
 
-  virtual PassTraffic traffic(const HiddenStates<T>& states) const = 0;
+  virtual PassTraffic traffic(const TensorParallelRegion<T>& region) const = 0;
 
   /// y += the output's bias, after wait().
-  virtual void add_output_bias(Device&, const HiddenStates<T>&, Matrix<T>) const {}
+  virtual void add_output_bias(Device&, const TensorParallelRegion<T>&, Matrix<T>) const {}
 
   /// Recomputes `hidden` from gate_up. No communication.
   virtual void compute_hidden(Device& device, const FeedForwardActivations<T>& act) const = 0;
 
   /// dy (rows of the hidden states, hidden) -> the gradient of gate | up, which overwrites gate_up. Returns dy of all
-  /// tokens, see HiddenStates::gather_multiply. No weight gradients.
-  virtual Matrix<const T> backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
+  /// tokens, see TensorParallelRegion::all_gather_gemm. No weight gradients.
+  virtual Matrix<const T> backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,
                                           const FeedForwardActivations<T>& act,
                                           const FeedForwardWorkspace<T>& work) const = 0;
 
   /// After backward_inside: dn (rows of the hidden states, hidden), overwritten. dn is complete after wait().
-  [[nodiscard]] virtual Running backward_input(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+  [[nodiscard]] virtual Pending backward_input(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                                const FeedForwardActivations<T>& act,
                                                const FeedForwardWorkspace<T>& work, Matrix<T> dn) const = 0;
 

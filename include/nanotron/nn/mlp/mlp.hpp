@@ -6,11 +6,11 @@
 //   up = n Wu^T (+ b)              h = gelu(up)
 //   y = h Wd^T, summed over the group (+ bd, once, after the sum)
 //
-// n, y and their gradients are rows of the hidden states; HiddenStates gathers and reduces them. Functions that take a
-// non-const HiddenStates are collective over the tensor-parallel group.
+// n, y and their gradients are rows of the hidden states; TensorParallelRegion gathers and reduces them. Functions that
+// take a non-const TensorParallelRegion are collective over the tensor-parallel group.
 
 #include "nanotron/nn/mlp/feed_forward.hpp"
-#include "nanotron/nn/mlp/hidden_act.hpp"
+#include "nanotron/nn/mlp/activation.hpp"
 
 namespace nanotron::nn {
 
@@ -20,24 +20,24 @@ class Mlp final : public FeedForward<T> {
   using M = master_t<T>;
 
   /// gate_up: gate and up fused, gate first, or only up, as act expects.
-  Mlp(const Linear<T>& gate_up, const Linear<T>& down, const HiddenAct<T>& act)
+  Mlp(const Linear<T>& gate_up, const Linear<T>& down, const Activation<T>& act)
       : gate_up_(gate_up), down_(down), act_(&act) {}
 
-  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+  [[nodiscard]] Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                 const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                 const FeedForwardWorkspace<T>& work, Matrix<T> y) const override;
-  PassTraffic traffic(const HiddenStates<T>& states) const override {
-    const comm::StepTraffic ends = states.gather_traffic() + states.sum_traffic();
+  PassTraffic traffic(const TensorParallelRegion<T>& region) const override {
+    const comm::StepTraffic ends = region.gather_traffic() + region.sum_traffic();
     return {ends, ends};
   }
-  void add_output_bias(Device& device, const HiddenStates<T>& states, Matrix<T> y) const override {
-    down_.add_bias(device, states.token_rows(y));
+  void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const override {
+    down_.add_bias(device, region.token_rows(y));
   }
   void compute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
-  Matrix<const T> backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
+  Matrix<const T> backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
                                   const FeedForwardWorkspace<T>& work) const override;
-  [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+  [[nodiscard]] Pending backward_input(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<T> dn) const override;
   void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
@@ -48,7 +48,7 @@ class Mlp final : public FeedForward<T> {
  private:
   Linear<T> gate_up_;
   Linear<T> down_;
-  const HiddenAct<T>* act_;
+  const Activation<T>* act_;
 };
 
 }  // namespace nanotron::nn

@@ -3,7 +3,8 @@
 // When the partial sums of tensor-parallel ranks in a mixture of experts are reduced. The width of an expert is
 // sharded, so each rank has a partial sum of every expert's output row and of the gradient of every row's weight:
 //
-//   of tokens   each rank adds its partial rows of a token's experts; HiddenStates reduces the result over the group:
+//   of tokens   each rank adds its partial rows of a token's experts; TensorParallelRegion reduces the result over the
+//   group:
 //               one sum per token. Gradients of the router's logits stay partial sums.
 //   of rows     each expert's output row is all-reduced over the group, then a token's experts are added: top_k sums
 //               per token, whose order does not depend on the grid (precision%reproducible = 'layout'). Every rank has
@@ -11,7 +12,7 @@
 
 #include <memory>
 
-#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
 
 namespace nanotron::nn {
 
@@ -29,17 +30,17 @@ class ExpertSums {
   virtual ~ExpertSums() = default;
 
   /// For so many tokens and rows: all sums of a forward, or of a backward except those of values; the sums of values.
-  virtual comm::StepTraffic sum_traffic(const HiddenStates<T>& states, const ExpertSumSize& size) const = 0;
+  virtual comm::StepTraffic sum_traffic(const TensorParallelRegion<T>& region, const ExpertSumSize& size) const = 0;
   virtual comm::StepTraffic values_traffic(const ExpertSumSize& size) const = 0;
 
   /// The shared expert's output in y, before the rows of other experts are added to it.
-  virtual void shared(Device& device, HiddenStates<T>& states, Matrix<T> y) = 0;
+  virtual void shared(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) = 0;
   /// The output rows of the experts here, before combine.
   virtual void rows(Device& device, Matrix<T> rows) = 0;
   /// Gradients of the tokens' routing weights.
   virtual void values(Device& device, Vector<M> values) = 0;
   /// y, to which all experts have been added. y is complete after wait().
-  [[nodiscard]] virtual Running tokens(Device& device, HiddenStates<T>& states, Matrix<T> y) = 0;
+  [[nodiscard]] virtual Pending tokens(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) = 0;
 };
 
 enum class SumsOf { tokens, rows };

@@ -53,15 +53,15 @@ struct MoeParts {
 };
 
 template <class T>
-struct GatedLinears {
+struct MlpLinears {
   Linear<T> gate_up, down;
 };
 
 template <class T>
 struct MoeWeights {
   LinearWeights<T> router;               // rows: the experts, then the shared expert's gate
-  std::vector<GatedLinears<T>> experts;  // those stored here
-  std::optional<GatedLinears<T>> shared;
+  std::vector<MlpLinears<T>> experts;    // those stored here
+  std::optional<MlpLinears<T>> shared;
 };
 
 template <class T>
@@ -73,15 +73,15 @@ class Moe final : public FeedForward<T> {
   Moe(MoeWeights<T> weights, const MoeParts<T>& parts, Vector<double> sums)
       : w_(std::move(weights)), parts_(&parts), sums_(sums) {}
 
-  [[nodiscard]] Running forward(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+  [[nodiscard]] Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                 const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                 const FeedForwardWorkspace<T>& work, Matrix<T> y) const override;
-  PassTraffic traffic(const HiddenStates<T>& states) const override;
+  PassTraffic traffic(const TensorParallelRegion<T>& region) const override;
   void compute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
-  Matrix<const T> backward_inside(Device& device, HiddenStates<T>& states, Matrix<const T> dy,
+  Matrix<const T> backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
                                   const FeedForwardWorkspace<T>& work) const override;
-  [[nodiscard]] Running backward_input(Device& device, const TokenBatch& batch, HiddenStates<T>& states,
+  [[nodiscard]] Pending backward_input(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<T> dn) const override;
   void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,

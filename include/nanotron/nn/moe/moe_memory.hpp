@@ -88,9 +88,9 @@ struct MoeWorkspace {
 /// Allocate the activations that are cheap to recompute, those that are not, doutput, and the workspaces; nothing for a
 /// dense network. ranks: size of the expert-parallel group.
 template <class T>
-void take_cheap(Arena& arena, MemoryKind kind, const MoeSizes& sizes, MoeActivations<T>& act);
+void take_selective(Arena& arena, MemoryKind kind, const MoeSizes& sizes, MoeActivations<T>& act);
 template <class T>
-void take_costly(Arena& arena, MemoryKind kind, const MoeSizes& sizes, int ranks, MoeActivations<T>& act);
+void take_full(Arena& arena, MemoryKind kind, const MoeSizes& sizes, int ranks, MoeActivations<T>& act);
 template <class T>
 void take_doutput(Arena& arena, MemoryKind kind, const MoeSizes& sizes, MoeActivations<T>& act);
 template <class T>

@@ -23,7 +23,7 @@ enum class Partition {
 
 enum class Initial { normal, ones, zeros };
 
-/// One logical tensor (layers, rows, columns). A 1-D parameter has columns = 1 and is_vector set; a tensor that is not
+/// One logical tensor (layers, rows, columns). A 1-D parameter has columns = 1 and is_1d set; a tensor that is not
 /// stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
   std::string name;  // as in a checkpoint: model/layers/self_attn/q_proj/weight
@@ -31,9 +31,9 @@ struct ParameterSpec {
   index_t rows = 0;
   index_t columns = 1;
   bool is_stacked = false;
-  bool is_vector = false;
+  bool is_1d = false;
 
-  comm::Holders holders = comm::Holders::data_parallel;  // which ranks store the same part
+  comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;  // which ranks store the same part
   Partition partition = Partition::replicated;
   Range local{};  // of the sharded dimension: what this rank computes with
   Range owned{};  // subset of local that this rank owns in norms and checkpoints; the owned parts of a

@@ -124,11 +124,11 @@ class GradientReducer {
   virtual void after_inputs(index_t) {}
   /// The unit's gradient is complete on this rank, partial gradients summed over the tensor-parallel group.
   virtual void completed(index_t number) = 0;
-  /// After the last micro-batch and complete_vectors().
+  /// After the last micro-batch and complete_1d().
   virtual void finish_step() = 0;
   /// Completes the gradients of 1-D parameters on this rank; a strategy may override how.
-  virtual void complete_vectors() { partial_.sum(section_.vectors); }
-  virtual comm::StepTraffic vectors_traffic() const { return partial_.traffic(section_.vectors); }
+  virtual void complete_1d() { partial_.sum(section_.params_1d); }
+  virtual comm::StepTraffic traffic_1d() const { return partial_.traffic(section_.params_1d); }
   /// Of the reduction over the section's ranks.
   virtual comm::StepTraffic strategy_traffic() const = 0;
 

@@ -74,11 +74,11 @@ std::vector<AdasumTensor> adasum_tensors(const model::ParameterTable& table) {
   return tensors;
 }
 
-index_t piece_size(index_t size, int replicas) { return (size + replicas - 1) / replicas; }
+index_t shard_size(index_t size, int replicas) { return (size + replicas - 1) / replicas; }
 
-Range piece_of(index_t size, int replicas, int rank) {
-  const index_t piece = piece_size(size, replicas);
-  return {std::min(size, rank * piece), std::min(size, (rank + 1) * piece)};
+Range shard_of(index_t size, int replicas, int rank) {
+  const index_t shard = shard_size(size, replicas);
+  return {std::min(size, rank * shard), std::min(size, (rank + 1) * shard)};
 }
 
 void adasum_coefficients(std::span<const double> gram, std::span<double> coefficients) {

@@ -24,16 +24,16 @@ template <class T>
 AdasumReducer<T>::AdasumReducer(const ReducerContext<T>& c)
     : GradientReducer<T>(c, {.micro_batches = c.micro_batches()}),
       tensors_(tensors_of(adasum_tensors(c.model.table()), c.section.flat)),
-      piece_(piece_of(c.section.flat.size(), c.groups.data.size(), c.groups.data.rank())),
-      receive_counts_(static_cast<std::size_t>(ranks()), static_cast<std::size_t>(piece_.size())) {
+      shard_(shard_of(c.section.flat.size(), c.groups.data.size(), c.groups.data.rank())),
+      receive_counts_(static_cast<std::size_t>(ranks()), static_cast<std::size_t>(shard_.size())) {
   constexpr auto kind = MemoryKind::workspace;
   const auto tensors = static_cast<index_t>(tensors_.size());
-  combined_ = c.arena.template take<M>(kind, piece_size(c.section.flat.size(), this->data().size()));
+  combined_ = c.arena.template take<M>(kind, shard_size(c.section.flat.size(), this->data().size()));
   received_ = c.arena.template take<M>(kind, ranks() * static_cast<index_t>(combined_.size()));
   products_ = c.arena.template take<double>(kind, tensors * kernels::gram_pairs(ranks()));
   coefficients_ = c.arena.template take<double>(kind, tensors * ranks());
   for (int r = 0; r < this->data().size(); ++r) {
-    send_counts_.push_back(static_cast<std::size_t>(piece_of(c.section.flat.size(), this->data().size(), r).size()));
+    send_counts_.push_back(static_cast<std::size_t>(shard_of(c.section.flat.size(), this->data().size(), r).size()));
   }
   if (c.arena.is_planning()) return;
   host_products_ = Kokkos::create_mirror_view(products_);
@@ -57,9 +57,9 @@ void AdasumReducer<T>::start_step() {
 
 template <class T>
 MatrixRef<const master_t<T>> AdasumReducer<T>::rows_of(const Range& range) const {
-  const index_t begin = std::clamp(range.begin, piece_.begin, piece_.end);
-  const index_t end = std::clamp(range.end, piece_.begin, piece_.end);
-  return {received_.data() + begin - piece_.begin, ranks(), end - begin, piece_.size()};
+  const index_t begin = std::clamp(range.begin, shard_.begin, shard_.end);
+  const index_t end = std::clamp(range.end, shard_.begin, shard_.end);
+  return {received_.data() + begin - shard_.begin, ranks(), end - begin, shard_.size()};
 }
 
 template <class T>

@@ -9,17 +9,17 @@ namespace nanotron::parallel {
 namespace {
 
 // By number: the 1-D parameters of the unit's layer; those of no layer (the final norm) belong to number `head`.
-std::vector<std::vector<Range>> vectors_by_number(const model::ParameterTable& table, index_t head) {
-  std::vector<std::vector<Range>> vectors(table.units.size() + 1);
+std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable& table, index_t head) {
+  std::vector<std::vector<Range>> params_1d(table.units.size() + 1);
   for (const nn::ParameterSpec& spec : table.specs) {
-    if (!spec.is_vector) continue;
+    if (!spec.is_1d) continue;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       const index_t number = spec.is_stacked ? table.layer_unit(layer) : head;
       const index_t begin = spec.offset_of(layer);
-      vectors[static_cast<std::size_t>(number)].push_back({begin, begin + spec.local_size()});
+      params_1d[static_cast<std::size_t>(number)].push_back({begin, begin + spec.local_size()});
     }
   }
-  return vectors;
+  return params_1d;
 }
 
 template <class M>
@@ -44,7 +44,7 @@ int context_of(const ReducerContext<T>& c) {
   return std::max(1, static_cast<int>(c.config.parallel.cp) / (data / c.groups.data.size()));
 }
 
-bool holds_vectors(const model::Section& section) { return section.vectors.size() > 0; }
+bool has_1d(const model::Section& section) { return section.params_1d.size() > 0; }
 
 }  // namespace
 
@@ -53,16 +53,16 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
     : GradientReducer<T>(c, {.micro_batches = samples_of_shard(c), .head_apart = true}),
       samples_of_shard_(samples_of_shard(c)),
       rounds_(deck::sum_shards(c.config).batch / c.config.parallel.dp),
-      sequences_(c.sharding.of(c.section.holders).gradients),
+      sequences_(c.sharding.of(c.section.replicas).gradients),
       context_(context_of(c)),
       tied_(c.section.units.begin == 0 && c.model.table().units.front().uses > 1),
       uses_(c.model.table().units.size() + 1),
       inputs_(uses_.size()),
-      ranges_of_(vectors_by_number(c.model.table(), tied_ ? static_cast<index_t>(uses_.size()) - 1
-                                                          : c.model.table().head_unit())),
+      ranges_of_(params_1d_by_number(c.model.table(),
+                                     tied_ ? static_cast<index_t>(uses_.size()) - 1 : c.model.table().head_unit())),
       send_counts_(static_cast<std::size_t>(c.groups.data.size())) {
   constexpr auto kind = MemoryKind::gradients;
-  const index_t ranks = this->data().size(), vectors = holds_vectors(c.section) ? c.section.vectors.size() : 0;
+  const index_t ranks = this->data().size(), params_1d = has_1d(c.section) ? c.section.params_1d.size() : 0;
   index_t unit = 0;
   for (index_t u = c.section.units.begin; u < c.section.units.end && ranks > 1; ++u) {
     unit = std::max(unit, this->unit(u).range.size() * sequences_);
@@ -70,11 +70,11 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
   const index_t tied = tied_ ? this->unit(0).range.size() : 0;
   send_ = c.arena.template take<M>(kind, unit);
   receive_ = c.arena.template take<M>(kind, unit);
-  vectors_ = c.arena.template take<M>(kind, c.config.data.global_batch_size / c.config.parallel.dp * vectors);
-  vector_shard_ = c.arena.template take<M>(kind, vectors);
-  vector_sum_ = c.arena.template take<M>(kind, vectors);
-  gathered_ = c.arena.template take<M>(kind, ranks > 1 ? ranks * vectors : 0);
-  head_sum_ = c.arena.template take<M>(kind, tied / this->sharding().size(c.section.holders));
+  gradients_1d_ = c.arena.template take<M>(kind, c.config.data.global_batch_size / c.config.parallel.dp * params_1d);
+  shard_1d_ = c.arena.template take<M>(kind, params_1d);
+  sum_1d_ = c.arena.template take<M>(kind, params_1d);
+  gathered_ = c.arena.template take<M>(kind, ranks > 1 ? ranks * params_1d : 0);
+  head_sum_ = c.arena.template take<M>(kind, tied / this->sharding().size(c.section.replicas));
   other_part_ = c.arena.template take<M>(kind, samples_of_shard_ > 1 ? tied : 0);
 }
 
@@ -94,29 +94,29 @@ auto LayoutInvariantReducer<T>::kept(const Range& flat) const -> Vector<M> {
 template <class T>
 auto LayoutInvariantReducer<T>::kept_of(index_t number, const Range& flat) const -> Vector<M> {
   if (!this->is_head(number)) return kept(flat);
-  return slice(head_sum_, flat.begin - piece_of(this->unit(number), this->sharding()).begin, flat.size());
+  return slice(head_sum_, flat.begin - shard_of(this->unit(number), this->sharding()).begin, flat.size());
 }
 
 template <class T>
-auto LayoutInvariantReducer<T>::vectors_of(index_t micro_batch) const -> Vector<M> {
-  const index_t size = this->section().vectors.size();
-  return slice(vectors_, micro_batch * size, size);
+auto LayoutInvariantReducer<T>::gradients_1d(index_t micro_batch) const -> Vector<M> {
+  const index_t size = this->section().params_1d.size();
+  return slice(gradients_1d_, micro_batch * size, size);
 }
 
 // S = shards, R = replicates: rank r has shard r mod S of the unit, and of this shard part r / S of R.
 template <class T>
-Range LayoutInvariantReducer<T>::piece_of_rank(index_t number, int rank) const {
+Range LayoutInvariantReducer<T>::shard_of_rank(index_t number, int rank) const {
   const model::Unit& unit = this->unit(number);
-  const int shards = this->sharding().size(unit.holders), replicates = this->data().size() / shards;
-  const Range piece = piece_of(unit, shards, rank % shards);
-  const index_t size = piece.size() / replicates, begin = piece.begin + rank / shards * size;
+  const int shards = this->sharding().size(unit.replicas), replicates = this->data().size() / shards;
+  const Range shard = shard_of(unit, shards, rank % shards);
+  const index_t size = shard.size() / replicates, begin = shard.begin + rank / shards * size;
   return {begin, begin + size};
 }
 
 template <class T>
 void LayoutInvariantReducer<T>::start_step() {
   this->clear(this->model().parameters().layouts.reduced);
-  kernels::fill<M>(this->device(), vectors_, 0.0);
+  kernels::fill<M>(this->device(), gradients_1d_, 0.0);
   kernels::fill<M>(this->device(), head_sum_, 0.0);
   std::ranges::fill(uses_, 0);
   std::ranges::fill(inputs_, 0);
@@ -154,11 +154,11 @@ void LayoutInvariantReducer<T>::completed(index_t number) {
 
 template <class T>
 void LayoutInvariantReducer<T>::set_vectors_apart(index_t number, index_t micro_batch) {
-  if (!holds_vectors(this->section())) return;
+  if (!has_1d(this->section())) return;
   for (const Range& r : ranges_of_[static_cast<std::size_t>(number)]) {
     const Vector<M> here = gradient_of(r);
     kernels::add<M>(this->device(), here,
-                    slice(vectors_of(micro_batch), r.begin - this->section().vectors.begin, r.size()));
+                    slice(gradients_1d(micro_batch), r.begin - this->section().params_1d.begin, r.size()));
     kernels::fill<M>(this->device(), here, 0.0);
   }
 }
@@ -172,11 +172,11 @@ void LayoutInvariantReducer<T>::add_round(index_t number) {
       kernels::add<M>(this->device(), gradient_of(whole, s), kept_of(number, whole));
     return;
   }
-  const Range mine = piece_of_rank(number, this->data().rank());
+  const Range mine = shard_of_rank(number, this->data().rank());
   std::ranges::fill(send_counts_, static_cast<std::size_t>(sequences_ * mine.size()));
   for (int r = 0; r < ranks; ++r) {
     for (index_t s = 0; s < sequences_; ++s) {
-      copy(this->device(), gradient_of(piece_of_rank(number, r), s),
+      copy(this->device(), gradient_of(shard_of_rank(number, r), s),
            slice(send_, (r * sequences_ + s) * mine.size(), mine.size()));
     }
   }
@@ -199,43 +199,43 @@ void LayoutInvariantReducer<T>::add_in_order(const Vector<M>& parts, const Vecto
 
 template <class T>
 void LayoutInvariantReducer<T>::sum_vectors() {
-  const Range flat = this->section().vectors;
-  if (!holds_vectors(this->section())) return;
+  const Range flat = this->section().params_1d;
+  if (!has_1d(this->section())) return;
   Device& device = this->device();
   const Vector<M> here = gradient_of(flat);
-  kernels::fill<M>(device, vector_sum_, 0.0);
+  kernels::fill<M>(device, sum_1d_, 0.0);
   for (index_t first = 0; first < this->micro_batches(); first += samples_of_shard_) {
-    kernels::fill<M>(device, vector_shard_, 0.0);
+    kernels::fill<M>(device, shard_1d_, 0.0);
     for (index_t m = first; m < first + samples_of_shard_; ++m) {
-      copy(device, vectors_of(m), here);
+      copy(device, gradients_1d(m), here);
       this->partial().sum(flat);
-      kernels::add<M>(device, here, vector_shard_);
+      kernels::add<M>(device, here, shard_1d_);
     }
     if (this->data().size() == 1) {
-      kernels::add<M>(device, vector_shard_, vector_sum_);
+      kernels::add<M>(device, shard_1d_, sum_1d_);
       continue;
     }
-    comm::all_gather<M>(this->data(), vector_shard_.data(), static_cast<std::size_t>(flat.size()), gathered_.data(),
+    comm::all_gather<M>(this->data(), shard_1d_.data(), static_cast<std::size_t>(flat.size()), gathered_.data(),
                         device.stream());
-    add_in_order(gathered_, vector_sum_);
+    add_in_order(gathered_, sum_1d_);
   }
-  copy(device, vector_sum_, here);
+  copy(device, sum_1d_, here);
 }
 
 template <class T>
 void LayoutInvariantReducer<T>::add_head() {
-  if (tied_) kernels::add<M>(this->device(), head_sum_, kept(piece_of(this->unit(0), this->sharding())));
+  if (tied_) kernels::add<M>(this->device(), head_sum_, kept(shard_of(this->unit(0), this->sharding())));
 }
 
 template <class T>
-void LayoutInvariantReducer<T>::gather_pieces() {
+void LayoutInvariantReducer<T>::gather_shards() {
   for (index_t u = this->section().units.begin; u < this->section().units.end; ++u) {
     const model::Unit& unit = this->unit(u);
-    comm::Group& others = this->sharding().size(unit.holders) == 1 ? this->data() : this->groups().replicate;
+    comm::Group& others = this->sharding().size(unit.replicas) == 1 ? this->data() : this->groups().replicate;
     if (others.size() == 1) continue;
-    const Range mine = piece_of_rank(u, this->data().rank());
+    const Range mine = shard_of_rank(u, this->data().rank());
     comm::all_gather<M>(others, kept(mine).data(), static_cast<std::size_t>(mine.size()),
-                        kept(piece_of(unit, this->sharding())).data(), this->device().stream());
+                        kept(shard_of(unit, this->sharding())).data(), this->device().stream());
   }
 }
 
@@ -244,23 +244,23 @@ void LayoutInvariantReducer<T>::finish_step() {
   const typename GradientReducer<T>::Exposed exposed(*this);
   sum_vectors();
   add_head();
-  gather_pieces();
+  gather_shards();
 }
 
 template <class T>
-comm::StepTraffic LayoutInvariantReducer<T>::vectors_traffic() const {
-  return this->micro_batches() * this->partial().traffic(this->section().vectors);
+comm::StepTraffic LayoutInvariantReducer<T>::traffic_1d() const {
+  return this->micro_batches() * this->partial().traffic(this->section().params_1d);
 }
 
 template <class T>
 comm::StepTraffic LayoutInvariantReducer<T>::strategy_traffic() const {
-  const int ranks = this->data().size(), shards = this->sharding().size(this->section().holders);
+  const int ranks = this->data().size(), shards = this->sharding().size(this->section().replicas);
   const auto bytes = [](index_t n) { return n * static_cast<index_t>(sizeof(M)); };
-  const index_t vectors = this->section().vectors.size(), matrices = this->section().flat.size() - vectors;
+  const index_t params_1d = this->section().params_1d.size(), params_2d = this->section().flat.size() - params_1d;
   const index_t twice = tied_ ? this->unit(0).range.size() : 0;
-  return {.data_parallel = rounds_ * (comm::all_to_all_bytes(bytes(sequences_ * matrices + twice), ranks) +
-                                      comm::all_gather_bytes(bytes(vectors), ranks)) +
-                           comm::all_gather_bytes(bytes(matrices / ranks), ranks / shards)};
+  return {.data_parallel = rounds_ * (comm::all_to_all_bytes(bytes(sequences_ * params_2d + twice), ranks) +
+                                      comm::all_gather_bytes(bytes(params_1d), ranks)) +
+                           comm::all_gather_bytes(bytes(params_2d / ranks), ranks / shards)};
 }
 
 template class LayoutInvariantReducer<double>;

@@ -18,7 +18,7 @@ std::vector<LowRankMatrix> matrices_in(const model::ParameterTable& table, const
   std::vector<LowRankMatrix> found;
   for (const nn::ParameterSpec& spec : table.specs) {
     const index_t m = spec.local_rows(), n = spec.local_columns();
-    if (spec.is_vector || spec.gradient_is_partial || rank * (m + n) >= m * n) continue;
+    if (spec.is_1d || spec.gradient_is_partial || rank * (m + n) >= m * n) continue;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
       const index_t at = spec.offset_of(layer);
       if (range.contains(at)) found.push_back({.gradient = at, .rows = m, .columns = n});
@@ -75,7 +75,7 @@ LowRankPlan low_rank_plan(const model::ParameterTable& table, const model::Secti
 }
 
 index_t low_rank_elements(const LowRankPlan& plan, const model::Section& section) {
-  index_t sum = section.vectors.size();
+  index_t sum = section.params_1d.size();
   for (const LowRankUnit& unit : plan.units) {
     sum += unit.p.size() + unit.q.size();
     for (const Range& range : unit.whole) sum += range.size();

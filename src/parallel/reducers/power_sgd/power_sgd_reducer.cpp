@@ -110,11 +110,11 @@ void PowerSgdReducer<T>::wait_for_all() {
 template <class T>
 void PowerSgdReducer<T>::finish_step() {
   const typename GradientReducer<T>::Exposed exposed(*this);
-  const Range& vectors = this->section().vectors;
+  const Range& params_1d = this->section().params_1d;
   if (!this->overlap()) {
     for (const LowRankUnit& unit : std::views::reverse(plan_.units)) project(unit);
   }
-  start(at(vectors.begin), vectors.size());
+  start(at(params_1d.begin), params_1d.size());
   wait_for_all();
   for (const LowRankUnit& unit : plan_.units) factorise(unit);
   wait_for_all();

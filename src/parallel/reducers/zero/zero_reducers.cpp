@@ -22,7 +22,7 @@ std::vector<Range> intervals(const nn::BufferLayout& place, const Range& range) 
 template <class T>
 ZeroReducer<T>::ZeroReducer(const ReducerContext<T>& c, index_t micro_batches_of_unit)
     : GradientReducer<T>(c, {.micro_batches = micro_batches_of_unit}),
-      pieces_(intervals(c.model.parameters().layouts.reduced, {c.section.vectors.end, c.section.flat.end})) {}
+      shards_(intervals(c.model.parameters().layouts.reduced, {c.section.params_1d.end, c.section.flat.end})) {}
 
 template <class T>
 auto ZeroReducer<T>::gradient_of(index_t unit) const -> M* {
@@ -33,7 +33,7 @@ auto ZeroReducer<T>::gradient_of(index_t unit) const -> M* {
 template <class T>
 comm::Request ZeroReducer<T>::start_reduce_scatter(index_t u) const {
   const model::Unit& unit = this->unit(u);
-  const Range mine = piece_of(unit, this->sharding());
+  const Range mine = shard_of(unit, this->sharding());
   M* const whole = gradient_of(u);
   return comm::start_reduce_scatter(this->groups().shard, whole, whole + (mine.begin - unit.range.begin),
                                     static_cast<std::size_t>(mine.size()), comm::ReduceOp::sum,
@@ -42,18 +42,18 @@ comm::Request ZeroReducer<T>::start_reduce_scatter(index_t u) const {
 
 template <class T>
 void ZeroReducer<T>::reduce_vectors() {
-  const Range& vectors = this->section().vectors;
-  if (vectors.size() == 0) return;
+  const Range& params_1d = this->section().params_1d;
+  if (params_1d.size() == 0) return;
   const nn::ParameterBuffers<T>& p = this->model().parameters();
-  comm::all_reduce(this->data(), p.gradient.data() + p.layouts.reduced.at(vectors.begin),
-                   static_cast<std::size_t>(vectors.size()), comm::ReduceOp::sum, this->device().stream());
+  comm::all_reduce(this->data(), p.gradient.data() + p.layouts.reduced.at(params_1d.begin),
+                   static_cast<std::size_t>(params_1d.size()), comm::ReduceOp::sum, this->device().stream());
 }
 
 template <class T>
 void ZeroReducer<T>::reduce_over_replicates() {
-  for (const Range& piece : pieces_) {
-    comm::all_reduce(this->groups().replicate, this->model().parameters().gradient.data() + piece.begin,
-                     static_cast<std::size_t>(piece.size()), comm::ReduceOp::sum, this->device().stream());
+  for (const Range& shard : shards_) {
+    comm::all_reduce(this->groups().replicate, this->model().parameters().gradient.data() + shard.begin,
+                     static_cast<std::size_t>(shard.size()), comm::ReduceOp::sum, this->device().stream());
   }
 }
 
@@ -62,10 +62,10 @@ comm::StepTraffic ZeroReducer<T>::zero_traffic(index_t times) const {
   const model::Section& s = this->section();
   const comm::DataGroups& g = this->groups();
   const auto master = static_cast<index_t>(sizeof(M));
-  const index_t vectors = master * s.vectors.size(), matrices = master * s.flat.size() - vectors;
-  return {.data_parallel = comm::all_reduce_bytes(vectors, g.data.size()) +
-                           comm::all_reduce_bytes(matrices / g.shard.size(), g.replicate.size()) +
-                           times * comm::reduce_scatter_bytes(matrices, g.shard.size())};
+  const index_t params_1d = master * s.params_1d.size(), params_2d = master * s.flat.size() - params_1d;
+  return {.data_parallel = comm::all_reduce_bytes(params_1d, g.data.size()) +
+                           comm::all_reduce_bytes(params_2d / g.shard.size(), g.replicate.size()) +
+                           times * comm::reduce_scatter_bytes(params_2d, g.shard.size())};
 }
 
 template <class T>
@@ -99,7 +99,7 @@ void Zero1Reducer<T>::finish_step() {
 
 template <class T>
 Zero23Reducer<T>::Zero23Reducer(const ReducerContext<T>& c) : ZeroReducer<T>(c, 1) {
-  flights_.reserve(model::unit_slots);
+  pending_.reserve(model::unit_slots);
 }
 
 template <class T>
@@ -110,8 +110,8 @@ void Zero23Reducer<T>::start_step() {
 template <class T>
 void Zero23Reducer<T>::before_first_use(index_t unit) {
   const model::ParameterTable& table = this->table();
-  const auto in_slot = [&](const Flight& f) { return slot_of(table, f.unit) == slot_of(table, unit); };
-  while (std::ranges::any_of(flights_, in_slot)) finish_first();
+  const auto in_slot = [&](const PendingReduction& f) { return slot_of(table, f.unit) == slot_of(table, unit); };
+  while (std::ranges::any_of(pending_, in_slot)) finish_first();
   kernels::fill<M>(this->device(), Vector<M>(this->gradient_of(unit), this->unit(unit).range.size()), 0.0);
 }
 
@@ -119,7 +119,7 @@ template <class T>
 void Zero23Reducer<T>::completed(index_t unit) {
   {
     const Region region(this->device().timers(), "gradient reduction, overlapped");
-    flights_.push_back({unit, this->start_reduce_scatter(unit)});
+    pending_.push_back({unit, this->start_reduce_scatter(unit)});
   }
   if (!this->overlap()) finish_first();
 }
@@ -127,19 +127,19 @@ void Zero23Reducer<T>::completed(index_t unit) {
 template <class T>
 void Zero23Reducer<T>::finish_first() {
   const typename GradientReducer<T>::Exposed exposed(*this);
-  flights_.front().request.wait();
-  const model::Unit& unit = this->unit(flights_.front().unit);
-  const Range mine = piece_of(unit, this->sharding());
+  pending_.front().request.wait();
+  const model::Unit& unit = this->unit(pending_.front().unit);
+  const Range mine = shard_of(unit, this->sharding());
   const nn::ParameterBuffers<T>& p = this->model().parameters();
-  const M* const sum = this->gradient_of(flights_.front().unit) + (mine.begin - unit.range.begin);
+  const M* const sum = this->gradient_of(pending_.front().unit) + (mine.begin - unit.range.begin);
   kernels::add<M>(this->device(), Vector<const M>(sum, mine.size()),
                   Vector<M>(p.gradient.data() + p.layouts.reduced.at(mine.begin), mine.size()));
-  flights_.erase(flights_.begin());
+  pending_.erase(pending_.begin());
 }
 
 template <class T>
 void Zero23Reducer<T>::finish_step() {
-  while (!flights_.empty()) finish_first();
+  while (!pending_.empty()) finish_first();
   const typename GradientReducer<T>::Exposed exposed(*this);
   this->reduce_vectors();
   this->reduce_over_replicates();

@@ -6,10 +6,10 @@
 //
 // Equal g_r give sum g_r, as an all-reduce would; orthogonal ones give R sum g_r. After backward:
 //
-//   all-to-all: each rank receives its piece of all R gradients
+//   all-to-all: each rank receives its shard of all R gradients
 //   inner products per tensor, all-reduced over the data-parallel and the tensor-parallel group
 //   coefficients, on the host
-//   linear combination of the piece, then all-gather
+//   linear combination of the shard, then all-gather
 //
 // All ranks end with the same bits. No state is kept between steps.
 
@@ -33,7 +33,7 @@ class AdasumReducer final : public GradientReducer<T> {
   comm::StepTraffic strategy_traffic() const override;
 
   index_t ranks() const { return this->data().size(); }
-  // (R, columns): what all ranks' gradients have of a range of the section, within this rank's piece.
+  // (R, columns): what all ranks' gradients have of a range of the section, within this rank's shard.
   MatrixRef<const M> rows_of(const Range& range) const;
   void exchange();
   void measure();
@@ -41,9 +41,9 @@ class AdasumReducer final : public GradientReducer<T> {
   void combine();
 
   std::vector<AdasumTensor> tensors_;  // offsets from the beginning of the section
-  Range piece_;                        // of the section: what this rank combines
-  Vector<M> combined_;                 // piece_size
-  Vector<M> received_;                 // (ranks, this rank's piece), then the gathered result
+  Range shard_;                        // of the section: what this rank combines
+  Vector<M> combined_;                 // shard_size
+  Vector<M> received_;                 // (ranks, this rank's shard), then the gathered result
   Vector<double> products_;            // inner products (tensors, pairs of ranks)
   Vector<double> coefficients_;        // (tensors, ranks)
   std::vector<std::size_t> send_counts_, receive_counts_;

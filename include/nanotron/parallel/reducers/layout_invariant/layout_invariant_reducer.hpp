@@ -7,8 +7,8 @@
 //
 //   gradient = ((g_0 + g_1) + g_2) + ...        each g_i: a binary tree over the c cp ranks (tensor/sum_order.hpp)
 //
-// After a round, an all-to-all gives every rank its piece of all ranks' gradients of a unit; it adds them to its sum.
-// After the last round the pieces are all-gathered over the data-parallel group, with ZeRO over the replicate group.
+// After a round, an all-to-all gives every rank its shard of all ranks' gradients of a unit; it adds them to its sum.
+// After the last round the shards are all-gathered over the data-parallel group, with ZeRO over the replicate group.
 //
 // 1-D parameters are few: the gradients of each sequence are kept, and added in the same order after the last
 // micro-batch. backward_input and backward_weight of one micro-batch both add to them, with other micro-batches in
@@ -37,9 +37,9 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   void after_use(index_t number) override;
   void after_inputs(index_t number) override;
   void completed(index_t number) override;
-  void complete_vectors() override {}
+  void complete_1d() override {}
   void finish_step() override;
-  comm::StepTraffic vectors_traffic() const override;
+  comm::StepTraffic traffic_1d() const override;
   comm::StepTraffic strategy_traffic() const override;
 
   index_t unit_of(index_t number) const { return this->is_head(number) ? this->table().embedding_unit() : number; }
@@ -47,15 +47,15 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   Vector<M> gradient_of(const Range& flat, index_t sequence = 0) const;
   Vector<M> kept(const Range& flat) const;
   Vector<M> kept_of(index_t number, const Range& flat) const;
-  Vector<M> vectors_of(index_t micro_batch) const;
-  Range piece_of_rank(index_t number, int rank) const;
+  Vector<M> gradients_1d(index_t micro_batch) const;
+  Range shard_of_rank(index_t number, int rank) const;
 
   void set_vectors_apart(index_t number, index_t micro_batch);
   void add_round(index_t number);
   void add_in_order(const Vector<M>& parts, const Vector<M>& sum);
   void sum_vectors();
   void add_head();
-  void gather_pieces();
+  void gather_shards();
 
   index_t samples_of_shard_;
   index_t rounds_;
@@ -64,10 +64,10 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   bool tied_;      // head and embedding are one unit here
 
   Vector<M> send_, receive_;             // one unit each
-  Vector<M> vectors_;                    // (sequences of this rank, 1-D parameters)
-  Vector<M> vector_shard_, vector_sum_;
+  Vector<M> gradients_1d_;               // (sequences of this rank, 1-D parameters)
+  Vector<M> shard_1d_, sum_1d_;
   Vector<M> gathered_;                   // (ranks, 1-D parameters)
-  Vector<M> head_sum_;                   // tied weights: this rank's piece of H
+  Vector<M> head_sum_;                   // tied weights: this rank's shard of H
   Vector<M> other_part_;                 // tied weights: gradient of head or embedding, whichever is not in the unit
 
   index_t in_place_ = 0;                       // tied weights: the number whose gradient is stored in the unit

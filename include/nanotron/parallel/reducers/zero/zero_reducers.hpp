@@ -26,7 +26,7 @@ class ZeroReducer : public GradientReducer<T> {
   comm::StepTraffic zero_traffic(index_t times) const;
 
  private:
-  std::vector<Range> pieces_;  // of the gradient buffer: this rank's shards of 2-D parameters
+  std::vector<Range> shards_;  // of the gradient buffer: this rank's shards of 2-D parameters
 };
 
 /// Stage 1: the gradient buffer is not sharded; a unit is reduce-scattered in place once it is final.
@@ -56,7 +56,7 @@ class Zero23Reducer final : public ZeroReducer<T> {
   explicit Zero23Reducer(const ReducerContext<T>& context);
 
  private:
-  struct Flight {
+  struct PendingReduction {
     index_t unit;
     comm::Request request;
   };
@@ -67,7 +67,7 @@ class Zero23Reducer final : public ZeroReducer<T> {
   comm::StepTraffic strategy_traffic() const override { return this->zero_traffic(this->micro_batches()); }
   void finish_first();
 
-  std::vector<Flight> flights_;  // in the order of their start; at most one per slot
+  std::vector<PendingReduction> pending_;  // in the order of their start; at most one per slot
 };
 
 }  // namespace nanotron::parallel

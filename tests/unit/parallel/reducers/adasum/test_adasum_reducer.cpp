@@ -100,14 +100,14 @@ TEST(Coefficients, OfGradientsWithoutADirection) {
   EXPECT_TRUE(std::isnan(combined(g)[3]));
 }
 
-TEST(Pieces, CoverTheSpace) {
+TEST(Shards, CoverTheSpace) {
   for (const index_t size : {1, 5, 64, 1000}) {
     for (const int replicas : {1, 2, 3, 7}) {
       index_t next = 0;
       for (int r = 0; r < replicas; ++r) {
-        EXPECT_EQ(piece_of(size, replicas, r).begin, next);
-        next = piece_of(size, replicas, r).end;
-        EXPECT_LE(piece_of(size, replicas, r).size(), piece_size(size, replicas));
+        EXPECT_EQ(shard_of(size, replicas, r).begin, next);
+        next = shard_of(size, replicas, r).end;
+        EXPECT_LE(shard_of(size, replicas, r).size(), shard_size(size, replicas));
       }
       EXPECT_EQ(next, size);
     }

@@ -32,10 +32,10 @@
 
 namespace nanotron::nn {
 
-/// A gather or a sum in flight, one request per chunk. HiddenStates owns the requests.
-class Running {
+/// A gather or a sum in flight, one request per chunk. TensorParallelRegion owns the requests.
+class Pending {
  public:
-  explicit Running(std::span<comm::Request> chunks = {}) : chunks_(chunks) {}
+  explicit Pending(std::span<comm::Request> chunks = {}) : chunks_(chunks) {}
   void wait() {
     for (comm::Request& chunk : chunks_) chunk.wait();
   }
@@ -46,9 +46,9 @@ class Running {
 
 /// A gather of all tokens, in flight.
 template <class T>
-class Gathering {
+class PendingGather {
  public:
-  Gathering(Matrix<const T> tokens, Running running) : tokens_(tokens), running_(running) {}
+  PendingGather(Matrix<const T> tokens, Pending running) : tokens_(tokens), running_(running) {}
   /// (tokens, width), complete for work queued after this call.
   Matrix<const T> wait() {
     running_.wait();
@@ -57,7 +57,7 @@ class Gathering {
 
  private:
   Matrix<const T> tokens_;
-  Running running_;
+  Pending running_;
 };
 
 /// What a block reads: this rank's rows of the hidden states, and the buffer where forward saves all gathered tokens
@@ -71,9 +71,9 @@ struct BlockInput {
 /// All gathers and sums are collective over the tensor-parallel group. One gather and one sum may be in flight at a
 /// time, the gather started first.
 template <class T>
-class HiddenStates {
+class TensorParallelRegion {
  public:
-  virtual ~HiddenStates() = default;
+  virtual ~TensorParallelRegion() = default;
 
   /// Rows of the hidden states of a micro-batch on this rank.
   virtual index_t rows() const = 0;
@@ -82,30 +82,30 @@ class HiddenStates {
   /// Whether each rank stores only a part of the tokens. Gradients of what works on these rows (the norms) are then
   /// partial sums.
   virtual bool is_sharded() const = 0;
-  /// Bytes of one gather, of one start_gather_again, and of one sum.
+  /// Bytes of one gather, of one start_regather, and of one sum.
   virtual comm::StepTraffic gather_traffic() const = 0;
-  virtual comm::StepTraffic gather_again_traffic() const = 0;
+  virtual comm::StepTraffic regather_traffic() const = 0;
   virtual comm::StepTraffic sum_traffic() const = 0;
 
   /// Rows of BlockInput::kept; 0: backward gathers again, or needs no gather.
   virtual index_t kept_rows() const = 0;
 
   /// x (rows, width) -> all tokens (tokens, width), which may be x itself. Valid until the next gather.
-  Matrix<const T> gather(Device& device, Matrix<const T> x) { return start_gather_again(device, {x, {}}).wait(); }
+  Matrix<const T> gather(Device& device, Matrix<const T> x) { return start_regather(device, {x, {}}).wait(); }
   /// y (tokens, out) <- product(all tokens of x), chunk by chunk as they arrive. Returns all tokens: x.rows itself,
   /// x.kept, or a buffer valid until the next gather.
-  virtual Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
+  virtual Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
                                           Matrix<T> y) = 0;
   /// All tokens of x for backward: what forward saved, or a gather that overlaps the work queued before wait().
-  [[nodiscard]] virtual Gathering<T> start_gather_again(Device& device, const BlockInput<T>& x) = 0;
+  [[nodiscard]] virtual PendingGather<T> start_regather(Device& device, const BlockInput<T>& x) = 0;
 
   /// Where this rank writes its partial sum (tokens, width) before start_sum reduces it into y (rows, width).
-  virtual Matrix<T> addend(Matrix<T> y) = 0;
-  /// y <- sum over the group of what was written to addend(y). y is complete after wait(), as for multiply_sum.
-  [[nodiscard]] virtual Running start_sum(Device& device, Matrix<T> y) = 0;
+  virtual Matrix<T> partial_sum(Matrix<T> y) = 0;
+  /// y <- sum over the group of what was written to partial_sum(y). y is complete after wait(), as for gemm_reduce.
+  [[nodiscard]] virtual Pending start_sum(Device& device, Matrix<T> y) = 0;
   /// y <- sum over the group of product(x), x (tokens, in). The sum of a chunk starts after the GEMM of that chunk.
-  [[nodiscard]] virtual Running multiply_sum(Device& device, const RowGemm<T>& product, Matrix<const T> x,
-                                             Matrix<T> y) = 0;
+  [[nodiscard]] virtual Pending gemm_reduce(Device& device, const RowGemm<T>& product, Matrix<const T> x,
+                                            Matrix<T> y) = 0;
 };
 
 struct HiddenShape {
@@ -130,7 +130,8 @@ Range chunk_rows(const HiddenShape& size, const TpOverlap& overlap, int chunk);
 
 /// Takes what it needs from the arena (planning or real). tp must outlive it. Replicated hidden states ignore overlap.
 template <class T>
-std::unique_ptr<HiddenStates<T>> make_hidden_states(deck::TpMode mode, const HiddenShape& size,
-                                                    const TpOverlap& overlap, comm::Group& tp, Arena& arena);
+std::unique_ptr<TensorParallelRegion<T>> make_tensor_parallel_region(deck::TpMode mode, const HiddenShape& size,
+                                                                     const TpOverlap& overlap, comm::Group& tp,
+                                                                     Arena& arena);
 
 }  // namespace nanotron::nn

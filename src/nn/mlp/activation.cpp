@@ -1,4 +1,4 @@
-#include "nanotron/nn/mlp/hidden_act.hpp"
+#include "nanotron/nn/mlp/activation.hpp"
 
 #include "nanotron/kernels/mlp/gelu.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
@@ -7,7 +7,7 @@ namespace nanotron::nn {
 namespace {
 
 template <class T>
-class Swiglu final : public HiddenAct<T> {
+class Swiglu final : public Activation<T> {
  public:
   void forward(Device& device, Matrix<const T> in, Matrix<T> h) const override {
     kernels::swiglu_forward<T>(device, in, h);
@@ -18,7 +18,7 @@ class Swiglu final : public HiddenAct<T> {
 };
 
 template <class T, class Form>
-class Gelu final : public HiddenAct<T> {
+class Gelu final : public Activation<T> {
  public:
   void forward(Device& device, Matrix<const T> in, Matrix<T> h) const override {
     kernels::gelu_forward<T, Form>(device, in, h);
@@ -31,7 +31,7 @@ class Gelu final : public HiddenAct<T> {
 }  // namespace
 
 template <class T>
-const HiddenAct<T>& hidden_act_of(deck::HiddenAct kind) {
+const Activation<T>& activation_of(deck::HiddenAct kind) {
   static const Swiglu<T> swiglu;
   static const Gelu<T, kernels::GeluErf> by_erf;
   static const Gelu<T, kernels::GeluTanh> by_tanh;
@@ -45,8 +45,8 @@ const HiddenAct<T>& hidden_act_of(deck::HiddenAct kind) {
   }
 }
 
-template const HiddenAct<double>& hidden_act_of(deck::HiddenAct);
-template const HiddenAct<float>& hidden_act_of(deck::HiddenAct);
-template const HiddenAct<bf16>& hidden_act_of(deck::HiddenAct);
+template const Activation<double>& activation_of(deck::HiddenAct);
+template const Activation<float>& activation_of(deck::HiddenAct);
+template const Activation<bf16>& activation_of(deck::HiddenAct);
 
 }  // namespace nanotron::nn

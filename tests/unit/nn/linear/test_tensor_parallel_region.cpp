@@ -11,7 +11,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/channel.hpp"
-#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::nn {
@@ -54,9 +54,9 @@ class Stream : public testing::TestWithParam<Case> {
     const HiddenShape size{.tokens = tokens(), .width = width, .tp_size = tp_.size()};
     const TpOverlap overlap{.chunks = GetParam().chunks, .inputs = GetParam().inputs};
     Arena planning = Arena::planning();
-    static_cast<void>(make_hidden_states<double>(GetParam().mode, size, overlap, tp_, planning));
+    static_cast<void>(make_tensor_parallel_region<double>(GetParam().mode, size, overlap, tp_, planning));
     arena_.emplace(planning.plan());
-    states_ = make_hidden_states<double>(GetParam().mode, size, overlap, tp_, *arena_);
+    region_ = make_tensor_parallel_region<double>(GetParam().mode, size, overlap, tp_, *arena_);
   }
 
   comm::Group make_group() const {
@@ -103,12 +103,12 @@ class Stream : public testing::TestWithParam<Case> {
 
   // Rows of the hidden states whose tokens are entry("x", 0, token * width + column), by way of a sum of one part.
   Matrix<double> stream_of_x() {
-    const Matrix<double> y = matrix(states_->rows(), width);
-    const Matrix<double> part = states_->addend(y);
+    const Matrix<double> y = matrix(region_->rows(), width);
+    const Matrix<double> part = region_->partial_sum(y);
     const auto host = Kokkos::create_mirror_view(part);
     for (index_t i = 0; i < tokens() * width; ++i) host.data()[i] = tp_.rank() == 0 ? entry("x", 0, i) : 0.0;
     Kokkos::deep_copy(part, host);
-    states_->start_sum(device_, y).wait();
+    region_->start_sum(device_, y).wait();
     return y;
   }
   static Values all_x(index_t tokens) {
@@ -128,55 +128,55 @@ class Stream : public testing::TestWithParam<Case> {
   comm::Group tp_;
   Device device_;
   std::optional<Arena> arena_;
-  std::unique_ptr<HiddenStates<double>> states_;
+  std::unique_ptr<TensorParallelRegion<double>> region_;
   std::list<Kokkos::View<double*, MemorySpace>> memory_;
 };
 
 TEST_P(Stream, GatherUndoesTheSum) {
   const Matrix<double> x = stream_of_x();
-  EXPECT_EQ(pull(states_->gather(device_, x)), all_x(tokens()));
+  EXPECT_EQ(pull(region_->gather(device_, x)), all_x(tokens()));
   // Each token is on one rank of a sharded hidden states, on every rank of a whole one; the rest is padding of zeros.
   double here = 0.0, sum = 0.0, all = 0.0;
   for (const double v : pull(x)) here += v * v;
   for (const double v : all_x(tokens())) all += v * v;
   MPI_Allreduce(&here, &sum, 1, MPI_DOUBLE, MPI_SUM, test::world());
-  EXPECT_NEAR(sum, states_->is_sharded() ? all : all * tp_.size(), 1e-12 * sum);
+  EXPECT_NEAR(sum, region_->is_sharded() ? all : all * tp_.size(), 1e-12 * sum);
 }
 
 TEST_P(Stream, GathersAndMultiplies) {
-  const Matrix<double> kept = matrix(states_->kept_rows(), width);
+  const Matrix<double> kept = matrix(region_->kept_rows(), width);
   const BlockInput<double> x{stream_of_x(), kept};
   const Matrix<double> y = matrix(tokens(), out);
-  EXPECT_EQ(pull(states_->gather_multiply(device_, x, product(out, width, tp_.rank()), y)), all_x(tokens()));
+  EXPECT_EQ(pull(region_->all_gather_gemm(device_, x, product(out, width, tp_.rank()), y)), all_x(tokens()));
   expect_near(pull(y), expected("x", out, width, 0, tp_.rank()));
 }
 
 TEST_P(Stream, MultipliesAndSums) {
-  const Matrix<double> x = filled("a", tp_.rank(), tokens(), out), y = matrix(states_->rows(), width);
-  states_->multiply_sum(device_, product(width, out, tp_.rank()), x, y).wait();
+  const Matrix<double> x = filled("a", tp_.rank(), tokens(), out), y = matrix(region_->rows(), width);
+  region_->gemm_reduce(device_, product(width, out, tp_.rank()), x, y).wait();
   Values sum(static_cast<std::size_t>(tokens() * width), 0.0);
   for (int r = 0; r < tp_.size(); ++r) {
     const Values part = expected("a", width, out, r, r);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
   }
-  expect_near(pull(states_->gather(device_, y)), sum);
+  expect_near(pull(region_->gather(device_, y)), sum);
 }
 
 // What forward keeps is not sent again; what it does not keep is, while a product and its sum go on.
 TEST_P(Stream, GathersAgainBehindAProduct) {
-  const Matrix<double> kept = matrix(states_->kept_rows(), width);
+  const Matrix<double> kept = matrix(region_->kept_rows(), width);
   const BlockInput<double> x{stream_of_x(), kept};
-  const Matrix<double> y = matrix(tokens(), out), z = matrix(states_->rows(), width);
-  states_->gather_multiply(device_, x, product(out, width, tp_.rank()), y);
-  if (states_->kept_rows() == 0) states_->gather(device_, z);  // others used the buffer
+  const Matrix<double> y = matrix(tokens(), out), z = matrix(region_->rows(), width);
+  region_->all_gather_gemm(device_, x, product(out, width, tp_.rank()), y);
+  if (region_->kept_rows() == 0) region_->gather(device_, z);  // others used the buffer
   const std::uint64_t before = tp_.traffic().bytes;
-  Gathering<double> again = states_->start_gather_again(device_, x);
+  PendingGather<double> again = region_->start_regather(device_, x);
   const std::uint64_t sent = tp_.traffic().bytes - before;
-  Running sum = states_->multiply_sum(device_, product(width, out, tp_.rank()), y, z);
+  Pending sum = region_->gemm_reduce(device_, product(width, out, tp_.rank()), y, z);
   EXPECT_EQ(pull(again.wait()), all_x(tokens()));
   sum.wait();
-  const bool gathers = states_->is_sharded() && states_->kept_rows() == 0;
-  EXPECT_EQ(sent, gathers ? sizeof(double) * static_cast<std::uint64_t>(states_->rows() * width) : 0);
+  const bool gathers = region_->is_sharded() && region_->kept_rows() == 0;
+  EXPECT_EQ(sent, gathers ? sizeof(double) * static_cast<std::uint64_t>(region_->rows() * width) : 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Stream, testing::ValuesIn(cases()), [](const auto& info) {

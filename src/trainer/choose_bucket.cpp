@@ -1,4 +1,4 @@
-#include "nanotron/trainer/bucket_size.hpp"
+#include "nanotron/trainer/choose_bucket.hpp"
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/parallel/reducers/all_reduce/bucket_size.hpp"

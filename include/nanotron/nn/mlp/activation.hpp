@@ -13,9 +13,9 @@
 namespace nanotron::nn {
 
 template <class T>
-class HiddenAct {
+class Activation {
  public:
-  virtual ~HiddenAct() = default;
+  virtual ~Activation() = default;
   /// in (tokens, gate | up, or up) -> h (tokens, width), overwritten.
   virtual void forward(Device& device, Matrix<const T> in, Matrix<T> h) const = 0;
   /// in is overwritten by its gradient.
@@ -24,6 +24,6 @@ class HiddenAct {
 
 /// Stateless: one object serves all layers.
 template <class T>
-const HiddenAct<T>& hidden_act_of(deck::HiddenAct kind);
+const Activation<T>& activation_of(deck::HiddenAct kind);
 
 }  // namespace nanotron::nn

@@ -1,4 +1,4 @@
-#include "nanotron/nn/linear/hidden_states.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -9,34 +9,33 @@ namespace nanotron::nn {
 namespace {
 
 template <class T>
-class ReplicatedHiddenStates final : public HiddenStates<T> {
+class ReplicatedRegion final : public TensorParallelRegion<T> {
  public:
-  ReplicatedHiddenStates(const HiddenShape& size, comm::Group& tp)
-      : tokens_(size.tokens), width_(size.width), tp_(&tp) {}
+  ReplicatedRegion(const HiddenShape& size, comm::Group& tp) : tokens_(size.tokens), width_(size.width), tp_(&tp) {}
 
   index_t rows() const override { return tokens_; }
   MatrixRef<T> token_rows(Matrix<T> y) const override { return y; }
   bool is_sharded() const override { return false; }
   index_t kept_rows() const override { return 0; }
   comm::StepTraffic gather_traffic() const override { return {}; }
-  comm::StepTraffic gather_again_traffic() const override { return {}; }
+  comm::StepTraffic regather_traffic() const override { return {}; }
   comm::StepTraffic sum_traffic() const override {
     return {.tensor_parallel = comm::all_reduce_bytes(tokens_ * width_ * static_cast<index_t>(sizeof(T)), tp_->size())};
   }
 
-  Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
+  Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
                                   Matrix<T> y) override {
     product(device, x.rows, y);
     return x.rows;
   }
-  Gathering<T> start_gather_again(Device&, const BlockInput<T>& x) override { return {x.rows, Running()}; }
+  PendingGather<T> start_regather(Device&, const BlockInput<T>& x) override { return {x.rows, Pending()}; }
 
-  Matrix<T> addend(Matrix<T> y) override { return y; }
-  Running start_sum(Device& device, Matrix<T> y) override {
+  Matrix<T> partial_sum(Matrix<T> y) override { return y; }
+  Pending start_sum(Device& device, Matrix<T> y) override {
     sum_[0] = comm::start_all_reduce(*tp_, y.data(), y.size(), comm::ReduceOp::sum, device.stream());
-    return Running(sum_);
+    return Pending(sum_);
   }
-  Running multiply_sum(Device& device, const RowGemm<T>& product, Matrix<const T> x, Matrix<T> y) override {
+  Pending gemm_reduce(Device& device, const RowGemm<T>& product, Matrix<const T> x, Matrix<T> y) override {
     product(device, x, y);
     return start_sum(device, y);
   }
@@ -48,14 +47,14 @@ class ReplicatedHiddenStates final : public HiddenStates<T> {
 };
 
 template <class T>
-class SequenceParallelHiddenStates final : public HiddenStates<T> {
+class SequenceParallelRegion final : public TensorParallelRegion<T> {
  public:
-  SequenceParallelHiddenStates(const HiddenShape& size, const TpOverlap& overlap, comm::Group& tp, Arena& arena)
+  SequenceParallelRegion(const HiddenShape& size, const TpOverlap& overlap, comm::Group& tp, Arena& arena)
       : tokens_(size.tokens),
         rows_(hidden_rows(deck::TpMode::reduce_scatter, size)),
         kept_rows_(overlap.inputs == deck::GatheredInputs::keep ? rows_ * size.tp_size : 0),
         gathered_(arena.take<T>(MemoryKind::workspace, rows_ * size.tp_size, size.width)),
-        addend_(arena.take<T>(MemoryKind::workspace, rows_ * size.tp_size, size.width)),
+        partial_sum_(arena.take<T>(MemoryKind::workspace, rows_ * size.tp_size, size.width)),
         tp_(&tp) {
     for (int c = 0; c < overlap.chunks; ++c) {
       const Range rows = chunk_rows(size, overlap, c);
@@ -79,14 +78,14 @@ class SequenceParallelHiddenStates final : public HiddenStates<T> {
   comm::StepTraffic gather_traffic() const override {
     return {.tensor_parallel = comm::all_gather_bytes(bytes_of(rows_), tp_->size())};
   }
-  comm::StepTraffic gather_again_traffic() const override {
+  comm::StepTraffic regather_traffic() const override {
     return kept_rows_ > 0 ? comm::StepTraffic{} : gather_traffic();
   }
   comm::StepTraffic sum_traffic() const override {
     return {.tensor_parallel = comm::reduce_scatter_bytes(bytes_of(rows_ * tp_->size()), tp_->size())};
   }
 
-  Matrix<const T> gather_multiply(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
+  Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
                                   Matrix<T> y) override {
     const Matrix<T> all = x.kept.extent(0) > 0 ? x.kept : gathered_;
     start_gathers(device, x.rows, all);
@@ -96,23 +95,23 @@ class SequenceParallelHiddenStates final : public HiddenStates<T> {
     }
     return block<const T>(all, {0, tokens_});
   }
-  Gathering<T> start_gather_again(Device& device, const BlockInput<T>& x) override {
-    if (x.kept.extent(0) > 0) return {block<const T>(x.kept, {0, tokens_}), Running()};
+  PendingGather<T> start_regather(Device& device, const BlockInput<T>& x) override {
+    if (x.kept.extent(0) > 0) return {block<const T>(x.kept, {0, tokens_}), Pending()};
     start_gathers(device, x.rows, gathered_);
-    return {block<const T>(gathered_, {0, tokens_}), Running(gathers_)};
+    return {block<const T>(gathered_, {0, tokens_}), Pending(gathers_)};
   }
 
-  Matrix<T> addend(Matrix<T>) override { return block<T>(addend_, {0, tokens_}); }
-  Running start_sum(Device& device, Matrix<T> y) override {
+  Matrix<T> partial_sum(Matrix<T>) override { return block<T>(partial_sum_, {0, tokens_}); }
+  Pending start_sum(Device& device, Matrix<T> y) override {
     for (std::size_t c = 0; c < chunks_.size(); ++c) start_sum_of(device, c, y);
-    return Running(sums_);
+    return Pending(sums_);
   }
-  Running multiply_sum(Device& device, const RowGemm<T>& product, Matrix<const T> x, Matrix<T> y) override {
+  Pending gemm_reduce(Device& device, const RowGemm<T>& product, Matrix<const T> x, Matrix<T> y) override {
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
-      product(device, block<const T>(x, chunks_[c].tokens), block<T>(addend_, chunks_[c].tokens));
+      product(device, block<const T>(x, chunks_[c].tokens), block<T>(partial_sum_, chunks_[c].tokens));
       start_sum_of(device, c, y);
     }
-    return Running(sums_);
+    return Pending(sums_);
   }
 
  private:
@@ -143,8 +142,8 @@ class SequenceParallelHiddenStates final : public HiddenStates<T> {
   void start_sum_of(Device& device, std::size_t c, const Matrix<T>& y) {
     check_size(y);
     const Matrix<T> mine = block<T>(y, chunks_[c].rows);
-    sums_[c] = comm::start_reduce_scatter(*tp_, first_of(addend_, c), mine.data(), mine.size(), comm::ReduceOp::sum,
-                                          device.stream());
+    sums_[c] = comm::start_reduce_scatter(*tp_, first_of(partial_sum_, c), mine.data(), mine.size(),
+                                          comm::ReduceOp::sum, device.stream());
   }
 
   void check_size(const Matrix<const T>& x) const {
@@ -153,7 +152,7 @@ class SequenceParallelHiddenStates final : public HiddenStates<T> {
   }
 
   index_t tokens_, rows_, kept_rows_;
-  Matrix<T> gathered_, addend_;  // (t rows, width)
+  Matrix<T> gathered_, partial_sum_;  // (t rows, width)
   comm::Group* tp_;
   std::vector<Chunk> chunks_;
   std::vector<comm::Request> gathers_, sums_;  // per chunk
@@ -174,19 +173,23 @@ Range chunk_rows(const HiddenShape& size, const TpOverlap& overlap, int chunk) {
 }
 
 template <class T>
-std::unique_ptr<HiddenStates<T>> make_hidden_states(deck::TpMode mode, const HiddenShape& size,
-                                                    const TpOverlap& overlap, comm::Group& tp, Arena& arena) {
+std::unique_ptr<TensorParallelRegion<T>> make_tensor_parallel_region(deck::TpMode mode, const HiddenShape& size,
+                                                                     const TpOverlap& overlap, comm::Group& tp,
+                                                                     Arena& arena) {
   if (mode == deck::TpMode::reduce_scatter && size.tp_size > 1) {
-    return std::make_unique<SequenceParallelHiddenStates<T>>(size, overlap, tp, arena);
+    return std::make_unique<SequenceParallelRegion<T>>(size, overlap, tp, arena);
   }
-  return std::make_unique<ReplicatedHiddenStates<T>>(size, tp);
+  return std::make_unique<ReplicatedRegion<T>>(size, tp);
 }
 
-template std::unique_ptr<HiddenStates<double>> make_hidden_states(deck::TpMode, const HiddenShape&, const TpOverlap&,
-                                                                  comm::Group&, Arena&);
-template std::unique_ptr<HiddenStates<float>> make_hidden_states(deck::TpMode, const HiddenShape&, const TpOverlap&,
-                                                                 comm::Group&, Arena&);
-template std::unique_ptr<HiddenStates<bf16>> make_hidden_states(deck::TpMode, const HiddenShape&, const TpOverlap&,
-                                                                comm::Group&, Arena&);
+template std::unique_ptr<TensorParallelRegion<double>> make_tensor_parallel_region(deck::TpMode, const HiddenShape&,
+                                                                                   const TpOverlap&, comm::Group&,
+                                                                                   Arena&);
+template std::unique_ptr<TensorParallelRegion<float>> make_tensor_parallel_region(deck::TpMode, const HiddenShape&,
+                                                                                  const TpOverlap&, comm::Group&,
+                                                                                  Arena&);
+template std::unique_ptr<TensorParallelRegion<bf16>> make_tensor_parallel_region(deck::TpMode, const HiddenShape&,
+                                                                                 const TpOverlap&, comm::Group&,
+                                                                                 Arena&);
 
 }  // namespace nanotron::nn

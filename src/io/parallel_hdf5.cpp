@@ -1,4 +1,4 @@
-#include "nanotron/io/hdf5.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "feed_forward.hpp"
+#include "feed_forward_parts.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -76,8 +76,8 @@ index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing
 }
 
 template <class T>
-nn::GatedLinears<T> linears(const ParameterTable& table, const MlpSpecs& specs, const nn::ParameterBuffers<T>& buffers,
-                            index_t layer, const nn::LinearOrders& of_gate_up, const nn::LinearOrders& of_down) {
+nn::MlpLinears<T> linears(const ParameterTable& table, const MlpSpecs& specs, const nn::ParameterBuffers<T>& buffers,
+                          index_t layer, const nn::LinearOrders& of_gate_up, const nn::LinearOrders& of_down) {
   return {nn::Linear<T>(linear_weights(table, buffers, specs.first, layer, specs.first_rows), of_gate_up),
           nn::Linear<T>(linear_weights(table, buffers, specs.down, layer, specs.down.local_rows()), of_down)};
 }
@@ -129,8 +129,8 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act,
                                                             const nn::MoeParts<T>& parts, Vector<double> sums) {
   const std::string mlp = "model/layers/mlp/";
   if (table.experts.size() == 0) {
-    const nn::GatedLinears<T> dense = linears(table, table.mlp(mlp), buffers, layer, orders.gate_up, orders.down);
-    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down, nn::hidden_act_of<T>(act));
+    const nn::MlpLinears<T> dense = linears(table, table.mlp(mlp), buffers, layer, orders.gate_up, orders.down);
+    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down, nn::activation_of<T>(act));
   }
   nn::MoeWeights<T> weights{
       .router = linear_weights(table, buffers, table[mlp + "gate/weight"], layer, parts.sizes.columns),

@@ -10,12 +10,12 @@
 namespace nanotron::nn {
 
 template <class T>
-class PositionEmbedding {
+class LearnedPositions {
  public:
   using M = master_t<T>;
 
   /// table (positions.size(), hidden) and its gradient. token_segments: as in VocabEmbedding.
-  PositionEmbedding(Range positions, Matrix<const T> table, Matrix<M> gradient, index_t token_segments = 1)
+  LearnedPositions(Range positions, Matrix<const T> table, Matrix<M> gradient, index_t token_segments = 1)
       : positions_(positions), table_(table), gradient_(gradient), token_segments_(token_segments) {}
 
   /// at (n): the position of each token. x (n, hidden) += this rank's rows of the table.

@@ -1,0 +1,21 @@
+#include "nanotron/nn/vocab/learned_positions.hpp"
+
+#include "nanotron/kernels/vocab/embedding.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+void LearnedPositions<T>::forward(Device& device, Vector<const std::int32_t> at, Matrix<T> x) const {
+  kernels::embedding_add<T>(device, at, positions_, table_, x);
+}
+
+template <class T>
+void LearnedPositions<T>::backward(Device& device, Vector<const std::int32_t> at, Matrix<const T> dx) const {
+  kernels::embedding_backward<T>(device, at, positions_, dx, gradient_, token_segments_);
+}
+
+template class LearnedPositions<double>;
+template class LearnedPositions<float>;
+template class LearnedPositions<bf16>;
+
+}  // namespace nanotron::nn
