@@ -1,6 +1,5 @@
 #include "nanotron/data/sample_order.hpp"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "nanotron/base/error.hpp"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#define XXH_INLINE_ALL
+#define XXH_STATIC_LINKING_ONLY  // for the size of XXH3_state_t
 #include <xxhash.h>
 
 namespace nanotron::data {

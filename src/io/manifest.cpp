@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "nanotron/base/error.hpp"

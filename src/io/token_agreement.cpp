@@ -11,7 +11,6 @@
 #include <span>
 #include <vector>
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "nanotron/base/error.hpp"

@@ -62,11 +62,11 @@ std::vector<GemmShape> gemms_of(const Bench& bench) {
 
 // Seconds of one GEMM.
 template <class T>
-class ProductBench {
+class GemmBench {
  public:
   using M = master_t<T>;
 
-  ProductBench(const Bench& bench, const std::vector<GemmShape>& list)
+  GemmBench(const Bench& bench, const std::vector<GemmShape>& list)
       : bench_(bench),
         device_(timers_),
         a_(largest(list, [](const GemmShape& p) { return p.m * p.k; })),
@@ -115,10 +115,10 @@ class ProductBench {
 template <class T>
 void measure_shapes(const Bench& bench) {
   const std::vector<GemmShape> list = gemms_of<T>(bench);
-  ProductBench<T> products(bench, list);
-  Table table{.key = fmt::format("products_{}", name_of(scalar_type_of<T>)),
+  GemmBench<T> gemms(bench, list);
+  Table table{.key = fmt::format("gemms_{}", name_of(scalar_type_of<T>)),
               .title = fmt::format("GEMMs of a step, {} by {}", name_of(scalar_type_of<T>), kernels::gemm_library<T>()),
-              .columns = {{"GEMM per rank", "product"},
+              .columns = {{"GEMM per rank", "gemm"},
                           {"m", "m"},
                           {"n", "n"},
                           {"k", "k"},
@@ -131,7 +131,7 @@ void measure_shapes(const Bench& bench) {
               .rows = {}};
   double total_seconds = 0.0, total_flops = 0.0;
   for (const GemmShape& p : list) {
-    const Spread s = products.seconds(p);
+    const Spread s = gemms.seconds(p);
     const double rate = p.flops() / s.median / giga;
     const double in_step = s.median * static_cast<double>(p.calls);
     total_seconds += in_step;

@@ -42,15 +42,15 @@ class KernelBench {
         in_step_(bench.micro_batches()),
         in_layers_(s_.layers * bench.micro_batches()),
         parameters_(bench.table().size),
-        gemm_workspace_("gemm_workspace", product_bytes(s_)) {
+        gemm_workspace_("gemm_workspace", gemm_bytes(s_)) {
     device_.set_gemm_workspace(Vector<std::byte>(gemm_workspace_.data(), gemm_workspace_.size()));
   }
 
   Table run() {
     Timers timers;
-    Device products(timers);
+    Device gemms(timers);
     comm::barrier(bench_.grid.world());
-    product_rate_ = kernels::gemm_peak<T>(products, 1024, bench_.options.seconds);
+    gemm_rate_ = kernels::gemm_peak<T>(gemms, 1024, bench_.options.seconds);
     norms();
     attention();
     swiglu();
@@ -62,7 +62,7 @@ class KernelBench {
 
  private:
   // The GEMM workspace of a model; attention calls GEMMs too.
-  static std::size_t product_bytes(const model::LocalSizes& s) {
+  static std::size_t gemm_bytes(const model::LocalSizes& s) {
     return std::max(kernels::gemm_workspace_bytes<T>(GemmMode::library, s.tokens, 2 * s.intermediate, s.hidden),
                     kernels::gemm_workspace_bytes<T>(GemmMode::library, s.tokens, s.vocabulary, s.hidden));
   }
@@ -107,8 +107,8 @@ class KernelBench {
                            {},
                            {},
                            rate / giga,
-                           product_rate_ / giga,
-                           100.0 * rate / product_rate_,
+                           gemm_rate_ / giga,
+                           100.0 * rate / gemm_rate_,
                            s.median * static_cast<double>(calls) * 1e3});
   }
 
@@ -278,7 +278,7 @@ class KernelBench {
   model::LocalSizes s_;
   index_t in_step_, in_layers_, parameters_;
   Kokkos::View<std::byte*, MemorySpace> gemm_workspace_;
-  double product_rate_ = 0.0;
+  double gemm_rate_ = 0.0;
   Table table_{.key = fmt::format("kernels_{}", name_of(scalar_type_of<T>)),
                .title = fmt::format("Kernels of rank 0 in {}, all ranks at once", name_of(scalar_type_of<T>)),
                .columns = {{"kernel", "kernel"},
@@ -290,7 +290,7 @@ class KernelBench {
                            {"GB/s", "gbs"},
                            {"copy GB/s", "copy_gbs"},
                            {"GFLOP/s", "gflops"},
-                           {"GEMM GFLOP/s", "product_gflops"},
+                           {"GEMM GFLOP/s", "gemm_gflops"},
                            {"share %", "share"},
                            {"ms/step", "ms_per_step", 2}},
                .rows = {},

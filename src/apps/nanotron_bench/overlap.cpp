@@ -74,17 +74,17 @@ class OverlapBench {
         "workspace", kernels::gemm_workspace_bytes<T>(device_.gemm_mode(), s_.tokens, p.out, p.in));
     device_.set_gemm_workspace(Vector<std::byte>(workspace.data(), workspace.size()));
     const bool transposed = p.op == kernels::Op::transpose;
-    const nn::RowGemm<T> product{p.op, weight.matrix(transposed ? p.out : p.in, transposed ? p.in : p.out), {}};
+    const nn::RowGemm<T> gemm{p.op, weight.matrix(transposed ? p.out : p.in, transposed ? p.in : p.out), {}};
     const Matrix<T> rows = rows_memory_.matrix(region_[0].rows(), s_.hidden);
     const Matrix<T> inner = tokens.matrix(s_.tokens, p.side == Side::gather ? p.out : p.in);
 
     std::vector<double> alone, moved;
     std::array<std::vector<double>, chunk_counts.size()> both;
     for (int round = 0; round < bench_.options.rounds; ++round) {
-      alone.push_back(seconds([&] { multiply_alone(p, product, inner); }));
+      alone.push_back(seconds([&] { multiply_alone(p, gemm, inner); }));
       moved.push_back(seconds([&] { move_alone(p, rows); }));
       for (std::size_t i = 0; i < both.size(); ++i) {
-        both[i].push_back(seconds([&] { together(p, region_[i], product, rows, inner); }));
+        both[i].push_back(seconds([&] { together(p, region_[i], gemm, rows, inner); }));
       }
     }
     const double compute = spread_of(alone).least, communication = spread_of(moved).least;
@@ -104,12 +104,12 @@ class OverlapBench {
                      seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 4, work).least);
   }
   // The GEMM only, on the buffer of all tokens that the hidden states own.
-  void multiply_alone(const GemmShape& p, const nn::RowGemm<T>& product, const Matrix<T>& inner) {
+  void multiply_alone(const GemmShape& p, const nn::RowGemm<T>& gemm, const Matrix<T>& inner) {
     const Matrix<T> all = region_[0].partial_sum({});
     if (p.side == Side::gather) {
-      product(device_, all, inner);
+      gemm(device_, all, inner);
     } else {
-      product(device_, inner, all);
+      gemm(device_, inner, all);
     }
   }
   void move_alone(const GemmShape& p, const Matrix<T>& rows) {
@@ -119,12 +119,12 @@ class OverlapBench {
       region_[0].start_sum(device_, rows).wait();
     }
   }
-  void together(const GemmShape& p, nn::TensorParallelRegion<T>& region, const nn::RowGemm<T>& product,
+  void together(const GemmShape& p, nn::TensorParallelRegion<T>& region, const nn::RowGemm<T>& gemm,
                 const Matrix<T>& rows, const Matrix<T>& inner) {
     if (p.side == Side::gather) {
-      region.all_gather_gemm(device_, {rows, {}}, product, inner);
+      region.all_gather_gemm(device_, {rows, {}}, gemm, inner);
     } else {
-      region.gemm_reduce(device_, product, inner, rows).wait();
+      region.gemm_reduce(device_, gemm, inner, rows).wait();
     }
   }
 
@@ -148,7 +148,7 @@ void measure_overlap(const Bench& bench, const std::vector<ScalarType>& types) {
       .columns = {{"what", "what"},
                   {"type", "type"},
                   {"chunks", "chunks"},
-                  {"ms GEMM", "product_ms", 3},
+                  {"ms GEMM", "gemm_ms", 3},
                   {"ms communication", "moved_ms", 3},
                   {"ms 1 chunk", "in_turn_ms", 3},
                   {"ms in chunks", "chunks_ms", 3},

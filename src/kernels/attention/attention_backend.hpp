@@ -28,4 +28,10 @@ void run_backward(Device& device, const AttentionShape& shape, const AttentionGr
 template <class T>
 std::size_t workspace_bytes(const AttentionShape& shape);
 
+#define NANOTRON_INSTANTIATE_ATTENTION(T)                                                                         \
+  template void run_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>,            \
+                               MatrixRef<const T>, MatrixRef<T>, Vector<master_t<T>>, Vector<std::byte>);         \
+  template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&, Vector<std::byte>); \
+  template std::size_t workspace_bytes<T>(const AttentionShape&);
+
 }  // namespace nanotron::kernels::detail

@@ -35,7 +35,7 @@ void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
                    op_b == Op::none ? b.rows : b.columns, n, c.rows, c.columns);
   if (m == 0 || n == 0) return;
   if (k == 0) return scale_only(device, beta, c);
-  const detail::Product p{op_a, op_b, m, n, k, a.leading, b.leading, c.leading, alpha, beta};
+  const detail::GemmProblem p{op_a, op_b, m, n, k, a.leading, b.leading, c.leading, alpha, beta};
   if (device.gemm_mode() == GemmMode::fixed_order) {
     detail::multiply_in_order<T, C>(device, p, order, a.data, b.data, c.data);
   } else {
@@ -48,7 +48,7 @@ void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, cons
                   index_t count) {
   const Region region(device.timers(), "gemm_batched");
   if (count == 0 || s.m == 0 || s.n == 0) return;
-  const detail::Product p{s.op_a, s.op_b, s.m, s.n, s.k, s.leading_a, s.leading_b, s.leading_c, s.alpha, s.beta};
+  const detail::GemmProblem p{s.op_a, s.op_b, s.m, s.n, s.k, s.leading_a, s.leading_b, s.leading_c, s.alpha, s.beta};
   if (device.gemm_mode() == GemmMode::fixed_order) {
     detail::multiply_batch_in_order<T, C>(device, p, a, b, c, count);
   } else {

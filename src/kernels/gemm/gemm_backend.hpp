@@ -8,28 +8,28 @@
 namespace nanotron::kernels::detail {
 
 // One GEMM. m, n, k > 0 and match the operands.
-struct Product {
+struct GemmProblem {
   Op op_a = Op::none, op_b = Op::none;
   index_t m = 0, n = 0, k = 0;
   index_t leading_a = 0, leading_b = 0, leading_c = 0;
   double alpha = 1, beta = 0;
-  friend bool operator==(const Product&, const Product&) = default;
+  friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };
 
 template <class T, class C>
-void multiply(Device& device, const Product& product, const T* a, const T* b, C* c);
+void multiply(Device& device, const GemmProblem& problem, const T* a, const T* b, C* c);
 
 // gemm_fixed_order_host.cpp, gemm_fixed_order_cuda.cpp
 template <class T, class C>
-void multiply_in_order(Device& device, const Product& product, const SumOrder& order, const T* a, const T* b, C* c);
+void multiply_in_order(Device& device, const GemmProblem& problem, const SumOrder& order, const T* a, const T* b, C* c);
 template <class T, class C>
-void multiply_batch_in_order(Device& device, const Product& product, const T* const* a, const T* const* b, C* const* c,
-                             index_t count);
+void multiply_batch_in_order(Device& device, const GemmProblem& problem, const T* const* a, const T* const* b,
+                             C* const* c, index_t count);
 template <class T>
 std::size_t fixed_order_workspace_bytes(index_t k);
 // gemm_host.cpp, gemm_cuda.cpp
 template <class T, class C>
-void multiply_batch(Device& device, const Product& product, const T* const* a, const T* const* b, C* const* c,
+void multiply_batch(Device& device, const GemmProblem& problem, const T* const* a, const T* const* b, C* const* c,
                     index_t count);
 template <class T>
 std::size_t library_workspace_bytes(index_t m, index_t n, index_t k);

@@ -18,7 +18,7 @@ struct GemmHandles {
   dnnl::stream stream{engine};
 
   struct Matmul {
-    kernels::detail::Product product;
+    kernels::detail::GemmProblem problem;
     dnnl::memory::data_type operands;  // of A and B
     dnnl::memory::data_type result;
     bool packed_b = false;
@@ -32,7 +32,7 @@ struct GemmHandles {
   std::vector<std::unique_ptr<Matmul>> matmuls;
 
   // The primitive, from the cache or created. With packed_b, B is reordered into the layout oneDNN prefers.
-  Matmul& find(const kernels::detail::Product& product, dnnl::memory::data_type operands,
+  Matmul& find(const kernels::detail::GemmProblem& problem, dnnl::memory::data_type operands,
                dnnl::memory::data_type result, bool packed_b);
 
   // packed: a buffer of m.packed_b_bytes; scratch: one of m.scratch_bytes, or null for m.own_scratch.

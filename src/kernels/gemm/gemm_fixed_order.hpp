@@ -15,4 +15,18 @@ inline SumOrder order_or_whole(const SumOrder& order, index_t depth) {
   return order;
 }
 
+// The functions of gemm_backend.hpp that a backend of this kind defines, for all types.
+#define NANOTRON_INSTANTIATE_GEMM(T, C)                                                                        \
+  template void multiply_in_order<T, C>(Device&, const GemmProblem&, const SumOrder&, const T*, const T*, C*); \
+  template void multiply_batch_in_order<T, C>(Device&, const GemmProblem&, const T* const*, const T* const*,   \
+                                              C* const*, index_t);
+#define NANOTRON_INSTANTIATE_FIXED_ORDER                             \
+  NANOTRON_INSTANTIATE_GEMM(double, double)                          \
+  NANOTRON_INSTANTIATE_GEMM(float, float)                            \
+  NANOTRON_INSTANTIATE_GEMM(bf16, bf16)                              \
+  NANOTRON_INSTANTIATE_GEMM(bf16, float)                             \
+  template std::size_t fixed_order_workspace_bytes<double>(index_t); \
+  template std::size_t fixed_order_workspace_bytes<float>(index_t);  \
+  template std::size_t fixed_order_workspace_bytes<bf16>(index_t);
+
 }  // namespace nanotron::kernels::detail

@@ -23,9 +23,9 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
     return {.tensor_parallel = comm::all_reduce_bytes(tokens_ * width_ * static_cast<index_t>(sizeof(T)), tp_->size())};
   }
 
-  Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
+  Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& gemm,
                                   Matrix<T> y) override {
-    product(device, x.rows, y);
+    gemm(device, x.rows, y);
     return x.rows;
   }
   PendingGather<T> start_regather(Device&, const BlockInput<T>& x) override { return {x.rows, Pending()}; }
@@ -35,8 +35,8 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
     sum_[0] = comm::start_all_reduce(*tp_, y.data(), y.size(), comm::ReduceOp::sum, device.stream());
     return Pending(sum_);
   }
-  Pending gemm_reduce(Device& device, const RowGemm<T>& product, Matrix<const T> x, Matrix<T> y) override {
-    product(device, x, y);
+  Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) override {
+    gemm(device, x, y);
     return start_sum(device, y);
   }
 
@@ -85,13 +85,13 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
     return {.tensor_parallel = comm::reduce_scatter_bytes(bytes_of(rows_ * tp_->size()), tp_->size())};
   }
 
-  Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
+  Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& gemm,
                                   Matrix<T> y) override {
     const Matrix<T> all = x.kept.extent(0) > 0 ? x.kept : gathered_;
     start_gathers(device, x.rows, all);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
       gathers_[c].wait();
-      product(device, block<const T>(all, chunks_[c].tokens), block<T>(y, chunks_[c].tokens));
+      gemm(device, block<const T>(all, chunks_[c].tokens), block<T>(y, chunks_[c].tokens));
     }
     return block<const T>(all, {0, tokens_});
   }
@@ -106,9 +106,9 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
     for (std::size_t c = 0; c < chunks_.size(); ++c) start_sum_of(device, c, y);
     return Pending(sums_);
   }
-  Pending gemm_reduce(Device& device, const RowGemm<T>& product, Matrix<const T> x, Matrix<T> y) override {
+  Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) override {
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
-      product(device, block<const T>(x, chunks_[c].tokens), block<T>(partial_sum_, chunks_[c].tokens));
+      gemm(device, block<const T>(x, chunks_[c].tokens), block<T>(partial_sum_, chunks_[c].tokens));
       start_sum_of(device, c, y);
     }
     return Pending(sums_);

@@ -16,36 +16,18 @@
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/deck/suggestions.hpp"
+#include "support/small_deck.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::deck {
 namespace {
 
-const std::string small =
-    "&run steps = 100 /\n"
-    "&model hidden_size = 64, num_hidden_layers = 2, num_attention_heads = 8, intermediate_size = 96 /\n"
-    "&data path = 'a.h5', sequence_length = 32, global_batch_size = 24 /\n";
+using test::small_deck;
 
-Config read(const std::string& more = "", const std::vector<std::string>& set = {}) {
-  return read_deck_text(small + more, "t.deck", {}, set);
-}
-
-std::string message(const std::string& text, const std::vector<std::string>& set = {}, int ranks = 0) {
-  try {
-    Config c = read_deck_text(text, "t.deck", {}, set);
-    if (ranks > 0) resolve(c, ranks, {});
-  } catch (const Error& e) {
-    EXPECT_EQ(e.exit_code(), ExitCode::deck_error);
-    return e.what();
-  }
-  return "";
-}
-
-void expect_refused(const std::vector<std::string>& set, const std::string& words, int ranks = 0) {
-  const std::string text = message(small, set, ranks);
-  EXPECT_NE(text.find(words), std::string::npos) << set[0] << "\n" << text;
-}
+const test::DeckReader decks{
+    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", {}, set); },
+    [](deck::Config& c, int ranks) { deck::resolve(c, ranks, {}); }};
 
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -130,7 +112,7 @@ TEST(Suggestions, TheTableOfOtherProgramsLeadsToKeys) {
 
 TEST(Suggestions, NamesOfOtherProgramsAreUnderstood) {
   const auto hint = [](const std::string& group, const std::string& line, const std::string& words) {
-    const std::string text = message(small + "&" + group + " " + line + " /\n");
+    const std::string text = decks.message(small_deck + "&" + group + " " + line + " /\n");
     EXPECT_NE(text.find(words), std::string::npos) << line << "\n" << text;
     EXPECT_NE(text.find("1 error in the deck"), std::string::npos) << line << "\n" << text;
   };
@@ -144,18 +126,19 @@ TEST(Suggestions, NamesOfOtherProgramsAreUnderstood) {
   hint("optimizer", "gradient_accumulation_steps = 4", "there is no key for it");
   hint("checkpoint", "batch_size = 4", "data%micro_batch_size those that a rank computes");
   hint("lr_scheduler", "kind = 'cosine'", "did you mean '&schedule'?");
-  EXPECT_NE(message(small, {"lr=1e-3"}).find("did you mean optimizer.learning_rate?"), std::string::npos);
-  EXPECT_NE(message(small, {"steps=1"}).find("did you mean run.steps?"), std::string::npos);
-  EXPECT_NE(message(small, {"data.seq_length=8"}).find("did you mean 'sequence_length'?"), std::string::npos);
+  EXPECT_NE(decks.message(small_deck, {"lr=1e-3"}).find("did you mean optimizer.learning_rate?"), std::string::npos);
+  EXPECT_NE(decks.message(small_deck, {"steps=1"}).find("did you mean run.steps?"), std::string::npos);
+  EXPECT_NE(decks.message(small_deck, {"data.seq_length=8"}).find("did you mean 'sequence_length'?"),
+            std::string::npos);
   // A required key under another name is one error, not two.
-  std::string other = small;
+  std::string other = small_deck;
   other.replace(other.find("sequence_length"), 15, "seq_len");
-  EXPECT_NE(message(other).find("1 error in the deck"), std::string::npos) << message(other);
+  EXPECT_NE(decks.message(other).find("1 error in the deck"), std::string::npos) << decks.message(other);
 }
 
 TEST(Config, DecksOfOtherFormatsAreToldOnce) {
   const auto refused = [](const std::string& text, const std::string& format) {
-    const std::string said = message(text);
+    const std::string said = decks.message(text);
     EXPECT_NE(said.find("this looks like " + format), std::string::npos) << text << said;
     EXPECT_NE(said.find("--print-defaults"), std::string::npos);
     EXPECT_EQ(said.find("needs the key"), std::string::npos) << said;
@@ -166,10 +149,10 @@ TEST(Config, DecksOfOtherFormatsAreToldOnce) {
   refused("{\n  \"model\": {\"hidden_size\": 512}\n}\n", "JSON");
   refused("\n[model]\nhidden_size = 512\n[data]\npath = \"x\"\n", "TOML");
   refused("\x89HDF\r\n\x1a\n...", "an HDF5 file");
-  EXPECT_EQ(message("! a comment: of ours\n" + small), "");
+  EXPECT_EQ(decks.message("! a comment: of ours\n" + small_deck), "");
   for (const char* text :
        {"", "hidden_size = 512\n", "$model\nx: 1\n$end\n", "Dear all,\nthis: is a letter\nof\nwords\n"})
-    EXPECT_EQ(message(text).find("looks like"), std::string::npos) << text;
+    EXPECT_EQ(decks.message(text).find("looks like"), std::string::npos) << text;
 }
 
 TEST(Parameters, DocPageIsNotStale) {
@@ -179,8 +162,8 @@ TEST(Parameters, DocPageIsNotStale) {
 }
 
 TEST(Config, ReadsKeysAndOverrides) {
-  const Config c = read("&precision compute = 'bf16' /\n&schedule kind='1-sqrt' min_lr_ratio=1d-2/",
-                        {"run.seed=7", "schedule.kind=wsd", "run.output_dir=a b", "parallel.overlap=f"});
+  const Config c = decks.read("&precision compute = 'bf16' /\n&schedule kind='1-sqrt' min_lr_ratio=1d-2/",
+                              {"run.seed=7", "schedule.kind=wsd", "run.output_dir=a b", "parallel.overlap=f"});
   EXPECT_EQ(c.precision.compute, ScalarType::bf16);
   EXPECT_EQ(c.schedule.kind, ScheduleKind::wsd);
   EXPECT_EQ(c.schedule.min_lr_ratio, 0.01);
@@ -201,7 +184,7 @@ TEST(Config, SizeOfAShardGroup) {
 
 TEST(Config, WarnsOfKeysSetTwice) {
   std::string warnings;
-  read_deck_text(small + "&parallel tp = 1\n tp = 2 /\n", "t.deck", {}, {}, &warnings);
+  read_deck_text(small_deck + "&parallel tp = 1\n tp = 2 /\n", "t.deck", {}, {}, &warnings);
   EXPECT_NE(warnings.find("t.deck:5:2: warning: 'tp' is set twice"), std::string::npos) << warnings;
 }
 
@@ -212,14 +195,15 @@ TEST(Config, UnreadableDecks) {
 }
 
 TEST(Config, RefusesValues) {
-  expect_refused({"run.steps=0"}, "--set:1:11: error: steps = 0 is out of range");
-  expect_refused({"optimizer.beta1=1"}, "0 <= x < 1");
-  expect_refused({"optimizer.eps=0.0"}, "> 0");
-  expect_refused({"optimizer.momentum=1"}, "0 <= x < 1");
-  expect_refused({"precision.compute=pf32"}, "did you mean 'fp32'?");
-  expect_refused({"parallel.tp=0"}, "dp and tp are 0");
-  EXPECT_NE(message(small, {"parallel.tp=2"}, 3).find("tp * pp * cp = 2 * 1 * 1 = 2 does not divide the 3 ranks"),
-            std::string::npos);
+  decks.expect_refused({"run.steps=0"}, "--set:1:11: error: steps = 0 is out of range");
+  decks.expect_refused({"optimizer.beta1=1"}, "0 <= x < 1");
+  decks.expect_refused({"optimizer.eps=0.0"}, "> 0");
+  decks.expect_refused({"optimizer.momentum=1"}, "0 <= x < 1");
+  decks.expect_refused({"precision.compute=pf32"}, "did you mean 'fp32'?");
+  decks.expect_refused({"parallel.tp=0"}, "dp and tp are 0");
+  EXPECT_NE(
+      decks.message(small_deck, {"parallel.tp=2"}, 3).find("tp * pp * cp = 2 * 1 * 1 = 2 does not divide the 3 ranks"),
+      std::string::npos);
 }
 
 // A feature of this test: dp is a power of two, and a seed of 0 asks for one.
@@ -238,7 +222,7 @@ TEST(Features, CheckDecksAndGridsThatAreProposed) {
   const auto said = [](const std::string& more, const std::vector<std::string>& set,
                        std::optional<std::int64_t> ranks) {
     try {
-      read_deck_text(small + more, "t.deck", of_this_test, set, nullptr, ranks);
+      read_deck_text(small_deck + more, "t.deck", of_this_test, set, nullptr, ranks);
     } catch (const Error& e) {
       return std::string(e.what());
     }
@@ -259,7 +243,7 @@ TEST(Features, CheckDecksAndGridsThatAreProposed) {
 }
 
 TEST(Features, FillInWhatAsksForIt) {
-  Config c = read_deck_text(small, "t.deck", of_this_test, {"run.seed=0"});
+  Config c = read_deck_text(small_deck, "t.deck", of_this_test, {"run.seed=0"});
   EXPECT_EQ(c.run.seed, 0);
   resolve(c, 4, of_this_test);
   EXPECT_EQ(c.run.seed, 40);
@@ -270,10 +254,10 @@ TEST(Features, FillInWhatAsksForIt) {
 
 /// A configuration in which no value is plain.
 Config unusual() {
-  Config c = read("", {"run.title=it's \"x\" ! / & \xC3\xA9", "optimizer.learning_rate=0.1234567890123456789",
-                       "optimizer.eps=4.9e-324", "model.rope_theta=1.7976931348623157e308",
-                       "run.seed=9223372036854775807", "model.qk_norm=t", "precision.compute=bf16",
-                       "schedule.kind=inverse-sqrt", "data.path=" + std::string(1024, 'p')});
+  Config c = decks.read("", {"run.title=it's \"x\" ! / & \xC3\xA9", "optimizer.learning_rate=0.1234567890123456789",
+                             "optimizer.eps=4.9e-324", "model.rope_theta=1.7976931348623157e308",
+                             "run.seed=9223372036854775807", "model.qk_norm=t", "precision.compute=bf16",
+                             "schedule.kind=inverse-sqrt", "data.path=" + std::string(1024, 'p')});
   resolve(c, 4, {});
   return c;
 }
@@ -289,8 +273,9 @@ TEST(CanonicalDeck, IsReadBackIdentically) {
 }
 
 TEST(CanonicalDeck, ChangedKeysAreNamedByGroup) {
-  Config c = read("", {"parallel.zero_stage=2", "parallel.cp_mode=all_to_all", "data.document_mask=block_diagonal",
-                       "precision.reproducible=run", "model.num_key_value_heads=8", "model.head_dim=8"});
+  Config c =
+      decks.read("", {"parallel.zero_stage=2", "parallel.cp_mode=all_to_all", "data.document_mask=block_diagonal",
+                      "precision.reproducible=run", "model.num_key_value_heads=8", "model.head_dim=8"});
   resolve(c, 4, {});
   EXPECT_EQ(changed_keys(c), "&model num_key_value_heads = 8, head_dim = 8\n"
                              "&parallel dp = 4, cp_mode = 'all_to_all', zero_stage = 2\n"
@@ -300,7 +285,7 @@ TEST(CanonicalDeck, ChangedKeysAreNamedByGroup) {
 
 // Of deck.nml nothing keeps another run in the folders of the first.
 TEST(CanonicalDeck, CheckpointsLieInTheRunUnlessTheDeckSaysOtherwise) {
-  Config c = read();
+  Config c = decks.read();
   resolve(c, 1, {});
   const std::vector<std::string> elsewhere{"run.output_dir=other"};
   EXPECT_EQ(checkpoint_directory(read_deck_text(canonical_deck(c), "deck.nml", {}, elsewhere)), "other/checkpoints");
@@ -338,7 +323,7 @@ std::string fortran_reader() {
       listed.insert(at + 2, "&\n  ");
     }
     text += " subroutine read_" + g.name + "()\n" + declared + " namelist /" + g.name + "/ " + listed +
-            "\n open(10, file=f, status='old')\n read(10, nml=" + g.name + ")\n close(10)\n" + shown +
+            "\n open(10, file=f, status='old')\n decks.read(10, nml=" + g.name + ")\n close(10)\n" + shown +
             " end subroutine\n";
   }
   return text + "end program\n";

@@ -7,34 +7,16 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/trainer/deck_features.hpp"
+#include "support/small_deck.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-const std::string small =
-    "&run steps = 100 /\n"
-    "&model hidden_size = 64, num_hidden_layers = 2, num_attention_heads = 8, intermediate_size = 96 /\n"
-    "&data path = 'a.h5', sequence_length = 32, global_batch_size = 24 /\n";
+using test::small_deck;
 
-deck::Config read(const std::string& more = "", const std::vector<std::string>& set = {}) {
-  return read_deck_text(small + more, "t.deck", set);
-}
-
-std::string message(const std::string& text, const std::vector<std::string>& set = {}, int ranks = 0) {
-  try {
-    deck::Config c = read_deck_text(text, "t.deck", set);
-    if (ranks > 0) resolve(c, ranks);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.exit_code(), ExitCode::deck_error);
-    return e.what();
-  }
-  return "";
-}
-
-void expect_refused(const std::vector<std::string>& set, const std::string& words, int ranks = 0) {
-  const std::string text = message(small, set, ranks);
-  EXPECT_NE(text.find(words), std::string::npos) << set[0] << "\n" << text;
-}
+const test::DeckReader decks{
+    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
+    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
 
 TEST(DeckFeatures, AreListedOnceAndCheck) {
   for (std::size_t i = 0; i < deck_features().size(); ++i) {
@@ -52,55 +34,58 @@ TEST(DeckFeatures, AllowTheDefaults) {
 TEST(DeckFeatures, Architecture) {
   const std::string learned = "model.position_embedding_type=learned_absolute",
                     many = "model.max_position_embeddings=32";
-  expect_refused({learned}, "at least sequence_length");
-  expect_refused({learned, "model.max_position_embeddings=31"}, "at least sequence_length");
-  expect_refused({learned, many, "model.rope_theta=5e5"}, "rope_theta belongs to the rotary embedding");
-  expect_refused({learned, many, "model.rope_type=llama3"}, "rope_type belongs to the rotary embedding");
-  expect_refused({learned, many, "model.rope_beta_fast=3"}, "rope_beta_fast belongs to the rotary embedding");
-  expect_refused({many}, "max_position_embeddings belongs to learned positions");
-  EXPECT_EQ(message(small, {learned, many, "model.head_dim=7"}), "");
+  decks.expect_refused({learned}, "at least sequence_length");
+  decks.expect_refused({learned, "model.max_position_embeddings=31"}, "at least sequence_length");
+  decks.expect_refused({learned, many, "model.rope_theta=5e5"}, "rope_theta belongs to the rotary embedding");
+  decks.expect_refused({learned, many, "model.rope_type=llama3"}, "rope_type belongs to the rotary embedding");
+  decks.expect_refused({learned, many, "model.rope_beta_fast=3"}, "rope_beta_fast belongs to the rotary embedding");
+  decks.expect_refused({many}, "max_position_embeddings belongs to learned positions");
+  EXPECT_EQ(decks.message(small_deck, {learned, many, "model.head_dim=7"}), "");
 
-  expect_refused({"model.rope_factor=8"}, "rope_type = 'llama3' or 'yarn'");
-  expect_refused({"model.rope_type=llama3", "model.rope_factor=8"}, "the length that the model was first trained for");
+  decks.expect_refused({"model.rope_factor=8"}, "rope_type = 'llama3' or 'yarn'");
+  decks.expect_refused({"model.rope_type=llama3", "model.rope_factor=8"},
+                       "the length that the model was first trained for");
   const std::string length = "model.original_max_position_embeddings=16";
-  expect_refused({"model.rope_type=llama3", length, "model.rope_beta_slow=2"},
-                 "rope_beta_slow belongs to rope_type = 'yarn'");
-  expect_refused({"model.rope_type=yarn", length, "model.rope_low_freq_factor=2"}, "belongs to rope_type = 'llama3'");
-  expect_refused({"model.rope_type=llama3", length, "model.rope_low_freq_factor=4"}, "1 and 4");
-  expect_refused({"model.rope_type=yarn", length, "model.rope_beta_slow=32"}, "1 and 32");
-  expect_refused({"model.rope_type=longrope"}, "'default' | 'llama3' | 'yarn'");
-  expect_refused({"model.rope_factor=0.5", "model.rope_type=yarn", length}, ">= 1");
+  decks.expect_refused({"model.rope_type=llama3", length, "model.rope_beta_slow=2"},
+                       "rope_beta_slow belongs to rope_type = 'yarn'");
+  decks.expect_refused({"model.rope_type=yarn", length, "model.rope_low_freq_factor=2"},
+                       "belongs to rope_type = 'llama3'");
+  decks.expect_refused({"model.rope_type=llama3", length, "model.rope_low_freq_factor=4"}, "1 and 4");
+  decks.expect_refused({"model.rope_type=yarn", length, "model.rope_beta_slow=32"}, "1 and 32");
+  decks.expect_refused({"model.rope_type=longrope"}, "'default' | 'llama3' | 'yarn'");
+  decks.expect_refused({"model.rope_factor=0.5", "model.rope_type=yarn", length}, ">= 1");
 
-  expect_refused({"model.layer_norm_epsilon=1e-6"}, "layer_norm_epsilon belongs to LayerNorm");
-  expect_refused({"model.normalization=layer_norm", "model.rms_norm_eps=1e-6"}, "rms_norm_eps belongs to RMSNorm");
-  expect_refused({"model.hidden_act=gelu", "moe.num_experts=4"}, "hidden_act = 'silu'");
-  expect_refused({"model.mlp_bias=t", "moe.num_experts=4"}, "experts have no biases");
-  expect_refused({"model.sliding_window=-1"}, "0 <= x");
+  decks.expect_refused({"model.layer_norm_epsilon=1e-6"}, "layer_norm_epsilon belongs to LayerNorm");
+  decks.expect_refused({"model.normalization=layer_norm", "model.rms_norm_eps=1e-6"},
+                       "rms_norm_eps belongs to RMSNorm");
+  decks.expect_refused({"model.hidden_act=gelu", "moe.num_experts=4"}, "hidden_act = 'silu'");
+  decks.expect_refused({"model.mlp_bias=t", "moe.num_experts=4"}, "experts have no biases");
+  decks.expect_refused({"model.sliding_window=-1"}, "0 <= x");
 
-  const deck::Config c = read("", {learned, many, "model.normalization=layer_norm", "model.hidden_act=gelu_new"});
+  const deck::Config c = decks.read("", {learned, many, "model.normalization=layer_norm", "model.hidden_act=gelu_new"});
   EXPECT_EQ(c.model.norm_eps(), 1e-5);
   EXPECT_FALSE(c.model.is_gated());
 }
 
 TEST(DeckFeatures, Experts) {
   const std::string experts = "moe.num_experts=6";
-  expect_refused({"parallel.ep=2"}, "the model has no experts");
-  expect_refused({"parallel.ep=4", experts}, "ep a divisor of 6");
-  expect_refused({"parallel.ep=2", experts}, "a divisor of 3", 3);
-  expect_refused({"moe.num_experts_per_tok=7", experts}, "at most 6");
-  expect_refused({"moe.moe_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
-  expect_refused({"moe.shared_expert_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
-  expect_refused({"parallel.ep=2", "parallel.zero_stage=1", "parallel.zero_size=3", experts},
-                 "a multiple or a divisor of ep", 6);
-  expect_refused({"moe.capacity_factor=2"}, "the model is a dense one");
-  expect_refused({"moe.router_aux_loss_scale=hugging_face"}, "the model is a dense one");
-  expect_refused({"moe.router_aux_loss_scale=huggingface", experts}, "'per_layer' | 'hugging_face'");
-  expect_refused({"moe.receive_factor=2", experts}, "or ep > 1");
-  expect_refused({"moe.receive_factor=0.5", "parallel.dp=2", "parallel.ep=2", experts}, "more than 1, or 0", 2);
-  expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts}, "or gradient_sum = 'sum'",
-                 2);
+  decks.expect_refused({"parallel.ep=2"}, "the model has no experts");
+  decks.expect_refused({"parallel.ep=4", experts}, "ep a divisor of 6");
+  decks.expect_refused({"parallel.ep=2", experts}, "a divisor of 3", 3);
+  decks.expect_refused({"moe.num_experts_per_tok=7", experts}, "at most 6");
+  decks.expect_refused({"moe.moe_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
+  decks.expect_refused({"moe.shared_expert_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
+  decks.expect_refused({"parallel.ep=2", "parallel.zero_stage=1", "parallel.zero_size=3", experts},
+                       "a multiple or a divisor of ep", 6);
+  decks.expect_refused({"moe.capacity_factor=2"}, "the model is a dense one");
+  decks.expect_refused({"moe.router_aux_loss_scale=hugging_face"}, "the model is a dense one");
+  decks.expect_refused({"moe.router_aux_loss_scale=huggingface", experts}, "'per_layer' | 'hugging_face'");
+  decks.expect_refused({"moe.receive_factor=2", experts}, "or ep > 1");
+  decks.expect_refused({"moe.receive_factor=0.5", "parallel.dp=2", "parallel.ep=2", experts}, "more than 1, or 0", 2);
+  decks.expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts},
+                       "or gradient_sum = 'sum'", 2);
 
-  deck::Config c = read("", {experts, "parallel.ep=3", "parallel.zero_stage=1"});
+  deck::Config c = decks.read("", {experts, "parallel.ep=3", "parallel.zero_stage=1"});
   resolve(c, 6);
   EXPECT_EQ(c.model.moe.moe_intermediate_size, 96);
   EXPECT_EQ(deck::grid_size(c.parallel), 6);
@@ -111,11 +96,11 @@ TEST(DeckFeatures, Experts) {
 }
 
 TEST(DeckFeatures, WhoWantsAFewStepsIsTold) {
-  const std::string deck = small + "&schedule warmup_steps = 30, kind = 'wsd', decay_steps = 40 /\n";
-  EXPECT_NE(message(deck, {"run.steps=2"}).find("--set run.stop_after_steps=2"), std::string::npos);
-  EXPECT_NE(message(deck, {"run.steps=60"}).find("--set run.stop_after_steps=60"), std::string::npos);
-  EXPECT_EQ(message(deck, {"run.stop_after_steps=2"}), "");
-  expect_refused({"run.stop_after_steps=-1"}, "0 <= x");
+  const std::string deck = small_deck + "&schedule warmup_steps = 30, kind = 'wsd', decay_steps = 40 /\n";
+  EXPECT_NE(decks.message(deck, {"run.steps=2"}).find("--set run.stop_after_steps=2"), std::string::npos);
+  EXPECT_NE(decks.message(deck, {"run.steps=60"}).find("--set run.stop_after_steps=60"), std::string::npos);
+  EXPECT_EQ(decks.message(deck, {"run.stop_after_steps=2"}), "");
+  decks.expect_refused({"run.stop_after_steps=-1"}, "0 <= x");
 }
 
 TEST(DeckFeatures, ShippedDecksAreLegal) {
@@ -131,14 +116,14 @@ TEST(DeckFeatures, ShippedDecksAreLegal) {
 }
 
 TEST(DeckFeatures, ResolveFillsWhatFollows) {
-  deck::Config c = read();
+  deck::Config c = decks.read();
   resolve(c, 4);
   EXPECT_EQ(c.parallel.dp, 4);
   EXPECT_EQ(c.model.num_key_value_heads, 8);
   EXPECT_EQ(c.model.head_dim, 8);
   EXPECT_EQ(deck::checkpoint_directory(c), "run/checkpoints");
   EXPECT_EQ(deck::grid_size(c.parallel), 4);
-  deck::Config d = read("&parallel dp = 2, tp = 0 /");
+  deck::Config d = decks.read("&parallel dp = 2, tp = 0 /");
   resolve(d, 8);
   EXPECT_EQ(d.parallel.tp, 4);
   resolve(d, 8);
@@ -146,37 +131,37 @@ TEST(DeckFeatures, ResolveFillsWhatFollows) {
 }
 
 TEST(DeckFeatures, RefuseWhatDoesNotGoTogether) {
-  expect_refused({"model.parametrization=mup"}, "base_hidden_size is 0");
-  expect_refused({"model.base_hidden_size=32"}, "no effect with parametrization = 'standard'");
-  expect_refused({"model.parametrization=mup", "model.base_hidden_size=32", "model.tie_word_embeddings=t"},
-                 "tied they are one tensor");
-  expect_refused({"model.num_attention_heads=6"}, "60 or 66");
-  expect_refused({"model.num_attention_heads=64"}, "head_dim = 1 is odd");
-  expect_refused({"model.head_dim=7"}, "head_dim = 7 is odd");
-  expect_refused({"model.num_key_value_heads=3"}, "a divisor of 8: 2 or 4");
-  expect_refused({"model.num_key_value_heads=16"}, "= expected 8, or another divisor of it");
-  expect_refused({"parallel.tp=9"}, "tp <= 8");
-  expect_refused({"parallel.tp=0"}, "dp and tp are 0");
-  expect_refused({"parallel.order=tp-cp-pp-tp"}, "is no order of the grid's axes");
-  expect_refused({"parallel.dp=5"}, "20 or 25");
-  expect_refused({"data.micro_batch_size=5"}, "20 or 25");
-  expect_refused({"schedule.warmup_steps=101"}, "at most 100");
-  expect_refused({"data.validation_every=5"}, "there is no validation data");
-  expect_refused({"data.validation_fraction=.1", "data.validation_path=x"}, "exclude each other");
-  expect_refused({"data.validation_path=code=a.h5 b.h5"}, "'b.h5' is not name=path");
-  expect_refused({"data.validation_path=code=a.h5 code=b.h5"}, "two sets 'code'");
-  expect_refused({"data.validation_path=code= wiki=b.h5"}, "the set 'code' has no path");
-  expect_refused({"run.wall_time_limit=30"}, "wall_time_margin");
-  expect_refused({"run.output_dir="}, "output_dir is empty");
-  EXPECT_EQ(message(small, {"parallel.order=dp-tp-cp-pp"}), "");
+  decks.expect_refused({"model.parametrization=mup"}, "base_hidden_size is 0");
+  decks.expect_refused({"model.base_hidden_size=32"}, "no effect with parametrization = 'standard'");
+  decks.expect_refused({"model.parametrization=mup", "model.base_hidden_size=32", "model.tie_word_embeddings=t"},
+                       "tied they are one tensor");
+  decks.expect_refused({"model.num_attention_heads=6"}, "60 or 66");
+  decks.expect_refused({"model.num_attention_heads=64"}, "head_dim = 1 is odd");
+  decks.expect_refused({"model.head_dim=7"}, "head_dim = 7 is odd");
+  decks.expect_refused({"model.num_key_value_heads=3"}, "a divisor of 8: 2 or 4");
+  decks.expect_refused({"model.num_key_value_heads=16"}, "= expected 8, or another divisor of it");
+  decks.expect_refused({"parallel.tp=9"}, "tp <= 8");
+  decks.expect_refused({"parallel.tp=0"}, "dp and tp are 0");
+  decks.expect_refused({"parallel.order=tp-cp-pp-tp"}, "is no order of the grid's axes");
+  decks.expect_refused({"parallel.dp=5"}, "20 or 25");
+  decks.expect_refused({"data.micro_batch_size=5"}, "20 or 25");
+  decks.expect_refused({"schedule.warmup_steps=101"}, "at most 100");
+  decks.expect_refused({"data.validation_every=5"}, "there is no validation data");
+  decks.expect_refused({"data.validation_fraction=.1", "data.validation_path=x"}, "exclude each other");
+  decks.expect_refused({"data.validation_path=code=a.h5 b.h5"}, "'b.h5' is not name=path");
+  decks.expect_refused({"data.validation_path=code=a.h5 code=b.h5"}, "two sets 'code'");
+  decks.expect_refused({"data.validation_path=code= wiki=b.h5"}, "the set 'code' has no path");
+  decks.expect_refused({"run.wall_time_limit=30"}, "wall_time_margin");
+  decks.expect_refused({"run.output_dir="}, "output_dir is empty");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.order=dp-tp-cp-pp"}), "");
 }
 
 TEST(DeckFeatures, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
-  const std::string deck = std::string(small) + "&parallel dp = 1 /\n";
-  EXPECT_EQ(message(deck, {"precision.reproducible=layout"}), "");
+  const std::string deck = std::string(small_deck) + "&parallel dp = 1 /\n";
+  EXPECT_EQ(decks.message(deck, {"precision.reproducible=layout"}), "");
   const auto refused = [&](std::vector<std::string> set, const std::string& words) {
     set.insert(set.begin(), {"precision.reproducible=layout", "parallel.dp=1"});
-    EXPECT_NE(message(deck, set).find(words), std::string::npos) << message(deck, set);
+    EXPECT_NE(decks.message(deck, set).find(words), std::string::npos) << decks.message(deck, set);
   };
   refused({"parallel.cp=2", "parallel.cp_mode=all_to_all"}, "cp = 2 splits sums differently than context_shards = 1");
   refused({"parallel.cp=2", "precision.context_shards=2"}, "cp_mode = 'all_to_all'");
@@ -193,126 +178,133 @@ TEST(DeckFeatures, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
 
 TEST(DeckFeatures, APipelineHasALayerForEveryStage) {
   const std::string deck =
-      std::string(small).replace(small.find("layers = 2"), 10, "layers = 6") + "&parallel dp = 1, pp = 3 /\n";
-  EXPECT_EQ(message(deck), "");
-  EXPECT_EQ(message(deck, {"parallel.pp_schedule=zero_bubble"}), "");
-  const std::string text = message(deck, {"parallel.pp=4", "parallel.pp_schedule=zero_bubble"});
+      std::string(small_deck).replace(small_deck.find("layers = 2"), 10, "layers = 6") + "&parallel dp = 1, pp = 3 /\n";
+  EXPECT_EQ(decks.message(deck), "");
+  EXPECT_EQ(decks.message(deck, {"parallel.pp_schedule=zero_bubble"}), "");
+  const std::string text = decks.message(deck, {"parallel.pp=4", "parallel.pp_schedule=zero_bubble"});
   EXPECT_NE(text.find("needs 8 layers, one per stage; the model has 6"), std::string::npos) << text;
   EXPECT_NE(text.find("pp <= 3"), std::string::npos) << text;
-  EXPECT_NE(message(deck, {"parallel.pp=7"}).find("pp <= 6"), std::string::npos);
-  EXPECT_NE(message(deck, {"parallel.pp_schedule=interleaved_1f1b", "parallel.pp_chunks=3"}).find("pp <= 2"),
+  EXPECT_NE(decks.message(deck, {"parallel.pp=7"}).find("pp <= 6"), std::string::npos);
+  EXPECT_NE(decks.message(deck, {"parallel.pp_schedule=interleaved_1f1b", "parallel.pp_chunks=3"}).find("pp <= 2"),
             std::string::npos);
-  EXPECT_NE(message(deck, {"parallel.pp_schedule=zero_bubble", "parallel.recompute=full"}).find("recompute = 'none'"),
+  EXPECT_NE(
+      decks.message(deck, {"parallel.pp_schedule=zero_bubble", "parallel.recompute=full"}).find("recompute = 'none'"),
+      std::string::npos);
+  EXPECT_EQ(decks.message(deck, {"parallel.pp_layers=1, 4 1"}), "");
+  EXPECT_NE(decks.message(deck, {"parallel.pp_layers=3 3"}).find("has 2 stages with 6 layers; the pipeline has 3"),
             std::string::npos);
-  EXPECT_EQ(message(deck, {"parallel.pp_layers=1, 4 1"}), "");
-  EXPECT_NE(message(deck, {"parallel.pp_layers=3 3"}).find("has 2 stages with 6 layers; the pipeline has 3"),
-            std::string::npos);
-  EXPECT_NE(message(deck, {"parallel.pp_layers=6"}).find("has 1 stage with 6 layers"), std::string::npos);
-  EXPECT_NE(message(deck, {"parallel.pp_layers=3 3"}).find("--set parallel.pp_layers="), std::string::npos);
+  EXPECT_NE(decks.message(deck, {"parallel.pp_layers=6"}).find("has 1 stage with 6 layers"), std::string::npos);
+  EXPECT_NE(decks.message(deck, {"parallel.pp_layers=3 3"}).find("--set parallel.pp_layers="), std::string::npos);
   for (const char* layers : {",1,4,1", "1,4,1,", "1,,4,1", ",", "1;4;1", "1 4 1 x"}) {
-    EXPECT_NE(message(deck, {std::string("parallel.pp_layers=") + layers}).find("is no list of layer counts"),
+    EXPECT_NE(decks.message(deck, {std::string("parallel.pp_layers=") + layers}).find("is no list of layer counts"),
               std::string::npos);
   }
-  EXPECT_EQ(message(deck, {"parallel.pp_layers= 1 , 4,1 "}), "");
-  EXPECT_NE(message(deck, {"parallel.pp_layers=2 2 3"}).find("3 numbers whose sum is 6"), std::string::npos);
-  EXPECT_NE(message(deck, {"parallel.pp_layers=2 0 4"}).find("is no list of layer counts"), std::string::npos);
+  EXPECT_EQ(decks.message(deck, {"parallel.pp_layers= 1 , 4,1 "}), "");
+  EXPECT_NE(decks.message(deck, {"parallel.pp_layers=2 2 3"}).find("3 numbers whose sum is 6"), std::string::npos);
+  EXPECT_NE(decks.message(deck, {"parallel.pp_layers=2 0 4"}).find("is no list of layer counts"), std::string::npos);
 }
 
 TEST(DeckFeatures, OnlySequenceParallelGathersInChunks) {
-  const std::string deck = small + "&parallel tp = 2, tp_mode = 'reduce_scatter',\n  tp_overlap_chunks = 4 /\n";
-  EXPECT_EQ(message(deck), "");
-  EXPECT_EQ(message(deck, {"parallel.tp_gathered_inputs=keep", "parallel.recompute=full"}), "");
-  expect_refused({"parallel.tp_overlap_chunks=2"}, "tp_mode = 'reduce_scatter'");
-  expect_refused({"parallel.tp_gathered_inputs=keep"}, "tp_mode = 'all_reduce' has none");
-  expect_refused({"parallel.tp_gathered_inputs=drop"}, "'gather_again' | 'keep'");
-  expect_refused({"parallel.tp_overlap_chunks=0"}, "tp_overlap_chunks");
-  expect_refused({"parallel.tp_overlap_chunks=17"}, "tp_overlap_chunks");
-  const std::string text = message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=5"});
+  const std::string deck = small_deck + "&parallel tp = 2, tp_mode = 'reduce_scatter',\n  tp_overlap_chunks = 4 /\n";
+  EXPECT_EQ(decks.message(deck), "");
+  EXPECT_EQ(decks.message(deck, {"parallel.tp_gathered_inputs=keep", "parallel.recompute=full"}), "");
+  decks.expect_refused({"parallel.tp_overlap_chunks=2"}, "tp_mode = 'reduce_scatter'");
+  decks.expect_refused({"parallel.tp_gathered_inputs=keep"}, "tp_mode = 'all_reduce' has none");
+  decks.expect_refused({"parallel.tp_gathered_inputs=drop"}, "'gather_again' | 'keep'");
+  decks.expect_refused({"parallel.tp_overlap_chunks=0"}, "tp_overlap_chunks");
+  decks.expect_refused({"parallel.tp_overlap_chunks=17"}, "tp_overlap_chunks");
+  const std::string text = decks.message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=5"});
   EXPECT_NE(text.find("a rank has 4 tokens"), std::string::npos) << text;
-  EXPECT_EQ(message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=4"}), "");
-  const std::string line = message(small + "&parallel tp = 2, tp_mode = 'all_reduce',\n  tp_overlap_chunks = 4 /\n");
+  EXPECT_EQ(decks.message(deck, {"data.sequence_length=7", "parallel.tp_overlap_chunks=4"}), "");
+  const std::string line =
+      decks.message(small_deck + "&parallel tp = 2, tp_mode = 'all_reduce',\n  tp_overlap_chunks = 4 /\n");
   EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
   // With an open degree nothing is known of the rows until the ranks are.
-  const std::string open = small + "&parallel dp = 1, tp = 0, tp_mode = 'reduce_scatter', tp_overlap_chunks = 9 /\n";
-  EXPECT_EQ(message(open), "");
-  EXPECT_NE(message(open, {}, 4), "");
+  const std::string open =
+      small_deck + "&parallel dp = 1, tp = 0, tp_mode = 'reduce_scatter', tp_overlap_chunks = 9 /\n";
+  EXPECT_EQ(decks.message(open), "");
+  EXPECT_NE(decks.message(open, {}, 4), "");
 }
 
 TEST(DeckFeatures, ShardGroupsDivideTheReplicas) {
-  const std::string deck = small + "&parallel dp = 6, zero_stage = 2, zero_size = 4 /\n";
-  const std::string text = message(deck, {"data.global_batch_size=6"});
+  const std::string deck = small_deck + "&parallel dp = 6, zero_stage = 2, zero_size = 4 /\n";
+  const std::string text = decks.message(deck, {"data.global_batch_size=6"});
   EXPECT_NE(text.find("zero_size = 4 does not divide the data-parallel group of 6 ranks (dp x cp)"), std::string::npos)
       << text;
   EXPECT_NE(text.find("a divisor of 6: 3 or 6"), std::string::npos) << text;
-  EXPECT_EQ(message(deck, {"data.global_batch_size=6", "parallel.zero_size=3"}), "");
-  EXPECT_EQ(message(deck, {"data.global_batch_size=6", "parallel.zero_size=0"}), "");
-  EXPECT_EQ(message(deck, {"data.global_batch_size=6", "parallel.dp=0"}), "") << "nothing is known of the replicas yet";
-  EXPECT_NE(message(deck, {"data.global_batch_size=6", "parallel.dp=0"}, 6), "");
-  expect_refused({"parallel.zero_size=2"}, "zero_stage = 0 shards nothing");
-  expect_refused({"parallel.zero_stage=4"}, "zero_stage");
+  EXPECT_EQ(decks.message(deck, {"data.global_batch_size=6", "parallel.zero_size=3"}), "");
+  EXPECT_EQ(decks.message(deck, {"data.global_batch_size=6", "parallel.zero_size=0"}), "");
+  EXPECT_EQ(decks.message(deck, {"data.global_batch_size=6", "parallel.dp=0"}), "")
+      << "nothing is known of the replicas yet";
+  EXPECT_NE(decks.message(deck, {"data.global_batch_size=6", "parallel.dp=0"}, 6), "");
+  decks.expect_refused({"parallel.zero_size=2"}, "zero_stage = 0 shards nothing");
+  decks.expect_refused({"parallel.zero_stage=4"}, "zero_stage");
 }
 
 TEST(DeckFeatures, CompressionNeedsTheWholeGradient) {
-  EXPECT_EQ(message(small, {"parallel.compression='bf16'"}), "");
-  expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"}, "compression = 'none', or zero_stage = 0");
-  EXPECT_EQ(message(small, {"parallel.compression='fp16'"}), "");
-  expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"}, "compression = 'none', or zero_stage = 0");
-  expect_refused({"parallel.compression='fp8'"}, "'bf16'");
-  expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"},
-                 "compression = 'none', or zero_stage = 0");
-  expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
-  EXPECT_EQ(message(small, {"parallel.bucket_mb=0"}), "");
-  expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.compression='bf16'"}), "");
+  decks.expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"},
+                       "compression = 'none', or zero_stage = 0");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.compression='fp16'"}), "");
+  decks.expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"},
+                       "compression = 'none', or zero_stage = 0");
+  decks.expect_refused({"parallel.compression='fp8'"}, "'bf16'");
+  decks.expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"},
+                       "compression = 'none', or zero_stage = 0");
+  decks.expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.bucket_mb=0"}), "");
+  decks.expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
 }
 
 TEST(DeckFeatures, AdasumNeedsWholeGradientsOfDifferentSamples) {
   const std::string adasum = "parallel.gradient_sum='adasum'";
-  EXPECT_EQ(message(small, {adasum}), "");
-  EXPECT_EQ(message(small, {adasum, "parallel.tp=2", "model.tie_word_embeddings=true"}), "");
-  expect_refused({adasum, "parallel.cp=2"}, "ranks hold parts of the same");
-  expect_refused({adasum, "parallel.zero_stage=1"}, "the whole gradient of every data-parallel rank");
-  expect_refused({adasum, "parallel.compression='bf16'"}, "compression = 'none'");
-  expect_refused({adasum, "parallel.pp=2", "model.tie_word_embeddings=true"}, "both ends of the pipeline");
-  EXPECT_EQ(message(small, {adasum, "parallel.pp=2"}), "");
-  expect_refused({"parallel.gradient_sum='mean'"}, "'sum' | 'adasum'");
-  const std::string line = message(small + "&parallel cp = 2,\n  gradient_sum = 'adasum' /\n");
+  EXPECT_EQ(decks.message(small_deck, {adasum}), "");
+  EXPECT_EQ(decks.message(small_deck, {adasum, "parallel.tp=2", "model.tie_word_embeddings=true"}), "");
+  decks.expect_refused({adasum, "parallel.cp=2"}, "ranks hold parts of the same");
+  decks.expect_refused({adasum, "parallel.zero_stage=1"}, "the whole gradient of every data-parallel rank");
+  decks.expect_refused({adasum, "parallel.compression='bf16'"}, "compression = 'none'");
+  decks.expect_refused({adasum, "parallel.pp=2", "model.tie_word_embeddings=true"}, "both ends of the pipeline");
+  EXPECT_EQ(decks.message(small_deck, {adasum, "parallel.pp=2"}), "");
+  decks.expect_refused({"parallel.gradient_sum='mean'"}, "'sum' | 'adasum'");
+  const std::string line = decks.message(small_deck + "&parallel cp = 2,\n  gradient_sum = 'adasum' /\n");
   EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
-  EXPECT_NE(message(small + "&parallel dp = 1, cp = 0, gradient_sum = 'adasum' /\n", {}, 2), "") << "once cp is known";
+  EXPECT_NE(decks.message(small_deck + "&parallel dp = 1, cp = 0, gradient_sum = 'adasum' /\n", {}, 2), "")
+      << "once cp is known";
 }
 
 TEST(DeckFeatures, ContextParallelGroupsNeedTokensAndHeads) {
-  EXPECT_EQ(message(small, {"parallel.cp=32"}), "");
-  expect_refused({"parallel.cp=33"}, "cp <= 32");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.cp=32"}), "");
+  decks.expect_refused({"parallel.cp=33"}, "cp <= 32");
   const std::string mode = "parallel.cp_mode=all_to_all";
-  EXPECT_EQ(message(small, {"parallel.cp=8", mode}), "");
-  expect_refused({"parallel.cp=9", mode}, "cp <= 8, or cp_mode = 'ring'");
-  EXPECT_EQ(message(small, {"parallel.cp=4", "parallel.tp=2", mode}), "");
-  expect_refused({"parallel.cp=3", "parallel.tp=3", mode}, "cp <= 2");
-  expect_refused({"parallel.cp=2", "parallel.tp=5", mode}, "expected cp = 1, or cp_mode = 'ring'");
-  expect_refused({"parallel.cp=3", "parallel.tp=3", "model.num_key_value_heads=4", mode}, "a rank has 2");
-  expect_refused({"parallel.cp=4", "parallel.tp=5", mode}, "a rank has 1");
-  EXPECT_EQ(read("&parallel cp = 4, cp_mode = 'all_to_all' /\n").parallel.cp_mode, deck::CpMode::all_to_all);
+  EXPECT_EQ(decks.message(small_deck, {"parallel.cp=8", mode}), "");
+  decks.expect_refused({"parallel.cp=9", mode}, "cp <= 8, or cp_mode = 'ring'");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.cp=4", "parallel.tp=2", mode}), "");
+  decks.expect_refused({"parallel.cp=3", "parallel.tp=3", mode}, "cp <= 2");
+  decks.expect_refused({"parallel.cp=2", "parallel.tp=5", mode}, "expected cp = 1, or cp_mode = 'ring'");
+  decks.expect_refused({"parallel.cp=3", "parallel.tp=3", "model.num_key_value_heads=4", mode}, "a rank has 2");
+  decks.expect_refused({"parallel.cp=4", "parallel.tp=5", mode}, "a rank has 1");
+  EXPECT_EQ(decks.read("&parallel cp = 4, cp_mode = 'all_to_all' /\n").parallel.cp_mode, deck::CpMode::all_to_all);
 }
 
 TEST(DeckFeatures, GridMismatchNamesBothAndTheNearest) {
-  EXPECT_EQ(message(small + "&parallel dp = 2, tp = 2 /\n", {}, 6),
+  EXPECT_EQ(decks.message(small_deck + "&parallel dp = 2, tp = 2 /\n", {}, 6),
             "t.deck:4:16: error: the grid dp * tp * pp * cp = 2 * 2 * 1 * 1 = 4 is not the 6 ranks of this run\n"
             "   4 | &parallel dp = 2, tp = 2 /\n"
             "     |                ^\n"
             "     = expected a grid of 6 ranks: dp = 3, tp = 2; dp = 2, tp = 3; dp = 6, tp = 1\n"
             "     = or start 4 ranks\n"
             "1 error in the deck");
-  expect_refused({"parallel.tp=2"}, "tp * pp * cp = 2 * 1 * 1 = 2 does not divide the 3 ranks", 3);
-  expect_refused({"parallel.tp=2"}, "micro_batch_size * dp = 1 * 5", 10);
-  expect_refused({"parallel.dp=1000000", "parallel.tp=8", "data.global_batch_size=1000000"}, "8000000", 2);
-  expect_refused({"parallel.dp=0", "parallel.tp=1"}, "dp = 1 * 7", 7);
+  decks.expect_refused({"parallel.tp=2"}, "tp * pp * cp = 2 * 1 * 1 = 2 does not divide the 3 ranks", 3);
+  decks.expect_refused({"parallel.tp=2"}, "micro_batch_size * dp = 1 * 5", 10);
+  decks.expect_refused({"parallel.dp=1000000", "parallel.tp=8", "data.global_batch_size=1000000"}, "8000000", 2);
+  decks.expect_refused({"parallel.dp=0", "parallel.tp=1"}, "dp = 1 * 7", 7);
 }
 
 // Where the ranks are known, a grid that does not fit them is said with the other mistakes.
 TEST(DeckFeatures, TheGridAndTheBatchInOneRun) {
   const auto both = [](const std::vector<std::string>& set, std::int64_t ranks) {
     try {
-      read_deck_text(small, "t.deck", set, nullptr, ranks);
+      read_deck_text(small_deck, "t.deck", set, nullptr, ranks);
     } catch (const Error& e) {
       return std::string(e.what());
     }
@@ -329,13 +321,13 @@ TEST(DeckFeatures, TheGridAndTheBatchInOneRun) {
   EXPECT_EQ(both({"parallel.tp=2.5"}, 8).find("ranks of this run"), std::string::npos)
       << "nothing follows from a wrong degree";
   EXPECT_EQ(both({"parallel.cp=2"}, 8), "");
-  deck::Config made = read();
+  deck::Config made = decks.read();
   made.parallel.cp = 0;  // and dp
   EXPECT_THROW(resolve(made, 4), Error);
 }
 
 TEST(DeckFeatures, MissingKeysAndEverythingElseInOneRun) {
-  const std::string text = message(
+  const std::string text = decks.message(
       "&run\n  sede = 5\n/\n&modl hidden_size = 10 num_attention_heads = 3 /\n"
       "&data path = a.h5 sequence_length = 8 global_batch_size = 7 micro_batch_size = 2 /\n",
       {"optimizer.beta1=2"});
@@ -352,9 +344,9 @@ TEST(DeckFeatures, MissingKeysAndEverythingElseInOneRun) {
 TEST(DeckFeatures, NothingFollowsFromAKeyThatIsNotKnown) {
   for (const auto& [ours, theirs] : {std::pair("sequence_length", "seq_len"), std::pair("hidden_size", "n_embd"),
                                      std::pair("num_attention_heads", "n_head")}) {
-    std::string other = small;
+    std::string other = small_deck;
     other.replace(other.find(ours), std::string(ours).size(), theirs);
-    EXPECT_NE(message(other).find("1 error in the deck"), std::string::npos) << message(other);
+    EXPECT_NE(decks.message(other).find("1 error in the deck"), std::string::npos) << decks.message(other);
   }
 }
 

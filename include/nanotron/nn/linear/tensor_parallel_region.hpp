@@ -92,9 +92,9 @@ class TensorParallelRegion {
 
   /// x (rows, width) -> all tokens (tokens, width), which may be x itself. Valid until the next gather.
   Matrix<const T> gather(Device& device, Matrix<const T> x) { return start_regather(device, {x, {}}).wait(); }
-  /// y (tokens, out) <- product(all tokens of x), chunk by chunk as they arrive. Returns all tokens: x.rows itself,
+  /// y (tokens, out) <- gemm(all tokens of x), chunk by chunk as they arrive. Returns all tokens: x.rows itself,
   /// x.kept, or a buffer valid until the next gather.
-  virtual Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& product,
+  virtual Matrix<const T> all_gather_gemm(Device& device, const BlockInput<T>& x, const RowGemm<T>& gemm,
                                           Matrix<T> y) = 0;
   /// All tokens of x for backward: what forward saved, or a gather that overlaps the work queued before wait().
   [[nodiscard]] virtual PendingGather<T> start_regather(Device& device, const BlockInput<T>& x) = 0;
@@ -103,9 +103,8 @@ class TensorParallelRegion {
   virtual Matrix<T> partial_sum(Matrix<T> y) = 0;
   /// y <- sum over the group of what was written to partial_sum(y). y is complete after wait(), as for gemm_reduce.
   [[nodiscard]] virtual Pending start_sum(Device& device, Matrix<T> y) = 0;
-  /// y <- sum over the group of product(x), x (tokens, in). The sum of a chunk starts after the GEMM of that chunk.
-  [[nodiscard]] virtual Pending gemm_reduce(Device& device, const RowGemm<T>& product, Matrix<const T> x,
-                                            Matrix<T> y) = 0;
+  /// y <- sum over the group of gemm(x), x (tokens, in). The sum of a chunk starts after the GEMM of that chunk.
+  [[nodiscard]] virtual Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) = 0;
 };
 
 struct HiddenShape {

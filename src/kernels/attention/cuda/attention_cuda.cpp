@@ -21,14 +21,6 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
   return blocked::attention_workspace_bytes<T>(shape);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                               \
-  template void run_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,            \
-                               MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,          \
-                               Vector<master_t<T>>, Vector<std::byte>);                       \
-  template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&, \
-                                Vector<std::byte>);                                           \
-  template std::size_t workspace_bytes<T>(const AttentionShape&);
-NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
-#undef NANOTRON_INSTANTIATE
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE_ATTENTION)
 
 }  // namespace nanotron::kernels::detail

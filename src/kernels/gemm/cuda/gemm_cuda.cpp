@@ -43,7 +43,7 @@ Factor factor(double value) {
 // One per Device: the library handles and the cached plans.
 struct GemmHandles {
   struct Plan {
-    kernels::detail::Product product;
+    kernels::detail::GemmProblem problem;
     cudaDataType_t operands = CUDA_R_32F, result = CUDA_R_32F;
     std::size_t workspace = 0;  // bytes that the algorithm was chosen for
     cublasLtMatmulDesc_t operation = nullptr;
@@ -85,9 +85,9 @@ namespace {
 constexpr std::size_t lt_workspace = std::size_t{32} << 20;  // what cuBLAS recommends for Hopper
 
 GemmHandles& handles(Device& device) {
-  auto& products = device.gemm_handles();
-  if (products == nullptr) products = std::make_shared<GemmHandles>();
-  return *products;
+  auto& gemms = device.gemm_handles();
+  if (gemms == nullptr) gemms = std::make_shared<GemmHandles>();
+  return *gemms;
 }
 
 cublasComputeType_t compute_type(cudaDataType_t operands) {
@@ -116,21 +116,20 @@ void choose_algorithm(GemmHandles& all, GemmHandles::Plan& plan) {
       all.lt, plan.operation, plan.a, plan.b, plan.c, plan.c, preference, 1, &found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   NANOTRON_CHECK_CUBLAS(status);
-  NANOTRON_REQUIRE(count > 0, "cuBLASLt has no algorithm for a GEMM of {} x {} x {}", plan.product.m, plan.product.n,
-                   plan.product.k);
+  NANOTRON_REQUIRE(count > 0, "cuBLASLt has no algorithm for a GEMM of {} x {} x {}", plan.problem.m, plan.problem.n,
+                   plan.problem.k);
   plan.algorithm = found.algo;
 }
 
-GemmHandles::Plan& plan_of(GemmHandles& all, const Product& p, cudaDataType_t operands, cudaDataType_t result,
+GemmHandles::Plan& plan_of(GemmHandles& all, const GemmProblem& p, cudaDataType_t operands, cudaDataType_t result,
                            std::size_t workspace) {
   for (const auto& plan : all.plans) {
-    if (plan->product == p && plan->operands == operands && plan->result == result &&
-        plan->workspace == workspace) {
+    if (plan->problem == p && plan->operands == operands && plan->result == result && plan->workspace == workspace) {
       return *plan;
     }
   }
   auto plan = std::make_unique<GemmHandles::Plan>();
-  plan->product = p;
+  plan->problem = p;
   plan->operands = operands;
   plan->result = result;
   plan->workspace = workspace;
@@ -152,7 +151,7 @@ GemmHandles::Plan& plan_of(GemmHandles& all, const Product& p, cudaDataType_t op
 }  // namespace
 
 template <class T, class C>
-void multiply(Device& device, const Product& p, const T* a, const T* b, C* c) {
+void multiply(Device& device, const GemmProblem& p, const T* a, const T* b, C* c) {
   GemmHandles& all = handles(device);
   const auto& workspace = device.gemm_workspace();
   const GemmHandles::Plan& plan = plan_of(all, p, cuda_type<T>, cuda_type<C>, workspace.extent(0));
@@ -162,15 +161,14 @@ void multiply(Device& device, const Product& p, const T* a, const T* b, C* c) {
                                        workspace.extent(0), device.exec().cuda_stream()));
 }
 
-template void multiply<double, double>(Device&, const Product&, const double*, const double*,
-                                       double*);
-template void multiply<float, float>(Device&, const Product&, const float*, const float*, float*);
-template void multiply<bf16, bf16>(Device&, const Product&, const bf16*, const bf16*, bf16*);
-template void multiply<bf16, float>(Device&, const Product&, const bf16*, const bf16*, float*);
+template void multiply<double, double>(Device&, const GemmProblem&, const double*, const double*, double*);
+template void multiply<float, float>(Device&, const GemmProblem&, const float*, const float*, float*);
+template void multiply<bf16, bf16>(Device&, const GemmProblem&, const bf16*, const bf16*, bf16*);
+template void multiply<bf16, float>(Device&, const GemmProblem&, const bf16*, const bf16*, float*);
 
 template <class T, class C>
-void multiply_batch(Device& device, const Product& s, const T* const* a, const T* const* b,
-                  C* const* c, index_t count) {
+void multiply_batch(Device& device, const GemmProblem& s, const T* const* a, const T* const* b, C* const* c,
+                    index_t count) {
   GemmHandles& all = handles(device);
   const auto& workspace = device.gemm_workspace();
   NANOTRON_CHECK_CUBLAS(cublasSetStream(all.cublas, device.exec().cuda_stream()));
@@ -186,9 +184,8 @@ void multiply_batch(Device& device, const Product& s, const T* const* a, const T
       cuda_type<C>, static_cast<int>(s.leading_c), static_cast<int>(count),
       compute_type(cuda_type<T>), CUBLAS_GEMM_DEFAULT));
 }
-#define NANOTRON_INSTANTIATE(T, C)                                                                 \
-  template void multiply_batch<T, C>(Device&, const Product&, const T* const*, const T* const*, \
-                                   C* const*, index_t);
+#define NANOTRON_INSTANTIATE(T, C) \
+  template void multiply_batch<T, C>(Device&, const GemmProblem&, const T* const*, const T* const*, C* const*, index_t);
 NANOTRON_INSTANTIATE(double, double)
 NANOTRON_INSTANTIATE(float, float)
 NANOTRON_INSTANTIATE(bf16, bf16)

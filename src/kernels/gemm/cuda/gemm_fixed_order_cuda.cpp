@@ -9,7 +9,7 @@ namespace nanotron::kernels::detail {
 namespace {
 
 template <class T, class C>
-NANOTRON_FUNCTION void multiply_element(const Product& p, const SumOrder& order, const T* a, const T* b, C* c,
+NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& order, const T* a, const T* b, C* c,
                                         index_t i, index_t j) {
   using M = master_t<T>;
   const index_t a_row = p.op_a == Op::none ? p.leading_a : 1, a_k = p.op_a == Op::none ? 1 : p.leading_a;
@@ -37,7 +37,7 @@ NANOTRON_FUNCTION void multiply_element(const Product& p, const SumOrder& order,
 }  // namespace
 
 template <class T, class C>
-void multiply_in_order(Device& device, const Product& p, const SumOrder& given, const T* a, const T* b, C* c) {
+void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& given, const T* a, const T* b, C* c) {
   const SumOrder order = order_or_whole(given, p.k);
   for_each_element(
       device, "gemm_in_order", p.m * p.n,
@@ -45,7 +45,7 @@ void multiply_in_order(Device& device, const Product& p, const SumOrder& given, 
 }
 
 template <class T, class C>
-void multiply_batch_in_order(Device& device, const Product& p, const T* const* a, const T* const* b, C* const* c,
+void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* const* a, const T* const* b, C* const* c,
                              index_t count) {
   const SumOrder order = order_or_whole({}, p.k);
   const index_t each = p.m * p.n;
@@ -61,17 +61,6 @@ std::size_t fixed_order_workspace_bytes(index_t) {
   return 0;
 }
 
-#define NANOTRON_INSTANTIATE(T, C)                                                                                     \
-  template void multiply_in_order<T, C>(Device&, const Product&, const SumOrder&, const T*, const T*, C*);             \
-  template void multiply_batch_in_order<T, C>(Device&, const Product&, const T* const*, const T* const*, C* const*, \
-                                              index_t);
-NANOTRON_INSTANTIATE(double, double)
-NANOTRON_INSTANTIATE(float, float)
-NANOTRON_INSTANTIATE(bf16, bf16)
-NANOTRON_INSTANTIATE(bf16, float)
-#undef NANOTRON_INSTANTIATE
-template std::size_t fixed_order_workspace_bytes<double>(index_t);
-template std::size_t fixed_order_workspace_bytes<float>(index_t);
-template std::size_t fixed_order_workspace_bytes<bf16>(index_t);
+NANOTRON_INSTANTIATE_FIXED_ORDER
 
 }  // namespace nanotron::kernels::detail

@@ -32,7 +32,7 @@ index_t rows_per_block(index_t k) {
   return std::max(block, packed_a_elements / depth / block * block);
 }
 
-void pack_a(const detail::Product& p, const bf16* a, index_t first, index_t rows, bf16* to) {
+void pack_a(const detail::GemmProblem& p, const bf16* a, index_t first, index_t rows, bf16* to) {
   if (p.op_a == Op::none) {
     pack_along_depth<false>(a + first * p.leading_a, p.leading_a, rows, p.k, to);
   } else {
@@ -40,7 +40,7 @@ void pack_a(const detail::Product& p, const bf16* a, index_t first, index_t rows
   }
 }
 
-void pack_b(const detail::Product& p, const bf16* b, bf16* to) {
+void pack_b(const detail::GemmProblem& p, const bf16* b, bf16* to) {
   if (p.op_b == Op::none) {
     pack_across_depth<false>(b, p.leading_b, p.n, p.k, to);
   } else {
@@ -50,7 +50,7 @@ void pack_b(const detail::Product& p, const bf16* b, bf16* to) {
 
 // C = alpha sums + beta C for the first rows x columns of a 32 x 32 block of sums.
 template <class C>
-void finish(const detail::Product& p, const float* sums, index_t rows, index_t columns, C* c) {
+void finish(const detail::GemmProblem& p, const float* sums, index_t rows, index_t columns, C* c) {
   const __m512 alpha = _mm512_set1_ps(static_cast<float>(p.alpha));
   const __m512 beta = _mm512_set1_ps(static_cast<float>(p.beta));
   for (index_t r = 0; r < rows; ++r) {
@@ -80,7 +80,7 @@ bool available() {
   return granted;
 }
 
-bool wants(const detail::Product& p) {
+bool wants(const detail::GemmProblem& p) {
   static const bool one_thread = omp_get_max_threads == nullptr || omp_get_max_threads() == 1;
   return one_thread && p.m >= least_rows && available();
 }
@@ -91,7 +91,7 @@ std::size_t workspace_bytes(index_t n, index_t k) {
 }
 
 template <class C>
-void multiply(const detail::Product& p, const bf16* a, const bf16* b, C* c, std::byte* workspace) {
+void multiply(const detail::GemmProblem& p, const bf16* a, const bf16* b, C* c, std::byte* workspace) {
   const TileScope tiles_configured;
   const index_t count = tiles(p.k, tile_depth);
   const index_t strip = count * tile_elements;
@@ -127,14 +127,14 @@ void multiply(const detail::Product& p, const bf16* a, const bf16* b, C* c, std:
 
 #else
 
-bool wants(const detail::Product&) { return false; }
+bool wants(const detail::GemmProblem&) { return false; }
 std::size_t workspace_bytes(index_t, index_t) { return 0; }
 template <class C>
-void multiply(const detail::Product&, const bf16*, const bf16*, C*, std::byte*) {}
+void multiply(const detail::GemmProblem&, const bf16*, const bf16*, C*, std::byte*) {}
 
 #endif
 
-template void multiply<bf16>(const detail::Product&, const bf16*, const bf16*, bf16*, std::byte*);
-template void multiply<float>(const detail::Product&, const bf16*, const bf16*, float*, std::byte*);
+template void multiply<bf16>(const detail::GemmProblem&, const bf16*, const bf16*, bf16*, std::byte*);
+template void multiply<float>(const detail::GemmProblem&, const bf16*, const bf16*, float*, std::byte*);
 
 }  // namespace nanotron::kernels::amx

@@ -36,12 +36,12 @@ void execute(const dnnl::primitive& primitive, const dnnl::stream& stream,
   NANOTRON_REQUIRE(status == dnnl_success, "oneDNN could not run a GEMM: status {}", static_cast<int>(status));
 }
 
-std::unique_ptr<GemmHandles::Matmul> make(const GemmHandles& handles, const kernels::detail::Product& p,
+std::unique_ptr<GemmHandles::Matmul> make(const GemmHandles& handles, const kernels::detail::GemmProblem& p,
                                           dnnl::memory::data_type operands, dnnl::memory::data_type result,
                                           bool packed_b) {
   using kernels::Op;
   auto made = std::make_unique<GemmHandles::Matmul>();
-  made->product = p;
+  made->problem = p;
   made->operands = operands;
   made->result = result;
   made->packed_b = packed_b;
@@ -75,15 +75,14 @@ std::unique_ptr<GemmHandles::Matmul> make(const GemmHandles& handles, const kern
 
 }  // namespace
 
-GemmHandles::Matmul& GemmHandles::find(const kernels::detail::Product& product, dnnl::memory::data_type operands,
+GemmHandles::Matmul& GemmHandles::find(const kernels::detail::GemmProblem& problem, dnnl::memory::data_type operands,
                                        dnnl::memory::data_type result, bool packed_b) {
   for (const auto& m : matmuls) {
-    if (m->product == product && m->operands == operands && m->result == result &&
-        m->packed_b == packed_b) {
+    if (m->problem == problem && m->operands == operands && m->result == result && m->packed_b == packed_b) {
       return *m;
     }
   }
-  matmuls.push_back(make(*this, product, operands, result, packed_b));
+  matmuls.push_back(make(*this, problem, operands, result, packed_b));
   return *matmuls.back();
 }
 
@@ -113,9 +112,9 @@ void GemmHandles::run(Matmul& m, const void* a, const void* b, void* c, std::byt
 namespace kernels::detail {
 
 GemmHandles& handles(Device& device) {
-  auto& products = device.gemm_handles();
-  if (products == nullptr) products = std::make_shared<GemmHandles>();
-  return *products;
+  auto& gemms = device.gemm_handles();
+  if (gemms == nullptr) gemms = std::make_shared<GemmHandles>();
+  return *gemms;
 }
 
 }  // namespace kernels::detail

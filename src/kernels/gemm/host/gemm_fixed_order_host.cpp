@@ -42,7 +42,7 @@ void for_each_term(const SumOrder& order, const F& f) {
 }
 
 template <class T, class M>
-void pack_a(const Product& p, const SumOrder& order, const T* a, index_t first, index_t rows, M* panel) {
+void pack_a(const GemmProblem& p, const SumOrder& order, const T* a, index_t first, index_t rows, M* panel) {
   const index_t row_stride = p.op_a == Op::none ? p.leading_a : 1, k_stride = p.op_a == Op::none ? 1 : p.leading_a;
   for (index_t i = 0; i < rows; i += tile_rows) {
     M* const tile = panel + i * p.k;
@@ -57,7 +57,7 @@ void pack_a(const Product& p, const SumOrder& order, const T* a, index_t first, 
 }
 
 template <class T, class M>
-void pack_b(const Product& p, const SumOrder& order, const T* b, index_t first, index_t columns, M* panel) {
+void pack_b(const GemmProblem& p, const SumOrder& order, const T* b, index_t first, index_t columns, M* panel) {
   constexpr index_t width = block_columns<M>;
   if (p.op_b == Op::none) {
     for_each_term(order, [=](index_t at, index_t k) {
@@ -107,7 +107,7 @@ void sum_tile(const SumOrder& order, const M* a, const M* b, M* stack) {
 }
 
 template <class C, class M>
-void store(const Product& p, const M* tile, index_t row, index_t rows, index_t column, index_t columns, C* c) {
+void store(const GemmProblem& p, const M* tile, index_t row, index_t rows, index_t column, index_t columns, C* c) {
   const M alpha = static_cast<M>(p.alpha), beta = static_cast<M>(p.beta);
   for (index_t r = 0; r < rows; ++r) {
     C* const to = c + (row + r) * p.leading_c + column;
@@ -123,7 +123,7 @@ void store(const Product& p, const M* tile, index_t row, index_t rows, index_t c
 }
 
 template <class T, class C>
-void multiply_on_host(const Product& p, const SumOrder& order, const T* a, const T* b, C* c, index_t first,
+void multiply_on_host(const GemmProblem& p, const SumOrder& order, const T* a, const T* b, C* c, index_t first,
                       index_t rows, master_t<T>* memory) {
   using M = master_t<T>;
   const Panels<M> w(memory, p.k);
@@ -141,7 +141,7 @@ void multiply_on_host(const Product& p, const SumOrder& order, const T* a, const
 }  // namespace
 
 template <class T, class C>
-void multiply_in_order(Device& device, const Product& p, const SumOrder& given, const T* a, const T* b, C* c) {
+void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& given, const T* a, const T* b, C* c) {
   using M = master_t<T>;
   const SumOrder order = order_or_whole(given, p.k);
   const index_t slice = Panels<M>::elements(p.k), blocks = (p.m + block_rows - 1) / block_rows;
@@ -162,7 +162,7 @@ void multiply_in_order(Device& device, const Product& p, const SumOrder& given, 
 }
 
 template <class T, class C>
-void multiply_batch_in_order(Device& device, const Product& p, const T* const* a, const T* const* b, C* const* c,
+void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* const* a, const T* const* b, C* const* c,
                              index_t count) {
   for (index_t i = 0; i < count; ++i) multiply_in_order<T, C>(device, p, {}, a[i], b[i], c[i]);
 }
@@ -173,17 +173,6 @@ std::size_t fixed_order_workspace_bytes(index_t k) {
   return static_cast<std::size_t>(Panels<M>::elements(k) * ExecutionSpace().concurrency()) * sizeof(M);
 }
 
-#define NANOTRON_INSTANTIATE(T, C)                                                                                     \
-  template void multiply_in_order<T, C>(Device&, const Product&, const SumOrder&, const T*, const T*, C*);             \
-  template void multiply_batch_in_order<T, C>(Device&, const Product&, const T* const*, const T* const*, C* const*, \
-                                              index_t);
-NANOTRON_INSTANTIATE(double, double)
-NANOTRON_INSTANTIATE(float, float)
-NANOTRON_INSTANTIATE(bf16, bf16)
-NANOTRON_INSTANTIATE(bf16, float)
-#undef NANOTRON_INSTANTIATE
-template std::size_t fixed_order_workspace_bytes<double>(index_t);
-template std::size_t fixed_order_workspace_bytes<float>(index_t);
-template std::size_t fixed_order_workspace_bytes<bf16>(index_t);
+NANOTRON_INSTANTIATE_FIXED_ORDER
 
 }  // namespace nanotron::kernels::detail

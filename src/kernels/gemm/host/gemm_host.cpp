@@ -60,8 +60,8 @@ class Pieces {
   std::size_t left_;
 };
 
-void run_matmul(Device& device, const Product& p, Type operands, Type result, bool pack,
-                const void* a, const void* b, void* c) {
+void run_matmul(Device& device, const GemmProblem& p, Type operands, Type result, bool pack, const void* a,
+                const void* b, void* c) {
   GemmHandles& all = handles(device);
   Pieces pieces(device);
   GemmHandles::Matmul* matmul = &all.find(p, operands, result, pack);
@@ -74,13 +74,12 @@ void run_matmul(Device& device, const Product& p, Type operands, Type result, bo
 constexpr index_t least_rows_to_pack = 64;
 
 template <class C>
-void widen_and_multiply(Device& device, const Product& p, const bf16* a, const bf16* b, C* c);
+void widen_and_multiply(Device& device, const GemmProblem& p, const bf16* a, const bf16* b, C* c);
 
 }  // namespace
 
 template <>
-void multiply<double, double>(Device& device, const Product& p, const double* a, const double* b,
-                              double* c) {
+void multiply<double, double>(Device& device, const GemmProblem& p, const double* a, const double* b, double* c) {
   device.fence();
   const auto transpose = [](Op op) { return op == Op::none ? CblasNoTrans : CblasTrans; };
   cblas_dgemm(CblasRowMajor, transpose(p.op_a), transpose(p.op_b), static_cast<int>(p.m),
@@ -90,8 +89,7 @@ void multiply<double, double>(Device& device, const Product& p, const double* a,
 }
 
 template <>
-void multiply<float, float>(Device& device, const Product& p, const float* a, const float* b,
-                            float* c) {
+void multiply<float, float>(Device& device, const GemmProblem& p, const float* a, const float* b, float* c) {
   device.fence();
   if (p.op_a == Op::transpose && p.op_b == Op::none) {
     return run_matmul(device, p, Type::f32, Type::f32, false, a, b, c);
@@ -107,8 +105,7 @@ void multiply<float, float>(Device& device, const Product& p, const float* a, co
 namespace {
 
 template <class C>
-void multiply_bf16(Device& device, const Product& p, Type result, const bf16* a, const bf16* b,
-                   C* c) {
+void multiply_bf16(Device& device, const GemmProblem& p, Type result, const bf16* a, const bf16* b, C* c) {
   device.fence();
   if (amx::wants(p)) {
     Pieces pieces(device);
@@ -122,13 +119,12 @@ void multiply_bf16(Device& device, const Product& p, Type result, const bf16* a,
 }  // namespace
 
 template <>
-void multiply<bf16, bf16>(Device& device, const Product& p, const bf16* a, const bf16* b, bf16* c) {
+void multiply<bf16, bf16>(Device& device, const GemmProblem& p, const bf16* a, const bf16* b, bf16* c) {
   multiply_bf16(device, p, Type::bf16, a, b, c);
 }
 
 template <>
-void multiply<bf16, float>(Device& device, const Product& p, const bf16* a, const bf16* b,
-                           float* c) {
+void multiply<bf16, float>(Device& device, const GemmProblem& p, const bf16* a, const bf16* b, float* c) {
   multiply_bf16(device, p, Type::f32, a, b, c);
 }
 
@@ -142,7 +138,7 @@ void widen(const bf16* from, index_t rows, index_t columns, index_t leading, flo
 }
 
 template <class C>
-void widen_and_multiply(Device& device, const Product& p, const bf16* a, const bf16* b, C* c) {
+void widen_and_multiply(Device& device, const GemmProblem& p, const bf16* a, const bf16* b, C* c) {
   const index_t rows_a = p.op_a == Op::none ? p.m : p.k, columns_a = p.op_a == Op::none ? p.k : p.m;
   const index_t rows_b = p.op_b == Op::none ? p.k : p.n, columns_b = p.op_b == Op::none ? p.n : p.k;
   Pieces pieces(device);
@@ -161,7 +157,7 @@ void widen_and_multiply(Device& device, const Product& p, const bf16* a, const b
   }
   widen(a, rows_a, columns_a, p.leading_a, wide_a);
   widen(b, rows_b, columns_b, p.leading_b, wide_b);
-  Product wide = p;
+  GemmProblem wide = p;
   wide.leading_a = columns_a;
   wide.leading_b = columns_b;
   wide.leading_c = p.n;
@@ -180,17 +176,17 @@ void widen_and_multiply(Device& device, const Product& p, const bf16* a, const b
 }  // namespace
 
 template <class T, class C>
-void multiply_batch(Device& device, const Product& p, const T* const* a, const T* const* b, C* const* c,
+void multiply_batch(Device& device, const GemmProblem& p, const T* const* a, const T* const* b, C* const* c,
                     index_t count) {
   for (index_t i = 0; i < count; ++i) multiply<T, C>(device, p, a[i], b[i], c[i]);
 }
-template void multiply_batch<double, double>(Device&, const Product&, const double* const*, const double* const*,
+template void multiply_batch<double, double>(Device&, const GemmProblem&, const double* const*, const double* const*,
                                              double* const*, index_t);
-template void multiply_batch<float, float>(Device&, const Product&, const float* const*, const float* const*,
+template void multiply_batch<float, float>(Device&, const GemmProblem&, const float* const*, const float* const*,
                                            float* const*, index_t);
-template void multiply_batch<bf16, bf16>(Device&, const Product&, const bf16* const*, const bf16* const*, bf16* const*,
-                                         index_t);
-template void multiply_batch<bf16, float>(Device&, const Product&, const bf16* const*, const bf16* const*,
+template void multiply_batch<bf16, bf16>(Device&, const GemmProblem&, const bf16* const*, const bf16* const*,
+                                         bf16* const*, index_t);
+template void multiply_batch<bf16, float>(Device&, const GemmProblem&, const bf16* const*, const bf16* const*,
                                           float* const*, index_t);
 
 template <class T>
