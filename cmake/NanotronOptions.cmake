@@ -44,13 +44,23 @@ endif()
 add_library(nanotron_precompiled OBJECT "${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp")
 target_link_libraries(nanotron_precompiled PRIVATE nanotron::options nanotron::mpi nanotron::kokkos
   nanotron::fmt)
+set(NANOTRON_PRECOMPILED_HEADERS <Kokkos_Core.hpp> <fmt/format.h> <mpi.h>
+  <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
+  <optional> <span> <stdexcept> <string> <string_view> <type_traits> <utility> <variant> <vector>)
 if(NANOTRON_PRECOMPILE AND NOT NANOTRON_ENABLE_CUDA)
-  target_precompile_headers(nanotron_precompiled PRIVATE <Kokkos_Core.hpp> <fmt/format.h> <mpi.h>
-    <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
-    <optional> <span> <stdexcept> <string> <string_view> <type_traits> <utility> <variant> <vector>)
+  target_precompile_headers(nanotron_precompiled PRIVATE ${NANOTRON_PRECOMPILED_HEADERS})
 endif()
+# nanotron_precompile(<target> [<option>...]): with options of its own a target needs its own header.
 function(nanotron_precompile target)
-  if(NANOTRON_PRECOMPILE AND NOT NANOTRON_ENABLE_CUDA)
+  if(ARGN)
+    target_compile_options(${target} PRIVATE ${ARGN})
+  endif()
+  if(NOT NANOTRON_PRECOMPILE OR NANOTRON_ENABLE_CUDA)
+    return()
+  endif()
+  if(ARGN)
+    target_precompile_headers(${target} PRIVATE ${NANOTRON_PRECOMPILED_HEADERS})
+  else()
     target_precompile_headers(${target} REUSE_FROM nanotron_precompiled)
   endif()
 endfunction()

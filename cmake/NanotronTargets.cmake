@@ -1,11 +1,12 @@
 # Functions that make the project's targets from the folders: a layer, the programs.
 
-# nanotron_add_layer(<layer> [COLD] [DEPENDS <layer>...] [LIBRARIES <target>...])
+# nanotron_add_layer(<layer> [COLD] [OPTIONS <compile option>...] [DEPENDS <layer>...] [LIBRARIES <target>...])
 #   Static library nanotron_<layer> of all sources under src/<layer>; those in a folder cuda/ only in a
 #   CUDA build, those in host/ only in one without. It is linked to the layers it names and, through
-#   them, to those they use, so that a call of another layer does not link. COLD: see nanotron_cold.
+#   them, to those they use, so that a call of another layer does not link. COLD: see nanotron_cold. OPTIONS: for
+#   the sources of this layer alone.
 function(nanotron_add_layer layer)
-  cmake_parse_arguments(arg "COLD" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "" "OPTIONS;DEPENDS;LIBRARIES" ${ARGN})
   set(folder "${PROJECT_SOURCE_DIR}/src/${layer}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/*.cpp")
   if(NANOTRON_ENABLE_CUDA)
@@ -20,7 +21,7 @@ function(nanotron_add_layer layer)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
     target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
-    nanotron_precompile(${target})
+    nanotron_precompile(${target} ${arg_OPTIONS})
     nanotron_cuda_sources(${sources})
     if(arg_COLD)
       nanotron_cold(${target})

@@ -5,7 +5,7 @@
 #                [--no-install] [-- <options of ctest>]
 #
 #   --mpi         the MPI to test with; both: one run after the other (openmpi)
-#   --preset      release, debug, asan, ... (release)
+#   --preset      release, debug, asan, ... (release); with MPICH release or debug
 #   --max-ranks   leave out the tests with more ranks
 #   --full        also the tests labelled 'long', and all runs where others take a sample
 #   --no-install  do not look for missing packages
@@ -86,13 +86,15 @@ run_suite() {
   return "$status"
 }
 
+mpich_preset=mpich
+if [ "$preset" != release ]; then mpich_preset="mpich-$preset"; fi
 status=0
 case "$mpi" in
   openmpi) run_suite "$preset" || status=1 ;;
-  mpich) run_suite mpich || status=1 ;;
+  mpich) run_suite "$mpich_preset" || status=1 ;;
   both)
     run_suite "$preset" || status=1
-    run_suite mpich || status=1
+    run_suite "$mpich_preset" || status=1
     ;;
   *) usage >&2; exit 64 ;;
 esac

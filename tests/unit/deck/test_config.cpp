@@ -323,7 +323,7 @@ std::string fortran_reader() {
       listed.insert(at + 2, "&\n  ");
     }
     text += " subroutine read_" + g.name + "()\n" + declared + " namelist /" + g.name + "/ " + listed +
-            "\n open(10, file=f, status='old')\n decks.read(10, nml=" + g.name + ")\n close(10)\n" + shown +
+            "\n open(10, file=f, status='old')\n read(10, nml=" + g.name + ")\n close(10)\n" + shown +
             " end subroutine\n";
   }
   return text + "end program\n";
