@@ -38,6 +38,8 @@ target_include_directories(nanotron_options INTERFACE
 if(NANOTRON_ENABLE_CUDA)
   target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_CUDA)
   nanotron_cuda_options(nanotron_options)
+elseif(NANOTRON_EMULATE_GPU)
+  include(NanotronEmulatedGpu)
 endif()
 
 # One precompiled header, shared by all targets: Kokkos alone costs seconds in each source.

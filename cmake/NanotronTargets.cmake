@@ -2,14 +2,14 @@
 
 # nanotron_add_layer(<layer> [COLD] [OPTIONS <compile option>...] [DEPENDS <layer>...] [LIBRARIES <target>...])
 #   Static library nanotron_<layer> of all sources under src/<layer>; those in a folder cuda/ only in a
-#   CUDA build, those in host/ only in one without. It is linked to the layers it names and, through
+#   build for (emulated) GPUs, those in host/ only in one without. It is linked to the layers it names and, through
 #   them, to those they use, so that a call of another layer does not link. COLD: see nanotron_cold. OPTIONS: for
 #   the sources of this layer alone.
 function(nanotron_add_layer layer)
   cmake_parse_arguments(arg "COLD" "" "OPTIONS;DEPENDS;LIBRARIES" ${ARGN})
   set(folder "${PROJECT_SOURCE_DIR}/src/${layer}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/*.cpp")
-  if(NANOTRON_ENABLE_CUDA)
+  if(NANOTRON_ENABLE_CUDA OR NANOTRON_EMULATE_GPU)
     list(FILTER sources EXCLUDE REGEX "(^|/)host/")
   else()
     list(FILTER sources EXCLUDE REGEX "(^|/)cuda/")

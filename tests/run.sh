@@ -2,7 +2,7 @@
 # Builds the programs and runs the whole test suite.
 #
 #   tests/run.sh [--mpi openmpi|mpich|both] [--preset <name>] [--max-ranks <n>] [--full]
-#                [--no-install] [-- <options of ctest>]
+#                [--no-install] [-- <options of ctest that choose tests: -R, -E, -L>]
 #
 #   --mpi         the MPI to test with; both: one run after the other (openmpi)
 #   --preset      release, debug, asan, ... (release); with MPICH release or debug
@@ -34,6 +34,16 @@ while [ $# -gt 0 ]; do
   shift
 done
 
+case "$preset" in
+  release | mpich) mpich_preset=mpich ;;
+  debug | mpich-debug) mpich_preset=mpich-debug ;;
+  *) mpich_preset="" ;;
+esac
+if [ "$mpi" != openmpi ] && [ -z "$mpich_preset" ]; then
+  printf 'tests/run.sh: with MPICH the preset is release or debug, not %s\n' "'$preset'" >&2
+  exit 64
+fi
+
 export NANOTRON_SEED="${NANOTRON_SEED:-$(date +%s)}"
 if [ "$install" = 1 ]; then jobscripts/install_dependencies.sh --mpi "$mpi" --tests; fi
 # shellcheck source=../jobscripts/environment.sh
@@ -63,7 +73,7 @@ chosen_tests() {
 
 # needed_targets <test>...: the test programs that these tests run; for scripts the programs
 needed_targets() {
-  printf '%s\n' "$@" | sed -n -e 's/^\([a-z_]*\)\.\(.*\)\.np[0-9]*$/test_\1_\2/p' -e t -e 's/.*/nanotron_programs/p' | sort -u
+  printf '%s\n' "$@" | sed -n -e 's/^\([a-z_]*\)\.\([a-z0-9_]*\)\..*np[0-9]*$/test_\1_\2/p' -e t -e 's/.*/nanotron_programs/p' | sort -u
 }
 
 # run_suite <preset>: configure, build, test
@@ -78,7 +88,7 @@ run_suite() {
   }
   built=$SECONDS
   printf '\n=== %s: %s tests, NANOTRON_SEED=%s\n' "$name" "${#tests[@]}" "$NANOTRON_SEED"
-  # a test counts as two of its ranks, a script, which mostly waits, as half a core
+  # slots, two for each core: a test takes two for each rank, a script, which mostly waits, one
   ctest --preset "$name" --no-tests=error -j "$((2 * CMAKE_BUILD_PARALLEL_LEVEL))" \
     -R "^($(IFS='|'; echo "${tests[*]//./\\.}"))\$" || status=$?
   printf '=== %s: %s; built in %d s, tested in %d s\n' "$name" "$([ "$status" = 0 ] && echo passed || echo FAILED)" \
@@ -86,8 +96,6 @@ run_suite() {
   return "$status"
 }
 
-mpich_preset=mpich
-if [ "$preset" != release ]; then mpich_preset="mpich-$preset"; fi
 status=0
 case "$mpi" in
   openmpi) run_suite "$preset" || status=1 ;;

@@ -74,6 +74,10 @@ Messages& Group::messages() {
   return *messages_;
 }
 
+void Group::open_messages() {
+  if (size_ > 1 && communicator_.get() != MPI_COMM_NULL) messages();
+}
+
 std::string Group::path() const { return channel_ ? channel_->path() : "none"; }
 std::size_t Group::staging_bytes() const { return channel_ ? channel_->staging_bytes() : 0; }
 

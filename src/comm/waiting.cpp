@@ -100,6 +100,7 @@ void choose_waiting(MPI_Comm world) {
 
 bool Pause::operator()() {
   ++polls_;
+  if (nanotron_while_waiting != nullptr) nanotron_while_waiting();
   if (!asleep) {
     if (polls_ >= polls_at_once) {
       sched_yield();

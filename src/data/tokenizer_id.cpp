@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#define XXH_STATIC_LINKING_ONLY  // for the size of XXH3_state_t
 #include <xxhash.h>
 
 namespace nanotron::data {
@@ -17,11 +16,11 @@ SameTokenizer same_tokenizer(const TokenizerId& a, const TokenizerId& b) {
 }
 
 std::string vocabulary_hash(const std::vector<std::uint64_t>& offsets, std::string_view bytes) {
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  XXH3_128bits_update(&state, offsets.data(), offsets.size() * sizeof(std::uint64_t));
-  XXH3_128bits_update(&state, bytes.data(), bytes.size());
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  XXH3_128bits_update(state.get(), offsets.data(), offsets.size() * sizeof(std::uint64_t));
+  XXH3_128bits_update(state.get(), bytes.data(), bytes.size());
+  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 

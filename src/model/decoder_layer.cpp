@@ -17,12 +17,12 @@ Vector<T> flat(const Matrix<T>& m) {
 // outputs again.
 template <class T>
 LayerTraffic DecoderLayer<T>::traffic() const {
-  const nn::PassTraffic blocks = attention_.traffic(*region_) + feed_forward_->traffic(*region_);
-  const comm::StepTraffic inputs = 2 * region_->regather_traffic();
+  const nn::PassTraffic blocks = attention_.traffic(*tp_region_) + feed_forward_->traffic(*tp_region_);
+  const comm::StepTraffic inputs = 2 * tp_region_->regather_traffic();
   return {.forward = blocks.forward,
           .backward = blocks.backward + inputs,
           .backward_input = blocks.backward,
-          .backward_weight = 2 * region_->gather_traffic() + inputs};
+          .backward_weight = 2 * tp_region_->gather_traffic() + inputs};
 }
 
 // act.middle: attention's output without its bias on entry, x_mid on return.
@@ -30,10 +30,11 @@ template <class T>
 void DecoderLayer<T>::feed_forward_block(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                          const LayerActivations<T>& act, const Workspace<T>& work,
                                          Matrix<T> x_out) const {
-  attention_.add_output_bias(device, *region_, act.middle);
+  attention_.add_output_bias(device, *tp_region_, act.middle);
   middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics);
-  feed_forward_->forward(device, batch, *region_, act.mlp_input(), act.feed_forward, work.feed_forward, x_out).wait();
-  feed_forward_->add_output_bias(device, *region_, x_out);
+  feed_forward_->forward(device, batch, *tp_region_, act.mlp_input(), act.feed_forward, work.feed_forward, x_out)
+      .wait();
+  feed_forward_->add_output_bias(device, *tp_region_, x_out);
   kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
 }
 
@@ -43,7 +44,8 @@ void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matri
                               const LayerActivations<T>& act, const Workspace<T>& work,
                               Matrix<T> x_out) const {
   input_norm_->forward(device, x, act.input_norm, act.input_statistics);
-  attention_.forward(device, batch, *region_, act.attention_input(), act.attention, work.attention, act.middle).wait();
+  attention_.forward(device, batch, *tp_region_, act.attention_input(), act.attention, work.attention, act.middle)
+      .wait();
   feed_forward_block(device, batch, x, act, work, x_out);
 }
 
@@ -56,19 +58,20 @@ template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {
   feed_forward_->backward_output_weight(
-      device, feed_forward_->backward_inside(device, *region_, dx, act.feed_forward, work.feed_forward),
+      device, feed_forward_->backward_inside(device, *tp_region_, dx, act.feed_forward, work.feed_forward),
       act.feed_forward, work.feed_forward);
-  nn::PendingGather<T> n = region_->start_regather(device, act.mlp_input());
-  nn::Pending dn = feed_forward_->backward_input(device, batch, *region_, act.feed_forward, work.feed_forward, work.dn);
+  nn::PendingGather<T> n = tp_region_->start_regather(device, act.mlp_input());
+  nn::Pending dn =
+      feed_forward_->backward_input(device, batch, *tp_region_, act.feed_forward, work.feed_forward, work.dn);
   feed_forward_->backward_input_weight(device, n.wait(), act.feed_forward, work.feed_forward);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
   attention_.backward_output_weight(
-      device, attention_.backward_inside(device, batch, *region_, dx, act.attention, work.attention), act.attention,
+      device, attention_.backward_inside(device, batch, *tp_region_, dx, act.attention, work.attention), act.attention,
       work.attention);
-  n = region_->start_regather(device, act.attention_input());
-  dn = attention_.backward_input(device, *region_, work.attention, work.dn);
+  n = tp_region_->start_regather(device, act.attention_input());
+  dn = attention_.backward_input(device, *tp_region_, work.attention, work.dn);
   attention_.backward_input_weight(device, n.wait(), work.attention.dqkv, work.attention);
   dn.wait();
   input_norm_backward(device, x, act, work, dx);
@@ -78,14 +81,15 @@ template <class T>
 void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out,
                                      Matrix<T> dx) const {
-  feed_forward_->backward_inside(device, *region_, dx, act.feed_forward, work.feed_forward);
-  nn::Pending dn = feed_forward_->backward_input(device, batch, *region_, act.feed_forward, work.feed_forward, work.dn);
+  feed_forward_->backward_inside(device, *tp_region_, dx, act.feed_forward, work.feed_forward);
+  nn::Pending dn =
+      feed_forward_->backward_input(device, batch, *tp_region_, act.feed_forward, work.feed_forward, work.dn);
   kernels::copy_matrix<T>(device, dx, x_out);
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
-  attention_.backward_inside(device, batch, *region_, dx, act.attention, work.attention);
-  dn = attention_.backward_input(device, *region_, work.attention, work.dn);
+  attention_.backward_inside(device, batch, *tp_region_, dx, act.attention, work.attention);
+  dn = attention_.backward_input(device, *tp_region_, work.attention, work.dn);
   kernels::copy_matrix<T>(device, dx, act.middle);
   kernels::copy_matrix<T>(device, work.attention.dqkv, act.attention.qkv);
   dn.wait();
@@ -95,11 +99,12 @@ void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch
 template <class T>
 void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                                       Matrix<const T> dx_out) const {
-  feed_forward_->backward_output_weight(device, region_->gather(device, dx_out), act.feed_forward, work.feed_forward);
-  feed_forward_->backward_input_weight(device, region_->start_regather(device, act.mlp_input()).wait(),
+  feed_forward_->backward_output_weight(device, tp_region_->gather(device, dx_out), act.feed_forward,
+                                        work.feed_forward);
+  feed_forward_->backward_input_weight(device, tp_region_->start_regather(device, act.mlp_input()).wait(),
                                        act.feed_forward, work.feed_forward);
-  attention_.backward_output_weight(device, region_->gather(device, act.middle), act.attention, work.attention);
-  attention_.backward_input_weight(device, region_->start_regather(device, act.attention_input()).wait(),
+  attention_.backward_output_weight(device, tp_region_->gather(device, act.middle), act.attention, work.attention);
+  attention_.backward_input_weight(device, tp_region_->start_regather(device, act.attention_input()).wait(),
                                    act.attention.qkv, work.attention);
 }
 
@@ -132,7 +137,7 @@ void DecoderLayer<T>::forward_cached(Device& device, const nn::TokenBatch& batch
   input_norm_->forward(device, x, act.input_norm, act.input_statistics);
   attention_.forward_cached(device, batch, past, act.input_norm, act.attention, work.attention, cache,
                             act.middle);
-  region_->start_sum(device, act.middle).wait();
+  tp_region_->start_sum(device, act.middle).wait();
   feed_forward_block(device, batch, x, act, work, x_out);
 }
 

@@ -87,15 +87,15 @@ class Builder {
 
   // The 1-D parameters of a norm of hidden states.
   void norm(const std::string& prefix, bool partial) {
-    whole_vector(prefix + "weight", model_.hidden_size, Initial::ones, partial);
+    whole_1d(prefix + "weight", model_.hidden_size, Initial::ones, partial);
     align();
     if (model_.normalization == deck::Normalization::rms_norm) return;
-    whole_vector(prefix + "bias", model_.hidden_size, Initial::zeros, partial);
+    whole_1d(prefix + "bias", model_.hidden_size, Initial::zeros, partial);
     align();
   }
 
   // A replicated 1-D parameter. partial: each rank has a partial sum of its gradient.
-  void whole_vector(const std::string& name, index_t n, Initial initial, bool partial) {
+  void whole_1d(const std::string& name, index_t n, Initial initial, bool partial) {
     ParameterSpec spec{.name = name, .rows = n, .is_1d = true, .initial = initial};
     spec.local = {0, n};
     spec.owned = tp_rank_ == 0 ? spec.local : Range{0, 0};
@@ -109,7 +109,7 @@ class Builder {
     shard(spec, held);
   }
 
-  // A replicated 2-D parameter. partial: as of whole_vector.
+  // A replicated 2-D parameter. partial: as of whole_1d.
   void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role, bool partial) {
     const Range all{0, rows};
     matrix(name, rows, columns, Partition::replicated, {all, tp_rank_ == 0 ? all : Range{0, 0}, partial}, role);
@@ -174,14 +174,14 @@ AttentionParts attention_parts(const deck::ModelConfig& m, const ParameterTable&
       {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)}};
 }
 
-void add_attention_vectors(Builder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
+void add_attention_1d(Builder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
   const std::string attention = "model/layers/self_attn/";
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;
   if (m.qk_norm) {
-    build.whole_vector(attention + "q_norm/weight", m.head_dim, Initial::ones, true);
+    build.whole_1d(attention + "q_norm/weight", m.head_dim, Initial::ones, true);
     build.align();
-    build.whole_vector(attention + "k_norm/weight", m.head_dim, Initial::ones, true);
+    build.whole_1d(attention + "k_norm/weight", m.head_dim, Initial::ones, true);
     build.align();
   }
   if (m.qkv_bias) {
@@ -191,7 +191,7 @@ void add_attention_vectors(Builder& build, const deck::ModelConfig& m, const Att
     build.align();
   }
   if (m.o_proj_bias) {
-    build.whole_vector(attention + "o_proj/bias", m.hidden_size, Initial::zeros, false);
+    build.whole_1d(attention + "o_proj/bias", m.hidden_size, Initial::zeros, false);
     build.align();
   }
 }
@@ -204,14 +204,14 @@ Projections first_projections(const deck::ModelConfig& m) {
   return m.is_gated() ? gate_and_up : Projections{"up_proj"};
 }
 
-void add_mlp_vectors(Builder& build, const deck::ModelConfig& m, const ParameterTable& table) {
+void add_mlp_1d(Builder& build, const deck::ModelConfig& m, const ParameterTable& table) {
   if (!m.mlp_bias) return;
   const std::string mlp = "model/layers/mlp/";
   for (const std::string& name : first_projections(m)) {
     build.bias(mlp + name + "/bias", m.intermediate_size, exclusively(table.intermediate));
   }
   build.align();
-  build.whole_vector(mlp + "down_proj/bias", m.hidden_size, Initial::zeros, false);
+  build.whole_1d(mlp + "down_proj/bias", m.hidden_size, Initial::zeros, false);
   build.align();
 }
 
@@ -275,7 +275,7 @@ void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& tab
                  int shards) {
   if (m.moe.num_experts == 0) return;
   build.begin_section(comm::ReplicaSet::expert_data_parallel, shards);
-  const Range no_vectors{build.cursor(), build.cursor()};
+  const Range no_1d{build.cursor(), build.cursor()};
   build.hold(true);
   build.begin_unit();
   table.first_expert_spec = table.specs.size();
@@ -286,7 +286,7 @@ void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& tab
             m.moe.moe_intermediate_size, table.expert_width);
   }
   build.end_layer_units(table.first_expert_spec, layers);
-  build.end_section(no_vectors);
+  build.end_section(no_1d);
 }
 
 std::vector<index_t> layers_of(const std::vector<Range>& stages, index_t all) {
@@ -324,8 +324,8 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   build.begin_section(comm::ReplicaSet::data_parallel, layout.shards);
   build.norm("model/layers/input_layernorm/", is_sequence_parallel);
   build.norm("model/layers/post_attention_layernorm/", is_sequence_parallel);
-  add_attention_vectors(build, m, heads);
-  add_mlp_vectors(build, m, table);
+  add_attention_1d(build, m, heads);
+  add_mlp_1d(build, m, table);
   build.stack_layers(0, layers);
   build.hold(is_last);
   build.norm("model/norm/", is_sequence_parallel);

@@ -32,7 +32,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       geometry_(make_geometry<T>(setup, table_, orders_of(setup), device, arena)),
       core_(
           nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, *setup.cp, arena)),
-      region_(nn::make_tensor_parallel_region<T>(
+      tp_region_(nn::make_tensor_parallel_region<T>(
           setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
           setup.overlap, *setup.tp, arena)),
       moe_(make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, device, arena)),
@@ -48,7 +48,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
       layers_(
-          make_layers(setup, table_, buffers_, geometry_, *core_, *region_, orders_of(setup), *moe_, router_sums_)) {
+          make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_, router_sums_)) {
   take_gemm_workspace<T>(sizes(), act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   layers_.front().prepare(device, act_.stages.front().front().layers.front(), act_.work);
@@ -56,14 +56,14 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
 
 template <class T>
 LocalSizes Transformer<T>::sizes() const {
-  LocalSizes s = local_sizes(setup_.model, table_, tokens(), region_->rows());
+  LocalSizes s = local_sizes(setup_.model, table_, tokens(), tp_region_->rows());
   s.core = core_->sizes();
   const SumOrders orders = orders_of(setup_);
   s.norm = nn::norm_sizes(setup_.model.normalization, s.hidden, orders.tokens);
   s.token_segments = orders.heads.tokens;
   s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);
-  s.kept_inputs = region_->kept_rows();
+  s.kept_inputs = tp_region_->kept_rows();
   s.moe = moe_->sizes;
   s.ep_size = setup_.ep->size();
   return s;
@@ -125,10 +125,10 @@ LayerTraffic Transformer<T>::traffic(index_t stage) const {
                    .backward_weight = layers(stage) * layer.backward_weight};
   comm::StepTraffic ends;
   if (has_embedding(stage)) {
-    sum.forward += region_->sum_traffic();
-    ends += region_->gather_traffic();
+    sum.forward += tp_region_->sum_traffic();
+    ends += tp_region_->gather_traffic();
   }
-  if (has_head(stage)) ends += region_->gather_traffic() + head_->loss.traffic(tokens()) + region_->sum_traffic();
+  if (has_head(stage)) ends += tp_region_->gather_traffic() + head_->loss.traffic(tokens()) + tp_region_->sum_traffic();
   sum.backward += ends;
   sum.backward_input += ends;
   return sum;
@@ -138,8 +138,8 @@ template <class T>
 void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
   weights_.use(embedding_use(slot.stage));
-  look_up(inputs, batch(slot).positions, region_->partial_sum(input(slot)));
-  region_->start_sum(*device_, input(slot)).wait();
+  look_up(inputs, batch(slot).positions, tp_region_->partial_sum(input(slot)));
+  tp_region_->start_sum(*device_, input(slot)).wait();
 }
 
 // x <- this rank's part of token and position embeddings.
@@ -170,7 +170,7 @@ void Transformer<T>::loss(const Slot& slot, Vector<const std::int32_t> targets, 
   const Region region(device_->timers(), "loss");
   weights_.use({table_.head_source()});
   normalise_output(slot);
-  head_->loss.forward(*device_, region_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
+  head_->loss.forward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
 }
 
 template <class T>
@@ -180,9 +180,9 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
   weights_.use(head_use(slot.stage));
   const Workspace<T>& work = act_.work;
   normalise_output(slot);
-  head_->loss.forward_backward(*device_, region_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
-                               loss_rows, region_->partial_sum(work.dn));
-  nn::Pending dn_sum = region_->start_sum(*device_, work.dn);
+  head_->loss.forward_backward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
+                               loss_rows, tp_region_->partial_sum(work.dn));
+  nn::Pending dn_sum = tp_region_->start_sum(*device_, work.dn);
   kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
   dn_sum.wait();
   head_->norm->backward(*device_, work.dn, output(slot), act_.final_statistics, dx, work.sums);
@@ -227,7 +227,7 @@ void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
 template <class T>
 void Transformer<T>::backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  const Matrix<const T> all_dx = region_->gather(*device_, dx);
+  const Matrix<const T> all_dx = tp_region_->gather(*device_, dx);
   embedding_->backward(*device_, inputs, all_dx);
   if (positions_) positions_->backward(*device_, batch(slot).positions, all_dx);
 }
@@ -241,7 +241,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
   const StageActivations<T>& act = at({});
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
   look_up(inputs, batch.positions, first(act.residual[0]));
-  region_->start_sum(*device_, first(act.residual[0])).wait();
+  tp_region_->start_sum(*device_, first(act.residual[0])).wait();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     layers_[l].forward_cached(*device_, batch, past, first(act.residual[l]),
                               first_tokens(act.layers[l], tokens), act_.work, caches[l],

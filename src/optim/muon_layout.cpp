@@ -11,7 +11,7 @@ namespace {
 
 constexpr index_t alignment = 64;  // elements: every GEMM operand starts on a cache line
 
-MatrixShard shard_of(const nn::ParameterSpec& spec, index_t unit_begin) {
+MatrixShard matrix_shard(const nn::ParameterSpec& spec, index_t unit_begin) {
   const bool by_columns = spec.partition == nn::Partition::row_parallel;  // row-parallel shards are never replicated
   const index_t skip = by_columns ? 0 : spec.owned.begin - spec.local.begin;
   return {.offset = spec.offset - unit_begin + skip * spec.local_columns(),
@@ -72,7 +72,7 @@ MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_tab
         layout.whole += (spec.rows * spec.columns + alignment - 1) / alignment * alignment;
         layout.workspace = std::max(layout.workspace, kernels::orthogonalise_workspace(spec.rows, spec.columns));
       }
-      layout.matrices[i++].shards.push_back(shard_of(spec, unit.begin));
+      layout.matrices[i++].shards.push_back(matrix_shard(spec, unit.begin));
     }
   }
   deal_out(layout.matrices, of_table.tp_size, of_experts ? of_table.expert_shards : of_table.shards);

@@ -42,10 +42,10 @@ class Case:
     def command(self, *arguments, ranks=2):
         return [mpiexec, "-n", str(ranks), program, *arguments, str(self.deck)]
 
-    def start(self):
+    def start(self, *arguments):
         """As under a user's mpiexec, which gives ranks time to end after one was killed."""
         environment = {key: value for key, value in os.environ.items() if key != "OMPI_MCA_odls_base_sigkill_timeout"}
-        return subprocess.Popen(self.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        return subprocess.Popen(self.command(*arguments), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 
     def run(self, *arguments, ranks=2):
         done = subprocess.run(self.command(*arguments, ranks=ranks), text=True, timeout=100,

@@ -225,7 +225,7 @@ def early_stops():
         check(running.returncode == 75, f"SIGTERM to one rank gives 75, not {running.returncode}", text)
     with Case("signals", steps=100000) as case:  # many, in products of oneDNN, which borrow the heap as a stack
         wide = ["--set", "model.hidden_size=256", "--set", "model.vocab_size=32768"]
-        running = subprocess.Popen(case.command(*wide), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        running = case.start(*wide)
         wait_for(case.out / "run.log")
         while running.poll() is None:
             for rank in ranks_of(case):

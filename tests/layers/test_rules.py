@@ -19,7 +19,7 @@ TABLES = {"src/deck/parameters.cpp", "src/deck/known_names.cpp"}
 DOCUMENTS = ("architecture.md", "parallelism.md", "parallelism_formulas.md", "numerics.md", "checkpoint_format.md")
 NO_FUNCTION = re.compile(r"^\s*(namespace|struct|class|enum|union|extern|template|#)|=\s*\{$|^[^()]*\{$")
 CODE = re.compile(r"`([^`\n]+)`")
-# nn::Attention, HiddenStates, gather_multiply(), a_name_of_parts; not words, deck keys, paths or options.
+# nn::Attention, TensorParallelRegion, all_gather_gemm(), a_name_of_parts; not words, deck keys, paths or options.
 NAME = re.compile(r"\b(?:(?:\w+::)+\w+|[A-Z]+[a-z0-9]+(?:[A-Z]+[a-z0-9]*)+|[a-z]\w*_\w+(?=\(\)))\b(?!\.txt)")
 ELSEWHERE = {"FSDP", "HSDP"}  # names of other programs
 
@@ -89,8 +89,20 @@ def unknown_names(root):
     return problems
 
 
+def stale_listings(root):
+    """Blocks of C++ in a document are listings of a source, to the letter."""
+    sources = "\n".join(path.read_text() for path in sorted((root / "src").rglob("*.cpp")))
+    problems = []
+    for document in DOCUMENTS:
+        text = (root / "doc" / document).read_text() if (root / "doc" / document).exists() else ""
+        for block in re.findall(r"^```cpp\n(.*?)^```", text, re.S | re.M):
+            if block not in sources:
+                problems.append(f"doc/{document}: the listing that begins with {block.splitlines()[0]!r} is in no source")
+    return problems
+
+
 def check_tree(root):
-    return sizes(root) + unknown_names(root)
+    return sizes(root) + unknown_names(root) + stale_listings(root)
 
 
 def self_test():
@@ -101,7 +113,7 @@ def self_test():
     planted = {"include/a.hpp": "#pragma once\n" * (HEADER + 1), "src/a.cpp": "\n" * (SOURCE + 1),
                "src/c.cpp": "// " + "x" * LINE + "\n", "src/d.cpp": "int f(int a,\n      int b) {\n" + "  g();\n" * FUNCTION + "}\n",
                "include/e.hpp": "struct E {\n  int f() {\n" + "    g();\n" * FUNCTION + "  }\n};\n",
-               "doc/numerics.md": "`nn::LayerNorm`\n"}
+               "doc/numerics.md": "`nn::LayerNorm`\n", "doc/architecture.md": "```cpp\nint z();\n```\n"}
     problems = []
     for changed in [None, *planted]:
         with tempfile.TemporaryDirectory() as scratch:

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "nanotron/comm/group.hpp"
 #include "nanotron/comm/mpi_session.hpp"
 #include "support/world.hpp"
 
@@ -53,6 +54,7 @@ int run_all_tests(int argc, char** argv) {
   }
   int failed = 0;
   {
+    comm::gpu_of_rank(comm::Communicator::duplicate(world_communicator));  // sets up CUDA, as the programs do
     Kokkos::ScopeGuard kokkos(argc, argv);
     failed = RUN_ALL_TESTS() != 0 ? 1 : 0;
   }

@@ -1,6 +1,9 @@
 """Shared by the tests of tools/: the tools on the path, and a way to call them like a user."""
 
+import contextlib
+import io
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +20,29 @@ FAMILIES = tuple(sorted(path.parent.name for path in GOLDEN.glob("*/golden.json"
 
 @pytest.fixture
 def tool():
-    """tool(name, *arguments, rc=0) runs tools/nanotron_<name>.py and checks its exit code."""
+    """tool(name, *arguments, rc=0) runs tools/nanotron_<name>.py and checks its exit code. The tokenizer, which starts
+    workers, in a process of its own; the others here, since starting Python and numpy would take most of the time."""
+
+    def run_here(script, arguments):
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        given, sys.argv = sys.argv, [str(script), *arguments]
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+            if isinstance(end.code, str):
+                err.write(end.code + "\n")
+        finally:
+            sys.argv = given
+        return subprocess.CompletedProcess(script, code, out.getvalue(), err.getvalue())
 
     def call(name, *arguments, rc=0):
-        command = [sys.executable, ROOT / "tools" / f"nanotron_{name}.py", *map(str, arguments)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        script, arguments = ROOT / "tools" / f"nanotron_{name}.py", [*map(str, arguments)]
+        if name == "tokenize":
+            result = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=120)
+        else:
+            result = run_here(script, arguments)
         assert result.returncode == rc, result.stdout + result.stderr
         assert "Traceback" not in result.stderr
         return result

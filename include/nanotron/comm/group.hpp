@@ -88,8 +88,10 @@ class Group {
 
   /// For collectives.cpp; an internal error where the group has none (one rank, no bulk data).
   Channel& channel();
-  /// Made by the first call; for groups of two or more ranks.
+  /// Made by the first call, which is collective; for groups of two or more ranks.
   Messages& messages();
+  /// That first call, at a time when no rank waits for anything else. Nothing for a planned group or one rank.
+  void open_messages();
 
  private:
   Group(int size, int rank);

@@ -23,9 +23,11 @@ class Operations {
   virtual void wait(std::uint64_t ticket) = 0;
 };
 
-/// Messages of one lane from one rank to a neighbour arrive in the order of their sends. They are independent of all
-/// others: a send without a receive yet blocks nothing else. The first call of a lane on a rank may connect it with its
-/// neighbours, and then waits for their first call.
+inline constexpr int message_lanes = 2;
+
+/// Messages of one lane (0 <= lane < message_lanes) from one rank to a neighbour arrive in the order of their sends.
+/// They are independent of all others: a send without a receive yet blocks nothing else. Made by all ranks of the ring
+/// together, each of which then waits for its neighbours.
 class Messages : public Operations {
  public:
   virtual std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane,

@@ -68,7 +68,7 @@ class ProcessGrid {
 
   Group& world() { return g_.world; }  // for host values only, as model(): no channel for bulk data
   Group& model() { return g_.model; }  // same (dp, cp): one whole model, pp x tp ranks
-  /// Same (pp, tp). With ep = 1 both ReplicaSet have the same groups.
+  /// Same (pp, tp). With ep = 1 both replica sets have the same groups.
   DataGroups& data_groups(ReplicaSet replicas) {
     return g_.data[replicas == ReplicaSet::data_parallel ? 0 : g_.data.size() - 1];
   }

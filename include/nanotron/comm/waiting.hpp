@@ -27,6 +27,14 @@ bool waits_asleep();
 /// masks, or fewer where control groups limit them (core_quota.hpp). Collective.
 int usable_cores(MPI_Comm node);
 
+}  // namespace nanotron::comm
+
+/// Called at each pause of a wait where something linked to the program defines it: devices that get on only when the
+/// process lets them.
+extern "C" [[gnu::weak]] void nanotron_while_waiting();
+
+namespace nanotron::comm {
+
 /// One wait: call it after each poll that found nothing.
 class Pause {
  public:

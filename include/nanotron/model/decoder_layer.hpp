@@ -27,7 +27,7 @@ class DecoderLayer {
         attention_(attention),
         middle_norm_(std::move(middle_norm)),
         feed_forward_(std::move(mlp)),
-        region_(&region) {}
+        tp_region_(&region) {}
 
   LayerTraffic traffic() const;
 
@@ -74,7 +74,7 @@ class DecoderLayer {
   nn::Attention<T> attention_;
   std::unique_ptr<const nn::Norm<T>> middle_norm_;
   std::unique_ptr<const nn::FeedForward<T>> feed_forward_;
-  nn::TensorParallelRegion<T>* region_;
+  nn::TensorParallelRegion<T>* tp_region_;
 };
 
 }  // namespace nanotron::model

@@ -134,7 +134,7 @@ class Transformer {
   MicroBatchTokens micro_batches_;
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;
-  std::unique_ptr<nn::TensorParallelRegion<T>> region_;
+  std::unique_ptr<nn::TensorParallelRegion<T>> tp_region_;
   std::unique_ptr<nn::MoeParts<T>> moe_;
   Matrix<double> router_sums_;
   Activations<T> act_;

@@ -34,11 +34,11 @@ struct MuonLayout {
   index_t workspace = 0;  // elements for the largest orthogonalisation
 };
 
-/// For the layers' units of the section with these replicas. model is resolved; layout.tp_rank and layout.layers are
+/// For the layers' units of the section of this replica set. model is resolved; layout.tp_rank and layout.layers are
 /// ignored.
 MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout layout, comm::ReplicaSet replicas);
 
-/// Whether a tensor is a 2-D parameter of the layers with these replicas, and stored on this rank.
+/// Whether a tensor is a 2-D parameter of the layers with this replica set, and stored on this rank.
 bool is_matrix_of(comm::ReplicaSet replicas, const nn::ParameterSpec& spec);
 
 }  // namespace nanotron::optim

@@ -34,11 +34,11 @@ std::vector<GemmShape> gemms_of(const model::LocalSizes& s) {
   return list;
 }
 
-// Sequence-parallel hidden states of the tp group for each number of chunks, with their memory.
+// A sequence-parallel region of the tp group for each number of chunks, with its memory.
 template <class T>
-class States {
+class Regions {
  public:
-  States(const Bench& bench, const nn::HiddenShape& size) {
+  Regions(const Bench& bench, const nn::HiddenShape& size) {
     for (std::size_t i = 0; i < chunk_counts.size(); ++i) {
       const auto make = [&](Arena& arena) {
         return nn::make_tensor_parallel_region<T>(deck::TpMode::reduce_scatter, size, {.chunks = chunk_counts[i]},
@@ -47,14 +47,14 @@ class States {
       Arena planning = Arena::planning();
       static_cast<void>(make(planning));
       arenas_[i].emplace(planning.plan());
-      region_[i] = make(*arenas_[i]);
+      regions_[i] = make(*arenas_[i]);
     }
   }
-  nn::TensorParallelRegion<T>& operator[](std::size_t i) const { return *region_[i]; }
+  nn::TensorParallelRegion<T>& operator[](std::size_t i) const { return *regions_[i]; }
 
  private:
   std::array<std::optional<Arena>, chunk_counts.size()> arenas_;
-  std::array<std::unique_ptr<nn::TensorParallelRegion<T>>, chunk_counts.size()> region_;
+  std::array<std::unique_ptr<nn::TensorParallelRegion<T>>, chunk_counts.size()> regions_;
 };
 
 template <class T>
@@ -64,8 +64,8 @@ class OverlapBench {
       : bench_(bench),
         s_(s),
         device_(timers_),
-        region_(bench, {.tokens = s.tokens, .width = s.hidden, .tp_size = bench.grid.tp().size()}),
-        rows_memory_(region_[0].rows() * s.hidden) {}
+        regions_(bench, {.tokens = s.tokens, .width = s.hidden, .tp_size = bench.grid.tp().size()}),
+        rows_memory_(regions_[0].rows() * s.hidden) {}
 
   // Min over rounds in which everything is measured in turn: other processes on the host only add time.
   void run(const GemmShape& p, Table& table) {
@@ -75,7 +75,7 @@ class OverlapBench {
     device_.set_gemm_workspace(Vector<std::byte>(workspace.data(), workspace.size()));
     const bool transposed = p.op == kernels::Op::transpose;
     const nn::RowGemm<T> gemm{p.op, weight.matrix(transposed ? p.out : p.in, transposed ? p.in : p.out), {}};
-    const Matrix<T> rows = rows_memory_.matrix(region_[0].rows(), s_.hidden);
+    const Matrix<T> rows = rows_memory_.matrix(regions_[0].rows(), s_.hidden);
     const Matrix<T> inner = tokens.matrix(s_.tokens, p.side == Side::gather ? p.out : p.in);
 
     std::vector<double> alone, moved;
@@ -84,7 +84,7 @@ class OverlapBench {
       alone.push_back(seconds([&] { multiply_alone(p, gemm, inner); }));
       moved.push_back(seconds([&] { move_alone(p, rows); }));
       for (std::size_t i = 0; i < both.size(); ++i) {
-        both[i].push_back(seconds([&] { together(p, region_[i], gemm, rows, inner); }));
+        both[i].push_back(seconds([&] { together(p, regions_[i], gemm, rows, inner); }));
       }
     }
     const double compute = spread_of(alone).least, communication = spread_of(moved).least;
@@ -103,9 +103,9 @@ class OverlapBench {
     return comm::max(bench_.grid.tp(),
                      seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 4, work).least);
   }
-  // The GEMM only, on the buffer of all tokens that the hidden states own.
+  // The GEMM only, on the region's buffer of all tokens.
   void multiply_alone(const GemmShape& p, const nn::RowGemm<T>& gemm, const Matrix<T>& inner) {
-    const Matrix<T> all = region_[0].partial_sum({});
+    const Matrix<T> all = regions_[0].partial_sum({});
     if (p.side == Side::gather) {
       gemm(device_, all, inner);
     } else {
@@ -114,9 +114,9 @@ class OverlapBench {
   }
   void move_alone(const GemmShape& p, const Matrix<T>& rows) {
     if (p.side == Side::gather) {
-      region_[0].gather(device_, rows);
+      regions_[0].gather(device_, rows);
     } else {
-      region_[0].start_sum(device_, rows).wait();
+      regions_[0].start_sum(device_, rows).wait();
     }
   }
   void together(const GemmShape& p, nn::TensorParallelRegion<T>& region, const nn::RowGemm<T>& gemm,
@@ -132,7 +132,7 @@ class OverlapBench {
   model::LocalSizes s_;
   Timers timers_;
   Device device_;
-  States<T> region_;
+  Regions<T> regions_;
   Buffer<T> rows_memory_;
 };
 

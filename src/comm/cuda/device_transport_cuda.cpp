@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,9 +45,13 @@ Transport choose_transport(deck::Backend backend, const Communicator& world) {
 }
 
 int gpu_of_rank(const Communicator& world) {
+  // Before the first CUDA call. A module that is loaded by its kernel's first launch may wait for the device, where a
+  // receive may be waiting for what that kernel computes.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  const int rank = world.split_by_node().rank();
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return -1;
-  return world.split_by_node().rank() % devices;
+  return rank % devices;
 }
 
 namespace detail {

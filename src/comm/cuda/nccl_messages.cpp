@@ -1,7 +1,8 @@
-// GPU memory, through NCCL. Each direction (way) of each link of the ring has its own communicator of two ranks and
-// its own CUDA stream: on a shared one a send without a receive yet could block the receive its peer waits for.
+// GPU memory, through NCCL. Each direction of each link of the ring has its own communicator of two ranks and its own
+// CUDA stream in each lane: on a shared one a send without a receive yet could block the receive its peer waits for.
 
-#include <map>
+#include <array>
+#include <vector>
 
 #include "comm/cuda/nccl_communicator.hpp"
 #include "comm/cuda/stream_order.hpp"
@@ -25,41 +26,56 @@ std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, in
   return std::make_unique<NcclCommunicator>(id, 2, role);
 }
 
-// This rank's two links in one lane, two directions each.
-struct Lane {
-  std::unique_ptr<NcclCommunicator> to_next, from_next, to_previous, from_previous;
-
-  // Link p joins ranks p and p + 1. All ranks connect the links in the same order, to avoid deadlock.
-  explicit Lane(const Communicator& communicator) {
-    const int size = communicator.size(), rank = communicator.rank();
+// This rank's two links in one lane, two directions each. Link p joins ranks p and p + 1. Every rank makes its links,
+// and ends them, in ascending order of p: each of both waits for the peer, and in a ring any other order could be a
+// circle of waits.
+class LaneLinks {
+ public:
+  LaneLinks(const Communicator& ring, int lane) {
+    const int size = ring.size(), rank = ring.rank();
     for (int link = 0; link < size; ++link) {
-      const int low = link, high = (link + 1) % size;
+      const int low = link, high = (link + 1) % size, tag = 2 * (lane * size + link);
       if (rank == low) {
-        to_next = connect(communicator, high, sender, 2 * link);
-        from_next = connect(communicator, high, receiver, 2 * link + 1);
+        to_next_ = add(connect(ring, high, sender, tag));
+        from_next_ = add(connect(ring, high, receiver, tag + 1));
       }
       if (rank == high) {
-        from_previous = connect(communicator, low, receiver, 2 * link);
-        to_previous = connect(communicator, low, sender, 2 * link + 1);
+        from_previous_ = add(connect(ring, low, receiver, tag));
+        to_previous_ = add(connect(ring, low, sender, tag + 1));
       }
     }
   }
+  ~LaneLinks() {
+    for (std::unique_ptr<NcclCommunicator>& communicator : made_) communicator.reset();
+  }
+  LaneLinks(const LaneLinks&) = delete;
+  LaneLinks& operator=(const LaneLinks&) = delete;
+
+  const NcclCommunicator& out(Neighbour to) const { return to == Neighbour::next ? *to_next_ : *to_previous_; }
+  const NcclCommunicator& in(Neighbour from) const { return from == Neighbour::next ? *from_next_ : *from_previous_; }
+
+ private:
+  const NcclCommunicator* add(std::unique_ptr<NcclCommunicator> communicator) {
+    return made_.emplace_back(std::move(communicator)).get();
+  }
+
+  std::vector<std::unique_ptr<NcclCommunicator>> made_;  // in the order of their making
+  const NcclCommunicator *to_next_ = nullptr, *from_next_ = nullptr, *to_previous_ = nullptr, *from_previous_ = nullptr;
 };
 
 class NcclMessages final : public Messages {
  public:
-  explicit NcclMessages(const Communicator& communicator) : communicator_(&communicator) {}
+  explicit NcclMessages(const Communicator& ring) : lanes_{LaneLinks(ring, 0), LaneLinks(ring, 1)} {}
 
   std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream& stream) override {
-    const NcclCommunicator& way = *(to == Neighbour::next ? connected(lane).to_next : connected(lane).to_previous);
+    const NcclCommunicator& way = links(lane).out(to);
     return order_.behind(stream, way.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclSend(data, bytes, ncclInt8, receiver, way.comm(), way.stream()));
     });
   }
 
   std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, int lane, const Stream& stream) override {
-    const NcclCommunicator& way =
-        *(from == Neighbour::next ? connected(lane).from_next : connected(lane).from_previous);
+    const NcclCommunicator& way = links(lane).in(from);
     return order_.behind(stream, way.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclRecv(data, bytes, ncclInt8, sender, way.comm(), way.stream()));
     });
@@ -69,14 +85,9 @@ class NcclMessages final : public Messages {
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 
  private:
-  const Lane& connected(int lane) {
-    std::unique_ptr<Lane>& made = lanes_[lane];
-    if (!made) made = std::make_unique<Lane>(*communicator_);
-    return *made;
-  }
+  const LaneLinks& links(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
 
-  const Communicator* communicator_;
-  std::map<int, std::unique_ptr<Lane>> lanes_;
+  std::array<LaneLinks, message_lanes> lanes_;
   StreamOrder order_;
 };
 

@@ -47,6 +47,7 @@ class RingAttention final : public AttentionCore<T> {
     part_ = arena.take<T>(kind, tokens, query);
     part_lse_ = arena.take<M>(kind, tokens * geometry_.heads.query.size());
     sum_ = arena.take<M>(kind, tokens, query);
+    cp_->open_messages();
   }
 
   CoreSizes sizes() const override {

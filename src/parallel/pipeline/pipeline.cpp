@@ -50,6 +50,7 @@ Pipeline<T>::Pipeline(const PipelineSchedule& schedule, comm::Group& ranks, Pipe
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     buffers_[i].memory = stages.gradient_buffer(static_cast<index_t>(i));
   }
+  ranks.open_messages();
 }
 
 template <class T>

@@ -114,7 +114,7 @@ class Gradient : public testing::TestWithParam<Variant> {
         targets_("targets", tokens),
         losses_("losses", tokens) {
     initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
-    perturb_vectors();
+    perturb_1d();
     for (index_t i = 0; i < tokens; ++i) {
       inputs_(i) = static_cast<std::int32_t>(i * 7 % 23);
       targets_(i) = i == 4 ? -1 : static_cast<std::int32_t>(i * 5 % 23);  // one ignored
@@ -128,7 +128,7 @@ class Gradient : public testing::TestWithParam<Variant> {
   }
 
   // Norms of one and biases of zero would hide mistakes.
-  void perturb_vectors() {
+  void perturb_1d() {
     for (const nn::ParameterSpec& s : model_.table().specs) {
       if (!s.is_1d) continue;
       for (index_t l = 0; l < s.layers; ++l) {

@@ -23,7 +23,7 @@ deck::ModelConfig small(bool tied) {
 }
 
 // Elements of the flat space, by how many ranks hold them.
-std::vector<int> replicas(const ParameterTable& table, int size, const auto& place_of_rank) {
+std::vector<int> copies_of_elements(const ParameterTable& table, int size, const auto& place_of_rank) {
   std::vector<int> count(static_cast<std::size_t>(table.size), 0);
   for (int rank = 0; rank < size; ++rank) {
     const nn::BufferLayout place = place_of_rank(rank);
@@ -52,11 +52,11 @@ class Sharded : public testing::TestWithParam<std::tuple<int, int, bool>> {
 };
 
 TEST_P(Sharded, AnsweredPartsCoverOnce) {
-  const auto count = replicas(table_, size_, [&](int rank) { return owned_layout(table_, of(rank)); });
+  const auto count = copies_of_elements(table_, size_, [&](int rank) { return owned_layout(table_, of(rank)); });
   EXPECT_EQ(count, std::vector<int>(count.size(), 1));
 }
 
-TEST_P(Sharded, MomentsAndSumsAreOfThePieceAndTheVectors) {
+TEST_P(Sharded, MomentsAndSumsAreOfTheShardAndThe1dParameters) {
   const index_t params_1d = table_.params_1d.size(), params_2d = table_.size - params_1d;
   for (int rank = 0; rank < size_; ++rank) {
     const nn::ParameterLayouts p = layouts(rank);
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, Sharded,
                          testing::Combine(testing::Values(1, 2, 3), testing::Values(2, 3, 8), testing::Bool()));
 
 // Six replicas over two ranks of experts: each dense element has six pieces, each expert's three, or one.
-TEST(Sharding, ExpertsHavePiecesOfTheirOwn) {
+TEST(Sharding, ExpertsHaveShardsOfTheirOwn) {
   deck::ModelConfig m = small(false);
   m.moe = {
       .num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 10, .shared_expert_intermediate_size = 14};

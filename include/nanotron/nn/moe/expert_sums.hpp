@@ -4,8 +4,7 @@
 // sharded, so each rank has a partial sum of every expert's output row and of the gradient of every row's weight:
 //
 //   of tokens   each rank adds its partial rows of a token's experts; TensorParallelRegion reduces the result over the
-//   group:
-//               one sum per token. Gradients of the router's logits stay partial sums.
+//               group: one sum per token. Gradients of the router's logits stay partial sums.
 //   of rows     each expert's output row is all-reduced over the group, then a token's experts are added: top_k sums
 //               per token, whose order does not depend on the grid (precision%reproducible = 'layout'). Every rank has
 //               the whole gradient of the router's logits.

@@ -1,7 +1,11 @@
 #include <cublasLt.h>
 #include <cublas_v2.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/gemm/gemm_backend.hpp"
@@ -38,12 +42,24 @@ Factor factor(double value) {
   return f;
 }
 
+// Of the pointers, in bytes: powers of two of at most 256, what cuBLASLt assumes unless it is told.
+struct Alignments {
+  std::uint32_t a = 256, b = 256, c = 256;
+  friend bool operator==(const Alignments&, const Alignments&) = default;
+};
+
+std::uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
+}
+
 }  // namespace
 
 // One per Device: the library handles and the cached plans.
 struct GemmHandles {
   struct Plan {
     kernels::detail::GemmProblem problem;
+    Alignments alignments;
     cudaDataType_t operands = CUDA_R_32F, result = CUDA_R_32F;
     std::size_t workspace = 0;  // bytes that the algorithm was chosen for
     cublasLtMatmulDesc_t operation = nullptr;
@@ -110,6 +126,16 @@ void choose_algorithm(GemmHandles& all, GemmHandles::Plan& plan) {
   NANOTRON_CHECK_CUBLAS(
       cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                            &plan.workspace, sizeof plan.workspace));
+  const std::array<std::pair<cublasLtMatmulPreferenceAttributes_t, std::uint32_t>, 5> more{
+      {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, plan.alignments.a},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, plan.alignments.b},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, plan.alignments.c},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, plan.alignments.c},
+       // Parts of a sum over k are added in the accumulation type and rounded once.
+       {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}}};
+  for (const auto& [attribute, value] : more) {
+    NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+  }
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -121,15 +147,17 @@ void choose_algorithm(GemmHandles& all, GemmHandles::Plan& plan) {
   plan.algorithm = found.algo;
 }
 
-GemmHandles::Plan& plan_of(GemmHandles& all, const GemmProblem& p, cudaDataType_t operands, cudaDataType_t result,
-                           std::size_t workspace) {
+GemmHandles::Plan& plan_of(GemmHandles& all, const GemmProblem& p, const Alignments& alignments,
+                           cudaDataType_t operands, cudaDataType_t result, std::size_t workspace) {
   for (const auto& plan : all.plans) {
-    if (plan->problem == p && plan->operands == operands && plan->result == result && plan->workspace == workspace) {
+    if (plan->problem == p && plan->alignments == alignments && plan->operands == operands && plan->result == result &&
+        plan->workspace == workspace) {
       return *plan;
     }
   }
   auto plan = std::make_unique<GemmHandles::Plan>();
   plan->problem = p;
+  plan->alignments = alignments;
   plan->operands = operands;
   plan->result = result;
   plan->workspace = workspace;
@@ -154,7 +182,9 @@ template <class T, class C>
 void multiply(Device& device, const GemmProblem& p, const T* a, const T* b, C* c) {
   GemmHandles& all = handles(device);
   const auto& workspace = device.gemm_workspace();
-  const GemmHandles::Plan& plan = plan_of(all, p, cuda_type<T>, cuda_type<C>, workspace.extent(0));
+  const Alignments alignments{alignment_of(b), alignment_of(a),
+                              alignment_of(c)};  // column-major: operands change places
+  const GemmHandles::Plan& plan = plan_of(all, p, alignments, cuda_type<T>, cuda_type<C>, workspace.extent(0));
   const Factor alpha = factor<master_t<T>>(p.alpha), beta = factor<master_t<T>>(p.beta);
   NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta,
                                        c, plan.c, c, plan.c, &plan.algorithm, workspace.data(),

@@ -74,10 +74,10 @@ std::vector<AdasumTensor> adasum_tensors(const model::ParameterTable& table) {
   return tensors;
 }
 
-index_t shard_size(index_t size, int replicas) { return (size + replicas - 1) / replicas; }
+index_t combined_size(index_t size, int replicas) { return (size + replicas - 1) / replicas; }
 
-Range shard_of(index_t size, int replicas, int rank) {
-  const index_t shard = shard_size(size, replicas);
+Range combined_range(index_t size, int replicas, int rank) {
+  const index_t shard = combined_size(size, replicas);
   return {std::min(size, rank * shard), std::min(size, (rank + 1) * shard)};
 }
 

@@ -24,16 +24,17 @@ template <class T>
 AdasumReducer<T>::AdasumReducer(const ReducerContext<T>& c)
     : GradientReducer<T>(c, {.micro_batches = c.micro_batches()}),
       tensors_(tensors_of(adasum_tensors(c.model.table()), c.section.flat)),
-      shard_(shard_of(c.section.flat.size(), c.groups.data.size(), c.groups.data.rank())),
+      shard_(combined_range(c.section.flat.size(), c.groups.data.size(), c.groups.data.rank())),
       receive_counts_(static_cast<std::size_t>(ranks()), static_cast<std::size_t>(shard_.size())) {
   constexpr auto kind = MemoryKind::workspace;
   const auto tensors = static_cast<index_t>(tensors_.size());
-  combined_ = c.arena.template take<M>(kind, shard_size(c.section.flat.size(), this->data().size()));
+  combined_ = c.arena.template take<M>(kind, combined_size(c.section.flat.size(), this->data().size()));
   received_ = c.arena.template take<M>(kind, ranks() * static_cast<index_t>(combined_.size()));
   products_ = c.arena.template take<double>(kind, tensors * kernels::gram_pairs(ranks()));
   coefficients_ = c.arena.template take<double>(kind, tensors * ranks());
   for (int r = 0; r < this->data().size(); ++r) {
-    send_counts_.push_back(static_cast<std::size_t>(shard_of(c.section.flat.size(), this->data().size(), r).size()));
+    send_counts_.push_back(
+        static_cast<std::size_t>(combined_range(c.section.flat.size(), this->data().size(), r).size()));
   }
   if (c.arena.is_planning()) return;
   host_products_ = Kokkos::create_mirror_view(products_);

@@ -71,7 +71,7 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
   send_ = c.arena.template take<M>(kind, unit);
   receive_ = c.arena.template take<M>(kind, unit);
   gradients_1d_ = c.arena.template take<M>(kind, c.config.data.global_batch_size / c.config.parallel.dp * params_1d);
-  shard_1d_ = c.arena.template take<M>(kind, params_1d);
+  batch_shard_1d_ = c.arena.template take<M>(kind, params_1d);
   sum_1d_ = c.arena.template take<M>(kind, params_1d);
   gathered_ = c.arena.template take<M>(kind, ranks > 1 ? ranks * params_1d : 0);
   head_sum_ = c.arena.template take<M>(kind, tied / this->sharding().size(c.section.replicas));
@@ -105,7 +105,7 @@ auto LayoutInvariantReducer<T>::gradients_1d(index_t micro_batch) const -> Vecto
 
 // S = shards, R = replicates: rank r has shard r mod S of the unit, and of this shard part r / S of R.
 template <class T>
-Range LayoutInvariantReducer<T>::shard_of_rank(index_t number, int rank) const {
+Range LayoutInvariantReducer<T>::part_of_rank(index_t number, int rank) const {
   const model::Unit& unit = this->unit(number);
   const int shards = this->sharding().size(unit.replicas), replicates = this->data().size() / shards;
   const Range shard = shard_of(unit, shards, rank % shards);
@@ -138,12 +138,12 @@ void LayoutInvariantReducer<T>::before_first_use(index_t number) {
 template <class T>
 void LayoutInvariantReducer<T>::after_use(index_t number) {
   const typename GradientReducer<T>::Exposed exposed(*this);
-  set_vectors_apart(number, uses_[static_cast<std::size_t>(number)]++);
+  set_1d_apart(number, uses_[static_cast<std::size_t>(number)]++);
 }
 
 template <class T>
 void LayoutInvariantReducer<T>::after_inputs(index_t number) {
-  set_vectors_apart(number, inputs_[static_cast<std::size_t>(number)]++);
+  set_1d_apart(number, inputs_[static_cast<std::size_t>(number)]++);
 }
 
 template <class T>
@@ -153,7 +153,7 @@ void LayoutInvariantReducer<T>::completed(index_t number) {
 }
 
 template <class T>
-void LayoutInvariantReducer<T>::set_vectors_apart(index_t number, index_t micro_batch) {
+void LayoutInvariantReducer<T>::set_1d_apart(index_t number, index_t micro_batch) {
   if (!has_1d(this->section())) return;
   for (const Range& r : ranges_of_[static_cast<std::size_t>(number)]) {
     const Vector<M> here = gradient_of(r);
@@ -172,11 +172,11 @@ void LayoutInvariantReducer<T>::add_round(index_t number) {
       kernels::add<M>(this->device(), gradient_of(whole, s), kept_of(number, whole));
     return;
   }
-  const Range mine = shard_of_rank(number, this->data().rank());
+  const Range mine = part_of_rank(number, this->data().rank());
   std::ranges::fill(send_counts_, static_cast<std::size_t>(sequences_ * mine.size()));
   for (int r = 0; r < ranks; ++r) {
     for (index_t s = 0; s < sequences_; ++s) {
-      copy(this->device(), gradient_of(shard_of_rank(number, r), s),
+      copy(this->device(), gradient_of(part_of_rank(number, r), s),
            slice(send_, (r * sequences_ + s) * mine.size(), mine.size()));
     }
   }
@@ -198,24 +198,24 @@ void LayoutInvariantReducer<T>::add_in_order(const Vector<M>& parts, const Vecto
 }
 
 template <class T>
-void LayoutInvariantReducer<T>::sum_vectors() {
+void LayoutInvariantReducer<T>::sum_1d() {
   const Range flat = this->section().params_1d;
   if (!has_1d(this->section())) return;
   Device& device = this->device();
   const Vector<M> here = gradient_of(flat);
   kernels::fill<M>(device, sum_1d_, 0.0);
   for (index_t first = 0; first < this->micro_batches(); first += samples_of_shard_) {
-    kernels::fill<M>(device, shard_1d_, 0.0);
+    kernels::fill<M>(device, batch_shard_1d_, 0.0);
     for (index_t m = first; m < first + samples_of_shard_; ++m) {
       copy(device, gradients_1d(m), here);
       this->partial().sum(flat);
-      kernels::add<M>(device, here, shard_1d_);
+      kernels::add<M>(device, here, batch_shard_1d_);
     }
     if (this->data().size() == 1) {
-      kernels::add<M>(device, shard_1d_, sum_1d_);
+      kernels::add<M>(device, batch_shard_1d_, sum_1d_);
       continue;
     }
-    comm::all_gather<M>(this->data(), shard_1d_.data(), static_cast<std::size_t>(flat.size()), gathered_.data(),
+    comm::all_gather<M>(this->data(), batch_shard_1d_.data(), static_cast<std::size_t>(flat.size()), gathered_.data(),
                         device.stream());
     add_in_order(gathered_, sum_1d_);
   }
@@ -228,12 +228,12 @@ void LayoutInvariantReducer<T>::add_head() {
 }
 
 template <class T>
-void LayoutInvariantReducer<T>::gather_shards() {
+void LayoutInvariantReducer<T>::gather_parts() {
   for (index_t u = this->section().units.begin; u < this->section().units.end; ++u) {
     const model::Unit& unit = this->unit(u);
     comm::Group& others = this->sharding().size(unit.replicas) == 1 ? this->data() : this->groups().replicate;
     if (others.size() == 1) continue;
-    const Range mine = shard_of_rank(u, this->data().rank());
+    const Range mine = part_of_rank(u, this->data().rank());
     comm::all_gather<M>(others, kept(mine).data(), static_cast<std::size_t>(mine.size()),
                         kept(shard_of(unit, this->sharding())).data(), this->device().stream());
   }
@@ -242,9 +242,9 @@ void LayoutInvariantReducer<T>::gather_shards() {
 template <class T>
 void LayoutInvariantReducer<T>::finish_step() {
   const typename GradientReducer<T>::Exposed exposed(*this);
-  sum_vectors();
+  sum_1d();
   add_head();
-  gather_shards();
+  gather_parts();
 }
 
 template <class T>

@@ -41,7 +41,7 @@ comm::Request ZeroReducer<T>::start_reduce_scatter(index_t u) const {
 }
 
 template <class T>
-void ZeroReducer<T>::reduce_vectors() {
+void ZeroReducer<T>::reduce_1d() {
   const Range& params_1d = this->section().params_1d;
   if (params_1d.size() == 0) return;
   const nn::ParameterBuffers<T>& p = this->model().parameters();
@@ -93,7 +93,7 @@ void Zero1Reducer<T>::finish_step() {
   }
   while (done_ < started_) running_[done_++].wait();
   started_ = done_ = 0;
-  this->reduce_vectors();
+  this->reduce_1d();
   this->reduce_over_replicates();
 }
 
@@ -141,7 +141,7 @@ template <class T>
 void Zero23Reducer<T>::finish_step() {
   while (!pending_.empty()) finish_first();
   const typename GradientReducer<T>::Exposed exposed(*this);
-  this->reduce_vectors();
+  this->reduce_1d();
   this->reduce_over_replicates();
 }
 

@@ -21,10 +21,10 @@ struct AdasumTensor {
 };
 std::vector<AdasumTensor> adasum_tensors(const model::ParameterTable& table);
 
-/// The elements of [0, size) that data-parallel rank `rank` of `replicas` combines: shard_size(size, replicas) of them,
-/// fewer on the last ranks.
-index_t shard_size(index_t size, int replicas);
-Range shard_of(index_t size, int replicas, int rank);
+/// The elements of [0, size) that data-parallel rank `rank` of `replicas` combines: combined_size(size, replicas) of
+/// them, fewer on the last ranks.
+index_t combined_size(index_t size, int replicas);
+Range combined_range(index_t size, int replicas, int rank);
 
 /// coefficients (R) <- those of Adasum over R gradients with inner products gram (kernels/reduction/gram.hpp). The
 /// factor of x is 1 where x = 0, or where x is a sum that cancels to 1e-6 of its terms: its direction is then rounding

@@ -42,7 +42,7 @@ class AdasumReducer final : public GradientReducer<T> {
 
   std::vector<AdasumTensor> tensors_;  // offsets from the beginning of the section
   Range shard_;                        // of the section: what this rank combines
-  Vector<M> combined_;                 // shard_size
+  Vector<M> combined_;                 // combined_size
   Vector<M> received_;                 // (ranks, this rank's shard), then the gathered result
   Vector<double> products_;            // inner products (tensors, pairs of ranks)
   Vector<double> coefficients_;        // (tensors, ranks)

@@ -7,8 +7,9 @@
 //
 //   gradient = ((g_0 + g_1) + g_2) + ...        each g_i: a binary tree over the c cp ranks (tensor/sum_order.hpp)
 //
-// After a round, an all-to-all gives every rank its shard of all ranks' gradients of a unit; it adds them to its sum.
-// After the last round the shards are all-gathered over the data-parallel group, with ZeRO over the replicate group.
+// After a round, an all-to-all gives every rank its part of all ranks' gradients of a unit (with ZeRO a part of its
+// shard); it adds them to its sum. After the last round the parts are all-gathered over the data-parallel group, with
+// ZeRO over the replicate group.
 //
 // 1-D parameters are few: the gradients of each sequence are kept, and added in the same order after the last
 // micro-batch. backward_input and backward_weight of one micro-batch both add to them, with other micro-batches in
@@ -48,14 +49,14 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   Vector<M> kept(const Range& flat) const;
   Vector<M> kept_of(index_t number, const Range& flat) const;
   Vector<M> gradients_1d(index_t micro_batch) const;
-  Range shard_of_rank(index_t number, int rank) const;
+  Range part_of_rank(index_t number, int rank) const;
 
-  void set_vectors_apart(index_t number, index_t micro_batch);
+  void set_1d_apart(index_t number, index_t micro_batch);
   void add_round(index_t number);
   void add_in_order(const Vector<M>& parts, const Vector<M>& sum);
-  void sum_vectors();
+  void sum_1d();
   void add_head();
-  void gather_shards();
+  void gather_parts();
 
   index_t samples_of_shard_;
   index_t rounds_;
@@ -65,7 +66,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
 
   Vector<M> send_, receive_;             // one unit each
   Vector<M> gradients_1d_;               // (sequences of this rank, 1-D parameters)
-  Vector<M> shard_1d_, sum_1d_;
+  Vector<M> batch_shard_1d_, sum_1d_;    // 1-D parameters: the sum of one batch shard; of all
   Vector<M> gathered_;                   // (ranks, 1-D parameters)
   Vector<M> head_sum_;                   // tied weights: this rank's shard of H
   Vector<M> other_part_;                 // tied weights: gradient of head or embedding, whichever is not in the unit

@@ -20,7 +20,7 @@ class ZeroReducer : public GradientReducer<T> {
   M* gradient_of(index_t unit) const;
   /// In place, where backward accumulated the unit; this rank's shard is stored at its offset in the unit.
   comm::Request start_reduce_scatter(index_t unit) const;
-  void reduce_vectors();
+  void reduce_1d();
   void reduce_over_replicates();
   /// times: reduce-scatters of each unit per step.
   comm::StepTraffic zero_traffic(index_t times) const;

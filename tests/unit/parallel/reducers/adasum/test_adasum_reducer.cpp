@@ -105,9 +105,9 @@ TEST(Shards, CoverTheSpace) {
     for (const int replicas : {1, 2, 3, 7}) {
       index_t next = 0;
       for (int r = 0; r < replicas; ++r) {
-        EXPECT_EQ(shard_of(size, replicas, r).begin, next);
-        next = shard_of(size, replicas, r).end;
-        EXPECT_LE(shard_of(size, replicas, r).size(), shard_size(size, replicas));
+        EXPECT_EQ(combined_range(size, replicas, r).begin, next);
+        next = combined_range(size, replicas, r).end;
+        EXPECT_LE(combined_range(size, replicas, r).size(), combined_size(size, replicas));
       }
       EXPECT_EQ(next, size);
     }

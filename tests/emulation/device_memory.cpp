@@ -1,0 +1,115 @@
+#include "emulation/device_memory.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "emulation/scheduler.hpp"
+
+namespace nanotron::emulation {
+namespace {
+
+// Sizes by address.
+using Ranges = std::map<std::uintptr_t, std::size_t>;
+Ranges device, pinned;
+int accesses = 0;
+
+Ranges::const_iterator find(const Ranges& ranges, const void* memory) {
+  const auto at = reinterpret_cast<std::uintptr_t>(memory);
+  auto next = ranges.upper_bound(at);
+  if (next == ranges.begin()) return ranges.end();
+  --next;
+  return at < next->first + next->second ? next : ranges.end();
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+void protect(int flags) {
+  for (const auto& [at, bytes] : device) mprotect(reinterpret_cast<void*>(at), whole_pages(bytes), flags);
+}
+
+void on_segmentation_fault(int, siginfo_t* info, void*) {
+  if (is_device(info->si_addr)) {
+    const auto range = find(device, info->si_addr);
+    fault(fmt::format("the host reaches for device memory: byte {} of an allocation of {}",
+                      reinterpret_cast<std::uintptr_t>(info->si_addr) - range->first, range->second));
+  }
+  signal(SIGSEGV, SIG_DFL);
+}
+
+void watch_for_host_access() {
+  static const bool installed = [] {
+    struct sigaction action = {};
+    action.sa_sigaction = on_segmentation_fault;
+    action.sa_flags = SA_SIGINFO;
+    return sigaction(SIGSEGV, &action, nullptr) == 0;
+  }();
+  static_cast<void>(installed);
+}
+
+}  // namespace
+
+void* allocate_device(std::size_t bytes) {
+  watch_for_host_access();
+  if (bytes == 0) return nullptr;
+  const int flags = accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+  void* const memory = mmap(nullptr, whole_pages(bytes), flags, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  device.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes);
+  const DeviceAccess access;
+  std::memset(memory, 0xff, bytes);  // NaN in every type: new memory has no value
+  return memory;
+}
+
+void free_device(void* memory) {
+  if (memory == nullptr) return;
+  const auto range = device.find(reinterpret_cast<std::uintptr_t>(memory));
+  if (range == device.end()) fault("cudaFree of what is not an allocation");
+  munmap(memory, whole_pages(range->second));
+  device.erase(range);
+}
+
+bool is_device(const void* memory) { return find(device, memory) != device.end(); }
+
+void require_device(const void* memory, std::size_t bytes, const char* what) {
+  if (bytes == 0) return;
+  const auto range = find(device, memory);
+  if (range == device.end()) fault(fmt::format("{} is given host memory", what));
+  if (reinterpret_cast<std::uintptr_t>(memory) + bytes > range->first + range->second) {
+    fault(fmt::format("{} is given {} bytes, of which {} are behind the end of an allocation", what, bytes,
+                      reinterpret_cast<std::uintptr_t>(memory) + bytes - range->first - range->second));
+  }
+}
+
+void* allocate_pinned(std::size_t bytes) {
+  void* const memory = std::malloc(bytes > 0 ? bytes : 1);
+  if (memory != nullptr) pinned.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes);
+  return memory;
+}
+
+void free_pinned(void* memory) {
+  if (memory != nullptr && pinned.erase(reinterpret_cast<std::uintptr_t>(memory)) == 0) {
+    fault("cudaFreeHost of what is not pinned");
+  }
+  std::free(memory);
+}
+
+bool is_pinned(const void* memory) { return find(pinned, memory) != pinned.end(); }
+
+DeviceAccess::DeviceAccess() {
+  if (accesses++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+DeviceAccess::~DeviceAccess() {
+  if (--accesses == 0) protect(PROT_NONE);
+}
+
+}  // namespace nanotron::emulation

@@ -1,0 +1,222 @@
+#pragma once
+
+// Kokkos with an emulated GPU as its default device: found before the real header, which it includes. What the program
+// uses of Kokkos is declared again in EmulatedKokkos, a macro gives it Kokkos' name, and all else is Kokkos' own.
+//
+//   kernels    are queued on their instance's stream; the Serial backend runs them when the stream gets there
+//   memory     of the device is that of device_memory.hpp; host mirrors are always copies
+//   fences     and results on the host wait for the stream (two-argument copies and Kokkos::fence: for the device)
+
+#include <cuda_runtime_api.h>
+#include_next <Kokkos_Core.hpp>
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+
+#include "emulation/device_memory.hpp"
+#include "emulation/scheduler.hpp"
+
+namespace EmulatedKokkos {
+
+using namespace ::Kokkos;
+
+struct DeviceSpace {};
+
+/// An instance: a stream.
+class Gpu {
+ public:
+  using execution_space = Gpu;
+  using memory_space = DeviceSpace;
+
+  Gpu() : stream_(shared_stream()) {}
+  explicit Gpu(cudaStream_t stream) : stream_(stream) {}
+  cudaStream_t cuda_stream() const { return stream_; }
+  void fence() const { cudaStreamSynchronize(stream_); }
+  int concurrency() const { return 1; }
+  nanotron::emulation::Stream& queue() const { return *reinterpret_cast<nanotron::emulation::Stream*>(stream_); }
+
+ private:
+  static cudaStream_t shared_stream() {
+    static const cudaStream_t stream = [] {
+      cudaStream_t made = nullptr;
+      cudaStreamCreate(&made);
+      return made;
+    }();
+    return stream;
+  }
+  cudaStream_t stream_;
+};
+
+using DefaultExecutionSpace = Gpu;
+
+inline void fence() { cudaDeviceSynchronize(); }
+
+// Views --------------------------------------------------------------------------------------------
+
+template <class P>
+using on_cpu = std::conditional_t<std::is_same_v<P, DeviceSpace>, ::Kokkos::HostSpace, P>;
+
+template <class T, class... P>
+class View : public ::Kokkos::View<T, on_cpu<P>...> {
+ public:
+  using Base = ::Kokkos::View<T, on_cpu<P>...>;
+  static constexpr bool is_on_device = (std::is_same_v<P, DeviceSpace> || ...);
+  static constexpr bool is_managed = Base::traits::is_managed;
+  using Pointer = typename Base::pointer_type;
+
+  View() = default;
+  template <class... N>
+  requires(std::is_convertible_v<N, std::size_t>&&...) View(Pointer data, N... extents)
+      : Base(data, static_cast<std::size_t>(extents)...) {}
+  /// Zeros, as Kokkos fills them.
+  template <class... N>
+  requires(std::is_convertible_v<N, std::size_t>&&...) explicit View(const std::string& label, N... extents)
+      : View(made(label, static_cast<std::size_t>(extents)...)) {}
+  template <class U, class... Q>
+  View(const View<U, Q...>& other) : Base(static_cast<const typename View<U, Q...>::Base&>(other)) {  // NOLINT
+    if constexpr (is_managed && is_on_device) owner_ = other.owner();
+  }
+  template <class U, class... Q>
+  View(const ::Kokkos::View<U, Q...>& other) : Base(other) {}  // NOLINT
+  const std::shared_ptr<void>& owner() const { return owner_; }
+
+ private:
+  template <class... N>
+  static View made(const std::string& label, N... extents) {
+    if constexpr (!is_on_device) {
+      View view;
+      static_cast<Base&>(view) = Base(label, extents...);
+      return view;
+    } else {
+      using Element = std::remove_const_t<typename Base::value_type>;
+      const std::size_t bytes = (extents * ... * sizeof(Element));
+      void* const memory = nanotron::emulation::allocate_device(bytes);
+      {
+        const nanotron::emulation::DeviceAccess access;
+        if (bytes > 0) std::memset(memory, 0, bytes);
+      }
+      View view(static_cast<Pointer>(memory), extents...);
+      view.owner_ = std::shared_ptr<void>(memory, [](void* held) { cudaFree(held); });
+      return view;
+    }
+  }
+
+  std::shared_ptr<void> owner_;
+};
+
+template <class V>
+using Mirror = View<typename V::Base::non_const_data_type, ::Kokkos::LayoutRight, ::Kokkos::HostSpace>;
+
+template <class V>
+Mirror<V> create_mirror(const V& view) {
+  if constexpr (static_cast<int>(V::Base::Rank) == 1) {
+    return Mirror<V>("mirror", view.extent(0));
+  } else {
+    return Mirror<V>("mirror", view.extent(0), view.extent(1));
+  }
+}
+template <class V>
+Mirror<V> create_mirror_view(const V& view) {
+  return create_mirror(view);
+}
+
+// Copies -------------------------------------------------------------------------------------------
+
+template <class To, class From>
+void deep_copy(const Gpu& gpu, const To& to, const From& from) {
+  using Element = std::remove_const_t<typename To::value_type>;
+  if constexpr (std::is_arithmetic_v<From> || std::is_same_v<From, Element>) {
+    Element* const data = to.data();
+    const std::size_t size = to.size();
+    nanotron::emulation::Scheduler::instance().launch_kernel(gpu.queue(), "fill", [data, size, from] {
+      for (std::size_t i = 0; i < size; ++i) data[i] = from;
+    });
+  } else {
+    static_assert(std::is_same_v<Element, std::remove_const_t<typename From::value_type>>);
+    cudaMemcpyAsync(const_cast<Element*>(to.data()), from.data(), to.size() * sizeof(Element), cudaMemcpyDefault,
+                    gpu.cuda_stream());
+  }
+}
+template <class To, class From>
+void deep_copy(const To& to, const From& from) {
+  fence();
+  deep_copy(Gpu(), to, from);
+  fence();
+}
+template <class Space, class V>
+auto create_mirror_view_and_copy(const Space&, const V& view) {
+  static_assert(std::is_same_v<Space, ::Kokkos::HostSpace>);
+  Mirror<V> mirror = create_mirror(view);
+  deep_copy(mirror, view);
+  return mirror;
+}
+
+template <class Space>
+void* kokkos_malloc(const std::string&, std::size_t bytes) {
+  return nanotron::emulation::allocate_device(bytes);
+}
+template <class Space>
+void kokkos_free(void* memory) {
+  cudaFree(memory);
+}
+
+// Kernels ------------------------------------------------------------------------------------------
+
+template <class... P>
+class RangePolicy {
+ public:
+  RangePolicy(const Gpu& gpu, std::int64_t begin, std::int64_t end) : gpu_(gpu), begin_(begin), end_(end) {}
+  RangePolicy(std::int64_t begin, std::int64_t end) : RangePolicy(Gpu(), begin, end) {}
+  const Gpu& gpu() const { return gpu_; }
+  auto on_cpu() const {
+    return ::Kokkos::RangePolicy<::Kokkos::Serial, ::Kokkos::IndexType<std::int64_t>>(begin_, end_);
+  }
+
+ private:
+  Gpu gpu_;
+  std::int64_t begin_, end_;
+};
+
+template <class... P>
+class TeamPolicy {
+ public:
+  using member_type = ::Kokkos::TeamPolicy<::Kokkos::Serial>::member_type;
+  template <class Threads>
+  TeamPolicy(const Gpu& gpu, int league, const Threads&) : gpu_(gpu), league_(league) {}
+  const Gpu& gpu() const { return gpu_; }
+  auto on_cpu() const { return ::Kokkos::TeamPolicy<::Kokkos::Serial>(league_, 1); }
+
+ private:
+  Gpu gpu_;
+  int league_;
+};
+
+template <class Policy>
+concept on_gpu = requires(const Policy& policy) {
+  { policy.gpu() } -> std::convertible_to<Gpu>;
+};
+
+using ::Kokkos::parallel_for;
+using ::Kokkos::parallel_reduce;
+
+template <on_gpu Policy, class F>
+void parallel_for(const std::string& label, const Policy& policy, const F& f) {
+  nanotron::emulation::Scheduler::instance().launch_kernel(
+      policy.gpu().queue(), label + " " + typeid(F).name(),
+      [cpu = policy.on_cpu(), f] { ::Kokkos::parallel_for(cpu, f); });
+}
+
+/// The result, on the host, is there on return.
+template <on_gpu Policy, class F, class Result>
+void parallel_reduce(const std::string& label, const Policy& policy, const F& f, Result&& result) {
+  nanotron::emulation::Scheduler::instance().launch_kernel(policy.gpu().queue(), label + " " + typeid(F).name(), [&] {
+    ::Kokkos::parallel_reduce(policy.on_cpu(), f, result);
+  });
+  policy.gpu().fence();
+}
+
+}  // namespace EmulatedKokkos
+
+#define Kokkos EmulatedKokkos

@@ -1,0 +1,149 @@
+// The functions of NCCL that the program calls, between the emulated GPUs of processes on one node.
+//
+// A communicator is a segment of shared memory with a row per rank. An operation is work of a stream: it publishes its
+// data in a file of shared memory and is done when its peers' are there. NCCL's rules, each a fault where it is broken:
+//
+//   operations of a communicator run in the order in which they were issued, whatever their streams
+//   all ranks issue the same collective with the same count; a send and its receive have the same size
+//   communicators are made and destroyed by all their ranks
+//   an operation that a peer never issues is a deadlock, named by operation, communicator and rank
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "emulation/device_memory.hpp"
+#include "emulation/nccl_parts.hpp"
+
+using namespace nanotron::emulation;
+
+namespace {
+
+using Parts = std::vector<std::shared_ptr<Part>>;
+
+int groups_open = 0;
+std::map<std::pair<ncclComm*, cudaStream_t>, Parts> grouped;
+
+// One operation: parts that run together.
+void issue(ncclComm* comm, cudaStream_t handle, Parts parts) {
+  Scheduler& scheduler = Scheduler::instance();
+  Stream& stream = handle == nullptr ? scheduler.default_stream() : *reinterpret_cast<Stream*>(handle);
+  const std::uint64_t number = comm->issued++;
+  auto left = std::make_shared<Parts>(std::move(parts));
+  scheduler.launch(stream, {[comm, left] { return left->empty() ? "NCCL" : left->front()->describe(*comm); },
+                            [comm, left, number] {
+                              if (comm->done != number) return Progress::waits;
+                              const DeviceAccess access;
+                              std::erase_if(*left,
+                                            [&](const auto& part) { return part->run(*comm) == Progress::done; });
+                              if (!left->empty()) return Progress::waits;
+                              ++comm->done;
+                              return Progress::done;
+                            }});
+}
+
+ncclResult_t add(ncclComm* comm, cudaStream_t stream, std::shared_ptr<Part> part) {
+  if (groups_open > 0) {
+    grouped[{comm, stream}].push_back(std::move(part));
+  } else {
+    issue(comm, stream, {std::move(part)});
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t collective(const Call& call, const void* send, void* recv, ncclComm* comm, cudaStream_t stream) {
+  return add(comm, stream, make_collective(call, send, recv, comm->size));
+}
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static int made = 0;
+  *id = {};
+  const std::string name = fmt::format("/nanotron-emulated-{}-{}", getpid(), made++);
+  std::copy(name.begin(), name.end(), id->internal);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* made, int size, ncclUniqueId id, int rank) {
+  auto comm = std::make_unique<ncclComm>();
+  comm->name = id.internal;
+  comm->size = size;
+  comm->rank = rank;
+  comm->memory = std::make_unique<Shared>(comm->name, sizeof(Segment));
+  comm->own().world_rank.store(world_rank());
+  comm->own().has_joined.store(true);
+  Scheduler::instance().run_until(
+      [&] {
+        for (int r = 0; r < size; ++r) {
+          if (!comm->row(r).has_joined.load()) return false;
+        }
+        return true;
+      },
+      fmt::format("ncclCommInitRank of rank {} of the {} of communicator {}", rank, size, comm->name));
+  *made = comm.release();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  comm->own().has_left.store(true);
+  const auto is_gone = [&](int r) { return comm->row(r).has_left.load(); };
+  Scheduler::instance().run_until(
+      [&] {
+        for (int r = 0; r < comm->size; ++r) {
+          if (!is_gone(r)) return false;
+        }
+        return true;
+      },
+      fmt::format("ncclCommDestroy of communicator {}", comm->name));
+  if (comm->segment().left.fetch_add(1) + 1 == comm->size) shm_unlink(comm->name.c_str());
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  shm_unlink(comm->name.c_str());
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++groups_open;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (--groups_open > 0) return ncclSuccess;
+  for (auto& [where, parts] : std::exchange(grouped, {})) issue(where.first, where.second, std::move(parts));
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* send, void* recv, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return collective({.kind = Kind::all_reduce, .type = type, .op = op, .count = n}, send, recv, comm, stream);
+}
+ncclResult_t ncclAllGather(const void* send, void* recv, size_t n, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return collective({.kind = Kind::all_gather, .type = type, .count = n}, send, recv, comm, stream);
+}
+ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return collective({.kind = Kind::reduce_scatter, .type = type, .op = op, .count = n}, send, recv, comm, stream);
+}
+ncclResult_t ncclBroadcast(const void* send, void* recv, size_t n, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return collective({.kind = Kind::broadcast, .type = type, .count = n, .root = root}, send, recv, comm, stream);
+}
+ncclResult_t ncclSend(const void* data, size_t n, ncclDataType_t type, int to, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, make_send(data, n * size_of(type), to));
+}
+ncclResult_t ncclRecv(void* data, size_t n, ncclDataType_t type, int from, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, make_receive(data, n * size_of(type), from));
+}
+
+}  // extern "C"

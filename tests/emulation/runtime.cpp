@@ -1,0 +1,210 @@
+// The functions of the CUDA runtime that the program calls, on an emulated GPU (scheduler.hpp, device_memory.hpp).
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "emulation/device_memory.hpp"
+#include "emulation/scheduler.hpp"
+
+using namespace nanotron::emulation;
+
+namespace {
+
+using EventHandle = std::shared_ptr<Event>;
+
+nanotron::emulation::Stream& of(cudaStream_t stream) {
+  return stream == nullptr ? Scheduler::instance().default_stream()
+                           : *reinterpret_cast<nanotron::emulation::Stream*>(stream);
+}
+
+EventHandle& of(cudaEvent_t event) { return *reinterpret_cast<EventHandle*>(event); }
+
+void launch(cudaStream_t stream, std::string name, std::function<void()> run) {
+  Scheduler::instance().launch(of(stream), kernel(std::move(name), std::move(run)));
+}
+
+// Rows of `width` bytes, `to_pitch` and `from_pitch` apart.
+struct Copy {
+  std::byte* to;
+  const std::byte* from;
+  std::size_t width, rows, to_pitch, from_pitch;
+
+  void operator()() const {
+    for (std::size_t r = 0; r < rows; ++r) std::memcpy(to + r * to_pitch, from + r * from_pitch, width);
+  }
+  std::size_t to_bytes() const { return rows == 0 ? 0 : (rows - 1) * to_pitch + width; }
+  std::size_t from_bytes() const { return rows == 0 ? 0 : (rows - 1) * from_pitch + width; }
+};
+
+std::uint64_t hash_of(const Copy& copy) {
+  std::uint64_t hash = 0;
+  for (std::size_t r = 0; r < copy.rows; ++r)
+    hash = XXH3_64bits_withSeed(copy.from + r * copy.from_pitch, copy.width, hash);
+  return hash;
+}
+
+// From pageable memory: what the source holds now is copied. Into it: done at return. Pinned memory is read and written
+// when the stream gets there: until then it is poisoned as a destination, and must not change as a source.
+void copy_in_order(const Copy& copy, cudaStream_t stream) {
+  if (copy.width == 0 || copy.rows == 0) return;
+  const bool to_device = is_device(copy.to), from_device = is_device(copy.from);
+  if (to_device) require_device(copy.to, copy.to_bytes(), "a copy");
+  if (from_device) require_device(copy.from, copy.from_bytes(), "a copy");
+  if (from_device && !to_device) {
+    if (is_pinned(copy.to)) {
+      for (std::size_t r = 0; r < copy.rows; ++r) std::memset(copy.to + r * copy.to_pitch, 0xff, copy.width);
+    }
+    launch(stream, "copy to the host", copy);
+    if (!is_pinned(copy.to)) Scheduler::instance().synchronize(of(stream));
+  } else if (!from_device && is_pinned(copy.from)) {
+    launch(stream, "copy to the device", [copy, hash = hash_of(copy)] {
+      if (hash_of(copy) != hash) fault("a pinned buffer was changed before the copy from it ran");
+      copy();
+    });
+  } else if (!from_device) {
+    auto held = std::make_shared<std::vector<std::byte>>(copy.from, copy.from + copy.from_bytes());
+    Copy later = copy;
+    later.from = held->data();
+    launch(stream, "copy to the device", [later, held] { later(); });
+  } else {
+    launch(stream, "copy on the device", copy);
+  }
+}
+
+Copy flat(void* to, const void* from, std::size_t bytes) {
+  return {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, 1, bytes, bytes};
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const char* gpus = std::getenv("NANOTRON_EMULATED_GPUS");
+  *count = gpus != nullptr ? std::atoi(gpus) : 1;
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::strcpy(properties->name, "emulated GPU");
+  const std::uint64_t process = static_cast<std::uint64_t>(getpid());
+  std::memcpy(properties->uuid.bytes, &process, sizeof process);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
+  if (length > 0) id[0] = '\0';
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "an emulated error"; }
+const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  *memory = allocate_device(bytes);
+  return *memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFree(void* memory) {
+  Scheduler::instance().synchronize_all();
+  free_device(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  *memory = allocate_pinned(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  Scheduler::instance().synchronize_all();
+  free_pinned(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  *stream = reinterpret_cast<cudaStream_t>(Scheduler::instance().create((flags & cudaStreamNonBlocking) == 0));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Scheduler::instance().destroy(&of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Scheduler::instance().synchronize(of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void) {
+  Scheduler::instance().synchronize_all();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Scheduler::instance().wait(of(stream), of(event));
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(new EventHandle(std::make_shared<Event>()));
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete &of(event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Scheduler::instance().record(of(stream), of(event));
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Scheduler::instance().poll();
+  return of(event)->is_passed() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Scheduler::instance().run_until([&] { return of(event)->is_passed(); }, "the host, in a wait for an event,");
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  copy_in_order(flat(to, from, bytes), stream);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t rows, cudaMemcpyKind, cudaStream_t stream) {
+  copy_in_order({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), width, rows, to_pitch, from_pitch},
+                stream);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  copy_in_order(flat(to, from, bytes), nullptr);
+  Scheduler::instance().synchronize(of(cudaStream_t{nullptr}));
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  require_device(memory, bytes, "cudaMemsetAsync");
+  launch(stream, "memset", [=] { std::memset(memory, value, bytes); });
+  return cudaSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,189 @@
+#include "emulation/scheduler.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include "emulation/device_memory.hpp"
+
+namespace nanotron::emulation {
+namespace {
+
+std::uint64_t seed_from_environment() {
+  for (const char* name : {"NANOTRON_EMULATION_SEED", "NANOTRON_SEED"}) {
+    if (const char* value = std::getenv(name)) return std::strtoull(value, nullptr, 10);
+  }
+  return 1;
+}
+
+}  // namespace
+}  // namespace nanotron::emulation
+
+// A rank that waits for another one in MPI: its GPU goes on.
+extern "C" void nanotron_while_waiting() { nanotron::emulation::Scheduler::instance().poll(); }
+
+namespace nanotron::emulation {
+namespace {
+
+double seconds_without_progress() {
+  const char* value = std::getenv("NANOTRON_EMULATION_PATIENCE");
+  return value != nullptr ? std::atof(value) : 20.0;
+}
+
+}  // namespace
+
+void fault(const std::string& words) {
+  std::fprintf(stderr, "emulated GPU, rank %d, order %llu: %s\n", world_rank(),
+               static_cast<unsigned long long>(Scheduler::instance().seed()), words.c_str());
+  std::fflush(stderr);
+  std::_Exit(99);
+}
+
+int world_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return 0;
+}
+
+Task kernel(std::string name, std::function<void()> f) {
+  return {[name = std::move(name)] { return name; },
+          [f = std::move(f)] {
+            const DeviceAccess access;
+            f();
+            return Progress::done;
+          }};
+}
+
+Scheduler& Scheduler::instance() {
+  static Scheduler scheduler;
+  return scheduler;
+}
+
+Scheduler::Scheduler() : default_(std::make_unique<Stream>(true)) { reseed(seed_from_environment()); }
+
+void Scheduler::reseed(std::uint64_t seed) {
+  seed_ = seed;
+  random_.seed(seed * 1000003 + static_cast<std::uint64_t>(world_rank()));
+}
+
+Stream* Scheduler::create(bool blocking) { return streams_.emplace_back(std::make_unique<Stream>(blocking)).get(); }
+
+void Scheduler::destroy(Stream* stream) {
+  synchronize(*stream);
+  std::erase_if(streams_, [&](const auto& held) { return held.get() == stream; });
+}
+
+void Scheduler::push(Stream& stream, Task task, std::function<bool()> may_run) {
+  stream.queue_.push_back({std::move(task), std::move(may_run)});
+  poll();
+}
+
+void Scheduler::poll() {
+  if (running_) return;
+  for (std::uint64_t early = draw(4) == 0 ? draw(8) : 0; early > 0; --early) step();
+}
+
+void Scheduler::launch(Stream& stream, Task task) {
+  // The legacy default stream: its work and that of blocking streams are in one order.
+  std::vector<std::shared_ptr<Event>> before;
+  const auto after = [&](Stream& other) {
+    if (other.is_empty()) return;
+    before.push_back(std::make_shared<Event>());
+    record(other, before.back());
+  };
+  if (&stream == default_.get()) {
+    for (const auto& other : streams_) {
+      if (other->is_blocking()) after(*other);
+    }
+  } else if (stream.is_blocking()) {
+    after(*default_);
+  }
+  if (before.empty()) return push(stream, std::move(task), {});
+  push(stream, std::move(task), [before = std::move(before)] {
+    return std::ranges::all_of(before, [](const auto& event) { return event->is_passed(); });
+  });
+}
+
+void Scheduler::launch_kernel(Stream& stream, const std::string& name, std::function<void()> f) {
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  if (loaded_.insert(name).second && (loading == nullptr || std::string_view(loading) != "EAGER")) synchronize_all();
+  launch(stream, kernel(name, std::move(f)));
+}
+
+void Scheduler::record(Stream& stream, const std::shared_ptr<Event>& event) {
+  event->point_ = std::make_shared<bool>(false);
+  push(stream,
+       {[] { return std::string("an event"); },
+        [point = event->point_] {
+          *point = true;
+          return Progress::done;
+        }},
+       {});
+}
+
+void Scheduler::wait(Stream& stream, const std::shared_ptr<Event>& event) {
+  push(stream, {[] { return std::string("a wait for an event of another stream"); }, [] { return Progress::done; }},
+       [point = event->point_] { return *point; });
+}
+
+bool Scheduler::step() {
+  std::vector<Stream*> ready;
+  const auto consider = [&](Stream& stream) {
+    if (!stream.is_empty() && (!stream.queue_.front().may_run || stream.queue_.front().may_run()))
+      ready.push_back(&stream);
+  };
+  consider(*default_);
+  for (const auto& stream : streams_) consider(*stream);
+  std::shuffle(ready.begin(), ready.end(), random_);
+  for (Stream* stream : ready) {
+    running_ = true;
+    const Progress progress = stream->queue_.front().task.run();
+    running_ = false;
+    if (progress == Progress::waits) continue;
+    stream->queue_.pop_front();
+    return true;
+  }
+  return false;
+}
+
+void Scheduler::run_until(const std::function<bool()>& reached, const std::string& what) {
+  using Clock = std::chrono::steady_clock;
+  auto moved = Clock::now();
+  while (!reached()) {
+    if (step()) {
+      moved = Clock::now();
+      continue;
+    }
+    if (std::chrono::duration<double>(Clock::now() - moved).count() > seconds_without_progress()) {
+      std::string heads;
+      const auto name_head = [&](const Stream& stream) {
+        if (!stream.is_empty())
+          heads += fmt::format("\n  at the head of a stream: {}", stream.queue_.front().task.describe());
+      };
+      name_head(*default_);
+      for (const auto& stream : streams_) name_head(*stream);
+      fault(fmt::format("deadlock: {} waits for ever{}", what, heads));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void Scheduler::synchronize(Stream& stream) {
+  run_until([&] { return stream.is_empty(); }, "the host, in a wait for a stream,");
+}
+
+void Scheduler::synchronize_all() {
+  run_until(
+      [&] {
+        return default_->is_empty() && std::ranges::all_of(streams_, [](const auto& s) { return s->is_empty(); });
+      },
+      "the host, in a wait for the device,");
+}
+
+}  // namespace nanotron::emulation

@@ -1,0 +1,113 @@
+#pragma once
+
+// Streams and events of an emulated GPU, by CUDA's rules and by none of its habits: work is queued at launch and run
+// later, in a random order of all that the rules allow, and not before something demands it.
+//
+//   stream   its work runs in the order in which it was queued
+//   event    a point of a stream; another stream that waits for it goes on when the point is passed
+//   host     waits (run_until) run the queues; now and then a launch does, too
+//
+// The order is drawn from NANOTRON_EMULATION_SEED (NANOTRON_SEED, else 1), each rank its own. One thread per process.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace nanotron::emulation {
+
+/// Ends the process with exit code 99 and the words, which name the rule that was broken. Tests look for them.
+[[noreturn]] void fault(const std::string& words);
+
+/// Rank of this process in the job, also before MPI_Init.
+int world_rank();
+
+/// After a try to run queued work. waits: for another rank; it is tried again, other streams run meanwhile.
+enum class Progress { done, waits };
+
+struct Task {
+  std::function<std::string()> describe;  // what it is and, where it waits, for whom
+  std::function<Progress()> run;
+};
+
+/// A task that runs f with access to device memory.
+Task kernel(std::string name, std::function<void()> f);
+
+class Stream;
+
+class Event {
+ public:
+  bool is_passed() const { return *point_; }
+
+ private:
+  friend class Scheduler;
+  std::shared_ptr<bool> point_ = std::make_shared<bool>(true);  // of the last record; true: passed
+};
+
+class Stream {
+ public:
+  /// blocking: waits for the default stream's earlier work, which waits for this one's (CUDA's legacy rule).
+  explicit Stream(bool blocking) : blocking_(blocking) {}
+  bool is_empty() const { return queue_.empty(); }
+  bool is_blocking() const { return blocking_; }
+
+ private:
+  friend class Scheduler;
+  struct Item {
+    Task task;
+    std::function<bool()> may_run;  // empty: at once
+  };
+  std::deque<Item> queue_;
+  bool blocking_;
+};
+
+class Scheduler {
+ public:
+  static Scheduler& instance();
+
+  Stream& default_stream() { return *default_; }
+  Stream* create(bool blocking);
+  /// CUDA lets queued work finish.
+  void destroy(Stream* stream);
+
+  void launch(Stream& stream, Task task);
+  /// A kernel. Unless CUDA_MODULE_LOADING = EAGER, the first launch of a name loads its module: the host waits for the
+  /// device.
+  void launch_kernel(Stream& stream, const std::string& name, std::function<void()> f);
+  void record(Stream& stream, const std::shared_ptr<Event>& event);
+  void wait(Stream& stream, const std::shared_ptr<Event>& event);
+
+  /// Runs queues until `reached`. `what` names the wait where it is for ever.
+  void run_until(const std::function<bool()>& reached, const std::string& what);
+  void synchronize(Stream& stream);
+  void synchronize_all();
+
+  /// Runs some of what may run, none of it for certain.
+  void poll();
+  /// Draws of the order, also for what else a test leaves to chance.
+  std::uint64_t draw(std::uint64_t below) {
+    return std::uniform_int_distribution<std::uint64_t>(0, below - 1)(random_);
+  }
+  std::uint64_t seed() const { return seed_; }
+  /// Another order from here on.
+  void reseed(std::uint64_t seed);
+
+ private:
+  Scheduler();
+  void push(Stream& stream, Task task, std::function<bool()> may_run);
+  /// One try at the head of a stream drawn at random. False when no stream got on.
+  bool step();
+
+  std::unique_ptr<Stream> default_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::uint64_t seed_ = 1;
+  std::mt19937_64 random_;
+  bool running_ = false;
+  std::set<std::string> loaded_;
+};
+
+}  // namespace nanotron::emulation

@@ -1,0 +1,126 @@
+// ranks: 1 2 3 4
+// Collectives over NCCL in many orders, between kernels that write their input and read their result.
+#include <cmath>
+
+#include "emulation/gpu_test.hpp"
+#include "nanotron/comm/collectives.hpp"
+#include "support/world.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+using test::DeviceArray;
+using test::launch;
+
+constexpr std::uint64_t orders = 20;
+constexpr std::size_t n = 1000;
+
+class NcclCollectives : public testing::Test {
+ protected:
+  void TearDown() override { MPI_Barrier(test::world()); }
+
+  // Rank r fills its memory with what f(r, i) says, as a kernel does.
+  template <class T, class F>
+  void fill(const DeviceArray<T>& array, const F& f) const {
+    launch(stream_.get(), [p = array.data(), size = array.size(), rank = group_.rank(), f] {
+      for (std::size_t i = 0; i < size; ++i) p[i] = static_cast<T>(f(rank, i));
+    });
+  }
+  Stream stream() const { return Stream(stream_.get()); }
+  std::size_t size() const { return static_cast<std::size_t>(group_.size()); }
+
+  test::OwnStream stream_;
+  Group group_{Communicator::duplicate(test::world()), Transport::nccl};
+};
+
+double value(int rank, std::size_t i) { return 1.0 + rank + 0.5 * static_cast<double>(i); }
+
+TEST_F(NcclCollectives, EveryOneInEveryOrder) {
+  const double ranks = group_.size(), of_ranks = ranks * (ranks + 1) / 2;
+  for (std::uint64_t order = 0; order < orders; ++order) {
+    emulation::Scheduler::instance().reseed(order);
+    const DeviceArray<double> a(n), b(n), all(n * size()), mine(n);
+    fill(a, value);
+    Request sum = start_all_reduce(group_, a.data(), n, ReduceOp::sum, stream());
+    fill(b, value);
+    Request gathered = start_all_gather(group_, b.data(), n, all.data(), stream());
+    gathered.wait();
+    const auto everything = all.values(stream_.get());
+    sum.wait();
+    const auto sums = a.values(stream_.get());
+    Request scattered = start_reduce_scatter(group_, all.data(), mine.data(), n, ReduceOp::sum, stream());
+    scattered.wait();
+    const auto shard = mine.values(stream_.get());
+    for (std::size_t i = 0; i < n; ++i) {
+      const double half = 0.5 * static_cast<double>(i);
+      ASSERT_EQ(sums[i], of_ranks + ranks * half) << order;
+      ASSERT_EQ(shard[i], ranks * value(group_.rank(), i)) << order;
+      for (std::size_t r = 0; r < size(); ++r) ASSERT_EQ(everything[r * n + i], value(static_cast<int>(r), i)) << order;
+    }
+    broadcast(group_, b.data(), n, group_.size() - 1, stream());
+    all_reduce(group_, b.data(), n, ReduceOp::max, stream());
+    EXPECT_EQ(b.values(stream_.get())[3], value(group_.size() - 1, 3)) << order;
+  }
+}
+
+TEST_F(NcclCollectives, NarrowTypes) {
+  for (std::uint64_t order = 0; order < orders; ++order) {
+    emulation::Scheduler::instance().reseed(order);
+    const DeviceArray<bf16> a(n);
+    fill(a, [](int rank, std::size_t i) { return static_cast<float>(rank + static_cast<int>(i % 7)); });
+    all_reduce(group_, a.data(), n, ReduceOp::sum, stream());
+    const float ranks = static_cast<float>(group_.size());
+    EXPECT_EQ(static_cast<float>(a.values(stream_.get())[5]), ranks * (ranks - 1) / 2 + 5 * ranks) << order;
+  }
+}
+
+// Groups that overlap, whose operations the ranks issue in the same order.
+TEST_F(NcclCollectives, TwoGroups) {
+  Group pairs(group_.communicator().split(group_.rank() / 2, group_.rank()), Transport::nccl);
+  for (std::uint64_t order = 0; order < orders; ++order) {
+    emulation::Scheduler::instance().reseed(order);
+    const DeviceArray<double> a(n), b(n);
+    fill(a, [](int, std::size_t) { return 1; });
+    fill(b, [](int, std::size_t) { return 1; });
+    Request first = start_all_reduce(pairs, a.data(), n, ReduceOp::sum, stream());
+    Request second = start_all_reduce(group_, b.data(), n, ReduceOp::sum, stream());
+    second.wait();
+    first.wait();
+    EXPECT_EQ(a.values(stream_.get())[0], pairs.size()) << order;
+    EXPECT_EQ(b.values(stream_.get())[0], group_.size()) << order;
+  }
+}
+
+TEST_F(NcclCollectives, AllToAllOfUnequalParts) {
+  const auto self = static_cast<std::size_t>(group_.rank());
+  std::vector<std::size_t> sent(size()), received(size());
+  for (std::size_t r = 0; r < size(); ++r) {
+    sent[r] = 10 * self + r;
+    received[r] = 10 * r + self;
+  }
+  std::size_t out = 0, in = 0;
+  for (std::size_t r = 0; r < size(); ++r) out += sent[r], in += received[r];
+  for (std::uint64_t order = 0; order < orders; ++order) {
+    emulation::Scheduler::instance().reseed(order);
+    const DeviceArray<float> from(out), to(in);
+    fill(from, [](int rank, std::size_t) { return rank; });
+    all_to_all(group_, from.data(), sent, to.data(), received, stream());
+    const auto values = to.values(stream_.get());
+    std::size_t at = 0;
+    for (std::size_t r = 0; r < size(); ++r) {
+      for (std::size_t i = 0; i < received[r]; ++i) ASSERT_EQ(values[at++], static_cast<float>(r)) << order;
+    }
+  }
+}
+
+TEST(GpuOfRank, ARankWithoutAGpuLeavesNoOtherWaiting) {
+  const Communicator world = Communicator::duplicate(test::world());
+  const bool has_none = world.rank() == world.size() - 1;
+  if (has_none) setenv("NANOTRON_EMULATED_GPUS", "0", 1);
+  EXPECT_EQ(gpu_of_rank(world), has_none ? -1 : 0);
+  unsetenv("NANOTRON_EMULATED_GPUS");
+  EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "EAGER");
+}
+
+}  // namespace
+}  // namespace nanotron::comm

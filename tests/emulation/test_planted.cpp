@@ -1,0 +1,81 @@
+// ranks: none
+// Faults between ranks, planted: each test ends by a fault, whose words CMakeLists.txt expects.
+#include <array>
+
+#include "emulation/gpu_test.hpp"
+#include "nanotron/comm/collectives.hpp"
+#include "support/world.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+using test::DeviceArray;
+using test::launch;
+
+class Planted : public testing::Test {
+ protected:
+  Stream stream() const { return Stream(stream_.get()); }
+  bool is_first() const { return group_.rank() == 0; }
+
+  test::OwnStream stream_;
+  Group group_{Communicator::duplicate(test::world()), Transport::nccl};
+};
+
+TEST_F(Planted, SkippedCollective) {
+  const DeviceArray<double> a(4);
+  if (is_first()) all_reduce(group_, a.data(), 4, ReduceOp::sum, stream());
+  cudaDeviceSynchronize();
+  MPI_Barrier(test::world());
+}
+
+TEST_F(Planted, AnotherCount) {
+  const DeviceArray<double> a(4);
+  all_reduce(group_, a.data(), is_first() ? 4 : 3, ReduceOp::sum, stream());
+  cudaDeviceSynchronize();
+}
+
+// Of two messages of one lane, the second one's receive is posted first.
+TEST_F(Planted, SwappedReceives) {
+  const DeviceArray<double> small(4), large(8);
+  std::vector<Request> requests;
+  if (is_first()) {
+    requests.push_back(start_send(group_, small.data(), 4, Neighbour::next, stream()));
+    requests.push_back(start_send(group_, large.data(), 8, Neighbour::next, stream()));
+  } else {
+    group_.open_messages();
+    requests.push_back(start_receive(group_, large.data(), 8, Neighbour::previous, stream()));
+    requests.push_back(start_receive(group_, small.data(), 4, Neighbour::previous, stream()));
+  }
+  for (Request& request : requests) request.wait();
+  cudaDeviceSynchronize();
+}
+
+// Two groups whose blocking collectives the ranks issue in different orders on one stream.
+TEST_F(Planted, CollectivesInDifferentOrders) {
+  Group other(Communicator::duplicate(test::world()), Transport::nccl);
+  const DeviceArray<double> a(4), b(4);
+  all_reduce(is_first() ? group_ : other, a.data(), 4, ReduceOp::sum, stream());
+  all_reduce(is_first() ? other : group_, b.data(), 4, ReduceOp::sum, stream());
+  cudaDeviceSynchronize();
+}
+
+TEST_F(Planted, HostMemory) {
+  double here = 1.0;
+  all_reduce(group_, &here, 1, ReduceOp::sum, stream());
+}
+
+// A receive waits for what a kernel computes whose module is loaded at its first launch.
+TEST_F(Planted, LazyLoading) {
+  unsetenv("CUDA_MODULE_LOADING");
+  const DeviceArray<double> out(4), in(4);
+  Request receive = start_receive(group_, in.data(), 4, Neighbour::previous, stream());
+  emulation::Scheduler::instance().launch_kernel(*reinterpret_cast<emulation::Stream*>(stream_.get()),
+                                                 "first of its kind", [p = out.data()] { p[0] = 1.0; });
+  Request send = start_send(group_, out.data(), 4, Neighbour::next, stream());
+  receive.wait();
+  send.wait();
+  cudaDeviceSynchronize();
+}
+
+}  // namespace
+}  // namespace nanotron::comm

@@ -1,0 +1,189 @@
+// ranks: 1
+// The rules of streams, events and memory that the emulated GPU has to keep, and the faults that it has to find.
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "emulation/device_memory.hpp"
+#include "emulation/gpu_test.hpp"
+
+namespace nanotron::emulation {
+namespace {
+
+using test::DeviceArray;
+using test::launch;
+using test::OwnStream;
+
+// The letters of two streams in the order in which they ran.
+std::string order_of_two_streams(std::uint64_t seed, bool with_event) {
+  Scheduler::instance().reseed(seed);
+  OwnStream a, b;
+  std::string ran;
+  cudaEvent_t event = nullptr;
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  for (const char letter : {'a', 'b', 'c'}) launch(a.get(), [&ran, letter] { ran += letter; });
+  if (with_event) {
+    cudaEventRecord(event, a.get());
+    cudaStreamWaitEvent(b.get(), event, 0);
+  }
+  for (const char letter : {'x', 'y'}) launch(b.get(), [&ran, letter] { ran += letter; });
+  cudaDeviceSynchronize();
+  cudaEventDestroy(event);
+  return ran;
+}
+
+TEST(Streams, AllLegalOrdersAndNoOtherHappen) {
+  std::set<std::string> seen;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    const std::string order = order_of_two_streams(seed, false);
+    std::string first, second;
+    std::ranges::copy_if(order, std::back_inserter(first), [](char c) { return c < 'x'; });
+    std::ranges::copy_if(order, std::back_inserter(second), [](char c) { return c >= 'x'; });
+    EXPECT_EQ(first + second, "abcxy");
+    seen.insert(order);
+  }
+  EXPECT_EQ(seen.size(), 10u);  // 5! / (3! 2!)
+  for (std::uint64_t seed = 0; seed < 50; ++seed) EXPECT_EQ(order_of_two_streams(seed, true), "abcxy");
+}
+
+TEST(Streams, AnEventIsWaitedForAsItWasRecordedWhenTheWaitWasQueued) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    Scheduler::instance().reseed(seed);
+    OwnStream a, b, c;
+    cudaEvent_t event = nullptr;
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    int at = 0;
+    bool early = false;
+    launch(a.get(), [&] { ++at; });
+    cudaEventRecord(event, a.get());
+    cudaStreamWaitEvent(b.get(), event, 0);
+    launch(b.get(), [&] { early = at == 0; });
+    cudaEventRecord(event, c.get());  // another point, of an empty stream
+    cudaStreamSynchronize(b.get());
+    EXPECT_FALSE(early) << seed;
+    cudaDeviceSynchronize();
+    cudaEventDestroy(event);
+  }
+}
+
+TEST(Streams, TheDefaultStreamIsInOrderWithBlockingOnes) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    Scheduler::instance().reseed(seed);
+    OwnStream a;
+    std::string ran;
+    launch(a.get(), [&] { ran += 'a'; });
+    Scheduler::instance().launch(Scheduler::instance().default_stream(), kernel("d", [&] { ran += 'd'; }));
+    launch(a.get(), [&] { ran += 'b'; });
+    cudaDeviceSynchronize();
+    EXPECT_EQ(ran, "adb") << seed;
+  }
+}
+
+TEST(Streams, NothingHasToRunBeforeItIsWaitedFor) {
+  int late = 0;
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    Scheduler::instance().reseed(seed);
+    OwnStream a;
+    bool ran = false;
+    launch(a.get(), [&] { ran = true; });
+    late += ran ? 0 : 1;
+    cudaStreamSynchronize(a.get());
+    EXPECT_TRUE(ran);
+  }
+  EXPECT_GT(late, 10);
+}
+
+TEST(Memory, CopiesGoThereAndBack) {
+  OwnStream stream;
+  std::vector<double> host{1, 2, 3};
+  const DeviceArray<double> device(host);
+  launch(stream.get(), [p = device.data()] { p[1] = 7; });
+  EXPECT_EQ(device.values(stream.get()), (std::vector<double>{1, 7, 3}));
+}
+
+// Pageable memory may be used again at once.
+TEST(Memory, PageableSourcesAreReadAtTheCall) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Scheduler::instance().reseed(seed);
+    OwnStream stream;
+    const DeviceArray<int> device(1);
+    int value = 5;
+    cudaMemcpyAsync(device.data(), &value, sizeof value, cudaMemcpyHostToDevice, stream.get());
+    value = 6;
+    EXPECT_EQ(device.values(stream.get())[0], 5);
+  }
+}
+
+// What the program must not do, each found and named ------------------------------------------------
+
+const auto found = testing::ExitedWithCode(99);
+
+TEST(FoundDeathTest, HostReadOfDeviceMemory) {
+  EXPECT_EXIT(
+      {
+        const DeviceArray<double> device(std::vector<double>(100));
+        volatile double read = device.data()[3];
+        static_cast<void>(read);
+      },
+      found, "the host reaches for device memory: byte 24 of an allocation of 800");
+}
+
+TEST(FoundDeathTest, ReusedPinnedBuffer) {
+  EXPECT_EXIT(
+      {
+        for (std::uint64_t seed = 0; seed < 20; ++seed) {
+          Scheduler::instance().reseed(seed);
+          OwnStream stream;
+          const DeviceArray<int> device(1);
+          void* memory = nullptr;
+          cudaMallocHost(&memory, sizeof(int));
+          auto* pinned = static_cast<int*>(memory);
+          *pinned = 1;
+          cudaMemcpyAsync(device.data(), pinned, sizeof(int), cudaMemcpyHostToDevice, stream.get());
+          *pinned = 2;
+          cudaStreamSynchronize(stream.get());
+          cudaFreeHost(memory);
+        }
+      },
+      found, "a pinned buffer was changed before the copy from it ran");
+}
+
+// Without the fence before it, a read-back finds poison in at least one order.
+TEST(FoundDeathTest, MissingFenceBeforeAReadBack) {
+  int poisoned = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Scheduler::instance().reseed(seed);
+    OwnStream stream;
+    const DeviceArray<double> device(std::vector<double>{4});
+    void* memory = nullptr;
+    cudaMallocHost(&memory, sizeof(double));
+    cudaMemcpyAsync(memory, device.data(), sizeof(double), cudaMemcpyDeviceToHost, stream.get());
+    double early = 0, late = 0;
+    std::memcpy(&early, memory, sizeof early);
+    cudaStreamSynchronize(stream.get());
+    std::memcpy(&late, memory, sizeof late);
+    poisoned += early != early ? 1 : 0;
+    EXPECT_EQ(late, 4);
+    cudaFreeHost(memory);
+  }
+  EXPECT_GT(poisoned, 5);
+}
+
+// A stream that does not wait for another one's result reads it too early in at least one order.
+TEST(FoundDeathTest, DroppedWait) {
+  int wrong = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Scheduler::instance().reseed(seed);
+    OwnStream writer, reader;
+    const DeviceArray<int> from(1), to(1);
+    launch(writer.get(), [p = from.data()] { *p = 1; });
+    launch(reader.get(), [p = from.data(), q = to.data()] { *q = *p; });
+    wrong += to.values(reader.get())[0] != 1 ? 1 : 0;
+    cudaDeviceSynchronize();
+  }
+  EXPECT_GT(wrong, 2);
+}
+
+}  // namespace
+}  // namespace nanotron::emulation
