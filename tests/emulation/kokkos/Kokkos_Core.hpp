@@ -142,14 +142,14 @@ void deep_copy(const Gpu& gpu, const To& to, const From& from) {
 template <class To, class From>
 void deep_copy(const To& to, const From& from) {
   fence();
-  deep_copy(Gpu(), to, from);
+  EmulatedKokkos::deep_copy(Gpu(), to, from);
   fence();
 }
 template <class Space, class V>
 auto create_mirror_view_and_copy(const Space&, const V& view) {
   static_assert(std::is_same_v<Space, ::Kokkos::HostSpace>);
   Mirror<V> mirror = create_mirror(view);
-  deep_copy(mirror, view);
+  EmulatedKokkos::deep_copy(mirror, view);
   return mirror;
 }
 
