@@ -16,9 +16,10 @@ using deck::PartOf;
 using deck::Scalar;
 using deck::ValueType;
 
+using Member = std::int64_t CheckpointState::*;
 struct Counter {
   const char* name;
-  std::int64_t CheckpointState::*member;
+  Member member;
   std::int64_t low;
 };
 constexpr Counter counters_of_state[] = {{"step", &CheckpointState::step, 0},
