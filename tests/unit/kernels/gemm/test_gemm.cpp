@@ -83,6 +83,26 @@ TYPED_TEST(Gemm, WithoutTermsScalesTheResult) {
   expect_close(c.host, std::vector<double>(6, 1.0), 0.0);
 }
 
+// First of an aligned one, then of one that begins an element later: the same shape.
+TYPED_TEST(Gemm, OperandsAtAnyElement) {
+  using T = TypeParam;
+  const index_t m = 40, n = 24, k = 32;
+  const auto a = Array<T>::random(m * k + 1, 1);
+  const auto b = Array<T>::random(k * n + 1, 2);
+  for (const index_t at : {0, 1}) {
+    Array<T> c(m * n + 1);
+    std::vector<double> expected(static_cast<std::size_t>(m * n));
+    kernels::reference::gemm<T>(Op::none, Op::none, 1.0, {a.host.data() + at, m, k}, {b.host.data() + at, k, n}, 0.0,
+                                {expected.data(), m, n});
+    kernels::gemm<T, T>(this->device_, Op::none, Op::none, 1.0, {a.data() + at, m, k}, {b.data() + at, k, n}, 0.0,
+                        MatrixRef<T>{c.data() + at, m, n});
+    this->device_.fence();
+    c.pull();
+    c.host.erase(at == 0 ? c.host.end() - 1 : c.host.begin());
+    expect_close(c.host, expected, 150 * unit_roundoff<master_t<T>>() + 2 * unit_roundoff<T>());
+  }
+}
+
 TYPED_TEST(Gemm, BatchedIsManySingleOnes) {
   using T = TypeParam;
   const index_t m = 40, n = 24, k = 33, count = 3;
