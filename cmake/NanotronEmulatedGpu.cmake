@@ -14,8 +14,9 @@ target_include_directories(nanotron_emulated_gpu SYSTEM PUBLIC
   "${NANOTRON_CUDA_INCLUDE_DIR}" "${NANOTRON_NCCL_INCLUDE_DIR}")
 target_link_libraries(nanotron_emulated_gpu PUBLIC nanotron::kokkos nanotron::fmt nanotron::xxhash)
 target_compile_features(nanotron_emulated_gpu PUBLIC cxx_std_20)
+target_compile_options(nanotron_emulated_gpu PRIVATE -O2)  # also where all else is compiled quickly
 target_include_directories(nanotron_emulated_gpu PRIVATE "${PROJECT_SOURCE_DIR}/include")
 # Kokkos_Core.hpp of tests/emulation/kokkos comes before Kokkos' own, which it includes.
 target_include_directories(nanotron_options INTERFACE "${PROJECT_SOURCE_DIR}/tests/emulation/kokkos")
 target_link_libraries(nanotron_options INTERFACE nanotron_emulated_gpu)
-target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_CUDA)
+target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_CUDA NANOTRON_EMULATED_GPU)

@@ -33,8 +33,18 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
+// A protection key, whose rights change by one instruction; -1 where the processor has none.
+int device_key() {
+  static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return key;
+}
+
 void protect(int flags) {
-  for (const auto& [at, bytes] : device) mprotect(reinterpret_cast<void*>(at), whole_pages(bytes), flags);
+  if (device_key() >= 0) {
+    pkey_set(device_key(), flags == PROT_NONE ? PKEY_DISABLE_ACCESS : 0);
+  } else {
+    for (const auto& [at, bytes] : device) mprotect(reinterpret_cast<void*>(at), whole_pages(bytes), flags);
+  }
 }
 
 void on_segmentation_fault(int, siginfo_t* info, void*) {
@@ -61,9 +71,10 @@ void watch_for_host_access() {
 void* allocate_device(std::size_t bytes) {
   watch_for_host_access();
   if (bytes == 0) return nullptr;
-  const int flags = accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+  const int flags = PROT_READ | PROT_WRITE;
   void* const memory = mmap(nullptr, whole_pages(bytes), flags, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
+  if (device_key() >= 0) pkey_mprotect(memory, whole_pages(bytes), flags, device_key());
   device.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes);
   const DeviceAccess access;
   std::memset(memory, 0xff, bytes);  // NaN in every type: new memory has no value

@@ -5,6 +5,7 @@
 //
 //   operations of a communicator run in the order in which they were issued, whatever their streams
 //   all ranks issue the same collective with the same count; a send and its receive have the same size
+//   ranks that share two communicators launch their collectives in one order
 //   communicators are made and destroyed by all their ranks
 //   an operation that a peer never issues is a deadlock, named by operation, communicator and rank
 #include <fmt/format.h>
@@ -56,7 +57,7 @@ ncclResult_t add(ncclComm* comm, cudaStream_t stream, std::shared_ptr<Part> part
 }
 
 ncclResult_t collective(const Call& call, const void* send, void* recv, ncclComm* comm, cudaStream_t stream) {
-  return add(comm, stream, make_collective(call, send, recv, comm->size));
+  return add(comm, stream, make_collective(call, send, recv, *comm));
 }
 
 }  // namespace
@@ -87,11 +88,13 @@ ncclResult_t ncclCommInitRank(ncclComm_t* made, int size, ncclUniqueId id, int r
         return true;
       },
       fmt::format("ncclCommInitRank of rank {} of the {} of communicator {}", rank, size, comm->name));
+  follow_launches(*comm);
   *made = comm.release();
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  forget_launches(*comm);
   comm->own().has_left.store(true);
   const auto is_gone = [&](int r) { return comm->row(r).has_left.load(); };
   Scheduler::instance().run_until(
@@ -108,6 +111,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  forget_launches(*comm);
   shm_unlink(comm->name.c_str());
   delete comm;
   return ncclSuccess;

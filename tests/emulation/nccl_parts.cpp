@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <vector>
 
 #include "emulation/device_memory.hpp"
 #include "nanotron/base/fp16.hpp"
@@ -100,18 +103,47 @@ std::string who_misses(const ncclComm& comm, const std::function<bool(int)>& is_
   return missing.empty() ? "nobody" : "rank " + missing;
 }
 
+// Collectives that this rank has launched so far on each of its communicators, by the hash of its name.
+struct Launched {
+  std::uint64_t communicator, collectives;
+};
+std::vector<Launched> launched;
+
+std::uint64_t name_of(const ncclComm& comm) { return XXH3_64bits(comm.name.data(), comm.name.size()); }
+
+// How far the others were when one of a communicator was launched. Ranks that share two communicators must launch their
+// collectives in one order: on a GPU each may hold what the other one needs to begin.
+using LaunchOrder = std::array<Launched, 64>;
+
+LaunchOrder launch(const ncclComm& comm) {
+  LaunchOrder order{};
+  if (launched.size() > order.size()) fault("more communicators than the emulated NCCL follows");
+  std::ranges::copy(launched, order.begin());
+  ++std::ranges::find(launched, name_of(comm), &Launched::communicator)->collectives;
+  return order;
+}
+
+bool are_in_order(const LaunchOrder& ours, const LaunchOrder& theirs) {
+  return std::ranges::all_of(ours, [&](const Launched& a) {
+    const auto b = std::ranges::find(theirs, a.communicator, &Launched::communicator);
+    return a.communicator == 0 || b == theirs.end() || a.collectives == b->collectives;
+  });
+}
+
 // The data of one rank for one collective, or of one message.
 struct Parcel {
   std::atomic<int> readers;
   Call call;
+  LaunchOrder order;
   std::size_t bytes;
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-void publish(const std::string& name, const Call& call, const void* data, std::size_t bytes) {
+void publish(const std::string& name, const Call& call, const LaunchOrder& order, const void* data, std::size_t bytes) {
   const Shared file(name, sizeof(Parcel) + bytes);
   auto* parcel = static_cast<Parcel*>(file.get());
   parcel->call = call;
+  parcel->order = order;
   parcel->bytes = bytes;
   if (bytes > 0) std::memcpy(parcel->data(), data, bytes);
 }
@@ -134,21 +166,22 @@ void open(const std::string& name, int readers, const F& read) {
 
 class Collective final : public Part {
  public:
-  Collective(const Call& call, const void* send, void* recv, int size)
+  Collective(const Call& call, const void* send, void* recv, const ncclComm& comm)
       : call_(call),
+        order_(launch(comm)),
         send_(static_cast<const std::byte*>(send)),
         recv_(static_cast<std::byte*>(recv)),
         sent_(call.count * size_of(call.type) *
-              (call.kind == Kind::reduce_scatter ? static_cast<std::size_t>(size) : 1)) {
+              (call.kind == Kind::reduce_scatter ? static_cast<std::size_t>(comm.size) : 1)) {
     const std::size_t received =
-        call.count * size_of(call.type) * (call.kind == Kind::all_gather ? static_cast<std::size_t>(size) : 1);
+        call.count * size_of(call.type) * (call.kind == Kind::all_gather ? static_cast<std::size_t>(comm.size) : 1);
     require_device(send_, sent_, name_of(call.kind));
     require_device(recv_, received, name_of(call.kind));
   }
 
   Progress run(ncclComm& comm) override {
     if (!is_published_) {
-      publish(parcel(comm, comm.rank), call_, send_, sent_);
+      publish(parcel(comm, comm.rank), call_, order_, send_, sent_);
       number_ = comm.collectives++;
       comm.own().published.store(number_ + 1);
       is_published_ = true;
@@ -179,6 +212,10 @@ class Collective final : public Part {
           fault(fmt::format("collective {} of communicator {} is {} on rank {} and {} on rank {}", number_, comm.name,
                             text(call_), world_rank(), text(theirs.call), comm.row(r).world_rank.load()));
         }
+        if (!are_in_order(order_, theirs.order)) {
+          fault(fmt::format("ranks {} and {} launch {} and the collectives of another communicator in different orders",
+                            world_rank(), comm.row(r).world_rank.load(), text(call_)));
+        }
         const auto at = static_cast<std::size_t>(r);
         switch (call_.kind) {
           case Kind::all_gather:
@@ -202,6 +239,7 @@ class Collective final : public Part {
   }
 
   Call call_;
+  LaunchOrder order_;
   const std::byte* send_;
   std::byte* recv_;
   std::size_t sent_;
@@ -224,7 +262,7 @@ class Send final : public Part {
     std::atomic<std::uint64_t>& sent = comm.own().sent[static_cast<std::size_t>(to_)];
     if (!is_published_) {
       number_ = sent.load();
-      publish(message(comm, comm.rank, to_, number_), {}, data_, bytes_);
+      publish(message(comm, comm.rank, to_, number_), {}, {}, data_, bytes_);
       sent.store(number_ + 1);
       is_published_ = true;
     }
@@ -277,8 +315,13 @@ class Receive final : public Part {
 
 }  // namespace
 
-std::shared_ptr<Part> make_collective(const Call& call, const void* send, void* recv, int size) {
-  return std::make_shared<Collective>(call, send, recv, size);
+void follow_launches(const ncclComm& comm) { launched.push_back({name_of(comm), 0}); }
+void forget_launches(const ncclComm& comm) {
+  std::erase_if(launched, [&](const Launched& l) { return l.communicator == name_of(comm); });
+}
+
+std::shared_ptr<Part> make_collective(const Call& call, const void* send, void* recv, const ncclComm& comm) {
+  return std::make_shared<Collective>(call, send, recv, comm);
 }
 std::shared_ptr<Part> make_send(const void* data, std::size_t bytes, int to) {
   return std::make_shared<Send>(data, bytes, to);

@@ -79,8 +79,12 @@ class Part {
   virtual std::string describe(const ncclComm& comm) const = 0;
 };
 
-/// A fault unless the memory is the device's.
-std::shared_ptr<Part> make_collective(const Call& call, const void* send, void* recv, int size);
+/// From its making to its end a communicator takes part in the order of launches.
+void follow_launches(const ncclComm& comm);
+void forget_launches(const ncclComm& comm);
+
+/// A fault unless the memory is the device's. At its launch.
+std::shared_ptr<Part> make_collective(const Call& call, const void* send, void* recv, const ncclComm& comm);
 std::shared_ptr<Part> make_send(const void* data, std::size_t bytes, int to);
 std::shared_ptr<Part> make_receive(void* data, std::size_t bytes, int from);
 

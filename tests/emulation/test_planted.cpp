@@ -59,6 +59,21 @@ TEST_F(Planted, CollectivesInDifferentOrders) {
   cudaDeviceSynchronize();
 }
 
+// The same with a stream for each: it might go well on a GPU, and for years.
+TEST_F(Planted, LaunchesInDifferentOrders) {
+  Group other(Communicator::duplicate(test::world()), Transport::nccl);
+  const test::OwnStream second;
+  const DeviceArray<double> a(4), b(4);
+  const auto sum = [&](Group& group, const DeviceArray<double>& data, cudaStream_t on) {
+    all_reduce(group, data.data(), 4, ReduceOp::sum, Stream(on));
+  };
+  if (is_first()) sum(group_, a, stream_.get());
+  sum(other, b, second.get());
+  if (!is_first()) sum(group_, a, stream_.get());
+  cudaDeviceSynchronize();
+  MPI_Barrier(test::world());
+}
+
 TEST_F(Planted, HostMemory) {
   double here = 1.0;
   all_reduce(group_, &here, 1, ReduceOp::sum, stream());

@@ -10,6 +10,7 @@
 #include "nanotron/model/generation.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "support/golden.hpp"
+#include "support/orders.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
@@ -65,12 +66,12 @@ void expect_pytorchs(const std::string& name) {
 }
 
 TYPED_TEST(GoldenGeneration, TokensAndLogitsOfPyTorch) {
-  expect_pytorchs<TypeParam>("llama");
-  expect_pytorchs<TypeParam>("qwen2_moe");
+  for (const char* name : {"llama", "qwen2_moe"}) test::in_legal_orders([&] { expect_pytorchs<TypeParam>(name); });
 }
 
 TYPED_TEST(GoldenGeneration, TokensAndLogitsOfTransformers) {
-  for (const std::string& name : test::golden_families()) expect_pytorchs<TypeParam>(name);
+  for (const std::string& name : test::golden_families())
+    test::in_legal_orders([&] { expect_pytorchs<TypeParam>(name); });
 }
 
 }  // namespace

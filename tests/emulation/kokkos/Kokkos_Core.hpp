@@ -130,9 +130,8 @@ void deep_copy(const Gpu& gpu, const To& to, const From& from) {
   if constexpr (std::is_arithmetic_v<From> || std::is_same_v<From, Element>) {
     Element* const data = to.data();
     const std::size_t size = to.size();
-    nanotron::emulation::Scheduler::instance().launch_kernel(gpu.queue(), "fill", [data, size, from] {
-      for (std::size_t i = 0; i < size; ++i) data[i] = from;
-    });
+    nanotron::emulation::Scheduler::instance().launch_kernel(
+        gpu.queue(), "fill", [data, size, from] { std::fill_n(data, size, static_cast<Element>(from)); });
   } else {
     static_assert(std::is_same_v<Element, std::remove_const_t<typename From::value_type>>);
     cudaMemcpyAsync(const_cast<Element*>(to.data()), from.data(), to.size() * sizeof(Element), cudaMemcpyDefault,

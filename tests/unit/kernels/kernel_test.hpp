@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "nanotron/tensor/device.hpp"
-#include "nanotron/tensor/tensor.hpp"
+#include "support/device_values.hpp"
 
 namespace nanotron::test {
 
@@ -49,16 +49,8 @@ class Array {
     a.push();
     return a;
   }
-  void push() {
-    auto mirror = Kokkos::create_mirror_view(view_);
-    std::copy(host.begin(), host.end(), mirror.data());
-    Kokkos::deep_copy(view_, mirror);
-  }
-  void pull() {
-    auto mirror = Kokkos::create_mirror_view(view_);
-    Kokkos::deep_copy(mirror, view_);
-    std::copy(mirror.data(), mirror.data() + host.size(), host.begin());
-  }
+  void push() { set_values(view_, host); }
+  void pull() { host = values_of(view_); }
   Vector<T> vector() const { return view_; }
   Vector<const T> read() const { return view_; }
   Matrix<T> matrix(index_t rows, index_t columns) const {

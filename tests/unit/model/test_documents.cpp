@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/model/transformer.hpp"
+#include "support/device_values.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::model {
@@ -38,17 +39,14 @@ class PackedDocuments : public testing::Test {
     initialise<double>(model.table(), 5, model.parameters().master, model.parameters().layouts.master);
     Kokkos::View<std::int32_t*, MemorySpace> inputs("i", length), targets("t", length), documents("d", starts.size());
     Kokkos::View<double*, MemorySpace> losses("l", length);
-    const auto host_inputs = Kokkos::create_mirror_view(inputs);
-    const auto host_targets = Kokkos::create_mirror_view(targets);
-    const auto host_documents = Kokkos::create_mirror_view(documents);
-    for (index_t i = 0; i < length; ++i) {
-      host_inputs(i) = static_cast<std::int32_t>((begin + i) * 7 % 23);
-      host_targets(i) = static_cast<std::int32_t>((begin + i) * 5 % 23);
+    std::vector<std::int32_t> input_ids, target_ids;
+    for (index_t i = begin; i < begin + length; ++i) {
+      input_ids.push_back(static_cast<std::int32_t>(i * 7 % 23));
+      target_ids.push_back(static_cast<std::int32_t>(i * 5 % 23));
     }
-    std::copy(starts.begin(), starts.end(), host_documents.data());
-    Kokkos::deep_copy(inputs, host_inputs);
-    Kokkos::deep_copy(targets, host_targets);
-    Kokkos::deep_copy(documents, host_documents);
+    test::set_values(inputs, input_ids);
+    test::set_values(targets, target_ids);
+    test::set_values(documents, starts);
     Kokkos::deep_copy(model.parameters().gradient, 0.0);
     model.set_documents({}, documents);
     model.embed({}, inputs);
@@ -56,15 +54,10 @@ class PackedDocuments : public testing::Test {
     model.loss_backward({}, targets, 1.0, losses, model.hidden_gradient(0));
     for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.hidden_gradient(0));
     model.backward_embedding({}, inputs, model.hidden_gradient(0));
-    device_.fence();
-    const auto host_losses = Kokkos::create_mirror_view(losses);
-    const auto gradient = Kokkos::create_mirror_view(model.parameters().gradient);
-    Kokkos::deep_copy(host_losses, losses);
-    Kokkos::deep_copy(gradient, model.parameters().gradient);
-    return {{host_losses.data(), host_losses.data() + length}, {gradient.data(), gradient.data() + gradient.size()}};
+    return {test::values_of(losses), test::values_of(model.parameters().gradient)};
   }
 
-  comm::Group tp_{comm::Communicator::duplicate(test::world()), comm::Transport::mpi};
+  comm::Group tp_{comm::Communicator::duplicate(test::world()), test::device_transport()};
   Timers timers_;
   Device device_{timers_};
 };

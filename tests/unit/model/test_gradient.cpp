@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/model/partial_gradients.hpp"
 #include "nanotron/model/transformer.hpp"
+#include "support/device_values.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::model {
@@ -96,7 +98,7 @@ class Gradient : public testing::TestWithParam<Variant> {
 
   Gradient()
       : world_(comm::Communicator::duplicate(test::world())),
-        grid_(world_, {.tp = world_.size()}, comm::Transport::mpi),
+        grid_(world_, {.tp = world_.size()}, test::device_transport()),
         device_(timers_),
         setup_{.model = tiny(GetParam()),
                .sequences = sequences,
@@ -115,10 +117,13 @@ class Gradient : public testing::TestWithParam<Variant> {
         losses_("losses", tokens) {
     initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
     perturb_1d();
+    std::vector<std::int32_t> inputs, targets;
     for (index_t i = 0; i < tokens; ++i) {
-      inputs_(i) = static_cast<std::int32_t>(i * 7 % 23);
-      targets_(i) = i == 4 ? -1 : static_cast<std::int32_t>(i * 5 % 23);  // one ignored
+      inputs.push_back(static_cast<std::int32_t>(i * 7 % 23));
+      targets.push_back(i == 4 ? -1 : static_cast<std::int32_t>(i * 5 % 23));  // one ignored
     }
+    test::set_values(inputs_, inputs);
+    test::set_values(targets_, targets);
   }
 
   MemoryPlan plan() {
@@ -129,42 +134,45 @@ class Gradient : public testing::TestWithParam<Variant> {
 
   // Norms of one and biases of zero would hide mistakes.
   void perturb_1d() {
+    std::vector<double> master = test::values_of(model_.parameters().master);
     for (const nn::ParameterSpec& s : model_.table().specs) {
       if (!s.is_1d) continue;
       for (index_t l = 0; l < s.layers; ++l) {
         for (index_t i = 0; i < s.local_size(); ++i) {
           const auto index = static_cast<std::uint64_t>(l * s.rows + s.local.begin + i);
-          model_.parameters().master(s.offset_of(l) + i) += 0.3 * normal(9, stream_id(s.name), index);
+          master[static_cast<std::size_t>(s.offset_of(l) + i)] += 0.3 * normal(9, stream_id(s.name), index);
         }
       }
     }
+    test::set_values(model_.parameters().master, master);
   }
 
   double loss() {
     model_.embed({}, Vector<const std::int32_t>(inputs_.data(), tokens));
     model_.forward({});
     model_.loss({}, Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
-    double sum = 0.0;
-    for (index_t i = 0; i < tokens; ++i) sum += losses_(i);
-    return sum * scale + router_losses();
+    const std::vector<double> losses = test::values_of(losses_);
+    return std::accumulate(losses.begin(), losses.end(), 0.0) * scale + router_losses();
   }
 
   // By their formulas. The sums are backward's: it is run for them, and what it adds to the gradient taken back.
   double router_losses() {
     const deck::MoeConfig& moe = setup_.model.moe;
-    if (moe.router_aux_loss_coef == 0.0) return 0.0;
+    if (moe.num_experts == 0 || moe.router_aux_loss_coef == 0.0) return 0.0;
     const auto gradient = model_.parameters().gradient;
-    const std::vector<double> kept(gradient.data(), gradient.data() + gradient.size());
+    const std::vector<double> kept = test::values_of(gradient);
     Kokkos::deep_copy(model_.router_sums(), 0.0);
     backward();
-    std::ranges::copy(kept, gradient.data());
+    test::set_values(gradient, kept);
+    const std::vector<double> sums = test::values_of(model_.router_sums());
+    const auto columns = model_.router_sums().extent(1);
     const auto e = static_cast<double>(moe.num_experts), k = static_cast<double>(moe.num_experts_per_tok);
     double balance = 0.0, z = 0.0;  // sums over the layers
     for (index_t l = 0; l < setup_.model.num_hidden_layers; ++l) {
       double share_by_mean = 0.0;  // sum over sequences and experts of f_e P_e
-      for (index_t i = 0; i < moe.num_experts; ++i) share_by_mean += model_.router_sums()(l, i) / (k * length * length);
+      for (index_t i = 0; i < moe.num_experts; ++i) share_by_mean += sums[l * columns + i] / (k * length * length);
       balance += e * share_by_mean / sequences;
-      z += model_.router_sums()(l, 2 * moe.num_experts) / tokens;
+      z += sums[l * columns + 2 * moe.num_experts] / tokens;
     }
     if (moe.router_aux_loss_scale == deck::AuxLossScale::hugging_face) {
       balance *= k / static_cast<double>(setup_.model.num_hidden_layers);
@@ -207,9 +215,10 @@ class Gradient : public testing::TestWithParam<Variant> {
     const index_t r = row - (by_columns ? 0 : s.local.begin);
     const index_t c = column - (by_columns ? s.local.begin : 0);
     const index_t at = s.offset_of(layer) + r * s.local_columns() + c;
-    model_.parameters().master(at) += amount;
+    const auto& master = model_.parameters().master;
+    if (amount != 0.0) test::set_value(master, at, test::value_at(master, at) + amount);
     const bool owner = s.owned.contains(by_columns ? column : row);
-    return owner ? model_.parameters().gradient(at) : 0.0;
+    return owner ? test::value_at(model_.parameters().gradient, at) : 0.0;
   }
 
   static constexpr double scale = 1.0 / tokens;
@@ -220,8 +229,8 @@ class Gradient : public testing::TestWithParam<Variant> {
   TransformerSetup setup_;
   Arena arena_;
   Transformer<double> model_;
-  Kokkos::View<std::int32_t*, Kokkos::HostSpace> inputs_, targets_;
-  Kokkos::View<double*, Kokkos::HostSpace> losses_;
+  Kokkos::View<std::int32_t*, MemorySpace> inputs_, targets_;
+  Kokkos::View<double*, MemorySpace> losses_;
 };
 
 TEST_P(Gradient, MeetsFiniteDifferences) {
@@ -250,13 +259,14 @@ TEST_P(Gradient, MeetsFiniteDifferences) {
 TEST_P(Gradient, AccumulatesOverMicroBatches) {
   backward();
   const auto gradient = model_.parameters().gradient;
-  std::vector<double> once(gradient.data(), gradient.data() + gradient.size());
+  const std::vector<double> once = test::values_of(gradient);
   // The parts are summed of the accumulated sum: start again and run two micro-batches.
   Kokkos::deep_copy(gradient, 0.0);
   for (int m = 0; m < 2; ++m) add_gradient();
   sum_parts();
+  const std::vector<double> twice = test::values_of(gradient);
   for (std::size_t i = 0; i < once.size(); ++i) {
-    ASSERT_NEAR(gradient(static_cast<index_t>(i)), 2 * once[i], 1e-13 + 1e-12 * std::abs(once[i]));
+    ASSERT_NEAR(twice[i], 2 * once[i], 1e-13 + 1e-12 * std::abs(once[i]));
   }
 }
 
@@ -278,7 +288,7 @@ TEST_P(Gradient, InTwoPartsHasTheSameBits) {
     for (index_t l = 1; l >= 0; --l) model_.backward_layer({}, l, dx);
     model_.backward_embedding({}, inputs, dx);
   }
-  const std::vector<double> whole(gradient.data(), gradient.data() + gradient.size());
+  const std::vector<double> whole = test::values_of(gradient);
 
   Kokkos::deep_copy(gradient, 0.0);
   for (index_t m = 0; m < 2; ++m) begin({.index = m});
@@ -290,7 +300,7 @@ TEST_P(Gradient, InTwoPartsHasTheSameBits) {
   for (index_t l = 1; l >= 0; --l) {
     for (index_t m = 0; m < 2; ++m) model_.backward_layer_weight({.index = m}, l);
   }
-  for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(gradient(static_cast<index_t>(i)), whole[i]) << i;
+  EXPECT_EQ(test::values_of(gradient), whole);
 }
 
 INSTANTIATE_TEST_SUITE_P(

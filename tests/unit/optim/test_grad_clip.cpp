@@ -19,7 +19,7 @@ TEST(ClipFactor, IsPytorchs) {
 
 TEST(GlobalNorm, CountsOwnedElementsOfAllRanks) {
   const comm::Communicator world = comm::Communicator::duplicate(test::world());
-  comm::ProcessGrid grid(world, {.tp = world.size()}, comm::Transport::mpi);
+  comm::ProcessGrid grid(world, {.tp = world.size()}, test::device_transport());
   Timers timers;
   Device device(timers);
   Kokkos::View<double*, MemorySpace> gradient("gradient", 10);

@@ -84,14 +84,15 @@ void AdasumReducer<T>::measure() {
 template <class T>
 void AdasumReducer<T>::solve() {
   const auto count = static_cast<std::size_t>(ranks()), pairs = static_cast<std::size_t>(kernels::gram_pairs(ranks()));
-  this->device().fence();
-  Kokkos::deep_copy(host_products_, products_);
+  const ExecutionSpace& exec = this->device().exec();
+  Kokkos::deep_copy(exec, host_products_, products_);
+  exec.fence();
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const std::span<double> coefficients(host_coefficients_.data() + t * count, count);
     adasum_coefficients({host_products_.data() + t * pairs, pairs}, coefficients);
     for (double& c : coefficients) c *= static_cast<double>(count);
   }
-  Kokkos::deep_copy(coefficients_, host_coefficients_);
+  Kokkos::deep_copy(exec, coefficients_, host_coefficients_);
 }
 
 template <class T>

@@ -12,6 +12,7 @@
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
+#include "support/device_values.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::nn {
@@ -61,7 +62,7 @@ class Stream : public testing::TestWithParam<Case> {
 
   comm::Group make_group() const {
     comm::Communicator own = comm::Communicator::duplicate(test::world());
-    if (!GetParam().between_nodes || own.size() == 1) return comm::Group(std::move(own), comm::Transport::mpi);
+    if (!GetParam().between_nodes || own.size() == 1) return comm::Group(std::move(own), test::device_transport());
     return comm::Group(std::move(own), comm::make_mpi_channel(base_));
   }
   index_t tokens() const { return GetParam().tokens; }
@@ -72,17 +73,11 @@ class Stream : public testing::TestWithParam<Case> {
   }
   Matrix<double> filled(const char* what, int rank, index_t rows, index_t columns) {
     const Matrix<double> m = matrix(rows, columns);
-    const auto host = Kokkos::create_mirror_view(m);
-    for (index_t i = 0; i < rows * columns; ++i) host.data()[i] = entry(what, rank, i);
-    Kokkos::deep_copy(m, host);
+    Values values;
+    for (index_t i = 0; i < rows * columns; ++i) values.push_back(entry(what, rank, i));
+    test::set_values(m, values);
     return m;
   }
-  static Values pull(Matrix<const double> m) {
-    const auto host = Kokkos::create_mirror(m);
-    Kokkos::deep_copy(host, m);
-    return Values(host.data(), host.data() + host.size());
-  }
-
   RowGemm<double> product(index_t rows, index_t columns, int rank) {
     const Matrix<double> bias = filled("bias", rank, rows, 1);
     return {kernels::Op::transpose, filled("weight", rank, rows, columns), Vector<const double>(bias.data(), rows)};
@@ -134,10 +129,10 @@ class Stream : public testing::TestWithParam<Case> {
 
 TEST_P(Stream, GatherUndoesTheSum) {
   const Matrix<double> x = stream_of_x();
-  EXPECT_EQ(pull(region_->gather(device_, x)), all_x(tokens()));
+  EXPECT_EQ(test::values_of(region_->gather(device_, x)), all_x(tokens()));
   // Each token is on one rank of a sharded hidden states, on every rank of a whole one; the rest is padding of zeros.
   double here = 0.0, sum = 0.0, all = 0.0;
-  for (const double v : pull(x)) here += v * v;
+  for (const double v : test::values_of(x)) here += v * v;
   for (const double v : all_x(tokens())) all += v * v;
   MPI_Allreduce(&here, &sum, 1, MPI_DOUBLE, MPI_SUM, test::world());
   EXPECT_NEAR(sum, region_->is_sharded() ? all : all * tp_.size(), 1e-12 * sum);
@@ -147,8 +142,8 @@ TEST_P(Stream, GathersAndMultiplies) {
   const Matrix<double> kept = matrix(region_->kept_rows(), width);
   const BlockInput<double> x{stream_of_x(), kept};
   const Matrix<double> y = matrix(tokens(), out);
-  EXPECT_EQ(pull(region_->all_gather_gemm(device_, x, product(out, width, tp_.rank()), y)), all_x(tokens()));
-  expect_near(pull(y), expected("x", out, width, 0, tp_.rank()));
+  EXPECT_EQ(test::values_of(region_->all_gather_gemm(device_, x, product(out, width, tp_.rank()), y)), all_x(tokens()));
+  expect_near(test::values_of(y), expected("x", out, width, 0, tp_.rank()));
 }
 
 TEST_P(Stream, MultipliesAndSums) {
@@ -159,7 +154,7 @@ TEST_P(Stream, MultipliesAndSums) {
     const Values part = expected("a", width, out, r, r);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
   }
-  expect_near(pull(region_->gather(device_, y)), sum);
+  expect_near(test::values_of(region_->gather(device_, y)), sum);
 }
 
 // What forward keeps is not sent again; what it does not keep is, while a product and its sum go on.
@@ -173,7 +168,7 @@ TEST_P(Stream, GathersAgainBehindAProduct) {
   PendingGather<double> again = region_->start_regather(device_, x);
   const std::uint64_t sent = tp_.traffic().bytes - before;
   Pending sum = region_->gemm_reduce(device_, product(width, out, tp_.rank()), y, z);
-  EXPECT_EQ(pull(again.wait()), all_x(tokens()));
+  EXPECT_EQ(test::values_of(again.wait()), all_x(tokens()));
   sum.wait();
   const bool gathers = region_->is_sharded() && region_->kept_rows() == 0;
   EXPECT_EQ(sent, gathers ? sizeof(double) * static_cast<std::uint64_t>(region_->rows() * width) : 0);

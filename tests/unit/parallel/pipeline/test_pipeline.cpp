@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/device_values.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::parallel {
@@ -18,7 +19,8 @@ class Recorder final : public PipelineStages<double> {
  public:
   static constexpr index_t rows = 7, columns = 11;
 
-  Recorder(const PipelineSchedule& schedule, int rank) : schedule_(schedule), rank_(rank) {
+  Recorder(const PipelineSchedule& schedule, int rank, const Device& device)
+      : schedule_(schedule), rank_(rank), exec_(device.exec()) {
     const Slots slots = assign_slots(schedule.actions[static_cast<std::size_t>(rank)], schedule.virtual_stages);
     for (const index_t count : slots.of_stage) {
       inputs_.emplace_back();
@@ -62,18 +64,19 @@ class Recorder final : public PipelineStages<double> {
   index_t forwards = 0, backwards = 0, weights = 0;
 
  private:
-  using Memory = Kokkos::View<double**, Kokkos::LayoutRight, Kokkos::HostSpace>;
+  using Memory = Kokkos::View<double**, Kokkos::LayoutRight, MemorySpace>;
 
   static Matrix<double> view(std::vector<std::vector<Memory>>& all, index_t virtual_stage, index_t slot) {
     return Matrix<double>(all[static_cast<std::size_t>(virtual_stage)][static_cast<std::size_t>(slot)].data(), rows,
                           columns);
   }
-  static void fill(const Matrix<double>& m, double value) {
-    for (index_t i = 0; i < rows * columns; ++i) m.data()[i] = value;
+  void fill(const Matrix<double>& m, double value) const {
+    test::set_values(m, std::vector<double>(rows * columns, value), exec_);
   }
-  static double value(const Matrix<double>& m) {
-    for (index_t i = 1; i < rows * columns; ++i) EXPECT_EQ(m.data()[i], m.data()[0]);
-    return m.data()[0];
+  double value(const Matrix<double>& m) const {
+    const std::vector<double> values = test::values_of(m, exec_);
+    for (const double x : values) EXPECT_EQ(x, values.front());
+    return values.front();
   }
   // The activations between stage - 1 and stage.
   static double behind(int stage, index_t micro_batch) {
@@ -90,12 +93,13 @@ class Recorder final : public PipelineStages<double> {
 
   const PipelineSchedule& schedule_;
   int rank_;
+  ExecutionSpace exec_;
   std::vector<std::vector<Memory>> inputs_, outputs_;
   std::vector<Memory> gradients_;
 };
 
 TEST(Pipeline, EveryStageGetsWhatTheOneBeforeItMade) {
-  comm::Group group(comm::Communicator::duplicate(test::world()), comm::Transport::mpi);
+  comm::Group group(comm::Communicator::duplicate(test::world()), test::device_transport());
   Timers timers;
   Device device(timers);
   const std::pair<PpSchedule, int> cases[] = {{PpSchedule::gpipe, 1},
@@ -109,7 +113,7 @@ TEST(Pipeline, EveryStageGetsWhatTheOneBeforeItMade) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(kind) << " virtual_stages " << virtual_stages << " m "
                                       << micro_batches);
       const PipelineSchedule schedule = make_schedule(kind, group.size(), virtual_stages, micro_batches);
-      Recorder recorder(schedule, group.rank());
+      Recorder recorder(schedule, group.rank(), device);
       Pipeline<double> pipeline(schedule, group, recorder, device);
       for (int step = 1; step <= 2; ++step) {
         pipeline.run();

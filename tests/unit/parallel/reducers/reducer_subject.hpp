@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nanotron/parallel/reducers/reducers.hpp"
+#include "support/device_values.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::test {
@@ -47,25 +48,17 @@ class ReducerSubject {
   const model::ParameterTable& table() const { return objects_->model.table(); }
   parallel::Reducers<double>& reducers() { return objects_->reducers; }
 
-  static Values pull(const Vector<double>& v) {
-    const auto host = Kokkos::create_mirror_view(v);
-    Kokkos::deep_copy(host, v);
-    return Values(host.data(), host.data() + host.size());
-  }
-
   // This rank's gradients through the reducers.
   Values through(const Values& gradient) {
     const Vector<double>& g = objects_->model.parameters().gradient;
     reducers().begin_step();
-    const auto host = Kokkos::create_mirror_view(g);
-    std::copy(gradient.begin(), gradient.end(), host.data());
-    Kokkos::deep_copy(g, host);
+    set_values(g, gradient);
     for (index_t source = table().sources() - 1; source >= 0; --source) {
       reducers().begin(source);
       reducers().end(source);
     }
     reducers().finish();
-    return pull(g);
+    return values_of(g);
   }
 
   comm::StepTraffic traffic;  // as planned

@@ -47,7 +47,7 @@ class Reduced : public testing::Test {
     Values flat(static_cast<std::size_t>(s.table().size), 0.0);
     const auto carried = s.reducers().carried();
     if (carried.empty()) return flat;
-    const Values packed = Subject::pull(carried.front().values.front().values);
+    const Values packed = test::values_of(carried.front().values.front().values);
     for (const LowRankUnit& unit : plan_of(s).units) {
       for (const LowRankMatrix& m : unit.matrices)
         std::copy_n(packed.begin() + m.error, m.rows * m.columns, flat.begin() + m.gradient);
@@ -55,7 +55,8 @@ class Reduced : public testing::Test {
     return flat;
   }
 
-  comm::ProcessGrid grid_{comm::Communicator::duplicate(test::world()), {.dp = test::ranks()}, comm::Transport::mpi};
+  comm::ProcessGrid grid_{
+      comm::Communicator::duplicate(test::world()), {.dp = test::ranks()}, test::device_transport()};
   comm::Group& replicas_ = grid_.data_parallel();
   Timers timers_;
   Device device_{timers_};

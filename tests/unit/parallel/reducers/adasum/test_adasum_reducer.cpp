@@ -138,7 +138,8 @@ class AdasumSums : public testing::Test {
   }
   Values through(const Values& gradient) { return subject().through(gradient); }
 
-  comm::ProcessGrid grid_{comm::Communicator::duplicate(test::world()), {.dp = test::ranks()}, comm::Transport::mpi};
+  comm::ProcessGrid grid_{
+      comm::Communicator::duplicate(test::world()), {.dp = test::ranks()}, test::device_transport()};
   comm::Group& replicas_ = grid_.data_parallel();
   Timers timers_;
   Device device_{timers_};

@@ -34,7 +34,7 @@ TEST(BucketSize, CostsLess) {
 TEST(BucketSize, IsMeasured) {
   Timers timers;
   Device device(timers);
-  comm::Group group(comm::Communicator::duplicate(test::world()), comm::Transport::mpi);
+  comm::Group group(comm::Communicator::duplicate(test::world()), test::device_transport());
   const AllReduceSpeed speed = measure_all_reduce(group, device);
   EXPECT_GT(speed.latency, 0.0);
   EXPECT_GT(speed.bytes_per_second, 1e6);
