@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nanotron/io/shared_file.hpp"
+#include "pieces.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -20,8 +21,6 @@ constexpr hsize_t alignment = hsize_t{1} << 20;  // the usual size of a Lustre s
 struct Selection {
   hdf5::Dataspace file, memory;
 };
-
-using Transfer = std::vector<Piece>;
 
 // Whether the dimensions after the first are packed. The stride of a dimension of extent 1 is never used.
 bool packed_below_first(const StatePart& t) {
@@ -64,24 +63,6 @@ hdf5::Dataspace memory_space(const StatePart& t, const std::vector<index_t>& ext
                    {u(extent[0]), u(extent[1]), u(extent[2])});
 }
 
-std::vector<index_t> extent_of(const Piece& piece) {
-  std::vector<index_t> extent = piece.part->extent;
-  extent[0] = piece.outer.size();
-  if (extent.size() == 3) extent[1] = piece.inner.size();
-  return extent;
-}
-
-index_t elements_of(const Piece& piece) {
-  const std::vector<index_t> extent = extent_of(piece);
-  return std::accumulate(extent.begin(), extent.end(), index_t{1}, std::multiplies<>());
-}
-
-char* memory_of(const Piece& piece, ScalarType master) {
-  index_t skipped = piece.outer.begin * piece.part->stride[0];
-  if (piece.part->stride.size() == 3) skipped += piece.inner.begin * piece.part->stride[1];
-  return static_cast<char*>(piece.part->data) + skipped * static_cast<index_t>(size_of(master));
-}
-
 void add_to_file_selection(const hdf5::Dataspace& file, const Piece& piece, H5S_seloper_t how) {
   std::vector<hsize_t> start(piece.part->offset.begin(), piece.part->offset.end());
   start[0] += static_cast<hsize_t>(piece.outer.begin);
@@ -94,7 +75,7 @@ void add_to_file_selection(const hdf5::Dataspace& file, const Piece& piece, H5S_
 
 /// Selects packed pieces as intervals of the memory from the first to the last.
 hdf5::Dataspace intervals(const Transfer& transfer, ScalarType master) {
-  const char* const begin = memory_of(transfer.front(), master);
+  const std::byte* const begin = memory_of(transfer.front(), master);
   const auto at = [&](const Piece& p) {
     return static_cast<hsize_t>((memory_of(p, master) - begin) / static_cast<std::ptrdiff_t>(size_of(master)));
   };
@@ -128,10 +109,6 @@ Selection select(const hdf5::Dataset& dataset, const Transfer& transfer, ScalarT
   return s;
 }
 
-bool is_empty(const StatePart& t) {
-  return std::any_of(t.extent.begin(), t.extent.end(), [](index_t e) { return e <= 0; });
-}
-
 void require_parts(const StateTensor& t) {
   for (const StatePart& part : t.parts) {
     NANOTRON_REQUIRE(part.extent.size() == t.global_shape.size() && part.offset.size() == part.extent.size() &&
@@ -161,29 +138,31 @@ std::vector<std::vector<Transfer>> agree_on_transfers(MPI_Comm world, std::span<
   return transfers;
 }
 
-/// Calls move(slab, selection, memory, transfer) for all transfers of all slabs, the same number on
-/// each rank.
+/// Calls move(slab, selection, memory, transfer, staging) for all transfers of all slabs, the same number on
+/// each rank. Selection, memory and transfer are those on the host, of undefined values.
 template <class Move>
 void in_transfers(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                   std::int64_t piece_bytes, const Move& move) {
-  const auto transfers = agree_on_transfers(world, slabs, master, piece_bytes);
-  char nothing[8] = {};
+  const auto transfers = agree_on_transfers(world, slabs, master, Staging::transfer_bytes(piece_bytes));
+  Staging staging(master);
+  std::byte nothing[8] = {};
   for (std::size_t i = 0; i < slabs.size(); ++i) {
-    for (const Transfer& transfer : transfers[i]) {
-      char* data = transfer.empty() ? nothing : memory_of(transfer.front(), master);
+    for (const Transfer& pieces : transfers[i]) {
       // Agree after each transfer: none may start after one that failed.
       collectively(world, [&] {
-        move(slabs[i], select(slabs[i].dataset, transfer, master), data, transfer);
+        const Transfer& transfer = staging.place(pieces);
+        std::byte* const data = transfer.empty() ? nothing : memory_of(transfer.front(), master);
+        move(slabs[i], select(slabs[i].dataset, transfer, master), data, transfer, staging);
       });
     }
   }
 }
 
 // Compares a piece in packed memory with the memory of its part, row by row.
-bool equal_rows(const Piece& piece, const char* packed, ScalarType master) {
+bool equal_rows(const Piece& piece, const std::byte* packed, ScalarType master) {
   const StatePart& t = *piece.part;
   const std::size_t n = t.extent.size(), element = size_of(master);
-  const char* const data = memory_of(piece, master);
+  const std::byte* const data = memory_of(piece, master);
   const index_t inner = n == 3 ? piece.inner.size() : 1;
   const std::size_t row_bytes = element * static_cast<std::size_t>(n == 1 ? 1 : t.extent[n - 1]);
   for (index_t i = 0; i < piece.outer.size(); ++i)
@@ -195,7 +174,7 @@ bool equal_rows(const Piece& piece, const char* packed, ScalarType master) {
   return true;
 }
 
-bool equal_pieces(const Transfer& transfer, const char* packed, ScalarType master) {
+bool equal_pieces(const Transfer& transfer, const std::byte* packed, ScalarType master) {
   for (const Piece& piece : transfer) {
     if (!equal_rows(piece, packed, master)) return false;
     packed += static_cast<std::size_t>(elements_of(piece)) * size_of(master);
@@ -239,33 +218,6 @@ hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Acce
   return file;
 }
 
-std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType master, std::int64_t piece_bytes) {
-  std::vector<std::vector<Piece>> transfers;
-  const index_t most = piece_bytes / static_cast<index_t>(size_of(master));
-  index_t filled = most;
-  const auto add = [&](const Piece& piece) {
-    const index_t elements = elements_of(piece);
-    if (transfers.empty() || filled + elements > most) {
-      transfers.emplace_back();
-      filled = 0;
-    }
-    transfers.back().push_back(piece);
-    filled += elements;
-  };
-  for (const StatePart& t : tensor.parts) {
-    if (is_empty(t)) continue;
-    const index_t rows = t.extent.size() == 3 ? t.extent[1] : 1;
-    const auto row_elements = std::accumulate(t.extent.begin() + (t.extent.size() == 3 ? 2 : 1), t.extent.end(),
-                                              index_t{1}, std::multiplies<>());
-    const index_t fitting = std::max<index_t>(1, most / row_elements);
-    const index_t outer_step = std::max<index_t>(1, fitting / rows), inner_step = std::min(fitting, rows);
-    for (index_t i = 0; i < t.extent[0]; i += outer_step)
-      for (index_t j = 0; j < rows; j += inner_step)
-        add({&t, {i, std::min(i + outer_step, t.extent[0])}, {j, std::min(j + inner_step, rows)}});
-  }
-  return transfers;
-}
-
 hid_t native_type(ScalarType master) {
   NANOTRON_REQUIRE(master != ScalarType::bf16, "master weights are fp32 or fp64");
   return master == ScalarType::fp64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
@@ -275,11 +227,12 @@ void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                  std::int64_t piece_bytes) {
   const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
   in_transfers(world, slabs, master, piece_bytes,
-            [&](const Slab& slab, const Selection& s, const char* data, const Transfer&) {
-              hdf5::check(H5Dwrite(slab.dataset.id(), native_type(master), s.memory.id(),
-                                   s.file.id(), transfer.id(), data),
-                          ExitCode::system_error, fmt::format("writing {}", slab.name));
-            });
+               [&](const Slab& slab, const Selection& s, const std::byte* data, const Transfer&, Staging& staging) {
+                 staging.copy_to_host();
+                 hdf5::check(
+                     H5Dwrite(slab.dataset.id(), native_type(master), s.memory.id(), s.file.id(), transfer.id(), data),
+                     ExitCode::system_error, fmt::format("writing {}", slab.name));
+               });
 }
 
 void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
@@ -287,32 +240,34 @@ void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
   const hdf5::PropertyList together = transfer_mode(H5FD_MPIO_COLLECTIVE);
   const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
   in_transfers(world, slabs, master, piece_bytes,
-            [&](const Slab& slab, const Selection& s, char* data, const Transfer&) {
-              const hdf5::PropertyList creation(H5Dget_create_plist(slab.dataset.id()));
-              const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS;
-              hdf5::check(H5Dread(slab.dataset.id(), native_type(master), s.memory.id(),
-                                  s.file.id(), (contiguous ? together : alone).id(), data),
-                          ExitCode::data_error, fmt::format("reading {}", slab.name));
-            });
+               [&](const Slab& slab, const Selection& s, std::byte* data, const Transfer&, Staging& staging) {
+                 const hdf5::PropertyList creation(H5Dget_create_plist(slab.dataset.id()));
+                 const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS;
+                 hdf5::check(H5Dread(slab.dataset.id(), native_type(master), s.memory.id(), s.file.id(),
+                                     (contiguous ? together : alone).id(), data),
+                             ExitCode::data_error, fmt::format("reading {}", slab.name));
+                 staging.copy_to_device();
+               });
 }
 
 void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                    std::int64_t piece_bytes) {
   const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
-  std::vector<char> buffer;
-  in_transfers(world, slabs, master, piece_bytes,
-            [&](const Slab& slab, const Selection& s, const char*, const Transfer& pieces) {
-              const auto count = static_cast<hsize_t>(H5Sget_select_npoints(s.file.id()));
-              if (count == 0) return;
-              buffer.resize(count * size_of(master));
-              const hdf5::Dataspace packed(H5Screate_simple(1, &count, nullptr));
-              hdf5::check(H5Dread(slab.dataset.id(), native_type(master), packed.id(), s.file.id(),
-                                  alone.id(), buffer.data()),
-                          ExitCode::system_error, fmt::format("reading back {}", slab.name));
-              if (!equal_pieces(pieces, buffer.data(), master))
-                fail(ExitCode::system_error,
-                     {"the file does not hold what was written", "", "other bytes", slab.name, ""});
-            });
+  std::vector<std::byte> buffer;
+  in_transfers(
+      world, slabs, master, piece_bytes,
+      [&](const Slab& slab, const Selection& s, const std::byte*, const Transfer& pieces, Staging& staging) {
+        const auto count = static_cast<hsize_t>(H5Sget_select_npoints(s.file.id()));
+        if (count == 0) return;
+        staging.copy_to_host();
+        buffer.resize(count * size_of(master));
+        const hdf5::Dataspace packed(H5Screate_simple(1, &count, nullptr));
+        hdf5::check(
+            H5Dread(slab.dataset.id(), native_type(master), packed.id(), s.file.id(), alone.id(), buffer.data()),
+            ExitCode::system_error, fmt::format("reading back {}", slab.name));
+        if (!equal_pieces(pieces, buffer.data(), master))
+          fail(ExitCode::system_error, {"the file does not hold what was written", "", "other bytes", slab.name, ""});
+      });
 }
 
 }  // namespace nanotron::io

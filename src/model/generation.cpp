@@ -7,6 +7,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -50,11 +51,9 @@ std::vector<nn::KeyValueCache<T>> take_caches(const GenerationSetup& setup,
 // positions(i) <- past + i mod count: `count` tokens of each sequence, after `past` others.
 void fill_positions(Device& device, const Vector<std::int32_t>& positions, index_t past,
                     index_t count) {
-  Kokkos::parallel_for(
-      "positions", Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, positions.size()),
-      KOKKOS_LAMBDA(const index_t i) {
-        positions(i) = static_cast<std::int32_t>(past + i % count);
-      });
+  kernels::for_each_element(
+      device, "positions", static_cast<index_t>(positions.size()),
+      KOKKOS_LAMBDA(const index_t i) { positions(i) = static_cast<std::int32_t>(past + i % count); });
 }
 
 index_t widest_shard(const GenerationSetup& setup) {

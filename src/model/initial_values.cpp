@@ -1,4 +1,5 @@
 #include "nanotron/base/random.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/model/parameter_table.hpp"
 
 namespace nanotron::model {
@@ -22,7 +23,7 @@ void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed
   const index_t logical_columns = spec.columns;
   const index_t begin = from.begin;
   Kokkos::parallel_for(
-      "initialise", Kokkos::RangePolicy<ExecutionSpace>(from.begin, from.end), KOKKOS_LAMBDA(const index_t i) {
+      "initialise", kernels::RangePolicy(from.begin, from.end), KOKKOS_LAMBDA(const index_t i) {
         if (initial != Initial::normal) {
           out[i - begin] = initial == Initial::ones ? M(1) : M(0);
           return;

@@ -17,7 +17,7 @@ CarriedTensors<M>::CarriedTensors(const std::vector<parallel::CarriedState<M>>& 
     std::int64_t here = 0;
     for (const parallel::CarriedState<M>& section : of_sections) {
       const Vector<M>& values = section.values[i].values;
-      dataset.parts.push_back({here, values, Kokkos::create_mirror_view(values)});
+      dataset.parts.push_back({here, values});
       here += static_cast<index_t>(values.extent(0));
     }
     std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
@@ -44,26 +44,12 @@ std::vector<io::StateTensor> CarriedTensors<M>::tensors() {
     tensor.name = dataset.name;
     tensor.global_shape = {dataset.size};
     for (Part& part : dataset.parts) {
-      const auto size = static_cast<index_t>(part.host.extent(0));
+      const auto size = static_cast<index_t>(part.values.extent(0));
       if (size > 0)
-        tensor.parts.push_back({.offset = {part.begin}, .extent = {size}, .data = part.host.data(), .stride = {1}});
+        tensor.parts.push_back({.offset = {part.begin}, .extent = {size}, .data = part.values.data(), .stride = {1}});
     }
   }
   return tensors;
-}
-
-template <class M>
-void CarriedTensors<M>::copy_to_host() {
-  for (Dataset& dataset : datasets_) {
-    for (Part& part : dataset.parts) Kokkos::deep_copy(part.host, part.values);
-  }
-}
-
-template <class M>
-void CarriedTensors<M>::copy_from_host() {
-  for (Dataset& dataset : datasets_) {
-    for (Part& part : dataset.parts) Kokkos::deep_copy(part.values, part.host);
-  }
 }
 
 template class CarriedTensors<double>;

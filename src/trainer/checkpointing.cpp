@@ -107,7 +107,8 @@ std::size_t checkpoint_workspace(const TrainingState<T>& state) {
   for (const auto& section : state.reducers.carried()) {
     for (const auto& [name, values] : section.values) largest = std::max(largest, values.extent(0));
   }
-  return mpi_io_bytes + std::min(largest * sizeof(master_t<T>), static_cast<std::size_t>(io::compared_bytes));
+  return mpi_io_bytes + static_cast<std::size_t>(io::staging_bytes()) +
+         std::min(largest * sizeof(master_t<T>), static_cast<std::size_t>(io::compared_bytes));
 }
 
 template <class M>
@@ -152,11 +153,8 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       state_(state),
       log_(log),
       writer_(grid.world().mpi(), deck::checkpoint_directory(config), config.checkpoint.keep_last, log),
-      master_(Kokkos::create_mirror_view(state.model.parameters().master)),
       carried_(state.reducers.carried(), grid),
-      moments_(state.optimizer->moments()) {
-  for (const optim::Moment<M>& moment : moments_) host_moments_.push_back(Kokkos::create_mirror_view(moment.values));
-}
+      moments_(state.optimizer->moments()) {}
 
 template <class T>
 io::CheckpointState Checkpointing<T>::restore() {
@@ -194,14 +192,11 @@ template <class T>
 void Checkpointing<T>::read_into(io::CheckpointReader& reader) {
   const model::ParameterTable& table = state_.model.table();
   const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
+  M* const master = state_.model.parameters().master.data();
   const bool with_moments = has_our_moments(reader.info());
   std::vector<io::StateGroup> moments;
   if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& place) { return place; });
-  reader.read(state_tensors<M>(table, layouts.master, master_.data(), Part::held), moments, scalar_type_of<M>);
-  Kokkos::deep_copy(state_.model.parameters().master, master_);
-  if (with_moments) {
-    for (std::size_t i = 0; i < moments_.size(); ++i) Kokkos::deep_copy(moments_[i].values, host_moments_[i]);
-  }
+  reader.read(state_tensors<M>(table, layouts.master, master, Part::held), moments, scalar_type_of<M>);
   read_compression(reader);
   state_.optimizer->set_steps(with_moments ? reader.info().state.adam_step : 0);
 }
@@ -216,10 +211,9 @@ template <class PlaceOf>
 std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, const PlaceOf& place_of) {
   const model::ParameterTable& table = state_.model.table();
   std::vector<io::StateGroup> groups;
-  for (std::size_t i = 0; i < moments_.size(); ++i) {
-    const optim::Moment<M>& moment = moments_[i];
+  for (const optim::Moment<M>& moment : moments_) {
     groups.push_back(
-        {moment.name, moment_tensors<M>(table, moment, place_of(moment.place), host_moments_[i].data(), part)});
+        {moment.name, moment_tensors<M>(table, moment, place_of(moment.place), moment.values.data(), part)});
   }
   return groups;
 }
@@ -235,7 +229,6 @@ void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
     return;
   }
   reader.read_compression(carried_.tensors(), scalar_type_of<M>);
-  carried_.copy_from_host();
 }
 
 // The part of `place` that this rank owns and writes: a shard group writes each element once.
@@ -247,15 +240,12 @@ nn::BufferLayout Checkpointing<T>::owned_part(const nn::BufferLayout& place) con
 template <class T>
 double Checkpointing<T>::save(io::CheckpointState counters) {
   const double begin = wall_seconds();
-  Kokkos::deep_copy(master_, state_.model.parameters().master);
-  for (std::size_t i = 0; i < moments_.size(); ++i) Kokkos::deep_copy(host_moments_[i], moments_[i].values);
-
   const model::ParameterTable& table = state_.model.table();
   const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
   const Parts part = written_parts(grid_);
-  const auto parameters = state_tensors<M>(table, owned_part(layouts.master), master_.data(), part);
+  const auto parameters =
+      state_tensors<M>(table, owned_part(layouts.master), state_.model.parameters().master.data(), part);
   const auto moments = moment_groups(part, [&](const nn::BufferLayout& place) { return owned_part(place); });
-  carried_.copy_to_host();
   const auto carried = carried_.tensors();
   counters.adam_step = state_.optimizer->steps();
   writer_.write({.parameters = parameters,

@@ -1,5 +1,7 @@
 // ranks: 1
 // The rules of streams, events and memory that the emulated GPU has to keep, and the faults that it has to find.
+#include <Kokkos_Core.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -147,6 +149,43 @@ TEST(FoundDeathTest, ReusedPinnedBuffer) {
         }
       },
       found, "a pinned buffer was changed before the copy from it ran");
+}
+
+using Range = Kokkos::RangePolicy<Kokkos::DefaultExecutionSpace, Kokkos::IndexType<std::int64_t>>;
+
+TEST(FoundDeathTest, HostMemoryInAKernel) {
+  EXPECT_EXIT(
+      {
+        std::vector<double> host(4);
+        Kokkos::parallel_for("reads", Range(0, 4), [p = host.data()](std::int64_t i) { p[i] = 1; });
+      },
+      found, "the kernel 'reads' captures an address of the host, 0x[0-9a-f]*, at byte 0 of 8");
+}
+
+TEST(FoundDeathTest, AReferenceInAKernel) {
+  EXPECT_EXIT(
+      {
+        const DeviceArray<double> device(4);
+        double here = 0;
+        Kokkos::parallel_for("by reference", Range(0, 4), [p = device.data(), &here](std::int64_t i) { p[i] = here; });
+      },
+      found, "the kernel 'by reference' captures an address of the host, 0x[0-9a-f]*, at byte 8 of 16");
+}
+
+// Of a closure with padding, a managed view, an allocation's end and pinned memory nothing is the host's.
+TEST(Memory, WhatAKernelMayCapture) {
+  const Kokkos::View<double*, Kokkos::DefaultExecutionSpace::memory_space> managed("managed", 512);
+  void* pinned = nullptr;
+  cudaMallocHost(&pinned, sizeof(double));
+  const double* const end = managed.data() + managed.size();
+  for (int small = 0; small < 1000; ++small) {
+    Kokkos::parallel_for("all of it", Range(0, 1),
+                         [small, managed, is_odd = small % 2 == 1, end, pinned](std::int64_t i) {
+                           managed(i) = is_odd && end != pinned ? small : 0;
+                         });
+  }
+  Kokkos::fence();
+  cudaFreeHost(pinned);
 }
 
 // Without the fence before it, a read-back finds poison in at least one order.

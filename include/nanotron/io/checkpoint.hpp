@@ -21,7 +21,7 @@ inline constexpr std::int64_t checkpoint_version = 1;
 inline constexpr const char* checkpoint_file_name = "checkpoint.h5";
 inline constexpr const char* manifest_file_name = "manifest.json";
 
-/// A rectangle of a logical tensor in host memory. Element (i0, i1, ...) of it is
+/// A rectangle of a logical tensor in device memory (or in the host's). Element (i0, i1, ...) of it is
 /// data[i0*stride[0] + i1*stride[1] + ...]. Row-major: the last stride is 1; for three dimensions
 /// stride[0] is a multiple of stride[1], or rows are packed (stride[1] == extent[2]).
 struct StatePart {

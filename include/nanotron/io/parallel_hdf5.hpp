@@ -51,9 +51,13 @@ struct Piece {
 /// no pieces.
 std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType master, std::int64_t piece_bytes);
 
+/// Pinned bytes of the host that a call of one of the three functions below holds: 0 where the host reaches device
+/// memory.
+std::int64_t staging_bytes();
+
 /// Collective: every rank writes its parts of the tensors, or reads them; ranks without parts join
-/// with an empty selection. More than piece_bytes go in several transfers, see transfers_of (MPI-IO
-/// counts in 32 bits). A failure on one rank is the same error on all,
+/// with an empty selection. More than piece_bytes (on a GPU: or staging_bytes()) go in several transfers, see
+/// transfers_of (MPI-IO counts in 32 bits). A failure on one rank is the same error on all,
 /// as far as the MPI library returns from a collective transfer that failed: Open MPI 4.1 may hang
 /// in it. Reading converts between float and double and accepts any storage; collective when
 /// contiguous.

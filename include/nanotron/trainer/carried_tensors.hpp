@@ -20,16 +20,13 @@ class CarriedTensors {
 
   /// Describes the values. Only a run with an equal layout can read them. Empty: nothing is carried.
   const std::string& layout() const { return layout_; }
-  /// Views of the host mirrors; empty without a layout.
+  /// Empty without a layout.
   std::vector<io::StateTensor> tensors();
-  void copy_to_host();
-  void copy_from_host();
 
  private:
   struct Part {
     index_t begin = 0;  // in the dataset
     Vector<M> values;
-    typename Vector<M>::HostMirror host;
   };
   struct Dataset {
     std::string name;

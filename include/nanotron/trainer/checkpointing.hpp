@@ -32,7 +32,7 @@ struct Parts {
 /// What this rank writes: rank 0 of a replicate group writes what it owns, the other ranks write nothing.
 Parts written_parts(comm::ProcessGrid& grid);
 
-/// The tensors of one buffer (parameters or a moment). data: its first element on the host; place: its layout.
+/// The tensors of one buffer (parameters or a moment). data: its first element; place: its layout.
 template <class M>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, M* data,
                                            const Parts& part);
@@ -42,8 +42,8 @@ template <class M>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
                                             const nn::BufferLayout& place, M* data, const Parts& part);
 
-/// Estimated max bytes that writing a checkpoint needs besides the memory of the plan: the buffer of MPI-IO, and the
-/// buffer for reading back and comparing. (A GPU build also keeps on the host what it writes.)
+/// Estimated max bytes that writing a checkpoint needs besides the memory of the plan: the buffer of MPI-IO, the
+/// pinned one through which device memory passes, and the one for reading back and comparing.
 template <class T>
 std::size_t checkpoint_workspace(const TrainingState<T>& state);
 
@@ -83,11 +83,8 @@ class Checkpointing {
   TrainingState<T>& state_;
   Log& log_;
   io::CheckpointWriter writer_;
-  /// Host mirrors of the buffers: the buffers themselves in a CPU build, host copies in a GPU build.
-  typename Vector<M>::HostMirror master_;
   CarriedTensors<M> carried_;
   std::vector<optim::Moment<M>> moments_;
-  std::vector<typename Vector<M>::HostMirror> host_moments_;  // one per moment
 };
 
 }  // namespace nanotron::trainer

@@ -4,10 +4,11 @@
 
 #include <string>
 
+#include "command_line.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/model/activations.hpp"
-#include "command_line.hpp"
 #include "repeat.hpp"
 #include "report.hpp"
 
@@ -50,10 +51,8 @@ struct Bench {
 template <class T>
 void fill_pattern(const Kokkos::View<T*, MemorySpace>& memory) {
   Kokkos::parallel_for(
-      "bench_fill", Kokkos::RangePolicy<ExecutionSpace>(0, memory.size()),
-      KOKKOS_LAMBDA(const index_t i) {
-        memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f);
-      });
+      "bench_fill", kernels::RangePolicy(0, static_cast<index_t>(memory.size())),
+      KOKKOS_LAMBDA(const index_t i) { memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f); });
   Kokkos::fence();
 }
 

@@ -23,7 +23,7 @@ constexpr double giga = 1e9;
 Kokkos::View<std::int32_t*, MemorySpace> some_ids(index_t n, index_t below) {
   const Kokkos::View<std::int32_t*, MemorySpace> ids("ids", static_cast<std::size_t>(n));
   Kokkos::parallel_for(
-      "bench_ids", Kokkos::RangePolicy<ExecutionSpace>(0, n),
+      "bench_ids", kernels::RangePolicy(0, n),
       KOKKOS_LAMBDA(const index_t i) { ids(i) = static_cast<std::int32_t>(i * 7919 % below); });
   Kokkos::fence();
   return ids;

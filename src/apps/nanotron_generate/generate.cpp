@@ -82,11 +82,9 @@ Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, c
 template <class T>
 void read_weights(io::CheckpointReader& reader, model::Transformer<T>& transformer) {
   using M = master_t<T>;
-  const auto master = Kokkos::create_mirror_view(transformer.parameters().master);
-  const nn::BufferLayout& place = transformer.parameters().layouts.master;
-  reader.read(trainer::state_tensors<M>(transformer.table(), place, master.data(), trainer::Part::held),
+  const nn::ParameterBuffers<T>& p = transformer.parameters();
+  reader.read(trainer::state_tensors<M>(transformer.table(), p.layouts.master, p.master.data(), trainer::Part::held),
               {}, scalar_type_of<M>);
-  Kokkos::deep_copy(transformer.parameters().master, master);
   transformer.refresh_compute_weights();
 }
 

@@ -161,6 +161,7 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
                 index_t queries, MatrixRef<T> out, Vector<master_t<T>> lse) {
   using M = master_t<T>;
   const auto piece = w;
+  M* const lse_data = lse.data();
   for_each_row(
       device, "attention_store", heads.s.batch * heads.s.query_heads * queries,
       KOKKOS_LAMBDA(const Row& row, const index_t at) {
@@ -172,7 +173,7 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
         row.for_each(heads.s.head_dim, [=](const index_t c) {
           to[c] = sees ? static_cast<T>(from[c] / sum) : T(0.0f);
         });
-        lse.data()[n * heads.s.query_row_stride() + first + i] =
+        lse_data[n * heads.s.query_row_stride() + first + i] =
             piece.max[n * query_block + i] + (sees ? std::log(sum) : M(0));
       });
 }
@@ -230,11 +231,12 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
   using M = master_t<T>;
   const auto piece = w;
   const index_t count = heads.s.batch * heads.s.query_heads, d = heads.s.head_dim;
+  const MatrixRef<const T> q = t.q, k = t.k, dout = t.dout;
   for_each_element(
       device, "attention_pointers", count, KOKKOS_LAMBDA(const index_t n) {
-        piece.input_a[n] = heads.query(t.q, n, b.first_query);
-        piece.input_b[n] = heads.query(t.dout, n, b.first_query);
-        piece.input_c[n] = heads.key(t.k, n, b.first_key);
+        piece.input_a[n] = heads.query(q, n, b.first_query);
+        piece.input_b[n] = heads.query(dout, n, b.first_query);
+        piece.input_c[n] = heads.key(k, n, b.first_key);
         piece.rounded[n] = piece.p + n * score_elements;
         piece.output_a[n] =
             piece.dvalue + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
@@ -362,11 +364,11 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
                           t.q.leading, t.k.leading,   key_block, scale};
       point_forward(device, w, heads, b, t.q, t.k, t.v);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
-      const auto piece = w;
+      const MatrixRef<const T> dout = t.dout;
       for_each_element(
           device, "attention_pointers_dp", count, KOKKOS_LAMBDA(const index_t n) {
-            piece.input_a[n] = heads.query(t.dout, n, b.first_query);
-            piece.output_a[n] = piece.dp + n * score_elements;
+            w.input_a[n] = heads.query(dout, n, b.first_query);
+            w.output_a[n] = w.dp + n * score_elements;
           });
       by_key.leading_a = t.dout.leading;
       by_key.leading_b = t.v.leading;

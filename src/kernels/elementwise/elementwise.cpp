@@ -18,28 +18,6 @@ NANOTRON_FUNCTION T of_double(double value) {
     return static_cast<T>(value);
 }
 
-// Sum of f(row, i) over i < rows; on the host in order (Serial backend).
-template <class R, class F>
-R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f) {
-  R result = 0;
-  if constexpr (on_host) {
-    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
-    Kokkos::parallel_reduce(
-        kept_label<F>(label), Policy(device.exec(), 0, rows),
-        [=](const index_t i, R& sum) { sum += f(HostRow{}, i); }, result);
-  } else {
-    using Policy = Kokkos::TeamPolicy<ExecutionSpace>;
-    Kokkos::parallel_reduce(
-        kept_label<F>(label), Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
-        KOKKOS_LAMBDA(const Policy::member_type& team, R& sum) {
-          const R part = f(TeamRow{team}, team.league_rank());
-          Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
-        },
-        result);
-  }
-  return result;
-}
-
 constexpr index_t reduction_piece = 16384;  // elements per row of sum_of_rows
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "nanotron/base/timer.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {
 namespace {
@@ -32,8 +33,8 @@ double gemm_peak(Device& device, index_t n, double seconds) {
   const WorkspaceLoan loan(device, gemm_workspace_bytes<T>(device.gemm_mode(), n, n, n));
   Kokkos::View<T*, MemorySpace> memory("nanotron::gemm_peak", 3 * n * n);
   const index_t size = n * n;
-  Kokkos::parallel_for(
-      "gemm_peak", Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, 2 * size),
+  for_each_element(
+      device, "gemm_peak", 2 * size,
       KOKKOS_LAMBDA(const index_t i) { memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f); });
   const MatrixRef<const T> a(memory.data(), n, n);
   const MatrixRef<const T> b(memory.data() + size, n, n);

@@ -21,26 +21,11 @@ constexpr double shift_of(double quantum) { return 1.5 * 0x1p52 * quantum; }
 // Integer sum of f(row, first, count) over pieces of `piece` elements.
 template <class F>
 std::int64_t sum_of_pieces(const Device& device, const char* label, index_t n, const F& f) {
-  const index_t rows = (n + piece - 1) / piece;
-  std::int64_t result = 0;
-  if constexpr (on_host) {
-    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
-    Kokkos::parallel_reduce(
-        kept_label<F>(label), Policy(device.exec(), 0, rows),
-        [=](const index_t i, std::int64_t& sum) { sum += f(HostRow{}, i * piece, std::min(piece, n - i * piece)); },
-        result);
-  } else {
-    using Policy = Kokkos::TeamPolicy<ExecutionSpace>;
-    Kokkos::parallel_reduce(
-        kept_label<F>(label), Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
-        KOKKOS_LAMBDA(const Policy::member_type& team, std::int64_t& sum) {
-          const index_t first = team.league_rank() * piece, left = n - first;
-          const std::int64_t part = f(TeamRow{team}, first, left < piece ? left : piece);
-          Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
-        },
-        result);
-  }
-  return result;
+  return sum_of_rows<std::int64_t>(
+      device, label, (n + piece - 1) / piece, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const index_t first = i * piece, left = n - first;
+        return f(row, first, left < piece ? left : piece);
+      });
 }
 
 // x^power + addend, rounded once; power is 1 or 2.
@@ -106,13 +91,11 @@ double largest_magnitude(Device& device, Vector<const M> x) {
       });
       if (largest < here) largest = here;
     };
-    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
     Kokkos::parallel_reduce(kept_label<decltype(of_piece)>("largest_magnitude"),
-                            Policy(device.exec(), 0, (n + piece - 1) / piece), of_piece, Kokkos::Max<M>(result));
+                            RangePolicy(device.exec(), 0, (n + piece - 1) / piece), of_piece, Kokkos::Max<M>(result));
   } else {
-    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
     Kokkos::parallel_reduce(
-        "largest_magnitude", Policy(device.exec(), 0, n),
+        "largest_magnitude", RangePolicy(device.exec(), 0, n),
         KOKKOS_LAMBDA(const index_t i, M& largest) {
           const M magnitude = std::abs(data[i]);
           const M here = magnitude <= finite ? magnitude : infinite;

@@ -14,7 +14,9 @@
 #include <string>
 #include <type_traits>
 #include <typeinfo>
+#include <variant>
 
+#include "emulation/closure.hpp"
 #include "emulation/device_memory.hpp"
 #include "emulation/scheduler.hpp"
 
@@ -76,11 +78,11 @@ class View : public ::Kokkos::View<T, on_cpu<P>...> {
       : View(made(label, static_cast<std::size_t>(extents)...)) {}
   template <class U, class... Q>
   View(const View<U, Q...>& other) : Base(static_cast<const typename View<U, Q...>::Base&>(other)) {  // NOLINT
-    if constexpr (is_managed && is_on_device) owner_ = other.owner();
+    if constexpr (owns) owner_ = other.owner();
   }
   template <class U, class... Q>
   View(const ::Kokkos::View<U, Q...>& other) : Base(other) {}  // NOLINT
-  const std::shared_ptr<void>& owner() const { return owner_; }
+  const auto& owner() const { return owner_; }
 
  private:
   template <class... N>
@@ -98,12 +100,14 @@ class View : public ::Kokkos::View<T, on_cpu<P>...> {
         if (bytes > 0) std::memset(memory, 0, bytes);
       }
       View view(static_cast<Pointer>(memory), extents...);
-      view.owner_ = std::shared_ptr<void>(memory, [](void* held) { cudaFree(held); });
+      view.owner_ = std::shared_ptr<void>(
+          memory, [](void* held) { cudaFree(held); }, nanotron::emulation::PinnedAllocator<std::byte>());
       return view;
     }
   }
 
-  std::shared_ptr<void> owner_;
+  static constexpr bool owns = is_managed && is_on_device;
+  [[no_unique_address]] std::conditional_t<owns, std::shared_ptr<void>, std::monostate> owner_;
 };
 
 template <class V>
@@ -163,9 +167,16 @@ void kokkos_free(void* memory) {
 
 // Kernels ------------------------------------------------------------------------------------------
 
+template <class P>
+inline constexpr bool has_64_bits = false;
+template <class I>
+inline constexpr bool has_64_bits<IndexType<I>> = sizeof(I) == 8;
+
 template <class... P>
 class RangePolicy {
  public:
+  static_assert((has_64_bits<P> || ...), "Kokkos' own index type has 32 bits on a GPU: kernels::RangePolicy");
+  static constexpr std::size_t besides_for = 48, besides_reduce = 88;
   RangePolicy(const Gpu& gpu, std::int64_t begin, std::int64_t end) : gpu_(gpu), begin_(begin), end_(end) {}
   RangePolicy(std::int64_t begin, std::int64_t end) : RangePolicy(Gpu(), begin, end) {}
   const Gpu& gpu() const { return gpu_; }
@@ -181,6 +192,7 @@ class RangePolicy {
 template <class... P>
 class TeamPolicy {
  public:
+  static constexpr std::size_t besides_for = 152, besides_reduce = 200;
   using member_type = ::Kokkos::TeamPolicy<::Kokkos::Serial>::member_type;
   template <class Threads>
   TeamPolicy(const Gpu& gpu, int league, const Threads&) : gpu_(gpu), league_(league) {}
@@ -200,8 +212,17 @@ concept on_gpu = requires(const Policy& policy) {
 using ::Kokkos::parallel_for;
 using ::Kokkos::parallel_reduce;
 
+// Kokkos launches a functor from 512 bytes on through constant memory, after a wait of the host for the kernel before.
+// With it go its policy and more: `besides` bytes, measured in Kokkos 4.6.
+template <std::size_t besides, class F>
+void check_functor(const std::string& kernel, const F& f) {
+  static_assert(sizeof(F) + besides < 512, "a closure too large for the arguments of a launch");
+  nanotron::emulation::check_closure(kernel, f);
+}
+
 template <on_gpu Policy, class F>
 void parallel_for(const std::string& label, const Policy& policy, const F& f) {
+  check_functor<Policy::besides_for>(label, f);
   nanotron::emulation::Scheduler::instance().launch_kernel(
       policy.gpu().queue(), label + " " + typeid(F).name(),
       [cpu = policy.on_cpu(), f] { ::Kokkos::parallel_for(cpu, f); });
@@ -210,6 +231,7 @@ void parallel_for(const std::string& label, const Policy& policy, const F& f) {
 /// The result, on the host, is there on return.
 template <on_gpu Policy, class F, class Result>
 void parallel_reduce(const std::string& label, const Policy& policy, const F& f, Result&& result) {
+  check_functor<Policy::besides_reduce>(label, f);
   nanotron::emulation::Scheduler::instance().launch_kernel(policy.gpu().queue(), label + " " + typeid(F).name(), [&] {
     ::Kokkos::parallel_reduce(policy.on_cpu(), f, result);
   });

@@ -3,8 +3,9 @@
 
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
-#include "nanotron/io/parallel_hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
+#include "nanotron/tensor/tensor.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/checkpoint_fixture.hpp"
@@ -129,10 +130,25 @@ TEST(Pieces, CoverAPartOnceAndStaySmall) {
   }
 }
 
-TEST_F(Checkpoint, PaddedRowsInMemory) {
-  std::vector<double> memory(80, -1.0), back(80, -1.0);  // 2 layers of 4 rows of 10, 6 used
-  for (index_t i = 0; i < 48; ++i)
-    memory[std::size_t(i / 24 * 40 + i % 24 / 6 * 10 + i % 6)] = double(i + 100 * rank);
+using DeviceMemory = Kokkos::View<double*, MemorySpace>;
+
+DeviceMemory on_device(const std::vector<double>& values) {
+  const DeviceMemory memory("values", values.size());
+  const auto host = Kokkos::create_mirror_view(memory);
+  std::copy(values.begin(), values.end(), host.data());
+  Kokkos::deep_copy(memory, host);
+  return memory;
+}
+
+std::vector<double> values_of(const DeviceMemory& memory) {
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), memory);
+  return {host.data(), host.data() + host.size()};
+}
+
+TEST_F(Checkpoint, PaddedRowsOfDeviceMemory) {
+  std::vector<double> values(80, -1.0);  // 2 layers of 4 rows of 10, 6 used
+  for (index_t i = 0; i < 48; ++i) values[std::size_t(i / 24 * 40 + i % 24 / 6 * 10 + i % 6)] = double(i + 100 * rank);
+  const DeviceMemory memory = on_device(values), back = on_device(std::vector<double>(80, -1.0));
   StateTensor t{"padded", {2, 4 * size, 6}, {{{0, 4 * rank, 0}, {2, 4, 6}, memory.data(), {40, 10, 1}}}};
   const auto file = make_file(world, scratch / "padded.h5", {t});
   const std::vector<StateTensor> written{t};
@@ -141,10 +157,13 @@ TEST_F(Checkpoint, PaddedRowsInMemory) {
   t.parts[0].data = back.data();
   const std::vector<StateTensor> wanted{t};
   read_slabs(world, slabs_of(file, wanted), ScalarType::fp64, 150);
-  EXPECT_EQ(back, memory);
-  if (rank == size - 1) back[0] += 1.0;
+  EXPECT_EQ(values_of(back), values);
+  if (rank == size - 1) values[0] += 1.0;
+  const DeviceMemory wrong = on_device(values);
+  t.parts[0].data = wrong.data();
+  const std::vector<StateTensor> others{t};
   expect_error(ExitCode::system_error, "padded",
-               [&] { compare_slabs(world, slabs_of(file, wanted), ScalarType::fp64); });
+               [&] { compare_slabs(world, slabs_of(file, others), ScalarType::fp64); });
 }
 
 // A rank has an interval of the row-major elements of each layer: the end of a row, whole rows, the beginning of one.

@@ -8,13 +8,25 @@
 //          and keeps loops from vectorising.
 //   GPU    one team per row, its threads along the row, so that loads coalesce.
 
+#include <limits>
 #include <string>
 #include <type_traits>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/row.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::kernels {
+
+/// A range of elements or rows. (The index type that Kokkos chooses by itself has 32 bits on a GPU.)
+using RangePolicy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
+
+/// A team for each row, on a GPU: at most 2^31 - 1.
+using TeamPolicy = Kokkos::TeamPolicy<ExecutionSpace>;
+inline TeamPolicy team_policy(const Device& device, index_t rows) {
+  NANOTRON_REQUIRE(rows <= std::numeric_limits<int>::max(), "a kernel of {} rows", rows);
+  return {device.exec(), static_cast<int>(rows), Kokkos::AUTO};
+}
 
 /// Kokkos takes labels as std::string, which would allocate at every launch. Each closure type F has one label:
 /// its string is made at the first launch and kept.
@@ -28,24 +40,41 @@ const std::string& kept_label(const char* label) {
 template <class F>
 void for_each_row(const Device& device, const char* label, index_t rows, const F& f) {
   if constexpr (on_host) {
-    using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
-    Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, rows),
+    Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, rows),
                          [=](const index_t i) { f(HostRow{}, i); });
   } else {
-    using Policy = Kokkos::TeamPolicy<ExecutionSpace>;
     Kokkos::parallel_for(
-        kept_label<F>(label), Policy(device.exec(), static_cast<int>(rows), Kokkos::AUTO),
-        KOKKOS_LAMBDA(const Policy::member_type& team) { f(TeamRow{team}, team.league_rank()); });
+        kept_label<F>(label), team_policy(device, rows),
+        KOKKOS_LAMBDA(const TeamPolicy::member_type& team) { f(TeamRow{team}, team.league_rank()); });
   }
+}
+
+/// Sum of f(row, i) over i < rows; on the host in order (Serial backend). The result is on the host at return.
+template <class R, class F>
+R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f) {
+  R result = 0;
+  if constexpr (on_host) {
+    Kokkos::parallel_reduce(
+        kept_label<F>(label), RangePolicy(device.exec(), 0, rows),
+        [=](const index_t i, R& sum) { sum += f(HostRow{}, i); }, result);
+  } else {
+    Kokkos::parallel_reduce(
+        kept_label<F>(label), team_policy(device, rows),
+        KOKKOS_LAMBDA(const TeamPolicy::member_type& team, R& sum) {
+          const R part = f(TeamRow{team}, team.league_rank());
+          Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
+        },
+        result);
+  }
+  return result;
 }
 
 /// f(i) for i < n, where no iteration reads what another one writes.
 template <class F>
 void for_each_element(const Device& device, const char* label, index_t n, const F& f) {
-  using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
   if constexpr (on_host) {
     constexpr index_t piece = 4096;  // elements: long enough to vectorise, short enough to balance
-    Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, (n + piece - 1) / piece),
+    Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, (n + piece - 1) / piece),
                          [=](const index_t p) {
                            const F body = f;  // a local copy: its members then live in registers
                            const index_t end = n < (p + 1) * piece ? n : (p + 1) * piece;
@@ -53,7 +82,7 @@ void for_each_element(const Device& device, const char* label, index_t n, const 
                            for (index_t i = p * piece; i < end; ++i) body(i);
                          });
   } else {
-    Kokkos::parallel_for(kept_label<F>(label), Policy(device.exec(), 0, n), f);
+    Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, n), f);
   }
 }
 
@@ -61,11 +90,10 @@ void for_each_element(const Device& device, const char* label, index_t n, const 
 template <class I, class F>
 I sum_of_elements(const Device& device, const char* label, index_t n, const F& f) {
   static_assert(std::is_integral_v<I>);
-  using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
   I result = 0;
   Kokkos::parallel_reduce(
-      kept_label<F>(label), Policy(device.exec(), 0, n),
-      KOKKOS_LAMBDA(const index_t i, I& sum) { sum += f(i); }, result);
+      kept_label<F>(label), RangePolicy(device.exec(), 0, n), KOKKOS_LAMBDA(const index_t i, I& sum) { sum += f(i); },
+      result);
   return result;
 }
 

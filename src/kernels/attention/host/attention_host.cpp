@@ -296,13 +296,11 @@ void for_each_key_head(const Device& device, const char* label, const AttentionS
   const index_t heads = s.batch * s.key_heads;
   std::byte* const memory = workspace.data();
   const std::size_t slice = worker_bytes<T>(s);
-  using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>;
-  Kokkos::parallel_for(
-      kept_label<F>(label), Policy(device.exec(), 0, workers), [=](const index_t worker) {
-        for (index_t i = worker; i < heads; i += workers) {
-          work(i / s.key_heads, i % s.key_heads, memory + static_cast<std::size_t>(worker) * slice);
-        }
-      });
+  Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, workers), [=](const index_t worker) {
+    for (index_t i = worker; i < heads; i += workers) {
+      work(i / s.key_heads, i % s.key_heads, memory + static_cast<std::size_t>(worker) * slice);
+    }
+  });
 }
 
 }  // namespace

@@ -156,9 +156,7 @@ void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& giv
       multiply_on_host<T, C>(p, order, a, b, c, first, std::min(block_rows, p.m - first), memory + worker * slice);
     }
   };
-  Kokkos::parallel_for(kept_label<decltype(work)>("gemm_in_order"),
-                       Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>(device.exec(), 0, workers),
-                       work);
+  Kokkos::parallel_for(kept_label<decltype(work)>("gemm_in_order"), RangePolicy(device.exec(), 0, workers), work);
 }
 
 template <class T, class C>

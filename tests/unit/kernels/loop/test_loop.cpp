@@ -1,0 +1,42 @@
+#include "nanotron/kernels/loop/loop.hpp"
+
+#include <gtest/gtest.h>
+
+namespace nanotron::kernels {
+namespace {
+
+// Functions of their own: a device lambda may not be in the body of a test, which is private.
+index_t sum_of_row_numbers(const Device& device, index_t rows) {
+  return sum_of_rows<index_t>(
+      device, "row numbers", rows, KOKKOS_LAMBDA(const Row&, const index_t i) { return i; });
+}
+index_t sum_of_numbers(const Device& device, index_t begin, index_t end) {
+  index_t sum = 0;
+  Kokkos::parallel_reduce(
+      "numbers", RangePolicy(device.exec(), begin, end), KOKKOS_LAMBDA(const index_t i, index_t& total) { total += i; },
+      sum);
+  return sum;
+}
+
+class Loop : public testing::Test {
+ protected:
+  Timers timers_;
+  Device device_{timers_};
+};
+
+TEST_F(Loop, MoreRowsThanAGridHasAreRefused) {
+  EXPECT_NO_THROW(team_policy(device_, 1000));
+  EXPECT_THROW(team_policy(device_, index_t{1} << 31), Error);
+}
+
+TEST_F(Loop, SumsEachRowOnce) {
+  for (const index_t rows : {0, 1, 1000}) EXPECT_EQ(sum_of_row_numbers(device_, rows), rows * (rows - 1) / 2);
+}
+
+TEST_F(Loop, NumbersOfElementsHave64Bits) {
+  const index_t begin = (index_t{1} << 33) - 2;
+  EXPECT_EQ(sum_of_numbers(device_, begin, begin + 3), 3 * begin + 3);
+}
+
+}  // namespace
+}  // namespace nanotron::kernels
