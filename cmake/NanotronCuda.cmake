@@ -18,4 +18,6 @@ function(nanotron_cuda_options target)
   target_compile_options(${target} INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;${host_options}>")
   target_link_libraries(${target} INTERFACE CUDA::cudart)
+  # The driver's library only where src/base/cuda/driver_calls.cpp lacks a function of it.
+  target_link_options(${target} INTERFACE "LINKER:--as-needed,--undefined=cuCtxGetDevice")
 endfunction()

@@ -32,12 +32,12 @@ int main(int argc, char** argv) {
         fmt::print("{}{}{}\n{}: the deck is good\n", trainer::grid_line(config), pipeline, data, line->deck);
       return static_cast<int>(ExitCode::ok);
     }
-    const KokkosSession kokkos(comm::gpu_of_rank(world));
     if (line->action == apps::Action::plan) {
       const std::string plan = trainer::describe_plan(config);
       if (world.rank() == 0) fmt::print("{}", plan);
       return static_cast<int>(ExitCode::ok);
     }
+    const KokkosSession kokkos(comm::gpu_of_rank(world));
     return static_cast<int>(trainer::train(config, world.get(), start));
   });
 }

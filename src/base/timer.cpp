@@ -22,21 +22,6 @@ std::int64_t now_ns() {
       .count();
 }
 
-// pushRegion takes a std::string: it is constructed only if a Kokkos tool is loaded.
-void push_profiling_region(const char* name) {
-  if (Kokkos::Profiling::profileLibraryLoaded()) Kokkos::Profiling::pushRegion(name);
-#ifdef NANOTRON_WITH_CUDA
-  nvtxRangePushA(name);
-#endif
-}
-
-void pop_profiling_region() {
-#ifdef NANOTRON_WITH_CUDA
-  nvtxRangePop();
-#endif
-  if (Kokkos::Profiling::profileLibraryLoaded()) Kokkos::Profiling::popRegion();
-}
-
 std::size_t hash_of(const char* name) {
   return (reinterpret_cast<std::uintptr_t>(name) * 0x9E3779B97F4A7C15ull) >> 32;
 }
@@ -71,19 +56,41 @@ void Timers::rehash(std::size_t slots) {
   }
 }
 
+// pushRegion takes a std::string: it is constructed only if a Kokkos tool is loaded.
+void Timers::push_profiling_region(const char* name) {
+  if (Kokkos::Profiling::profileLibraryLoaded()) Kokkos::Profiling::pushRegion(name);
+#ifdef NANOTRON_WITH_CUDA
+  nvtxRangePushA(name);
+#endif
+}
+
+void Timers::pop_profiling_region() {
+#ifdef NANOTRON_WITH_CUDA
+  nvtxRangePop();
+#endif
+  if (Kokkos::Profiling::profileLibraryLoaded()) Kokkos::Profiling::popRegion();
+}
+
 void Timers::start(const char* name) {
-  const std::uint32_t entry = find(name);
-  ++entries_[entry].open;
   push_profiling_region(name);
-  stack_.push_back({entry, now_ns(), 0});
+  start_at(name, now_ns());
 }
 
 void Timers::stop() {
-  const std::int64_t end = now_ns();
+  stop_at(now_ns());
+  pop_profiling_region();
+}
+
+void Timers::start_at(const char* name, std::int64_t ns) {
+  const std::uint32_t entry = find(name);
+  ++entries_[entry].open;
+  stack_.push_back({entry, ns, 0});
+}
+
+void Timers::stop_at(std::int64_t end) {
   if (stack_.empty()) return;
   const Frame frame = stack_.back();
   stack_.pop_back();
-  pop_profiling_region();
   const std::int64_t spent = end - frame.begin;
   Entry& entry = entries_[frame.entry];
   ++entry.row.calls;
@@ -92,7 +99,8 @@ void Timers::stop() {
   if (!stack_.empty()) stack_.back().inside += spent;
 }
 
-std::vector<TimerRow> Timers::rows() const {
+std::vector<TimerRow> Timers::rows() {
+  settle();
   std::vector<TimerRow> merged;
   for (const Entry& entry : entries_) {
     const auto same = std::find_if(merged.begin(), merged.end(), [&](const TimerRow& row) {
@@ -109,7 +117,7 @@ std::vector<TimerRow> Timers::rows() const {
   return merged;
 }
 
-std::string Timers::table(double total) const {
+std::string Timers::table(double total) {
   std::vector<TimerRow> sorted = rows();
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const TimerRow& a, const TimerRow& b) { return a.exclusive > b.exclusive; });
@@ -124,6 +132,7 @@ std::string Timers::table(double total) const {
 }
 
 void Timers::reset() {
+  settle();
   NANOTRON_REQUIRE(stack_.empty(), "timers reset inside a region");
   for (Entry& entry : entries_) entry.row = TimerRow{entry.row.name, 0, 0.0, 0.0};
 }

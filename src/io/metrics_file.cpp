@@ -39,9 +39,11 @@ constexpr std::array row_columns{
            "Wall time of this step, without validation and checkpoint."},
     Column{"tokens_per_second", Kind::real, "1/s", offsetof(MetricsRow, tokens_per_second),
            "Tokens of the global batch over the seconds of this step."},
-    Column{"mfu", Kind::real, "1", offsetof(MetricsRow, mfu),
-           "FLOPs of the model over those that GEMMs of order 1024, measured at the start, reach in the "
-           "same time on the same ranks."},
+    Column{
+        "mfu", Kind::real, "1", offsetof(MetricsRow, mfu),
+        "Model FLOPs utilisation: FLOP/s of the model over the stated peak of the devices; NaN where none is known."},
+    Column{"gemm_fraction", Kind::real, "1", offsetof(MetricsRow, gemm_fraction),
+           "FLOP/s of the model over the GEMM peak that was measured at the start on the same ranks."},
     Column{"tokens", Kind::integer, "tokens", offsetof(MetricsRow, tokens), "Target tokens since step 0."},
     Column{"token_hash", Kind::unsigned_integer, "XXH3-64", offsetof(MetricsRow, token_hash),
            "Sum of the hashes of this step's sequences: equal ones are the same tokens in the same order."},
@@ -53,7 +55,7 @@ constexpr std::array row_columns{
            "Choices of experts that were dropped because of the capacity, over all choices."},
     Column{"busiest_expert_share", Kind::real, "1", offsetof(MetricsRow, busiest_expert_share),
            "Share of the busiest expert in the choices of its layer, maximum over the layers."}};
-constexpr std::size_t dense_columns = 9;
+constexpr std::size_t dense_columns = 10;
 constexpr std::array validation_columns{
     Column{"validation_step", Kind::integer, "updates", 0, "Steps done before this validation."},
     Column{"validation_loss", Kind::real, "nats per token", 8,
@@ -180,6 +182,7 @@ std::string MetricsFile::try_open(std::int64_t resumed_step) {
   try {
     const hdf5::PropertyList access = unlocked_access();
     file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
+    rename_old_mfu();
     open_columns();
     index_t rows = INT64_MAX, validation_rows = INT64_MAX;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -214,19 +217,38 @@ void MetricsFile::create() {
       hdf5::File(checked(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), path_));
   hdf5::write_string(file_.id(), "format", "nanotron_hpc metrics");
   hdf5::write_integer(file_.id(), "version", 1);
+  for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
+    const auto& [name, kind, unit, offset, description] = column(c, row_columns_);
+    create_column(name, type_of(kind), unit, description);
+  }
+  open_columns();
+  open_named_losses();
+}
+
+// Empty. Rows that come to lie before the first value are NaN.
+hdf5::Dataset MetricsFile::create_column(const std::string& name, hid_t type, const char* unit,
+                                         const char* description) {
+  const double missing = std::numeric_limits<double>::quiet_NaN();
   const hsize_t none = 0, unlimited = H5S_UNLIMITED;
   const hdf5::Dataspace space(H5Screate_simple(1, &none, &unlimited));
   const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
   H5Pset_chunk(creation.id(), 1, &chunk);
-  for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
-    const auto& [name, kind, unit, offset, description] = column(c, row_columns_);
-    const hdf5::Dataset dataset(checked(
-        H5Dcreate2(file_.id(), name, type_of(kind), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
-    hdf5::write_string(dataset.id(), "unit", unit);
-    hdf5::write_string(dataset.id(), "description", description);
-  }
-  open_columns();
-  open_named_losses();
+  if (type == H5T_NATIVE_DOUBLE) H5Pset_fill_value(creation.id(), type, &missing);
+  hdf5::Dataset made(
+      checked(H5Dcreate2(file_.id(), name.c_str(), type, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
+  hdf5::write_string(made.id(), "unit", unit);
+  hdf5::write_string(made.id(), "description", description);
+  return made;
+}
+
+void MetricsFile::rename_old_mfu() {
+  if (hdf5::exists(file_.id(), "gemm_fraction") || !hdf5::exists(file_.id(), "mfu")) return;
+  checked(H5Lmove(file_.id(), "mfu", file_.id(), "gemm_fraction", H5P_DEFAULT, H5P_DEFAULT), path_);
+  const auto mfu = std::ranges::find(row_columns, std::string_view("mfu"), &Column::name);
+  const hdf5::Dataset made = create_column(mfu->name, type_of(mfu->kind), mfu->unit, mfu->description);
+  const auto rows = static_cast<hsize_t>(
+      length_of(hdf5::open_dataset(file_.id(), "gemm_fraction", path_.string()), "gemm_fraction", path_.string()));
+  checked(H5Dset_extent(made.id(), &rows), path_);
 }
 
 void MetricsFile::open_columns() {
@@ -250,17 +272,8 @@ void MetricsFile::open_named_losses() {
   }
   for (NamedLoss& loss : named_losses_) {
     if (!hdf5::exists(file_.id(), loss.name)) {
-      const double missing = std::numeric_limits<double>::quiet_NaN();
-      const hsize_t none = 0, unlimited = H5S_UNLIMITED;
-      const hdf5::Dataspace space(H5Screate_simple(1, &none, &unlimited));
-      const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
-      H5Pset_chunk(creation.id(), 1, &chunk);
-      H5Pset_fill_value(creation.id(), H5T_NATIVE_DOUBLE, &missing);
-      const hdf5::Dataset made(checked(H5Dcreate2(file_.id(), loss.name.c_str(), H5T_NATIVE_DOUBLE, space.id(),
-                                                  H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-                                       path_));
-      hdf5::write_string(made.id(), "unit", "nats per token");
-      hdf5::write_string(made.id(), "description", "mean over the targets of the validation set of this name");
+      create_column(loss.name, H5T_NATIVE_DOUBLE, "nats per token",
+                    "mean over the targets of the validation set of this name");
     }
     loss.dataset = hdf5::open_dataset(file_.id(), loss.name, path_.string());
     checked(H5Dset_extent(loss.dataset.id(), &rows), path_);

@@ -25,13 +25,16 @@
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
+#include "nanotron/kernels/gemm/stated_peak.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/tensor/stream_timers.hpp"
 #include "nanotron/trainer/choose_bucket.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
+#include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "rank_memory.hpp"
-#include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -125,10 +128,26 @@ std::int64_t named_ranks(const deck::ParallelConfig& p) {
   return product * std::lcm(shards, p.ep / std::gcd(p.ep, std::max<std::int64_t>(p.cp, 1)));
 }
 
+// GEMM peak of all ranks together, measured; written to the log.
 template <class T>
-double gemm_peak(Device& device, comm::Group& world) {
+double gemm_peak(Device& device, comm::Group& world, Log& log) {
+  const index_t order = kernels::gemm_peak_order<T>(device);
   comm::barrier(world);
-  return comm::sum(world, kernels::gemm_peak<T>(device, 1024, 0.1));
+  const double rate = comm::sum(world, kernels::gemm_peak<T>(device, order, 0.1));
+  log.info("measured GEMM peak: {} {}, order {}, {:.1f} GFLOP/s on all ranks together", name_of(scalar_type_of<T>),
+           kernels::gemm_library<T>(), order, rate / 1e9);
+  return rate;
+}
+
+// Stated peak of all ranks' devices together; 0 where it is not known. Written to the log.
+double stated_peak(const deck::Config& config, comm::Group& world, Log& log) {
+  const std::string name = device_name();
+  const double mine = config.output.peak_tflops > 0.0 ? 1e12 * config.output.peak_tflops
+                                                      : kernels::stated_peak(name, config.precision.compute);
+  if (comm::min(world, mine) == 0.0) return 0.0;
+  log.info("stated peak: {} {:.1f} TFLOP/s on each rank ({})", name_of(config.precision.compute), mine / 1e12,
+           config.output.peak_tflops > 0.0 ? "output%peak_tflops" : name);
+  return comm::sum(world, mine);
 }
 
 // "1200", "800 (code), 400 (wiki)"; "0" without validation.
@@ -168,17 +187,17 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
 template <class T>
 ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
                   Loaders& loaders, Log& log, double start) {
-  Timers timers;
-  Device device(timers, gemm_mode_of(config));
-  const double rate = gemm_peak<T>(device, grid.world());
+  const std::unique_ptr<Timers> timers =
+      config.output.timers ? make_stream_timers(stream_of(ExecutionSpace())) : std::make_unique<Timers>();
+  Device device(*timers, gemm_mode_of(config));
+  const double measured = gemm_peak<T>(device, grid.world(), log);
+  const double stated = stated_peak(config, grid.world(), log);
   const StepPlan plan = plan_step(config, grid.coordinate());
   RankMemory memory{.program = resident_bytes(),
                     .staging = staging_bytes(grid),
                     .checkpoint = plan.checkpoint_bytes,
                     .plan = plan.memory};
   log.info("{}", plan_text(of_largest(memory, memory.staging + memory.plan.total(), grid.world())));
-  log.info("measured GEMM peak: {} {}, {:.1f} GFLOP/s on all ranks together", name_of(config.precision.compute),
-           kernels::gemm_library<T>(), rate / 1e9);
 
   if (config.data.sequences == deck::SequenceKind::documents) {
     log.info("training data: whole documents in {} sequences, {:.1f} % of their positions filled",
@@ -198,13 +217,14 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   Progress progress(config,
                     {.tokens = tokens,
                      .flops = tokens * model::training_flops_per_token(config.model, config.data.sequence_length),
-                     .gemm_peak = rate},
+                     .gemm_peak = measured,
+                     .stated_peak = stated},
                     std::move(metrics), log);
 
   const double begin = wall_seconds();
-  timers.reset();
+  timers->reset();
   const StopReason reason = trainer.run(stop, progress);
-  if (config.output.timers) log.summary("{}", timers.table(wall_seconds() - begin));
+  if (config.output.timers) log.summary("{}", timers->table(wall_seconds() - begin));
   memory.peak = peak_resident_bytes();
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
   if (reason == StopReason::none) {

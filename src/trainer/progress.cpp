@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/validation_sets.hpp"
 
@@ -58,7 +60,10 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
   loss_ = r.loss;
   recent_seconds_ = first || step % 64 == 2 ? seconds : recent_seconds_ + 0.1 * (seconds - recent_seconds_);
   const double tokens_per_second = cost_.tokens / seconds;
-  const double share = cost_.flops / seconds / cost_.gemm_peak;
+  const auto mfu = [&](double step_seconds) {
+    return cost_.stated_peak > 0.0 ? cost_.flops / step_seconds / cost_.stated_peak
+                                   : std::numeric_limits<double>::quiet_NaN();
+  };
   if (step % config_.output.metrics_every == 0 || step == config_.run.steps) {
     with_metrics([&](io::MetricsFile& metrics) {
       metrics.append({.step = step,
@@ -67,7 +72,8 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
                       .learning_rate = r.learning_rate,
                       .seconds = seconds,
                       .tokens_per_second = tokens_per_second,
-                      .mfu = share,
+                      .mfu = mfu(seconds),
+                      .gemm_fraction = cost_.flops / seconds / cost_.gemm_peak,
                       .tokens = tokens_seen,
                       .token_hash = r.token_hash,
                       .router_load_balance = r.router.load_balance,
@@ -78,11 +84,13 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
   }
   if (first || last || step % config_.run.log_every == 0) {
     const double left = recent_seconds_ * static_cast<double>(config_.run.steps - step);
+    const std::string utilisation =
+        cost_.stated_peak > 0.0 ? fmt::format("  mfu {:4.1f} %", 100.0 * mfu(recent_seconds_)) : "";
     log_.info(
-        "step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s  {:4.1f} % of GEMM peak  "
+        "step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s{}  {:4.1f} % of GEMM peak  "
         "ETA {}{}",
         step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / recent_seconds_),
-        100.0 * cost_.flops / recent_seconds_ / cost_.gemm_peak, clock_text(left),
+        utilisation, 100.0 * cost_.flops / recent_seconds_ / cost_.gemm_peak, clock_text(left),
         router_text(config_.model.moe, r.router));
   }
 }

@@ -100,7 +100,7 @@ StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     comm::ProcessGrid grid = comm::ProcessGrid::planned(comm::shape_of(config), at);
     Timers timers;
-    Device device(timers, gemm_mode_of(config));
+    Device device = Device::planning(timers, gemm_mode_of(config));
     Arena arena = Arena::planning();
     TrainingState<T> state(config, grid, device, arena);
     return StepPlan{.memory = arena.plan(),

@@ -115,6 +115,18 @@ void require_alignment(const char* name, const void* data, std::uint32_t alignme
   }
 }
 
+// Of a batched GEMM on tensor cores, by the manual of cublasGemmBatchedEx.
+void require_batch_alignment(const Gemm& gemm, std::initializer_list<const void*> operands) {
+  if (gemm.type != CUDA_R_16BF) return;
+  const std::uintptr_t alignment = gemm.k % 8 == 0 ? 16 : gemm.k % 2 == 0 ? 4 : 2;
+  for (const void* operand : operands) {
+    if (reinterpret_cast<std::uintptr_t>(operand) % alignment != 0) {
+      fault(fmt::format("cublasGemmBatchedEx: an operand is not aligned to the {} bytes that k = {} demands", alignment,
+                        gemm.k));
+    }
+  }
+}
+
 Stream& queue_of(cudaStream_t stream) {
   return stream == nullptr ? Scheduler::instance().default_stream() : *reinterpret_cast<Stream*>(stream);
 }
@@ -286,6 +298,7 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t op_a
   Scheduler::instance().launch_kernel(queue_of(as<Handle>(handle).stream), "cublasGemmBatchedEx", [=] {
     for (int i = 0; i < count; ++i) {
       gemm.require_operands(a[i], b[i], c[i]);
+      require_batch_alignment(gemm, {a[i], b[i], c[i]});
       gemm(a[i], b[i], c[i]);
     }
   });

@@ -16,7 +16,10 @@ using namespace nanotron::emulation;
 
 namespace {
 
-using EventHandle = std::shared_ptr<Event>;
+struct EventHandle {
+  std::shared_ptr<Event> event = std::make_shared<Event>();
+  bool has_time = true;
+};
 
 nanotron::emulation::Stream& of(cudaStream_t stream) {
   return stream == nullptr ? Scheduler::instance().default_stream()
@@ -77,6 +80,16 @@ void copy_in_order(const Copy& copy, cudaStream_t stream) {
   }
 }
 
+int number_of_gpus() {
+  const char* gpus = std::getenv("NANOTRON_EMULATED_GPUS");
+  return gpus != nullptr ? std::atoi(gpus) : 1;
+}
+
+// For each function that CUDA refuses without a GPU.
+void require_gpu(const char* function) {
+  if (number_of_gpus() == 0) fault(fmt::format("{} is called where there is no GPU", function));
+}
+
 Copy flat(void* to, const void* from, std::size_t bytes) {
   return {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, 1, bytes, bytes};
 }
@@ -86,16 +99,20 @@ Copy flat(void* to, const void* from, std::size_t bytes) {
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  const char* gpus = std::getenv("NANOTRON_EMULATED_GPUS");
-  *count = gpus != nullptr ? std::atoi(gpus) : 1;
+  *count = number_of_gpus();
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaGetDevice(int* device) {
+  require_gpu(__func__);
   *device = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int) {
+  require_gpu(__func__);
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  require_gpu(__func__);
   *properties = {};
   std::strcpy(properties->name, "emulated GPU");
   const std::uint64_t process = static_cast<std::uint64_t>(getpid());
@@ -103,6 +120,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
+  require_gpu(__func__);
   if (length > 0) id[0] = '\0';
   return cudaSuccess;
 }
@@ -115,30 +133,36 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  require_gpu(__func__);
   *memory = allocate_device(bytes);
   return *memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void* memory) {
+  require_gpu(__func__);
   Scheduler::instance().synchronize_all();
   free_device(memory);
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  require_gpu(__func__);
   *memory = allocate_pinned(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* memory) {
+  require_gpu(__func__);
   Scheduler::instance().synchronize_all();
   free_pinned(memory);
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  require_gpu(__func__);
   *least = 0;
   *greatest = -5;
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  require_gpu(__func__);
   *stream = reinterpret_cast<cudaStream_t>(Scheduler::instance().create((flags & cudaStreamNonBlocking) == 0));
   return cudaSuccess;
 }
@@ -149,59 +173,82 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  require_gpu(__func__);
   Scheduler::instance().destroy(&of(stream));
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  require_gpu(__func__);
   Scheduler::instance().synchronize(of(stream));
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void) {
+  require_gpu(__func__);
   Scheduler::instance().synchronize_all();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  Scheduler::instance().wait(of(stream), of(event));
+  require_gpu(__func__);
+  Scheduler::instance().wait(of(stream), of(event).event);
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = reinterpret_cast<cudaEvent_t>(new EventHandle(std::make_shared<Event>()));
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  require_gpu(__func__);
+  *event = reinterpret_cast<cudaEvent_t>(new EventHandle{.has_time = (flags & cudaEventDisableTiming) == 0});
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  require_gpu(__func__);
   delete &of(event);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  Scheduler::instance().record(of(stream), of(event));
+  require_gpu(__func__);
+  Scheduler::instance().record(of(stream), of(event).event);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  require_gpu(__func__);
   Scheduler::instance().poll();
-  return of(event)->is_passed() ? cudaSuccess : cudaErrorNotReady;
+  return of(event).event->is_passed() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  Scheduler::instance().run_until([&] { return of(event)->is_passed(); }, "the host, in a wait for an event,");
+  require_gpu(__func__);
+  Scheduler::instance().run_until([&] { return of(event).event->is_passed(); }, "the host, in a wait for an event,");
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  require_gpu(__func__);
+  for (const EventHandle* handle : {&of(begin), &of(end)}) {
+    if (!handle->has_time || handle->event->time() == Event::Clock::time_point{}) {
+      return handle->event->is_passed() ? cudaErrorInvalidResourceHandle : cudaErrorNotReady;
+    }
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(of(end).event->time() - of(begin).event->time()).count();
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  require_gpu(__func__);
   copy_in_order(flat(to, from, bytes), stream);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t rows, cudaMemcpyKind, cudaStream_t stream) {
+  require_gpu(__func__);
   copy_in_order({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), width, rows, to_pitch, from_pitch},
                 stream);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  require_gpu(__func__);
   copy_in_order(flat(to, from, bytes), nullptr);
   Scheduler::instance().synchronize(of(cudaStream_t{nullptr}));
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  require_gpu(__func__);
   require_device(memory, bytes, "cudaMemsetAsync");
   launch(stream, "memset", [=] { std::memset(memory, value, bytes); });
   return cudaSuccess;

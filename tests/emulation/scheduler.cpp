@@ -81,6 +81,7 @@ void Scheduler::destroy(Stream* stream) {
 
 void Scheduler::push(Stream& stream, Task task, std::function<bool()> may_run) {
   stream.queue_.push_back({std::move(task), std::move(may_run)});
+  ++queued_;
   poll();
 }
 
@@ -117,11 +118,11 @@ void Scheduler::launch_kernel(Stream& stream, const std::string& name, std::func
 }
 
 void Scheduler::record(Stream& stream, const std::shared_ptr<Event>& event) {
-  event->point_ = std::make_shared<bool>(false);
+  event->point_ = std::make_shared<Event::Point>(Event::Point{.passed = false});
   push(stream,
        {[] { return std::string("an event"); },
         [point = event->point_] {
-          *point = true;
+          *point = {.passed = true, .time = Event::Clock::now()};
           return Progress::done;
         }},
        {});
@@ -129,7 +130,7 @@ void Scheduler::record(Stream& stream, const std::shared_ptr<Event>& event) {
 
 void Scheduler::wait(Stream& stream, const std::shared_ptr<Event>& event) {
   push(stream, {[] { return std::string("a wait for an event of another stream"); }, [] { return Progress::done; }},
-       [point = event->point_] { return *point; });
+       [point = event->point_] { return point->passed; });
 }
 
 bool Scheduler::step() {
@@ -174,11 +175,18 @@ void Scheduler::run_until(const std::function<bool()>& reached, const std::strin
   }
 }
 
+void Scheduler::count_wait() {
+  if (queued_ != waited_for_) ++host_waits_;
+  waited_for_ = queued_;
+}
+
 void Scheduler::synchronize(Stream& stream) {
+  count_wait();
   run_until([&] { return stream.is_empty(); }, "the host, in a wait for a stream,");
 }
 
 void Scheduler::synchronize_all() {
+  count_wait();
   run_until(
       [&] {
         return default_->is_empty() && std::ranges::all_of(streams_, [](const auto& s) { return s->is_empty(); });

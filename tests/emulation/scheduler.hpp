@@ -9,6 +9,7 @@
 //
 // The order is drawn from NANOTRON_EMULATION_SEED (NANOTRON_SEED, else 1), each rank its own. One thread per process.
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -41,11 +42,18 @@ class Stream;
 
 class Event {
  public:
-  bool is_passed() const { return *point_; }
+  using Clock = std::chrono::steady_clock;
+  bool is_passed() const { return point_->passed; }
+  /// When the stream got there; the beginning of the clock for an event that was never recorded.
+  Clock::time_point time() const { return point_->time; }
 
  private:
   friend class Scheduler;
-  std::shared_ptr<bool> point_ = std::make_shared<bool>(true);  // of the last record; true: passed
+  struct Point {
+    bool passed = true;
+    Clock::time_point time{};
+  };
+  std::shared_ptr<Point> point_ = std::make_shared<Point>();  // of the last record
 };
 
 class Stream {
@@ -85,6 +93,8 @@ class Scheduler {
   void run_until(const std::function<bool()>& reached, const std::string& what);
   void synchronize(Stream& stream);
   void synchronize_all();
+  /// Waits of the host for work that was queued since the wait before.
+  std::uint64_t host_waits() const { return host_waits_; }
 
   /// Runs some of what may run, none of it for certain.
   void poll();
@@ -99,6 +109,7 @@ class Scheduler {
  private:
   Scheduler();
   void push(Stream& stream, Task task, std::function<bool()> may_run);
+  void count_wait();
   /// One try at the head of a stream drawn at random. False when no stream got on.
   bool step();
 
@@ -107,6 +118,7 @@ class Scheduler {
   std::uint64_t seed_ = 1;
   std::mt19937_64 random_;
   bool running_ = false;
+  std::uint64_t queued_ = 0, waited_for_ = 0, host_waits_ = 0;
   std::set<std::string> loaded_;
 };
 

@@ -113,11 +113,18 @@ TEST_F(NcclCollectives, AllToAllOfUnequalParts) {
   }
 }
 
-TEST(GpuOfRank, ARankWithoutAGpuLeavesNoOtherWaiting) {
+TEST(GpuOfRank, ARankWithoutAGpuIsTheErrorOfAll) {
   const Communicator world = Communicator::duplicate(test::world());
-  const bool has_none = world.rank() == world.size() - 1;
-  if (has_none) setenv("NANOTRON_EMULATED_GPUS", "0", 1);
-  EXPECT_EQ(gpu_of_rank(world), has_none ? -1 : 0);
+  EXPECT_EQ(gpu_of_rank(world), 0);
+  const int last = world.size() - 1;
+  if (world.rank() == last) setenv("NANOTRON_EMULATED_GPUS", "0", 1);
+  try {
+    gpu_of_rank(world);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::system_error);
+    EXPECT_NE(std::string(error.what()).find(fmt::format("rank {} on host", last)), std::string::npos) << error.what();
+  }
   unsetenv("NANOTRON_EMULATED_GPUS");
   EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "EAGER");
 }

@@ -1,7 +1,6 @@
 #pragma once
 
-// Where the time of a run goes: named, nested regions of host time. The same names reach Kokkos Tools and,
-// in CUDA builds, NVTX.
+// Where the time of a run goes: named, nested regions. The same names reach Kokkos Tools and, in CUDA builds, NVTX.
 
 #include <cstdint>
 #include <string>
@@ -19,22 +18,34 @@ struct TimerRow {
   double exclusive = 0.0;  // the same without the regions inside it
 };
 
-/// Accumulates per region name. Names are string literals (kept by pointer, merged by text in rows()).
-/// Nothing is allocated after the first visit of a name. One thread.
+/// Host time per region name; of a CUDA stream: tensor/stream_timers.hpp. Names are string literals (kept by pointer,
+/// merged by text in rows()). Nothing is allocated after the first visit of a name. One thread.
 class Timers {
  public:
   Timers();
+  virtual ~Timers() = default;
+  Timers(const Timers&) = delete;
+  Timers& operator=(const Timers&) = delete;
 
   /// start and stop must nest; prefer Region.
-  void start(const char* name);
-  void stop();
+  virtual void start(const char* name);
+  virtual void stop();
 
   /// In the order of first visit. Regions still open are not counted.
-  std::vector<TimerRow> rows() const;
+  std::vector<TimerRow> rows();
   /// rows() as text, the largest exclusive time first, with the share of `total` seconds.
-  std::string table(double total) const;
+  std::string table(double total);
   /// Zeroes seconds and calls; names stay. Call with no region open.
   void reset();
+
+ protected:
+  static void push_profiling_region(const char* name);
+  static void pop_profiling_region();
+  /// Accounts for the beginning of a region, or the end of the innermost one, at a time of any clock.
+  void start_at(const char* name, std::int64_t ns);
+  void stop_at(std::int64_t ns);
+  /// Waits until every start and stop so far is accounted for.
+  virtual void settle() {}
 
  private:
   struct Entry {

@@ -45,8 +45,9 @@ enum class Sums { any_order, tree };
 /// CUDA, or with two ranks on one GPU. Collective; in a CUDA build call it after the GPU is selected.
 Transport choose_transport(deck::Backend backend, const Communicator& world);
 
-/// The GPU for this rank: its rank within its node modulo the GPUs it sees; -1 when there is none.
-/// Collective over world. Give it to Kokkos (device id) before anything touches a GPU.
+/// The GPU for this rank: its rank within its node modulo the GPUs it sees; -1 in a host build. Collective over world:
+/// where a rank sees no GPU, Error(system_error) on every rank. Give it to Kokkos (device id) before anything touches a
+/// GPU.
 int gpu_of_rank(const Communicator& world);
 
 /// Traffic of this rank in a group. bytes: given to collectives, and sent in messages. seconds: host time inside the

@@ -109,6 +109,7 @@ struct OutputConfig {
   Console console = Console::progress;
   std::int64_t metrics_every = 1;
   bool timers = false;
+  double peak_tflops = 0.0;  // 0: kernels::stated_peak()
 };
 
 struct Origin;  // where each key was set
@@ -123,7 +124,6 @@ struct Config {
   PrecisionConfig precision;
   CheckpointConfig checkpoint;
   OutputConfig output;
-
   std::shared_ptr<const Origin> origin;  // lets resolve() (read_deck.hpp) point into the deck; may be null
 };
 

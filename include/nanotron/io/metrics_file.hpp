@@ -24,7 +24,8 @@ struct MetricsRow {
   double learning_rate = 0.0;
   double seconds = 0.0;  // of this step
   double tokens_per_second = 0.0;
-  double mfu = 0.0;
+  double mfu = 0.0;            // NaN: no stated peak is known
+  double gemm_fraction = 0.0;  // of the measured GEMM peak
   std::int64_t tokens = 0;  // seen since step 0
   std::uint64_t token_hash = 0;
   // Of a mixture of experts.
@@ -55,7 +56,8 @@ class MetricsFile {
   /// the first free number; so is a file that cannot be read, with a warning. Then a new file is created.
   /// The first start writes /provenance and /deck, a start that resumes at step n writes
   /// /provenance_step_<n> and /deck_step_<n>. The attribute title is that of the latest start. A named
-  /// validation set is NaN in rows written while the deck did not have it.
+  /// validation set is NaN in rows written while the deck did not have it. In a file from before `gemm_fraction` that
+  /// is what `mfu` was: its values become those of gemm_fraction, and mfu is NaN.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 
@@ -81,6 +83,8 @@ class MetricsFile {
   void open_columns();
   void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
+  hdf5::Dataset create_column(const std::string& name, hid_t type, const char* unit, const char* description);
+  void rename_old_mfu();
   void open_named_losses();
   void forget_named_losses();
   void append_named_losses();

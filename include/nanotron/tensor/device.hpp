@@ -5,6 +5,7 @@
 // exec() is Kokkos' default instance: all Devices of a rank share its CUDA stream.
 
 #include <memory>
+#include <optional>
 
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/group.hpp"
@@ -27,12 +28,15 @@ enum class GemmMode { library, fixed_order };
 class Device {
  public:
   explicit Device(Timers& timers, GemmMode gemm_mode = GemmMode::library)
-      : stream_(stream_of(exec_)), timers_(timers), gemm_mode_(gemm_mode) {}
+      : exec_(std::in_place), stream_(stream_of(*exec_)), timers_(timers), gemm_mode_(gemm_mode) {}
+  /// For components that are constructed with Arena::planning(): nothing runs on it, and it needs neither Kokkos nor a
+  /// GPU.
+  static Device planning(Timers& timers, GemmMode gemm_mode) { return Device(gemm_mode, timers); }
   ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  const ExecutionSpace& exec() const { return exec_; }
+  const ExecutionSpace& exec() const { return *exec_; }
   /// The CUDA stream of exec(), for collectives.
   const comm::Stream& stream() const { return stream_; }
   Timers& timers() const { return timers_; }
@@ -44,10 +48,12 @@ class Device {
   const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
   void set_gemm_workspace(const Vector<std::byte>& bytes) { gemm_workspace_ = bytes; }
   /// Waits until everything queued so far is done.
-  void fence() const { exec_.fence(); }
+  void fence() const { exec_->fence(); }
 
  private:
-  ExecutionSpace exec_;
+  Device(GemmMode gemm_mode, Timers& timers) : timers_(timers), gemm_mode_(gemm_mode) {}
+
+  std::optional<ExecutionSpace> exec_;  // empty when planning
   comm::Stream stream_;
   Timers& timers_;
   GemmMode gemm_mode_;

@@ -24,11 +24,12 @@ struct StepResult {
   bool updated = true;  // false: loss or gradient norm was not finite, update skipped
 };
 
-/// Cost of a step, and the measured GEMM peak it is compared with.
+/// Cost of a step, and what its speed is compared with: FLOP/s of all ranks together.
 struct StepCost {
-  double tokens = 0.0;        // of a global batch
-  double flops = 0.0;         // of a step, see model/cost.hpp
-  double gemm_peak = 0.0;     // measured GEMM peak, FLOP/s of all ranks together
+  double tokens = 0.0;       // of a global batch
+  double flops = 0.0;        // of a step, see model/cost.hpp
+  double gemm_peak = 0.0;    // measured
+  double stated_peak = 0.0;  // of the devices; 0: not known
 };
 
 // If metrics cannot be written (a full disk), the run warns once and continues without them.

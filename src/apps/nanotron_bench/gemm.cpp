@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
 
@@ -145,11 +147,18 @@ void measure_shapes(const Bench& bench) {
   bench.report.add(table);
 }
 
+// Of the square GEMMs.
+template <class T>
+std::array<index_t, 2> orders(Device& device) {
+  const index_t n = kernels::gemm_peak_order<T>(device);
+  return {n, 2 * n};
+}
+
 template <class T>
 void measure_squares(const Bench& bench, Table& table) {
   Timers timers;
   Device device(timers);
-  for (const index_t n : {index_t{1024}, index_t{2048}}) {
+  for (const index_t n : orders<T>(device)) {
     comm::barrier(bench.grid.world());
     const double rate = kernels::gemm_peak<T>(device, n, 2.0 * bench.options.seconds) / giga;
     comm::Group& world = bench.grid.world();
@@ -185,7 +194,7 @@ void measure_gemm(const Bench& bench, const std::vector<ScalarType>& types) {
 template <class T>
 double matrix_ceiling(const Bench& bench, Device& device) {
   double best = 0.0;
-  for (const index_t n : {index_t{1024}, index_t{2048}}) {
+  for (const index_t n : orders<T>(device)) {
     comm::barrier(bench.grid.world());
     best = std::max(best, comm::sum(bench.grid.world(), kernels::gemm_peak<T>(device, n, bench.options.seconds)));
   }

@@ -6,6 +6,7 @@
 
 #include "gemm.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/tensor/stream_timers.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
@@ -98,7 +99,7 @@ class RunnerOf final : public Runner {
       : bench_(bench),
         config_(with_type(bench.config, scalar_type_of<T>)),
         log_(false),
-        device_(timers_, trainer::gemm_mode_of(bench.config)),
+        device_(*timers_, trainer::gemm_mode_of(bench.config)),
         ceiling_device_(ceiling_timers_),
         files_(config_),
         loaders_(trainer::make_loaders(config_, files_, bench.grid.coordinate())),
@@ -114,12 +115,12 @@ class RunnerOf final : public Runner {
     device_.fence();
   }
   void begin() override {
-    timers_.reset();
+    timers_->reset();
     exposed_before_ = trainer_.exposed_communication_seconds();
   }
   void round(std::int64_t steps) override;
   const Record& finish() override {
-    record_.regions = timers_.rows();
+    record_.regions = timers_->rows();
     GroupShare &tp = record_.groups[0], &replicas = record_.groups[1];
     tp.alone = seconds_alone<T>(bench_, ceiling_device_, *tp.group, tp.share.used);
     replicas.alone = seconds_alone<master_t<T>>(bench_, ceiling_device_, *replicas.group, replicas.share.used);
@@ -131,7 +132,8 @@ class RunnerOf final : public Runner {
   const Bench& bench_;
   deck::Config config_;
   Log log_;
-  Timers timers_, ceiling_timers_;
+  std::unique_ptr<Timers> timers_ = make_stream_timers(stream_of(ExecutionSpace()));
+  Timers ceiling_timers_;
   Device device_, ceiling_device_;
   trainer::TokenFiles files_;
   trainer::Loaders loaders_;

@@ -1,6 +1,7 @@
 // CUDA build: a rank's GPU, and the transport, channels and messages of its groups.
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <set>
@@ -9,6 +10,8 @@
 
 #include "comm/device_transport.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/host.hpp"
+#include "nanotron/comm/agreement.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -50,7 +53,17 @@ int gpu_of_rank(const Communicator& world) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   const int rank = world.split_by_node().rank();
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return -1;
+  collectively(world.get(), [&] {
+    const cudaError_t status = cudaGetDeviceCount(&devices);
+    if (status == cudaSuccess && devices > 0) return;
+    fail(ExitCode::system_error,
+         {.what = "there is no GPU for this rank",
+          .expected = "a GPU: this is a build for GPUs",
+          .found = status == cudaSuccess ? "none" : cudaGetErrorString(status),
+          .where = fmt::format("rank {} on host {}", world.rank(), host_name()),
+          .change = "start it on nodes with GPUs (nvidia-smi lists them), and let the job see them (--gpus-per-node, "
+                    "CUDA_VISIBLE_DEVICES); --check and --plan need none"});
+  });
   return rank % devices;
 }
 

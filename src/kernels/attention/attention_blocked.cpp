@@ -93,6 +93,21 @@ void for_each_block(const AttentionShape& s, index_t first_query, index_t querie
   }
 }
 
+// Of all operands of the batched GEMMs, in bytes: heads, at the first rows of sequences and blocks in the matrices, or
+// in the workspace.
+template <class T>
+std::size_t alignment_of(const AttentionShape& s, const Pieces<T>& w, std::initializer_list<MatrixRef<const T>> all) {
+  const index_t rows = query_block | key_block | (s.batch > 1 ? s.query_row_stride() | s.key_row_stride() : 0);
+  index_t elements = s.head_dim;
+  auto bits = reinterpret_cast<std::uintptr_t>(w.input_a);
+  for (const MatrixRef<const T>& x : all) {
+    elements |= rows * x.leading;
+    bits |= reinterpret_cast<std::uintptr_t>(x.data);
+  }
+  bits |= static_cast<std::uintptr_t>(elements) * sizeof(T);
+  return bits & (~bits + 1);
+}
+
 template <class T>
 void start_rows(Device& device, const Pieces<T>& w, index_t heads, index_t head_dim) {
   using M = master_t<T>;
@@ -243,8 +258,8 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
         piece.output_b[n] = piece.dkey + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
         piece.output_c[n] = piece.rows + n * query_block * heads.s.head_dim;
       });
-  BatchedShape by_key{Op::transpose, Op::none,       b.keys, d,   b.queries,
-                      key_block,     t.dout.leading, d,      1.0, 1.0};
+  const std::size_t alignment = alignment_of<T>(heads.s, w, {t.q, t.k, t.dout});
+  BatchedShape by_key{Op::transpose, Op::none, b.keys, d, b.queries, key_block, t.dout.leading, d, 1.0, 1.0, alignment};
   gemm_batched<T, M>(device, by_key, w.rounded, w.input_b, w.output_a, count);
   for_each_element(
       device, "attention_pointers_ds", count,
@@ -252,14 +267,8 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
   by_key.leading_b = t.q.leading;
   by_key.alpha = scale;
   gemm_batched<T, M>(device, by_key, w.rounded, w.input_a, w.output_b, count);
-  const BatchedShape by_query{.m = b.queries,
-                              .n = d,
-                              .k = b.keys,
-                              .leading_a = key_block,
-                              .leading_b = t.k.leading,
-                              .leading_c = d,
-                              .alpha = scale,
-                              .beta = 1};
+  const BatchedShape by_query{Op::none,    Op::none, b.queries, d,   b.keys,   key_block,
+                              t.k.leading, d,        scale,     1.0, alignment};
   gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_c, count);
 }
 
@@ -316,32 +325,19 @@ void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
   const Pieces<T> w(workspace.data(), s, false);
   const Heads heads{s};
   const index_t count = s.batch * s.query_heads, d = s.head_dim;
+  const std::size_t alignment = alignment_of<T>(s, w, {q, k, v});
   const double scale = 1.0 / std::sqrt(static_cast<double>(d));
   for (index_t first = 0; first < s.query_length; first += query_block) {
     const index_t queries = std::min(query_block, s.query_length - first);
     start_rows(device, w, count, d);
     for_each_block(s, first, queries, [&](const Block& b) {
       point_forward(device, w, heads, b, q, k, v);
-      gemm_batched<T, M>(device,
-                         {.op_b = Op::transpose,
-                          .m = queries,
-                          .n = b.keys,
-                          .k = d,
-                          .leading_a = q.leading,
-                          .leading_b = k.leading,
-                          .leading_c = key_block,
-                          .alpha = scale},
-                         w.input_a, w.input_b, w.output_a, count);
+      const BatchedShape by_key{Op::none,  Op::transpose, queries, b.keys, d,        q.leading,
+                                k.leading, key_block,     scale,   0.0,    alignment};
+      gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
       softmax_block(device, w, heads, b);
-      gemm_batched<T, M>(device,
-                         {.m = queries,
-                          .n = d,
-                          .k = b.keys,
-                          .leading_a = key_block,
-                          .leading_b = v.leading,
-                          .leading_c = d,
-                          .beta = 1},
-                         w.rounded, w.input_c, w.output_b, count);
+      const BatchedShape by_query{Op::none, Op::none, queries, d, b.keys, key_block, v.leading, d, 1.0, 1.0, alignment};
+      gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_b, count);
     });
     store_rows(device, w, heads, first, queries, out, lse);
   }
@@ -354,14 +350,15 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
   const Pieces<T> w(workspace.data(), s, true);
   const Heads heads{s};
   const index_t count = s.batch * s.query_heads, d = s.head_dim;
+  const std::size_t alignment = alignment_of<T>(s, w, {t.q, t.k, t.v, t.dout});
   const double scale = 1.0 / std::sqrt(static_cast<double>(d));
   start_backward(device, w, heads, t.out, t.dout);
   for (index_t first = 0; first < s.query_length; first += query_block) {
     const index_t queries = std::min(query_block, s.query_length - first);
     start_rows(device, w, count, d);
     for_each_block(s, first, queries, [&](const Block& b) {
-      BatchedShape by_key{Op::none,    Op::transpose, queries,   b.keys, d,
-                          t.q.leading, t.k.leading,   key_block, scale};
+      BatchedShape by_key{Op::none,    Op::transpose, queries, b.keys, d,        t.q.leading,
+                          t.k.leading, key_block,     scale,   0.0,    alignment};
       point_forward(device, w, heads, b, t.q, t.k, t.v);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
       const MatrixRef<const T> dout = t.dout;

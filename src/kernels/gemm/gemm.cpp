@@ -52,7 +52,7 @@ void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, cons
   if (device.gemm_mode() == GemmMode::fixed_order) {
     detail::multiply_batch_in_order<T, C>(device, p, a, b, c, count);
   } else {
-    detail::multiply_batch<T, C>(device, p, a, b, c, count);
+    detail::multiply_batch<T, C>(device, p, s.alignment, a, b, c, count);
   }
 }
 

@@ -28,10 +28,18 @@ void multiply_batch_in_order(Device& device, const GemmProblem& problem, const T
 template <class T>
 std::size_t fixed_order_workspace_bytes(index_t k);
 // gemm_host.cpp, gemm_cuda.cpp
+/// alignment: of all pointers, in bytes.
 template <class T, class C>
-void multiply_batch(Device& device, const GemmProblem& problem, const T* const* a, const T* const* b, C* const* c,
-                    index_t count);
+void multiply_batch(Device& device, const GemmProblem& problem, std::size_t alignment, const T* const* a,
+                    const T* const* b, C* const* c, index_t count);
 template <class T>
 std::size_t library_workspace_bytes(index_t m, index_t n, index_t k);
+
+/// Of the measured GEMM peak: orders of the matrices, and max GEMMs between two fences.
+struct PeakShape {
+  index_t smallest, largest;
+  int per_fence;
+};
+PeakShape peak_shape();
 
 }  // namespace nanotron::kernels::detail

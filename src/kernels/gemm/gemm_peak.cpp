@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -26,37 +27,75 @@ class WorkspaceLoan {
   Kokkos::View<std::byte*, MemorySpace> memory_;
 };
 
+template <class T>
+void fill(Device& device, const Vector<T>& values) {
+  for_each_element(
+      device, "gemm_peak", static_cast<index_t>(values.size()), KOKKOS_LAMBDA(const index_t i) {
+        values.data()[i] = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f);
+      });
+}
+
+// C = A B^T of order n, with memory of its own.
+template <class T>
+class SquareGemm {
+ public:
+  SquareGemm(Device& device, index_t n)
+      : device_(device),
+        loan_(device, gemm_workspace_bytes<T>(device.gemm_mode(), n, n, n)),
+        memory_("nanotron::gemm_peak", 3 * n * n),
+        a_(memory_.data(), n, n),
+        b_(memory_.data() + n * n, n, n),
+        c_(memory_.data() + 2 * n * n, n, n) {
+    fill<T>(device, Vector<T>(memory_.data(), 2 * n * n));
+    seconds(1);
+  }
+
+  // Of one GEMM, where so many are queued before the fence.
+  double seconds(int count) {
+    const double begin = wall_seconds();
+    for (int i = 0; i < count; ++i) gemm<T, T>(device_, Op::none, Op::transpose, 1.0, a_, b_, 0.0, c_);
+    device_.fence();
+    return (wall_seconds() - begin) / count;
+  }
+
+ private:
+  Device& device_;
+  WorkspaceLoan loan_;
+  Kokkos::View<T*, MemorySpace> memory_;
+  MatrixRef<const T> a_, b_;
+  MatrixRef<T> c_;
+};
+
 }  // namespace
 
 template <class T>
 double gemm_peak(Device& device, index_t n, double seconds) {
-  const WorkspaceLoan loan(device, gemm_workspace_bytes<T>(device.gemm_mode(), n, n, n));
-  Kokkos::View<T*, MemorySpace> memory("nanotron::gemm_peak", 3 * n * n);
-  const index_t size = n * n;
-  for_each_element(
-      device, "gemm_peak", 2 * size,
-      KOKKOS_LAMBDA(const index_t i) { memory(i) = static_cast<T>(static_cast<float>(i * 37 % 101) / 101.0f - 0.5f); });
-  const MatrixRef<const T> a(memory.data(), n, n);
-  const MatrixRef<const T> b(memory.data() + size, n, n);
-  const MatrixRef<T> c(memory.data() + 2 * size, n, n);
-  const auto once = [&] {
-    const double begin = wall_seconds();
-    gemm<T, T>(device, Op::none, Op::transpose, 1.0, a, b, 0.0, c);
-    device.fence();
-    return wall_seconds() - begin;
-  };
-  once();
-  double best = once();
+  SquareGemm<T> gemms(device, n);
+  double best = gemms.seconds(1);
+  const double fit = std::clamp(seconds / (4 * best), 1.0, static_cast<double>(detail::peak_shape().per_fence));
+  const int count = static_cast<int>(fit);
   for (double spent = best; spent < seconds;) {
-    const double took = once();
-    best = std::min(best, took);
-    spent += took;
+    const double each = gemms.seconds(count);
+    best = std::min(best, each);
+    spent += each * count;
   }
-  return 2.0 * static_cast<double>(n) * static_cast<double>(size) / best;
+  const auto order = static_cast<double>(n);
+  return 2.0 * order * order * order / best;
 }
 
-template double gemm_peak<double>(Device&, index_t, double);
-template double gemm_peak<float>(Device&, index_t, double);
-template double gemm_peak<bf16>(Device&, index_t, double);
+template <class T>
+index_t gemm_peak_order(Device& device) {
+  constexpr double long_enough = 5e-3;  // of a GEMM: a thousand launches
+  const detail::PeakShape shape = detail::peak_shape();
+  index_t n = shape.smallest;
+  while (n < shape.largest && SquareGemm<T>(device, n).seconds(1) < long_enough) n *= 2;
+  return n;
+}
+
+#define NANOTRON_INSTANTIATE(T)                           \
+  template double gemm_peak<T>(Device&, index_t, double); \
+  template index_t gemm_peak_order<T>(Device&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -67,10 +67,11 @@ class ExchangedExperts final : public ExpertExchange<T> {
         receive_buffer_(arena.take<T>(MemoryKind::workspace, size.rows, size.hidden)),
         value_send_buffer_(arena.take<M>(MemoryKind::workspace, size.choices)),
         value_receive_buffer_(arena.take<M>(MemoryKind::workspace, size.rows)),
-        received_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts)),
+        counts_(arena.take<std::int64_t>(MemoryKind::workspace, 2, size.experts)),
         received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.places())),
         sent_counts_(static_cast<std::size_t>(ep.size())),
         received_counts_(static_cast<std::size_t>(ep.size())),
+        host_counts_(2 * static_cast<std::size_t>(size.experts)),
         next_(static_cast<std::size_t>(size.experts / ep.size() + 1)) {}
 
   index_t rows() const override { return size_.rows; }
@@ -87,10 +88,13 @@ class ExchangedExperts final : public ExpertExchange<T> {
     const auto here = plan.begin.size() - 1, ranks = sent_counts_.size();
     std::ranges::fill(sent_counts_, here);
     std::ranges::fill(received_counts_, here);
-    copy_out(device, counts, plan.sent);
-    comm::all_to_all<std::int64_t>(*ep_, counts.data(), sent_counts_, received_.data(), received_counts_,
+    const Vector<std::int64_t> sent(counts_.data(), counts.extent(0));
+    Kokkos::deep_copy(device.exec(), sent, counts);
+    comm::all_to_all<std::int64_t>(*ep_, sent.data(), sent_counts_, sent.data() + sent.extent(0), received_counts_,
                                    device.stream());
-    copy_out(device, received_, plan.received);
+    copy_out(device, Vector<std::int64_t>(counts_.data(), counts_.size()), host_counts_);
+    std::copy_n(host_counts_.begin(), plan.sent.size(), plan.sent.begin());
+    std::copy_n(host_counts_.begin() + size_.experts, plan.received.size(), plan.received.begin());
     plan.sent_rows = 0;
     for (const std::int64_t n : plan.sent) plan.sent_rows += n;
     for (std::size_t e = 0; e < here; ++e) {
@@ -192,8 +196,10 @@ class ExchangedExperts final : public ExpertExchange<T> {
   comm::Group* ep_;
   Matrix<T> send_buffer_, receive_buffer_;
   Vector<M> value_send_buffer_, value_receive_buffer_;
-  Vector<std::int64_t> received_, received_cuts_;
+  Matrix<std::int64_t> counts_;  // rows per expert: sent from here, received from each rank
+  Vector<std::int64_t> received_cuts_;
   std::vector<std::size_t> sent_counts_, received_counts_;  // per rank
+  std::vector<std::int64_t> host_counts_;
   std::vector<std::int64_t> next_;                          // next row of each local expert
 };
 

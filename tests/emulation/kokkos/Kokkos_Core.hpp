@@ -53,6 +53,11 @@ class Gpu {
 
 using DefaultExecutionSpace = Gpu;
 
+inline void initialize(int& count, char** arguments) {
+  int device = 0;
+  cudaGetDevice(&device);
+  ::Kokkos::initialize(count, arguments);
+}
 inline void fence() { cudaDeviceSynchronize(); }
 
 // Views --------------------------------------------------------------------------------------------

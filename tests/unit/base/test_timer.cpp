@@ -15,7 +15,7 @@ namespace {
 
 void spend(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
-TimerRow row_of(const Timers& timers, const std::string& name) {
+TimerRow row_of(Timers& timers, const std::string& name) {
   for (const TimerRow& row : timers.rows()) {
     if (row.name == name) return row;
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
@@ -56,7 +57,7 @@ TEST(MetricsFile, HasOneDatasetPerQuantity) {
   EXPECT_EQ(steps(path)[4999], 5000);
   EXPECT_EQ(steps(path, "tokens")[4999], 50000);
   EXPECT_EQ(reals(path, "loss")[1], 0.5);
-  for (const char* name : {"grad_norm", "learning_rate", "seconds", "tokens_per_second", "mfu"})
+  for (const char* name : {"grad_norm", "learning_rate", "seconds", "tokens_per_second", "mfu", "gemm_fraction"})
     EXPECT_EQ(reals(path, name).size(), 5000u) << name;
   EXPECT_EQ(read<std::uint64_t>(path, "token_hash", H5T_NATIVE_UINT64)[9], 0xFFFFFFFFFFFFFF0Aull);
   EXPECT_EQ(steps(path, "validation_step"), std::vector<std::int64_t>{5000});
@@ -82,6 +83,31 @@ TEST(MetricsFile, ResumingGivesOneValuePerStep) {
   EXPECT_EQ(steps(path, "validation_step"), std::vector<std::int64_t>{5});
 }
 
+// Older files have the share of the measured GEMM peak as mfu.
+TEST(MetricsFile, AFileWithoutGemmFractionGoesOn) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  {
+    MetricsFile metrics(path, 0, start, silent);
+    for (std::int64_t step = 1; step <= 2; ++step) metrics.append({.step = step, .gemm_fraction = 0.5});
+  }
+  {
+    const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    H5Ldelete(file.id(), "mfu", H5P_DEFAULT);
+    H5Lmove(file.id(), "gemm_fraction", file.id(), "mfu", H5P_DEFAULT, H5P_DEFAULT);
+  }
+  {
+    MetricsFile metrics(path, 2, start, silent);
+    EXPECT_TRUE(metrics.set_aside().empty());
+    metrics.append({.step = 3, .mfu = 0.25, .gemm_fraction = 0.75});
+  }
+  EXPECT_EQ(reals(path, "gemm_fraction"), (std::vector<double>{0.5, 0.5, 0.75}));
+  const std::vector<double> mfu = reals(path, "mfu");
+  ASSERT_EQ(mfu.size(), 3u);
+  EXPECT_TRUE(std::isnan(mfu[0]) && std::isnan(mfu[1]));
+  EXPECT_EQ(mfu[2], 0.25);
+}
+
 std::string text_of(const hdf5::File& file, const char* name) {
   const hdf5::Dataset dataset = hdf5::open_dataset(file.id(), name, "");
   const hdf5::Datatype type(H5Dget_type(dataset.id()));
@@ -102,7 +128,7 @@ TEST(MetricsFile, ExplainsItself) {
   EXPECT_EQ(text_of(file, "deck_step_00000001"), "! ");
   EXPECT_TRUE(hdf5::exists(file.id(), "provenance_step_00000001"));
   for (const char* name : {"step", "loss", "grad_norm", "learning_rate", "seconds", "tokens_per_second", "mfu",
-                           "tokens", "token_hash", "validation_step", "validation_loss"}) {
+                           "gemm_fraction", "tokens", "token_hash", "validation_step", "validation_loss"}) {
     const hdf5::Dataset series = hdf5::open_dataset(file.id(), name, "");
     EXPECT_TRUE(hdf5::read_string(series.id(), "unit", "").has_value()) << name;
     EXPECT_TRUE(hdf5::read_string(series.id(), "description", "").value_or("").ends_with(".")) << name;

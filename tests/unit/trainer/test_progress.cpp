@@ -1,9 +1,11 @@
 // ranks: 1
 #include "nanotron/trainer/progress.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
@@ -59,6 +61,36 @@ TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
   EXPECT_EQ(progress.summary(), "loss 13.0000");
   progress.record_validation(13, std::array{2.5});
   EXPECT_EQ(progress.summary(), "loss 13.0000, validation loss 2.5000");
+}
+
+TEST(Progress, MfuIsAgainstTheStatedPeakAndNotANumberWithoutOne) {
+  const test::Scratch scratch(test::world());
+  Log log(true);
+  deck::Config config;
+  config.run.steps = 1;
+  for (const double stated : {0.0, 40.0}) {
+    const auto path = scratch / fmt::format("metrics_{}.h5", stated);
+    ::testing::internal::CaptureStdout();
+    {
+      Progress progress(config, {.tokens = 1.0, .flops = 10.0, .gemm_peak = 20.0, .stated_peak = stated},
+                        std::make_unique<io::MetricsFile>(path, 0, io::MetricsStart{}, log), log);
+      progress.record(1, 1, 1.0, StepResult{});
+    }
+    const std::string told = ::testing::internal::GetCapturedStdout();
+    EXPECT_NE(told.find("  50.0 % of GEMM peak"), std::string::npos) << told;
+    EXPECT_EQ(told.find("mfu 25.0 %") != std::string::npos, stated > 0.0) << told;
+    const hdf5::File file = hdf5::open_read_only(path);
+    double mfu = 0.0, fraction = 0.0;
+    H5Dread(hdf5::open_dataset(file.id(), "mfu", "").id(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, &mfu);
+    H5Dread(hdf5::open_dataset(file.id(), "gemm_fraction", "").id(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+            &fraction);
+    EXPECT_EQ(fraction, 0.5);
+    if (stated > 0.0) {
+      EXPECT_EQ(mfu, 0.25);
+    } else {
+      EXPECT_TRUE(std::isnan(mfu));
+    }
+  }
 }
 
 }  // namespace

@@ -41,11 +41,14 @@ std::size_t gemm_workspace_bytes(GemmMode gemm_mode, index_t m, index_t n, index
 
 /// Batched GEMM of one shape; the arrays of pointers are in MemorySpace too:
 ///   C_i = alpha op(A_i) op(B_i) + beta C_i      i < count
+/// alignment: bytes, a power of two that divides every A_i, B_i and C_i. On a GPU, bf16 with less than k needs (16 for
+/// k a multiple of 8, 4 for other even k) runs without tensor cores.
 struct BatchedShape {
   Op op_a = Op::none, op_b = Op::none;
   index_t m = 0, n = 0, k = 0;
   index_t leading_a = 0, leading_b = 0, leading_c = 0;
   double alpha = 1, beta = 0;
+  std::size_t alignment = 1;
 };
 
 template <class T, class C>

@@ -32,8 +32,11 @@ class ExpertExchange {
   /// group the totals are equal.
   virtual PassTraffic traffic() const = 0;
 
-  /// counts (experts): rows from here to each expert -> plan, whose vectors have their sizes. Waits for the device.
-  /// Error(deck_error) when more rows arrive than rows().
+  /// counts (experts): rows from here to each expert -> plan, whose vectors have their sizes. Waits for the device,
+  /// once: the host must know how many rows each GEMM has. It is the only such wait of a layer of experts, in each
+  /// forward of a micro-batch (with recompute = 'full' also in the second one); backward uses the same plan.
+  /// Collectives that go through host memory have waits of their own. Error(deck_error) when more rows arrive than
+  /// rows().
   virtual void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) = 0;
 
   /// After plan(): shard boundaries in the rows sent from here (experts, places) -> in the rows received here, see

@@ -196,9 +196,19 @@ template void multiply<float, float>(Device&, const GemmProblem&, const float*, 
 template void multiply<bf16, bf16>(Device&, const GemmProblem&, const bf16*, const bf16*, bf16*);
 template void multiply<bf16, float>(Device&, const GemmProblem&, const bf16*, const bf16*, float*);
 
+PeakShape peak_shape() { return {.smallest = 256, .largest = 8192, .per_fence = 16}; }
+
+// What cublasGemmBatchedEx demands of all pointers, in bytes; it cannot see them before it runs.
+template <class T>
+std::size_t batch_alignment(index_t k) {
+  if constexpr (!std::is_same_v<T, bf16>) return 1;
+  return k % 8 == 0 ? 16 : k % 2 == 0 ? 4 : 1;
+}
+
 template <class T, class C>
-void multiply_batch(Device& device, const GemmProblem& s, const T* const* a, const T* const* b, C* const* c,
-                    index_t count) {
+void multiply_batch(Device& device, const GemmProblem& s, std::size_t alignment, const T* const* a, const T* const* b,
+                    C* const* c, index_t count) {
+  if (alignment < batch_alignment<T>(s.k)) return multiply_batch_in_order<T, C>(device, s, a, b, c, count);
   GemmHandles& all = handles(device);
   const auto& workspace = device.gemm_workspace();
   NANOTRON_CHECK_CUBLAS(cublasSetStream(all.cublas, device.exec().cuda_stream()));
@@ -214,8 +224,9 @@ void multiply_batch(Device& device, const GemmProblem& s, const T* const* a, con
       cuda_type<C>, static_cast<int>(s.leading_c), static_cast<int>(count),
       compute_type(cuda_type<T>), CUBLAS_GEMM_DEFAULT));
 }
-#define NANOTRON_INSTANTIATE(T, C) \
-  template void multiply_batch<T, C>(Device&, const GemmProblem&, const T* const*, const T* const*, C* const*, index_t);
+#define NANOTRON_INSTANTIATE(T, C)                                                                               \
+  template void multiply_batch<T, C>(Device&, const GemmProblem&, std::size_t, const T* const*, const T* const*, \
+                                     C* const*, index_t);
 NANOTRON_INSTANTIATE(double, double)
 NANOTRON_INSTANTIATE(float, float)
 NANOTRON_INSTANTIATE(bf16, bf16)

@@ -176,18 +176,20 @@ void widen_and_multiply(Device& device, const GemmProblem& p, const bf16* a, con
 }  // namespace
 
 template <class T, class C>
-void multiply_batch(Device& device, const GemmProblem& p, const T* const* a, const T* const* b, C* const* c,
-                    index_t count) {
+void multiply_batch(Device& device, const GemmProblem& p, std::size_t, const T* const* a, const T* const* b,
+                    C* const* c, index_t count) {
   for (index_t i = 0; i < count; ++i) multiply<T, C>(device, p, a[i], b[i], c[i]);
 }
-template void multiply_batch<double, double>(Device&, const GemmProblem&, const double* const*, const double* const*,
-                                             double* const*, index_t);
-template void multiply_batch<float, float>(Device&, const GemmProblem&, const float* const*, const float* const*,
-                                           float* const*, index_t);
-template void multiply_batch<bf16, bf16>(Device&, const GemmProblem&, const bf16* const*, const bf16* const*,
-                                         bf16* const*, index_t);
-template void multiply_batch<bf16, float>(Device&, const GemmProblem&, const bf16* const*, const bf16* const*,
-                                          float* const*, index_t);
+#define NANOTRON_INSTANTIATE(T, C)                                                                               \
+  template void multiply_batch<T, C>(Device&, const GemmProblem&, std::size_t, const T* const*, const T* const*, \
+                                     C* const*, index_t);
+NANOTRON_INSTANTIATE(double, double)
+NANOTRON_INSTANTIATE(float, float)
+NANOTRON_INSTANTIATE(bf16, bf16)
+NANOTRON_INSTANTIATE(bf16, float)
+#undef NANOTRON_INSTANTIATE
+
+PeakShape peak_shape() { return {.smallest = 1024, .largest = 1024, .per_fence = 1}; }
 
 template <class T>
 std::size_t library_workspace_bytes(index_t m, index_t n, index_t k) {

@@ -103,32 +103,42 @@ TYPED_TEST(Gemm, OperandsAtAnyElement) {
   }
 }
 
+// Of operands at multiples of 16 bytes, and of an element.
 TYPED_TEST(Gemm, BatchedIsManySingleOnes) {
   using T = TypeParam;
-  const index_t m = 40, n = 24, k = 33, count = 3;
-  const auto a = Array<T>::random(count * m * k, 1);
-  const auto b = Array<T>::random(count * k * n, 2);
-  Array<T> c(count * m * n);
-  Array<std::uintptr_t> as(count), bs(count), cs(count);  // pointers, as numbers
+  const index_t m = 40, n = 24, count = 3;
   const auto address = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
-  std::vector<double> expected(static_cast<std::size_t>(count * m * n));
-  for (index_t i = 0; i < count; ++i) {
-    as.host[i] = address(a.data() + i * m * k);
-    bs.host[i] = address(b.data() + i * k * n);
-    cs.host[i] = address(c.data() + i * m * n);
-    kernels::reference::gemm<T>(Op::none, Op::none, 1.0, {a.host.data() + i * m * k, m, k},
-                                {b.host.data() + i * k * n, k, n}, 0.0,
-                                {expected.data() + i * m * n, m, n});
+  for (const index_t k : {33, 34, 40}) {
+    const auto a = Array<T>::random(count * m * k + 1, 1);
+    const auto b = Array<T>::random(count * k * n + 1, 2);
+    for (const index_t at : {0, 1}) {
+      Array<T> c(count * m * n + 1);
+      Array<std::uintptr_t> as(count), bs(count), cs(count);  // pointers, as numbers
+      std::vector<double> expected(static_cast<std::size_t>(count * m * n));
+      for (index_t i = 0; i < count; ++i) {
+        as.host[i] = address(a.data() + at + i * m * k);
+        bs.host[i] = address(b.data() + at + i * k * n);
+        cs.host[i] = address(c.data() + at + i * m * n);
+        kernels::reference::gemm<T>(Op::none, Op::none, 1.0, {a.host.data() + at + i * m * k, m, k},
+                                    {b.host.data() + at + i * k * n, k, n}, 0.0, {expected.data() + i * m * n, m, n});
+      }
+      as.push(), bs.push(), cs.push();
+      const kernels::BatchedShape shape{.m = m,
+                                        .n = n,
+                                        .k = k,
+                                        .leading_a = k,
+                                        .leading_b = n,
+                                        .leading_c = n,
+                                        .alignment = at == 0 ? 16 : sizeof(T)};
+      kernels::gemm_batched<T, T>(this->device_, shape, reinterpret_cast<const T* const*>(as.data()),
+                                  reinterpret_cast<const T* const*>(bs.data()), reinterpret_cast<T* const*>(cs.data()),
+                                  count);
+      this->device_.fence();
+      c.pull();
+      c.host.erase(at == 0 ? c.host.end() - 1 : c.host.begin());
+      expect_close(c.host, expected, 150 * unit_roundoff<master_t<T>>() + 2 * unit_roundoff<T>());
+    }
   }
-  as.push(), bs.push(), cs.push();
-  const kernels::BatchedShape shape{
-      .m = m, .n = n, .k = k, .leading_a = k, .leading_b = n, .leading_c = n};
-  kernels::gemm_batched<T, T>(this->device_, shape, reinterpret_cast<const T* const*>(as.data()),
-                              reinterpret_cast<const T* const*>(bs.data()),
-                              reinterpret_cast<T* const*>(cs.data()), count);
-  this->device_.fence();
-  c.pull();
-  expect_close(c.host, expected, 150 * unit_roundoff<master_t<T>>() + 2 * unit_roundoff<T>());
 }
 
 }  // namespace

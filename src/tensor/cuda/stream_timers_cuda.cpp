@@ -1,0 +1,98 @@
+#include <cuda_runtime_api.h>
+
+#include <cmath>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/tensor/stream_timers.hpp"
+
+namespace nanotron {
+namespace {
+
+// Marks the stream at each start and stop. Owns the events; marks that were read give theirs to later ones.
+class StreamTimers final : public Timers {
+ public:
+  explicit StreamTimers(const comm::Stream& stream) : stream_(stream) {}
+  ~StreamTimers() override {
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+
+  void start(const char* name) override {
+    push_profiling_region(name);
+    mark(name);
+    ++open_;
+  }
+  void stop() override {
+    mark(nullptr);
+    pop_profiling_region();
+    if (--open_ == 0) read_passed();
+  }
+
+ protected:
+  void settle() override {
+    if (read_ < marks_.size()) NANOTRON_CHECK_CUDA(cudaEventSynchronize(marks_.back().event));
+    read_passed();
+  }
+
+ private:
+  struct Mark {
+    const char* name;  // of the region that begins; null: the innermost one ends
+    cudaEvent_t event;
+  };
+
+  void mark(const char* name) {
+    marks_.push_back({name, take_event()});
+    NANOTRON_CHECK_CUDA(cudaEventRecord(marks_.back().event, stream_.get()));
+  }
+
+  cudaEvent_t take_event() {
+    if (free_.empty()) {
+      cudaEvent_t made = nullptr;
+      NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&made, cudaEventDefault));
+      events_.push_back(made);
+      free_.push_back(made);
+    }
+    const cudaEvent_t event = free_.back();
+    free_.pop_back();
+    return event;
+  }
+
+  // Times are sums of the steps from mark to mark: CUDA gives them in fp32, which a long run would exceed.
+  void read_passed() {
+    for (; read_ < marks_.size(); ++read_) {
+      const auto& [name, event] = marks_[read_];
+      const cudaError_t status = cudaEventQuery(event);
+      if (status == cudaErrorNotReady) return;
+      NANOTRON_CHECK_CUDA(status);
+      if (last_ != nullptr) {
+        float milliseconds = 0;
+        NANOTRON_CHECK_CUDA(cudaEventElapsedTime(&milliseconds, last_, event));
+        now_ += std::llround(static_cast<double>(milliseconds) * 1e6);
+        free_.push_back(last_);
+      }
+      last_ = event;
+      if (name != nullptr) {
+        start_at(name, now_);
+      } else {
+        stop_at(now_);
+      }
+    }
+    marks_.clear();
+    read_ = 0;
+  }
+
+  comm::Stream stream_;
+  int open_ = 0;                // regions
+  std::vector<Mark> marks_;     // in the stream's order
+  std::size_t read_ = 0;        // so many of them
+  cudaEvent_t last_ = nullptr;  // of the mark read last, at now_
+  std::int64_t now_ = 0;        // ns since the first mark
+  std::vector<cudaEvent_t> events_, free_;
+};
+
+}  // namespace
+
+std::unique_ptr<Timers> make_stream_timers(const comm::Stream& stream) {
+  return std::make_unique<StreamTimers>(stream);
+}
+
+}  // namespace nanotron

@@ -1,0 +1,7 @@
+#include "nanotron/tensor/device_name.hpp"
+
+namespace nanotron {
+
+std::string device_name() { return ""; }
+
+}  // namespace nanotron
