@@ -144,7 +144,8 @@ number=0
 check() {
   local name="$1" ranks="$2" expected="$3" code=0 began=$SECONDS left=$((deadline - SECONDS)) log result tests
   shift 3
-  log="$logs/$(printf '%02d' $((++number)))_${name//[^A-Za-z0-9]/_}.log"
+  number=$((number + 1))
+  log="$logs/$(printf '%02d' "$number")_${name//[^A-Za-z0-9]/_}.log"
   if [ "$left" -le 0 ]; then
     failed=1
     say "| $name | $ranks | not run: $minutes minutes are over | |"

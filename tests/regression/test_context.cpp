@@ -3,6 +3,7 @@
 // Sequences cut over a context-parallel group follow the serial run: cp in {1, 2, 3, 4} with tp and dp, by a ring and
 // by an all-to-all, of lengths that do not divide, with and without documents.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"

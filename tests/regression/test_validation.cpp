@@ -3,6 +3,7 @@
 // The validation loss: the mean over all targets of the held-out sequences, a last batch that is not full included, the
 // same on every grid; of several sets one each.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "nanotron/deck/validation_sets.hpp"
