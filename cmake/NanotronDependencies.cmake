@@ -14,8 +14,17 @@ include(NanotronMpiFlavour)
 
 find_package(NanotronHdf5 REQUIRED)    # nanotron::hdf5
 find_package(NanotronKokkos REQUIRED)  # nanotron::kokkos
-find_package(NanotronCblas REQUIRED)   # nanotron::cblas
-find_package(NanotronDnnl REQUIRED)    # nanotron::dnnl
+
+# GEMMs of the host: empty targets in a build for (emulated) GPUs -----------------------------------
+if(NANOTRON_ENABLE_CUDA OR NANOTRON_EMULATE_GPU)
+  add_library(nanotron::cblas INTERFACE IMPORTED)
+  add_library(nanotron::dnnl INTERFACE IMPORTED)
+  set(NANOTRON_BLAS_NAME "none")
+  set(NANOTRON_DNNL_VERSION "none")
+else()
+  find_package(NanotronCblas REQUIRED)  # nanotron::cblas
+  find_package(NanotronDnnl REQUIRED)   # nanotron::dnnl
+endif()
 
 # Small helpers ------------------------------------------------------------------------------------
 find_package(fmt REQUIRED)

@@ -3,6 +3,7 @@
 // Gradients that are compressed on their way between replicas: training stays near the uncompressed run, repeats bit
 // for bit, goes on from a checkpoint, and sends what was predicted.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "nanotron/comm/collectives.hpp"

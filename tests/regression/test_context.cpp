@@ -3,10 +3,12 @@
 // Sequences cut over a context-parallel group follow the serial run: cp in {1, 2, 3, 4} with tp and dp, by a ring and
 // by an all-to-all, of lengths that do not divide, with and without documents.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"
 #include "support/golden.hpp"
+#include "support/test_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
@@ -118,7 +120,7 @@ TEST_F(Context, WithDocumentsToo) {
 
 // PyTorch's numbers for a mask made of the same documents: tests/golden/make_golden.py --documents.
 TEST_F(Context, PackedDocumentsAgreeWithPytorch) {
-  std::ifstream file(std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / "documents.json");
+  std::ifstream file(test::test_folder() / "golden" / "documents.json");
   const nlohmann::json golden = nlohmann::json::parse(file);
   deck::Config c = test::golden_config(golden.at("case"));
   c.data.document_mask = deck::DocumentMask::block_diagonal;

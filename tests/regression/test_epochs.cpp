@@ -3,6 +3,7 @@
 // Global batches that do not divide an epoch: a step takes the rest of one epoch and the beginning of the next, the
 // same samples on every grid, so that no step is smaller than another.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"

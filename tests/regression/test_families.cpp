@@ -8,6 +8,7 @@
 #include "nanotron/trainer/deck_features.hpp"
 #include "support/comparison.hpp"
 #include "support/golden.hpp"
+#include "support/test_folder.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 
@@ -33,7 +34,7 @@ class Families : public testing::TestWithParam<std::string> {
   }
 
   deck::Config config(const Keys& keys) const {
-    const auto folder = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / GetParam();
+    const auto folder = test::test_folder() / "golden" / GetParam();
     deck::Config c = trainer::read_deck((folder / "input.deck").string(), keys);
     c.data.path = (folder / "tokens.h5").string();
     c.checkpoint.resume = (folder / "step_00000000").string();

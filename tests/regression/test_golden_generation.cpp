@@ -11,6 +11,7 @@
 #include "nanotron/trainer/checkpointing.hpp"
 #include "support/golden.hpp"
 #include "support/orders.hpp"
+#include "support/test_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
@@ -25,7 +26,7 @@ TYPED_TEST_SUITE(GoldenGeneration, Types);
 template <class T>
 void expect_pytorchs(const std::string& name) {
   SCOPED_TRACE(name);
-  const std::string golden = std::string(NANOTRON_TEST_DIR) + "/golden/" + name + "/";
+  const std::string golden = (test::test_folder() / "golden" / name / "").string();
   const auto expected = nlohmann::json::parse(std::ifstream(golden + "generate.json"));
   const auto tokens = expected["tokens"].get<std::vector<std::int32_t>>();
   const auto prompt = expected["prompt"].get<std::vector<std::int32_t>>();

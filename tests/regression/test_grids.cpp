@@ -4,6 +4,7 @@
 // widths and vocabulary do not divide, with a whole and a split residual stream, in every mode of
 // recomputation and with any micro-batch and bucket.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"

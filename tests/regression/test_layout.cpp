@@ -4,6 +4,7 @@
 // the deck allows. Grids and options are drawn; the reference is one rank without any of them. CI draws few for each
 // number of ranks, from a seed that it prints.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>

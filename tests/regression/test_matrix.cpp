@@ -3,6 +3,7 @@
 // Any two options together: grids and options are drawn so that every pair of values that the deck allows on that many
 // ranks meets in some run (pairwise cover), and each run follows the serial one. CI takes a part of the runs.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>

@@ -3,6 +3,7 @@
 // Mixtures of experts follow the serial run on every grid: experts over ep ranks, together with tensor, pipeline,
 // context and data parallelism and every ZeRO stage; with and without a capacity; what they send is what was predicted.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -2,6 +2,7 @@
 // timeout: 300
 // Muon sees whole logical matrices: every grid, ZeRO stage and pipeline follows the serial run.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"

@@ -3,6 +3,7 @@
 // A split stream in chunks, with inputs gathered again or kept: every model follows the serial run, in every mode of
 // recomputation and with backward in two parts, for tokens that divide neither by ranks nor by chunks.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"

@@ -3,6 +3,7 @@
 // Every pipeline follows the serial run: each schedule with stages of unequal depth, alone and with tensor and data
 // parallelism, for a model whose head and embedding are tied too.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"

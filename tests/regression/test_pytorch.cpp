@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "support/golden.hpp"
+#include "support/test_folder.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 
@@ -78,7 +79,7 @@ TEST_P(AgainstPytorch, TwentyStepsAgree) {
 }
 
 TEST(AgainstPytorchsMuon, TwentyStepsAgree) {
-  std::ifstream file(std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / "muon.json");
+  std::ifstream file(test::test_folder() / "golden" / "muon.json");
   const nlohmann::json all = nlohmann::json::parse(file).at("fp64");
   for (const char* name : {"llama", "qwen2", "qwen3"}) {
     SCOPED_TRACE(name);

@@ -3,6 +3,7 @@
 // 10 steps, a checkpoint, 10 more on the same or another grid, against 20 uninterrupted ones: losses,
 // parameters, both moments and the step counts.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/training.hpp"

@@ -3,11 +3,13 @@
 // The validation loss: the mean over all targets of the held-out sequences, a last batch that is not full included, the
 // same on every grid; of several sets one each.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/trainer.hpp"
+#include "support/test_folder.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 #include "unit/data/token_file_maker.hpp"
@@ -41,8 +43,7 @@ class Validation : public testing::Test {
                {"model.num_hidden_layers=4", "checkpoint.resume=none", "checkpoint.at_end=false",
                 "data.sequence_length=24", "data.global_batch_size=12", "data.micro_batch_size=1",
                 "data.path=" + path("tokens.h5"), "data.validation_fraction=0.1", "data.validation_batches=0"});
-    return trainer::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / model / "input.deck").string(),
-                              set);
+    return trainer::read_deck((test::test_folder() / "golden" / model / "input.deck").string(), set);
   }
 
   // After one step.

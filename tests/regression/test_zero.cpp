@@ -3,6 +3,7 @@
 // Parameters, gradients and moments sharded over replicas follow the serial run, in every stage, group size and
 // split of the model; what they take and what they send is what was predicted.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"

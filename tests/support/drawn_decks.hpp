@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "nanotron/base/error.hpp"
+#include "support/test_folder.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 
@@ -35,8 +36,7 @@ class TokensOfDocuments {
 inline std::optional<deck::Config> deck_if_legal(const std::string& golden, const std::vector<std::string>& set,
                                                  int ranks) {
   try {
-    deck::Config config =
-        trainer::read_deck((std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / golden / "input.deck").string(), set);
+    deck::Config config = trainer::read_deck((test_folder() / "golden" / golden / "input.deck").string(), set);
     trainer::resolve(config, ranks);
     return config;
   } catch (const Error&) {

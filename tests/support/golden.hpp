@@ -10,17 +10,19 @@
 #include <string>
 #include <vector>
 
+#include "support/test_folder.hpp"
+
 namespace nanotron::test {
 
 inline nlohmann::json golden_numbers(const std::string& name) {
-  std::ifstream file(std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / name / "golden.json");
+  std::ifstream file(test_folder() / "golden" / name / "golden.json");
   return nlohmann::json::parse(file);
 }
 
 // Cases whose numbers are those of transformers' own classes (make_family_golden.py): a new family is one folder more.
 inline std::vector<std::string> golden_families() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(NANOTRON_TEST_DIR) / "golden")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test_folder() / "golden")) {
     const std::string name = entry.path().filename();
     if (std::filesystem::exists(entry.path() / "golden.json") && golden_numbers(name).contains("transformers")) {
       names.push_back(name);

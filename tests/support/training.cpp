@@ -7,6 +7,7 @@
 #include "nanotron/base/random.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/trainer.hpp"
+#include "support/test_folder.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -108,7 +109,7 @@ void write_documents(const std::filesystem::path& path, const std::vector<std::u
 }
 
 deck::Config golden_config(const std::string& name) {
-  const std::filesystem::path folder = std::filesystem::path(NANOTRON_TEST_DIR) / "golden" / name;
+  const std::filesystem::path folder = test_folder() / "golden" / name;
   deck::Config config = trainer::read_deck((folder / "input.deck").string());
   config.data.path = (folder / "tokens.h5").string();
   config.checkpoint.resume = (folder / "step_00000000").string();

@@ -1,5 +1,6 @@
 // ranks: 1
 #include "nanotron/data/token_file.hpp"
+#include "support/test_folder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -90,7 +91,7 @@ TEST(TokenFile, AttributesAndVocabulary) {
 }
 
 TEST(TokenFile, ReadsTheFilesOfTheTools) {
-  const TokenFile file(std::filesystem::path(NANOTRON_TEST_DIR) / "golden/llama/tokens.h5");
+  const TokenFile file(test::test_folder() / "golden/llama/tokens.h5");
   EXPECT_EQ(file.size(), 2561);
   EXPECT_EQ(file.vocab_size(), 131);
   EXPECT_NO_THROW(read_all(file));

@@ -6,6 +6,7 @@
 #include "nanotron/io/manifest.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
 #include "nanotron/tensor/tensor.hpp"
+#include "support/test_folder.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/checkpoint_fixture.hpp"
@@ -332,7 +333,7 @@ TEST_F(Checkpoint, WithoutMomentsTheyAreLeftAlone) {
 
 TEST_F(Checkpoint, OfTheToolsIsRead) {
   for (const char* name : {"llama", "qwen2", "qwen3"}) {
-    const auto folder = fs::path(NANOTRON_TEST_DIR) / "golden" / name / "step_00000000";
+    const auto folder = test::test_folder() / "golden" / name / "step_00000000";
     auto reader = CheckpointReader::open(world, folder);
     EXPECT_FALSE(reader.info().has_optimizer);
     EXPECT_EQ(reader.info().model.vocab_size, 131);

@@ -3,6 +3,7 @@
 
 #include "nanotron/io/token_agreement.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/world.hpp"

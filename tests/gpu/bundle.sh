@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# tests/gpu.sh --bundle: a folder that runs on a bare machine with a driver, from a CUDA build.
+#
+#   bundle.sh <folder> <build folder, or nothing: build here> [<option of cmake>...]
+set -euo pipefail
+folder="$1" build="$2"
+shift 2
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+limit_mib=60
+programs=(nanotron_hpc nanotron_bench nanotron_generate nanotron_gpu_tests)
+
+fail() {
+  printf 'tests/gpu.sh --bundle: %s\n' "$*" >&2
+  exit 1
+}
+for tool in cc strip nm readelf ldd ompi_info; do
+  command -v "$tool" >/dev/null || fail "$tool was not found (Debian: binutils, gcc, openmpi-bin)"
+done
+if [ -e "$folder" ]; then fail "$folder is there already"; fi
+
+if [ -z "$build" ]; then
+  build="$root/build/gpu-bundle"
+  # Machine code of kernels is mostly their long names: packed it is an eighth.
+  packed=-Xfatbin=-compress-all
+  if "${CUDACXX:-/usr/local/cuda/bin/nvcc}" --help | grep -q -e --compress-mode; then packed=--compress-mode=size; fi
+  (cd "$root" && cmake --preset cuda -B "$build" -DNANOTRON_ARCH=x86-64-v3 "$@")
+  NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:+$NVCC_APPEND_FLAGS }$packed" \
+    cmake --build "$build" --target nanotron_programs nanotron_gpu_tests
+fi
+for program in "${programs[@]}"; do
+  [ -x "$build/bin/$program" ] || fail "$build/bin/$program is not built: targets nanotron_programs and nanotron_gpu_tests"
+done
+
+mkdir -p "$folder"/{bin,libexec,lib/absent,input,tests/gpu,tests/benchmarks}
+folder="$(cd "$folder" && pwd)"
+cp "$root"/input/*.deck "$folder/input/"
+cp -R "$root/tests/golden" "$folder/tests/"
+cp "$root/tests/gpu.sh" "$folder/tests/"
+cp "$root/tests/benchmarks/pytorch_step.py" "$folder/tests/benchmarks/"
+cp "$root/tests/gpu/environment.sh" "$root/LICENSE" "$folder/"
+cp "$root/tests/gpu/start.sh" "$folder/bin/start.sh"
+for program in "${programs[@]}"; do strip -o "$folder/libexec/$program" "$build/bin/$program"; done
+
+# Open MPI -----------------------------------------------------------------------------------------
+case "$(mpiexec --version 2>/dev/null)" in *"Open MPI"* | *OpenRTE*) ;; *) fail "mpiexec is not Open MPI's" ;; esac
+mpi_path() { ompi_info --parsable --path "$1" | sed -n "s/^path:$1://p"; }
+prefix="$(mpi_path prefix)"
+plugins="$(mpi_path pkglibdir)"
+cp "$(command -v orterun)" "$folder/libexec/mpiexec"
+cp "$(command -v orted)" "$folder/libexec/orted"
+in_bundle() { printf '%s/%s\n' "$folder" "${1#"$prefix"/}"; }  # where OPAL_PREFIX makes Open MPI look
+mkdir -p "$(in_bundle "$plugins")" "$(in_bundle "$(mpi_path pkgdatadir)")"
+cp "$(mpi_path pkgdatadir)"/help-*.txt "$(in_bundle "$(mpi_path pkgdatadir)")/"
+# Not carried: other networks than TCP and shared memory, OpenSHMEM, other runtimes.
+find -L "$plugins" -name 'mca_*.so' |
+  grep -vE 'ucx|ofi|openib|psm|flux|jsm|simulator|monitoring|memheap|scoll|spml|sshmem|atomic' |
+  while IFS= read -r plugin; do cp -L "$plugin" "$(in_bundle "$plugins")/"; done
+pmix="$(readlink -f "$(ldd "$(find "$plugins" -name 'mca_pmix_ext*.so')" | awk '/libpmix/ { print $3 }')")"
+pmix="${pmix%/lib/*}"
+mkdir -p "$folder/pmix/lib" "$folder/pmix/share"
+cp -RL "$pmix/lib/pmix" "$folder/pmix/lib/"
+cp -RL "$pmix/share/pmix" "$folder/pmix/share/"
+for program in "$folder"/libexec/*; do ln -s start.sh "$folder/bin/${program##*/}"; done
+
+# absent_library <file> <name> <hint> <version of the symbols, or nothing>: of the functions on stdin, one a line, each of
+# which says that the library is not there and ends the program.
+absent_library() {
+  local file="$1" name="$2" hint="$3" version="$4" source="$folder/absent.c"
+  printf '#include <stdio.h>\n#include <unistd.h>\n' >"$source"
+  printf 'static void absent(void) { fputs("%s is not on this machine, or not where environment.sh looks: %s\\n", stderr); _exit(71); }\n' \
+    "$name" "$hint" >>"$source"
+  sed -E 's/@.*//; s/.*/void &(void) { absent(); }/' >>"$source"
+  printf '%s { *; };\n' "$version" >"$folder/absent.map"
+  cc -w -O1 -shared -fPIC -fno-builtin -s "-Wl,-soname,$name" ${version:+"-Wl,--version-script=$folder/absent.map"} \
+    -o "$file" "$source"
+  rm "$source" "$folder/absent.map"
+}
+undefined_symbols() { nm -D --undefined-only "$@" | awk '$1 == "U" { print $2 }' | sort -u; }
+needed_libraries() { readelf -d "$@" | sed -nE 's/.*NEEDED.*\[(.*)\]/\1/p' | sort -u; }
+
+# Libraries: all but glibc's and the machine's ------------------------------------------------------
+# Debian's HDF5 reads from the web too, which nothing here does: half of all libraries are for that.
+hdf5="$(ldd "$folder/libexec/nanotron_hpc" | awk '/libhdf5/ { print $3 }')"
+for name in $(needed_libraries "$hdf5" | grep -E '^lib(curl|crypto)\.'); do
+  case "$name" in libcurl*) of=CURL_OPENSSL_4 ;; *) of=OPENSSL_3.0.0 ;; esac
+  undefined_symbols "$hdf5" | grep "@$of\$" |
+    absent_library "$folder/lib/$name" "$name" "this HDF5 reads no files from the web" "$of"
+done
+from_machine='libcuda|libcublas|libcublasLt|libnccl|libcudnn[a-z_]*'
+find "$folder/libexec" "$folder/pmix/lib" "$(in_bundle "$plugins")" -type f -print0 |
+  LD_LIBRARY_PATH="$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" xargs -0 ldd 2>/dev/null |
+  awk -v made="$folder/" '$3 ~ /^\// && index($3, made) != 1 { print $3 }' | sort -u |
+  grep -vE "/(ld-linux[^/]*|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil|libnsl|libanl|$from_machine)\.so" |
+  while IFS= read -r library; do
+    cp -L "$library" "$folder/lib/"
+    strip --strip-unneeded "$folder/lib/${library##*/}"
+  done
+
+symbols="$(undefined_symbols "$folder"/libexec/nanotron_*)"
+for name in $(needed_libraries "$folder"/libexec/nanotron_* | grep -E "^($from_machine)\.so"); do
+  case "$name" in
+    libcuda.*) hint="it comes with the driver of the GPU" mine='^cu[A-Z][A-Za-z0-9_]*$' version= ;;
+    libnccl.*) hint="load a module nccl, or: pip install nvidia-nccl-cu13" mine='^nccl' version= ;;
+    *) hint="load a module cuda, or: pip install nvidia-cublas" mine="@$name\$" version="$name" ;;
+  esac
+  mkdir "$folder/lib/absent/$name"
+  grep -E "$mine" <<<"$symbols" | absent_library "$folder/lib/absent/$name/$name" "$name" "$hint" "$version"
+done
+
+cat >"$folder/README" <<'TEXT'
+Programs of nanotron_hpc for NVIDIA GPUs, with what they need besides a driver, cuBLAS and NCCL (of CUDA or of Python's
+packages nvidia-*). Processor: x86-64-v3 or newer. Nothing is installed; the folder may be anywhere, and read-only.
+
+  bin/nanotron_hpc --check input/llama_1b5.deck
+  bin/mpiexec -n 8 bin/nanotron_hpc <deck>
+  tests/gpu.sh correctness --out results       also: speed, profile; --help
+TEXT
+
+find "$folder" -mindepth 1 -maxdepth 1 -print0 | xargs -0 du -sb | sort -rn |
+  awk '{ n = split($2, part, "/"); printf "%8.1f MiB  %s\n", $1 / 1048576, part[n] }'
+bytes="$(du -sb "$folder" | cut -f1)"
+printf '%8.1f MiB  in all, of %s\n' "$(awk -v b="$bytes" 'BEGIN { print b / 1048576 }')" "$limit_mib"
+[ "$bytes" -le $((limit_mib * 1048576)) ] || fail "$folder is larger than $limit_mib MiB"
