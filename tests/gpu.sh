@@ -167,7 +167,7 @@ check() {
 
 correctness() {
   # Suites of the tests that train; all other suites are those of kernels.
-  local golden='Models/AgainstPytorch*:Families/AgainstPytorch*:AgainstPytorchsMuon*:GoldenGeneration/*:Bf16.*'
+  local golden='Models/AgainstPytorch*:Families/AgainstPytorch*:AgainstPytorchsMuon*:GoldenGeneration/*'
   local grids='Models/Families*:Models/Grids*:Modes/Choices*:Models/Pipelines*:Stages/Zero*:Matrix*:Context*:Models/Moe*:Resume*'
   local collectives='Host/Collectives*:Ring*:SharedMemory*:Tree*'
   local small='RmsNorm*:LayerNorm*:Swiglu*:Gelu*:Embedding*:CrossEntropy*:Adamw*:ExactSum*:RoutingKernels*'
@@ -179,7 +179,7 @@ correctness() {
   say ""
   say "| check | ranks | result | s |"
   say "|---|---:|---|---:|"
-  check "kernels, all types, against the host" 1 0 "$tests" "--gtest_filter=-$golden:$grids:$collectives:NcclAlone*"
+  check "kernels, all types, against the host" 1 0 "$tests" "--gtest_filter=-$golden:$grids:$collectives:NcclAlone*:Bf16*"
   check "golden runs: losses, gradients and tokens of PyTorch" 1 0 "$tests" "--gtest_filter=$golden"
   check "NCCL" 1 0 env NCCL_DEBUG=VERSION "$tests" '--gtest_filter=NcclAlone*'
   check "nanotron_hpc, stopped after 10 of 20 steps" 1 75 "$bin/nanotron_hpc" "${deck[@]}" --set run.stop_after_steps=10
@@ -190,6 +190,7 @@ correctness() {
     check "collectives and messages, staged through the host" "$ranks" 0 "$tests" "--gtest_filter=$collectives"
     check "grids against the serial run, staged" "$ranks" 0 "$tests" "--gtest_filter=$grids"
   done
+  check "bf16 against fp32, 120 steps" 1 0 "$tests" '--gtest_filter=Bf16*'
   if sanitizer="$(find_tool compute-sanitizer)"; then
     check "compute-sanitizer memcheck, small kernels" 1 0 "$sanitizer" --tool memcheck --target-processes all \
       --error-exitcode 99 "$tests" "--gtest_filter=$small"
