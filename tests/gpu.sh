@@ -72,7 +72,7 @@ for program in nanotron_hpc nanotron_bench nanotron_generate nanotron_gpu_tests;
 done
 bin="$(cd "$bin" && pwd)"
 
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export GTEST_COLOR=no OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none NANOTRON_TEST_DIR="$root/tests"
 if [ -f "$root/environment.sh" ]; then  # in a bundle
   # shellcheck source=gpu/environment.sh
@@ -114,7 +114,8 @@ head_of_report() {
   local gpu="none that nvidia-smi knows" dirty=""
   ! find_tool nvidia-smi >/dev/null || gpu="$("$(find_tool nvidia-smi)" \
     --query-gpu=name,memory.total,driver_version,clocks.max.sm --format=csv,noheader 2>&1 | paste -sd ';')"
-  [ "$(about cuda)" != none ] || export NANOTRON_WAIT=sleep  # an emulated GPU goes on while the host sleeps
+  # An emulated GPU goes on while the host sleeps; here it is to be one for all ranks.
+  [ "$(about cuda)" != none ] || export NANOTRON_WAIT=sleep NANOTRON_EMULATED_SHARED_GPU=1
   [ "$(about git_dirty)" = no ] || dirty=", with changes"
   say "# $what, $started"
   say ""
