@@ -115,8 +115,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   require_gpu(__func__);
   *properties = {};
   std::strcpy(properties->name, "emulated GPU");
-  const std::uint64_t process = static_cast<std::uint64_t>(getpid());
-  std::memcpy(properties->uuid.bytes, &process, sizeof process);
+  // A GPU for each process, or with NANOTRON_EMULATED_SHARED_GPU one for all.
+  const bool shared = std::getenv("NANOTRON_EMULATED_SHARED_GPU") != nullptr;
+  const std::uint64_t id = shared ? 1 : static_cast<std::uint64_t>(getpid());
+  std::memcpy(properties->uuid.bytes, &id, sizeof id);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {

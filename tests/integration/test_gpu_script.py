@@ -113,7 +113,7 @@ def main(work):
     with_tools = bare | {"PATH": f"{tools}:{broken}:{os.environ['PATH']}"}
     said = script("correctness", *here, says=["| commit |", "NANOTRON_SEED=", "| NCCL | 1 | passed: 7 tests |", "racecheck"],
                   **with_tools)
-    check(said.count("| passed") == 13 and "FAILED" not in said, "every check is a row, and passes", said)
+    check(said.count("| passed") == 14 and "FAILED" not in said, "every check is a row, and passes", said)
     check("Zero" in (programs / "asked").read_text(), "the grids are asked for")
     check(list((work / "out").glob("*_correctness.md")), "the table is written")
     said = script("correctness", *here, code=1, says=["| FAILED, exit code 3 |"], FAKE_FAILURE="3", **with_tools)
