@@ -145,7 +145,7 @@ double stated_peak(const deck::Config& config, comm::Group& world, Log& log) {
   const double mine = config.output.peak_tflops > 0.0 ? 1e12 * config.output.peak_tflops
                                                       : kernels::stated_peak(name, config.precision.compute);
   if (comm::min(world, mine) == 0.0) return 0.0;
-  log.info("stated peak: {} {:.1f} TFLOP/s on each rank ({})", name_of(config.precision.compute), mine / 1e12,
+  log.info("stated peak: {} {:.4g} TFLOP/s on each rank ({})", name_of(config.precision.compute), mine / 1e12,
            config.output.peak_tflops > 0.0 ? "output%peak_tflops" : name);
   return comm::sum(world, mine);
 }
