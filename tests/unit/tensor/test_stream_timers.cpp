@@ -20,7 +20,8 @@ TimerRow row_of(Timers& timers, const std::string& name) {
 // A kernel of one thread that takes many milliseconds.
 void launch_slow_kernel(const Device& device, Vector<double> sink) {
   Kokkos::parallel_for(
-      "slow", Kokkos::RangePolicy<ExecutionSpace>(device.exec(), 0, 1), KOKKOS_LAMBDA(const index_t i) {
+      "slow", Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>(device.exec(), 0, 1),
+      KOKKOS_LAMBDA(const index_t i) {
         double x = 0;
         for (int n = 0; n < 10'000'000; ++n) x = 0.5 * x + n;
         sink.data()[i] = x;

@@ -62,8 +62,10 @@ class Stream : public testing::TestWithParam<Case> {
 
   comm::Group make_group() const {
     comm::Communicator own = comm::Communicator::duplicate(test::world());
-    if (!GetParam().between_nodes || own.size() == 1) return comm::Group(std::move(own), test::device_transport());
-    return comm::Group(std::move(own), comm::make_mpi_channel(base_));
+    const comm::Transport transport = test::device_transport();
+    if (!GetParam().between_nodes || own.size() == 1) return {std::move(own), transport};
+    if (transport != comm::Transport::mpi) return {std::move(own), comm::Transport::staged_mpi};
+    return {std::move(own), comm::make_mpi_channel(base_)};
   }
   index_t tokens() const { return GetParam().tokens; }
 

@@ -36,6 +36,9 @@ class Reduced : public testing::Test {
     return v;
   }
 
+  // Of a sum in a narrow type: NCCL rounds each partial one.
+  int roundings() const { return replicas_.transport() == comm::Transport::nccl ? replicas_.size() - 1 : 1; }
+
   static double worst(const Values& a, const Values& b) {
     double difference = 0.0;
     for (std::size_t i = 0; i < b.size(); ++i) difference = std::max(difference, std::abs(a.at(i) - b[i]));
@@ -71,7 +74,7 @@ TEST_F(Reduced, OfBf16RoundOnTheWayIn) {
   for (std::size_t i = 0; i < exact.size(); ++i) {
     double size = 0.0;
     for (int r = 0; r < replicas_.size(); ++r) size += std::abs(1e-3 * normal(static_cast<std::uint64_t>(r), 17, i));
-    ASSERT_LE(std::abs(sum[i] - exact[i]), replicas_.size() == 1 ? 0.0 : 0x1p-7 * size) << i;
+    ASSERT_LE(std::abs(sum[i] - exact[i]), replicas_.size() == 1 ? 0.0 : 0x1p-8 * (1 + roundings()) * size) << i;
   }
 }
 
@@ -90,7 +93,7 @@ TEST_F(Reduced, OfFp16AreScaled) {
       double parts = std::abs(exact[i]);
       for (int r = 0; r < replicas_.size(); ++r)
         parts += scale * std::abs(1e-3 * normal(static_cast<std::uint64_t>(r), 17, i));
-      const double bound = parts * 0x1p-11 + most * 0x1p-34;
+      const double bound = parts * 0x1p-11 * roundings() + most * 0x1p-34;
       ASSERT_LE(std::abs(sum[i] - exact[i]), replicas_.size() == 1 ? 0.0 : bound) << scale << " " << i;
     }
   }
