@@ -49,6 +49,7 @@ Pipeline<T>::Pipeline(const PipelineSchedule& schedule, comm::Group& ranks, Pipe
   }
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     buffers_[i].memory = stages.gradient_buffer(static_cast<index_t>(i));
+    free_.push_back(static_cast<index_t>(i));
   }
   ranks.open_messages();
 }
@@ -95,20 +96,17 @@ void Pipeline<T>::wait(comm::Request& request) {
   request.wait();
 }
 
+// Where all sends are under way, the buffer of the oldest one: the neighbour may receive a later one only after what
+// this rank is about to post.
 template <class T>
 index_t Pipeline<T>::take_buffer() {
-  const auto take = [&](auto&& is_free) {
-    const auto found = std::find_if(buffers_.begin(), buffers_.end(), is_free);
-    if (found == buffers_.end()) return index_t{-1};
-    found->is_taken = true;
-    return static_cast<index_t>(found - buffers_.begin());
-  };
-  const index_t free = take([](Buffer& b) { return !b.is_taken && b.sending.test(); });
-  if (free >= 0) return free;
-  const index_t sending = take([](const Buffer& b) { return !b.is_taken; });
-  NANOTRON_REQUIRE(sending >= 0, "{} gradient buffers are too few", buffers_.size());
-  wait(buffers_[static_cast<std::size_t>(sending)].sending);
-  return sending;
+  NANOTRON_REQUIRE(!free_.empty(), "{} gradient buffers are too few", buffers_.size());
+  const auto sending = [&](index_t i) -> comm::Request& { return buffers_[static_cast<std::size_t>(i)].sending; };
+  auto found = std::ranges::find_if(free_, [&](index_t i) { return sending(i).test(); });
+  if (found == free_.end()) wait(sending(*(found = free_.begin())));
+  const index_t taken = *found;
+  free_.erase(found);
+  return taken;
 }
 
 template <class T>
@@ -188,7 +186,7 @@ void Pipeline<T>::backward(const std::vector<Step>& steps, std::size_t at) {
     left_behind_[m] = taken;
     return;
   }
-  buffer.is_taken = false;
+  free_.push_back(taken);
   if (!sends(action)) return;
   buffer.sending = comm::start_send(*ranks_, buffer.memory.data(), buffer.memory.size(), towards(stage, stage - 1),
                                     device_->stream(), gradient_lane);

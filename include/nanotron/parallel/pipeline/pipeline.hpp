@@ -55,7 +55,6 @@ class Pipeline {
   struct Buffer {
     Matrix<T> memory;
     comm::Request sending;
-    bool is_taken = false;
   };
   struct Posted {
     std::size_t step = 0;  // that needs it
@@ -92,6 +91,7 @@ class Pipeline {
   std::vector<std::vector<char>> is_busy_;           // slot holds a micro-batch; by virtual stage and slot
   std::vector<std::vector<index_t>> slot_of_;        // by virtual stage and micro-batch
   std::vector<Buffer> buffers_;
+  std::vector<index_t> free_;  // buffers, whose sends may be under way, the oldest first
   std::vector<index_t>
       left_behind_;  // buffer with the gradient for this rank's preceding virtual stage, by micro-batch
   Posted input_, gradient_;
