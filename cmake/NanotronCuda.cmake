@@ -17,6 +17,8 @@ function(nanotron_cuda_options target)
   list(TRANSFORM host_options PREPEND "-Xcompiler=")
   target_compile_options(${target} INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;${host_options}>")
+  # Of nvcc, or of Kokkos' wrapper of it, which compiles as C++.
+  target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CUDA,CXX>:--Werror=cross-execution-space-call>")
   target_link_libraries(${target} INTERFACE CUDA::cudart)
   # The driver's library only where src/base/cuda/driver_calls.cpp lacks a function of it.
   target_link_options(${target} INTERFACE "LINKER:--as-needed,--undefined=cuCtxGetDevice")
