@@ -182,7 +182,6 @@ std::string MetricsFile::try_open(std::int64_t resumed_step) {
   try {
     const hdf5::PropertyList access = unlocked_access();
     file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
-    rename_old_mfu();
     open_columns();
     index_t rows = INT64_MAX, validation_rows = INT64_MAX;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -239,16 +238,6 @@ hdf5::Dataset MetricsFile::create_column(const std::string& name, hid_t type, co
   hdf5::write_string(made.id(), "unit", unit);
   hdf5::write_string(made.id(), "description", description);
   return made;
-}
-
-void MetricsFile::rename_old_mfu() {
-  if (hdf5::exists(file_.id(), "gemm_fraction") || !hdf5::exists(file_.id(), "mfu")) return;
-  checked(H5Lmove(file_.id(), "mfu", file_.id(), "gemm_fraction", H5P_DEFAULT, H5P_DEFAULT), path_);
-  const auto mfu = std::ranges::find(row_columns, std::string_view("mfu"), &Column::name);
-  const hdf5::Dataset made = create_column(mfu->name, type_of(mfu->kind), mfu->unit, mfu->description);
-  const auto rows = static_cast<hsize_t>(
-      length_of(hdf5::open_dataset(file_.id(), "gemm_fraction", path_.string()), "gemm_fraction", path_.string()));
-  checked(H5Dset_extent(made.id(), &rows), path_);
 }
 
 void MetricsFile::open_columns() {

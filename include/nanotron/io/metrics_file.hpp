@@ -56,8 +56,7 @@ class MetricsFile {
   /// the first free number; so is a file that cannot be read, with a warning. Then a new file is created.
   /// The first start writes /provenance and /deck, a start that resumes at step n writes
   /// /provenance_step_<n> and /deck_step_<n>. The attribute title is that of the latest start. A named
-  /// validation set is NaN in rows written while the deck did not have it. In a file from before `gemm_fraction` that
-  /// is what `mfu` was: its values become those of gemm_fraction, and mfu is NaN.
+  /// validation set is NaN in rows written while the deck did not have it.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 
@@ -84,7 +83,6 @@ class MetricsFile {
   void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
   hdf5::Dataset create_column(const std::string& name, hid_t type, const char* unit, const char* description);
-  void rename_old_mfu();
   void open_named_losses();
   void forget_named_losses();
   void append_named_losses();

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cmath>
 
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
@@ -81,31 +80,6 @@ TEST(MetricsFile, ResumingGivesOneValuePerStep) {
   EXPECT_EQ(steps(path), (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
   EXPECT_EQ(reals(path, "loss"), (std::vector<double>{1, 1, 1, 1, 1, 1, 2, 2}));
   EXPECT_EQ(steps(path, "validation_step"), std::vector<std::int64_t>{5});
-}
-
-// Older files have the share of the measured GEMM peak as mfu.
-TEST(MetricsFile, AFileWithoutGemmFractionGoesOn) {
-  const Scratch scratch(test::world());
-  const fs::path path = scratch / "metrics.h5";
-  {
-    MetricsFile metrics(path, 0, start, silent);
-    for (std::int64_t step = 1; step <= 2; ++step) metrics.append({.step = step, .gemm_fraction = 0.5});
-  }
-  {
-    const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
-    H5Ldelete(file.id(), "mfu", H5P_DEFAULT);
-    H5Lmove(file.id(), "gemm_fraction", file.id(), "mfu", H5P_DEFAULT, H5P_DEFAULT);
-  }
-  {
-    MetricsFile metrics(path, 2, start, silent);
-    EXPECT_TRUE(metrics.set_aside().empty());
-    metrics.append({.step = 3, .mfu = 0.25, .gemm_fraction = 0.75});
-  }
-  EXPECT_EQ(reals(path, "gemm_fraction"), (std::vector<double>{0.5, 0.5, 0.75}));
-  const std::vector<double> mfu = reals(path, "mfu");
-  ASSERT_EQ(mfu.size(), 3u);
-  EXPECT_TRUE(std::isnan(mfu[0]) && std::isnan(mfu[1]));
-  EXPECT_EQ(mfu[2], 0.25);
 }
 
 std::string text_of(const hdf5::File& file, const char* name) {
