@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t steps = test::compared_steps;
 constexpr double tolerance = 1e-11;
 constexpr int candidates = 6000;
-constexpr std::size_t runs_in_ci = test::legal_orders > 1 ? 2 : 8;
+constexpr std::size_t runs_in_ci = test::legal_orders > 1 ? 3 : 8;
 
 // The values of all axes of one run, each an index into its list of choices.
 struct Axis {
