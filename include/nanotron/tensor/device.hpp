@@ -36,7 +36,7 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  const ExecutionSpace& exec() const { return *exec_; }
+  const ExecutionSpace& exec() const { return exec_.value(); }
   /// The CUDA stream of exec(), for collectives.
   const comm::Stream& stream() const { return stream_; }
   Timers& timers() const { return timers_; }
@@ -48,7 +48,7 @@ class Device {
   const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
   void set_gemm_workspace(const Vector<std::byte>& bytes) { gemm_workspace_ = bytes; }
   /// Waits until everything queued so far is done.
-  void fence() const { exec_->fence(); }
+  void fence() const { exec().fence(); }
 
  private:
   Device(GemmMode gemm_mode, Timers& timers) : timers_(timers), gemm_mode_(gemm_mode) {}

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention/attention_blocks.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/kernels/loop/scalar_math.hpp"
@@ -12,101 +13,6 @@
 
 namespace nanotron::kernels::blocked {
 namespace {
-
-constexpr index_t query_block = 256;
-constexpr index_t key_block = 256;
-constexpr index_t score_elements = query_block * key_block;
-
-// The workspace of one call, partitioned into buffers; a null base only counts bytes. Elements of
-// head n start at n times the extent of one head.
-template <class T>
-struct Pieces {
-  using M = master_t<T>;
-
-  Pieces(std::byte* base, const AttentionShape& s, bool backward) : base_(base) {
-    const index_t heads = s.batch * s.query_heads;
-    for (auto** list : {&input_a, &input_b, &input_c, &rounded}) *list = take<const T*>(heads);
-    for (auto** list : {&output_a, &output_b, &output_c}) *list = take<M*>(heads);
-    scores = take<M>(heads * score_elements);
-    p = take<T>(heads * score_elements);
-    rows = take<M>(heads * query_block * s.head_dim);
-    max = take<M>(heads * query_block);
-    sum = take<M>(heads * query_block);
-    if (backward) {
-      dp = take<M>(heads * score_elements);
-      ds = take<T>(heads * score_elements);
-      dot = take<M>(heads * s.query_length);
-      dkey = take<M>(heads * s.key_length * s.head_dim);
-      dvalue = take<M>(heads * s.key_length * s.head_dim);
-    }
-  }
-
-  const T **input_a, **input_b, **input_c, **rounded;
-  M **output_a, **output_b, **output_c;
-  M *scores, *rows, *max, *sum;
-  M *dp = nullptr, *dot = nullptr, *dkey = nullptr, *dvalue = nullptr;
-  T *p, *ds = nullptr;
-  std::size_t bytes = 0;
-
- private:
-  template <class E>
-  E* take(index_t n) {
-    std::byte* const piece = base_ == nullptr ? nullptr : base_ + bytes;
-    bytes += (static_cast<std::size_t>(n) * sizeof(E) + 255) / 256 * 256;
-    return reinterpret_cast<E*>(piece);
-  }
-  std::byte* base_;
-};
-
-// A block of queries and a block of keys.
-struct Block {
-  index_t first_query, queries, first_key, keys;
-};
-
-// Rows of head n = sequence * query_heads + query head.
-struct Heads {
-  AttentionShape s;
-  NANOTRON_FUNCTION index_t sequence(index_t n) const { return n / s.query_heads; }
-  NANOTRON_FUNCTION index_t head(index_t n) const { return n % s.query_heads; }
-  template <class E>
-  NANOTRON_FUNCTION E* query(MatrixRef<E> x, index_t n, index_t i) const {
-    return x.data + (sequence(n) * s.query_row_stride() + i) * x.leading + head(n) * s.head_dim;
-  }
-  template <class E>
-  NANOTRON_FUNCTION E* key(MatrixRef<E> x, index_t n, index_t j) const {
-    return x.data + (sequence(n) * s.key_row_stride() + j) * x.leading +
-           s.key_head_of(head(n)) * s.head_dim;
-  }
-  // Keys of the block that its query i of head n attends to, counted from the block's first key.
-  NANOTRON_FUNCTION Range seen(const Block& b, index_t n, index_t i) const {
-    return s.keys_of(sequence(n), b.first_query + i, b.first_key, b.keys);
-  }
-};
-
-template <class F>
-void for_each_block(const AttentionShape& s, index_t first_query, index_t queries, const F& f) {
-  const index_t causal = s.query_position + first_query + queries - s.key_position;
-  const index_t keys_seen = std::min(causal, s.key_length);
-  const index_t oldest = s.window > 0 ? s.query_position + first_query + 1 - s.window - s.key_position : 0;
-  for (index_t first = std::max<index_t>(oldest, 0) / key_block * key_block; first < keys_seen; first += key_block) {
-    f(Block{first_query, queries, first, std::min(key_block, keys_seen - first)});
-  }
-}
-
-// Of all operands of the batched GEMMs, in bytes: heads, at the first rows of sequences and blocks in the matrices, or
-// in the workspace.
-template <class T>
-std::size_t alignment_of(const AttentionShape& s, const Pieces<T>& w, std::initializer_list<MatrixRef<const T>> all) {
-  const index_t rows = query_block | key_block | (s.batch > 1 ? s.query_row_stride() | s.key_row_stride() : 0);
-  index_t elements = s.head_dim;
-  auto bits = reinterpret_cast<std::uintptr_t>(w.input_a);
-  for (const MatrixRef<const T>& x : all) {
-    elements |= rows * x.leading;
-    bits |= reinterpret_cast<std::uintptr_t>(x.data);
-  }
-  bits |= static_cast<std::uintptr_t>(elements) * sizeof(T);
-  return bits & (~bits + 1);
-}
 
 template <class T>
 void start_rows(Device& device, const Pieces<T>& w, index_t heads, index_t head_dim) {
@@ -259,7 +165,15 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
         piece.output_c[n] = piece.rows + n * query_block * heads.s.head_dim;
       });
   const std::size_t alignment = alignment_of<T>(heads.s, w, {t.q, t.k, t.dout});
-  BatchedShape by_key{Op::transpose, Op::none, b.keys, d, b.queries, key_block, t.dout.leading, d, 1.0, 1.0, alignment};
+  BatchedShape by_key{.op_a = Op::transpose,
+                      .m = b.keys,
+                      .n = d,
+                      .k = b.queries,
+                      .leading_a = key_block,
+                      .leading_b = t.dout.leading,
+                      .leading_c = d,
+                      .beta = 1,
+                      .alignment = alignment};
   gemm_batched<T, M>(device, by_key, w.rounded, w.input_b, w.output_a, count);
   for_each_element(
       device, "attention_pointers_ds", count,
@@ -267,8 +181,7 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
   by_key.leading_b = t.q.leading;
   by_key.alpha = scale;
   gemm_batched<T, M>(device, by_key, w.rounded, w.input_a, w.output_b, count);
-  const BatchedShape by_query{Op::none,    Op::none, b.queries, d,   b.keys,   key_block,
-                              t.k.leading, d,        scale,     1.0, alignment};
+  const BatchedShape by_query = query_rows_shape(b, d, t.k.leading, scale, alignment);
   gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_c, count);
 }
 
@@ -332,11 +245,10 @@ void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
     start_rows(device, w, count, d);
     for_each_block(s, first, queries, [&](const Block& b) {
       point_forward(device, w, heads, b, q, k, v);
-      const BatchedShape by_key{Op::none,  Op::transpose, queries, b.keys, d,        q.leading,
-                                k.leading, key_block,     scale,   0.0,    alignment};
+      const BatchedShape by_key = scores_shape(b, d, q.leading, k.leading, scale, alignment);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
       softmax_block(device, w, heads, b);
-      const BatchedShape by_query{Op::none, Op::none, queries, d, b.keys, key_block, v.leading, d, 1.0, 1.0, alignment};
+      const BatchedShape by_query = query_rows_shape(b, d, v.leading, 1, alignment);
       gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_b, count);
     });
     store_rows(device, w, heads, first, queries, out, lse);
@@ -357,8 +269,7 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
     const index_t queries = std::min(query_block, s.query_length - first);
     start_rows(device, w, count, d);
     for_each_block(s, first, queries, [&](const Block& b) {
-      BatchedShape by_key{Op::none,    Op::transpose, queries, b.keys, d,        t.q.leading,
-                          t.k.leading, key_block,     scale,   0.0,    alignment};
+      const BatchedShape by_key = scores_shape(b, d, t.q.leading, t.k.leading, scale, alignment);
       point_forward(device, w, heads, b, t.q, t.k, t.v);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
       const MatrixRef<const T> dout = t.dout;
@@ -367,10 +278,8 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
             w.input_a[n] = heads.query(dout, n, b.first_query);
             w.output_a[n] = w.dp + n * score_elements;
           });
-      by_key.leading_a = t.dout.leading;
-      by_key.leading_b = t.v.leading;
-      by_key.alpha = 1;
-      gemm_batched<T, M>(device, by_key, w.input_a, w.input_c, w.output_a, count);
+      const BatchedShape of_dp = scores_shape(b, d, t.dout.leading, t.v.leading, 1, alignment);
+      gemm_batched<T, M>(device, of_dp, w.input_a, w.input_c, w.output_a, count);
       gradient_block(device, w, heads, b, t.lse);
       accumulate_block(device, w, heads, b, t, scale);
     });

@@ -70,10 +70,7 @@ template std::size_t gemm_workspace_bytes<bf16>(GemmMode, index_t, index_t, inde
                            double, MatrixRef<C>, const SumOrder&);                          \
   template void gemm_batched<T, C>(Device&, const BatchedShape&, const T* const*,           \
                                    const T* const*, C* const*, index_t);
-NANOTRON_INSTANTIATE(double, double)
-NANOTRON_INSTANTIATE(float, float)
-NANOTRON_INSTANTIATE(bf16, bf16)
-NANOTRON_INSTANTIATE(bf16, float)
+NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -35,6 +35,13 @@ void multiply_batch(Device& device, const GemmProblem& problem, std::size_t alig
 template <class T>
 std::size_t library_workspace_bytes(index_t m, index_t n, index_t k);
 
+/// Ends the sources of both: multiply and multiply_batch for the types of GEMMs, T of A and B, C of C.
+#define NANOTRON_FOR_GEMM_TYPES(macro) macro(double, double) macro(float, float) macro(bf16, bf16) macro(bf16, float)
+#define NANOTRON_INSTANTIATE_LIBRARY_GEMM(T, C)                                                                  \
+  template void multiply<T, C>(Device&, const GemmProblem&, const T*, const T*, C*);                             \
+  template void multiply_batch<T, C>(Device&, const GemmProblem&, std::size_t, const T* const*, const T* const*, \
+                                     C* const*, index_t);
+
 /// Of the measured GEMM peak: orders of the matrices, and max GEMMs between two fences.
 struct PeakShape {
   index_t smallest, largest;

@@ -21,10 +21,7 @@ inline SumOrder order_or_whole(const SumOrder& order, index_t depth) {
   template void multiply_batch_in_order<T, C>(Device&, const GemmProblem&, const T* const*, const T* const*,   \
                                               C* const*, index_t);
 #define NANOTRON_INSTANTIATE_FIXED_ORDER                             \
-  NANOTRON_INSTANTIATE_GEMM(double, double)                          \
-  NANOTRON_INSTANTIATE_GEMM(float, float)                            \
-  NANOTRON_INSTANTIATE_GEMM(bf16, bf16)                              \
-  NANOTRON_INSTANTIATE_GEMM(bf16, float)                             \
+  NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_GEMM)                 \
   template std::size_t fixed_order_workspace_bytes<double>(index_t); \
   template std::size_t fixed_order_workspace_bytes<float>(index_t);  \
   template std::size_t fixed_order_workspace_bytes<bf16>(index_t);

@@ -103,7 +103,10 @@ index_t Pipeline<T>::take_buffer() {
   NANOTRON_REQUIRE(!free_.empty(), "{} gradient buffers are too few", buffers_.size());
   const auto sending = [&](index_t i) -> comm::Request& { return buffers_[static_cast<std::size_t>(i)].sending; };
   auto found = std::ranges::find_if(free_, [&](index_t i) { return sending(i).test(); });
-  if (found == free_.end()) wait(sending(*(found = free_.begin())));
+  if (found == free_.end()) {
+    found = free_.begin();
+    wait(sending(*found));
+  }
   const index_t taken = *found;
   free_.erase(found);
   return taken;

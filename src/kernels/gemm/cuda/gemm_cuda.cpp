@@ -191,11 +191,6 @@ void multiply(Device& device, const GemmProblem& p, const T* a, const T* b, C* c
                                        workspace.extent(0), device.exec().cuda_stream()));
 }
 
-template void multiply<double, double>(Device&, const GemmProblem&, const double*, const double*, double*);
-template void multiply<float, float>(Device&, const GemmProblem&, const float*, const float*, float*);
-template void multiply<bf16, bf16>(Device&, const GemmProblem&, const bf16*, const bf16*, bf16*);
-template void multiply<bf16, float>(Device&, const GemmProblem&, const bf16*, const bf16*, float*);
-
 PeakShape peak_shape() { return {.smallest = 256, .largest = 8192, .per_fence = 16}; }
 
 // What cublasGemmBatchedEx demands of all pointers, in bytes; it cannot see them before it runs.
@@ -224,14 +219,7 @@ void multiply_batch(Device& device, const GemmProblem& s, std::size_t alignment,
       cuda_type<C>, static_cast<int>(s.leading_c), static_cast<int>(count),
       compute_type(cuda_type<T>), CUBLAS_GEMM_DEFAULT));
 }
-#define NANOTRON_INSTANTIATE(T, C)                                                                               \
-  template void multiply_batch<T, C>(Device&, const GemmProblem&, std::size_t, const T* const*, const T* const*, \
-                                     C* const*, index_t);
-NANOTRON_INSTANTIATE(double, double)
-NANOTRON_INSTANTIATE(float, float)
-NANOTRON_INSTANTIATE(bf16, bf16)
-NANOTRON_INSTANTIATE(bf16, float)
-#undef NANOTRON_INSTANTIATE
+NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_LIBRARY_GEMM)
 
 template <class T>
 std::size_t library_workspace_bytes(index_t, index_t, index_t) {

@@ -180,14 +180,7 @@ void multiply_batch(Device& device, const GemmProblem& p, std::size_t, const T* 
                     C* const* c, index_t count) {
   for (index_t i = 0; i < count; ++i) multiply<T, C>(device, p, a[i], b[i], c[i]);
 }
-#define NANOTRON_INSTANTIATE(T, C)                                                                               \
-  template void multiply_batch<T, C>(Device&, const GemmProblem&, std::size_t, const T* const*, const T* const*, \
-                                     C* const*, index_t);
-NANOTRON_INSTANTIATE(double, double)
-NANOTRON_INSTANTIATE(float, float)
-NANOTRON_INSTANTIATE(bf16, bf16)
-NANOTRON_INSTANTIATE(bf16, float)
-#undef NANOTRON_INSTANTIATE
+NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_LIBRARY_GEMM)
 
 PeakShape peak_shape() { return {.smallest = 1024, .largest = 1024, .per_fence = 1}; }
 
