@@ -14,7 +14,7 @@ function(nanotron_install_programs)
     COMPILE_DEFINITIONS "NANOTRON_DATA_FROM_BIN=\"${data}\"")
 endfunction()
 
-install(DIRECTORY input/ DESTINATION "${_data}/input" FILES_MATCHING PATTERN "*.deck")
+install(DIRECTORY input/ DESTINATION "${_data}/input" FILES_MATCHING PATTERN "*.deck" PATTERN "*.nml")
 install(PROGRAMS jobscripts/slurm.sh jobscripts/pbs.pro.sh DESTINATION "${_data}/jobscripts")
 install(FILES jobscripts/environment.sh DESTINATION "${_data}/jobscripts")
 file(GLOB _tools CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tools/*.py")

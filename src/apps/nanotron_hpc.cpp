@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
       return static_cast<int>(ExitCode::ok);
     }
     if (line->action == apps::Action::plan) {
-      const std::string plan = trainer::describe_plan(config);
+      const std::string plan = trainer::describe_plan(config, trainer::load_machine(world.get(), line->machine));
       if (world.rank() == 0) fmt::print("{}", plan);
       return static_cast<int>(ExitCode::ok);
     }

@@ -48,11 +48,16 @@ Group::Group(Communicator communicator, std::unique_ptr<Channel> channel)
       transport_(Transport::mpi), channel_(std::move(channel)) {}
 
 Group& alone() {
-  static Group group = Group::planned(1, 0);
+  static Group group(1, 0, Group::Alone::yes);
   return group;
 }
 
-Group::Group(int size, int rank) : rank_(rank), size_(size), transport_(detail::transport_of_device()) {
+Group::Group(int size, int rank, Alone alone)
+    : alone_(alone),
+      rank_(rank),
+      size_(size),
+      transport_(detail::transport_of_device()),
+      channel_(size > 1 ? make_planned_channel() : nullptr) {
   NANOTRON_REQUIRE(rank >= 0 && rank < size, "rank {} of {}", rank, size);
 }
 
@@ -70,12 +75,12 @@ Channel& Group::channel() {
 }
 
 Messages& Group::messages() {
-  if (!messages_) messages_ = make_messages(communicator_, transport_);
+  if (!messages_) messages_ = is_planned() ? make_planned_messages() : make_messages(communicator_, transport_);
   return *messages_;
 }
 
 void Group::open_messages() {
-  if (size_ > 1 && communicator_.get() != MPI_COMM_NULL) messages();
+  if (size_ > 1) messages();
 }
 
 std::string Group::path() const { return channel_ ? channel_->path() : "none"; }

@@ -1,5 +1,7 @@
 #include "nanotron/model/micro_batch_tokens.hpp"
 
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+
 namespace nanotron::model {
 
 MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequences, deck::DocumentMask mask,
@@ -29,7 +31,7 @@ MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequ
 void MicroBatchTokens::set_documents(Device& device, index_t stage, index_t slot, Vector<const std::int32_t> starts) {
   if (mask_ == deck::DocumentMask::none) return;
   const Places& p = at(stage, slot);
-  Kokkos::deep_copy(device.exec(), p.document_starts, starts);
+  kernels::copy<std::int32_t>(device, starts, p.document_starts);
   nn::place_tokens(device, context_.tokens(), context_.layout.length(), p.document_starts, p.positions);
 }
 

@@ -37,7 +37,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
           setup.overlap, *setup.tp, arena)),
       moe_(make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, device, arena)),
       router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, router_sums_of(setup.model.moe))),
-      act_(arena, sizes(),
+      act_(arena, sizes(arena.processor()),
            {.stages = setup_.stages,
             .backward = setup.backward,
             .has_head = is_last(setup_, setup_.stages.back()),
@@ -49,15 +49,15 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       head_(make_head(setup_, table_, buffers_)),
       layers_(
           make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_, router_sums_)) {
-  take_gemm_workspace<T>(sizes(), act_.loss.chunk(), device, arena);
+  take_gemm_workspace<T>(sizes(arena.processor()), act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   layers_.front().prepare(device, act_.stages.front().front().layers.front(), act_.work);
 }
 
 template <class T>
-LocalSizes Transformer<T>::sizes() const {
+LocalSizes Transformer<T>::sizes(Processor processor) const {
   LocalSizes s = local_sizes(setup_.model, table_, tokens(), tp_region_->rows());
-  s.core = core_->sizes();
+  s.core = core_->sizes(processor);
   const SumOrders orders = orders_of(setup_);
   s.norm = nn::norm_sizes(setup_.model.normalization, s.hidden, orders.tokens);
   s.token_segments = orders.heads.tokens;

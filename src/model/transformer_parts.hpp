@@ -48,9 +48,9 @@ void take_gemm_workspace(const LocalSizes& s, index_t loss_rows, Device& device,
   // The three GEMMs of a linear layer: forward, input gradient, weight gradient.
   const auto linear = [&](index_t tokens, index_t out, index_t in) {
     if (tokens == 0 || out == 0 || in == 0) return std::size_t{0};
-    return std::max({kernels::gemm_workspace_bytes<T>(device.gemm_mode(), tokens, out, in),
-                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), tokens, in, out),
-                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), out, in, tokens)});
+    return std::max({kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), tokens, out, in),
+                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), tokens, in, out),
+                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), out, in, tokens)});
   };
   const auto bytes = std::max({linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
                                linear(s.tokens, s.gate_up, s.hidden), linear(s.tokens, s.hidden, s.intermediate),

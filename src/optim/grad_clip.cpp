@@ -36,17 +36,12 @@ double global_norm(Device& device, comm::Group& model, const std::vector<NormPar
   kernels::ExactParts squares;
   for (const auto& [owned, groups] : parts) {
     kernels::ExactParts here;
-    for (const Range& r : owned) {
-      const kernels::ExactParts more = kernels::sum_of_squares<M>(device, part(r), quanta);
-      here.coarse += more.coarse;
-      here.fine += more.fine;
-    }
+    for (const Range& r : owned) here += kernels::sum_of_squares<M>(device, part(r), quanta);
     for (comm::Group* group : groups) {
       here.coarse = comm::sum(*group, here.coarse);
       here.fine = comm::sum(*group, here.fine);
     }
-    squares.coarse += here.coarse;
-    squares.fine += here.fine;
+    squares += here;
   }
   squares.coarse = comm::sum(model, squares.coarse);
   squares.fine = comm::sum(model, squares.fine);

@@ -38,7 +38,7 @@ std::string MemoryPlan::table() const {
   return text;
 }
 
-Arena Arena::planning() { return Arena(); }
+Arena Arena::planning(Processor processor) { return Arena(processor); }
 
 Arena::Arena(const MemoryPlan& plan) : planning_(false), plan_(plan) {
   try {
@@ -58,6 +58,7 @@ Arena::Arena(const MemoryPlan& plan) : planning_(false), plan_(plan) {
 
 Arena::Arena(Arena&& other) noexcept
     : planning_(other.planning_),
+      processor_(other.processor_),
       plan_(other.plan_),
       used_(other.used_),
       memory_(std::exchange(other.memory_, nullptr)) {}

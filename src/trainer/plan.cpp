@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "model_summary.hpp"
+#include "nanotron/base/error.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/roofline.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -59,14 +61,20 @@ std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic&
 
 }  // namespace
 
-std::string describe_plan(const deck::Config& config) {
+std::string describe_plan(const deck::Config& config, const std::optional<deck::Machine>& machine) {
   const comm::GridShape shape = comm::shape_of(config);
+  const Processor processor = machine ? processor_of(*machine) : built_for;
+  if (built_for == Processor::gpu && processor == Processor::cpu) {
+    fail(ExitCode::deck_error, {.what = "this program was built for GPUs and plans for them only",
+                                .found = machine->name + ", processor = 'cpu'",
+                                .change = "the program of a CPU build plans for both"});
+  }
   StepPlan plan;
   comm::GridCoordinate largest;
   for (int rank = 0; rank < shape.pp * shape.cp * shape.tp; ++rank) {  // stages and shards are of unequal size
     const comm::GridCoordinate at{
         .pp = rank / (shape.cp * shape.tp), .cp = rank / shape.tp % shape.cp, .tp = rank % shape.tp};
-    StepPlan of_rank = plan_step(config, at);
+    StepPlan of_rank = plan_step(config, at, processor);
     if (of_rank.memory.total() <= plan.memory.total()) continue;
     plan = std::move(of_rank);
     largest = at;
@@ -74,10 +82,11 @@ std::string describe_plan(const deck::Config& config) {
   return fmt::format(
       "{}\n{}{}"
       "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
-      "  plus up to {:.0f} MiB while a checkpoint is written\n{}",
+      "  plus up to {:.0f} MiB while a checkpoint is written\n{}{}",
       model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp,
       plan.memory.table(), static_cast<double>(plan.checkpoint_bytes) / mib,
-      shape.size() > 1 ? traffic_table(shape, plan.traffic) : "");
+      shape.size() > 1 ? traffic_table(shape, plan.traffic) : "",
+      machine ? describe_roofline(config, largest, *machine) : "");
 }
 
 }  // namespace nanotron::trainer

@@ -275,6 +275,11 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
   return config;
 }
 
+std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  return deck::read_machine(path, comm::text_of_root(world, [&] { return deck::read_deck_file(path); }));
+}
+
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
   return comm::ProcessGrid(all, comm::shape_of(config), comm::choose_transport(config.parallel.backend, all));

@@ -5,6 +5,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
+#include "norm_parts.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -17,24 +18,6 @@ std::string where_to_resume(const std::filesystem::path& newest_known_good) {
   if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none starts again";
   return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
                      newest_known_good.string());
-}
-
-// The ranks that own the gradient of a section: its shard group and, for experts, the expert-parallel group too.
-// Consecutive sections of the same groups form one part.
-template <class T>
-std::vector<optim::NormPart> norm_parts(const TrainingState<T>& state, comm::ProcessGrid& grid) {
-  const model::ParameterTable& table = state.model.table();
-  std::vector<optim::NormPart> parts;
-  for (const model::Section& section : table.sections) {
-    std::vector<comm::Group*> groups{&grid.data_groups(section.replicas).shard};
-    if (section.replicas == comm::ReplicaSet::expert_data_parallel && grid.ep().size() > 1)
-      groups.push_back(&grid.ep());
-    if (parts.empty() || parts.back().groups != groups) parts.push_back({.owned = {}, .groups = groups});
-    std::ranges::copy(
-        optim::owned_gradient_ranges(table, state.model.parameters().layouts, state.sharding, section.flat),
-        std::back_inserter(parts.back().owned));
-  }
-  return parts;
 }
 
 }  // namespace

@@ -96,12 +96,12 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))) {}
 
-StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at) {
+StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, Processor processor) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     comm::ProcessGrid grid = comm::ProcessGrid::planned(comm::shape_of(config), at);
     Timers timers;
-    Device device = Device::planning(timers, gemm_mode_of(config));
-    Arena arena = Arena::planning();
+    Device device = Device::planning(timers, gemm_mode_of(config), processor);
+    Arena arena = Arena::planning(processor);
     TrainingState<T> state(config, grid, device, arena);
     return StepPlan{.memory = arena.plan(),
                     .traffic = make_forward_backward<T>(config, grid, device, state)->traffic() +

@@ -74,7 +74,9 @@ int main(int argc, char** argv) {
   MPI_Comm_dup(mpi.world(), &nanotron::test::world_communicator);
   MPI_Comm_set_errhandler(nanotron::test::world_communicator, MPI_ERRORS_RETURN);
   const bool right_size = nanotron::test::has_expected_size();
-  const int status = right_size ? nanotron::test::run_all_tests(argc, argv) : 1;
+  const int status =
+      right_size ? nanotron::comm::run_guarded(mpi.world(), [&] { return nanotron::test::run_all_tests(argc, argv); })
+                 : 1;
   MPI_Comm_free(&nanotron::test::world_communicator);
   return status;
 }

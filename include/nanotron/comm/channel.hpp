@@ -44,6 +44,9 @@ class Channel : public Operations {
   virtual std::size_t staging_bytes() const = 0;
 };
 
+/// Of a planned group of two or more ranks.
+std::unique_ptr<Channel> make_planned_channel();
+
 // Each of these functions is collective over the communicator, which must outlive the channel.
 
 /// max_count: max elements per MPI call.

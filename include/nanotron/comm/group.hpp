@@ -69,12 +69,14 @@ class Group {
   Group(Communicator communicator, Transport transport, Sums sums = Sums::any_order);
   /// With the caller's channel for host memory; null: no bulk data.
   Group(Communicator communicator, std::unique_ptr<Channel> channel);
-  /// A rank of a group without a communicator, for --plan: size(), rank(), traffic(), and with size 1 the collectives,
-  /// which are no-ops or copies. Communication is an internal error.
-  static Group planned(int size, int rank) { return Group(size, rank); }
+  /// A rank of a group without a communicator, for --plan. Its collectives and messages are counted in traffic() and
+  /// move nothing; of values on the host, sum, max and min are this rank's own. Anything else that needs ranks is an
+  /// internal error.
+  static Group planned(int size, int rank) { return Group(size, rank, Alone::planned); }
   ~Group();
   Group(Group&&) noexcept;
 
+  bool is_planned() const { return alone_ == Alone::planned; }
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Communicator& communicator() const { return communicator_; }
@@ -91,13 +93,16 @@ class Group {
   Channel& channel();
   /// Made by the first call, which is collective; for groups of two or more ranks.
   Messages& messages();
-  /// That first call, at a time when no rank waits for anything else. Nothing for a planned group or one rank.
+  /// That first call, at a time when no rank waits for anything else. Nothing for one rank.
   void open_messages();
 
  private:
-  Group(int size, int rank);
+  friend Group& alone();
+  enum class Alone { no, yes, planned };  // without a communicator: a group of one rank, or a planned one
+  Group(int size, int rank, Alone alone);
 
   Communicator communicator_;
+  Alone alone_ = Alone::no;
   int rank_ = 0, size_ = 1;
   Transport transport_;
   Traffic traffic_;

@@ -36,6 +36,9 @@ class Messages : public Operations {
                                       const Stream& stream) = 0;
 };
 
+/// Of a planned group.
+std::unique_ptr<Messages> make_planned_messages();
+
 /// Host memory. The communicator must outlive the messages.
 std::unique_ptr<Messages> make_mpi_messages(const Communicator& communicator);
 #ifdef NANOTRON_WITH_CUDA

@@ -110,7 +110,7 @@ class Transformer {
                       const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last);
 
  private:
-  LocalSizes sizes() const;
+  LocalSizes sizes(Processor processor) const;
   void look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x);
   void normalise_output(const Slot& slot);
   const StageActivations<T>& at(const Slot& slot) const {

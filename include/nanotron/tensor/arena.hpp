@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <string>
 
-#include "nanotron/tensor/tensor.hpp"
+#include "nanotron/tensor/processor.hpp"
 
 namespace nanotron {
 
@@ -27,13 +27,14 @@ struct MemoryPlan {
 
 class Arena {
  public:
-  static Arena planning();                  // owns nothing; every view it returns is null
-  explicit Arena(const MemoryPlan& plan);   // allocates plan.total() bytes on the device, zeroed
+  static Arena planning(Processor processor = built_for);  // owns nothing; every view it returns is null
+  explicit Arena(const MemoryPlan& plan);                  // allocates plan.total() bytes on the device, zeroed
   ~Arena();
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) = delete;
 
   bool is_planning() const { return planning_; }
+  Processor processor() const { return processor_; }
   const MemoryPlan& plan() const { return plan_; }
 
   /// Zero-initialised memory for the life of the arena, 256-byte aligned; null when planning.
@@ -50,10 +51,11 @@ class Arena {
   }
 
  private:
-  Arena() = default;
+  explicit Arena(Processor processor) : processor_(processor) {}
   void* take_bytes(MemoryKind kind, std::size_t bytes);
 
   bool planning_ = true;
+  Processor processor_ = built_for;
   MemoryPlan plan_;       // real: what was planned; planning: the bytes so far
   std::size_t used_ = 0;  // bytes handed out by a real arena
   std::byte* memory_ = nullptr;

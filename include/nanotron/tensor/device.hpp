@@ -9,7 +9,8 @@
 
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/group.hpp"
-#include "nanotron/tensor/tensor.hpp"
+#include "nanotron/tensor/processor.hpp"
+#include "nanotron/tensor/work.hpp"
 
 namespace nanotron {
 
@@ -30,8 +31,11 @@ class Device {
   explicit Device(Timers& timers, GemmMode gemm_mode = GemmMode::library)
       : exec_(std::in_place), stream_(stream_of(*exec_)), timers_(timers), gemm_mode_(gemm_mode) {}
   /// For components that are constructed with Arena::planning(): nothing runs on it, and it needs neither Kokkos nor a
-  /// GPU.
-  static Device planning(Timers& timers, GemmMode gemm_mode) { return Device(gemm_mode, timers); }
+  /// GPU. Kernels that are called on it add what they would do to `work`.
+  static Device planning(Timers& timers, GemmMode gemm_mode, Processor processor = built_for,
+                         WorkList* work = nullptr) {
+    return Device(gemm_mode, timers, processor, work);
+  }
   ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -48,15 +52,33 @@ class Device {
   const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
   void set_gemm_workspace(const Vector<std::byte>& bytes) { gemm_workspace_ = bytes; }
   /// Waits until everything queued so far is done.
-  void fence() const { exec().fence(); }
+  void fence() const {
+    if (is_planning()) return wait_planned();
+    exec().fence();
+  }
+
+  bool is_planning() const { return !exec_.has_value(); }
+  Processor processor() const { return processor_; }
+  /// Where planned kernels are counted; may be null.
+  WorkList* work() const { return work_; }
+  /// In place of a launch, and of a wait of the host, when planning.
+  void launch_planned() const {
+    if (work_ != nullptr) work_->add_launch();
+  }
+  void wait_planned() const {
+    if (work_ != nullptr) work_->add_wait();
+  }
 
  private:
-  Device(GemmMode gemm_mode, Timers& timers) : timers_(timers), gemm_mode_(gemm_mode) {}
+  Device(GemmMode gemm_mode, Timers& timers, Processor processor, WorkList* work)
+      : timers_(timers), gemm_mode_(gemm_mode), processor_(processor), work_(work) {}
 
   std::optional<ExecutionSpace> exec_;  // empty when planning
   comm::Stream stream_;
   Timers& timers_;
   GemmMode gemm_mode_;
+  Processor processor_ = built_for;
+  WorkList* work_ = nullptr;
   mutable std::shared_ptr<GemmHandles> gemm_handles_;
   Vector<std::byte> gemm_workspace_;
 };

@@ -4,12 +4,14 @@
 
 #include <mpi.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/token_file.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/machine.hpp"
 
 namespace nanotron::trainer {
 
@@ -27,8 +29,12 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
 /// The grid the deck asks for. Collective.
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config);
 
-/// The plan of the deck as text: grid, sizes, FLOPs, and memory and traffic of the rank that needs most memory.
-std::string describe_plan(const deck::Config& config);
+/// The machine of a namelist file; nothing for an empty path. Collective.
+std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& path);
+
+/// The plan of the deck as text: grid, sizes, FLOPs, and memory and traffic of the rank that needs most memory; with a
+/// machine also its roofline.
+std::string describe_plan(const deck::Config& config, const std::optional<deck::Machine>& machine);
 
 /// "grid: dp 2 x pp 1 x cp 1 x tp 4 = 8 ranks", of a resolved deck, as a line.
 std::string grid_line(const deck::Config& config);

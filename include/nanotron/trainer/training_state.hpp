@@ -66,12 +66,13 @@ inline index_t tokens_per_step(const deck::Config& config) {
   return config.data.global_batch_size * config.data.sequence_length;
 }
 
-/// Memory and communication of a rank in a step, computed on one process for any rank of any grid. config is resolved.
+/// Memory and communication of a rank in a step, computed on one process for any rank of any grid, on this build's kind
+/// of processor or another. config is resolved.
 struct StepPlan {
   MemoryPlan memory;
   comm::StepTraffic traffic;
   std::size_t checkpoint_bytes = 0;  // temporary, see checkpoint_workspace
 };
-StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at);
+StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, Processor processor = built_for);
 
 }  // namespace nanotron::trainer

@@ -102,7 +102,7 @@ class GemmBench {
   static std::size_t workspace_bytes(const std::vector<GemmShape>& list) {
     std::size_t most = 0;
     for (const GemmShape& p : list)
-      most = std::max(most, kernels::gemm_workspace_bytes<T>(GemmMode::library, p.m, p.n, p.k));
+      most = std::max(most, kernels::gemm_workspace_bytes<T>(GemmMode::library, built_for, p.m, p.n, p.k));
     return most;
   }
 

@@ -64,8 +64,9 @@ class KernelBench {
  private:
   // The GEMM workspace of a model; attention calls GEMMs too.
   static std::size_t gemm_bytes(const model::LocalSizes& s) {
-    return std::max(kernels::gemm_workspace_bytes<T>(GemmMode::library, s.tokens, 2 * s.intermediate, s.hidden),
-                    kernels::gemm_workspace_bytes<T>(GemmMode::library, s.tokens, s.vocabulary, s.hidden));
+    return std::max(
+        kernels::gemm_workspace_bytes<T>(GemmMode::library, built_for, s.tokens, 2 * s.intermediate, s.hidden),
+        kernels::gemm_workspace_bytes<T>(GemmMode::library, built_for, s.tokens, s.vocabulary, s.hidden));
   }
   static double bytes(index_t n, std::size_t size) {
     return static_cast<double>(n) * static_cast<double>(size);
@@ -150,7 +151,7 @@ class KernelBench {
                                         .group = table.heads.group};
     const Buffer<T> qkv(n * columns), dqkv(n * columns), out(n * s_.query), dout(n * s_.query);
     const Buffer<M> lse(n * s_.query_heads), cosine(length * half), sine(length * half);
-    const auto workspace_bytes = static_cast<index_t>(kernels::attention_workspace_bytes<T>(shape));
+    const auto workspace_bytes = static_cast<index_t>(kernels::attention_workspace_bytes<T>(shape, built_for));
     const Kokkos::View<std::byte*, MemorySpace> memory("attention",
                                                        static_cast<std::size_t>(workspace_bytes));
     const Vector<std::byte> workspace(memory.data(), memory.size());
@@ -239,6 +240,13 @@ class KernelBench {
     const auto memory = some_ids(rows, bench_.config.model.vocab_size);
     const Vector<const std::int32_t> ids(memory.data(), rows);
     const double one = bytes(rows * range.size(), sizeof(T));
+    if (range.size() == bench_.config.model.vocab_size) {
+      const Buffer<double> loss(rows);
+      by_bytes("cross_entropy_whole", calls, 2 * one, [&] {
+        kernels::cross_entropy_whole<T>(device_, logits.matrix(rows, range.size()), ids, 1.0, loss.vector(rows));
+      });
+      return;
+    }
     by_bytes("cross_entropy_local_max", calls, one, [&] {
       kernels::cross_entropy_local_max<T>(device_, logits.matrix(rows, range.size()),
                                           max.vector(rows));

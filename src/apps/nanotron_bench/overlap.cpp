@@ -71,7 +71,7 @@ class OverlapBench {
   void run(const GemmShape& p, Table& table) {
     const Buffer<T> weight(p.in * p.out), tokens(s_.tokens * std::max(p.in, p.out));
     const Kokkos::View<std::byte*, MemorySpace> workspace(
-        "workspace", kernels::gemm_workspace_bytes<T>(device_.gemm_mode(), s_.tokens, p.out, p.in));
+        "workspace", kernels::gemm_workspace_bytes<T>(device_.gemm_mode(), built_for, s_.tokens, p.out, p.in));
     device_.set_gemm_workspace(Vector<std::byte>(workspace.data(), workspace.size()));
     const bool transposed = p.op == kernels::Op::transpose;
     const nn::RowGemm<T> gemm{p.op, weight.matrix(transposed ? p.out : p.in, transposed ? p.in : p.out), {}};

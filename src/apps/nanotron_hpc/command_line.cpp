@@ -50,6 +50,8 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
   bool check = false, plan = false, build = false, defaults = false, markdown = false;
   app.add_flag("--check", check, "check the deck, its grid and, where they are, its data; write nothing");
   app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
+  app.add_option("--machine", line.machine, "with --plan: also the time of a step on the machine of this namelist file")
+      ->type_name("FILE");
   app.add_option("--set", line.overrides, "group.name=value: overrides the deck; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--build-info", build, "print how the program was built");
@@ -70,6 +72,10 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
     fail(ExitCode::deck_error, {.what = "no input deck given",
                                 .expected = "nanotron_hpc [options] input.deck",
                                 .change = "see nanotron_hpc --help, or begin with --print-defaults"});
+  }
+  if (!line.machine.empty() && !plan) {
+    fail(ExitCode::deck_error,
+         {.what = "--machine is for plans", .change = "nanotron_hpc --plan --machine FILE input.deck"});
   }
   line.action = plan ? Action::plan : check ? Action::check : Action::train;
   return line;

@@ -15,6 +15,7 @@ enum class Action {
 struct CommandLine {
   Action action = Action::train;
   std::string deck;
+  std::string machine;                 // a namelist file, for plans; may be empty
   std::vector<std::string> overrides;  // group.name=value
 };
 

@@ -2,6 +2,7 @@
 
 #include "kernels/attention/attention_backend.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/tensor/kernel_region.hpp"
 
 namespace nanotron::kernels {
 namespace {
@@ -20,41 +21,62 @@ void check(const AttentionShape& s, std::size_t workspace, std::size_t needed) {
                    needed);
 }
 
+// Queries times the keys they attend to, in one pass with the scores in cache; `products` GEMMs of 2 head_dim FLOPs per
+// pair. (In a plan every sequence is one document.)
+template <class T>
+Work fused_work(const AttentionShape& s, int products, Reads read, Writes written) {
+  AttentionShape one_document = s;
+  one_document.document_starts = nullptr;
+  double pairs = 0.0;
+  for (index_t i = 0; i < s.query_length; ++i) pairs += static_cast<double>(one_document.keys_of(0, i).size());
+  pairs *= static_cast<double>(s.batch * s.query_heads);
+  return {.read = read.bytes,
+          .written = written.bytes,
+          .flops = 2.0 * products * static_cast<double>(s.head_dim) * pairs,
+          .type = scalar_type_of<T>};
+}
+
+// On a planned GPU the kernels of the blocked form are counted one by one.
+bool plans_blocks(const Device& device) { return device.is_planning() && device.processor() == Processor::gpu; }
+
 }  // namespace
 
 template <class T>
-void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
-                       MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
-                       Vector<master_t<T>> lse, Vector<std::byte> workspace) {
-  const Region region(device.timers(), "attention_forward");
-  check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape));
+void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
+                       MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace) {
+  check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
+  if (plans_blocks(device)) return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
+  const KernelRegion kernel(device, "attention_forward", fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
+  if (device.is_planning()) return device.launch_planned();
   detail::run_forward<T>(device, shape, q, k, v, out, lse, workspace);
 }
 
 template <class T>
-void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
-                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<const T> out,
-                        MatrixRef<const T> dout, Vector<const master_t<T>> lse, MatrixRef<T> dq,
-                        MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace) {
-  const Region region(device.timers(), "attention_backward");
-  check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape));
-  detail::run_backward<T>(device, shape, {q, k, v, out, dout, lse, dq, dk, dv}, workspace);
+void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
+                        MatrixRef<const T> v, MatrixRef<const T> out, MatrixRef<const T> dout,
+                        Vector<const master_t<T>> lse, MatrixRef<T> dq, MatrixRef<T> dk, MatrixRef<T> dv,
+                        Vector<std::byte> workspace) {
+  check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
+  const detail::AttentionGradients<T> tensors{q, k, v, out, dout, lse, dq, dk, dv};
+  if (plans_blocks(device)) return blocked::attention_backward<T>(device, shape, tensors, workspace);
+  const KernelRegion kernel(device, "attention_backward",
+                            fused_work<T>(shape, 5, reads(q, k, v, out, dout, lse), writes(dq, dk, dv)));
+  if (device.is_planning()) return device.launch_planned();
+  detail::run_backward<T>(device, shape, tensors, workspace);
 }
 
 template <class T>
-std::size_t attention_workspace_bytes(const AttentionShape& shape) {
-  return detail::workspace_bytes<T>(shape);
+std::size_t attention_workspace_bytes(const AttentionShape& shape, Processor processor) {
+  return processor == Processor::gpu ? blocked::attention_workspace_bytes<T>(shape) : detail::workspace_bytes<T>(shape);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                    \
-  template void attention_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,           \
-                                     MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,         \
-                                     Vector<master_t<T>>, Vector<std::byte>);                      \
-  template void attention_backward<T>(Device&, const AttentionShape&, MatrixRef<const T>,          \
-                                      MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>,  \
-                                      MatrixRef<const T>, Vector<const master_t<T>>, MatrixRef<T>, \
-                                      MatrixRef<T>, MatrixRef<T>, Vector<std::byte>);              \
-  template std::size_t attention_workspace_bytes<T>(const AttentionShape&);
+#define NANOTRON_INSTANTIATE(T)                                                                                       \
+  template void attention_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>,          \
+                                     MatrixRef<const T>, MatrixRef<T>, Vector<master_t<T>>, Vector<std::byte>);       \
+  template void attention_backward<T>(                                                                                \
+      Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>, \
+      MatrixRef<const T>, Vector<const master_t<T>>, MatrixRef<T>, MatrixRef<T>, MatrixRef<T>, Vector<std::byte>);    \
+  template std::size_t attention_workspace_bytes<T>(const AttentionShape&, Processor);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

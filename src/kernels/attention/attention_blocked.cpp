@@ -20,6 +20,7 @@ void start_rows(Device& device, const Pieces<T>& w, index_t heads, index_t head_
   M *const rows = w.rows, *const max = w.max, *const sum = w.sum;
   const M lowest = std::numeric_limits<M>::lowest();
   const index_t sums = heads * query_block;
+  const KernelWork kernel(device, "attention_start", {.written = bytes_of_rows<M>(sums, head_dim + 2)});
   for_each_element(
       device, "attention_start", sums * head_dim, KOKKOS_LAMBDA(const index_t i) {
         rows[i] = 0;
@@ -33,6 +34,7 @@ template <class T>
 void point_forward(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
                    MatrixRef<const T> q, MatrixRef<const T> k, MatrixRef<const T> v) {
   const auto piece = w;
+  const KernelWork kernel(device, "attention_pointers", {});
   for_each_element(
       device, "attention_pointers", heads.s.batch * heads.s.query_heads,
       KOKKOS_LAMBDA(const index_t n) {
@@ -50,10 +52,12 @@ template <class T>
 void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b) {
   using M = master_t<T>;
   const auto piece = w;
-  const index_t width = heads.s.head_dim;
+  const index_t width = heads.s.head_dim, rows = heads.s.batch * heads.s.query_heads * b.queries;
+  const KernelWork kernel(device, "attention_softmax",
+                          {.read = bytes_of_rows<M>(rows, b.keys + width),
+                           .written = bytes_of_rows<T>(rows, b.keys) + bytes_of_rows<M>(rows, width)});
   for_each_row(
-      device, "attention_softmax", heads.s.batch * heads.s.query_heads * b.queries,
-      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+      device, "attention_softmax", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / b.queries, i = at % b.queries;
         const M* const scores = piece.scores + n * score_elements + i * key_block;
         T* const p = piece.p + n * score_elements + i * key_block;
@@ -83,9 +87,12 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
   using M = master_t<T>;
   const auto piece = w;
   M* const lse_data = lse.data();
+  const index_t rows = heads.s.batch * heads.s.query_heads * queries;
+  const KernelWork kernel(device, "attention_store",
+                          {.read = bytes_of_rows<M>(rows, heads.s.head_dim),
+                           .written = bytes_of_rows<T>(rows, heads.s.head_dim) + bytes_of_rows<M>(rows, 1)});
   for_each_row(
-      device, "attention_store", heads.s.batch * heads.s.query_heads * queries,
-      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+      device, "attention_store", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / queries, i = at % queries;
         const M* const from = piece.rows + (n * query_block + i) * heads.s.head_dim;
         T* const to = heads.query(out, n, first + i);
@@ -106,6 +113,10 @@ void start_backward(Device& device, const Pieces<T>& w, const Heads& heads, Matr
   using M = master_t<T>;
   const auto piece = w;
   const index_t count = heads.s.batch * heads.s.query_heads, width = heads.s.head_dim;
+  const KernelWork kernel(device, "attention_dot",
+                          {.read = bytes_of_rows<T>(count * heads.s.query_length, 2 * width),
+                           .written = bytes_of_rows<M>(count * heads.s.query_length, 1) +
+                                      bytes_of_rows<M>(count * heads.s.key_length, 2 * width)});
   for_each_row(
       device, "attention_dot", count * heads.s.query_length,
       KOKKOS_LAMBDA(const Row& row, const index_t at) {
@@ -125,9 +136,11 @@ void gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, cons
                     Vector<const master_t<T>> lse) {
   using M = master_t<T>;
   const auto piece = w;
+  const index_t rows = heads.s.batch * heads.s.query_heads * b.queries;
+  const KernelWork kernel(device, "attention_gradient",
+                          {.read = bytes_of_rows<M>(rows, 2 * b.keys), .written = bytes_of_rows<T>(rows, 2 * b.keys)});
   for_each_row(
-      device, "attention_gradient", heads.s.batch * heads.s.query_heads * b.queries,
-      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+      device, "attention_gradient", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / b.queries, i = at % b.queries;
         const index_t first = n * score_elements + i * key_block;
         const Range seen = heads.seen(b, n, i);
@@ -153,6 +166,7 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
   const auto piece = w;
   const index_t count = heads.s.batch * heads.s.query_heads, d = heads.s.head_dim;
   const MatrixRef<const T> q = t.q, k = t.k, dout = t.dout;
+  const KernelWork kernel(device, "attention_pointers", {});
   for_each_element(
       device, "attention_pointers", count, KOKKOS_LAMBDA(const index_t n) {
         piece.input_a[n] = heads.query(q, n, b.first_query);
@@ -190,9 +204,12 @@ void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index
                    index_t queries, MatrixRef<T> dq) {
   using M = master_t<T>;
   const auto piece = w;
+  const index_t rows = heads.s.batch * heads.s.query_heads * queries;
+  const KernelWork kernel(
+      device, "attention_store_dq",
+      {.read = bytes_of_rows<M>(rows, heads.s.head_dim), .written = bytes_of_rows<T>(rows, heads.s.head_dim)});
   for_each_row(
-      device, "attention_store_dq", heads.s.batch * heads.s.query_heads * queries,
-      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+      device, "attention_store_dq", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / queries, i = at % queries;
         const M* const from = piece.rows + (n * query_block + i) * heads.s.head_dim;
         T* const to = heads.query(dq, n, first + i);
@@ -207,6 +224,9 @@ void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape,
   using M = master_t<T>;
   const auto piece = w;
   const auto s = shape;
+  const KernelWork kernel(device, "attention_store_keys",
+                          {.read = bytes_of_rows<M>(s.batch * s.query_heads * s.key_length, 2 * s.head_dim),
+                           .written = bytes_of_rows<T>(s.batch * s.key_heads * s.key_length, 2 * s.head_dim)});
   for_each_row(
       device, "attention_store_keys", s.batch * s.key_heads * s.key_length,
       KOKKOS_LAMBDA(const Row& row, const index_t at) {
@@ -273,6 +293,7 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
       point_forward(device, w, heads, b, t.q, t.k, t.v);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
       const MatrixRef<const T> dout = t.dout;
+      const KernelWork kernel(device, "attention_pointers", {});
       for_each_element(
           device, "attention_pointers_dp", count, KOKKOS_LAMBDA(const index_t n) {
             w.input_a[n] = heads.query(dout, n, b.first_query);

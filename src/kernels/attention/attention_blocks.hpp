@@ -90,6 +90,12 @@ void for_each_block(const AttentionShape& s, index_t first_query, index_t querie
   }
 }
 
+// Bytes of `columns` elements of E for each of a number of rows.
+template <class E>
+double bytes_of_rows(index_t rows, index_t columns) {
+  return static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(sizeof(E));
+}
+
 // Of all operands of the batched GEMMs, in bytes: heads, at the first rows of sequences and blocks in the matrices, or
 // in the workspace.
 template <class T>

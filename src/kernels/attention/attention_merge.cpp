@@ -13,7 +13,7 @@ void merge_attention(Device& device, const AttentionShape& shape, MatrixRef<cons
                      Vector<const master_t<T>> part_lse, MatrixRef<master_t<T>> sum,
                      Vector<master_t<T>> lse) {
   using M = master_t<T>;
-  const Region region(device.timers(), "merge_attention");
+  const KernelRegion kernel(device, "merge_attention", reads(part, part_lse, sum, lse), writes(sum, lse));
   const AttentionShape s = shape;
   for_each_row(
       device, "merge_attention", s.batch * s.query_heads * s.query_length,
@@ -41,7 +41,7 @@ void accumulate_matrix(Device& device, MatrixRef<const T> x, MatrixRef<master_t<
   using M = master_t<T>;
   NANOTRON_REQUIRE(x.rows == y.rows && x.columns == y.columns, "accumulate_matrix: {} x {} onto {} x {}",
                    x.rows, x.columns, y.rows, y.columns);
-  const Region region(device.timers(), "accumulate_matrix");
+  const KernelRegion kernel(device, "accumulate_matrix", reads(x, y), writes(y));
   for_each_row(device, "accumulate_matrix", x.rows, KOKKOS_LAMBDA(const Row& row, const index_t r) {
     const T* const from = x.data + r * x.leading;
     M* const to = y.data + r * y.leading;
@@ -54,7 +54,7 @@ void round_matrix(Device& device, MatrixRef<const master_t<T>> x, MatrixRef<T> y
   using M = master_t<T>;
   NANOTRON_REQUIRE(x.rows == y.rows && x.columns == y.columns, "round_matrix: {} x {} into {} x {}", x.rows,
                    x.columns, y.rows, y.columns);
-  const Region region(device.timers(), "round_matrix");
+  const KernelRegion kernel(device, "round_matrix", reads(x), writes(y));
   for_each_row(device, "round_matrix", x.rows, KOKKOS_LAMBDA(const Row& row, const index_t r) {
     const M* const from = x.data + r * x.leading;
     T* const to = y.data + r * y.leading;

@@ -41,7 +41,7 @@ void rotate(Device& device, const char* label, MatrixRef<T> x, Vector<const std:
 
 template <class M>
 void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine, const RotaryScaling& scaling) {
-  const Region region(device.timers(), "rotary_tables");
+  const KernelRegion kernel(device, "rotary_tables", reads(), writes(cosine, sine));
   const index_t half = static_cast<index_t>(cosine.extent(1));
   M* const c = cosine.data();
   M* const s = sine.data();
@@ -60,14 +60,14 @@ void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sin
 template <class T>
 void rotary_forward(Device& device, MatrixRef<T> x, Vector<const std::int32_t> positions,
                     Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine) {
-  const Region region(device.timers(), "rotary_forward");
+  const KernelRegion kernel(device, "rotary_forward", reads(x, positions), writes(x));
   rotate<T, 1>(device, "rotary_forward", x, positions, cosine, sine);
 }
 
 template <class T>
 void rotary_backward(Device& device, MatrixRef<T> dx, Vector<const std::int32_t> positions,
                      Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine) {
-  const Region region(device.timers(), "rotary_backward");
+  const KernelRegion kernel(device, "rotary_backward", reads(dx, positions), writes(dx));
   rotate<T, -1>(device, "rotary_backward", dx, positions, cosine, sine);
 }
 

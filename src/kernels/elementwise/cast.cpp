@@ -36,7 +36,7 @@ NANOTRON_FUNCTION B converted(const A& x) {
 
 template <class A, class B>
 void cast(Device& device, Vector<const A> x, Vector<B> y) {
-  const Region region(device.timers(), "cast");
+  const KernelRegion kernel(device, "cast", reads(x), writes(y));
   NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "cast: {} elements into {}", x.extent(0),
                    y.extent(0));
   const A* const from = x.data();

@@ -9,7 +9,7 @@ template <class T>
 void copy_matrix(Device& device, MatrixRef<const T> from, MatrixRef<T> to) {
   NANOTRON_REQUIRE(from.rows == to.rows && from.columns == to.columns,
                    "copy_matrix: {} x {} into {} x {}", from.rows, from.columns, to.rows, to.columns);
-  const Region region(device.timers(), "copy_matrix");
+  const KernelRegion kernel(device, "copy_matrix", reads(from), writes(to));
   for_each_row(device, "copy_matrix", from.rows, KOKKOS_LAMBDA(const Row& row, const index_t r) {
     const T* const source = from.data + r * from.leading;
     T* const target = to.data + r * to.leading;
@@ -17,6 +17,17 @@ void copy_matrix(Device& device, MatrixRef<const T> from, MatrixRef<T> to) {
   });
 }
 
+template <class T>
+void copy(Device& device, Vector<const T> from, Vector<T> to) {
+  const KernelRegion kernel(device, "copy", reads(from), writes(to));
+  if (device.is_planning()) return device.launch_planned();
+  if (from.extent(0) > 0) Kokkos::deep_copy(device.exec(), to, from);
+}
+
+template void copy<double>(Device&, Vector<const double>, Vector<double>);
+template void copy<float>(Device&, Vector<const float>, Vector<float>);
+template void copy<std::int32_t>(Device&, Vector<const std::int32_t>, Vector<std::int32_t>);
+template void copy<std::int64_t>(Device&, Vector<const std::int64_t>, Vector<std::int64_t>);
 template void copy_matrix<double>(Device&, MatrixRef<const double>, MatrixRef<double>);
 template void copy_matrix<float>(Device&, MatrixRef<const float>, MatrixRef<float>);
 template void copy_matrix<bf16>(Device&, MatrixRef<const bf16>, MatrixRef<bf16>);

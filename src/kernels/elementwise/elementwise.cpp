@@ -24,7 +24,7 @@ constexpr index_t reduction_piece = 16384;  // elements per row of sum_of_rows
 
 template <class T>
 void fill(Device& device, Vector<T> x, double value) {
-  const Region region(device.timers(), "fill");
+  const KernelRegion kernel(device, "fill", reads(), writes(x));
   T* const data = x.data();
   const T element = of_double<T>(value);
   for_each_element(
@@ -34,7 +34,7 @@ void fill(Device& device, Vector<T> x, double value) {
 
 template <class M>
 void fill_normal(Device& device, Vector<M> x, std::uint32_t stream) {
-  const Region region(device.timers(), "fill_normal");
+  const KernelRegion kernel(device, "fill_normal", reads(), writes(x));
   M* const data = x.data();
   for_each_element(
       device, "fill_normal", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
@@ -45,6 +45,7 @@ void fill_normal(Device& device, Vector<M> x, std::uint32_t stream) {
 template <class T>
 void swap(Device& device, Vector<T> x, Vector<T> y) {
   NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "swap: {} elements with {}", x.extent(0), y.extent(0));
+  const KernelRegion kernel(device, "swap", reads(x, y), writes(x, y));
   T* const a = x.data();
   T* const b = y.data();
   for_each_element(
@@ -57,7 +58,7 @@ void swap(Device& device, Vector<T> x, Vector<T> y) {
 
 template <class T>
 void add(Device& device, Vector<const T> x, Vector<T> y) {
-  const Region region(device.timers(), "add");
+  const KernelRegion kernel(device, "add", reads(x, y), writes(y));
   using M = master_t<T>;
   NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "add: {} elements to {}", x.extent(0), y.extent(0));
   const T* const from = x.data();
@@ -70,7 +71,7 @@ void add(Device& device, Vector<const T> x, Vector<T> y) {
 
 template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
-  const Region region(device.timers(), "bias_add");
+  const KernelRegion kernel(device, "bias_add", reads(y, bias), writes(y));
   using M = master_t<T>;
   for_each_row(
       device, "bias_add", y.rows, KOKKOS_LAMBDA(const Row& row, const index_t i) {
@@ -85,7 +86,7 @@ void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
 template <class T>
 void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
                    Vector<master_t<T>> workspace, index_t segments) {
-  const Region region(device.timers(), "bias_backward");
+  const KernelRegion kernel(device, "bias_backward", reads(dy), writes(dbias));
   using M = master_t<T>;
   const index_t width = dy.columns, rows = dy.rows / segments;
   NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= bias_workspace_size(width, segments) &&
@@ -112,7 +113,7 @@ index_t bias_workspace_size(index_t columns, index_t segments) { return segments
 
 template <class M>
 double sum_of_squares(Device& device, Vector<const M> x) {
-  const Region region(device.timers(), "sum_of_squares");
+  const KernelRegion kernel(device, "sum_of_squares", reads(x), writes());
   const index_t n = static_cast<index_t>(x.extent(0));
   const M* const data = x.data();
   return sum_of_rows<double>(

@@ -7,6 +7,8 @@
 namespace nanotron::kernels {
 namespace {
 
+constexpr std::size_t cublas_workspace = std::size_t{32} << 20;  // what cuBLAS recommends for Hopper
+
 // C = beta C, for k = 0.
 template <class C>
 void scale_only(Device& device, double beta, MatrixRef<C> c) {
@@ -21,12 +23,22 @@ void scale_only(Device& device, double beta, MatrixRef<C> c) {
       });
 }
 
+// Every operand once; C is read where it is added to.
+template <class T, class C>
+Work work_of(index_t m, index_t n, index_t k, double beta, index_t count) {
+  const double a = static_cast<double>(m) * static_cast<double>(k), b = static_cast<double>(k) * static_cast<double>(n);
+  const double c = static_cast<double>(m) * static_cast<double>(n), all = static_cast<double>(count);
+  return {.read = all * ((a + b) * sizeof(T) + (beta != 0.0 ? c * sizeof(C) : 0.0)),
+          .written = all * c * sizeof(C),
+          .flops = all * 2.0 * a * static_cast<double>(n),
+          .type = scalar_type_of<T>};
+}
+
 }  // namespace
 
 template <class T, class C>
-void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
-          MatrixRef<const T> b, double beta, MatrixRef<C> c, const SumOrder& order) {
-  const Region region(device.timers(), "gemm");
+void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b, double beta,
+          MatrixRef<C> c, const SumOrder& order) {
   const index_t m = op_a == Op::none ? a.rows : a.columns;
   const index_t k = op_a == Op::none ? a.columns : a.rows;
   const index_t n = op_b == Op::none ? b.columns : b.rows;
@@ -34,6 +46,8 @@ void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
                    "gemm: op(A) is {} x {}, op(B) is {} x {}, C is {} x {}", m, k,
                    op_b == Op::none ? b.rows : b.columns, n, c.rows, c.columns);
   if (m == 0 || n == 0) return;
+  const KernelRegion kernel(device, "gemm", work_of<T, C>(m, n, k, beta, 1));
+  if (device.is_planning()) return device.launch_planned();
   if (k == 0) return scale_only(device, beta, c);
   const detail::GemmProblem p{op_a, op_b, m, n, k, a.leading, b.leading, c.leading, alpha, beta};
   if (device.gemm_mode() == GemmMode::fixed_order) {
@@ -46,8 +60,9 @@ void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
 template <class T, class C>
 void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, const T* const* b, C* const* c,
                   index_t count) {
-  const Region region(device.timers(), "gemm_batched");
   if (count == 0 || s.m == 0 || s.n == 0) return;
+  const KernelRegion kernel(device, "gemm_batched", work_of<T, C>(s.m, s.n, s.k, s.beta, count));
+  if (device.is_planning()) return device.launch_planned();
   const detail::GemmProblem p{s.op_a, s.op_b, s.m, s.n, s.k, s.leading_a, s.leading_b, s.leading_c, s.alpha, s.beta};
   if (device.gemm_mode() == GemmMode::fixed_order) {
     detail::multiply_batch_in_order<T, C>(device, p, a, b, c, count);
@@ -57,13 +72,18 @@ void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, cons
 }
 
 template <class T>
-std::size_t gemm_workspace_bytes(GemmMode gemm_mode, index_t m, index_t n, index_t k) {
-  return gemm_mode == GemmMode::library ? detail::library_workspace_bytes<T>(m, n, k)
-                                        : detail::fixed_order_workspace_bytes<T>(k);
+std::size_t gemm_workspace_bytes(GemmMode gemm_mode, Processor processor, index_t m, index_t n, index_t k) {
+  if constexpr (built_for == Processor::cpu) {
+    if (processor == Processor::cpu) {
+      return gemm_mode == GemmMode::library ? detail::library_workspace_bytes<T>(m, n, k)
+                                            : detail::fixed_order_workspace_bytes<T>(k);
+    }
+  }
+  return gemm_mode == GemmMode::library ? cublas_workspace : 0;
 }
-template std::size_t gemm_workspace_bytes<double>(GemmMode, index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<float>(GemmMode, index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<bf16>(GemmMode, index_t, index_t, index_t);
+template std::size_t gemm_workspace_bytes<double>(GemmMode, Processor, index_t, index_t, index_t);
+template std::size_t gemm_workspace_bytes<float>(GemmMode, Processor, index_t, index_t, index_t);
+template std::size_t gemm_workspace_bytes<bf16>(GemmMode, Processor, index_t, index_t, index_t);
 
 #define NANOTRON_INSTANTIATE(T, C)                                                          \
   template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, \

@@ -32,6 +32,7 @@ std::size_t fixed_order_workspace_bytes(index_t k);
 template <class T, class C>
 void multiply_batch(Device& device, const GemmProblem& problem, std::size_t alignment, const T* const* a,
                     const T* const* b, C* const* c, index_t count);
+// Of the host only.
 template <class T>
 std::size_t library_workspace_bytes(index_t m, index_t n, index_t k);
 

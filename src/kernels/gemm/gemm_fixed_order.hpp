@@ -20,10 +20,6 @@ inline SumOrder order_or_whole(const SumOrder& order, index_t depth) {
   template void multiply_in_order<T, C>(Device&, const GemmProblem&, const SumOrder&, const T*, const T*, C*); \
   template void multiply_batch_in_order<T, C>(Device&, const GemmProblem&, const T* const*, const T* const*,   \
                                               C* const*, index_t);
-#define NANOTRON_INSTANTIATE_FIXED_ORDER                             \
-  NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_GEMM)                 \
-  template std::size_t fixed_order_workspace_bytes<double>(index_t); \
-  template std::size_t fixed_order_workspace_bytes<float>(index_t);  \
-  template std::size_t fixed_order_workspace_bytes<bf16>(index_t);
+#define NANOTRON_INSTANTIATE_FIXED_ORDER NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_GEMM)
 
 }  // namespace nanotron::kernels::detail

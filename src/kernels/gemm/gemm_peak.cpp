@@ -41,7 +41,7 @@ class SquareGemm {
  public:
   SquareGemm(Device& device, index_t n)
       : device_(device),
-        loan_(device, gemm_workspace_bytes<T>(device.gemm_mode(), n, n, n)),
+        loan_(device, gemm_workspace_bytes<T>(device.gemm_mode(), built_for, n, n, n)),
         memory_("nanotron::gemm_peak", 3 * n * n),
         a_(memory_.data(), n, n),
         b_(memory_.data() + n * n, n, n),

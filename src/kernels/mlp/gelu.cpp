@@ -34,7 +34,7 @@ NANOTRON_FUNCTION Gate<M> gate(GeluTanh, M x) {
 
 template <class T, class Form>
 void gelu_forward(Device& device, Matrix<const T> x, Matrix<T> h) {
-  const Region region(device.timers(), "gelu_forward");
+  const KernelRegion kernel(device, "gelu_forward", reads(x), writes(h));
   using M = master_t<T>;
   const T* const from = x.data();
   T* const to = h.data();
@@ -47,7 +47,7 @@ void gelu_forward(Device& device, Matrix<const T> x, Matrix<T> h) {
 
 template <class T, class Form>
 void gelu_backward(Device& device, Matrix<const T> x, Matrix<const T> dh, Matrix<T> dx) {
-  const Region region(device.timers(), "gelu_backward");
+  const KernelRegion kernel(device, "gelu_backward", reads(x, dh), writes(dx));
   using M = master_t<T>;
   const T *const from = x.data(), *const gradient = dh.data();
   T* const to = dx.data();

@@ -7,7 +7,7 @@ namespace nanotron::kernels {
 
 template <class T>
 void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h) {
-  const Region region(device.timers(), "swiglu_forward");
+  const KernelRegion kernel(device, "swiglu_forward", reads(gate_up), writes(h));
   using M = master_t<T>;
   const index_t width = static_cast<index_t>(h.extent(1));
   for_each_row(
@@ -27,7 +27,7 @@ void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h) {
 template <class T>
 void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh,
                      Matrix<T> dgate_up) {
-  const Region region(device.timers(), "swiglu_backward");
+  const KernelRegion kernel(device, "swiglu_backward", reads(gate_up, dh), writes(dgate_up));
   using M = master_t<T>;
   const index_t width = static_cast<index_t>(dh.extent(1));
   for_each_row(

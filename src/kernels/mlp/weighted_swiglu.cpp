@@ -7,7 +7,7 @@ namespace nanotron::kernels {
 
 template <class T>
 void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<const master_t<T>> weights, Matrix<T> h) {
-  const Region region(device.timers(), "weighted_swiglu_forward");
+  const KernelRegion kernel(device, "weighted_swiglu_forward", reads(gate_up, weights), writes(h));
   using M = master_t<T>;
   const auto width = static_cast<index_t>(h.extent(1));
   for_each_row(device, "weighted_swiglu_forward", static_cast<index_t>(h.extent(0)),
@@ -27,7 +27,7 @@ void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<con
 template <class T>
 void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const master_t<T>> weights, Matrix<const T> dh,
                               Vector<master_t<T>> dweights, const SumOrder& given) {
-  const Region region(device.timers(), "weighted_swiglu_backward");
+  const KernelRegion kernel(device, "weighted_swiglu_backward", reads(gate_up, weights, dh), writes(gate_up, dweights));
   using M = master_t<T>;
   const auto width = static_cast<index_t>(dh.extent(1));
   const SumOrder order = given.block_count == 0 ? SumOrder({{width, 1}}, 1, 1, 0) : given;

@@ -11,7 +11,7 @@ namespace nanotron::kernels {
 template <class M>
 void route_forward(Device& device, const Routing& routing, MatrixRef<const M> logits, Matrix<M> probabilities,
                    Vector<std::int64_t> choices, Vector<M> weights, Vector<M> z) {
-  const Region region(device.timers(), "route_forward");
+  const KernelRegion kernel(device, "route_forward", reads(logits), writes(probabilities, choices, weights, z));
   const index_t experts = routing.experts, k = routing.top_k;
   const TopKWeights kind = routing.weights;
   NANOTRON_REQUIRE(experts >= k && logits.columns >= experts, "{} of {} experts, logits of {}", k, experts,
@@ -50,7 +50,8 @@ void route_backward(Device& device, const Routing& routing, Matrix<const master_
                     Vector<const std::int64_t> choices, Vector<const master_t<T>> weights, Vector<const master_t<T>> z,
                     Vector<const master_t<T>> dweights, Matrix<const std::int64_t> counts, const RouterScales& scales,
                     MatrixRef<T> dlogits) {
-  const Region region(device.timers(), "route_backward");
+  const KernelRegion kernel(device, "route_backward", reads(probabilities, choices, weights, z, dweights, counts),
+                            writes(dlogits));
   using M = master_t<T>;
   const index_t experts = routing.experts, k = routing.top_k;
   const TopKWeights kind = routing.weights;
@@ -103,7 +104,7 @@ NANOTRON_FUNCTION void count_stretch(const Row& row, index_t experts, const std:
 }  // namespace
 
 void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> choices, Matrix<std::int64_t> counts) {
-  const Region region(device.timers(), "count_choices");
+  const KernelRegion kernel(device, "count_choices", reads(choices), writes(counts));
   const auto sequences = static_cast<index_t>(counts.extent(0)), experts = static_cast<index_t>(counts.extent(1));
   const index_t length = static_cast<index_t>(choices.extent(0)) / sequences;
   NANOTRON_REQUIRE(length % top_k == 0, "{} choices of a sequence, {} per token", length, top_k);
@@ -117,7 +118,8 @@ void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> cho
 // into the first row of each stretch within an expert; each stretch numbers its choices.
 void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches) {
-  const Region region(device.timers(), "assign_rows");
+  const KernelRegion kernel(device, "assign_rows", reads(choices, rows, choices, rows),
+                            writes(rows, sources, stretches));
   const auto n = static_cast<index_t>(choices.extent(0)), experts = static_cast<index_t>(counts.extent(0));
   const index_t used = stretches_of(n);
   NANOTRON_REQUIRE(used <= static_cast<index_t>(stretches.extent(0)), "{} stretches, buffer for {}", used,
@@ -165,7 +167,7 @@ void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std:
 
 void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
               const SumOrder& tokens, Matrix<std::int64_t> cuts) {
-  const Region region(device.timers(), "cut_rows");
+  const KernelRegion kernel(device, "cut_rows", reads(sources, counts), writes(cuts));
   const index_t places = tokens.held + 1;
   for_each_element(device, "cut_rows", static_cast<index_t>(cuts.extent(0)) * places, KOKKOS_LAMBDA(const index_t i) {
     const index_t e = i / places;
@@ -184,7 +186,7 @@ void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources,
 
 void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences,
                Matrix<std::int64_t> cuts) {
-  const Region region(device.timers(), "join_cuts");
+  const KernelRegion kernel(device, "join_cuts", reads(of_ranks), writes(cuts));
   const auto joined = static_cast<index_t>(cuts.extent(1)), all = static_cast<index_t>(of_ranks.extent(0));
   // all = sequences ranks experts (held + 1), joined = ranks held + 1.
   const index_t ranks = all / (sequences * experts) - (joined - 1), held = (joined - 1) / ranks;
@@ -204,7 +206,7 @@ void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t expe
 
 template <class T>
 void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const std::int64_t> sources, Matrix<T> rows) {
-  const Region region(device.timers(), "gather_rows");
+  const KernelRegion kernel(device, "gather_rows", reads(rows, sources), writes(rows));
   const auto hidden = static_cast<index_t>(x.extent(1));
   for_each_row(
       device, "gather_rows", static_cast<index_t>(rows.extent(0)), KOKKOS_LAMBDA(const Row& row, const index_t r) {
@@ -216,7 +218,7 @@ void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const 
 
 template <class T>
 void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> row_of_choice, Matrix<T> y) {
-  const Region region(device.timers(), "add_rows");
+  const KernelRegion kernel(device, "add_rows", reads(rows, row_of_choice, y), writes(y));
   using M = master_t<T>;
   const auto tokens = static_cast<index_t>(y.extent(0)), hidden = static_cast<index_t>(y.extent(1));
   const index_t k = tokens == 0 ? 0 : static_cast<index_t>(row_of_choice.extent(0)) / tokens;
@@ -235,6 +237,7 @@ void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> r
 
 template <class M>
 void gather_values(Device& device, Vector<const M> of_choices, Vector<const std::int64_t> sources, Vector<M> of_rows) {
+  const KernelRegion kernel(device, "gather_values", reads(of_rows, sources), writes(of_rows));
   for_each_element(device, "gather_values", static_cast<index_t>(of_rows.extent(0)), KOKKOS_LAMBDA(const index_t r) {
     of_rows.data()[r] = of_choices.data()[sources.data()[r]];
   });
@@ -243,6 +246,7 @@ void gather_values(Device& device, Vector<const M> of_choices, Vector<const std:
 template <class M>
 void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::int64_t> row_of_choice,
                     Vector<M> of_choices) {
+  const KernelRegion kernel(device, "scatter_values", reads(of_rows, row_of_choice), writes(of_choices));
   for_each_element(
       device, "scatter_values", static_cast<index_t>(of_choices.extent(0)), KOKKOS_LAMBDA(const index_t i) {
         const std::int64_t row = row_of_choice.data()[i];
@@ -252,6 +256,7 @@ void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::i
 
 template <class M>
 void sigmoid_forward(Device& device, MatrixRef<const M> logits, Vector<M> gate) {
+  const KernelRegion kernel(device, "sigmoid_forward", reads(gate), writes(gate));
   for_each_element(device, "sigmoid_forward", logits.rows, KOKKOS_LAMBDA(const index_t i) {
     gate.data()[i] = M(1) / (M(1) + exponential(-logits(i, 0)));
   });
@@ -260,6 +265,7 @@ void sigmoid_forward(Device& device, MatrixRef<const M> logits, Vector<M> gate) 
 template <class T>
 void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<const master_t<T>> dgate,
                       MatrixRef<T> dlogits) {
+  const KernelRegion kernel(device, "sigmoid_backward", reads(gate, dgate), writes(dlogits));
   using M = master_t<T>;
   for_each_element(device, "sigmoid_backward", dlogits.rows, KOKKOS_LAMBDA(const index_t i) {
     const M g = gate.data()[i];
@@ -271,7 +277,7 @@ template <class M>
 void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const std::int64_t> choices,
                      Vector<const std::int64_t> row_of_choice, Vector<const M> z, Matrix<const std::int64_t> counts,
                      Vector<double> sums) {
-  const Region region(device.timers(), "add_router_sums");
+  const KernelRegion kernel(device, "add_router_sums", reads(probabilities, choices, row_of_choice, z), writes(sums));
   const auto tokens = static_cast<index_t>(probabilities.extent(0)),
              experts = static_cast<index_t>(probabilities.extent(1));
   const auto n = static_cast<index_t>(choices.extent(0));
@@ -304,7 +310,7 @@ void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const
 
 void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, index_t capacity,
                    Vector<const std::int64_t> choices, Vector<std::int64_t> rows) {
-  const Region region(device.timers(), "mark_overflow");
+  const KernelRegion kernel(device, "mark_overflow", reads(choices, rows), writes(rows));
   const index_t experts = routing.experts, k = routing.top_k;
   const auto positions = static_cast<index_t>(places.base.extent(0));
   for_each_element(device, "mark_overflow", places.sequences * experts, KOKKOS_LAMBDA(const index_t i) {

@@ -30,7 +30,7 @@ NANOTRON_FUNCTION void normalise_row(const Row& row, index_t n, const T* x, cons
 template <class T>
 void layer_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, Vector<const master_t<T>> b,
                         double eps, Matrix<T> y, Vector<master_t<T>> statistics) {
-  const Region region(device.timers(), "layer_norm_forward");
+  const KernelRegion kernel(device, "layer_norm_forward", reads(x, w, b), writes(y, statistics));
   const index_t n = static_cast<index_t>(x.extent(1));
   const auto small = static_cast<master_t<T>>(eps);
   for_each_row(
@@ -43,7 +43,7 @@ template <class T>
 void add_layer_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum_out,
                             Vector<const master_t<T>> w, Vector<const master_t<T>> b, double eps, Matrix<T> y,
                             Vector<master_t<T>> statistics) {
-  const Region region(device.timers(), "add_layer_norm_forward");
+  const KernelRegion kernel(device, "add_layer_norm_forward", reads(x, delta, w, b), writes(sum_out, y, statistics));
   using M = master_t<T>;
   const index_t n = static_cast<index_t>(x.extent(1));
   const M small = static_cast<M>(eps);
@@ -66,7 +66,7 @@ template <class T>
 void layer_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const master_t<T>> w,
                          Vector<const master_t<T>> statistics, Matrix<T> dx, Vector<master_t<T>> dw,
                          Vector<master_t<T>> db, Vector<master_t<T>> workspace, const RowSegments& segments) {
-  const Region region(device.timers(), "layer_norm_backward");
+  const KernelRegion kernel(device, "layer_norm_backward", reads(dy, x, w, statistics, dx), writes(dx, dw, db));
   using M = master_t<T>;
   const index_t n = static_cast<index_t>(x.extent(1)), rows = static_cast<index_t>(x.extent(0)) / segments.tokens;
   NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= layer_norm_workspace_size(n, segments.tokens) &&

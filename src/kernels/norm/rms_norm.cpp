@@ -92,7 +92,7 @@ void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy
 template <class T>
 void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps,
                       Matrix<T> y, Vector<master_t<T>> rstd) {
-  const Region region(device.timers(), "rms_norm_forward");
+  const KernelRegion kernel(device, "rms_norm_forward", reads(x, w), writes(y, rstd));
   normalise<T>(device, "rms_norm_forward", x, 1, static_cast<index_t>(x.extent(1)), w, eps, y,
                rstd.data());
 }
@@ -101,7 +101,7 @@ template <class T>
 void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta,
                           Matrix<T> sum_out, Vector<const master_t<T>> w, double eps, Matrix<T> y,
                           Vector<master_t<T>> rstd) {
-  const Region region(device.timers(), "add_rms_norm_forward");
+  const KernelRegion kernel(device, "add_rms_norm_forward", reads(x, delta, w), writes(sum_out, y, rstd));
   using M = master_t<T>;
   const index_t columns = static_cast<index_t>(x.extent(1));
   const M small = static_cast<M>(eps);
@@ -133,7 +133,7 @@ template <class T>
 void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
                        Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace, const RowSegments& segments) {
-  const Region region(device.timers(), "rms_norm_backward");
+  const KernelRegion kernel(device, "rms_norm_backward", reads(dy, x, w, rstd, dx), writes(dx, dw));
   normalise_backward<T, true>(device, "rms_norm_backward", dy, x, 1,
                               static_cast<index_t>(x.extent(1)), w, rstd.data(), dx, dw, workspace, segments);
 }
@@ -143,7 +143,7 @@ index_t rms_norm_workspace_size(index_t columns, index_t segments) { return segm
 template <class T>
 void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,
                            double eps, MatrixRef<T> y, Matrix<master_t<T>> rstd) {
-  const Region region(device.timers(), "head_rms_norm_forward");
+  const KernelRegion kernel(device, "head_rms_norm_forward", reads(x, w), writes(y, rstd));
   normalise<T>(device, "head_rms_norm_forward", x, static_cast<index_t>(rstd.extent(1)),
                static_cast<index_t>(w.extent(0)), w, eps, y, rstd.data());
 }
@@ -153,7 +153,7 @@ void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<con
                             Vector<const master_t<T>> w, Matrix<const master_t<T>> rstd,
                             MatrixRef<T> dx, Vector<master_t<T>> dw,
                             Vector<master_t<T>> workspace, const RowSegments& segments) {
-  const Region region(device.timers(), "head_rms_norm_backward");
+  const KernelRegion kernel(device, "head_rms_norm_backward", reads(dy, x, w, rstd), writes(dx, dw));
   normalise_backward<T, false>(
       device, "head_rms_norm_backward", dy, x, static_cast<index_t>(rstd.extent(1)),
       static_cast<index_t>(w.extent(0)), w, rstd.data(), dx, dw, workspace, segments);

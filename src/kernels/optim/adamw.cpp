@@ -10,7 +10,7 @@ namespace nanotron::kernels {
 template <class M>
 void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v,
            const AdamwStep& step) {
-  const Region region(device.timers(), "adamw");
+  const KernelRegion kernel(device, "adamw", reads(p, g, m, v), writes(p, m, v));
   NANOTRON_REQUIRE(step.step >= 1 && g.extent(0) == p.extent(0) && m.extent(0) == p.extent(0) &&
                        v.extent(0) == p.extent(0),
                    "adamw: {} parameters, {} gradients, step {}", p.extent(0), g.extent(0),

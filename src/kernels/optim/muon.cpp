@@ -29,6 +29,7 @@ void nesterov(Device& device, Vector<const M> g, Vector<M> m, Vector<M> u, doubl
   const M* const gradient = g.data();
   M* const momentum = m.data();
   M* const ahead = u.data();
+  const KernelRegion kernel(device, "nesterov", reads(g, m), writes(m, u));
   for_each_element(
       device, "nesterov", static_cast<index_t>(g.extent(0)), KOKKOS_LAMBDA(const index_t i) {
         const M part = rest * (clip * gradient[i]);
@@ -45,7 +46,7 @@ index_t orthogonalise_workspace(index_t rows, index_t columns) {
 
 template <class M>
 void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) {
-  const Region region(device.timers(), "newton-schulz");
+  const KernelRegion kernel(device, "newton-schulz", reads(x), writes(x));
   const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
   const index_t side = std::min(rows, columns), size = rows * columns;
   NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= orthogonalise_workspace(rows, columns),
@@ -81,6 +82,7 @@ template <class M>
 void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate) {
   const M kept = static_cast<M>(keep), step = static_cast<M>(rate);
   M* const parameter = p.data();
+  const KernelRegion kernel(device, "descend", reads(p, p), writes(p));
   for_each_element(
       device, "descend", static_cast<index_t>(p.extent(0)), KOKKOS_LAMBDA(const index_t i) {
         const index_t at = first + i;

@@ -42,7 +42,7 @@ NANOTRON_FUNCTION bool normalise(const Row& row, const MatrixRef<M>& p, index_t 
 
 template <class M>
 void orthogonalise(Device& device, Matrix<M> matrix) {
-  const Region region(device.timers(), "orthogonalise");
+  const KernelRegion kernel(device, "orthogonalise", reads(matrix), writes(matrix));
   const MatrixRef<M> p(matrix);
   constexpr std::uint32_t stream = stream_id("orthogonalise");
   for_each_row(

@@ -17,7 +17,7 @@ NANOTRON_FUNCTION inline std::uint64_t mix(std::uint64_t z) {
 
 template <class M>
 std::uint64_t content_hash(Device& device, Vector<const M> x) {
-  const Region region(device.timers(), "content_hash");
+  const KernelRegion kernel(device, "content_hash", reads(x), writes());
   const M* const data = x.data();
   return sum_of_elements<std::uint64_t>(
       device, "content_hash", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {

@@ -18,16 +18,6 @@ constexpr int least_exponent = -900;  // min, of the largest term: keeps the qua
 
 constexpr double shift_of(double quantum) { return 1.5 * 0x1p52 * quantum; }
 
-// Integer sum of f(row, first, count) over pieces of `piece` elements.
-template <class F>
-std::int64_t sum_of_pieces(const Device& device, const char* label, index_t n, const F& f) {
-  return sum_of_rows<std::int64_t>(
-      device, label, (n + piece - 1) / piece, KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const index_t first = i * piece, left = n - first;
-        return f(row, first, left < piece ? left : piece);
-      });
-}
-
 // x^power + addend, rounded once; power is 1 or 2.
 template <int power>
 NANOTRON_FUNCTION double plus(double x, double addend) {
@@ -40,24 +30,21 @@ ExactParts sum_of_powers(Device& device, Vector<const X> x, const Quanta& q) {
   const auto n = static_cast<index_t>(x.extent(0));
   const double coarse = shift_of(q.coarse), fine = shift_of(q.fine), inverse_coarse = 1 / q.coarse,
                inverse_fine = 1 / q.fine;
-  ExactParts parts;
-  parts.coarse = sum_of_pieces(
-      device, "exact_sum_coarse", n, KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
-        const X* const part = data + first;
-        return static_cast<std::int64_t>(inverse_coarse * row.template sum<double>(count, [=](const index_t i) {
-          return plus<power>(static_cast<double>(part[i]), coarse) - coarse;
-        }));
-      });
-  parts.fine = sum_of_pieces(
-      device, "exact_sum_fine", n, KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
-        const X* const part = data + first;
-        return static_cast<std::int64_t>(inverse_fine * row.template sum<double>(count, [=](const index_t i) {
+  // A piece stays in cache between its two sums.
+  return sum_of_rows<ExactParts>(
+      device, "exact_sum", (n + piece - 1) / piece, KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const X* const part = data + at * piece;
+        const index_t left = n - at * piece, count = left < piece ? left : piece;
+        const double multiples = row.template sum<double>(
+            count, [=](const index_t i) { return plus<power>(static_cast<double>(part[i]), coarse) - coarse; });
+        const double rests = row.template sum<double>(count, [=](const index_t i) {
           const double term = static_cast<double>(part[i]);
-          const double left = plus<power>(term, -(plus<power>(term, coarse) - coarse));
-          return (left + fine) - fine;
-        }));
+          const double rest = plus<power>(term, -(plus<power>(term, coarse) - coarse));
+          return (rest + fine) - fine;
+        });
+        return ExactParts{static_cast<std::int64_t>(inverse_coarse * multiples),
+                          static_cast<std::int64_t>(inverse_fine * rests)};
       });
-  return parts;
 }
 
 }  // namespace
@@ -77,7 +64,12 @@ double value(const ExactParts& parts, const Quanta& quanta) {
 
 template <class M>
 double largest_magnitude(Device& device, Vector<const M> x) {
-  const Region region(device.timers(), "largest_magnitude");
+  const KernelRegion kernel(device, "largest_magnitude", reads(x), writes());
+  if (device.is_planning()) {  // any finite one
+    device.launch_planned();
+    device.wait_planned();
+    return 1.0;
+  }
   const M* const data = x.data();
   const auto n = static_cast<index_t>(x.extent(0));
   constexpr M infinite = std::numeric_limits<M>::infinity(), finite = std::numeric_limits<M>::max();
@@ -108,12 +100,12 @@ double largest_magnitude(Device& device, Vector<const M> x) {
 
 template <class M>
 ExactParts sum_of_squares(Device& device, Vector<const M> x, const Quanta& quanta) {
-  const Region region(device.timers(), "sum_of_squares");
+  const KernelRegion kernel(device, "sum_of_squares", reads(x), writes());
   return sum_of_powers<2, M>(device, x, quanta);
 }
 
 ExactParts sum(Device& device, Vector<const double> x, const Quanta& quanta) {
-  const Region region(device.timers(), "exact_sum");
+  const KernelRegion kernel(device, "exact_sum", reads(x), writes());
   return sum_of_powers<1, double>(device, x, quanta);
 }
 

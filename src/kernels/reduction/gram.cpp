@@ -7,7 +7,7 @@ namespace nanotron::kernels {
 
 template <class M>
 void gram(Device& device, MatrixRef<const M> x, Vector<double> gram) {
-  const Region region(device.timers(), "gram");
+  const KernelRegion kernel(device, "gram", reads(x), writes(gram));
   const index_t pairs = gram_pairs(x.rows);
   NANOTRON_REQUIRE(static_cast<index_t>(gram.extent(0)) == pairs, "{} rows with {} dot products", x.rows,
                    gram.extent(0));
@@ -25,7 +25,7 @@ void gram(Device& device, MatrixRef<const M> x, Vector<double> gram) {
 
 template <class M>
 void combine_rows(Device& device, MatrixRef<const M> x, Vector<const double> coefficients, Vector<M> y) {
-  const Region region(device.timers(), "combine_rows");
+  const KernelRegion kernel(device, "combine_rows", reads(x, coefficients), writes(y));
   NANOTRON_REQUIRE(
       static_cast<index_t>(coefficients.extent(0)) == x.rows && static_cast<index_t>(y.extent(0)) == x.columns,
       "{} coefficients, {} results of {} x {}", coefficients.extent(0), y.extent(0), x.rows, x.columns);

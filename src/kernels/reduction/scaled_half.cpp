@@ -45,7 +45,7 @@ void require_sizes(std::size_t x, std::size_t y, std::size_t largest) {
 
 template <class M>
 void block_largest(Device& device, Vector<const M> x, Vector<M> largest) {
-  const Region region(device.timers(), "block_largest");
+  const KernelRegion kernel(device, "block_largest", reads(x), writes(largest));
   require_sizes(x.extent(0), x.extent(0), largest.extent(0));
   const M* const from = x.data();
   M* const to = largest.data();
@@ -64,7 +64,7 @@ void block_largest(Device& device, Vector<const M> x, Vector<M> largest) {
 
 template <class M>
 void scale_to_half(Device& device, Vector<const M> x, Vector<const M> largest, int ranks, Vector<fp16> y) {
-  const Region region(device.timers(), "scale_to_half");
+  const KernelRegion kernel(device, "scale_to_half", reads(x, largest), writes(y));
   require_sizes(x.extent(0), y.extent(0), largest.extent(0));
   const M* const from = x.data();
   const M* const most = largest.data();
@@ -84,7 +84,7 @@ void scale_to_half(Device& device, Vector<const M> x, Vector<const M> largest, i
 
 template <class M>
 void scale_from_half(Device& device, Vector<const fp16> y, Vector<const M> largest, int ranks, Vector<M> x) {
-  const Region region(device.timers(), "scale_from_half");
+  const KernelRegion kernel(device, "scale_from_half", reads(y, largest), writes(x));
   require_sizes(x.extent(0), y.extent(0), largest.extent(0));
   const fp16* const from = y.data();
   const M* const most = largest.data();

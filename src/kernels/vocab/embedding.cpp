@@ -9,7 +9,7 @@ namespace nanotron::kernels {
 template <class T>
 void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
                        Matrix<const T> table, Matrix<T> out) {
-  const Region region(device.timers(), "embedding_forward");
+  const KernelRegion kernel(device, "embedding_forward", reads(tokens, out), writes(out));
   const index_t hidden = static_cast<index_t>(out.extent(1));
   const index_t begin = vocabulary.begin;
   const index_t end = vocabulary.end;
@@ -30,7 +30,7 @@ void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range 
 template <class T>
 void embedding_add(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> table,
                    Matrix<T> out) {
-  const Region region(device.timers(), "embedding_add");
+  const KernelRegion kernel(device, "embedding_add", reads(tokens, out, out), writes(out));
   using M = master_t<T>;
   const index_t hidden = static_cast<index_t>(out.extent(1)), begin = vocabulary.begin, end = vocabulary.end;
   for_each_row(
@@ -141,9 +141,9 @@ void add_by_segments(Device& device, Vector<const std::int32_t> tokens, Range vo
 template <class T>
 void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
                         Matrix<const T> dout, Matrix<master_t<T>> dtable, index_t segments) {
-  const Region region(device.timers(), "embedding_backward");
+  const KernelRegion kernel(device, "embedding_backward", reads(tokens, dout, dout), writes(dout));
   if (segments > 1) return add_by_segments<T>(device, tokens, vocabulary, dout, dtable, segments);
-  if constexpr (on_host) {
+  if (on_host && !device.is_planning()) {
     device.fence();
     add_in_order_on_host<T>(tokens, vocabulary, dout, dtable);
   } else {

@@ -63,13 +63,13 @@ class AllToAllAttention final : public AttentionCore<T> {
     key_value_sum_ = arena.take<M>(kind, tokens, 2 * geometry.key_columns());
   }
 
-  CoreSizes sizes() const override {
+  CoreSizes sizes(Processor processor) const override {
     const index_t length = context_.layout.length(), rows = sequences_ * length;
     return {.lse = rows * part_.heads.query.size(),
             .rows = rows,
             .qkv_columns = part_.qkv_columns(),
             .out_columns = part_.query_columns(),
-            .tile_bytes = kernels::attention_workspace_bytes<T>(part_.shape(sequences_, length, length))};
+            .tile_bytes = kernels::attention_workspace_bytes<T>(part_.shape(sequences_, length, length), processor)};
   }
 
   // Forward: q, k, v to the ranks that compute their heads, and the output back. Backward: dout there, dq, dk, dv back.

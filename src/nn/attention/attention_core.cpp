@@ -11,12 +11,13 @@ template <class T>
 class LocalAttention final : public AttentionCore<T> {
  public:
   LocalAttention(const AttentionGeometry<T>& geometry, index_t sequences, index_t length, index_t key_length)
-      : geometry_(geometry),
-        sizes_{.lse = sequences * length * geometry.heads.query.size(),
-               .tile_bytes =
-                   kernels::attention_workspace_bytes<T>(geometry.shape(sequences, length, key_length))} {}
+      : geometry_(geometry), sequences_(sequences), length_(length), key_length_(key_length) {}
 
-  CoreSizes sizes() const override { return sizes_; }
+  CoreSizes sizes(Processor processor) const override {
+    return {.lse = sequences_ * length_ * geometry_.heads.query.size(),
+            .tile_bytes =
+                kernels::attention_workspace_bytes<T>(geometry_.shape(sequences_, length_, key_length_), processor)};
+  }
   PassTraffic traffic() const override { return {}; }
 
   void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
@@ -41,7 +42,7 @@ class LocalAttention final : public AttentionCore<T> {
   }
 
   AttentionGeometry<T> geometry_;
-  CoreSizes sizes_;
+  index_t sequences_, length_, key_length_;
 };
 
 }  // namespace

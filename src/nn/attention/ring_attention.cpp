@@ -50,10 +50,11 @@ class RingAttention final : public AttentionCore<T> {
     cp_->open_messages();
   }
 
-  CoreSizes sizes() const override {
+  CoreSizes sizes(Processor processor) const override {
     const index_t longest = context_.layout.longest_piece();
-    return {.lse = sequences_ * context_.tokens().length() * geometry_.heads.query.size(),
-            .tile_bytes = kernels::attention_workspace_bytes<T>(geometry_.shape(sequences_, longest, longest))};
+    return {
+        .lse = sequences_ * context_.tokens().length() * geometry_.heads.query.size(),
+        .tile_bytes = kernels::attention_workspace_bytes<T>(geometry_.shape(sequences_, longest, longest), processor)};
   }
 
   // Both passes send all blocks but the next rank's; backward also sends the gradients of all blocks.

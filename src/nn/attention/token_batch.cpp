@@ -6,7 +6,7 @@ namespace nanotron::nn {
 
 void place_tokens(Device& device, const SequenceShard& shard, index_t length,
                   Vector<const std::int32_t> document_starts, Vector<std::int32_t> positions) {
-  const Region region(device.timers(), "place_tokens");
+  const KernelRegion kernel(device, "place_tokens", reads(document_starts), writes(positions));
   const SequenceShard here = shard;
   const std::int32_t* const starts = document_starts.data();
   std::int32_t* const places = positions.data();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::nn {
@@ -41,7 +42,7 @@ class PerSequence final : public ExpertCapacity {
   void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
              Vector<std::int64_t> rows) override {
     std::int64_t* const mine = all_.data() + rank_ * stride_;
-    Kokkos::deep_copy(device.exec(), Vector<std::int64_t>(mine, choices.extent(0)), choices);
+    kernels::copy<std::int64_t>(device, choices, Vector<std::int64_t>(mine, choices.extent(0)));
     if (ranks_ > 1) {
       comm::all_gather<std::int64_t>(*cp_, mine, static_cast<std::size_t>(stride_), all_.data(), device.stream());
     }

@@ -12,8 +12,12 @@
 namespace nanotron::nn {
 namespace {
 
-// Waits for the device.
-void copy_out(Device& device, const Vector<std::int64_t>& from, std::vector<std::int64_t>& to) {
+// Waits for the device. In a plan all experts get the same number of rows.
+void copy_out(Device& device, const Vector<std::int64_t>& from, index_t choices, std::vector<std::int64_t>& to) {
+  if (device.is_planning()) {
+    std::ranges::fill(to, choices / static_cast<index_t>(from.size()));
+    return device.wait_planned();
+  }
   using Host = Kokkos::View<std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
   Kokkos::deep_copy(device.exec(), Host(to.data(), to.size()), from);
   device.fence();
@@ -23,19 +27,20 @@ template <class T>
 class LocalExperts final : public ExpertExchange<T> {
  public:
   using M = master_t<T>;
-  explicit LocalExperts(const ExchangeSize& size) : rows_(size.rows) {}
+  explicit LocalExperts(const ExchangeSize& size) : rows_(size.rows), choices_(size.choices) {}
 
   index_t rows() const override { return rows_; }
   PassTraffic traffic() const override { return {}; }
 
   void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) override {
-    copy_out(device, counts, plan.sent);
+    copy_out(device, counts, choices_, plan.sent);
     for (std::size_t e = 0; e < plan.sent.size(); ++e) plan.begin[e + 1] = plan.begin[e] + plan.sent[e];
     plan.sent_rows = plan.received_rows();
   }
 
   void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
-    Kokkos::deep_copy(device.exec(), cuts, from_here);
+    kernels::copy<std::int64_t>(device, Vector<const std::int64_t>(from_here.data(), from_here.size()),
+                                Vector<std::int64_t>(cuts.data(), cuts.size()));
   }
 
   Matrix<T> send_buffer(const ExpertRows& plan, Matrix<T> rows) override { return first(rows, plan.sent_rows); }
@@ -52,7 +57,7 @@ class LocalExperts final : public ExpertExchange<T> {
   }
 
  private:
-  index_t rows_;
+  index_t rows_, choices_;
 };
 
 // Received messages are sorted by source rank, then expert; rows by expert, then source rank.
@@ -89,10 +94,10 @@ class ExchangedExperts final : public ExpertExchange<T> {
     std::ranges::fill(sent_counts_, here);
     std::ranges::fill(received_counts_, here);
     const Vector<std::int64_t> sent(counts_.data(), counts.extent(0));
-    Kokkos::deep_copy(device.exec(), sent, counts);
+    kernels::copy<std::int64_t>(device, counts, sent);
     comm::all_to_all<std::int64_t>(*ep_, sent.data(), sent_counts_, sent.data() + sent.extent(0), received_counts_,
                                    device.stream());
-    copy_out(device, Vector<std::int64_t>(counts_.data(), counts_.size()), host_counts_);
+    copy_out(device, Vector<std::int64_t>(counts_.data(), counts_.size()), 2 * size_.choices, host_counts_);
     std::copy_n(host_counts_.begin(), plan.sent.size(), plan.sent.begin());
     std::copy_n(host_counts_.begin() + size_.experts, plan.received.size(), plan.received.begin());
     plan.sent_rows = 0;

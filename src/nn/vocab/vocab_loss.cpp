@@ -7,9 +7,15 @@
 namespace nanotron::nn {
 namespace {
 
-// Enough rows for efficient GEMMs, few enough that the logits stay a small part of memory.
+// Enough rows for efficient GEMMs, few enough that the logits stay a small part of memory. On a GPU each chunk's pass
+// over the weight gradient counts more: most micro-batches are one chunk.
 constexpr std::size_t chunk_bytes = std::size_t{64} << 20;
-constexpr index_t least_rows = 128;
+constexpr index_t least_rows = 128, rows_on_gpu = 8192;
+
+index_t chunk_rows(Processor processor, std::size_t row_bytes) {
+  if (processor == Processor::gpu) return rows_on_gpu;
+  return std::max(least_rows, static_cast<index_t>(chunk_bytes / row_bytes));
+}
 
 template <class V>
 V slice(const V& v, index_t begin, index_t count) {
@@ -21,8 +27,7 @@ V slice(const V& v, index_t begin, index_t count) {
 template <class T>
 LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width) {
   const std::size_t row_bytes = static_cast<std::size_t>(std::max<index_t>(chunk_width, 1)) * sizeof(T);
-  const index_t chunk = std::max(least_rows, static_cast<index_t>(chunk_bytes / row_bytes));
-  const index_t rows = chunk_width == 0 ? tokens : std::min(tokens, chunk);
+  const index_t rows = chunk_width == 0 ? tokens : std::min(tokens, chunk_rows(arena.processor(), row_bytes));
   logits = arena.take<T>(MemoryKind::workspace, rows, local_vocabulary);
   max = arena.take<M>(MemoryKind::workspace, rows);
   sum_and_target = arena.take<M>(MemoryKind::workspace, 2 * rows);
@@ -57,8 +62,7 @@ void VocabLoss<T>::logits(Device& device, Matrix<const T> n, Matrix<T> logits) c
 }
 
 template <class T>
-void VocabLoss<T>::softmax_statistics(Device& device, const Chunk& c) const {
-  logits(device, c.n, c.logits);
+void VocabLoss<T>::loss_of_shards(Device& device, const Chunk& c) const {
   kernels::cross_entropy_local_max<T>(device, c.logits, c.max);
   comm::all_reduce(*tp_, c.max.data(), c.max.size(), comm::ReduceOp::max, device.stream());
   kernels::cross_entropy_local_sum<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
@@ -73,7 +77,13 @@ void VocabLoss<T>::forward(Device& device, Matrix<const T> n, Vector<const std::
   const auto tokens = static_cast<index_t>(n.extent(0));
   for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
     const index_t count = std::min(work.chunk(), tokens - begin);
-    softmax_statistics(device, Chunk(begin, count, n, targets, work, loss_rows));
+    const Chunk c(begin, count, n, targets, work, loss_rows);
+    logits(device, c.n, c.logits);
+    if (tp_->size() > 1) {
+      loss_of_shards(device, c);
+    } else {
+      kernels::cross_entropy_whole_loss<T>(device, c.logits, c.targets, c.loss_rows, orders_.out);
+    }
   }
 }
 
@@ -85,9 +95,13 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
   for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
     const index_t count = std::min(work.chunk(), tokens - begin);
     const Chunk c(begin, count, n, targets, work, loss_rows);
-    softmax_statistics(device, c);
-    kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
-                                       scale);
+    logits(device, c.n, c.logits);
+    if (tp_->size() > 1) {
+      loss_of_shards(device, c);
+      kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum, scale);
+    } else {
+      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, scale, c.loss_rows, orders_.out);
+    }
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, c.logits, weight_, 0.0,
                         MatrixRef<T>(rows_of<T>(dn, {begin, begin + count})), orders_.out);
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, c.logits, c.n, 1.0,

@@ -72,7 +72,7 @@ struct AttentionShape {
 /// q, out (batch * query_length, query_heads * head_dim) and k, v (batch * key_length, key_heads *
 /// head_dim), each with its own leading dimension: all may be columns of one fused buffer.
 /// out and lse (batch * query_heads * query_length) are overwritten; out may alias q. workspace has
-/// attention_workspace_bytes(shape) or more, and is overwritten.
+/// attention_workspace_bytes(shape, device.processor()) or more, and is overwritten.
 template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
@@ -89,6 +89,6 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
 
 /// Bytes of workspace, enough for forward and backward.
 template <class T>
-std::size_t attention_workspace_bytes(const AttentionShape& shape);
+std::size_t attention_workspace_bytes(const AttentionShape& shape, Processor processor);
 
 }  // namespace nanotron::kernels

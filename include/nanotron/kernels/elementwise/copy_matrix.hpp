@@ -9,4 +9,8 @@ namespace nanotron::kernels {
 template <class T>
 void copy_matrix(Device& device, MatrixRef<const T> from, MatrixRef<T> to);
 
+/// to = from, of equal extents. No aliasing.
+template <class T>
+void copy(Device& device, Vector<const T> from, Vector<T> to);
+
 }  // namespace nanotron::kernels

@@ -37,7 +37,7 @@ void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
 /// Bytes of GEMM workspace for op(A) (m, k) and op(B) (k, n). The workspace of a device is the max
 /// over its GEMMs.
 template <class T>
-std::size_t gemm_workspace_bytes(GemmMode gemm_mode, index_t m, index_t n, index_t k);
+std::size_t gemm_workspace_bytes(GemmMode gemm_mode, Processor processor, index_t m, index_t n, index_t k);
 
 /// Batched GEMM of one shape; the arrays of pointers are in MemorySpace too:
 ///   C_i = alpha op(A_i) op(B_i) + beta C_i      i < count

@@ -7,6 +7,7 @@
 //          plain loops that the compiler vectorises. MDRangePolicy was measured up to 4x slower
 //          and keeps loops from vectorising.
 //   GPU    one team per row, its threads along the row, so that loads coalesce.
+//   plan   nothing: the launch is counted (Device::planning).
 
 #include <limits>
 #include <string>
@@ -14,7 +15,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/row.hpp"
-#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/kernel_region.hpp"
 
 namespace nanotron::kernels {
 
@@ -39,6 +40,7 @@ const std::string& kept_label(const char* label) {
 /// f(row, i) for i < rows. F takes (const Row&, index_t).
 template <class F>
 void for_each_row(const Device& device, const char* label, index_t rows, const F& f) {
+  if (device.is_planning()) return device.launch_planned();
   if constexpr (on_host) {
     Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, rows),
                          [=](const index_t i) { f(HostRow{}, i); });
@@ -52,7 +54,8 @@ void for_each_row(const Device& device, const char* label, index_t rows, const F
 /// Sum of f(row, i) over i < rows; on the host in order (Serial backend). The result is on the host at return.
 template <class R, class F>
 R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f) {
-  R result = 0;
+  R result{};
+  if (device.is_planning()) return device.launch_planned(), device.wait_planned(), result;
   if constexpr (on_host) {
     Kokkos::parallel_reduce(
         kept_label<F>(label), RangePolicy(device.exec(), 0, rows),
@@ -72,6 +75,7 @@ R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f)
 /// f(i) for i < n, where no iteration reads what another one writes.
 template <class F>
 void for_each_element(const Device& device, const char* label, index_t n, const F& f) {
+  if (device.is_planning()) return device.launch_planned();
   if constexpr (on_host) {
     constexpr index_t piece = 4096;  // elements: long enough to vectorise, short enough to balance
     Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, (n + piece - 1) / piece),
@@ -91,6 +95,7 @@ template <class I, class F>
 I sum_of_elements(const Device& device, const char* label, index_t n, const F& f) {
   static_assert(std::is_integral_v<I>);
   I result = 0;
+  if (device.is_planning()) return device.launch_planned(), device.wait_planned(), result;
   Kokkos::parallel_reduce(
       kept_label<F>(label), RangePolicy(device.exec(), 0, n), KOKKOS_LAMBDA(const index_t i, I& sum) { sum += f(i); },
       result);

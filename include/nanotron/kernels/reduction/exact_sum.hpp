@@ -23,6 +23,12 @@ struct Quanta {
 /// Multiples of the two quanta. They do not overflow for up to 2^32 terms.
 struct ExactParts {
   std::int64_t coarse = 0, fine = 0;
+
+  NANOTRON_FUNCTION ExactParts& operator+=(const ExactParts& more) {
+    coarse += more.coarse;
+    fine += more.fine;
+    return *this;
+  }
 };
 
 double value(const ExactParts& parts, const Quanta& quanta);

@@ -1,13 +1,14 @@
 #pragma once
 
-// Vocabulary-parallel cross-entropy, in place: the logits are sharded over ranks by vocabulary and
-// overwritten by their gradient. With l the logits of a row and t its target:
+// Cross-entropy, in place: the logits may be sharded over ranks by vocabulary and are overwritten by their gradient.
+// With l the logits of a row and t its target:
 //
 //   loss = log(sum_j exp(l_j - max)) + max - l_t
 //   dl_j = scale (exp(l_j - max) / sum - [j = t])
 //
 // Order of calls: local_max; all-reduce (max) of max; local_sum; all-reduce (sum) of sum and
-// target_logit; loss; gradient. Rows with a negative target are ignored: loss 0, gradient 0.
+// target_logit; loss; gradient. A rank that holds the whole vocabulary: whole_loss, or whole. Rows with a negative
+// target are ignored: loss 0, gradient 0.
 //
 // logits (rows, local vocabulary): column j is token id vocab_begin + j; a rank may hold no column.
 // Targets are global ids.
@@ -43,5 +44,17 @@ template <class T>
 void cross_entropy_gradient(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets,
                             index_t vocab_begin, Vector<const master_t<T>> max,
                             Vector<const master_t<T>> sum, double scale);
+
+/// The loss of a rank that holds the whole vocabulary; the logits are not changed. The same bits as the calls above, of
+/// this function and the next; but a row stays in cache from its maximum to its gradient, so that memory is read and
+/// written once (the fused classifier of Karpathy's llm.c).
+template <class T>
+void cross_entropy_whole_loss(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
+                              Vector<double> loss_per_row, const SumOrder& order = {});
+
+/// The loss too; logits are overwritten by their gradient.
+template <class T>
+void cross_entropy_whole(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets, double scale,
+                         Vector<double> loss_per_row, const SumOrder& order = {});
 
 }  // namespace nanotron::kernels

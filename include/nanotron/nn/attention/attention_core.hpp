@@ -36,7 +36,7 @@ class AttentionCore {
  public:
   virtual ~AttentionCore() = default;
 
-  virtual CoreSizes sizes() const = 0;
+  virtual CoreSizes sizes(Processor processor) const = 0;
   virtual PassTraffic traffic() const = 0;
 
   /// act.qkv -> act.out, overwritten, and what backward needs. Collective over the context-parallel group, as is

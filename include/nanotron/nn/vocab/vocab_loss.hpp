@@ -26,7 +26,8 @@ struct LossWorkspace {
   Vector<M> max;              // (chunk)
   Vector<M> sum_and_target;   // (2 chunk): summed over the group in one message
 
-  /// chunk_width: logits per token by which the chunk length is chosen (64 MiB, at least 128 tokens); 0: one chunk.
+  /// chunk_width: logits per token by which the chunk length is chosen (64 MiB, at least 128 tokens; on a GPU 8192
+  /// tokens); 0: one chunk.
   LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width);
   index_t chunk() const { return static_cast<index_t>(logits.extent(0)); }
 };
@@ -61,7 +62,7 @@ class VocabLoss {
 
  private:
   struct Chunk;
-  void softmax_statistics(Device& device, const Chunk& chunk) const;
+  void loss_of_shards(Device& device, const Chunk& chunk) const;
 
   Range vocabulary_;
   Matrix<const T> weight_;

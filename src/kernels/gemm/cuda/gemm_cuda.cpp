@@ -98,8 +98,6 @@ namespace kernels {
 namespace detail {
 namespace {
 
-constexpr std::size_t lt_workspace = std::size_t{32} << 20;  // what cuBLAS recommends for Hopper
-
 GemmHandles& handles(Device& device) {
   auto& gemms = device.gemm_handles();
   if (gemms == nullptr) gemms = std::make_shared<GemmHandles>();
@@ -220,14 +218,6 @@ void multiply_batch(Device& device, const GemmProblem& s, std::size_t alignment,
       compute_type(cuda_type<T>), CUBLAS_GEMM_DEFAULT));
 }
 NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_LIBRARY_GEMM)
-
-template <class T>
-std::size_t library_workspace_bytes(index_t, index_t, index_t) {
-  return detail::lt_workspace;
-}
-template std::size_t library_workspace_bytes<double>(index_t, index_t, index_t);
-template std::size_t library_workspace_bytes<float>(index_t, index_t, index_t);
-template std::size_t library_workspace_bytes<bf16>(index_t, index_t, index_t);
 
 }  // namespace detail
 

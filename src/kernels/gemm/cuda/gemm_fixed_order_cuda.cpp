@@ -56,11 +56,6 @@ void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* cons
       });
 }
 
-template <class T>
-std::size_t fixed_order_workspace_bytes(index_t) {
-  return 0;
-}
-
 NANOTRON_INSTANTIATE_FIXED_ORDER
 
 }  // namespace nanotron::kernels::detail

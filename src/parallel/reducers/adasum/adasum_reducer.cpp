@@ -83,6 +83,7 @@ void AdasumReducer<T>::measure() {
 
 template <class T>
 void AdasumReducer<T>::solve() {
+  if (this->device().is_planning()) return this->device().wait_planned();
   const auto count = static_cast<std::size_t>(ranks()), pairs = static_cast<std::size_t>(kernels::gram_pairs(ranks()));
   const ExecutionSpace& exec = this->device().exec();
   Kokkos::deep_copy(exec, host_products_, products_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nanotron/deck/sum_shards.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::parallel {
@@ -20,11 +21,6 @@ std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable&
     }
   }
   return params_1d;
-}
-
-template <class M>
-void copy(Device& device, const Vector<M>& from, const Vector<M>& to) {
-  if (from.extent(0) > 0) Kokkos::deep_copy(device.exec(), to, from);
 }
 
 template <class M>
@@ -176,8 +172,8 @@ void LayoutInvariantReducer<T>::add_round(index_t number) {
   std::ranges::fill(send_counts_, static_cast<std::size_t>(sequences_ * mine.size()));
   for (int r = 0; r < ranks; ++r) {
     for (index_t s = 0; s < sequences_; ++s) {
-      copy(this->device(), gradient_of(part_of_rank(number, r), s),
-           slice(send_, (r * sequences_ + s) * mine.size(), mine.size()));
+      kernels::copy<M>(this->device(), gradient_of(part_of_rank(number, r), s),
+                       slice(send_, (r * sequences_ + s) * mine.size(), mine.size()));
     }
   }
   comm::all_to_all<M>(this->data(), send_.data(), send_counts_, receive_.data(), send_counts_, this->device().stream());
@@ -207,7 +203,7 @@ void LayoutInvariantReducer<T>::sum_1d() {
   for (index_t first = 0; first < this->micro_batches(); first += samples_of_shard_) {
     kernels::fill<M>(device, batch_shard_1d_, 0.0);
     for (index_t m = first; m < first + samples_of_shard_; ++m) {
-      copy(device, gradients_1d(m), here);
+      kernels::copy<M>(device, gradients_1d(m), here);
       this->partial().sum(flat);
       kernels::add<M>(device, here, batch_shard_1d_);
     }
@@ -219,7 +215,7 @@ void LayoutInvariantReducer<T>::sum_1d() {
                         device.stream());
     add_in_order(gathered_, sum_1d_);
   }
-  copy(device, sum_1d_, here);
+  kernels::copy<M>(device, sum_1d_, here);
 }
 
 template <class T>

@@ -37,8 +37,8 @@ class Attention : public KernelTest<T> {
     Array<T> out(queries * q_width), dq(queries * q_width), dk(key_rows * k_width),
         dv(key_rows * k_width);
     Array<M> lse(queries * s.query_heads);
-    const std::size_t bytes =
-        by_gemm ? kernels::blocked::attention_workspace_bytes<T>(s) : kernels::attention_workspace_bytes<T>(s);
+    const std::size_t bytes = by_gemm ? kernels::blocked::attention_workspace_bytes<T>(s)
+                                      : kernels::attention_workspace_bytes<T>(s, built_for);
     Array<double> work(static_cast<index_t>(bytes / 8 + 8), 1e300);
     const Vector<std::byte> workspace(reinterpret_cast<std::byte*>(work.data()),
                                       static_cast<std::size_t>(work.size()) * 8);

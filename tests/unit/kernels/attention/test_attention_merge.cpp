@@ -40,7 +40,7 @@ TYPED_TEST(AttentionMerge, PiecesOfTheKeysMakeTheWhole) {
       s.key_length = keys.size();
       s.key_rows = length;
       s.key_position = keys.begin;
-      const auto bytes = static_cast<index_t>(kernels::attention_workspace_bytes<T>(s));
+      const auto bytes = static_cast<index_t>(kernels::attention_workspace_bytes<T>(s, built_for));
       Array<double> work(bytes / 8 + 8);
       const auto piece = [&](const Array<T>& x) {
         return MatrixRef<const T>(x.data() + keys.begin * 16, 2 * length - keys.begin, 16);

@@ -65,12 +65,12 @@ TYPED_TEST_SUITE(Gemm, ScalarTypes);
 TYPED_TEST(Gemm, EveryFormWithoutWorkspace) { this->template check_all_forms<TypeParam>(); }
 
 TYPED_TEST(Gemm, EveryFormWithWorkspace) {
-  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(GemmMode::library, 300, 130, 257));
+  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(GemmMode::library, built_for, 300, 130, 257));
   this->template check_all_forms<TypeParam>();
 }
 
 TYPED_TEST(Gemm, IntoMasterType) {
-  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(GemmMode::library, 300, 130, 257));
+  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(GemmMode::library, built_for, 300, 130, 257));
   this->template check_all_forms<master_t<TypeParam>>();
 }
 

@@ -1,4 +1,6 @@
 // ranks: 1
+#include <bit>
+
 #include "unit/kernels/kernel_test.hpp"
 #include "nanotron/deck/sum_shards.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
@@ -20,8 +22,8 @@ class GemmFixedOrder : public testing::Test {
   static constexpr index_t m = 133, n = 83, extent = 45, k = 3 * extent;
 
   void SetUp() override {
-    memory_ = Kokkos::View<std::byte*, MemorySpace>("product workspace",
-                                                    kernels::gemm_workspace_bytes<T>(GemmMode::fixed_order, m, n, k));
+    memory_ = Kokkos::View<std::byte*, MemorySpace>(
+        "product workspace", kernels::gemm_workspace_bytes<T>(GemmMode::fixed_order, built_for, m, n, k));
     device_.set_gemm_workspace(Vector<std::byte>(memory_.data(), memory_.extent(0)));
   }
 
@@ -84,6 +86,19 @@ TYPED_TEST(GemmFixedOrder, AnElementDoesNotDependOnItsNeighbours) {
   }
 }
 
+// sums[begin] <- the sum of [begin, end): the first half, of a power of two, and the rest.
+template <class T>
+void add_in_tree(std::vector<std::vector<T>>& sums, std::size_t begin, std::size_t end) {
+  if (end - begin < 2) return;
+  const std::size_t middle = begin + std::bit_ceil(end - begin) / 2;
+  add_in_tree(sums, begin, middle);
+  add_in_tree(sums, middle, end);
+  for (std::size_t i = 0; i < sums[begin].size(); ++i) {
+    using M = master_t<T>;
+    sums[begin][i] = static_cast<T>(static_cast<M>(sums[begin][i]) + static_cast<M>(sums[middle][i]));
+  }
+}
+
 // Parts that hold nodes of the tree add up to the bits of the whole; parts that do not, do not.
 TYPED_TEST(GemmFixedOrder, PartsAddUpToTheWhole) {
   using T = TypeParam;
@@ -94,15 +109,6 @@ TYPED_TEST(GemmFixedOrder, PartsAddUpToTheWhole) {
     const auto whole = this->template multiply<T>(Op::none, Op::none, {a.data(), m, this->k}, {b.data(), this->k, n}, m,
                                                   n, two_blocks(extent, shards, 1, 0));
     std::vector<std::vector<T>> sums;
-    TreeStack tree;
-    const auto add = [&](int into, int from) {
-      auto& x = sums[static_cast<std::size_t>(into)];
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        x[i] = static_cast<T>(static_cast<master_t<T>>(x[i]) +
-                              static_cast<master_t<T>>(sums[static_cast<std::size_t>(from)][i]));
-      }
-      sums.resize(static_cast<std::size_t>(from));
-    };
     for (int part = 0; part < parts; ++part) {
       // The blocks of this part, one behind the other.
       const Range held = shard_range(extent, shards, parts, part);
@@ -121,9 +127,8 @@ TYPED_TEST(GemmFixedOrder, PartsAddUpToTheWhole) {
       local_a.push(), local_b.push();
       sums.push_back(this->template multiply<T>(Op::none, Op::none, {local_a.data(), m, at}, {local_b.data(), at, n}, m,
                                                 n, two_blocks(extent, shards, parts, part)));
-      tree.push(add);
     }
-    tree.finish(add);
+    add_in_tree(sums, 0, sums.size());
     for (std::size_t i = 0; i < whole.size(); ++i) {
       ASSERT_EQ(static_cast<double>(sums[0][i]), static_cast<double>(whole[i]))
           << shards << " shards, " << parts << " parts";

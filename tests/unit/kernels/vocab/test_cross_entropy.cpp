@@ -82,6 +82,39 @@ class CrossEntropy : public KernelTest<T> {
 };
 TYPED_TEST_SUITE(CrossEntropy, ScalarTypes);
 
+// One pass gives the bits of the calls one by one, also with a sum in shards.
+TYPED_TEST(CrossEntropy, OnePassOverTheWholeVocabulary) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 9, columns = 1003;
+  for (const SumOrder& order : {SumOrder(), SumOrder({{columns, 1}}, 4, 1, 0)}) {
+    auto parts = Array<T>::random(rows * columns, 1, 3.0), once = Array<T>::random(rows * columns, 1, 3.0);
+    Array<std::int32_t> targets(rows);
+    for (index_t r = 0; r < rows; ++r) targets.host[r] = r % 4 == 2 ? -1 : static_cast<std::int32_t>(r * 111);
+    targets.push();
+    Array<M> max(rows), sum(rows), target(rows);
+    Array<double> loss(rows), loss_once(rows), loss_only(rows);
+    const double scale = 0.125;
+    kernels::cross_entropy_whole_loss<T>(this->device_, once.read(rows, columns), targets.read(), loss_only.vector(),
+                                         order);
+    kernels::cross_entropy_whole<T>(this->device_, once.matrix(rows, columns), targets.read(), scale,
+                                    loss_once.vector(), order);
+    kernels::cross_entropy_local_max<T>(this->device_, parts.read(rows, columns), max.vector());
+    kernels::cross_entropy_local_sum<T>(this->device_, parts.read(rows, columns), targets.read(), 0, max.read(),
+                                        sum.vector(), target.vector(), order);
+    kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(), targets.read(), loss.vector());
+    kernels::cross_entropy_gradient<T>(this->device_, parts.matrix(rows, columns), targets.read(), 0, max.read(),
+                                       sum.read(), scale);
+    this->device_.fence();
+    parts.pull(), once.pull(), loss.pull(), loss_once.pull(), loss_only.pull();
+    EXPECT_EQ(loss_once.host, loss.host);
+    EXPECT_EQ(loss_only.host, loss.host);
+    for (std::size_t i = 0; i < parts.host.size(); ++i) {
+      ASSERT_EQ(static_cast<double>(once.host[i]), static_cast<double>(parts.host[i])) << i;
+    }
+  }
+}
+
 TYPED_TEST(CrossEntropy, WholeVocabulary) { this->check(13, 1000, 1, 2.0); }
 TYPED_TEST(CrossEntropy, ShardsOfUnequalWidth) { this->check(11, 257, 3, 2.0); }
 TYPED_TEST(CrossEntropy, ShardsWithoutColumns) { this->check(6, 3, 5, 1.0); }

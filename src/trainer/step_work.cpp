@@ -1,0 +1,35 @@
+#include "nanotron/kernels/reduction/exact_sum.hpp"
+#include "nanotron/optim/grad_clip.hpp"
+#include "nanotron/trainer/forward_backward.hpp"
+#include "nanotron/trainer/roofline.hpp"
+#include "nanotron/trainer/training_state.hpp"
+#include "norm_parts.hpp"
+
+namespace nanotron::trainer {
+
+// The calls of Trainer::train_step, in its order.
+WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, Processor processor) {
+  WorkList work;
+  with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
+    using M = master_t<T>;
+    comm::ProcessGrid grid = comm::ProcessGrid::planned(comm::shape_of(config), at);
+    Timers timers;
+    Device device = Device::planning(timers, gemm_mode_of(config), processor, &work);
+    Arena arena = Arena::planning(processor);
+    TrainingState<T> state(config, grid, device, arena);
+    const nn::ParameterBuffers<T>& p = state.model.parameters();
+    const auto schedule = make_forward_backward<T>(config, grid, device, state);
+    state.reducers.begin_step();
+    schedule->forward_backward(1.0);
+    state.reducers.finish();
+    schedule->all_reduce_tied_gradients();
+    kernels::sum(device, state.loss_rows, kernels::Quanta(kernels::largest_magnitude<double>(device, state.loss_rows)));
+    optim::global_norm<M>(device, grid.model(), norm_parts(state, grid), p.gradient);
+    state.optimizer->update(device, p.master, p.gradient, 1.0, 1.0);
+    state.model.refresh_compute_weights();
+    state.model.finish_weights();
+  });
+  return work;
+}
+
+}  // namespace nanotron::trainer

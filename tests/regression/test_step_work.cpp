@@ -1,0 +1,121 @@
+// ranks: 1 2 4
+// The kernels of a step that a plan counts are those that run: as many launches, and the FLOPs of the formulas.
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "nanotron/kernels/loop/row.hpp"
+#include "nanotron/model/cost.hpp"
+#include "nanotron/trainer/roofline.hpp"
+#include "nanotron/trainer/training_state.hpp"
+#include "support/drawn_decks.hpp"
+
+namespace nanotron {
+namespace {
+
+// Products, in libraries or a form of the host; a loop of the host; copies, which Kokkos does not report as kernels.
+bool is_other_on_host(std::string_view kernel) {
+  return kernel.starts_with("gemm") || kernel.starts_with("attention") || kernel == "embedding_backward" ||
+         kernel == "copy";
+}
+
+std::uint64_t launches_seen = 0;
+void count_launch(const char* label, std::uint32_t, std::uint64_t*) {
+  launches_seen += is_other_on_host(label) ? 0 : 1;
+}
+
+std::uint64_t launches_of(const deck::Config& config, std::int64_t steps) {
+  launches_seen = 0;
+  Kokkos::Tools::Experimental::set_begin_parallel_for_callback(count_launch);
+  Kokkos::Tools::Experimental::set_begin_parallel_reduce_callback(count_launch);
+  test::run_training(config, test::world(), steps);
+  Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
+  Kokkos::Tools::Experimental::set_begin_parallel_reduce_callback(nullptr);
+  return launches_seen;
+}
+
+struct Case {
+  const char* golden;
+  std::vector<std::string> set;
+};
+const std::vector<Case> cases{
+    {"llama", {}},
+    {"llama", {"parallel.recompute=full", "data.micro_batch_size=1"}},
+    {"llama", {"parallel.zero_stage=2", "optimizer.kind=muon"}},
+    {"gpt2", {"parallel.recompute=selective"}},
+    {"qwen2", {"parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},
+    {"qwen3", {"parallel.cp=2"}},
+    {"qwen3", {"parallel.cp=2", "parallel.cp_mode=all_to_all", "data.document_mask=block_diagonal"}},
+    {"mistral", {"parallel.tp=2"}},
+    {"llama", {"parallel.pp=2", "data.micro_batch_size=1"}},
+    {"llama", {"parallel.pp=2", "parallel.pp_schedule=zero_bubble", "data.micro_batch_size=1"}},
+    {"llama", {"parallel.gradient_compression=powersgd"}},
+    {"llama", {"precision.reproducible=layout"}},
+};
+
+class StepWork : public testing::Test {
+ protected:
+  void SetUp() override { MPI_Comm_size(test::world(), &ranks_); }
+  std::optional<deck::Config> deck_of(const Case& c) const {
+    std::vector<std::string> set = c.set;
+    set.push_back("data.path='" + tokens_.path() + "'");
+    return test::deck_if_legal(c.golden, set, ranks_);
+  }
+  int ranks_ = 0;
+  test::TokensOfDocuments tokens_{"step_work", 60'000};
+};
+
+TEST_F(StepWork, HasTheLaunchesOfATrainedStep) {
+  if (!kernels::on_host) GTEST_SKIP() << "the launches are seen by Kokkos' tools";
+  int compared = 0;
+  for (const Case& c : cases) {
+    const std::optional<deck::Config> config = deck_of(c);
+    if (!config) continue;
+    const std::uint64_t seen = launches_of(*config, 3) - launches_of(*config, 2);
+    int rank = 0;
+    MPI_Comm_rank(test::world(), &rank);
+    const comm::GridCoordinate at = comm::coordinate_of(comm::shape_of(*config), rank);
+    std::uint64_t planned = 0;
+    const WorkList work = trainer::step_work(*config, at, Processor::cpu);
+    for (const WorkRow& row : work.rows()) planned += is_other_on_host(row.kernel) ? 0 : row.launches;
+    EXPECT_EQ(planned, seen) << c.golden << " " << testing::PrintToString(c.set) << " rank " << rank;
+    ++compared;
+  }
+  EXPECT_GE(compared, 3);
+}
+
+// 6 N per token and causal attention, of which backward computes the scores once more: 12 + 2 for 12.
+TEST_F(StepWork, HasTheFlopsOfTheFormulas) {
+  if (ranks_ > 1) GTEST_SKIP() << "the formulas are of a whole model";
+  for (const Case& c : {Case{"llama", {}}, Case{"qwen3", {}}, Case{"gpt2", {}}, Case{"mixtral", {}}}) {
+    const std::optional<deck::Config> config = deck_of(c);
+    ASSERT_TRUE(config);
+    double products = 0.0, attention = 0.0;
+    const WorkList work = trainer::step_work(*config, {}, Processor::cpu);
+    for (const WorkRow& row : work.rows()) {
+      (row.kernel == "gemm" ? products : attention) += static_cast<double>(row.calls) * row.work.flops;
+    }
+    const double flops = static_cast<double>(trainer::tokens_per_step(*config)) *
+                         model::training_flops_per_token(config->model, config->data.sequence_length);
+    EXPECT_NEAR(products + attention * 12.0 / 14.0, flops, 1e-12 * flops) << c.golden;
+  }
+}
+
+// max(bytes, FLOPs) by their rates, and the launches: 2 calls of 8 bytes or 30 FLOPs, 3 launches.
+TEST(Roofline, IsTheSlowerOfMemoryAndProductsAndTheLaunches) {
+  deck::Machine m;
+  m.memory = 4.0;
+  m.gemm_fp32 = 10.0;
+  m.launch = 0.5;
+  WorkRow row{.kernel = "gemm", .work = {.read = 6.0, .written = 2.0, .flops = 30.0}, .calls = 2, .launches = 3};
+  EXPECT_DOUBLE_EQ(trainer::roofline_seconds(row, m), 2 * 3.0 + 1.5);
+  row.work.flops = 10.0;
+  EXPECT_DOUBLE_EQ(trainer::roofline_seconds(row, m), 2 * 2.0 + 1.5);
+  row = {.kernel = "attention_forward", .work = {.flops = 30.0, .type = ScalarType::bf16}, .calls = 1, .launches = 0};
+  m.attention_forward = 6.0;
+  EXPECT_DOUBLE_EQ(trainer::roofline_seconds(row, m), 5.0);
+}
+
+}  // namespace
+}  // namespace nanotron
