@@ -11,6 +11,18 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 find_package(CUDAToolkit REQUIRED)
 
+# Fused attention of cuDNN, where the headers of it and of its frontend are found. The program loads the library when it
+# first needs it, and runs without.
+find_path(NANOTRON_CUDNN_INCLUDE_DIR cudnn.h HINTS "$ENV{CUDNN_ROOT}" "${CUDNN_ROOT}" "${CUDAToolkit_INCLUDE_DIRS}"
+  PATH_SUFFIXES include)
+find_path(NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS "$ENV{CUDNN_FRONTEND_ROOT}"
+  "${CUDNN_FRONTEND_ROOT}" "${NANOTRON_CUDNN_INCLUDE_DIR}" PATH_SUFFIXES include)
+if(NANOTRON_CUDNN_INCLUDE_DIR AND NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR)
+  message(STATUS "cuDNN: ${NANOTRON_CUDNN_INCLUDE_DIR}, its frontend: ${NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR}")
+else()
+  message(STATUS "cuDNN or its frontend was not found (CUDNN_ROOT, CUDNN_FRONTEND_ROOT): attention runs as batched GEMMs")
+endif()
+
 # The same floating-point rules as on the host.
 function(nanotron_cuda_options target)
   set(host_options ${NANOTRON_CXX_OPTIONS})
@@ -20,6 +32,11 @@ function(nanotron_cuda_options target)
   # Of nvcc, or of Kokkos' wrapper of it, which compiles as C++.
   target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CUDA,CXX>:--Werror=cross-execution-space-call>")
   target_link_libraries(${target} INTERFACE CUDA::cudart)
+  if(NANOTRON_CUDNN_INCLUDE_DIR AND NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR)
+    target_compile_definitions(${target} INTERFACE NANOTRON_WITH_CUDNN NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING)
+    target_include_directories(${target} SYSTEM INTERFACE
+      "${NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR}" "${NANOTRON_CUDNN_INCLUDE_DIR}")
+  endif()
   # The driver's library only where src/base/cuda/driver_calls.cpp lacks a function of it.
   target_link_options(${target} INTERFACE "LINKER:--as-needed,--undefined=cuCtxGetDevice")
 endfunction()

@@ -8,8 +8,9 @@ add_library(nanotron_emulated_gpu STATIC
   "${PROJECT_SOURCE_DIR}/tests/emulation/scheduler.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/device_memory.cpp"
   "${PROJECT_SOURCE_DIR}/tests/emulation/closure.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/runtime.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/nccl.cpp"
   "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_parts.cpp"
-  "${PROJECT_SOURCE_DIR}/tests/emulation/cublas.cpp")
-target_include_directories(nanotron_emulated_gpu PUBLIC "${PROJECT_SOURCE_DIR}/tests")
+  "${PROJECT_SOURCE_DIR}/tests/emulation/cublas.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/cudnn.cpp")
+target_include_directories(nanotron_emulated_gpu PUBLIC
+  "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/tests/emulation/cudnn")
 target_include_directories(nanotron_emulated_gpu SYSTEM PUBLIC
   "${NANOTRON_CUDA_INCLUDE_DIR}" "${NANOTRON_NCCL_INCLUDE_DIR}")
 target_link_libraries(nanotron_emulated_gpu PUBLIC nanotron::kokkos nanotron::fmt nanotron::xxhash)
@@ -19,4 +20,4 @@ target_include_directories(nanotron_emulated_gpu PRIVATE "${PROJECT_SOURCE_DIR}/
 # Kokkos_Core.hpp of tests/emulation/kokkos comes before Kokkos' own, which it includes.
 target_include_directories(nanotron_options INTERFACE "${PROJECT_SOURCE_DIR}/tests/emulation/kokkos")
 target_link_libraries(nanotron_options INTERFACE nanotron_emulated_gpu)
-target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_CUDA NANOTRON_EMULATED_GPU)
+target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_CUDA NANOTRON_WITH_CUDNN NANOTRON_EMULATED_GPU)

@@ -9,10 +9,11 @@
 namespace nanotron::deck {
 namespace {
 
+using Member = double Machine::*;
 struct Rate {
   const char* key;
   double unit;
-  double Machine::*member;
+  Member member;
 };
 constexpr std::array rates{Rate{"peak_bf16_tflops", 1e12, &Machine::peak_bf16},
                            Rate{"gemm_bf16_tflops", 1e12, &Machine::gemm_bf16},

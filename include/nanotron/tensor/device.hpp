@@ -14,6 +14,7 @@
 
 namespace nanotron {
 
+struct AttentionPlans;  // cuDNN handle and plans
 struct GemmHandles;  // cuBLASLt and cuBLAS handles, cached plans; oneDNN engine and primitives
 
 #ifdef NANOTRON_WITH_CUDA
@@ -47,6 +48,8 @@ class Device {
   GemmMode gemm_mode() const { return gemm_mode_; }
   /// Defined, created and used only by kernels/gemm; lives as long as the device.
   std::shared_ptr<GemmHandles>& gemm_handles() const { return gemm_handles_; }
+  /// The same, of kernels/attention.
+  std::shared_ptr<AttentionPlans>& attention_plans() const { return attention_plans_; }
   /// Scratch memory of GEMMs (packed operands), taken from the arena once; see
   /// kernels::gemm_workspace_bytes.
   const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
@@ -80,6 +83,7 @@ class Device {
   Processor processor_ = built_for;
   WorkList* work_ = nullptr;
   mutable std::shared_ptr<GemmHandles> gemm_handles_;
+  mutable std::shared_ptr<AttentionPlans> attention_plans_;
   Vector<std::byte> gemm_workspace_;
 };
 

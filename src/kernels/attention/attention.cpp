@@ -1,6 +1,7 @@
 #include "nanotron/kernels/attention/attention.hpp"
 
 #include "kernels/attention/attention_backend.hpp"
+#include "kernels/attention/attention_fused.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/tensor/kernel_region.hpp"
 
@@ -36,8 +37,11 @@ Work fused_work(const AttentionShape& s, int products, Reads read, Writes writte
           .type = scalar_type_of<T>};
 }
 
-// On a planned GPU the kernels of the blocked form are counted one by one.
-bool plans_blocks(const Device& device) { return device.is_planning() && device.processor() == Processor::gpu; }
+// On a planned GPU, without the fused kernels, those of the blocked form are counted one by one.
+template <class T>
+bool plans_blocks(const Device& device, const AttentionShape& s, std::initializer_list<MatrixRef<const T>> matrices) {
+  return device.is_planning() && device.processor() == Processor::gpu && !fused::is_supported(device, s, matrices);
+}
 
 }  // namespace
 
@@ -45,7 +49,8 @@ template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
                        MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
-  if (plans_blocks(device)) return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
+  if (plans_blocks<T>(device, shape, {q, k, v, out}))
+    return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
   const KernelRegion kernel(device, "attention_forward", fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
   if (device.is_planning()) return device.launch_planned();
   detail::run_forward<T>(device, shape, q, k, v, out, lse, workspace);
@@ -58,7 +63,8 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
   const detail::AttentionGradients<T> tensors{q, k, v, out, dout, lse, dq, dk, dv};
-  if (plans_blocks(device)) return blocked::attention_backward<T>(device, shape, tensors, workspace);
+  if (plans_blocks<T>(device, shape, {q, k, v, out, dout, dq, dk, dv}))
+    return blocked::attention_backward<T>(device, shape, tensors, workspace);
   const KernelRegion kernel(device, "attention_backward",
                             fused_work<T>(shape, 5, reads(q, k, v, out, dout, lse), writes(dq, dk, dv)));
   if (device.is_planning()) return device.launch_planned();

@@ -37,20 +37,15 @@ PassTraffic Attention<T>::traffic(const TensorParallelRegion<T>& region) const {
 template <class T>
 void Attention<T>::normalise_and_rotate(Device& device, const TokenBatch& batch,
                                         const AttentionActivations<T>& act) const {
-  const MatrixRef<T> query = geometry_.query_of(act.qkv);
-  const MatrixRef<T> key = geometry_.key_of(act.qkv);
+  const MatrixRef<T> query_key = geometry_.query_key_of(act.qkv);
   if (has_head_norms()) {
-    const MatrixRef<T> raw_query = geometry_.query_of(act.raw_qk);
-    const MatrixRef<T> raw_key = geometry_.key_of(act.raw_qk);
-    kernels::copy_matrix<T>(device, query, raw_query);
-    kernels::copy_matrix<T>(device, key, raw_key);
-    kernels::head_rms_norm_forward<T>(device, raw_query, norms_.query, geometry_.norm_eps, query,
-                                      act.query_rstd);
-    kernels::head_rms_norm_forward<T>(device, raw_key, norms_.key, geometry_.norm_eps, key,
-                                      act.key_rstd);
+    kernels::copy_matrix<T>(device, query_key, MatrixRef<T>(act.raw_qk));
+    kernels::head_rms_norm_forward<T>(device, geometry_.query_of(act.raw_qk), norms_.query, geometry_.norm_eps,
+                                      geometry_.query_of(act.qkv), act.query_rstd);
+    kernels::head_rms_norm_forward<T>(device, geometry_.key_of(act.raw_qk), norms_.key, geometry_.norm_eps,
+                                      geometry_.key_of(act.qkv), act.key_rstd);
   }
-  geometry_.rotation.forward(device, query, batch.positions);
-  geometry_.rotation.forward(device, key, batch.positions);
+  geometry_.rotation.forward(device, query_key, batch.positions);
 }
 
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
@@ -76,12 +71,10 @@ Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& 
                                               const AttentionWorkspace<T>& work) const {
   const Matrix<const T> all_dy = region.all_gather_gemm(device, {dy, {}}, out_.backward_input(), work.dout);
 
-  const MatrixRef<T> dquery = geometry_.query_of(work.dqkv);
-  const MatrixRef<T> dkey = geometry_.key_of(work.dqkv);
   core_->backward(device, batch, act, work);
-  geometry_.rotation.backward(device, dquery, batch.positions);
-  geometry_.rotation.backward(device, dkey, batch.positions);
+  geometry_.rotation.backward(device, geometry_.query_key_of(work.dqkv), batch.positions);
   if (has_head_norms()) {
+    const MatrixRef<T> dquery = geometry_.query_of(work.dqkv), dkey = geometry_.key_of(work.dqkv);
     kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query,
                                        act.query_rstd, dquery, norms_.query_gradient, work.sums, geometry_.segments);
     kernels::head_rms_norm_backward<T>(device, dkey, geometry_.key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,

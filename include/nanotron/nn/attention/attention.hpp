@@ -34,7 +34,6 @@ struct AttentionGeometry {
   index_t key_columns() const { return heads.key.size() * head_dim; }
   index_t qkv_columns() const { return query_columns() + 2 * key_columns(); }
   kernels::AttentionShape shape(index_t batch, index_t query_length, index_t key_length) const;
-
   // Columns of q | k | v.
   MatrixRef<T> query_of(const Matrix<T>& qkv) const { return MatrixRef<T>(qkv).column_block(0, query_columns()); }
   MatrixRef<T> key_of(const Matrix<T>& qkv) const {
@@ -42,6 +41,9 @@ struct AttentionGeometry {
   }
   MatrixRef<T> value_of(const Matrix<T>& qkv) const {
     return MatrixRef<T>(qkv).column_block(query_columns() + key_columns(), key_columns());
+  }
+  MatrixRef<T> query_key_of(const Matrix<T>& qkv) const {
+    return MatrixRef<T>(qkv).column_block(0, query_columns() + key_columns());
   }
   MatrixRef<T> key_value_of(const Matrix<T>& qkv) const {
     return MatrixRef<T>(qkv).column_block(query_columns(), 2 * key_columns());

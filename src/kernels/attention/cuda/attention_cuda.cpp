@@ -1,5 +1,5 @@
 #include "kernels/attention/attention_backend.hpp"
-#include "nanotron/kernels/attention/attention_blocked.hpp"
+#include "kernels/attention/cuda/attention_cudnn.hpp"
 
 namespace nanotron::kernels::detail {
 
@@ -7,12 +7,18 @@ template <class T>
 void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
                  MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
                  Vector<master_t<T>> lse, Vector<std::byte> workspace) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (cudnn::attention_forward(device, shape, q, k, v, out, lse, workspace)) return;
+  }
   blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
 }
 
 template <class T>
 void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& t,
                   Vector<std::byte> workspace) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (cudnn::attention_backward(device, shape, t, workspace)) return;
+  }
   blocked::attention_backward<T>(device, shape, t, workspace);
 }
 

@@ -19,7 +19,7 @@ class Attention : public KernelTest<T> {
   // p and ds are rounded before their products (2^-8 relative each, which partly cancels in the
   // sum) and q is scaled before its own: a few roundings in all; in the other types 64 roundings of
   // M.
-  void check(AttentionShape s, bool by_gemm = false, const Array<std::int32_t>* documents = nullptr) {
+  void check(AttentionShape s, bool by_gemm = false, const Array<std::int32_t>* documents = nullptr, index_t gap = 3) {
     AttentionShape twin = s;
     if (documents != nullptr) {
       s.document_stride = twin.document_stride = documents->size() / s.batch;
@@ -28,7 +28,6 @@ class Attention : public KernelTest<T> {
     }
     const index_t d = s.head_dim;
     const index_t key_rows = s.batch * s.key_row_stride();
-    const index_t gap = 3;
     const index_t q_width = s.query_heads * d, k_width = s.key_heads * d;
     const index_t queries = s.batch * s.query_row_stride();
     const auto q = Array<T>::random(queries * (q_width + gap), 1);
@@ -108,6 +107,14 @@ TYPED_TEST(Attention, LengthsThatFillNoTile) { this->check(shape_of(2, 211, 211,
 TYPED_TEST(Attention, OddHeadWidth) { this->check(shape_of(1, 70, 70, 2, 1, 19)); }
 TYPED_TEST(Attention, WideHeads) { this->check(shape_of(1, 100, 100, 1, 1, 256)); }
 TYPED_TEST(Attention, GroupedQueries) { this->check(shape_of(1, 97, 97, 8, 2, 32)); }
+
+// Rows of 16 bytes, which the fused kernels of a GPU ask for.
+TYPED_TEST(Attention, AlignedRows) {
+  this->check(shape_of(2, 130, 130, 4, 2, 32), false, nullptr, 8);
+  AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
+  s.query_position = 300;
+  this->check(s, false, nullptr, 8);
+}
 
 // The way of a GPU, wherever this runs.
 TYPED_TEST(Attention, ByBatchedGemm) {

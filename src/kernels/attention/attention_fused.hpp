@@ -1,0 +1,53 @@
+#pragma once
+
+// What the fused kernels of a GPU do (cuda/attention_cudnn.cpp); a plan asks too.
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+
+#include "nanotron/kernels/attention/attention.hpp"
+
+namespace nanotron::kernels::fused {
+
+enum class Mask { none, causal };
+
+// A cache that grows by a token would need a plan for every length.
+inline constexpr index_t fewest_queries = 64;
+
+// Nothing for what is neither the diagonal of a sequence nor wholly before the queries, and for documents.
+inline std::optional<Mask> mask_of(const AttentionShape& s) {
+  if (s.document_stride > 0 || s.query_length < fewest_queries) return std::nullopt;
+  if (s.query_position == s.key_position && s.query_length == s.key_length) return Mask::causal;
+  const bool all_keys_before = s.query_position - s.key_position + 1 >= s.key_length;
+  if (s.window == 0 && all_keys_before) return Mask::none;
+  return std::nullopt;
+}
+
+inline bool has_whole_groups(const AttentionShape& s) {
+  if (s.query_heads == 0 || s.key_heads == 0 || s.query_heads % s.key_heads != 0) return false;
+  const index_t group = s.query_heads / s.key_heads;
+  for (index_t h = 0; h < s.query_heads; ++h) {
+    if (s.key_head_of(h) != h / group) return false;
+  }
+  return true;
+}
+
+// Rows of heads begin at multiples of 16 bytes.
+inline bool is_aligned(const MatrixRef<const bf16>& x) {
+  return x.leading % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+
+/// In bf16, with GemmMode::library: the order of summation depends on the shape.
+inline bool is_supported(const Device& device, const AttentionShape& s,
+                         std::initializer_list<MatrixRef<const bf16>> matrices) {
+  return device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 && s.batch > 0 &&
+         s.key_length > 0 && has_whole_groups(s) && std::ranges::all_of(matrices, is_aligned);
+}
+template <class T>
+bool is_supported(const Device&, const AttentionShape&, std::initializer_list<MatrixRef<const T>>) {
+  return false;
+}
+
+}  // namespace nanotron::kernels::fused

@@ -1,0 +1,235 @@
+// cuDNN's attention as queued work of an emulated GPU: plain loops in fp64, results rounded once; p and ds are rounded
+// to bf16 as operands of their products, as tensor cores take them.
+#include <cudnn_frontend.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "emulation/device_memory.hpp"
+#include "emulation/scheduler.hpp"
+#include "nanotron/base/types.hpp"
+
+using namespace nanotron::emulation;
+using nanotron::bf16;
+
+struct EmulatedCudnn {
+  cudaStream_t stream = nullptr;
+};
+
+namespace cudnn_frontend {
+namespace detail {
+
+cudnnStatus_t create_handle(cudnnHandle_t* handle) {
+  *handle = new EmulatedCudnn;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t destroy_handle(cudnnHandle_t handle) {
+  delete handle;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t set_stream(cudnnHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  return CUDNN_STATUS_SUCCESS;
+}
+
+}  // namespace detail
+
+namespace graph {
+namespace {
+
+// A tensor of four dimensions in memory.
+template <class T>
+struct View {
+  T* data;
+  std::vector<std::int64_t> stride;
+  T& operator()(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t c) const {
+    return data[b * stride[0] + h * stride[1] + i * stride[2] + c * stride[3]];
+  }
+};
+
+double rounded(double x) { return static_cast<double>(static_cast<float>(bf16(static_cast<float>(x)))); }
+
+struct Shape {
+  std::int64_t sequences, heads, group, queries, keys, width;
+  Options options;
+
+  bool sees(std::int64_t i, std::int64_t j) const {
+    if (!options.is_causal) return true;
+    return j <= i && (!options.window || j > i - *options.window);
+  }
+};
+
+// f(sequence, head, query, scaled scores of all keys).
+template <class F>
+void for_each_query(const Shape& s, const View<const bf16>& q, const View<const bf16>& k, const F& f) {
+  std::vector<double> scores(static_cast<std::size_t>(s.keys));
+  for (std::int64_t b = 0; b < s.sequences; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      for (std::int64_t i = 0; i < s.queries; ++i) {
+        for (std::int64_t j = 0; j < s.keys; ++j) {
+          double dot = 0;
+          for (std::int64_t c = 0; c < s.width; ++c) {
+            dot += static_cast<double>(q(b, h, i, c)) * static_cast<double>(k(b, h / s.group, j, c));
+          }
+          scores[static_cast<std::size_t>(j)] = dot * static_cast<double>(s.options.scale);
+        }
+        f(b, h, i, scores);
+      }
+    }
+  }
+}
+
+std::string misaligned(const Tensor& t, DataType_t io) {
+  if (t->dim.size() != 4 || t->stride.size() != 4) return fmt::format("tensor {} has no four dimensions", t->uid);
+  if (t->type == DataType_t::FLOAT) return "";
+  if (io != DataType_t::BFLOAT16) return "the type of the tensors is not set";
+  for (int d = 0; d < 3; ++d) {
+    const bool counts = t->dim[static_cast<std::size_t>(d)] > 1;
+    if (counts && t->stride[static_cast<std::size_t>(d)] % 8 != 0) {
+      return fmt::format("stride {} of tensor {} is {}", d, t->uid, t->stride[static_cast<std::size_t>(d)]);
+    }
+  }
+  return t->dim[3] % 8 == 0 && t->stride[3] == 1 ? "" : fmt::format("the width of tensor {} is {}", t->uid, t->dim[3]);
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> Graph::sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const Options& options) {
+  q_ = q, k_ = k, v_ = v, options_ = options;
+  out_ = tensor({}), lse_ = tensor({});
+  return {out_, lse_};
+}
+
+std::tuple<Tensor, Tensor, Tensor> Graph::sdpa_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                        const Tensor& out, const Tensor& dout, const Tensor& lse,
+                                                        const Options& options) {
+  q_ = q, k_ = k, v_ = v, out_ = out, dout_ = dout, lse_ = lse, options_ = options;
+  dq_ = tensor({}), dk_ = tensor({}), dv_ = tensor({});
+  return {dq_, dk_, dv_};
+}
+
+error_object Graph::build(cudnnHandle_t, const std::vector<HeurMode_t>&) {
+  for (const Tensor& t : {q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_}) {
+    if (t == nullptr) continue;
+    const std::string wrong = misaligned(t, io_);
+    if (!wrong.empty()) return {wrong};
+  }
+  if (options_.is_causal && q_->dim[2] > k_->dim[2]) return {"more queries than keys"};
+  if (q_->dim[1] % k_->dim[1] != 0) return {"query heads are no multiple of key heads"};
+  if (dout_ == nullptr && (!options_.gives_statistics || !out_->is_output || !lse_->is_output)) return {"no output"};
+  is_built_ = true;
+  return {};
+}
+
+// What cuDNN 9.28 asks for on Hopper: dq in fp32 for each block of keys, dk and dv of each query head.
+error_object Graph::get_workspace_size(std::int64_t& bytes) const {
+  if (!is_built_) return {"not built"};
+  bytes = 0;
+  if (dout_ == nullptr) return {};
+  const std::int64_t rows = q_->dim[0] * q_->dim[1] * q_->dim[2], keys = k_->dim[2];
+  const std::int64_t blocks = options_.is_deterministic ? (keys + 255) / 256 : 1;
+  bytes = rows * q_->dim[3] * 4 * blocks + rows * 4;
+  if (q_->dim[1] > k_->dim[1]) bytes += 2 * q_->dim[0] * q_->dim[1] * keys * q_->dim[3] * 2;
+  return {};
+}
+
+error_object Graph::execute(cudnnHandle_t handle, std::unordered_map<std::int64_t, void*>& pointers,
+                            void* workspace) const {
+  std::int64_t needed = 0;
+  if (get_workspace_size(needed).is_bad()) return {"not built"};
+  if (needed > 0) require_device(workspace, static_cast<std::size_t>(needed), "the workspace of cuDNN");
+  const auto pointer = [&](const Tensor& t) -> void* {
+    if (t == nullptr) return nullptr;
+    void* const p = pointers.at(t->uid);
+    std::int64_t last = 0;
+    for (std::size_t d = 0; d < 4; ++d) last += (t->dim[d] - 1) * t->stride[d];
+    require_device(p, static_cast<std::size_t>(last + 1) * (t->type == DataType_t::FLOAT ? 4 : 2), "a tensor of cuDNN");
+    if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0 && t->type != DataType_t::FLOAT) {
+      fault(fmt::format("cuDNN: tensor {} is not aligned to 16 bytes", t->uid));
+    }
+    return p;
+  };
+  const auto in = [&](const Tensor& t) {
+    return View<const bf16>{static_cast<const bf16*>(pointer(t)),
+                            t == nullptr ? std::vector<std::int64_t>() : t->stride};
+  };
+  const auto result = [&](const Tensor& t) {
+    return View<bf16>{static_cast<bf16*>(pointer(t)), t == nullptr ? std::vector<std::int64_t>() : t->stride};
+  };
+  const Shape s{q_->dim[0], q_->dim[1], q_->dim[1] / k_->dim[1], q_->dim[2], k_->dim[2], q_->dim[3], options_};
+  const auto q = in(q_), k = in(k_), v = in(v_), dout = in(dout_), old_out = in(out_);
+  const View<float> lse{static_cast<float*>(pointer(lse_)), lse_->stride};
+  Stream& stream =
+      handle->stream == nullptr ? Scheduler::instance().default_stream() : *reinterpret_cast<Stream*>(handle->stream);
+  if (dout_ == nullptr) {
+    const auto out = result(out_);
+    Scheduler::instance().launch_kernel(stream, "cudnn attention forward", [=] {
+      for_each_query(s, q, k, [&](std::int64_t b, std::int64_t h, std::int64_t i, std::vector<double>& scores) {
+        double max = -1e300, sum = 0;
+        for (std::int64_t j = 0; j < s.keys; ++j) {
+          if (s.sees(i, j)) max = std::max(max, scores[static_cast<std::size_t>(j)]);
+        }
+        for (std::int64_t j = 0; j < s.keys; ++j) {
+          double& p = scores[static_cast<std::size_t>(j)];
+          sum += p = s.sees(i, j) ? std::exp(p - max) : 0.0;
+        }
+        lse(b, h, i, 0) = static_cast<float>(max + std::log(sum));
+        for (std::int64_t c = 0; c < s.width; ++c) {
+          double value = 0;
+          for (std::int64_t j = 0; j < s.keys; ++j) {
+            value += rounded(scores[static_cast<std::size_t>(j)]) * static_cast<double>(v(b, h / s.group, j, c));
+          }
+          out(b, h, i, c) = bf16(static_cast<float>(value / sum));
+        }
+      });
+    });
+    return {};
+  }
+  const auto dq = result(dq_), dk = result(dk_), dv = result(dv_);
+  Scheduler::instance().launch_kernel(stream, "cudnn attention backward", [=] {
+    const auto size = static_cast<std::size_t>(s.sequences * (s.heads / s.group) * s.keys * s.width);
+    std::vector<double> dkey(size), dvalue(size);
+    const auto at = [&](std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t c) {
+      return static_cast<std::size_t>(((b * (s.heads / s.group) + h / s.group) * s.keys + j) * s.width + c);
+    };
+    for_each_query(s, q, k, [&](std::int64_t b, std::int64_t h, std::int64_t i, std::vector<double>& scores) {
+      double dot = 0;
+      for (std::int64_t c = 0; c < s.width; ++c) {
+        dot += static_cast<double>(dout(b, h, i, c)) * static_cast<double>(old_out(b, h, i, c));
+      }
+      std::vector<double> dquery(static_cast<std::size_t>(s.width));
+      for (std::int64_t j = 0; j < s.keys; ++j) {
+        if (!s.sees(i, j)) continue;
+        const double p = std::exp(scores[static_cast<std::size_t>(j)] - static_cast<double>(lse(b, h, i, 0)));
+        double dp = 0;
+        for (std::int64_t c = 0; c < s.width; ++c) {
+          dp += static_cast<double>(dout(b, h, i, c)) * static_cast<double>(v(b, h / s.group, j, c));
+        }
+        const double ds = rounded(p * (dp - dot)) * static_cast<double>(s.options.scale);
+        for (std::int64_t c = 0; c < s.width; ++c) {
+          dquery[static_cast<std::size_t>(c)] += ds * static_cast<double>(k(b, h / s.group, j, c));
+          dkey[at(b, h, j, c)] += ds * static_cast<double>(q(b, h, i, c));
+          dvalue[at(b, h, j, c)] += rounded(p) * static_cast<double>(dout(b, h, i, c));
+        }
+      }
+      for (std::int64_t c = 0; c < s.width; ++c)
+        dq(b, h, i, c) = bf16(static_cast<float>(dquery[static_cast<std::size_t>(c)]));
+    });
+    for (std::int64_t b = 0; b < s.sequences; ++b) {
+      for (std::int64_t h = 0; h < s.heads / s.group; ++h) {
+        for (std::int64_t j = 0; j < s.keys; ++j) {
+          for (std::int64_t c = 0; c < s.width; ++c) {
+            dk(b, h, j, c) = bf16(static_cast<float>(dkey[at(b, h * s.group, j, c)]));
+            dv(b, h, j, c) = bf16(static_cast<float>(dvalue[at(b, h * s.group, j, c)]));
+          }
+        }
+      }
+    }
+  });
+  return {};
+}
+
+}  // namespace graph
+}  // namespace cudnn_frontend

@@ -1,0 +1,163 @@
+// ranks: 1
+// Which attention cuDNN is given, in which parts, and that it is what the batched GEMMs give.
+#include <optional>
+
+#include "../../src/kernels/attention/cuda/attention_cudnn.hpp"
+#include "emulation/gpu_test.hpp"
+#include "unit/kernels/kernel_test.hpp"
+
+namespace nanotron::test {
+namespace {
+
+using kernels::AttentionShape;
+
+class Cudnn : public KernelTest<bf16> {
+ protected:
+  // q | k | v and their gradients as columns of one buffer, as a fused projection gives them; `gap` more columns.
+  struct Tensors {
+    Tensors(const AttentionShape& s, index_t gap)
+        : queries(s.batch * s.query_row_stride()),
+          keys(s.batch * s.key_row_stride()),
+          q_width(s.query_heads * s.head_dim),
+          k_width(s.key_heads * s.head_dim),
+          leading(q_width + 2 * k_width + gap),
+          qkv(Array<bf16>::random(std::max(queries, keys) * leading, 1)),
+          dout(Array<bf16>::random(queries * q_width, 2)),
+          out(queries * q_width),
+          dqkv(std::max(queries, keys) * leading),
+          lse(queries * s.query_heads) {}
+    MatrixRef<const bf16> q() const { return {qkv.data(), queries, q_width, leading}; }
+    MatrixRef<const bf16> k() const { return {qkv.data() + q_width, keys, k_width, leading}; }
+    MatrixRef<const bf16> v() const { return {qkv.data() + q_width + k_width, keys, k_width, leading}; }
+    kernels::blocked::BackwardTensors<bf16> backward() {
+      return {q(),
+              k(),
+              v(),
+              out.read(queries, q_width),
+              dout.read(queries, q_width),
+              lse.read(),
+              {dqkv.data(), queries, q_width, leading},
+              {dqkv.data() + q_width, keys, k_width, leading},
+              {dqkv.data() + q_width + k_width, keys, k_width, leading}};
+    }
+
+    index_t queries, keys, q_width, k_width, leading;
+    Array<bf16> qkv, dout, out, dqkv;
+    Array<float> lse;
+  };
+
+  static AttentionShape shape(index_t batch, index_t length, index_t heads, index_t key_heads, index_t head_dim) {
+    return {.batch = batch,
+            .query_length = length,
+            .key_length = length,
+            .query_heads = heads,
+            .key_heads = key_heads,
+            .head_dim = head_dim,
+            .group = heads / key_heads};
+  }
+  static std::size_t blocked_bytes(const AttentionShape& s) {
+    return kernels::blocked::attention_workspace_bytes<bf16>(s);
+  }
+
+  bool forward(const AttentionShape& s, Tensors& t, std::size_t workspace) {
+    Array<double> work(static_cast<index_t>(workspace / 8 + 1));
+    return kernels::cudnn::attention_forward(this->device_, s, t.q(), t.k(), t.v(), t.out.matrix(t.queries, t.q_width),
+                                             t.lse.vector(), bytes_of(work, workspace));
+  }
+  bool backward(const AttentionShape& s, Tensors& t, std::size_t workspace) {
+    Array<double> work(static_cast<index_t>(workspace / 8 + 1));
+    return kernels::cudnn::attention_backward(this->device_, s, t.backward(), bytes_of(work, workspace));
+  }
+  static Vector<std::byte> bytes_of(const Array<double>& work, std::size_t bytes) {
+    return {reinterpret_cast<std::byte*>(work.data()), bytes};
+  }
+
+  void expect_as_blocked(const AttentionShape& s, std::size_t workspace) {
+    Tensors ours(s, 8), reference(s, 8);
+    ASSERT_TRUE(forward(s, ours, workspace));
+    ASSERT_TRUE(backward(s, ours, workspace));
+    Array<double> work(static_cast<index_t>(blocked_bytes(s) / 8 + 1));
+    const Vector<std::byte> all = bytes_of(work, blocked_bytes(s));
+    kernels::blocked::attention_forward<bf16>(this->device_, s, reference.q(), reference.k(), reference.v(),
+                                              reference.out.matrix(reference.queries, reference.q_width),
+                                              reference.lse.vector(), all);
+    kernels::blocked::attention_backward<bf16>(this->device_, s, reference.backward(), all);
+    this->device_.fence();
+    for (Tensors* t : {&ours, &reference}) t->out.pull(), t->lse.pull(), t->dqkv.pull();
+    const double unit = unit_roundoff<bf16>();
+    expect_close(ours.out.host, widened(reference.out.host), 4 * unit);
+    expect_close(ours.lse.host, widened(reference.lse.host), 2 * unit);
+    expect_close(ours.dqkv.host, widened(reference.dqkv.host), 8 * unit, 4.0);
+  }
+  template <class U>
+  static std::vector<double> widened(const std::vector<U>& x) {
+    return {x.begin(), x.end()};
+  }
+};
+
+TEST_F(Cudnn, IsWhatTheBatchedGemmsGive) {
+  AttentionShape s = shape(2, 96, 4, 2, 16);
+  expect_as_blocked(s, blocked_bytes(s));
+  s.window = 40;
+  expect_as_blocked(s, blocked_bytes(s));
+  s.window = 0;
+  s.query_position = 200;  // a piece whose keys are all before its queries
+  s.key_position = 8;
+  s.key_length = 72;
+  s.query_rows = 104;
+  s.key_rows = 80;
+  expect_as_blocked(s, blocked_bytes(s));
+  expect_as_blocked(shape(1, 64, 3, 3, 24), blocked_bytes(shape(1, 64, 3, 3, 24)));
+}
+
+// Of the emulated library: dq in fp32 for every 256 keys, its rows' sums, dk and dv of each query head.
+std::size_t library_bytes(const AttentionShape& s, index_t sequences, index_t key_heads) {
+  const index_t heads = key_heads * (s.query_heads / s.key_heads), rows = sequences * heads * s.query_length;
+  const index_t copies = s.query_heads > s.key_heads ? 2 * 2 * sequences * heads * s.key_length * s.head_dim : 0;
+  return static_cast<std::size_t>(rows * s.head_dim * 4 * ((s.key_length + 255) / 256) + rows * 4 + copies);
+}
+
+TEST_F(Cudnn, RunsInPartsThatFitTheWorkspace) {
+  const AttentionShape s = shape(4, 72, 6, 3, 8);
+  for (const auto& [sequences, heads] : {std::pair<index_t, index_t>{4, 3}, {2, 3}, {1, 3}, {1, 1}}) {
+    SCOPED_TRACE(testing::Message() << sequences << " sequences, " << heads << " key heads");
+    expect_as_blocked(s, library_bytes(s, sequences, heads));
+  }
+  Tensors t(s, 8);
+  EXPECT_TRUE(forward(s, t, 0));
+  EXPECT_FALSE(backward(s, t, library_bytes(s, 1, 1) - 1));
+}
+
+TEST_F(Cudnn, IsNotAskedForTheRest) {
+  const AttentionShape good = shape(1, 64, 4, 2, 16);
+  const auto asked = [&](AttentionShape s, index_t gap) {
+    Tensors t(s, gap);
+    const bool runs = forward(s, t, blocked_bytes(s));
+    EXPECT_EQ(backward(s, t, blocked_bytes(s)), runs);
+    return runs;
+  };
+  EXPECT_TRUE(asked(good, 8));
+  EXPECT_FALSE(asked(good, 4)) << "rows that are not aligned";
+  const auto with = [&](const auto& change) {
+    AttentionShape s = good;
+    change(s);
+    return s;
+  };
+  EXPECT_FALSE(asked(with([](AttentionShape& s) { s.query_length = s.key_length = 63; }), 8)) << "few queries";
+  EXPECT_FALSE(asked(with([](AttentionShape& s) { s.query_position = 1; }), 8)) << "a cut diagonal";
+  EXPECT_FALSE(asked(with([](AttentionShape& s) { s.key_position = 200; }), 8)) << "keys behind the queries";
+  EXPECT_FALSE(asked(shape(1, 64, 2, 2, 12), 0)) << "a head of 24 bytes";
+  AttentionShape cut = shape(1, 64, 3, 2, 16);
+  cut.group = 2;
+  cut.first_query_head = 3;
+  cut.first_key_head = 1;
+  EXPECT_FALSE(asked(cut, 8)) << "a shard that cuts a group";
+  const Array<std::int32_t> documents(64);
+  AttentionShape masked = good;
+  masked.document_starts = documents.data();
+  masked.document_stride = 64;
+  EXPECT_FALSE(asked(masked, 8)) << "documents";
+}
+
+}  // namespace
+}  // namespace nanotron::test
