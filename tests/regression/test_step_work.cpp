@@ -60,6 +60,7 @@ class StepWork : public testing::Test {
   std::optional<deck::Config> deck_of(const Case& c) const {
     std::vector<std::string> set = c.set;
     set.push_back("data.path='" + tokens_.path() + "'");
+    set.emplace_back("checkpoint.resume=none");
     return test::deck_if_legal(c.golden, set, ranks_);
   }
   int ranks_ = 0;
