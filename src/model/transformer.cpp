@@ -51,7 +51,9 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
           make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_, router_sums_)) {
   take_gemm_workspace<T>(sizes(arena.processor()), act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
-  layers_.front().prepare(device, act_.stages.front().front().layers.front(), act_.work);
+  const LayerActivations<T>& act = act_.stages.front().front().layers.front();
+  layers_.front().prepare(device, act, act_.work);
+  if constexpr (built_for == Processor::gpu) core_->prepare(device, batch({}), act.attention, act_.work.attention);
 }
 
 template <class T>

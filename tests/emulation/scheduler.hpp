@@ -86,6 +86,8 @@ class Scheduler {
   /// A kernel. Unless CUDA_MODULE_LOADING = EAGER, the first launch of a name loads its module: the host waits for the
   /// device.
   void launch_kernel(Stream& stream, const std::string& name, std::function<void()> f);
+  /// A library loads a module, which may need the whole device: the host waits for it.
+  void load_module() { synchronize_all(); }
   void record(Stream& stream, const std::shared_ptr<Event>& event);
   void wait(Stream& stream, const std::shared_ptr<Event>& event);
 

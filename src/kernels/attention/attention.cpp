@@ -39,8 +39,9 @@ Work fused_work(const AttentionShape& s, int products, Reads read, Writes writte
 
 // On a planned GPU, without the fused kernels, those of the blocked form are counted one by one.
 template <class T>
-bool plans_blocks(const Device& device, const AttentionShape& s, std::initializer_list<MatrixRef<const T>> matrices) {
-  return device.is_planning() && device.processor() == Processor::gpu && !fused::is_supported(device, s, matrices);
+bool plans_blocks(const Device& device, const AttentionShape& s, const master_t<T>* lse,
+                  std::initializer_list<MatrixRef<const T>> matrices) {
+  return device.is_planning() && device.processor() == Processor::gpu && !fused::is_supported(device, s, lse, matrices);
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
                        MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
-  if (plans_blocks<T>(device, shape, {q, k, v, out}))
+  if (plans_blocks<T>(device, shape, lse.data(), {q, k, v, out}))
     return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
   const KernelRegion kernel(device, "attention_forward", fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
   if (device.is_planning()) return device.launch_planned();
@@ -63,7 +64,7 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
   const detail::AttentionGradients<T> tensors{q, k, v, out, dout, lse, dq, dk, dv};
-  if (plans_blocks<T>(device, shape, {q, k, v, out, dout, dq, dk, dv}))
+  if (plans_blocks<T>(device, shape, lse.data(), {q, k, v, out, dout, dq, dk, dv}))
     return blocked::attention_backward<T>(device, shape, tensors, workspace);
   const KernelRegion kernel(device, "attention_backward",
                             fused_work<T>(shape, 5, reads(q, k, v, out, dout, lse), writes(dq, dk, dv)));

@@ -39,14 +39,20 @@ inline bool is_aligned(const MatrixRef<const bf16>& x) {
   return x.leading % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
+// Statistics of a head too: of each sequence, and of the piece that begins at `lse`.
+inline bool is_aligned(const AttentionShape& s, const float* lse) {
+  return s.query_row_stride() % 4 == 0 && reinterpret_cast<std::uintptr_t>(lse) % 16 == 0;
+}
+
 /// In bf16, with GemmMode::library: the order of summation depends on the shape.
-inline bool is_supported(const Device& device, const AttentionShape& s,
+inline bool is_supported(const Device& device, const AttentionShape& s, const float* lse,
                          std::initializer_list<MatrixRef<const bf16>> matrices) {
+  const auto aligned = [](const MatrixRef<const bf16>& x) { return is_aligned(x); };
   return device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 && s.batch > 0 &&
-         s.key_length > 0 && has_whole_groups(s) && std::ranges::all_of(matrices, is_aligned);
+         s.key_length > 0 && has_whole_groups(s) && is_aligned(s, lse) && std::ranges::all_of(matrices, aligned);
 }
 template <class T>
-bool is_supported(const Device&, const AttentionShape&, std::initializer_list<MatrixRef<const T>>) {
+bool is_supported(const Device&, const AttentionShape&, const master_t<T>*, std::initializer_list<MatrixRef<const T>>) {
   return false;
 }
 

@@ -87,8 +87,7 @@ class AllToAllAttention final : public AttentionCore<T> {
   void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 3, act.qkv, act.all_qkv);
-    kernels::attention_forward<T>(device, shape_of(batch), part_.query_of(act.all_qkv), part_.key_of(act.all_qkv),
-                                  part_.value_of(act.all_qkv), act.all_out, act.lse, work.tiles);
+    forward_of_heads(device, batch, act, work);
     heads_to_tokens(device, 1, act.all_out, [&](int rank, const MatrixRef<T>& message) {
       kernels::copy_matrix<T>(device, message, columns(act.out, block(rank, 0)));
     });
@@ -98,10 +97,7 @@ class AllToAllAttention final : public AttentionCore<T> {
   void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 1, work.dout, all_dout_);
-    kernels::attention_backward<T>(device, shape_of(batch), part_.query_of(act.all_qkv), part_.key_of(act.all_qkv),
-                                   part_.value_of(act.all_qkv), MatrixRef<T>(act.all_out), MatrixRef<T>(all_dout_),
-                                   act.lse, part_.query_of(all_dqkv_), part_.key_of(all_dqkv_),
-                                   part_.value_of(all_dqkv_), work.tiles);
+    backward_of_heads(device, batch, act, work);
     kernels::fill<M>(device, Vector<M>(key_value_sum_.data(), key_value_sum_.size()), 0.0);
     heads_to_tokens(device, 3, all_dqkv_, [&](int rank, const MatrixRef<T>& message) {
       index_t at = block(rank, 0).size();
@@ -117,7 +113,27 @@ class AllToAllAttention final : public AttentionCore<T> {
     kernels::round_matrix<T>(device, MatrixRef<M>(key_value_sum_), geometry_.key_value_of(work.dqkv));
   }
 
+  void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+               const AttentionWorkspace<T>& work) override {
+    forward_of_heads(device, batch, act, work);
+    backward_of_heads(device, batch, act, work);
+  }
+
  private:
+  // Of all tokens and this rank's part of the heads.
+  void forward_of_heads(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+                        const AttentionWorkspace<T>& work) {
+    kernels::attention_forward<T>(device, shape_of(batch), part_.query_of(act.all_qkv), part_.key_of(act.all_qkv),
+                                  part_.value_of(act.all_qkv), act.all_out, act.lse, work.tiles);
+  }
+  void backward_of_heads(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+                         const AttentionWorkspace<T>& work) {
+    kernels::attention_backward<T>(device, shape_of(batch), part_.query_of(act.all_qkv), part_.key_of(act.all_qkv),
+                                   part_.value_of(act.all_qkv), MatrixRef<T>(act.all_out), MatrixRef<T>(all_dout_),
+                                   act.lse, part_.query_of(all_dqkv_), part_.key_of(all_dqkv_),
+                                   part_.value_of(all_dqkv_), work.tiles);
+  }
+
   const Range& block(int rank, int i) const {
     return blocks_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(i)];
   }

@@ -34,6 +34,12 @@ class LocalAttention final : public AttentionCore<T> {
                                    geometry_.value_of(work.dqkv), work.tiles);
   }
 
+  void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+               const AttentionWorkspace<T>& work) override {
+    forward(device, batch, act, work);
+    backward(device, batch, act, work);
+  }
+
  private:
   kernels::AttentionShape shape_of(const TokenBatch& batch) const {
     kernels::AttentionShape shape = geometry_.shape(batch.sequences, batch.length, batch.length);

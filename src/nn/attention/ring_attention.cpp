@@ -115,6 +115,18 @@ class RingAttention final : public AttentionCore<T> {
     kernels::round_matrix<T>(device, block_of(arriving_, 0), geometry_.key_value_of(work.dqkv));
   }
 
+  void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+               const AttentionWorkspace<T>& work) override {
+    for (int step = 0; step < ranks(); ++step) {
+      const MatrixRef<T> block = block_of(block_[step % 2], step);
+      for_each_pair(step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
+        kernels::attention_forward<T>(device, shape, from(geometry_.query_of(act.qkv), q), key_in(block, k),
+                                      value_in(block, k), from(MatrixRef<T>(part_), q), from(part_lse_, q), work.tiles);
+      });
+      add_pairs(device, step, batch, act, work, [] {});
+    }
+  }
+
  private:
   int ranks() const { return context_.layout.ranks(); }
   const SequenceShard& mine() const { return context_.tokens(); }

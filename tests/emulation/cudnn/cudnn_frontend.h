@@ -92,5 +92,8 @@ class Graph {
   bool is_built_ = false;
 };
 
+/// Of all graphs so far: a test asks whether there were any.
+std::uint64_t executions();
+
 }  // namespace graph
 }  // namespace cudnn_frontend

@@ -47,6 +47,11 @@ class AttentionCore {
   /// work.dout, the gradient of act.out -> work.dqkv, overwritten.
   virtual void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                         const AttentionWorkspace<T>& work) = 0;
+
+  /// Once at start-up, on zeroed memory: runs the kernels of both without communication. A library of a GPU then plans
+  /// and loads what it needs while no receive is posted: loading may wait for all of the device.
+  virtual void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+                       const AttentionWorkspace<T>& work) = 0;
 };
 
 /// How sequences are sharded over the context-parallel group, and this rank in it.

@@ -1,16 +1,17 @@
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 
 #include "kernels/attention/attention_fused.hpp"
-
 #include "nanotron/base/error.hpp"
 
 #ifdef NANOTRON_WITH_CUDNN
 
 #include <cudnn_frontend.h>
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -120,7 +121,10 @@ class GraphBuilder {
 
 void load_library() {
 #ifdef NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-  if (fe::cudnn_dlhandle == nullptr) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW);
+  if (fe::cudnn_dlhandle != nullptr) return;
+  // Else the frontend takes the first that it finds, of CUDA 12 before 13.
+  setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", fmt::format("libcudart.so.{}", CUDART_VERSION / 1000).c_str(), 0);
+  fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW);
 #endif
 }
 
@@ -250,7 +254,7 @@ struct Offsets {
 
 bool attention_forward(Device& device, const AttentionShape& s, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse, Vector<std::byte> workspace) {
-  if (!fused::is_supported(device, s, {q, k, v, out})) return false;
+  if (!fused::is_supported(device, s, lse.data(), {q, k, v, out})) return false;
   const Problem problem{.shape = s,
                         .mask = fused::mask_of(s).value(),
                         .q = q.leading,
@@ -271,7 +275,7 @@ bool attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
 bool attention_backward(Device& device, const AttentionShape& s, const blocked::BackwardTensors<bf16>& t,
                         Vector<std::byte> workspace) {
   if (t.dk.leading != t.dv.leading ||
-      !fused::is_supported(device, s, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
+      !fused::is_supported(device, s, t.lse.data(), {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
     return false;
   }
   const Problem problem{.shape = s,

@@ -1,0 +1,57 @@
+// ranks: 2
+// timeout: 300
+// Whole steps in bf16 with attention by cuDNN, under many orders of the streams: what fp64 gives, within bf16. Its
+// plans load modules, for which a device has to be idle: none while a receive is posted.
+
+#include <cudnn_frontend.h>
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <sstream>
+
+#include "support/comparison.hpp"
+#include "support/drawn_decks.hpp"
+#include "support/orders.hpp"
+#include "support/sampling.hpp"
+
+namespace nanotron {
+namespace {
+
+using Keys = std::vector<std::string>;
+
+// The parameter: keys with a blank between them.
+class CudnnSteps : public testing::TestWithParam<const char*> {
+ protected:
+  test::TokensOfDocuments tokens_{"cudnn_steps", 20'000};
+};
+
+TEST_P(CudnnSteps, FollowFp64) {
+  Keys keys{"data.path='" + tokens_.path() + "'", "data.sequence_length=256", "data.global_batch_size=4",
+            "data.micro_batch_size=1", "checkpoint.resume=none"};
+  const std::optional<deck::Config> base = test::deck_if_legal("llama", keys, 1);
+  ASSERT_TRUE(base);
+  const test::Numbers reference = test::serial(*base, 2);
+  std::istringstream words(GetParam());
+  keys.insert(keys.end(), std::istream_iterator<std::string>(words), {});
+  keys.emplace_back("precision.compute=bf16");
+  const std::optional<deck::Config> config = test::deck_if_legal("llama", keys, 2);
+  ASSERT_TRUE(config);
+  test::in_legal_orders([&] {
+    const std::uint64_t before = cudnn_frontend::graph::executions();
+    const test::Numbers last = test::run_training(*config, test::world(), 2);
+    EXPECT_GT(cudnn_frontend::graph::executions(), before);
+    for (std::size_t i = 0; i < last.losses.size(); ++i) {
+      EXPECT_NEAR(last.losses[i], reference.losses[i], 5e-3 * reference.losses[i]);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Grids, CudnnSteps,
+                         testing::ValuesIn(test::turn_of({"parallel.pp=2 parallel.pp_schedule=1f1b", "parallel.cp=2",
+                                                          "parallel.pp=2 parallel.pp_schedule=zero_bubble",
+                                                          "parallel.cp=2 parallel.cp_mode=all_to_all",
+                                                          "parallel.pp=2 parallel.pp_schedule=gpipe",
+                                                          "parallel.tp=2 parallel.recompute=full"})));
+
+}  // namespace
+}  // namespace nanotron
