@@ -179,14 +179,12 @@ std::string read_deck_file(const std::string& path) {
     const bool large = text.size() > largest_deck;
     const int error = errno;
     std::error_code ignored;
-    fail(ExitCode::deck_error,
-         {large ? "the deck is too large" : "the deck cannot be read",
-          large ? "at most 1 MiB of text" : "a namelist file",
-          large                                               ? ""
-          : std::filesystem::is_directory(path, ignored)      ? "a directory"
-                                                              : std::strerror(error),
-          path,
-          large ? "is this the token file?" : "check the path and its permissions"});
+    fail(ExitCode::deck_error, {large ? "the namelist file is too large" : "the namelist file cannot be read",
+                                large ? "at most 1 MiB of text" : "a namelist file",
+                                large                                          ? ""
+                                : std::filesystem::is_directory(path, ignored) ? "a directory"
+                                                                               : std::strerror(error),
+                                path, large ? "is this the token file?" : "check the path and its permissions"});
   }
   return text;
 }

@@ -114,6 +114,18 @@ std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& dire
         .change = "restore one of them, or set checkpoint%resume = 'none' to start from the beginning"});
 }
 
+// The checkpoint that the deck names.
+CheckpointReader open_named(MPI_Comm world, const fs::path& folder) {
+  try {
+    return CheckpointReader::open(world, folder);
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::data_error) throw;
+    fail(ExitCode::data_error, {.what = reason(error),
+                                .change = "name another one with checkpoint%resume, or the folder of all, or say "
+                                          "'auto': both take the newest that is whole"});
+  }
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(MPI_Comm world, fs::path folder)
@@ -133,7 +145,7 @@ std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs:
   if (!path.has_filename()) path = path.parent_path();  // a trailing slash
   if (path.filename() == checkpoint_file_name) path = path.parent_path();
   const fs::path collection = collection_at(world, path);
-  if (collection.empty()) return open(world, path);
+  if (collection.empty()) return open_named(world, path);
   auto found = newest_good(world, collection, log);
   if (!found) {
     fail(ExitCode::data_error, {.what = "there is no checkpoint to resume from",

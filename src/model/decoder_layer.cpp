@@ -14,12 +14,13 @@ Vector<T> flat(const Matrix<T>& m) {
 }  // namespace
 
 // Whole backward gathers the inputs of both blocks again; backward in two parts also gathers the gradients of their
-// outputs again.
+// outputs again. What recompute = 'full' does again ends before the output of the feed-forward network.
 template <class T>
 LayerTraffic DecoderLayer<T>::traffic() const {
   const nn::PassTraffic blocks = attention_.traffic(*tp_region_) + feed_forward_->traffic(*tp_region_);
   const comm::StepTraffic inputs = 2 * tp_region_->regather_traffic();
-  return {.forward = blocks.forward,
+  return {.forward = blocks.forward + blocks.output,
+          .recompute = blocks.forward,
           .backward = blocks.backward + inputs,
           .backward_input = blocks.backward,
           .backward_weight = 2 * tp_region_->gather_traffic() + inputs};
@@ -27,26 +28,43 @@ LayerTraffic DecoderLayer<T>::traffic() const {
 
 // act.middle: attention's output without its bias on entry, x_mid on return.
 template <class T>
-void DecoderLayer<T>::feed_forward_block(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
-                                         const LayerActivations<T>& act, const Workspace<T>& work,
-                                         Matrix<T> x_out) const {
+void DecoderLayer<T>::middle_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+                                     const LayerActivations<T>& act, const Workspace<T>& work) const {
   attention_.add_output_bias(device, *tp_region_, act.middle);
   middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics);
-  feed_forward_->forward(device, batch, *tp_region_, act.mlp_input(), act.feed_forward, work.feed_forward, x_out)
-      .wait();
-  feed_forward_->add_output_bias(device, *tp_region_, x_out);
-  kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
+  feed_forward_->forward_inside(device, batch, *tp_region_, act.mlp_input(), act.feed_forward, work.feed_forward);
 }
 
-//   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
 template <class T>
-void DecoderLayer<T>::forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
-                              const LayerActivations<T>& act, const Workspace<T>& work,
-                              Matrix<T> x_out) const {
+void DecoderLayer<T>::forward_output(Device& device, const nn::TokenBatch& batch, const LayerActivations<T>& act,
+                                     const Workspace<T>& work, Matrix<T> mlp_out) const {
+  feed_forward_->forward_output(device, batch, *tp_region_, act.feed_forward, work.feed_forward, mlp_out).wait();
+  feed_forward_->add_output_bias(device, *tp_region_, mlp_out);
+}
+
+template <class T>
+void DecoderLayer<T>::normalise_input(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const {
   input_norm_->forward(device, x, act.input_norm, act.input_statistics);
+}
+
+template <class T>
+void DecoderLayer<T>::complete_and_normalise_input(Device& device, const LayerActivations<T>& act_before, Matrix<T> x,
+                                                   const LayerActivations<T>& act) const {
+  input_norm_->add_forward(device, act_before.middle, x, x, act.input_norm, act.input_statistics);
+}
+
+template <class T>
+void DecoderLayer<T>::complete(Device& device, const LayerActivations<T>& act, Matrix<T> mlp_out) const {
+  kernels::add<T>(device, flat<const T>(act.middle), flat<T>(mlp_out));
+}
+
+//   x_mid = x + attention(norm(x))        x_out - x_mid = mlp(norm(x_mid))
+template <class T>
+void DecoderLayer<T>::forward_inside(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
+                                     const LayerActivations<T>& act, const Workspace<T>& work) const {
   attention_.forward(device, batch, *tp_region_, act.attention_input(), act.attention, work.attention, act.middle)
       .wait();
-  feed_forward_block(device, batch, x, act, work, x_out);
+  middle_forward(device, batch, x, act, work);
 }
 
 // dx: gradient of x_out on entry; dn: gradient of a norm's output.
@@ -123,22 +141,20 @@ void DecoderLayer<T>::input_norm_backward(Device& device, Matrix<const T> x, con
 template <class T>
 void DecoderLayer<T>::recompute_selective(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const {
   if (act.input_norm_kept.extent(0) == 0) {
-    input_norm_->forward(device, x, act.input_norm, act.input_statistics);
+    normalise_input(device, x, act);
     middle_norm_->forward(device, act.middle, act.middle_norm, act.middle_statistics);
   }
   feed_forward_->compute_hidden(device, act.feed_forward);
 }
 
 template <class T>
-void DecoderLayer<T>::forward_cached(Device& device, const nn::TokenBatch& batch, index_t past,
-                                     Matrix<const T> x, const LayerActivations<T>& act,
-                                     const Workspace<T>& work, const nn::KeyValueCache<T>& cache,
-                                     Matrix<T> x_out) const {
-  input_norm_->forward(device, x, act.input_norm, act.input_statistics);
+void DecoderLayer<T>::forward_cached(Device& device, const nn::TokenBatch& batch, index_t past, Matrix<const T> x,
+                                     const LayerActivations<T>& act, const Workspace<T>& work,
+                                     const nn::KeyValueCache<T>& cache) const {
   attention_.forward_cached(device, batch, past, act.input_norm, act.attention, work.attention, cache,
                             act.middle);
   tp_region_->start_sum(device, act.middle).wait();
-  feed_forward_block(device, batch, x, act, work, x_out);
+  middle_forward(device, batch, x, act, work);
 }
 
 template class DecoderLayer<double>;

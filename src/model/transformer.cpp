@@ -122,7 +122,7 @@ LayerTraffic Transformer<T>::traffic(index_t stage) const {
   const LayerTraffic layer = layers_.front().traffic();
   const bool twice = setup_.recompute == deck::Recompute::full;
   LayerTraffic sum{.forward = layers(stage) * layer.forward,
-                   .backward = layers(stage) * (layer.backward + (twice ? layer.forward : comm::StepTraffic{})),
+                   .backward = layers(stage) * (layer.backward + (twice ? layer.recompute : comm::StepTraffic{})),
                    .backward_input = layers(stage) * layer.backward_input,
                    .backward_weight = layers(stage) * layer.backward_weight};
   comm::StepTraffic ends;
@@ -157,9 +157,16 @@ void Transformer<T>::forward(const Slot& slot) {
   const StageActivations<T>& act = at(slot);
   for (std::size_t l = 0; l < act.layers.size(); ++l) {
     weights_.use(forward_use(slot.stage, static_cast<index_t>(l)));
-    layer_of(slot.stage, static_cast<index_t>(l))
-        .forward(*device_, batch(slot), act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
+    const DecoderLayer<T>& decoder = layer_of(slot.stage, static_cast<index_t>(l));
+    if (l == 0) {
+      decoder.normalise_input(*device_, act.residual[0], act.layers[0]);
+    } else {
+      decoder.complete_and_normalise_input(*device_, act.layers[l - 1], act.residual[l], act.layers[l]);
+    }
+    decoder.forward_inside(*device_, batch(slot), act.residual[l], act.layers[l], act_.work);
+    decoder.forward_output(*device_, batch(slot), act.layers[l], act_.work, act.residual[l + 1]);
   }
+  layer_of(slot.stage, layers(slot.stage) - 1).complete(*device_, act.layers.back(), act.residual.back());
 }
 
 template <class T>
@@ -201,7 +208,8 @@ void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> d
   if (setup_.recompute == deck::Recompute::selective) {
     decoder.recompute_selective(*device_, x, act);
   } else if (setup_.recompute == deck::Recompute::full) {
-    decoder.forward(*device_, batch(slot), x, act, act_.work, act_.work.dn);
+    decoder.normalise_input(*device_, x, act);
+    decoder.forward_inside(*device_, batch(slot), x, act, act_.work);
   }
   decoder.backward(*device_, batch(slot), x, act, act_.work, dx);
 }
@@ -245,9 +253,12 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
   look_up(inputs, batch.positions, first(act.residual[0]));
   tp_region_->start_sum(*device_, first(act.residual[0])).wait();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l].forward_cached(*device_, batch, past, first(act.residual[l]),
-                              first_tokens(act.layers[l], tokens), act_.work, caches[l],
-                              first(act.residual[l + 1]));
+    const Matrix<T> x = first(act.residual[l]);
+    const LayerActivations<T> of_layer = first_tokens(act.layers[l], tokens);
+    layers_[l].normalise_input(*device_, x, of_layer);
+    layers_[l].forward_cached(*device_, batch, past, x, of_layer, act_.work, caches[l]);
+    layers_[l].forward_output(*device_, batch, of_layer, act_.work, first(act.residual[l + 1]));
+    layers_[l].complete(*device_, of_layer, first(act.residual[l + 1]));
   }
   const auto columns = static_cast<index_t>(act_.final_norm.extent(1));
   const auto vocabulary = static_cast<index_t>(last.extent(1));

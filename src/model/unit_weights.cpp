@@ -14,9 +14,10 @@ class LocalWeights final : public SectionWeights<T> {
   using M = master_t<T>;
   LocalWeights(const nn::ParameterBuffers<T>& buffers, Device& device) : buffers_(buffers), device_(&device) {}
 
-  void refresh() override {
+  void round() override {
     if constexpr (!std::is_same_v<T, M>) kernels::cast<M, T>(*device_, buffers_.master, buffers_.compute);
   }
+  void gather() override {}
   void use(index_t, index_t) override {}
   void finish() override {}
   index_t gathered_elements(std::span<const SourceUse>) const override { return 0; }
@@ -39,20 +40,35 @@ class UnitShards {
   const Range& units() const { return section_; }
   index_t elements(index_t unit) const { return units_[static_cast<std::size_t>(unit)].range.size(); }
 
-  comm::Request start_gather(index_t unit) const {
-    const Unit& u = units_[static_cast<std::size_t>(unit)];
-    const Range mine = shard_of(u, sharding_);
-    T* const whole = buffers_.compute.data() + buffers_.layouts.compute.at(u.range.begin);
-    T* const shard = whole + (mine.begin - u.range.begin);
+  /// This rank's shard of the unit, cast.
+  void round(index_t unit) const {
+    const auto [whole, shard, mine] = place_of(unit);
     M* const master = buffers_.master.data() + buffers_.layouts.master.at(mine.begin);
     if (static_cast<const void*>(master) != shard) {
       kernels::cast<M, T>(*device_, Vector<const M>(master, mine.size()), Vector<T>(shard, mine.size()));
     }
-    return comm::start_all_gather(*sharding_.of(u.replicas).group, static_cast<const T*>(shard),
-                                  static_cast<std::size_t>(mine.size()), whole, device_->stream());
+  }
+  /// Of the shards, which have been cast.
+  comm::Request start_gather(index_t unit) const {
+    const auto [whole, shard, mine] = place_of(unit);
+    return comm::start_all_gather(*sharding_.of(units_[static_cast<std::size_t>(unit)].replicas).group,
+                                  static_cast<const T*>(shard), static_cast<std::size_t>(mine.size()), whole,
+                                  device_->stream());
   }
 
  private:
+  // The unit and this rank's shard of it, in the buffer that GEMMs read; the shard in the flat space.
+  struct Place {
+    T *whole, *shard;
+    Range mine;
+  };
+  Place place_of(index_t unit) const {
+    const Unit& u = units_[static_cast<std::size_t>(unit)];
+    const Range mine = shard_of(u, sharding_);
+    T* const whole = buffers_.compute.data() + buffers_.layouts.compute.at(u.range.begin);
+    return {whole, whole + (mine.begin - u.range.begin), mine};
+  }
+
   Sharding sharding_;
   std::vector<Unit> units_;
   Range section_;
@@ -70,7 +86,11 @@ class GatheredOnce final : public SectionWeights<T> {
         running_(static_cast<std::size_t>(shards_.units().end)),
         arrived_(shards_.units().end) {}
 
-  void refresh() override {
+  void round() override {
+    finish();
+    for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) shards_.round(u);
+  }
+  void gather() override {
     finish();
     const Region region(device_->timers(), "parameter all-gather, start");
     for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) {
@@ -130,7 +150,8 @@ class GatheredPerUse final : public SectionWeights<T> {
   GatheredPerUse(UnitShards<T> shards, const ParameterTable& table, Device& device)
       : shards_(std::move(shards)), device_(&device), slots_(table) {}
 
-  void refresh() override {
+  void round() override {}
+  void gather() override {
     finish();
     slots_.clear();
   }
@@ -160,6 +181,7 @@ class GatheredPerUse final : public SectionWeights<T> {
     if (!slots_.claim(unit)) return;
     comm::Request& running = running_[slots_.slot_of(unit)];
     running.wait();
+    shards_.round(unit);
     running = shards_.start_gather(unit);
   }
 
@@ -184,6 +206,9 @@ template <class T>
 UnitWeights<T>::UnitWeights(const Sharding& sharding, const ParameterTable& table,
                             const nn::ParameterBuffers<T>& buffers, Device& device)
     : table_(table) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (sharding.stage < 3) copy_ = buffers.compute;
+  }
   if (sharding.size() == 1) {
     parts_.push_back({table.dense(), 1, std::make_unique<LocalWeights<T>>(buffers, device)});
     return;
@@ -201,7 +226,14 @@ SourceUse UnitWeights<T>::in(const Section& section, const SourceUse& use) const
 
 template <class T>
 void UnitWeights<T>::refresh() {
-  for (Part& part : parts_) part.weights->refresh();
+  for (Part& part : parts_) part.weights->round();
+  for (Part& part : parts_) part.weights->gather();
+}
+
+template <class T>
+void UnitWeights<T>::refresh_after_update() {
+  if (copy_.extent(0) == 0) return refresh();
+  for (Part& part : parts_) part.weights->gather();
 }
 
 template <class T>

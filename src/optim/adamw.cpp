@@ -16,7 +16,7 @@ Adamw<M>::Adamw(const deck::OptimizerConfig& config, const model::ParameterTable
       exp_avg_sq_(arena.take<M>(MemoryKind::optimizer, layout_.size())) {}
 
 template <class M>
-void Adamw<M>::update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
+void Adamw<M>::update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
                       double gradient_scale) {
   ++steps_;
   for (const UpdatePart& p : parts_) {
@@ -28,10 +28,9 @@ void Adamw<M>::update(Device& device, Vector<M> parameters, Vector<const M> grad
                                   .weight_decay = p.decays ? config_.weight_decay / rate : 0.0,
                                   .step = steps_,
                                   .gradient_scale = gradient_scale};
-    kernels::adamw<M>(device, Vector<M>(parameters.data() + p.parameters, p.size()),
-                      Vector<const M>(gradient.data() + p.gradient, p.size()),
+    kernels::adamw<M>(device, weights.master_of(p), Vector<const M>(gradient.data() + p.gradient, p.size()),
                       Vector<M>(exp_avg_.data() + p.moments, p.size()),
-                      Vector<M>(exp_avg_sq_.data() + p.moments, p.size()), step);
+                      Vector<M>(exp_avg_sq_.data() + p.moments, p.size()), step, weights.copy_of(p));
   }
 }
 

@@ -22,30 +22,20 @@ std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, con
 template <class M>
 double global_norm(Device& device, comm::Group& model, const std::vector<NormPart>& parts, Vector<const M> gradient) {
   const Region region(device.timers(), "gradient norm");
-  const auto part = [&](const Range& r) { return Vector<const M>(gradient.data() + r.begin, r.size()); };
-  double largest = 0.0;
+  const auto over = [](comm::Group& group, const kernels::ExactSum& here) {
+    return kernels::over_ranks(
+        here, [&](std::int64_t x) { return comm::max(group, x); }, [&](std::int64_t x) { return comm::sum(group, x); });
+  };
+  kernels::ExactSum squares;
   for (const auto& [owned, groups] : parts) {
-    double here = 0.0;
-    for (const Range& r : owned) here = std::max(here, kernels::largest_magnitude<M>(device, part(r)));
-    for (comm::Group* group : groups) here = comm::max(*group, here);
-    largest = std::max(largest, here);
-  }
-  largest = comm::max(model, largest);
-  if (largest == 0.0 || !std::isfinite(largest * largest)) return largest * largest;
-  const kernels::Quanta quanta(largest * largest);
-  kernels::ExactParts squares;
-  for (const auto& [owned, groups] : parts) {
-    kernels::ExactParts here;
-    for (const Range& r : owned) here += kernels::sum_of_squares<M>(device, part(r), quanta);
-    for (comm::Group* group : groups) {
-      here.coarse = comm::sum(*group, here.coarse);
-      here.fine = comm::sum(*group, here.fine);
+    kernels::ExactSum here;
+    for (const Range& r : owned) {
+      here += kernels::sum_of_squares<M>(device, Vector<const M>(gradient.data() + r.begin, r.size()));
     }
+    for (comm::Group* group : groups) here = over(*group, here);
     squares += here;
   }
-  squares.coarse = comm::sum(model, squares.coarse);
-  squares.fine = comm::sum(model, squares.fine);
-  return std::sqrt(kernels::value(squares, quanta));
+  return std::sqrt(kernels::value(over(model, squares)));
 }
 
 double clip_factor(double norm, double max_norm) {

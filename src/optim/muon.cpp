@@ -113,16 +113,16 @@ typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const Opti
 }
 
 template <class M>
-void Muon<M>::update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
+void Muon<M>::update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
                      double gradient_scale) {
-  adamw_.update(device, parameters, gradient, learning_rate, gradient_scale);
+  adamw_.update(device, weights, gradient, learning_rate, gradient_scale);
   const Region region(device.timers(), "muon");
   for (const Stack& stack : stacks_) {
     for (std::size_t layer = 0; layer < stack.layers.size(); ++layer) {
       look_ahead(device, stack, layer, gradient, gradient_scale);
       gather(device, stack);
       orthogonalise(device, stack);
-      descend(device, stack, layer, parameters, learning_rate);
+      descend(device, stack, layer, weights, learning_rate);
     }
   }
 }
@@ -174,7 +174,7 @@ void Muon<M>::orthogonalise(Device& device, const Stack& stack) {
 }
 
 template <class M>
-void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, Vector<M> parameters,
+void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, const UpdatedWeights<M>& weights,
                       double learning_rate) {
   const double keep = 1.0 - learning_rate * config_.weight_decay;
   for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
@@ -182,9 +182,9 @@ void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, Vec
     const MatrixShard& s = stack.local[matrix];
     const double size = update_size * std::sqrt(static_cast<double>(std::max(m.rows, m.columns)));
     kernels::descend<M>(
-        device, Vector<M>(parameters.data() + part.parameters, part.size()),
+        device, weights.master_of(part),
         MatrixRef<const M>(MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns)), in_shard,
-        keep, model::muon_rate(m.fan_in_ratio) * learning_rate * size);
+        keep, model::muon_rate(m.fan_in_ratio) * learning_rate * size, weights.copy_of(part));
   }
 }
 

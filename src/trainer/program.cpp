@@ -205,6 +205,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   }
   Arena arena(memory.plan);
   Trainer<T> trainer(config, provenance, grid, device, arena, loaders, log);
+  log.info("attention: {}", kernels::attention_library<T>(device));
   trainer.resume();
   if (trainer.step() >= config.run.steps) {
     log.summary("nothing to do: {} is at step {}{} run%steps = {}; raise run%steps to go on", config.run.output_dir,

@@ -23,10 +23,10 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
     schedule->forward_backward(1.0);
     state.reducers.finish();
     schedule->all_reduce_tied_gradients();
-    kernels::sum(device, state.loss_rows, kernels::Quanta(kernels::largest_magnitude<double>(device, state.loss_rows)));
+    kernels::sum(device, state.loss_rows);
     optim::global_norm<M>(device, grid.model(), norm_parts(state, grid), p.gradient);
-    state.optimizer->update(device, p.master, p.gradient, 1.0, 1.0);
-    state.model.refresh_compute_weights();
+    state.optimizer->update(device, {p.master, state.model.compute_copy()}, p.gradient, 1.0, 1.0);
+    state.model.refresh_after_update();
     state.model.finish_weights();
   });
   return work;

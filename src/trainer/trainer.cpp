@@ -95,17 +95,14 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
 // samples.
 template <class T>
 double Trainer<T>::loss_sum() {
-  const auto over_ranks = [&](const auto& combine, auto value) {
+  const auto over_ranks = [&](const auto& combine, std::int64_t value) {
     return combine(grid_.pp(), combine(grid_.data_parallel(), value));
   };
-  const auto larger = [](comm::Group& group, double x) { return comm::max(group, x); };
+  const auto larger = [](comm::Group& group, std::int64_t x) { return comm::max(group, x); };
   const auto add = [](comm::Group& group, std::int64_t x) { return comm::sum(group, x); };
-  const double largest = over_ranks(larger, kernels::largest_magnitude<double>(device_, state_.loss_rows));
-  if (!std::isfinite(largest)) return largest;
-  const kernels::Quanta quanta(largest);
-  kernels::ExactParts parts = kernels::sum(device_, state_.loss_rows, quanta);
-  parts = {over_ranks(add, parts.coarse), over_ranks(add, parts.fine)};
-  return kernels::value(parts, quanta);
+  return kernels::value(kernels::over_ranks(
+      kernels::sum(device_, state_.loss_rows), [&](std::int64_t x) { return over_ranks(larger, x); },
+      [&](std::int64_t x) { return over_ranks(add, x); }));
 }
 
 // Load a global batch; forward and backward of its micro-batches; reduce, clip, update.
@@ -132,8 +129,8 @@ StepResult Trainer<T>::train_step() {
   if (r.updated) {
     checkpointing_.mark_known_good();
     const Region optimizer(device_.timers(), "optimizer");
-    state_.optimizer->update(device_, p.master, p.gradient, r.learning_rate, clip);
-    state_.model.refresh_compute_weights();
+    state_.optimizer->update(device_, {p.master, state_.model.compute_copy()}, p.gradient, r.learning_rate, clip);
+    state_.model.refresh_after_update();
     skipped_in_a_row_ = 0;
   } else {
     skip_update(r);

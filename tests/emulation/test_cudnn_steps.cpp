@@ -6,7 +6,6 @@
 #include <cudnn_frontend.h>
 #include <gtest/gtest.h>
 
-#include <iterator>
 #include <sstream>
 
 #include "support/comparison.hpp"
@@ -19,23 +18,27 @@ namespace {
 
 using Keys = std::vector<std::string>;
 
-// The parameter: keys with a blank between them.
+// The parameter: keys with a blank between them; those of &data are the serial run's too.
 class CudnnSteps : public testing::TestWithParam<const char*> {
  protected:
   test::TokensOfDocuments tokens_{"cudnn_steps", 20'000};
 };
 
 TEST_P(CudnnSteps, FollowFp64) {
-  Keys keys{"data.path='" + tokens_.path() + "'", "data.sequence_length=256", "data.global_batch_size=4",
-            "data.micro_batch_size=1", "checkpoint.resume=none"};
-  const std::optional<deck::Config> base = test::deck_if_legal("llama", keys, 1);
-  ASSERT_TRUE(base);
-  const test::Numbers reference = test::serial(*base, 2);
+  Keys serial{"data.path='" + tokens_.path() + "'",
+              "data.sequence_length=128",
+              "data.global_batch_size=4",
+              "data.micro_batch_size=1",
+              "checkpoint.resume=none",
+              "model.num_hidden_layers=4"};
+  Keys grid{"precision.compute=bf16"};
   std::istringstream words(GetParam());
-  keys.insert(keys.end(), std::istream_iterator<std::string>(words), {});
-  keys.emplace_back("precision.compute=bf16");
-  const std::optional<deck::Config> config = test::deck_if_legal("llama", keys, 2);
-  ASSERT_TRUE(config);
+  for (std::string key; words >> key;) (key.starts_with("data.") ? serial : grid).push_back(key);
+  grid.insert(grid.begin(), serial.begin(), serial.end());
+  const std::optional<deck::Config> base = test::deck_if_legal("llama", serial, 1);
+  const std::optional<deck::Config> config = test::deck_if_legal("llama", grid, 2);
+  ASSERT_TRUE(base && config);
+  const test::Numbers reference = test::serial(*base, 2);
   test::in_legal_orders([&] {
     const std::uint64_t before = cudnn_frontend::graph::executions();
     const test::Numbers last = test::run_training(*config, test::world(), 2);
@@ -46,12 +49,12 @@ TEST_P(CudnnSteps, FollowFp64) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Grids, CudnnSteps,
-                         testing::ValuesIn(test::turn_of({"parallel.pp=2 parallel.pp_schedule=1f1b", "parallel.cp=2",
-                                                          "parallel.pp=2 parallel.pp_schedule=zero_bubble",
-                                                          "parallel.cp=2 parallel.cp_mode=all_to_all",
-                                                          "parallel.pp=2 parallel.pp_schedule=gpipe",
-                                                          "parallel.tp=2 parallel.recompute=full"})));
+INSTANTIATE_TEST_SUITE_P(
+    Grids, CudnnSteps,
+    testing::ValuesIn(test::turn_of(
+        {"parallel.pp=2 parallel.pp_schedule=1f1b", "parallel.cp=2 data.sequence_length=256 data.global_batch_size=2",
+         "parallel.pp=2 parallel.pp_schedule=zero_bubble", "parallel.cp=2 parallel.cp_mode=all_to_all",
+         "parallel.pp=2 parallel.pp_schedule=gpipe", "parallel.tp=2 parallel.recompute=full"})));
 
 }  // namespace
 }  // namespace nanotron

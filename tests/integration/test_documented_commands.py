@@ -2,8 +2,8 @@
 # ranks: 2
 # timeout: 600
 # labels: once
-"""Every command of README.md, doc/user_guide.md and doc/checkpoint_format.md, in their order and as written, in a
-scratch copy of the repository; whole decks that they show are checked.
+"""Every command of README.md, the user guide, its pages on data and models, and doc/checkpoint_format.md, in their
+order and as written, in a scratch copy of the repository; whole decks that they show are checked.
 
     test_documented_commands.py <folder of the programs>
 
@@ -27,7 +27,7 @@ from runs import check, mpiexec, program, root
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
     sys.exit(77)
 
-DOCUMENTS = ("README.md", "doc/user_guide.md", "doc/checkpoint_format.md")
+DOCUMENTS = ("README.md", "doc/user_guide.md", "doc/token_files.md", "doc/hugging_face.md", "doc/checkpoint_format.md")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
 # Commands that are not run here, and why.
@@ -150,9 +150,9 @@ def nothing_converted(scratch):
 
 def rest_deck(scratch):
     """The deck that the document shows, with fewer and shorter steps."""
-    shown = [lines for _, _, lines in blocks_of("doc/user_guide.md")
+    shown = [lines for _, _, lines in blocks_of("doc/hugging_face.md")
              if lines[0] == "&run" and "runs/qwen" in "".join(lines)]
-    check(len(shown) == 1, "the user guide shows rest.deck")
+    check(len(shown) == 1, "doc/hugging_face.md shows rest.deck")
     deck = scratch / "rest.deck"
     deck.write_text("\n".join(shown[0]) + "\n")
     shrunk(deck, steps=4, warmup_steps=2, sequence_length=32, global_batch_size=4)

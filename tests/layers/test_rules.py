@@ -16,7 +16,8 @@ from pathlib import Path
 
 HEADER, SOURCE, FUNCTION, LINE = 150, 400, 60, 120
 TABLES = {"src/deck/parameters.cpp", "src/deck/known_names.cpp"}
-DOCUMENTS = ("architecture.md", "parallelism.md", "parallelism_formulas.md", "numerics.md", "checkpoint_format.md")
+DOCUMENTS = ("architecture.md", "parallelism.md", "parallelism_formulas.md", "numerics.md", "reproducibility.md",
+             "checkpoint_format.md")
 NO_FUNCTION = re.compile(r"^\s*(namespace|struct|class|enum|union|extern|template|#)|=\s*\{$|^[^()]*\{$")
 CODE = re.compile(r"`([^`\n]+)`")
 # nn::Attention, TensorParallelRegion, all_gather_gemm(), a_name_of_parts; not words, deck keys, paths or options.

@@ -45,9 +45,9 @@ struct Numbers {
   Traffic predicted, counted;  // of the last step of this rank
 };
 
-// Bytes of the few numbers of a step that comm::StepTraffic leaves out: of a sum that no order changes the largest
-// term and two integers (kernels/reduction/exact_sum.hpp), and the hash of the tokens.
-inline constexpr std::uint64_t exact_sum = 3 * sizeof(double), hash = sizeof(std::uint64_t);
+// Bytes of the few numbers of a step that comm::StepTraffic leaves out: of a sum that no order changes a place and
+// three sums of digits (kernels/reduction/exact_sum.hpp), and the hash of the tokens.
+inline constexpr std::uint64_t exact_sum = 4 * sizeof(std::int64_t), hash = sizeof(std::uint64_t);
 
 // A grid on the first dp * tp ranks of world; the others hold MPI_COMM_NULL.
 class SubWorld {

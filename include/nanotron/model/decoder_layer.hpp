@@ -3,6 +3,8 @@
 // One decoder layer, pre-norm (Radford et al. 2019; Touvron et al. 2023):
 //
 //   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
+//
+// A layer leaves its last sum to the next one, which reads it anyway for its norm.
 
 #include <memory>
 
@@ -10,9 +12,10 @@
 
 namespace nanotron::model {
 
-/// Bytes that a layer, or a virtual stage, moves per micro-batch: forward; whole backward, or its two parts.
+/// Bytes that a layer, or a virtual stage, moves per micro-batch: forward; what recompute = 'full' does again; whole
+/// backward, or its two parts.
 struct LayerTraffic {
-  comm::StepTraffic forward{}, backward{}, backward_input{}, backward_weight{};
+  comm::StepTraffic forward{}, recompute{}, backward{}, backward_input{}, backward_weight{};
 };
 
 template <class T>
@@ -31,10 +34,21 @@ class DecoderLayer {
 
   LayerTraffic traffic() const;
 
-  /// x -> x_out, both (hidden_rows, h): the rows of the hidden states on this rank. Fills act. Every function is
-  /// collective over the tensor-parallel group unless it says otherwise.
-  void forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
-               const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
+  /// norm(x) -> act, x (hidden_rows, h): the rows of the hidden states on this rank. No communication.
+  void normalise_input(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
+  /// The same where x is on entry the output of the layer before, and act_before its activations; x is complete on
+  /// return. act may share its memory with act_before.
+  void complete_and_normalise_input(Device& device, const LayerActivations<T>& act_before, Matrix<T> x,
+                                    const LayerActivations<T>& act) const;
+  /// x and norm(x) -> act, x_mid in act.middle: all that backward reads. Every function is collective over the
+  /// tensor-parallel group unless it says otherwise.
+  void forward_inside(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
+                      const Workspace<T>& work) const;
+  /// After forward_inside: x_out - x_mid, (hidden_rows, h).
+  void forward_output(Device& device, const nn::TokenBatch& batch, const LayerActivations<T>& act,
+                      const Workspace<T>& work, Matrix<T> mlp_out) const;
+  /// x_out - x_mid -> x_out. No communication.
+  void complete(Device& device, const LayerActivations<T>& act, Matrix<T> mlp_out) const;
 
   /// Recomputes what Recompute::selective does not keep. No communication.
   void recompute_selective(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
@@ -56,14 +70,14 @@ class DecoderLayer {
     feed_forward_->prepare(device, act.feed_forward, work.feed_forward);
   }
 
-  /// Forward of tokens that follow `past` cached ones.
+  /// forward_inside of tokens that follow `past` cached ones.
   void forward_cached(Device& device, const nn::TokenBatch& batch, index_t past, Matrix<const T> x,
                       const LayerActivations<T>& act, const Workspace<T>& work,
-                      const nn::KeyValueCache<T>& cache, Matrix<T> x_out) const;
+                      const nn::KeyValueCache<T>& cache) const;
 
  private:
-  void feed_forward_block(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
-                          const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;
+  void middle_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
+                      const Workspace<T>& work) const;
   // dx += gradient of the norm's input; work.dn is the gradient of its output.
   void middle_norm_backward(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                             Matrix<T> dx) const;

@@ -25,7 +25,10 @@ template <class T>
 class SectionWeights {
  public:
   virtual ~SectionWeights() = default;
-  virtual void refresh() = 0;
+  /// Casts this rank's master weights where they are cast once for all uses.
+  virtual void round() = 0;
+  /// Starts the gathers that follow a change of the weights.
+  virtual void gather() = 0;
   virtual void use(index_t unit, index_t next) = 0;
   virtual void finish() = 0;
   /// Elements of all units gathered in a step with these uses (source: a unit number here).
@@ -43,6 +46,11 @@ class UnitWeights {
 
   /// Call it after the master weights changed. All-gathers may still be running on return.
   void refresh();
+  /// The weights in bf16 that an update writes beside the master weights, the whole flat space; empty where they are
+  /// not bf16 or cast at each use. No gather may be running: the weights have been used, or finish() called.
+  const Vector<bf16>& copy() const { return copy_; }
+  /// refresh() after an update that wrote copy().
+  void refresh_after_update();
   /// Call it before the weights of a source are read. May start the all-gather of `next`.
   void use(const SourceUse& use);
   /// Waits for all gathers. Call it before anything but the layers reads the buffers.
@@ -58,6 +66,7 @@ class UnitWeights {
   SourceUse in(const Section& section, const SourceUse& use) const;
 
   ParameterTable table_;
+  Vector<bf16> copy_;
   std::vector<Part> parts_;
 };
 

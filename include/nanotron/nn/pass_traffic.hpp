@@ -4,13 +4,15 @@
 
 namespace nanotron::nn {
 
-/// What a part of the model communicates per micro-batch.
+/// What a part of the model communicates per micro-batch. output: of forward, what backward does not need again where
+/// it recomputes; not in `forward`.
 struct PassTraffic {
-  comm::StepTraffic forward{}, backward{};
+  comm::StepTraffic forward{}, backward{}, output{};
 
   PassTraffic& operator+=(const PassTraffic& other) {
     forward += other.forward;
     backward += other.backward;
+    output += other.output;
     return *this;
   }
 };

@@ -3,7 +3,6 @@
 // AdamW (Loshchilov and Hutter 2019) for the elements of the flat parameters that this rank updates, and their moments.
 
 #include "nanotron/optim/optimizer.hpp"
-#include "nanotron/optim/update_parts.hpp"
 
 namespace nanotron::optim {
 
@@ -15,7 +14,7 @@ class Adamw : public Optimizer<M> {
   Adamw(const deck::OptimizerConfig& config, const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
         Covers over, Arena& arena);
 
-  void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
+  void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
               double gradient_scale) override;
   std::string name() const override { return "adamw"; }
   std::vector<Moment<M>> moments() const override;

@@ -31,7 +31,7 @@ class Muon : public Optimizer<M> {
  public:
   Muon(const deck::Config& config, const OptimizerSetup& place, Arena& arena);
 
-  void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
+  void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
               double gradient_scale) override;
   std::string name() const override { return "muon"; }
   std::vector<Moment<M>> moments() const override;
@@ -62,7 +62,8 @@ class Muon : public Optimizer<M> {
                   double gradient_scale);
   void gather(Device& device, const Stack& stack);
   void orthogonalise(Device& device, const Stack& stack);
-  void descend(Device& device, const Stack& stack, std::size_t layer, Vector<M> parameters, double learning_rate);
+  void descend(Device& device, const Stack& stack, std::size_t layer, const UpdatedWeights<M>& weights,
+               double learning_rate);
   Matrix<M> whole(const HiddenMatrix& m) const { return Matrix<M>(whole_.data() + m.at, m.rows, m.columns); }
 
   deck::OptimizerConfig config_;

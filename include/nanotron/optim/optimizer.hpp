@@ -11,6 +11,7 @@
 #include "nanotron/comm/step_traffic.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/sharding.hpp"
+#include "nanotron/optim/update_parts.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::optim {
@@ -32,6 +33,18 @@ struct Moment {
   Vector<M> values;
 };
 
+/// What an update changes: the master weights at layouts.master and, unless it is empty, a copy of all in bf16.
+template <class M>
+struct UpdatedWeights {
+  Vector<M> master;
+  Vector<bf16> copy{};
+
+  Vector<M> master_of(const UpdatePart& part) const { return Vector<M>(master.data() + part.parameters, part.size()); }
+  Vector<bf16> copy_of(const UpdatePart& part) const {
+    return copy.extent(0) == 0 ? copy : Vector<bf16>(copy.data() + part.range.begin, part.size());
+  }
+};
+
 template <class M>
 class Optimizer {
  public:
@@ -39,7 +52,7 @@ class Optimizer {
 
   /// One update with gradient_scale * gradient, of the elements whose moments this rank stores. Collective over the
   /// tensor-parallel and the shard group.
-  virtual void update(Device& device, Vector<M> parameters, Vector<const M> gradient, double learning_rate,
+  virtual void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
                       double gradient_scale) = 0;
 
   /// As in the deck and in a checkpoint. Moments of one optimizer cannot be used by another.

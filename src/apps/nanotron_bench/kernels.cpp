@@ -11,6 +11,7 @@
 #include "nanotron/kernels/mlp/weighted_swiglu.hpp"
 #include "nanotron/kernels/norm/rms_norm.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
+#include "nanotron/kernels/reduction/exact_sum.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nanotron/kernels/vocab/embedding.hpp"
 

@@ -77,12 +77,18 @@ std::size_t attention_workspace_bytes(const AttentionShape& shape, Processor pro
   return processor == Processor::gpu ? blocked::attention_workspace_bytes<T>(shape) : detail::workspace_bytes<T>(shape);
 }
 
+template <class T>
+std::string attention_library(Device& device) {
+  return detail::library<T>(device);
+}
+
 #define NANOTRON_INSTANTIATE(T)                                                                                       \
   template void attention_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>,          \
                                      MatrixRef<const T>, MatrixRef<T>, Vector<master_t<T>>, Vector<std::byte>);       \
   template void attention_backward<T>(                                                                                \
       Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>, \
       MatrixRef<const T>, Vector<const master_t<T>>, MatrixRef<T>, MatrixRef<T>, MatrixRef<T>, Vector<std::byte>);    \
+  template std::string attention_library<T>(Device&);                                                                 \
   template std::size_t attention_workspace_bytes<T>(const AttentionShape&, Processor);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

@@ -28,10 +28,14 @@ void run_backward(Device& device, const AttentionShape& shape, const AttentionGr
 template <class T>
 std::size_t workspace_bytes(const AttentionShape& shape);
 
+template <class T>
+std::string library(Device& device);
+
 #define NANOTRON_INSTANTIATE_ATTENTION(T)                                                                         \
   template void run_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>,            \
                                MatrixRef<const T>, MatrixRef<T>, Vector<master_t<T>>, Vector<std::byte>);         \
   template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&, Vector<std::byte>); \
-  template std::size_t workspace_bytes<T>(const AttentionShape&);
+  template std::size_t workspace_bytes<T>(const AttentionShape&);                                                 \
+  template std::string library<T>(Device&);
 
 }  // namespace nanotron::kernels::detail

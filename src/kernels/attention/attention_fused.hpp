@@ -11,6 +11,13 @@
 
 namespace nanotron::kernels::fused {
 
+// A GPU build without the headers of cuDNN plans without it; a CPU build plans for GPUs that have it.
+#if defined(NANOTRON_WITH_CUDA) && !defined(NANOTRON_WITH_CUDNN)
+inline constexpr bool is_there = false;
+#else
+inline constexpr bool is_there = true;
+#endif
+
 enum class Mask { none, causal };
 
 // A cache that grows by a token would need a plan for every length.
@@ -48,8 +55,9 @@ inline bool is_aligned(const AttentionShape& s, const float* lse) {
 inline bool is_supported(const Device& device, const AttentionShape& s, const float* lse,
                          std::initializer_list<MatrixRef<const bf16>> matrices) {
   const auto aligned = [](const MatrixRef<const bf16>& x) { return is_aligned(x); };
-  return device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 && s.batch > 0 &&
-         s.key_length > 0 && has_whole_groups(s) && is_aligned(s, lse) && std::ranges::all_of(matrices, aligned);
+  return is_there && device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 &&
+         s.batch > 0 && s.key_length > 0 && has_whole_groups(s) && is_aligned(s, lse) &&
+         std::ranges::all_of(matrices, aligned);
 }
 template <class T>
 bool is_supported(const Device&, const AttentionShape&, const master_t<T>*, std::initializer_list<MatrixRef<const T>>) {

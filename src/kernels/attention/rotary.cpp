@@ -8,32 +8,52 @@
 namespace nanotron::kernels {
 namespace {
 
-// Rotates every head by sign * angle; one row of the policy per token.
-template <class T, int sign>
-void rotate(Device& device, const char* label, MatrixRef<T> x, Vector<const std::int32_t> positions,
-            Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine) {
+// Column c of a row as it is, or with its bias.
+struct Plain {
+  template <class T>
+  NANOTRON_FUNCTION master_t<T> operator()(const T* row, index_t c) const {
+    return static_cast<master_t<T>>(row[c]);
+  }
+};
+template <class M>
+struct Biased {
+  const M* bias;
+  template <class T>
+  NANOTRON_FUNCTION M operator()(const T* row, index_t c) const {
+    return static_cast<M>(row[c]) + bias[c];
+  }
+};
+
+// Rotates the heads in the first `rotated` columns by sign * angle; one row of the policy per token.
+template <class T, int sign, class Value>
+void rotate(Device& device, const char* label, MatrixRef<T> x, index_t rotated, const Value& value,
+            Vector<const std::int32_t> positions, Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine) {
   using M = master_t<T>;
   const index_t half = static_cast<index_t>(cosine.extent(1));
-  NANOTRON_REQUIRE(half > 0 && x.columns % (2 * half) == 0, "{}: {} columns, heads of {}", label,
-                   x.columns, 2 * half);
-  const index_t heads = x.columns / (2 * half);
+  NANOTRON_REQUIRE(half > 0 && rotated % (2 * half) == 0 && rotated <= x.columns, "{}: {} of {} columns, heads of {}",
+                   label, rotated, x.columns, 2 * half);
+  const index_t heads = rotated / (2 * half);
   for_each_row(
       device, label, x.rows, KOKKOS_LAMBDA(const Row& row, const index_t token) {
         const index_t n = half;
         const index_t position = positions.data()[token];
         const M* const c = cosine.data() + position * n;
         const M* const s = sine.data() + position * n;
+        T* const columns = x.data + token * x.leading;
+        const Value at = value;
         for (index_t head = 0; head < heads; ++head) {
-          T* const low = x.data + token * x.leading + head * 2 * n;
-          T* const high = low + n;
+          const index_t low = head * 2 * n, high = low + n;
           row.for_each(n, [=](const index_t i) {
-            const M a = static_cast<M>(low[i]);
-            const M b = static_cast<M>(high[i]);
+            const M a = at(columns, low + i);
+            const M b = at(columns, high + i);
             const M turn = M(sign) * s[i];
-            low[i] = static_cast<T>(a * c[i] - b * turn);
-            high[i] = static_cast<T>(b * c[i] + a * turn);
+            columns[low + i] = static_cast<T>(a * c[i] - b * turn);
+            columns[high + i] = static_cast<T>(b * c[i] + a * turn);
           });
         }
+        const index_t first = 2 * n * heads;
+        row.for_each(x.columns - first,
+                     [=](const index_t i) { columns[first + i] = static_cast<T>(at(columns, first + i)); });
       });
 }
 
@@ -61,23 +81,36 @@ template <class T>
 void rotary_forward(Device& device, MatrixRef<T> x, Vector<const std::int32_t> positions,
                     Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine) {
   const KernelRegion kernel(device, "rotary_forward", reads(x, positions), writes(x));
-  rotate<T, 1>(device, "rotary_forward", x, positions, cosine, sine);
+  rotate<T, 1>(device, "rotary_forward", x, x.columns, Plain{}, positions, cosine, sine);
+}
+
+template <class T>
+void bias_rotary_forward(Device& device, MatrixRef<T> x, index_t rotated, Vector<const master_t<T>> bias,
+                         Vector<const std::int32_t> positions, Matrix<const master_t<T>> cosine,
+                         Matrix<const master_t<T>> sine) {
+  const KernelRegion kernel(device, "bias_rotary_forward", reads(x, bias, positions), writes(x));
+  NANOTRON_REQUIRE(static_cast<index_t>(bias.extent(0)) == x.columns, "bias_rotary_forward: {} columns, a bias of {}",
+                   x.columns, bias.extent(0));
+  rotate<T, 1>(device, "bias_rotary_forward", x, rotated, Biased<master_t<T>>{bias.data()}, positions, cosine, sine);
 }
 
 template <class T>
 void rotary_backward(Device& device, MatrixRef<T> dx, Vector<const std::int32_t> positions,
                      Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine) {
   const KernelRegion kernel(device, "rotary_backward", reads(dx, positions), writes(dx));
-  rotate<T, -1>(device, "rotary_backward", dx, positions, cosine, sine);
+  rotate<T, -1>(device, "rotary_backward", dx, dx.columns, Plain{}, positions, cosine, sine);
 }
 
 template void rotary_tables<double>(Device&, double, Matrix<double>, Matrix<double>, const RotaryScaling&);
 template void rotary_tables<float>(Device&, double, Matrix<float>, Matrix<float>, const RotaryScaling&);
-#define NANOTRON_INSTANTIATE(T)                                                          \
-  template void rotary_forward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>,     \
-                                  Matrix<const master_t<T>>, Matrix<const master_t<T>>); \
-  template void rotary_backward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>,    \
-                                   Matrix<const master_t<T>>, Matrix<const master_t<T>>);
+#define NANOTRON_INSTANTIATE(T)                                                                                  \
+  template void rotary_forward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>, Matrix<const master_t<T>>,  \
+                                  Matrix<const master_t<T>>);                                                    \
+  template void bias_rotary_forward<T>(Device&, MatrixRef<T>, index_t, Vector<const master_t<T>>,                \
+                                       Vector<const std::int32_t>, Matrix<const master_t<T>>,                    \
+                                       Matrix<const master_t<T>>);                                               \
+  template void rotary_backward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>, Matrix<const master_t<T>>, \
+                                   Matrix<const master_t<T>>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

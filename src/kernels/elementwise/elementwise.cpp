@@ -18,8 +18,6 @@ NANOTRON_FUNCTION T of_double(double value) {
     return static_cast<T>(value);
 }
 
-constexpr index_t reduction_piece = 16384;  // elements per row of sum_of_rows
-
 }  // namespace
 
 template <class T>
@@ -111,24 +109,6 @@ void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> db
 
 index_t bias_workspace_size(index_t columns, index_t segments) { return segments * pieces_of_segment * columns; }
 
-template <class M>
-double sum_of_squares(Device& device, Vector<const M> x) {
-  const KernelRegion kernel(device, "sum_of_squares", reads(x), writes());
-  const index_t n = static_cast<index_t>(x.extent(0));
-  const M* const data = x.data();
-  return sum_of_rows<double>(
-      device, "sum_of_squares", (n + reduction_piece - 1) / reduction_piece,
-      KOKKOS_LAMBDA(const Row& row, const index_t piece) {
-        const M* const part = data + piece * reduction_piece;
-        const index_t left = n - piece * reduction_piece;
-        return row.template sum<double>(left < reduction_piece ? left : reduction_piece,
-                                        [=](const index_t i) {
-                                          const double value = static_cast<double>(part[i]);
-                                          return value * value;
-                                        });
-      });
-}
-
 #define NANOTRON_INSTANTIATE(T)                                                    \
   template void fill<T>(Device&, Vector<T>, double);                               \
   template void add<T>(Device&, Vector<const T>, Vector<T>);                       \
@@ -142,7 +122,5 @@ template void swap<float>(Device&, Vector<float>, Vector<float>);
 template void fill<std::int64_t>(Device&, Vector<std::int64_t>, double);
 template void fill_normal<double>(Device&, Vector<double>, std::uint32_t);
 template void fill_normal<float>(Device&, Vector<float>, std::uint32_t);
-template double sum_of_squares<double>(Device&, Vector<const double>);
-template double sum_of_squares<float>(Device&, Vector<const float>);
 
 }  // namespace nanotron::kernels

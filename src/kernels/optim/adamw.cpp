@@ -2,19 +2,16 @@
 
 #include <cmath>
 
+#include "kernels/optim/stored_copy.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {
+namespace {
 
-template <class M>
-void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v,
-           const AdamwStep& step) {
-  const KernelRegion kernel(device, "adamw", reads(p, g, m, v), writes(p, m, v));
-  NANOTRON_REQUIRE(step.step >= 1 && g.extent(0) == p.extent(0) && m.extent(0) == p.extent(0) &&
-                       v.extent(0) == p.extent(0),
-                   "adamw: {} parameters, {} gradients, step {}", p.extent(0), g.extent(0),
-                   step.step);
+template <class M, class Store>
+void run(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
+         const Store& store) {
   const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.step));
   const double correction2 = 1.0 - std::pow(step.beta2, static_cast<double>(step.step));
   const M keep = static_cast<M>(1.0 - step.learning_rate * step.weight_decay);
@@ -36,15 +33,29 @@ void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M
         const M kept = parameter[i] * keep;
         const M m1 = beta1 * first[i] + rest1 * grad;
         const M v1 = beta2 * second[i] + rest2 * (grad * grad);
+        const M updated = kept - rate * (m1 / (std::sqrt(v1) / root2 + eps));
         first[i] = m1;
         second[i] = v1;
-        parameter[i] = kept - rate * (m1 / (std::sqrt(v1) / root2 + eps));
+        parameter[i] = updated;
+        store(i, updated);
       });
 }
 
-template void adamw<double>(Device&, Vector<double>, Vector<const double>, Vector<double>,
-                            Vector<double>, const AdamwStep&);
-template void adamw<float>(Device&, Vector<float>, Vector<const float>, Vector<float>,
-                           Vector<float>, const AdamwStep&);
+}  // namespace
+
+template <class M>
+void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
+           Vector<bf16> copy) {
+  const KernelRegion kernel(device, "adamw", reads(p, g, m, v), writes(p, m, v, copy));
+  NANOTRON_REQUIRE(
+      step.step >= 1 && g.extent(0) == p.extent(0) && m.extent(0) == p.extent(0) && v.extent(0) == p.extent(0),
+      "adamw: {} parameters, {} gradients, step {}", p.extent(0), g.extent(0), step.step);
+  with_copy(copy, p.extent(0), [&](const auto& store) { run<M>(device, p, g, m, v, step, store); });
+}
+
+#define NANOTRON_INSTANTIATE(M) \
+  template void adamw<M>(Device&, Vector<M>, Vector<const M>, Vector<M>, Vector<M>, const AdamwStep&, Vector<bf16>);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/optim/stored_copy.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
+#include "nanotron/kernels/reduction/exact_sum.hpp"
 
 namespace nanotron::kernels {
 namespace {
@@ -53,7 +55,7 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
                    "orthogonalise: a workspace of {} elements is too small for ({}, {})", workspace.extent(0), rows,
                    columns);
   const Vector<M> whole(x.data(), size);
-  const double norm = std::sqrt(sum_of_squares<M>(device, whole));
+  const double norm = std::sqrt(value(sum_of_squares<M>(device, whole)));
   const M scale = static_cast<M>(1.0 / std::max(norm, smallest_norm));
   M* const element = x.data();
   for_each_element(device, "normalise", size, KOKKOS_LAMBDA(const index_t i) { element[i] *= scale; });
@@ -78,22 +80,32 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
   if (from.data() != x.data()) copy_matrix<M>(device, from, x);
 }
 
-template <class M>
-void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate) {
-  const M kept = static_cast<M>(keep), step = static_cast<M>(rate);
+template <class M, class Store>
+void run_descent(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, M keep, M rate,
+                 const Store& store) {
   M* const parameter = p.data();
-  const KernelRegion kernel(device, "descend", reads(p, p), writes(p));
   for_each_element(
       device, "descend", static_cast<index_t>(p.extent(0)), KOKKOS_LAMBDA(const index_t i) {
         const index_t at = first + i;
-        parameter[i] = kept * parameter[i] - step * direction(at / direction.columns, at % direction.columns);
+        const M updated = keep * parameter[i] - rate * direction(at / direction.columns, at % direction.columns);
+        parameter[i] = updated;
+        store(i, updated);
       });
 }
 
-#define NANOTRON_INSTANTIATE(M)                                                                 \
-  template void nesterov<M>(Device&, Vector<const M>, Vector<M>, Vector<M>, double, double);    \
-  template void orthogonalise<M>(Device&, Matrix<M>, Vector<M>, int);                           \
-  template void descend<M>(Device&, Vector<M>, MatrixRef<const M>, index_t, double, double);
+template <class M>
+void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate,
+             Vector<bf16> copy) {
+  const KernelRegion kernel(device, "descend", reads(p, p), writes(p, copy));
+  with_copy(copy, p.extent(0), [&](const auto& store) {
+    run_descent<M>(device, p, direction, first, static_cast<M>(keep), static_cast<M>(rate), store);
+  });
+}
+
+#define NANOTRON_INSTANTIATE(M)                                                              \
+  template void nesterov<M>(Device&, Vector<const M>, Vector<M>, Vector<M>, double, double); \
+  template void orthogonalise<M>(Device&, Matrix<M>, Vector<M>, int);                        \
+  template void descend<M>(Device&, Vector<M>, MatrixRef<const M>, index_t, double, double, Vector<bf16>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -1,117 +1,109 @@
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 
-#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "nanotron/kernels/loop/loop.hpp"
 
-// (x + 1.5 * 2^52 q) - 1.5 * 2^52 q is x rounded to a multiple of q. Within a piece, multiples up to 2^30 q are added
-// exactly as doubles; sums of pieces are added as integers.
-
 namespace nanotron::kernels {
 namespace {
 
-constexpr int bits = 30;              // of a term per quantum
-constexpr index_t piece = 16384;      // elements: 2^14 terms of up to 2^30 quanta stay below 2^53 quanta
-constexpr int least_exponent = -900;  // min, of the largest term: keeps the quanta normal numbers
+constexpr index_t piece = 16384;  // elements: stays in cache between its passes; its sums of digits are exact doubles
 
-constexpr double shift_of(double quantum) { return 1.5 * 0x1p52 * quantum; }
+// 2^e of a normal number.
+NANOTRON_FUNCTION inline double power_of_two(std::int64_t e) {
+  const auto bits = static_cast<std::uint64_t>(e + 1023) << 52;
+  double x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
 
-// x^power + addend, rounded once; power is 1 or 2.
-template <int power>
-NANOTRON_FUNCTION double plus(double x, double addend) {
-  return power == 1 ? x + addend : std::fma(x, x, addend);
+// The place k of the first digit: x < 2^(28 k).
+NANOTRON_FUNCTION inline std::int64_t place_of(double x) {
+  std::uint64_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const auto exponent = static_cast<std::int64_t>(bits >> 52 & 0x7ff) - 1022;  // x < 2^exponent
+  if (exponent == 1025) return ExactSum::not_finite;
+  const std::int64_t place = (exponent + ExactSum::width * 40 + ExactSum::width - 1) / ExactSum::width - 40;
+  return place < ExactSum::lowest ? ExactSum::lowest : place;
+}
+
+// Quanta of the three places from `top`, and their inverses.
+struct Places {
+  double quantum[3], inverse[3];
+  NANOTRON_FUNCTION explicit Places(std::int64_t top) {
+    for (int i = 0; i < 3; ++i) {
+      quantum[i] = power_of_two(ExactSum::width * (top - 1 - i));
+      inverse[i] = power_of_two(-ExactSum::width * (top - 1 - i));
+    }
+  }
+  // The digits 0 .. i of x; the last of them.
+  template <int i>
+  NANOTRON_FUNCTION double digit(double x) const {
+    if constexpr (i > 0) x -= std::trunc(x * inverse[0]) * quantum[0];
+    if constexpr (i > 1) x -= std::trunc(x * inverse[1]) * quantum[1];
+    return std::trunc(x * inverse[i]);
+  }
+};
+
+template <int power, class X>
+NANOTRON_FUNCTION double term(X x) {
+  const auto wide = static_cast<double>(x);
+  return power == 1 ? wide : wide * wide;
 }
 
 template <int power, class X>
-ExactParts sum_of_powers(Device& device, Vector<const X> x, const Quanta& q) {
+ExactSum sum_of_powers(Device& device, Vector<const X> x) {
   const X* const data = x.data();
   const auto n = static_cast<index_t>(x.extent(0));
-  const double coarse = shift_of(q.coarse), fine = shift_of(q.fine), inverse_coarse = 1 / q.coarse,
-               inverse_fine = 1 / q.fine;
-  // A piece stays in cache between its two sums.
-  return sum_of_rows<ExactParts>(
+  constexpr X infinite = std::numeric_limits<X>::infinity(), finite = std::numeric_limits<X>::max();
+  return sum_of_rows<ExactSum>(
       device, "exact_sum", (n + piece - 1) / piece, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const X* const part = data + at * piece;
         const index_t left = n - at * piece, count = left < piece ? left : piece;
-        const double multiples = row.template sum<double>(
-            count, [=](const index_t i) { return plus<power>(static_cast<double>(part[i]), coarse) - coarse; });
-        const double rests = row.template sum<double>(count, [=](const index_t i) {
-          const double term = static_cast<double>(part[i]);
-          const double rest = plus<power>(term, -(plus<power>(term, coarse) - coarse));
-          return (rest + fine) - fine;
+        const X largest = row.template max<X>(count, X(0), [=](const index_t i) {
+          const X magnitude = part[i] < X(0) ? -part[i] : part[i];
+          return magnitude <= finite ? magnitude : infinite;  // NaN too
         });
-        return ExactParts{static_cast<std::int64_t>(inverse_coarse * multiples),
-                          static_cast<std::int64_t>(inverse_fine * rests)};
+        ExactSum sum;
+        sum.top = place_of(term<power>(largest));
+        if (sum.top == ExactSum::not_finite) return sum;
+        const Places places(sum.top);
+        const auto add = [&](const auto& digit) {
+          return static_cast<std::int64_t>(row.template sum<double>(count, digit));
+        };
+        sum.digits[0] = add([=](const index_t i) { return places.template digit<0>(term<power>(part[i])); });
+        sum.digits[1] = add([=](const index_t i) { return places.template digit<1>(term<power>(part[i])); });
+        sum.digits[2] = add([=](const index_t i) { return places.template digit<2>(term<power>(part[i])); });
+        return sum;
       });
 }
 
 }  // namespace
 
-// With largest_term < 2^e: coarse = 2^(e - 30), fine = 2^(e - 60).
-Quanta::Quanta(double largest_term) {
-  int exponent = 0;
-  std::frexp(largest_term, &exponent);
-  exponent = std::max(exponent, least_exponent);
-  coarse = std::ldexp(1.0, exponent - bits);
-  fine = std::ldexp(1.0, exponent - 2 * bits);
-}
-
-double value(const ExactParts& parts, const Quanta& quanta) {
-  return std::fma(static_cast<double>(parts.coarse), quanta.coarse, static_cast<double>(parts.fine) * quanta.fine);
+double value(const ExactSum& sum) {
+  if (sum.top == ExactSum::not_finite) return std::numeric_limits<double>::infinity();
+  // Carries first: the same digits for the same sum, however it was made.
+  constexpr std::int64_t base = std::int64_t{1} << ExactSum::width;
+  const std::int64_t last = sum.digits[2] % base, middle = sum.digits[1] + sum.digits[2] / base;
+  const std::int64_t rest = middle % base * base + last, first = sum.digits[0] + middle / base;
+  const double digits = static_cast<double>(first) * 0x1p56 + static_cast<double>(rest);
+  return std::ldexp(digits, ExactSum::width * static_cast<int>(sum.top - 3));
 }
 
 template <class M>
-double largest_magnitude(Device& device, Vector<const M> x) {
-  const KernelRegion kernel(device, "largest_magnitude", reads(x), writes());
-  if (device.is_planning()) {  // any finite one
-    device.launch_planned();
-    device.wait_planned();
-    return 1.0;
-  }
-  const M* const data = x.data();
-  const auto n = static_cast<index_t>(x.extent(0));
-  constexpr M infinite = std::numeric_limits<M>::infinity(), finite = std::numeric_limits<M>::max();
-  M result = 0;
-  if constexpr (on_host) {
-    const auto of_piece = [=](const index_t i, M& largest) {
-      const M* const part = data + i * piece;
-      const M here = HostRow{}.max<M>(std::min(piece, n - i * piece), M(0), [=](const index_t j) {
-        const M magnitude = std::abs(part[j]);
-        return magnitude <= finite ? magnitude : infinite;
-      });
-      if (largest < here) largest = here;
-    };
-    Kokkos::parallel_reduce(kept_label<decltype(of_piece)>("largest_magnitude"),
-                            RangePolicy(device.exec(), 0, (n + piece - 1) / piece), of_piece, Kokkos::Max<M>(result));
-  } else {
-    Kokkos::parallel_reduce(
-        "largest_magnitude", RangePolicy(device.exec(), 0, n),
-        KOKKOS_LAMBDA(const index_t i, M& largest) {
-          const M magnitude = std::abs(data[i]);
-          const M here = magnitude <= finite ? magnitude : infinite;
-          if (largest < here) largest = here;
-        },
-        Kokkos::Max<M>(result));
-  }
-  return std::max(0.0, static_cast<double>(result));
-}
-
-template <class M>
-ExactParts sum_of_squares(Device& device, Vector<const M> x, const Quanta& quanta) {
+ExactSum sum_of_squares(Device& device, Vector<const M> x) {
   const KernelRegion kernel(device, "sum_of_squares", reads(x), writes());
-  return sum_of_powers<2, M>(device, x, quanta);
+  return sum_of_powers<2, M>(device, x);
 }
 
-ExactParts sum(Device& device, Vector<const double> x, const Quanta& quanta) {
+ExactSum sum(Device& device, Vector<const double> x) {
   const KernelRegion kernel(device, "exact_sum", reads(x), writes());
-  return sum_of_powers<1, double>(device, x, quanta);
+  return sum_of_powers<1, double>(device, x);
 }
 
-template double largest_magnitude<double>(Device&, Vector<const double>);
-template double largest_magnitude<float>(Device&, Vector<const float>);
-template ExactParts sum_of_squares<double>(Device&, Vector<const double>, const Quanta&);
-template ExactParts sum_of_squares<float>(Device&, Vector<const float>, const Quanta&);
+template ExactSum sum_of_squares<double>(Device&, Vector<const double>);
+template ExactSum sum_of_squares<float>(Device&, Vector<const float>);
 
 }  // namespace nanotron::kernels

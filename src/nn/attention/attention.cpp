@@ -35,17 +35,20 @@ PassTraffic Attention<T>::traffic(const TensorParallelRegion<T>& region) const {
 }
 
 template <class T>
-void Attention<T>::normalise_and_rotate(Device& device, const TokenBatch& batch,
-                                        const AttentionActivations<T>& act) const {
+void Attention<T>::finish_query_key_value(Device& device, const TokenBatch& batch,
+                                          const AttentionActivations<T>& act) const {
   const MatrixRef<T> query_key = geometry_.query_key_of(act.qkv);
   if (has_head_norms()) {
+    qkv_.add_bias(device, act.qkv);
     kernels::copy_matrix<T>(device, query_key, MatrixRef<T>(act.raw_qk));
     kernels::head_rms_norm_forward<T>(device, geometry_.query_of(act.raw_qk), norms_.query, geometry_.norm_eps,
                                       geometry_.query_of(act.qkv), act.query_rstd);
     kernels::head_rms_norm_forward<T>(device, geometry_.key_of(act.raw_qk), norms_.key, geometry_.norm_eps,
                                       geometry_.key_of(act.qkv), act.key_rstd);
+    geometry_.rotation.forward(device, query_key, batch.positions);
+  } else {
+    geometry_.rotation.forward_with_bias(device, act.qkv, query_key.columns, qkv_.bias(), batch.positions);
   }
-  geometry_.rotation.forward(device, query_key, batch.positions);
 }
 
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
@@ -54,8 +57,8 @@ template <class T>
 Pending Attention<T>::forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                               const BlockInput<T>& n, const AttentionActivations<T>& act,
                               const AttentionWorkspace<T>& work, Matrix<T> y) const {
-  region.all_gather_gemm(device, n, qkv_.forward(), act.qkv);
-  normalise_and_rotate(device, batch, act);
+  region.all_gather_gemm(device, n, qkv_.forward_part(), act.qkv);
+  finish_query_key_value(device, batch, act);
   core_->forward(device, batch, act, work);
   return region.gemm_reduce(device, out_.forward_part(), act.out, y);
 }
@@ -106,8 +109,8 @@ void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index
                                   Matrix<const T> n, const AttentionActivations<T>& act,
                                   const AttentionWorkspace<T>& work, const KeyValueCache<T>& cache,
                                   Matrix<T> y) const {
-  qkv_.forward()(device, n, act.qkv);
-  normalise_and_rotate(device, batch, act);
+  qkv_.forward_part()(device, n, act.qkv);
+  finish_query_key_value(device, batch, act);
   const index_t length = batch.length;
   const MatrixRef<T> keys(cache.keys);
   const MatrixRef<T> values(cache.values);

@@ -1,6 +1,7 @@
 #include "nanotron/nn/attention/rotation.hpp"
 
 #include "nanotron/kernels/attention/rotary.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -34,6 +35,14 @@ Rotation<T>::Rotation(const deck::ModelConfig& model, index_t positions, Device&
 template <class T>
 void Rotation<T>::forward(Device& device, const MatrixRef<T>& x, Vector<const std::int32_t> positions) const {
   if (cosine_.extent(0) > 0) kernels::rotary_forward<T>(device, x, positions, cosine_, sine_);
+}
+
+template <class T>
+void Rotation<T>::forward_with_bias(Device& device, const MatrixRef<T>& x, index_t rotated, Vector<const M> bias,
+                                    Vector<const std::int32_t> positions) const {
+  if (bias.extent(0) == 0) return forward(device, x.column_block(0, rotated), positions);
+  if (cosine_.extent(0) == 0) return kernels::bias_add<T>(device, x, bias);
+  kernels::bias_rotary_forward<T>(device, x, rotated, bias, positions, cosine_, sine_);
 }
 
 template <class T>

@@ -9,10 +9,16 @@ void Mlp<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act
 
 //   gate | up = n Wgu^T (+ b)      h = silu(gate) up or gelu(up)      y = h Wd^T, summed over the group
 template <class T>
-Pending Mlp<T>::forward(Device& device, const TokenBatch&, TensorParallelRegion<T>& region, const BlockInput<T>& n,
-                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&, Matrix<T> y) const {
+void Mlp<T>::forward_inside(Device& device, const TokenBatch&, TensorParallelRegion<T>& region, const BlockInput<T>& n,
+                            const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&) const {
   region.all_gather_gemm(device, n, gate_up_.forward(), act.mlp.gate_up);
   compute_hidden(device, act);
+}
+
+template <class T>
+Pending Mlp<T>::forward_output(Device& device, const TokenBatch&, TensorParallelRegion<T>& region,
+                               const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&,
+                               Matrix<T> y) const {
   return region.gemm_reduce(device, down_.forward_part(), act.mlp.hidden, y);
 }
 

@@ -83,10 +83,15 @@ class ExchangedExperts final : public ExpertExchange<T> {
   // Forward: counts and cuts; rows and weights in dispatch, rows in combine. Backward: dispatch of dy rows; combine of
   // gradients of rows and weights.
   PassTraffic traffic() const override {
-    const index_t row = 2 * size_.hidden * static_cast<index_t>(sizeof(T)) + static_cast<index_t>(sizeof(M));
+    const index_t rows = size_.choices * size_.hidden * static_cast<index_t>(sizeof(T));
+    const index_t weights = size_.choices * static_cast<index_t>(sizeof(M));
     const index_t counts = size_.experts * (1 + size_.cuts.places()) * static_cast<index_t>(sizeof(std::int64_t));
-    return {{.expert_parallel = comm::all_to_all_bytes(size_.choices * row + counts, ep_->size())},
-            {.expert_parallel = comm::all_to_all_bytes(size_.choices * row, ep_->size())}};
+    const auto exchanged = [&](index_t bytes) {
+      return comm::StepTraffic{.expert_parallel = comm::all_to_all_bytes(bytes, ep_->size())};
+    };
+    return {.forward = exchanged(rows + weights + counts),
+            .backward = exchanged(2 * rows + weights),
+            .output = exchanged(rows)};
   }
 
   void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) override {

@@ -48,11 +48,13 @@ template <class T>
 PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
   const MoeSizes& s = parts_->sizes;
   const ExpertSumSize size{.rows = s.choices(), .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
-  const comm::StepTraffic ends = region.gather_traffic() + parts_->sums->sum_traffic(region, size);
+  const comm::StepTraffic gather = region.gather_traffic(), sum = parts_->sums->sum_traffic(region, size);
   const index_t counts = s.sequences * s.experts * static_cast<index_t>(sizeof(std::int64_t));
-  return PassTraffic{ends + parts_->capacity->traffic(),
-                     ends + parts_->sums->values_traffic(size) +
-                         comm::StepTraffic{.context_parallel = comm::all_reduce_bytes(counts, parts_->cp->size())}} +
+  return PassTraffic{
+             .forward = gather + parts_->capacity->traffic(),
+             .backward = gather + sum + parts_->sums->values_traffic(size) +
+                         comm::StepTraffic{.context_parallel = comm::all_reduce_bytes(counts, parts_->cp->size())},
+             .output = sum} +
          parts_->exchange->traffic();
 }
 
@@ -99,9 +101,9 @@ void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act
 //   per expert: gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T
 //   per token:  y = sum over its experts
 template <class T>
-Pending Moe<T>::forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                        const BlockInput<T>& input, const FeedForwardActivations<T>& a,
-                        const FeedForwardWorkspace<T>& w, Matrix<T> y) const {
+void Moe<T>::forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                            const BlockInput<T>& input, const FeedForwardActivations<T>& a,
+                            const FeedForwardWorkspace<T>& w) const {
   const MoeActivations<T>& act = a.moe;
   const Matrix<const T> n = region.all_gather_gemm(device, input, shared_gate_up(), a.mlp.gate_up);
   route(device, batch, n, act, w.moe);
@@ -109,6 +111,13 @@ Pending Moe<T>::forward(Device& device, const TokenBatch& batch, TensorParallelR
     expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));
   });
   compute_hidden(device, a);
+}
+
+template <class T>
+Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                               const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w,
+                               Matrix<T> y) const {
+  const MoeActivations<T>& act = a.moe;
   for_each_expert(*act.rows, [&](const MlpLinears<T>& expert, const Range& rows) {
     expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
   });
@@ -122,7 +131,7 @@ Pending Moe<T>::forward(Device& device, const TokenBatch& batch, TensorParallelR
   }
   sums.rows(device, first(w.moe.output, act.rows->received_rows()));
   const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.moe.output);
-  const index_t choices = static_cast<index_t>(n.extent(0)) * parts_->routing.top_k;
+  const index_t choices = batch.tokens() * parts_->routing.top_k;
   kernels::add_rows<T>(device, rows, first(act.row_of_choice, choices), part);
   return sums.tokens(device, region, y);
 }

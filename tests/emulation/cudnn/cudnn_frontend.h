@@ -29,6 +29,7 @@ struct [[nodiscard]] error_object {
 };
 
 namespace detail {
+inline std::size_t get_backend_version() { return 92801; }
 cudnnStatus_t create_handle(cudnnHandle_t* handle);
 cudnnStatus_t destroy_handle(cudnnHandle_t handle);
 cudnnStatus_t set_stream(cudnnHandle_t handle, cudaStream_t stream);

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -86,6 +87,10 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<const T> out,
                         MatrixRef<const T> dout, Vector<const master_t<T>> lse, MatrixRef<T> dq,
                         MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace);
+
+/// What runs it, for logs: "AMX tiles" or "blocks in cache"; on a GPU "cuDNN 9.28.1", or "batched GEMMs" and why.
+template <class T>
+std::string attention_library(Device& device);
 
 /// Bytes of workspace, enough for forward and backward.
 template <class T>

@@ -24,6 +24,13 @@ template <class T>
 void rotary_forward(Device& device, MatrixRef<T> x, Vector<const std::int32_t> positions,
                     Matrix<const master_t<T>> cosine, Matrix<const master_t<T>> sine);
 
+/// x (tokens, q | k | v) += bias (x.columns), then the heads in its first `rotated` columns as rotary_forward; rounded
+/// to T once.
+template <class T>
+void bias_rotary_forward(Device& device, MatrixRef<T> x, index_t rotated, Vector<const master_t<T>> bias,
+                         Vector<const std::int32_t> positions, Matrix<const master_t<T>> cosine,
+                         Matrix<const master_t<T>> sine);
+
 /// The transpose of rotary_forward (rotation by -a), in place on the gradient.
 template <class T>
 void rotary_backward(Device& device, MatrixRef<T> dx, Vector<const std::int32_t> positions,

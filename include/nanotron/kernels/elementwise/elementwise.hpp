@@ -34,8 +34,4 @@ void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> db
                    Vector<master_t<T>> workspace, index_t segments = 1);
 index_t bias_workspace_size(index_t columns, index_t segments = 1);
 
-/// Sum of x^2 in fp64 and in a fixed order. The result is on the host at return. M is double or float.
-template <class M>
-double sum_of_squares(Device& device, Vector<const M> x);
-
 }  // namespace nanotron::kernels

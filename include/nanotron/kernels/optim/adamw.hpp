@@ -24,9 +24,10 @@ struct AdamwStep {
   double gradient_scale = 1;  // from clipping
 };
 
-/// p, m, v (n) are updated, g (n) is read. M is double or float; scalars are computed in fp64.
+/// p, m, v (n) are updated, g (n) is read. copy (n, or empty): p rounded to bf16. M is double or float; scalars are
+/// computed in fp64.
 template <class M>
-void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v,
-           const AdamwStep& step);
+void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
+           Vector<bf16> copy = {});
 
 }  // namespace nanotron::kernels

@@ -26,8 +26,10 @@ template <class M>
 void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps);
 index_t orthogonalise_workspace(index_t rows, index_t columns);
 
-/// p(i) = keep p(i) - rate direction(first + i), direction indexed in row-major order.
+/// p(i) = keep p(i) - rate direction(first + i), direction indexed in row-major order. copy (as p, or empty): p rounded
+/// to bf16.
 template <class M>
-void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate);
+void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate,
+             Vector<bf16> copy = {});
 
 }  // namespace nanotron::kernels

@@ -1,11 +1,13 @@
 #pragma once
 
-// Order-independent sums of doubles: same bits for any order of the terms and any distribution over ranks. Each term is
-// rounded to a multiple of one quantum common to all terms (pre-rounding, Demmel and Nguyen, "Fast Reproducible
-// Floating-Point Summation", ARITH 2013), and the multiples are added as integers. A second quantum takes the
-// remainder: a term is off by at most 2^-60 of the largest one.
+// Order-independent sums in one pass: same bits for any order of the terms and any distribution over ranks. Terms are
+// cut into digits at fixed binary places, the digits of a place are added as integers, and the top three places that
+// are not empty are kept (indexed summation: Demmel and Nguyen, "Parallel Reproducible Summation", IEEE Transactions on
+// Computers 64, 2015, section 4):
 //
-//   Quanta q(all-reduce max of the largest term)     parts = all-reduce sum of parts     value(parts, q)
+//   term = sum over k of d_k 2^(28 (k - 1)), |d_k| < 2^28, rounded toward zero after the third
+//
+// so that a term is off by less than 2^-56 of the largest one.
 
 #include <cstdint>
 
@@ -14,34 +16,48 @@
 
 namespace nanotron::kernels {
 
-struct Quanta {
-  /// largest_term: max |term| over all ranks, or more; finite.
-  explicit Quanta(double largest_term);
-  double coarse, fine;
-};
+/// Sums of the digits at the places top, top - 1 and top - 2. They do not overflow for up to 2^35 terms.
+struct ExactSum {
+  static constexpr int width = 28;                     // bits of a digit
+  static constexpr std::int64_t lowest = -33;          // place; smaller terms are lost: below 2^-1008
+  static constexpr std::int64_t not_finite = 1 << 20;  // place of infinity and NaN
 
-/// Multiples of the two quanta. They do not overflow for up to 2^32 terms.
-struct ExactParts {
-  std::int64_t coarse = 0, fine = 0;
+  std::int64_t top = lowest;
+  std::int64_t digits[3] = {0, 0, 0};
 
-  NANOTRON_FUNCTION ExactParts& operator+=(const ExactParts& more) {
-    coarse += more.coarse;
-    fine += more.fine;
+  /// What is left of it beside terms whose top place is `place` >= top.
+  NANOTRON_FUNCTION ExactSum below(std::int64_t place) const {
+    ExactSum moved;
+    moved.top = place;
+    const std::int64_t shift = place - top;
+    for (std::int64_t i = shift; i < 3; ++i) moved.digits[i] = digits[i - shift];
+    return moved;
+  }
+  NANOTRON_FUNCTION ExactSum& operator+=(const ExactSum& more) {
+    const std::int64_t place = top < more.top ? more.top : top;
+    const ExactSum other = more.below(place);
+    *this = below(place);
+    for (int i = 0; i < 3; ++i) digits[i] += other.digits[i];
     return *this;
   }
 };
 
-double value(const ExactParts& parts, const Quanta& quanta);
+/// Rounded to a double; infinity if any term is not finite.
+double value(const ExactSum& sum);
 
-/// max |x|; infinity if any x is not finite. The result is on the host at return. M is double or float.
+/// The sum over ranks of theirs. max and add: of an std::int64_t over the same ranks.
+template <class Max, class Add>
+ExactSum over_ranks(const ExactSum& here, const Max& max, const Add& add) {
+  ExactSum all = here.below(max(here.top));
+  for (std::int64_t& digit : all.digits) digit = add(digit);
+  return all;
+}
+
+/// Sum of x^2, each rounded to a double. The result is on the host at return. M is double or float.
 template <class M>
-double largest_magnitude(Device& device, Vector<const M> x);
+ExactSum sum_of_squares(Device& device, Vector<const M> x);
 
-/// Sum of x^2; quanta is made from the largest x^2.
-template <class M>
-ExactParts sum_of_squares(Device& device, Vector<const M> x, const Quanta& quanta);
-
-/// Sum of x.
-ExactParts sum(Device& device, Vector<const double> x, const Quanta& quanta);
+/// Sum of x. The result is on the host at return.
+ExactSum sum(Device& device, Vector<const double> x);
 
 }  // namespace nanotron::kernels

@@ -137,7 +137,7 @@ class Attention {
                       const KeyValueCache<T>& cache, Matrix<T> y) const;
 
  private:
-  void normalise_and_rotate(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
+  void finish_query_key_value(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
   bool has_head_norms() const { return norms_.query.extent(0) > 0; }
 
   AttentionGeometry<T> geometry_;

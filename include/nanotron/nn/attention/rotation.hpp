@@ -20,6 +20,9 @@ class Rotation {
 
   /// x (tokens, heads * head_dim) in place, row t at positions(t).
   void forward(Device& device, const MatrixRef<T>& x, Vector<const std::int32_t> positions) const;
+  /// x (tokens, columns) += bias (columns, or none), then forward of its first `rotated` columns: in one pass.
+  void forward_with_bias(Device& device, const MatrixRef<T>& x, index_t rotated, Vector<const M> bias,
+                         Vector<const std::int32_t> positions) const;
   /// The gradient, in place.
   void backward(Device& device, const MatrixRef<T>& dx, Vector<const std::int32_t> positions) const;
 

@@ -60,6 +60,7 @@ class Linear {
   void add_bias(Device& device, const MatrixRef<T>& y) const {
     if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);
   }
+  Vector<const M> bias() const { return w_.bias; }
   RowGemm<T> backward_input() const { return {kernels::Op::none, w_.weight, {}, orders_.out}; }
 
   /// Accumulates the gradients of weight and bias. sums: bias_workspace_size(out, shards of tokens here) elements, or

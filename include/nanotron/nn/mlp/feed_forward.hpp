@@ -37,13 +37,19 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  /// n -> y (rows of the hidden states, hidden), overwritten. y is complete after wait() and add_output_bias().
-  /// Collective over the tensor-parallel group and, with experts, the expert- and context-parallel groups; so are
-  /// backward_inside and backward_input.
-  [[nodiscard]] virtual Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                        const BlockInput<T>& n, const FeedForwardActivations<T>& act,
-                                        const FeedForwardWorkspace<T>& work, Matrix<T> y) const = 0;
+  /// n (rows of the hidden states, hidden) -> act: all that backward reads. Collective over the tensor-parallel group
+  /// and, with experts, the expert- and context-parallel groups; so are forward_output, backward_inside and
+  /// backward_input.
+  virtual void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                              const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                              const FeedForwardWorkspace<T>& work) const = 0;
+  /// After forward_inside: y (rows of the hidden states, hidden), overwritten; complete after wait() and
+  /// add_output_bias().
+  [[nodiscard]] virtual Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                               const FeedForwardActivations<T>& act,
+                                               const FeedForwardWorkspace<T>& work, Matrix<T> y) const = 0;
 
+  /// output: of forward_output.
   virtual PassTraffic traffic(const TensorParallelRegion<T>& region) const = 0;
 
   /// y += the output's bias, after wait().

@@ -23,12 +23,14 @@ class Mlp final : public FeedForward<T> {
   Mlp(const Linear<T>& gate_up, const Linear<T>& down, const Activation<T>& act)
       : gate_up_(gate_up), down_(down), act_(&act) {}
 
-  [[nodiscard]] Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                const BlockInput<T>& n, const FeedForwardActivations<T>& act,
-                                const FeedForwardWorkspace<T>& work, Matrix<T> y) const override;
+  void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region, const BlockInput<T>& n,
+                      const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
+  [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                       const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
+                                       Matrix<T> y) const override;
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override {
-    const comm::StepTraffic ends = region.gather_traffic() + region.sum_traffic();
-    return {ends, ends};
+    const comm::StepTraffic gather = region.gather_traffic(), sum = region.sum_traffic();
+    return {.forward = gather, .backward = gather + sum, .output = sum};
   }
   void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const override {
     down_.add_bias(device, region.token_rows(y));

@@ -27,6 +27,12 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
   return blocked::attention_workspace_bytes<T>(shape);
 }
 
+template <class T>
+std::string library(Device& device) {
+  if (!std::is_same_v<T, bf16> || device.gemm_mode() != GemmMode::library) return "batched GEMMs";
+  return cudnn::library(device);
+}
+
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE_ATTENTION)
 
 }  // namespace nanotron::kernels::detail

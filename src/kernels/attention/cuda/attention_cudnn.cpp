@@ -202,25 +202,30 @@ std::optional<Problem> part_that_fits(AttentionPlans& plans, Problem problem, st
   }
 }
 
+AttentionPlans& plans_of(Device& device) {
+  auto& plans = device.attention_plans();
+  if (plans == nullptr) plans = std::make_shared<AttentionPlans>();
+  return *plans;
+}
+
 using Pointers = std::unordered_map<std::int64_t, void*>;
 
 // pointers(first sequence, first key head) for each part of the whole.
 template <class F>
 bool run(Device& device, const Problem& whole, Vector<std::byte> workspace, const F& pointers) {
-  auto& plans = device.attention_plans();
-  if (plans == nullptr) plans = std::make_shared<AttentionPlans>();
-  if (plans->handle == nullptr) return false;
-  const std::optional<Problem> part = part_that_fits(*plans, whole, workspace.extent(0));
+  AttentionPlans& plans = plans_of(device);
+  if (plans.handle == nullptr) return false;
+  const std::optional<Problem> part = part_that_fits(plans, whole, workspace.extent(0));
   if (!part) return false;
   const auto require = [](bool good, const std::string& found) {
     if (!good) fail(ExitCode::system_error, {.what = "cuDNN could not run attention", .found = found});
   };
-  require(fe::detail::set_stream(plans->handle, device.exec().cuda_stream()) == CUDNN_STATUS_SUCCESS, "no stream");
-  const AttentionPlans::Plan& plan = plans->of(*part);
+  require(fe::detail::set_stream(plans.handle, device.exec().cuda_stream()) == CUDNN_STATUS_SUCCESS, "no stream");
+  const AttentionPlans::Plan& plan = plans.of(*part);
   for (index_t sequence = 0; sequence < whole.shape.batch; sequence += part->shape.batch) {
     for (index_t head = 0; head < whole.shape.key_heads; head += part->shape.key_heads) {
       Pointers of_part = pointers(sequence, head);
-      auto error = plan.graph->execute(plans->handle, of_part, workspace.data());
+      auto error = plan.graph->execute(plans.handle, of_part, workspace.data());
       require(error.is_good(), error.get_message());
     }
   }
@@ -302,6 +307,14 @@ bool attention_backward(Device& device, const AttentionShape& s, const blocked::
   });
 }
 
+std::string library(Device& device) {
+  AttentionPlans& plans = plans_of(device);
+  if (!has_library()) return "batched GEMMs: libcudnn.so.9 was not found";
+  if (plans.handle == nullptr) return "batched GEMMs: cuDNN does not start on this device";
+  const std::size_t version = fe::detail::get_backend_version();  // 92801: 9.28.1
+  return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
 }  // namespace kernels::cudnn
 }  // namespace nanotron
 
@@ -321,6 +334,8 @@ bool attention_forward(Device&, const AttentionShape&, MatrixRef<const bf16>, Ma
 bool attention_backward(Device&, const AttentionShape&, const blocked::BackwardTensors<bf16>&, Vector<std::byte>) {
   return false;
 }
+
+std::string library(Device&) { return "batched GEMMs: this program was built without cuDNN"; }
 
 }  // namespace nanotron::kernels::cudnn
 

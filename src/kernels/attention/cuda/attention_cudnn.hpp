@@ -16,4 +16,7 @@ bool attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
 bool attention_backward(Device& device, const AttentionShape& shape, const blocked::BackwardTensors<bf16>& tensors,
                         Vector<std::byte> workspace);
 
+/// "cuDNN 9.28.1", or "batched GEMMs" and why.
+std::string library(Device& device);
+
 }  // namespace nanotron::kernels::cudnn

@@ -342,6 +342,11 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
   return worker_bytes<T>(shape) * static_cast<std::size_t>(ExecutionSpace().concurrency());
 }
 
+template <class T>
+std::string library(Device&) {
+  return std::is_same_v<T, bf16> && amx::wants_attention() ? "AMX tiles" : "blocks in cache";
+}
+
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE_ATTENTION)
 
 }  // namespace nanotron::kernels::detail

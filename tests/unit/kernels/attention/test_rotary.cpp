@@ -53,6 +53,31 @@ TYPED_TEST(Rotary, FollowsTheTwinAndTurnsBack) {
   this->check({}, 20, kernels::reference::rotary_frequencies(theta, 20));
 }
 
+// Heads in the first columns only, and a bias on all of them.
+TYPED_TEST(Rotary, BiasAndRotationInOnePass) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t tokens = 7, width = 12, rotated = 3 * width, columns = rotated + 17, leading = columns + 5;
+  Array<M> cosine(tokens * width / 2), sine(tokens * width / 2);
+  kernels::rotary_tables<M>(this->device_, theta, cosine.matrix(tokens, width / 2), sine.matrix(tokens, width / 2));
+  Array<std::int32_t> at(tokens);
+  for (index_t t = 0; t < tokens; ++t) at.host[t] = static_cast<std::int32_t>(tokens - 1 - t);
+  at.push();
+  auto x = Array<T>::random(tokens * leading, 2);
+  const auto bias = Array<M>::random(columns, 3);
+  std::vector<double> expected(x.host.begin(), x.host.end());
+  for (index_t t = 0; t < tokens; ++t) {
+    for (index_t c = 0; c < columns; ++c) expected[static_cast<std::size_t>(t * leading + c)] += bias.host[c];
+  }
+  kernels::reference::rotary({expected.data(), tokens, rotated, leading},
+                             kernels::reference::rotary_frequencies(theta, width), at.host.data(), 1.0);
+  kernels::bias_rotary_forward<T>(this->device_, {x.matrix(tokens, leading).data(), tokens, columns, leading}, rotated,
+                                  bias.read(), at.read(), cosine.read(tokens, width / 2), sine.read(tokens, width / 2));
+  this->device_.fence();
+  x.pull();
+  expect_close(x.host, expected, 5 * unit_roundoff<M>() + unit_roundoff<T>() + 1e-15);
+}
+
 // Pairs of all three kinds: long waves, short ones and those in between.
 TYPED_TEST(Rotary, Llama3Scaling) {
   const kernels::RotaryScaling::Llama3 scaling{.factor = 8.0, .original_length = 64.0};

@@ -67,19 +67,6 @@ TYPED_TEST(Elementwise, BiasAndItsGradient) {
   expect_close(dbias.host, dbias2, 61 * unit_roundoff<M>());
 }
 
-TYPED_TEST(Elementwise, SumOfSquares) {
-  using M = master_t<TypeParam>;
-  for (const index_t n : {0, 1, 33, 16384, 50001}) {
-    const auto x = Array<M>::random(n, 1);
-    double expected = 0;
-    for (const M value : x.host)
-      expected += static_cast<double>(value) * static_cast<double>(value);
-    const double sum = kernels::sum_of_squares<M>(this->device_, x.read());
-    EXPECT_NEAR(sum, expected, 1e-13 * expected);
-    EXPECT_EQ(sum, kernels::sum_of_squares<M>(this->device_, x.read()));
-  }
-}
-
 template <class A, class B>
 void check_cast(Device& device) {
   const auto x = Array<A>::random(5003, 1);

@@ -38,5 +38,24 @@ TYPED_TEST(Adamw, TwentyStepsFollowTheTwin) {
   expect_close(v.host, v2, 20 * 5 * unit_roundoff<M>());
 }
 
+// The same bits as without a copy, and the copy is what a cast would make of them.
+TYPED_TEST(Adamw, WritesTheCopyInBf16) {
+  using M = TypeParam;
+  const index_t n = 5003;
+  auto p = Array<M>::random(n, 1), plain = Array<M>::random(n, 1), m = Array<M>(n), v = Array<M>(n), m2 = Array<M>(n),
+       v2 = Array<M>(n);
+  const auto g = Array<M>::random(n, 2);
+  auto copy = Array<bf16>(n, 7.0);
+  const kernels::AdamwStep step{.learning_rate = 1e-2, .weight_decay = 0.1};
+  kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), step, copy.vector());
+  kernels::adamw<M>(this->device_, plain.vector(), g.read(), m2.vector(), v2.vector(), step);
+  this->device_.fence();
+  p.pull(), plain.pull(), copy.pull();
+  EXPECT_EQ(p.host, plain.host);
+  for (std::size_t i = 0; i < p.host.size(); ++i) {
+    EXPECT_EQ(copy.host[i].bits, bf16(static_cast<float>(p.host[i])).bits);
+  }
+}
+
 }  // namespace
 }  // namespace nanotron::test

@@ -131,15 +131,19 @@ TYPED_TEST(Muon, DescendsAlongAnyPartOfABlock) {
   auto p = Array<M>::random(n, 2);
   std::vector<double> p2(p.host.begin(), p.host.end());
   const MatrixRef<const M> block = MatrixRef<const M>(o.read(rows, columns)).row_block(1, 5).column_block(3, width);
-  kernels::descend<M>(this->device_, p.vector(), block, first, 0.9, 0.25);
+  auto copy = Array<bf16>(n);
+  kernels::descend<M>(this->device_, p.vector(), block, first, 0.9, 0.25, copy.vector());
   this->device_.fence();
-  p.pull();
+  p.pull(), copy.pull();
   for (index_t i = 0; i < n; ++i) {
     const index_t row = 1 + (first + i) / width, column = 3 + (first + i) % width;
     double& expected = p2[static_cast<std::size_t>(i)];
     expected = 0.9 * expected - 0.25 * static_cast<double>(o.host[static_cast<std::size_t>(row * columns + column)]);
   }
   expect_close(p.host, p2, 4 * unit_roundoff<M>());
+  for (std::size_t i = 0; i < p.host.size(); ++i) {
+    EXPECT_EQ(copy.host[i].bits, bf16(static_cast<float>(p.host[i])).bits);
+  }
 }
 
 }  // namespace
