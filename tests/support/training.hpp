@@ -46,8 +46,8 @@ struct Numbers {
 };
 
 // Bytes of the few numbers of a step that comm::StepTraffic leaves out: of a sum that no order changes a place and
-// three sums of digits (kernels/reduction/exact_sum.hpp), and the hash of the tokens.
-inline constexpr std::uint64_t exact_sum = 4 * sizeof(std::int64_t), hash = sizeof(std::uint64_t);
+// four sums of digits (kernels/reduction/exact_sum.hpp), and the hash of the tokens.
+inline constexpr std::uint64_t exact_sum = 5 * sizeof(std::int64_t), hash = sizeof(std::uint64_t);
 
 // A grid on the first dp * tp ranks of world; the others hold MPI_COMM_NULL.
 class SubWorld {

@@ -21,6 +21,19 @@ constexpr index_t alignment = 64;  // elements
 
 index_t aligned(index_t n) { return (n + alignment - 1) / alignment * alignment; }
 
+template <class M, class Store>
+void run_descent(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, M keep, M rate,
+                 const Store& store) {
+  M* const parameter = p.data();
+  for_each_element(
+      device, "descend", static_cast<index_t>(p.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        const index_t at = first + i;
+        const M updated = keep * parameter[i] - rate * direction(at / direction.columns, at % direction.columns);
+        parameter[i] = updated;
+        store(i, updated);
+      });
+}
+
 }  // namespace
 
 template <class M>
@@ -78,19 +91,6 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
     std::swap(from, to);
   }
   if (from.data() != x.data()) copy_matrix<M>(device, from, x);
-}
-
-template <class M, class Store>
-void run_descent(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, M keep, M rate,
-                 const Store& store) {
-  M* const parameter = p.data();
-  for_each_element(
-      device, "descend", static_cast<index_t>(p.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        const index_t at = first + i;
-        const M updated = keep * parameter[i] - rate * direction(at / direction.columns, at % direction.columns);
-        parameter[i] = updated;
-        store(i, updated);
-      });
 }
 
 template <class M>

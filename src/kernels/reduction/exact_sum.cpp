@@ -29,11 +29,11 @@ NANOTRON_FUNCTION inline std::int64_t place_of(double x) {
   return place < ExactSum::lowest ? ExactSum::lowest : place;
 }
 
-// Quanta of the three places from `top`, and their inverses.
+// Quanta of the places from `top`, and their inverses.
 struct Places {
-  double quantum[3], inverse[3];
+  double quantum[ExactSum::places], inverse[ExactSum::places];
   NANOTRON_FUNCTION explicit Places(std::int64_t top) {
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < ExactSum::places; ++i) {
       quantum[i] = power_of_two(ExactSum::width * (top - 1 - i));
       inverse[i] = power_of_two(-ExactSum::width * (top - 1 - i));
     }
@@ -43,6 +43,7 @@ struct Places {
   NANOTRON_FUNCTION double digit(double x) const {
     if constexpr (i > 0) x -= std::trunc(x * inverse[0]) * quantum[0];
     if constexpr (i > 1) x -= std::trunc(x * inverse[1]) * quantum[1];
+    if constexpr (i > 2) x -= std::trunc(x * inverse[2]) * quantum[2];
     return std::trunc(x * inverse[i]);
   }
 };
@@ -76,6 +77,7 @@ ExactSum sum_of_powers(Device& device, Vector<const X> x) {
         sum.digits[0] = add([=](const index_t i) { return places.template digit<0>(term<power>(part[i])); });
         sum.digits[1] = add([=](const index_t i) { return places.template digit<1>(term<power>(part[i])); });
         sum.digits[2] = add([=](const index_t i) { return places.template digit<2>(term<power>(part[i])); });
+        sum.digits[3] = add([=](const index_t i) { return places.template digit<3>(term<power>(part[i])); });
         return sum;
       });
 }
@@ -86,10 +88,18 @@ double value(const ExactSum& sum) {
   if (sum.top == ExactSum::not_finite) return std::numeric_limits<double>::infinity();
   // Carries first: the same digits for the same sum, however it was made.
   constexpr std::int64_t base = std::int64_t{1} << ExactSum::width;
-  const std::int64_t last = sum.digits[2] % base, middle = sum.digits[1] + sum.digits[2] / base;
-  const std::int64_t rest = middle % base * base + last, first = sum.digits[0] + middle / base;
-  const double digits = static_cast<double>(first) * 0x1p56 + static_cast<double>(rest);
-  return std::ldexp(digits, ExactSum::width * static_cast<int>(sum.top - 3));
+  std::int64_t digits[ExactSum::places], carry = 0;
+  for (int i = ExactSum::places - 1; i > 0; --i) {
+    const std::int64_t digit = sum.digits[i] + carry;
+    digits[i] = digit % base;
+    carry = digit / base;
+  }
+  digits[0] = sum.digits[0] + carry;
+  double total = 0;
+  for (int i = ExactSum::places - 1; i >= 0; --i) {
+    total += std::ldexp(static_cast<double>(digits[i]), ExactSum::width * static_cast<int>(sum.top - 1 - i));
+  }
+  return total;
 }
 
 template <class M>

@@ -1,13 +1,13 @@
 #pragma once
 
 // Order-independent sums in one pass: same bits for any order of the terms and any distribution over ranks. Terms are
-// cut into digits at fixed binary places, the digits of a place are added as integers, and the top three places that
+// cut into digits at fixed binary places, the digits of a place are added as integers, and the top four places that
 // are not empty are kept (indexed summation: Demmel and Nguyen, "Parallel Reproducible Summation", IEEE Transactions on
 // Computers 64, 2015, section 4):
 //
-//   term = sum over k of d_k 2^(28 (k - 1)), |d_k| < 2^28, rounded toward zero after the third
+//   term = sum over k of d_k 2^(28 (k - 1)), |d_k| < 2^28, rounded toward zero after the fourth
 //
-// so that a term is off by less than 2^-56 of the largest one.
+// so that a term is off by less than 2^-84 of the largest one.
 
 #include <cstdint>
 
@@ -16,28 +16,29 @@
 
 namespace nanotron::kernels {
 
-/// Sums of the digits at the places top, top - 1 and top - 2. They do not overflow for up to 2^35 terms.
+/// Sums of the digits at the places top to top - 3. They do not overflow for up to 2^35 terms.
 struct ExactSum {
+  static constexpr int places = 4;
   static constexpr int width = 28;                     // bits of a digit
-  static constexpr std::int64_t lowest = -33;          // place; smaller terms are lost: below 2^-1008
+  static constexpr std::int64_t lowest = -32;          // place; smaller terms are lost: below 2^-1008
   static constexpr std::int64_t not_finite = 1 << 20;  // place of infinity and NaN
 
   std::int64_t top = lowest;
-  std::int64_t digits[3] = {0, 0, 0};
+  std::int64_t digits[places] = {};
 
   /// What is left of it beside terms whose top place is `place` >= top.
   NANOTRON_FUNCTION ExactSum below(std::int64_t place) const {
     ExactSum moved;
     moved.top = place;
     const std::int64_t shift = place - top;
-    for (std::int64_t i = shift; i < 3; ++i) moved.digits[i] = digits[i - shift];
+    for (std::int64_t i = shift; i < places; ++i) moved.digits[i] = digits[i - shift];
     return moved;
   }
   NANOTRON_FUNCTION ExactSum& operator+=(const ExactSum& more) {
     const std::int64_t place = top < more.top ? more.top : top;
     const ExactSum other = more.below(place);
     *this = below(place);
-    for (int i = 0; i < 3; ++i) digits[i] += other.digits[i];
+    for (int i = 0; i < places; ++i) digits[i] += other.digits[i];
     return *this;
   }
 };

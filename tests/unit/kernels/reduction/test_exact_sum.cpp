@@ -46,13 +46,13 @@ TEST_F(ExactSums, OfDoublesOfBothSigns) {
   const auto x = Array<double>::random(70'001, 2, 1e8);
   const ExactSum whole = kernels::sum(device_, x.read());
   const long double reference = std::accumulate(x.host.begin(), x.host.end(), 0.0L);
-  EXPECT_NEAR(kernels::value(whole), static_cast<double>(reference), 1e-3);  // 70,001 terms of 4e8 to 2^-56
+  EXPECT_NEAR(kernels::value(whole), static_cast<double>(reference), 1e-3);  // 70,001 terms of 4e8 to 2^-84
   ExactSum parts;
   for (const auto& [begin, count] : {std::pair{0, 1}, {1, 40'000}, {40'001, 30'000}}) {
     parts += kernels::sum(device_, Vector<const double>(x.data() + begin, count));
   }
   EXPECT_EQ(parts.top, whole.top);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(parts.digits[i], whole.digits[i]);
+  for (int i = 0; i < ExactSum::places; ++i) EXPECT_EQ(parts.digits[i], whole.digits[i]);
 }
 
 // Terms over hundreds of binary places: a rank that has only small ones cuts them at the places of the largest of all.
@@ -69,6 +69,17 @@ TEST_F(ExactSums, RanksOfDifferentMagnitude) {
   ExactSum all = ranks[0].below(largest(0));
   all += ranks[1];
   EXPECT_EQ(kernels::value(all), whole);
+}
+
+// Beside a largest term of 1, terms of 2^-80.
+TEST_F(ExactSums, SmallTermsAreNotLost) {
+  auto x = Array<double>(100'000, 0x1p-40);
+  x.host[77] = 1.0;
+  x.push();
+  ExactSum sum = kernels::sum_of_squares<double>(device_, x.read());
+  EXPECT_EQ(kernels::value(sum), 1.0);
+  sum.digits[0] = 0;
+  EXPECT_EQ(kernels::value(sum), 99'999 * 0x1p-80);
 }
 
 TEST_F(ExactSums, ExtremesAreSums) {
