@@ -5,7 +5,7 @@
 #                [--no-install] [-- <options of ctest that choose tests: -R, -E, -L>]
 #
 #   --mpi         the MPI to test with; both: one run after the other (openmpi)
-#   --preset      release, debug, asan, ... (release); with MPICH release or debug
+#   --preset      release, debug, asan, ... (release); with MPICH release or asan
 #   --max-ranks   leave out the tests with more ranks
 #   --full        also the tests labelled 'long', and all runs where others take a sample
 #   --no-install  do not look for missing packages
@@ -36,11 +36,11 @@ done
 
 case "$preset" in
   release | mpich) mpich_preset=mpich ;;
-  debug | mpich-debug) mpich_preset=mpich-debug ;;
+  asan | mpich-asan) mpich_preset=mpich-asan ;;
   *) mpich_preset="" ;;
 esac
 if [ "$mpi" != openmpi ] && [ -z "$mpich_preset" ]; then
-  printf 'tests/run.sh: with MPICH the preset is release or debug, not %s\n' "'$preset'" >&2
+  printf 'tests/run.sh: with MPICH the preset is release or asan, not %s\n' "'$preset'" >&2
   exit 64
 fi
 
