@@ -31,6 +31,9 @@ function(nanotron_cuda_options target)
     "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;${host_options}>")
   # Of nvcc, or of Kokkos' wrapper of it, which compiles as C++.
   target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CUDA,CXX>:--Werror=cross-execution-space-call>")
+  # The same of constexpr functions, which nvcc only warns of. (Its wrapper compiles without --expt-relaxed-constexpr.)
+  target_compile_options(${target} INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xcudafe --diag_error=20013 -Xcudafe --diag_error=20015>")
   target_link_libraries(${target} INTERFACE CUDA::cudart)
   if(NANOTRON_CUDNN_INCLUDE_DIR AND NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR)
     target_compile_definitions(${target} INTERFACE NANOTRON_WITH_CUDNN NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING)

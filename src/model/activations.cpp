@@ -113,11 +113,13 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   work.dn = arena.take<T>(shared, s.hidden_rows, s.hidden);
   work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const index_t head_dim = s.query / s.query_heads;
+  const Processor processor = arena.processor();
   work.sums = arena.take<M>(
-      shared,
-      std::max({s.norm.workspace, kernels::rms_norm_workspace_size(head_dim, s.token_segments * s.head_segments),
-                kernels::bias_workspace_size(s.query + 2 * s.key, s.token_segments),
-                kernels::bias_workspace_size(s.biases, s.token_segments)}));
+      shared, std::max({s.norm.workspace,
+                        kernels::rms_norm_workspace_size(processor, s.tokens * s.query_heads, head_dim,
+                                                         s.token_segments * s.head_segments),
+                        kernels::bias_workspace_size(processor, s.tokens, s.query + 2 * s.key, s.token_segments),
+                        kernels::bias_workspace_size(processor, s.tokens, s.biases, s.token_segments)}));
   work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   work.attention.dout = arena.take<T>(shared, s.tokens, s.query);
   work.attention.sums = work.feed_forward.sums = work.sums;

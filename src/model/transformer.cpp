@@ -61,7 +61,7 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
   LocalSizes s = local_sizes(setup_.model, table_, tokens(), tp_region_->rows());
   s.core = core_->sizes(processor);
   const SumOrders orders = orders_of(setup_);
-  s.norm = nn::norm_sizes(setup_.model.normalization, s.hidden, orders.tokens);
+  s.norm = nn::norm_sizes(setup_.model.normalization, processor, s.hidden_rows, s.hidden, orders.tokens);
   s.token_segments = orders.heads.tokens;
   s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);

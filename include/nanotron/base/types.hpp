@@ -44,12 +44,18 @@ struct bf16 {
  private:
   // Without a branch, so that loops of conversions vectorise.
   NANOTRON_FUNCTION static std::uint16_t round_from(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    std::uint16_t rounded;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+#else
     std::uint32_t u;
     std::memcpy(&u, &value, sizeof u);
     const std::uint32_t nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     const std::uint32_t quiet_nan = (u >> 16) | 0x40u;
     const bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
     return static_cast<std::uint16_t>(is_nan ? quiet_nan : nearest);
+#endif
   }
 };
 static_assert(sizeof(bf16) == 2 && std::is_trivial_v<bf16>);

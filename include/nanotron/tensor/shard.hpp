@@ -12,8 +12,8 @@ namespace nanotron {
 struct Range {
   index_t begin = 0;
   index_t end = 0;
-  constexpr index_t size() const { return end - begin; }
-  constexpr bool contains(index_t i) const { return i >= begin && i < end; }
+  NANOTRON_FUNCTION constexpr index_t size() const { return end - begin; }
+  NANOTRON_FUNCTION constexpr bool contains(index_t i) const { return i >= begin && i < end; }
   friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 

@@ -118,7 +118,7 @@ class KernelBench {
   void norms() {
     const index_t n = s_.hidden_rows, h = s_.hidden;
     const Buffer<T> x(n * h), y(n * h), z(n * h);
-    const Buffer<M> w(h), dw(h), rstd(n), work(kernels::rms_norm_workspace_size(h));
+    const Buffer<M> w(h), dw(h), rstd(n), work(kernels::rms_norm_workspace_size(built_for, n, h));
     const double one = bytes(n * h, sizeof(T));
     by_bytes("rms_norm_forward", in_layers_ + in_step_, 2 * one, [&] {
       kernels::rms_norm_forward<T>(device_, x.matrix(n, h), w.vector(h), 1e-5, y.matrix(n, h),
@@ -129,9 +129,9 @@ class KernelBench {
                                        w.vector(h), 1e-5, y.matrix(n, h), rstd.vector(n));
     });
     by_bytes("rms_norm_backward", 2 * in_layers_ + in_step_, 4 * one, [&] {
-      kernels::rms_norm_backward<T>(device_, y.matrix(n, h), x.matrix(n, h), w.vector(h),
-                                    rstd.vector(n), z.matrix(n, h), dw.vector(h),
-                                    work.vector(kernels::rms_norm_workspace_size(h)));
+      kernels::rms_norm_backward<T>(device_, y.matrix(n, h), x.matrix(n, h), w.vector(h), rstd.vector(n),
+                                    z.matrix(n, h), dw.vector(h),
+                                    work.vector(kernels::rms_norm_workspace_size(built_for, n, h)));
     });
     by_bytes("add", in_layers_, 3 * one,
              [&] { kernels::add<T>(device_, x.vector(n * h), y.vector(n * h)); });

@@ -8,19 +8,20 @@
 namespace nanotron::kernels {
 namespace {
 
-// Column c of a row as it is, or with its bias.
+// Columns of a row from c on as they are, or with their bias.
 struct Plain {
-  template <class T>
-  NANOTRON_FUNCTION master_t<T> operator()(const T* row, index_t c) const {
-    return static_cast<master_t<T>>(row[c]);
+  template <class T, int n>
+  NANOTRON_FUNCTION auto operator()(const T* row, index_t c, Width<n> width) const {
+    return load(row + c, width);
   }
 };
 template <class M>
 struct Biased {
   const M* bias;
-  template <class T>
-  NANOTRON_FUNCTION M operator()(const T* row, index_t c) const {
-    return static_cast<M>(row[c]) + bias[c];
+  template <class T, int n>
+  NANOTRON_FUNCTION auto operator()(const T* row, index_t c, Width<n> width) const {
+    const auto value = load(row + c, width), b = load(bias + c, width);
+    return chunk(width, [&](const int k) { return value[k] + b[k]; });
   }
 };
 
@@ -33,27 +34,25 @@ void rotate(Device& device, const char* label, MatrixRef<T> x, index_t rotated, 
   NANOTRON_REQUIRE(half > 0 && rotated % (2 * half) == 0 && rotated <= x.columns, "{}: {} of {} columns, heads of {}",
                    label, rotated, x.columns, 2 * half);
   const index_t heads = rotated / (2 * half);
-  for_each_row(
-      device, label, x.rows, KOKKOS_LAMBDA(const Row& row, const index_t token) {
-        const index_t n = half;
+  for_each_row_of<T>(
+      device, label, x.rows, x.columns / 2, KOKKOS_LAMBDA(const Row& row, const index_t token) {
         const index_t position = positions.data()[token];
-        const M* const c = cosine.data() + position * n;
-        const M* const s = sine.data() + position * n;
+        const M* const c = cosine.data() + position * half;
+        const M* const s = sine.data() + position * half;
         T* const columns = x.data + token * x.leading;
         const Value at = value;
-        for (index_t head = 0; head < heads; ++head) {
-          const index_t low = head * 2 * n, high = low + n;
-          row.for_each(n, [=](const index_t i) {
-            const M a = at(columns, low + i);
-            const M b = at(columns, high + i);
-            const M turn = M(sign) * s[i];
-            columns[low + i] = static_cast<T>(a * c[i] - b * turn);
-            columns[high + i] = static_cast<T>(b * c[i] + a * turn);
-          });
-        }
-        const index_t first = 2 * n * heads;
-        row.for_each(x.columns - first,
-                     [=](const index_t i) { columns[first + i] = static_cast<T>(at(columns, first + i)); });
+        row.template for_each_chunk_of<T>(heads, half, [=](const index_t head, const index_t i, const auto n) {
+          const index_t low = head * 2 * half + i, high = low + half;
+          const auto a = at(columns, low, n), b = at(columns, high, n);
+          const auto cos_i = load(c + i, n), sin_i = load(s + i, n);
+          store(columns + low, n, [&](const int k) { return a[k] * cos_i[k] - b[k] * (M(sign) * sin_i[k]); });
+          store(columns + high, n, [&](const int k) { return b[k] * cos_i[k] + a[k] * (M(sign) * sin_i[k]); });
+        });
+        const index_t first = 2 * half * heads;
+        row.template for_each_chunk<T>(x.columns - first, [=](const index_t i, const auto n) {
+          const auto unturned = at(columns, first + i, n);
+          store(columns + first + i, n, [&](const int k) { return unturned[k]; });
+        });
       });
 }
 

@@ -57,13 +57,18 @@ void swap(Device& device, Vector<T> x, Vector<T> y) {
 template <class T>
 void add(Device& device, Vector<const T> x, Vector<T> y) {
   const KernelRegion kernel(device, "add", reads(x, y), writes(y));
-  using M = master_t<T>;
   NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "add: {} elements to {}", x.extent(0), y.extent(0));
   const T* const from = x.data();
   T* const to = y.data();
-  for_each_element(
-      device, "add", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        to[i] = static_cast<T>(static_cast<M>(to[i]) + static_cast<M>(from[i]));
+  for_each_piece<T>(
+      device, "add", static_cast<index_t>(x.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        const T* const source = from + first;
+        T* const target = to + first;
+        row.template for_each_chunk<T>(count, [=](const index_t i, const auto n) {
+          const auto a = load(target + i, n), b = load(source + i, n);
+          store(target + i, n, [&](const int k) { return a[k] + b[k]; });
+        });
       });
 }
 
@@ -71,43 +76,47 @@ template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
   const KernelRegion kernel(device, "bias_add", reads(y, bias), writes(y));
   using M = master_t<T>;
-  for_each_row(
-      device, "bias_add", y.rows, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+  for_each_row_of<T>(
+      device, "bias_add", y.rows, y.columns, KOKKOS_LAMBDA(const Row& row, const index_t i) {
         T* const target = y.data + i * y.leading;
         const M* const b = bias.data();
-        row.for_each(y.columns, [=](const index_t c) {
-          target[c] = static_cast<T>(static_cast<M>(target[c]) + b[c]);
+        row.template for_each_chunk<T>(y.columns, [=](const index_t c, const auto n) {
+          const auto value = load(target + c, n);
+          const auto b_c = load(b + c, n);
+          store(target + c, n, [&](const int k) { return value[k] + b_c[k]; });
         });
       });
 }
 
 template <class T>
-void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
-                   Vector<master_t<T>> workspace, index_t segments) {
-  const KernelRegion kernel(device, "bias_backward", reads(dy), writes(dbias));
+void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias, Vector<master_t<T>> workspace,
+                   index_t segments) {
   using M = master_t<T>;
-  const index_t width = dy.columns, rows = dy.rows / segments;
-  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= bias_workspace_size(width, segments) &&
-                       rows * segments == dy.rows,
-                   "bias_backward: {} rows in {} segments, workspace of {}, needs {}", dy.rows, segments,
-                   workspace.extent(0), bias_workspace_size(width, segments));
-  M* const partial = workspace.data();
-  const index_t count = (rows + pieces_of_segment - 1) / pieces_of_segment;
-  for_each_row(
-      device, "bias_backward", segments * pieces_of_segment, KOKKOS_LAMBDA(const Row& row, const index_t at) {
-        const index_t first = at / pieces_of_segment * rows, piece = at % pieces_of_segment;
-        M* const sums = partial + at * width;
-        row.for_each(width, [=](const index_t c) { sums[c] = 0; });
-        const index_t end = rows < (piece + 1) * count ? rows : (piece + 1) * count;
-        for (index_t i = piece * count; i < end; ++i) {
-          const T* const source = dy.data + (first + i) * dy.leading;
-          row.for_each(width, [=](const index_t c) { sums[c] += static_cast<M>(source[c]); });
+  const index_t width = dy.columns;
+  const RowPieces pieces(device.processor(), segments, dy.rows, width);
+  NANOTRON_REQUIRE(dy.rows % segments == 0, "bias_backward: {} rows in {} segments", dy.rows, segments);
+  const auto sums =
+      sums_of_pieces("bias_backward", workspace, bias_workspace_size(device.processor(), dy.rows, width, segments));
+  const KernelRegion kernel(device, "bias_backward", reads(dy, sums), writes(dbias, sums));
+  for_each_row_with_sums<T>(
+      device, "bias_backward", pieces.count(), width, sums.data(), width,
+      KOKKOS_LAMBDA(const Row& row, const index_t at, M* const of_piece) {
+        const Range rows = pieces.of(at);
+        for (index_t i = rows.begin; i < rows.end; ++i) {
+          const T* const source = dy.data + i * dy.leading;
+          row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
+            const auto value = load(source + c, n);
+            const auto so_far = load(of_piece + c, n);
+            store(of_piece + c, n, [&](const int k) { return so_far[k] + value[k]; });
+          });
         }
       });
-  add_segment_sums<M>(device, partial, segments, width, dbias.data());
+  add_segment_sums<M>(device, sums.data(), pieces, width, width, dbias.data());
 }
 
-index_t bias_workspace_size(index_t columns, index_t segments) { return segments * pieces_of_segment * columns; }
+index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments) {
+  return RowPieces(processor, segments, rows, columns).count() * columns;
+}
 
 #define NANOTRON_INSTANTIATE(T)                                                    \
   template void fill<T>(Device&, Vector<T>, double);                               \

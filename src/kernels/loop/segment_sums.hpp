@@ -1,30 +1,111 @@
 #pragma once
 
 // Sums over rows, column by column, in a fixed order. Rows are split into segments, segments into pieces; each piece
-// has its own sum. Pieces of a segment are added in order, segments in a binary tree (tensor/sum_order.hpp).
+// has its own sum. Pieces of a segment are added in order (on a GPU first in groups), segments in a binary tree
+// (tensor/sum_order.hpp).
 
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/tensor/sum_order.hpp"
 
 namespace nanotron::kernels {
 
-// Enough pieces for the cores of a host, whose L1 cache holds the sums of a piece; on a GPU about one per
-// multiprocessor.
-inline constexpr index_t pieces_of_segment = on_host ? 16 : 128;
+// Pieces of a segment of `rows` rows of `width` elements: enough for the cores of a host, whose L1 cache holds the sums
+// of a piece; on a GPU thousands, as long as their sums are few beside the rows.
+inline constexpr index_t pieces_on_cpu = 16;
+constexpr index_t pieces_of_segment(Processor processor, index_t rows, index_t width) {
+  if (processor == Processor::cpu) return pieces_on_cpu;
+  constexpr index_t least_rows = 16, elements = index_t{1} << 21;
+  const index_t most = std::max<index_t>(1024, elements / std::max<index_t>(width, 1));
+  return std::clamp<index_t>(rows / least_rows, 1, most);
+}
 
-// out(c) += sum over s, p of partial(s, p, c); partial (segments, pieces_of_segment, width).
+// The rows of a kernel, a team for each piece.
+struct RowPieces {
+  index_t segments, rows;  // of a segment
+  index_t pieces, each;    // of a segment, of a piece
+
+  RowPieces(Processor processor, index_t segment_count, index_t all_rows, index_t width)
+      : segments(segment_count),
+        rows(all_rows / segment_count),
+        pieces(pieces_of_segment(processor, rows, width)),
+        each((rows + pieces - 1) / pieces) {}
+  index_t count() const { return segments * pieces; }
+  // Rows of piece `at` < count().
+  NANOTRON_FUNCTION Range of(index_t at) const {
+    const index_t first = at / pieces * rows, begin = at % pieces * each, end = begin + each;
+    return {first + (begin < rows ? begin : rows), first + (end < rows ? end : rows)};
+  }
+};
+
+// f(row, i, sums) for i < rows; f adds to sums[0 .. count), which begin as zeros and end at out + i * count. On a GPU
+// they are in the memory of a multiprocessor where that holds them.
+template <class T, class F>
+void for_each_row_with_sums(const Device& device, const char* label, index_t rows, index_t columns, master_t<T>* out,
+                            index_t count, const F& f) {
+  using M = master_t<T>;
+  if (device.is_planning()) return device.launch_planned();
+  if constexpr (on_host) {
+    for_each_row(device, label, rows, [=](const HostRow& row, const index_t i) {
+      M* const sums = out + i * count;
+      row.for_each(count, [=](const index_t c) { sums[c] = 0; });
+      f(row, i, sums);
+    });
+  } else {
+    constexpr index_t most = 32768 / sizeof(M);  // of the 48 KiB that a block may have unasked
+    const bool is_near = count <= most;
+    using Near = Kokkos::View<M*, ExecutionSpace::scratch_memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    TeamPolicy policy = team_policy(device, rows, team_threads<T>(columns));
+    policy.set_scratch_size(0, Kokkos::PerTeam(is_near ? Near::shmem_size(count) : 0));
+    Kokkos::parallel_for(
+        kept_label<F>(label), policy, KOKKOS_LAMBDA(const TeamPolicy::member_type& team) {
+          const TeamRow row{team};
+          M* const target = out + team.league_rank() * count;
+          M* const sums = is_near ? Near(team.team_scratch(0), count).data() : target;
+          row.for_each(count, [=](const index_t c) { sums[c] = 0; });
+          f(row, team.league_rank(), sums);
+          if (is_near) row.for_each(count, [=](const index_t c) { target[c] = sums[c]; });
+        });
+  }
+}
+
+// The part of the workspace that is used.
 template <class M>
-void add_segment_sums(Device& device, const M* partial, index_t segments, index_t width, M* out) {
+Vector<M> sums_of_pieces(const char* kernel, const Vector<M>& workspace, index_t needed) {
+  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= needed, "{}: a workspace of {}, needs {}", kernel,
+                   workspace.extent(0), needed);
+  return Vector<M>(workspace.data(), static_cast<std::size_t>(needed));
+}
+
+// out(c) += sum over segments s, pieces p of partial[(s * pieces + p) * leading + c]; partial is overwritten.
+template <class M>
+void add_segment_sums(Device& device, M* partial, const RowPieces& rows, index_t width, index_t leading, M* out) {
+  constexpr index_t most = 32;  // pieces that are added at once on a GPU
+  const index_t pieces = rows.pieces, segments = rows.segments;
+  const index_t group = device.processor() == Processor::gpu && pieces > most ? most : 1;
+  if (group > 1) {
+    const index_t groups = (pieces + group - 1) / group;
+    for_each_element(
+        device, "piece_sums", segments * groups * width, KOKKOS_LAMBDA(const index_t i) {
+          const index_t at = i / width, first = at % groups * group, end = first + group;
+          M* const sum = partial + (at / groups * pieces + first) * leading + i % width;
+          M total = sum[0];
+          for (index_t p = first + 1; p < (end < pieces ? end : pieces); ++p) total += sum[(p - first) * leading];
+          sum[0] = total;
+        });
+  }
   for_each_element(
       device, "segment_sums", width, KOKKOS_LAMBDA(const index_t c) {
         M stack[TreeStack::depth] = {};
         const auto add = [&](int into, int from) { stack[into] += stack[from]; };
         TreeStack tree;
         for (index_t s = 0; s < segments; ++s) {
+          // Constants on the host, whose loop over columns is vectorised.
+          const index_t count = on_host ? pieces_on_cpu : pieces, step = on_host ? 1 : group;
           M sum = 0;
-          for (index_t piece = 0; piece < pieces_of_segment; ++piece) {
-            sum += partial[(s * pieces_of_segment + piece) * width + c];
-          }
+          for (index_t p = 0; p < count; p += step) sum += partial[(s * count + p) * leading + c];
           stack[tree.top()] = sum;
           tree.push(add);
         }

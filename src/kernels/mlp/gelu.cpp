@@ -35,13 +35,17 @@ NANOTRON_FUNCTION Gate<M> gate(GeluTanh, M x) {
 template <class T, class Form>
 void gelu_forward(Device& device, Matrix<const T> x, Matrix<T> h) {
   const KernelRegion kernel(device, "gelu_forward", reads(x), writes(h));
-  using M = master_t<T>;
   const T* const from = x.data();
   T* const to = h.data();
-  for_each_element(
-      device, "gelu_forward", static_cast<index_t>(h.size()), KOKKOS_LAMBDA(const index_t i) {
-        const M value = static_cast<M>(from[i]);
-        to[i] = static_cast<T>(value * gate(Form{}, value).value);
+  for_each_piece<T>(
+      device, "gelu_forward", static_cast<index_t>(h.size()),
+      KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        const T* const source = from + first;
+        T* const target = to + first;
+        row.template for_each_chunk<T>(count, [=](const index_t i, const auto n) {
+          const auto value = load(source + i, n);
+          store(target + i, n, [&](const int k) { return value[k] * gate(Form{}, value[k]).value; });
+        });
       });
 }
 
@@ -51,10 +55,18 @@ void gelu_backward(Device& device, Matrix<const T> x, Matrix<const T> dh, Matrix
   using M = master_t<T>;
   const T *const from = x.data(), *const gradient = dh.data();
   T* const to = dx.data();
-  for_each_element(
-      device, "gelu_backward", static_cast<index_t>(dx.size()), KOKKOS_LAMBDA(const index_t i) {
-        const Gate<M> g = gate(Form{}, static_cast<M>(from[i]));
-        to[i] = static_cast<T>(static_cast<M>(gradient[i]) * (g.value + g.rise));
+  for_each_piece<T>(
+      device, "gelu_backward", static_cast<index_t>(dx.size()),
+      KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        const T *const source = from + first, *const dh_of_piece = gradient + first;
+        T* const target = to + first;
+        row.template for_each_chunk<T>(count, [=](const index_t i, const auto n) {
+          const auto value = load(source + i, n), dh_i = load(dh_of_piece + i, n);
+          store(target + i, n, [&](const int k) {
+            const Gate<M> g = gate(Form{}, value[k]);
+            return dh_i[k] * (g.value + g.rise);
+          });
+        });
       });
 }
 

@@ -10,16 +10,18 @@ void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h) {
   const KernelRegion kernel(device, "swiglu_forward", reads(gate_up), writes(h));
   using M = master_t<T>;
   const index_t width = static_cast<index_t>(h.extent(1));
-  for_each_row(
-      device, "swiglu_forward", static_cast<index_t>(h.extent(0)),
+  for_each_row_of<T>(
+      device, "swiglu_forward", static_cast<index_t>(h.extent(0)), width,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T* const gate = gate_up.data() + i * 2 * width;
         const T* const up = gate + width;
         T* const target = h.data() + i * width;
-        row.for_each(width, [=](const index_t c) {
-          const M x = static_cast<M>(gate[c]);
-          const M s = M(1) / (M(1) + exponential(-x));
-          target[c] = static_cast<T>(x * s * static_cast<M>(up[c]));
+        row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
+          const auto x = load(gate + c, n), u = load(up + c, n);
+          store(target + c, n, [&](const int k) {
+            const M s = M(1) / (M(1) + exponential(-x[k]));
+            return x[k] * s * u[k];
+          });
         });
       });
 }
@@ -30,21 +32,19 @@ void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh
   const KernelRegion kernel(device, "swiglu_backward", reads(gate_up, dh), writes(dgate_up));
   using M = master_t<T>;
   const index_t width = static_cast<index_t>(dh.extent(1));
-  for_each_row(
-      device, "swiglu_backward", static_cast<index_t>(dh.extent(0)),
+  for_each_row_of<T>(
+      device, "swiglu_backward", static_cast<index_t>(dh.extent(0)), width,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T* const gate = gate_up.data() + i * 2 * width;
         const T* const up = gate + width;
         const T* const gradient = dh.data() + i * width;
         T* const dgate = dgate_up.data() + i * 2 * width;
         T* const dup = dgate + width;
-        row.for_each(width, [=](const index_t c) {
-          const M x = static_cast<M>(gate[c]);
-          const M u = static_cast<M>(up[c]);
-          const M g = static_cast<M>(gradient[c]);
-          const M s = M(1) / (M(1) + exponential(-x));
-          dgate[c] = static_cast<T>(g * u * s * (M(1) + x * (M(1) - s)));
-          dup[c] = static_cast<T>(g * x * s);
+        row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
+          const auto x = load(gate + c, n), u = load(up + c, n), g = load(gradient + c, n);
+          const auto s = chunk(n, [&](const int k) { return M(1) / (M(1) + exponential(-x[k])); });
+          store(dgate + c, n, [&](const int k) { return g[k] * u[k] * s[k] * (M(1) + x[k] * (M(1) - s[k])); });
+          store(dup + c, n, [&](const int k) { return g[k] * x[k] * s[k]; });
         });
       });
 }

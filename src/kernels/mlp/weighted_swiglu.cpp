@@ -10,18 +10,21 @@ void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<con
   const KernelRegion kernel(device, "weighted_swiglu_forward", reads(gate_up, weights), writes(h));
   using M = master_t<T>;
   const auto width = static_cast<index_t>(h.extent(1));
-  for_each_row(device, "weighted_swiglu_forward", static_cast<index_t>(h.extent(0)),
-               KOKKOS_LAMBDA(const Row& row, const index_t i) {
-                 const T* const gate = gate_up.data() + i * 2 * width;
-                 const T* const up = gate + width;
-                 T* const target = h.data() + i * width;
-                 const M w = weights.data()[i];
-                 row.for_each(width, [=](const index_t c) {
-                   const M x = static_cast<M>(gate[c]);
-                   const M s = M(1) / (M(1) + exponential(-x));
-                   target[c] = static_cast<T>(w * (x * s * static_cast<M>(up[c])));
-                 });
-               });
+  for_each_row_of<T>(
+      device, "weighted_swiglu_forward", static_cast<index_t>(h.extent(0)), width,
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const T* const gate = gate_up.data() + i * 2 * width;
+        const T* const up = gate + width;
+        T* const target = h.data() + i * width;
+        const M w = weights.data()[i];
+        row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
+          const auto x = load(gate + c, n), u = load(up + c, n);
+          store(target + c, n, [&](const int k) {
+            const M s = M(1) / (M(1) + exponential(-x[k]));
+            return w * (x[k] * s * u[k]);
+          });
+        });
+      });
 }
 
 template <class T>
@@ -31,38 +34,38 @@ void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const ma
   using M = master_t<T>;
   const auto width = static_cast<index_t>(dh.extent(1));
   const SumOrder order = given.block_count == 0 ? SumOrder({{width, 1}}, 1, 1, 0) : given;
-  for_each_row(device, "weighted_swiglu_backward", static_cast<index_t>(dh.extent(0)),
-               KOKKOS_LAMBDA(const Row& row, const index_t i) {
-                 T* const gate = gate_up.data() + i * 2 * width;
-                 T* const up = gate + width;
-                 const T* const gradient = dh.data() + i * width;
-                 const M w = weights.data()[i];
-                 M stack[TreeStack::depth] = {};
-                 const auto add = [&](int into, int from) { stack[into] += stack[from]; };
-                 TreeStack tree;
-                 for (int s = 0; s < order.held; ++s) {
-                   const Range shard = order.terms(0, s);
-                   const index_t first = shard.begin;
-                   stack[tree.top()] = row.template sum<M>(shard.end - first, [=](const index_t n) {
-                     const index_t c = first + n;
-                     const M x = static_cast<M>(gate[c]);
-                     return static_cast<M>(gradient[c]) * (x / (M(1) + exponential(-x)) * static_cast<M>(up[c]));
-                   });
-                   tree.push(add);
-                 }
-                 tree.finish(add);
-                 const M dw = stack[0];
-                 row.barrier();
-                 row.for_each(1, [=](const index_t) { dweights.data()[i] = dw; });
-                 row.for_each(width, [=](const index_t c) {
-                   const M x = static_cast<M>(gate[c]);
-                   const M u = static_cast<M>(up[c]);
-                   const M g = w * static_cast<M>(gradient[c]);
-                   const M s = M(1) / (M(1) + exponential(-x));
-                   gate[c] = static_cast<T>(g * u * s * (M(1) + x * (M(1) - s)));
-                   up[c] = static_cast<T>(g * x * s);
-                 });
-               });
+  for_each_row_of<T>(
+      device, "weighted_swiglu_backward", static_cast<index_t>(dh.extent(0)), width,
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        T* const gate = gate_up.data() + i * 2 * width;
+        T* const up = gate + width;
+        const T* const gradient = dh.data() + i * width;
+        const M w = weights.data()[i];
+        M stack[TreeStack::depth] = {};
+        const auto add = [&](int into, int from) { stack[into] += stack[from]; };
+        TreeStack tree;
+        for (int s = 0; s < order.held; ++s) {
+          const Range shard = order.terms(0, s);
+          const T *const gate_s = gate + shard.begin, *const up_s = up + shard.begin;
+          const T* const gradient_s = gradient + shard.begin;
+          stack[tree.top()] = row.template sum_chunks<T>(shard.size(), [=](const index_t c, const auto n) {
+            const auto x = load(gate_s + c, n), u = load(up_s + c, n), g = load(gradient_s + c, n);
+            return sum(n, [&](const int k) { return g[k] * (x[k] / (M(1) + exponential(-x[k])) * u[k]); });
+          });
+          tree.push(add);
+        }
+        tree.finish(add);
+        const M dw = stack[0];
+        row.barrier();
+        row.for_each(1, [=](const index_t) { dweights.data()[i] = dw; });
+        row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
+          const auto x = load(gate + c, n), u = load(up + c, n), dh_c = load(gradient + c, n);
+          const auto g = chunk(n, [&](const int k) { return w * dh_c[k]; });
+          const auto s = chunk(n, [&](const int k) { return M(1) / (M(1) + exponential(-x[k])); });
+          store(gate + c, n, [&](const int k) { return g[k] * u[k] * s[k] * (M(1) + x[k] * (M(1) - s[k])); });
+          store(up + c, n, [&](const int k) { return g[k] * x[k] * s[k]; });
+        });
+      });
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                                      \

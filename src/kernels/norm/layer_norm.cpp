@@ -9,20 +9,26 @@
 namespace nanotron::kernels {
 namespace {
 
-// One row of n elements. The variance takes a second pass over x, to avoid cancellation.
+// One row of `columns` elements. The variance takes a second pass over x, to avoid cancellation.
 template <class T, class M>
-NANOTRON_FUNCTION void normalise_row(const Row& row, index_t n, const T* x, const M* weight, const M* bias, M eps, T* y,
-                                     M* statistics) {
-  const M mean = row.template sum<M>(n, [=](const index_t c) { return static_cast<M>(x[c]); }) / static_cast<M>(n);
-  const M squares = row.template sum<M>(n, [=](const index_t c) {
-    const M value = static_cast<M>(x[c]) - mean;
-    return value * value;
+NANOTRON_FUNCTION void normalise_row(const Row& row, index_t columns, const T* x, const M* weight, const M* bias, M eps,
+                                     T* y, M* statistics) {
+  const M mean = row.template sum_chunks<T>(columns, [=](const index_t c, const auto n) {
+    const auto value = load(x + c, n);
+    return sum(n, [&](const int k) { return value[k]; });
+  }) / static_cast<M>(columns);
+  const M squares = row.template sum_chunks<T>(columns, [=](const index_t c, const auto n) {
+    const auto value = load(x + c, n);
+    return sum(n, [&](const int k) { return (value[k] - mean) * (value[k] - mean); });
   });
-  const M r = M(1) / std::sqrt(squares / static_cast<M>(n) + eps);
+  const M r = M(1) / std::sqrt(squares / static_cast<M>(columns) + eps);
   statistics[0] = mean;
   statistics[1] = r;
-  row.for_each(
-      n, [=](const index_t c) { y[c] = static_cast<T>((static_cast<M>(x[c]) - mean) * r * weight[c] + bias[c]); });
+  row.template for_each_chunk<T>(columns, [=](const index_t c, const auto n) {
+    const auto value = load(x + c, n);
+    const auto w = load(weight + c, n), b = load(bias + c, n);
+    store(y + c, n, [&](const int k) { return (value[k] - mean) * r * w[k] + b[k]; });
+  });
 }
 
 }  // namespace
@@ -33,8 +39,9 @@ void layer_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t
   const KernelRegion kernel(device, "layer_norm_forward", reads(x, w, b), writes(y, statistics));
   const index_t n = static_cast<index_t>(x.extent(1));
   const auto small = static_cast<master_t<T>>(eps);
-  for_each_row(
-      device, "layer_norm_forward", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const Row& row, const index_t i) {
+  for_each_row_of<T>(
+      device, "layer_norm_forward", static_cast<index_t>(x.extent(0)), n,
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
         normalise_row(row, n, x.data() + i * n, w.data(), b.data(), small, y.data() + i * n, statistics.data() + 2 * i);
       });
 }
@@ -45,68 +52,74 @@ void add_layer_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> d
                             Vector<master_t<T>> statistics) {
   const KernelRegion kernel(device, "add_layer_norm_forward", reads(x, delta, w, b), writes(sum_out, y, statistics));
   using M = master_t<T>;
-  const index_t n = static_cast<index_t>(x.extent(1));
+  const index_t columns = static_cast<index_t>(x.extent(1));
   const M small = static_cast<M>(eps);
-  for_each_row(
-      device, "add_layer_norm_forward", static_cast<index_t>(x.extent(0)),
+  for_each_row_of<T>(
+      device, "add_layer_norm_forward", static_cast<index_t>(x.extent(0)), columns,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const T *const first = x.data() + i * n, *const second = delta.data() + i * n;
-        T* const total = sum_out.data() + i * n;
-        row.for_each(n, [=](const index_t c) {
-          total[c] = static_cast<T>(static_cast<M>(first[c]) + static_cast<M>(second[c]));
+        const T *const first = x.data() + i * columns, *const second = delta.data() + i * columns;
+        T* const total = sum_out.data() + i * columns;
+        row.template for_each_chunk<T>(columns, [=](const index_t c, const auto n) {
+          const auto a = load(first + c, n), b = load(second + c, n);
+          store(total + c, n, [&](const int k) { return a[k] + b[k]; });
         });
         const T* const sum = total;
-        normalise_row(row, n, sum, w.data(), b.data(), small, y.data() + i * n, statistics.data() + 2 * i);
+        normalise_row(row, columns, sum, w.data(), b.data(), small, y.data() + i * columns, statistics.data() + 2 * i);
       });
 }
 
-// Row `at` of the policy processes one piece of x's rows. Its sums are workspace(at, :) for dw and
-// workspace(pieces + at, :) for db.
+// Row `at` of the policy processes one piece of x's rows. Its sums are those of dw, then of db.
 template <class T>
 void layer_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const master_t<T>> w,
                          Vector<const master_t<T>> statistics, Matrix<T> dx, Vector<master_t<T>> dw,
                          Vector<master_t<T>> db, Vector<master_t<T>> workspace, const RowSegments& segments) {
-  const KernelRegion kernel(device, "layer_norm_backward", reads(dy, x, w, statistics, dx), writes(dx, dw, db));
   using M = master_t<T>;
-  const index_t n = static_cast<index_t>(x.extent(1)), rows = static_cast<index_t>(x.extent(0)) / segments.tokens;
-  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= layer_norm_workspace_size(n, segments.tokens) &&
-                       rows * segments.tokens == static_cast<index_t>(x.extent(0)) && segments.heads == 1,
-                   "layer_norm_backward: {} rows in {} x {} segments, workspace of {}, needs {}", x.extent(0),
-                   segments.tokens, segments.heads, workspace.extent(0), layer_norm_workspace_size(n, segments.tokens));
-  const index_t pieces = segments.tokens * pieces_of_segment,
-                count = (rows + pieces_of_segment - 1) / pieces_of_segment;
-  M* const partial = workspace.data();
-  for_each_row(
-      device, "layer_norm_backward", pieces, KOKKOS_LAMBDA(const Row& row, const index_t at) {
-        M *const weight_sums = partial + at * n, *const bias_sums = partial + (pieces + at) * n;
-        const index_t first = at / pieces_of_segment * rows, piece = at % pieces_of_segment;
-        row.for_each(n, [=](const index_t c) { weight_sums[c] = bias_sums[c] = 0; });
-        const index_t end = rows < (piece + 1) * count ? rows : (piece + 1) * count;
-        for (index_t i = first + piece * count; i < first + end; ++i) {
-          const T *const gradient = dy.data() + i * n, *const source = x.data() + i * n;
-          T* const target = dx.data() + i * n;
+  const index_t columns = static_cast<index_t>(x.extent(1)), rows = static_cast<index_t>(x.extent(0));
+  const RowPieces pieces(device.processor(), segments.tokens, rows, columns);
+  NANOTRON_REQUIRE(rows % segments.tokens == 0 && segments.heads == 1,
+                   "layer_norm_backward: {} rows in {} x {} segments", rows, segments.tokens, segments.heads);
+  const auto sums = sums_of_pieces("layer_norm_backward", workspace,
+                                   layer_norm_workspace_size(device.processor(), rows, columns, segments.tokens));
+  const KernelRegion kernel(device, "layer_norm_backward", reads(dy, x, w, statistics, dx, sums),
+                            writes(dx, dw, db, sums));
+  for_each_row_with_sums<T>(
+      device, "layer_norm_backward", pieces.count(), columns, sums.data(), 2 * columns,
+      KOKKOS_LAMBDA(const Row& row, const index_t at, M* const weight_sums) {
+        M* const bias_sums = weight_sums + columns;
+        const Range of_piece = pieces.of(at);
+        for (index_t i = of_piece.begin; i < of_piece.end; ++i) {
+          const T *const gradient = dy.data() + i * columns, *const source = x.data() + i * columns;
+          T* const target = dx.data() + i * columns;
           const M* const weight = w.data();
           const M mean = statistics.data()[2 * i], r = statistics.data()[2 * i + 1];
-          const M sum =
-              row.template sum<M>(n, [=](const index_t c) { return static_cast<M>(gradient[c]) * weight[c]; });
-          const M dot = row.template sum<M>(n, [=](const index_t c) {
-            return static_cast<M>(gradient[c]) * weight[c] * (static_cast<M>(source[c]) - mean);
+          const M total = row.template sum_chunks<T>(columns, [=](const index_t c, const auto n) {
+            const auto g = load(gradient + c, n);
+            const auto w_c = load(weight + c, n);
+            return sum(n, [&](const int k) { return g[k] * w_c[k]; });
           });
-          const M mean_g = sum / static_cast<M>(n), mean_gx = dot * r / static_cast<M>(n);
-          row.for_each(n, [=](const index_t c) {
-            const M g = static_cast<M>(gradient[c]), hat = (static_cast<M>(source[c]) - mean) * r;
-            weight_sums[c] += g * hat;
-            bias_sums[c] += g;
-            target[c] = static_cast<T>(static_cast<M>(target[c]) + r * (g * weight[c] - mean_g - hat * mean_gx));
+          const M dot = row.template sum_chunks<T>(columns, [=](const index_t c, const auto n) {
+            const auto g = load(gradient + c, n), value = load(source + c, n);
+            const auto w_c = load(weight + c, n);
+            return sum(n, [&](const int k) { return g[k] * w_c[k] * (value[k] - mean); });
+          });
+          const M mean_g = total / static_cast<M>(columns), mean_gx = dot * r / static_cast<M>(columns);
+          row.template for_each_chunk<T>(columns, [=](const index_t c, const auto n) {
+            const auto g = load(gradient + c, n), value = load(source + c, n), before = load(target + c, n);
+            const auto w_c = load(weight + c, n), dw_c = load(weight_sums + c, n), db_c = load(bias_sums + c, n);
+            const auto hat = chunk(n, [&](const int k) { return (value[k] - mean) * r; });
+            store(weight_sums + c, n, [&](const int k) { return dw_c[k] + g[k] * hat[k]; });
+            store(bias_sums + c, n, [&](const int k) { return db_c[k] + g[k]; });
+            store(target + c, n,
+                  [&](const int k) { return before[k] + r * (g[k] * w_c[k] - mean_g - hat[k] * mean_gx); });
           });
         }
       });
-  add_segment_sums<M>(device, partial, segments.tokens, n, dw.data());
-  add_segment_sums<M>(device, partial + pieces * n, segments.tokens, n, db.data());
+  add_segment_sums<M>(device, sums.data(), pieces, columns, 2 * columns, dw.data());
+  add_segment_sums<M>(device, sums.data() + columns, pieces, columns, 2 * columns, db.data());
 }
 
-index_t layer_norm_workspace_size(index_t columns, index_t segments) {
-  return 2 * segments * pieces_of_segment * columns;
+index_t layer_norm_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments) {
+  return 2 * RowPieces(processor, segments, rows, columns).count() * columns;
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                                        \

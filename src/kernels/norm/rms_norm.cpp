@@ -9,6 +9,24 @@
 namespace nanotron::kernels {
 namespace {
 
+// The sum of x^2 of a row, and y = x r w.
+template <class T>
+NANOTRON_FUNCTION master_t<T> sum_of_squares(const Row& row, index_t columns, const T* x) {
+  return row.template sum_chunks<T>(columns, [=](const index_t c, const auto n) {
+    const auto value = load(x + c, n);
+    return sum(n, [&](const int k) { return value[k] * value[k]; });
+  });
+}
+template <class T>
+NANOTRON_FUNCTION void scale_row(const Row& row, index_t columns, const T* x, master_t<T> r, const master_t<T>* weight,
+                                 T* y) {
+  row.template for_each_chunk<T>(columns, [=](const index_t c, const auto n) {
+    const auto value = load(x + c, n);
+    const auto w = load(weight + c, n);
+    store(y + c, n, [&](const int k) { return value[k] * r * w[k]; });
+  });
+}
+
 // y = norm(x) over each of `groups` groups of `width` columns per row; writes rstd(row * groups + group).
 template <class T>
 void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t groups,
@@ -17,74 +35,81 @@ void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t 
   using M = master_t<T>;
   const M* const weights = w.data();
   const M small = static_cast<M>(eps);
-  for_each_row(
-      device, label, x.rows * groups, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+  for_each_row_of<T>(
+      device, label, x.rows * groups, width, KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T* const source = x.data + (i / groups) * x.leading + (i % groups) * width;
-        T* const target = y.data + (i / groups) * y.leading + (i % groups) * width;
-        const M* const weight = weights;
-        const index_t n = width;
-        const M squares = row.template sum<M>(n, [=](const index_t c) {
-          const M value = static_cast<M>(source[c]);
-          return value * value;
-        });
-        const M r = M(1) / std::sqrt(squares / static_cast<M>(n) + small);
+        const M r = M(1) / std::sqrt(sum_of_squares<T>(row, width, source) / static_cast<M>(width) + small);
         rstd[i] = r;
-        row.for_each(n, [=](const index_t c) {
-          target[c] = static_cast<T>(static_cast<M>(source[c]) * r * weight[c]);
-        });
+        scale_row<T>(row, width, source, r, weights, y.data + (i / groups) * y.leading + (i % groups) * width);
       });
 }
 
-// dx (accumulated or overwritten) and dw (accumulated) of normalise(). Each row of the policy
-// processes one piece of a segment.
-template <class T, bool accumulate_dx>
-void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy,
-                        MatrixRef<const T> x, index_t groups, index_t width,
-                        Vector<const master_t<T>> w, const master_t<T>* rstd, MatrixRef<T> dx,
-                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace, const RowSegments& segments) {
+// dx + a, or a.
+template <class T>
+struct Accumulated {
+  template <int n>
+  NANOTRON_FUNCTION static Chunk<master_t<T>, n> before(const T* dx, Width<n> width) {
+    return load(dx, width);
+  }
+  template <class M>
+  NANOTRON_FUNCTION static M add(M before, M a) {
+    return before + a;
+  }
+};
+template <class T>
+struct Overwritten {
+  template <int n>
+  NANOTRON_FUNCTION static Chunk<master_t<T>, n> before(const T*, Width<n>) {
+    return {};
+  }
+  template <class M>
+  NANOTRON_FUNCTION static M add(M, M a) {
+    return a;
+  }
+};
+
+// dx and dw (accumulated) of normalise(). Each row of the policy processes one piece of a segment.
+template <class T, class Dx>
+void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy, MatrixRef<const T> x, index_t groups,
+                        index_t width, Vector<const master_t<T>> w, const master_t<T>* rstd, MatrixRef<T> dx,
+                        Vector<master_t<T>> dw, Vector<master_t<T>> sums, const RowSegments& segments) {
   using M = master_t<T>;
-  const index_t tokens = x.rows / segments.tokens, heads = groups / segments.heads;  // per segment
   const index_t parts = segments.tokens * segments.heads, head_parts = segments.heads;
-  NANOTRON_REQUIRE(static_cast<index_t>(workspace.extent(0)) >= rms_norm_workspace_size(width, parts) &&
-                       tokens * segments.tokens == x.rows && heads * segments.heads == groups,
-                   "{}: {} x {} in {} x {} segments, workspace of {}, needs {}", label, x.rows, groups,
-                   segments.tokens, segments.heads, workspace.extent(0), rms_norm_workspace_size(width, parts));
+  const index_t tokens = x.rows / segments.tokens, heads = groups / segments.heads;  // per segment
+  const RowPieces pieces(device.processor(), parts, x.rows * groups, width);
+  NANOTRON_REQUIRE(tokens * segments.tokens == x.rows && heads * segments.heads == groups,
+                   "{}: {} x {} in {} x {} segments", label, x.rows, groups, segments.tokens, segments.heads);
   const M* const weights = w.data();
-  M* const partial = workspace.data();
-  const index_t total = tokens * heads;
-  const index_t count = (total + pieces_of_segment - 1) / pieces_of_segment;
-  for_each_row(
-      device, label, parts * pieces_of_segment, KOKKOS_LAMBDA(const Row& row, const index_t at) {
+  M* const partial = sums.data();
+  for_each_row_with_sums<T>(
+      device, label, pieces.count(), width, partial, width,
+      KOKKOS_LAMBDA(const Row& row, const index_t at, M* const of_piece) {
         const M* const weight = weights;
-        M* const sums = partial + at * width;
-        const index_t n = width, piece = at % pieces_of_segment, part = at / pieces_of_segment;
+        const index_t part = at / pieces.pieces, columns = width;
         const index_t first_token = part / head_parts * tokens, first_head = part % head_parts * heads;
-        row.for_each(n, [=](const index_t c) { sums[c] = 0; });
-        const index_t end = total < (piece + 1) * count ? total : (piece + 1) * count;
-        for (index_t i = piece * count; i < end; ++i) {
+        const Range of_segment = pieces.of(at);
+        for (index_t i = of_segment.begin - part * pieces.rows; i < of_segment.end - part * pieces.rows; ++i) {
           const index_t token = first_token + i / heads, head = first_head + i % heads;
-          const T* const gradient = dy.data + token * dy.leading + head * n;
-          const T* const source = x.data + token * x.leading + head * n;
-          T* const target = dx.data + token * dx.leading + head * n;
+          const T* const gradient = dy.data + token * dy.leading + head * columns;
+          const T* const source = x.data + token * x.leading + head * columns;
+          T* const target = dx.data + token * dx.leading + head * columns;
           const M r = rstd[token * groups + head];
-          const M dot = row.template sum<M>(n, [=](const index_t c) {
-            return static_cast<M>(gradient[c]) * weight[c] * static_cast<M>(source[c]);
+          const M dot = row.template sum_chunks<T>(columns, [=](const index_t c, const auto n) {
+            const auto g = load(gradient + c, n), value = load(source + c, n);
+            const auto w_c = load(weight + c, n);
+            return sum(n, [&](const int k) { return g[k] * w_c[k] * value[k]; });
           });
-          const M mean = dot * r / static_cast<M>(n);
-          row.for_each(n, [=](const index_t c) {
-            const M g = static_cast<M>(gradient[c]);
-            const M hat = static_cast<M>(source[c]) * r;
-            const M value = r * (g * weight[c] - hat * mean);
-            sums[c] += g * hat;
-            if constexpr (accumulate_dx) {
-              target[c] = static_cast<T>(static_cast<M>(target[c]) + value);
-            } else {
-              target[c] = static_cast<T>(value);
-            }
+          const M mean = dot * r / static_cast<M>(columns);
+          row.template for_each_chunk<T>(columns, [=](const index_t c, const auto n) {
+            const auto g = load(gradient + c, n), value = load(source + c, n), before = Dx::before(target + c, n);
+            const auto w_c = load(weight + c, n), so_far = load(of_piece + c, n);
+            const auto hat = chunk(n, [&](const int k) { return value[k] * r; });
+            store(of_piece + c, n, [&](const int k) { return so_far[k] + g[k] * hat[k]; });
+            store(target + c, n, [&](const int k) { return Dx::add(before[k], r * (g[k] * w_c[k] - hat[k] * mean)); });
           });
         }
       });
-  add_segment_sums<M>(device, partial, parts, width, dw.data());
+  add_segment_sums<M>(device, partial, pieces, width, width, dw.data());
 }
 
 }  // namespace
@@ -105,27 +130,18 @@ void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> del
   using M = master_t<T>;
   const index_t columns = static_cast<index_t>(x.extent(1));
   const M small = static_cast<M>(eps);
-  for_each_row(
-      device, "add_rms_norm_forward", static_cast<index_t>(x.extent(0)),
+  for_each_row_of<T>(
+      device, "add_rms_norm_forward", static_cast<index_t>(x.extent(0)), columns,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const index_t n = columns;
-        const T* const a = x.data() + i * n;
-        const T* const b = delta.data() + i * n;
-        T* const total = sum_out.data() + i * n;
-        T* const target = y.data() + i * n;
-        const M* const weight = w.data();
-        row.for_each(n, [=](const index_t c) {
-          total[c] = static_cast<T>(static_cast<M>(a[c]) + static_cast<M>(b[c]));
+        const T *const a = x.data() + i * columns, *const b = delta.data() + i * columns;
+        T* const total = sum_out.data() + i * columns;
+        row.template for_each_chunk<T>(columns, [=](const index_t c, const auto n) {
+          const auto first = load(a + c, n), second = load(b + c, n);
+          store(total + c, n, [&](const int k) { return first[k] + second[k]; });
         });
-        const M squares = row.template sum<M>(n, [=](const index_t c) {
-          const M value = static_cast<M>(total[c]);
-          return value * value;
-        });
-        const M r = M(1) / std::sqrt(squares / static_cast<M>(n) + small);
+        const M r = M(1) / std::sqrt(sum_of_squares<T>(row, columns, total) / static_cast<M>(columns) + small);
         rstd.data()[i] = r;
-        row.for_each(n, [=](const index_t c) {
-          target[c] = static_cast<T>(static_cast<M>(total[c]) * r * weight[c]);
-        });
+        scale_row<T>(row, columns, total, r, w.data(), y.data() + i * columns);
       });
 }
 
@@ -133,12 +149,18 @@ template <class T>
 void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
                        Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace, const RowSegments& segments) {
-  const KernelRegion kernel(device, "rms_norm_backward", reads(dy, x, w, rstd, dx), writes(dx, dw));
-  normalise_backward<T, true>(device, "rms_norm_backward", dy, x, 1,
-                              static_cast<index_t>(x.extent(1)), w, rstd.data(), dx, dw, workspace, segments);
+  const index_t rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
+  const auto sums =
+      sums_of_pieces("rms_norm_backward", workspace,
+                     rms_norm_workspace_size(device.processor(), rows, columns, segments.tokens * segments.heads));
+  const KernelRegion kernel(device, "rms_norm_backward", reads(dy, x, w, rstd, dx, sums), writes(dx, dw, sums));
+  normalise_backward<T, Accumulated<T>>(device, "rms_norm_backward", dy, x, 1, columns, w, rstd.data(), dx, dw, sums,
+                                        segments);
 }
 
-index_t rms_norm_workspace_size(index_t columns, index_t segments) { return segments * pieces_of_segment * columns; }
+index_t rms_norm_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments) {
+  return RowPieces(processor, segments, rows, columns).count() * columns;
+}
 
 template <class T>
 void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,
@@ -153,10 +175,13 @@ void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<con
                             Vector<const master_t<T>> w, Matrix<const master_t<T>> rstd,
                             MatrixRef<T> dx, Vector<master_t<T>> dw,
                             Vector<master_t<T>> workspace, const RowSegments& segments) {
-  const KernelRegion kernel(device, "head_rms_norm_backward", reads(dy, x, w, rstd), writes(dx, dw));
-  normalise_backward<T, false>(
-      device, "head_rms_norm_backward", dy, x, static_cast<index_t>(rstd.extent(1)),
-      static_cast<index_t>(w.extent(0)), w, rstd.data(), dx, dw, workspace, segments);
+  const index_t heads = static_cast<index_t>(rstd.extent(1)), width = static_cast<index_t>(w.extent(0));
+  const auto sums = sums_of_pieces(
+      "head_rms_norm_backward", workspace,
+      rms_norm_workspace_size(device.processor(), x.rows * heads, width, segments.tokens * segments.heads));
+  const KernelRegion kernel(device, "head_rms_norm_backward", reads(dy, x, w, rstd, sums), writes(dx, dw, sums));
+  normalise_backward<T, Overwritten<T>>(device, "head_rms_norm_backward", dy, x, heads, width, w, rstd.data(), dx, dw,
+                                        sums, segments);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                  \

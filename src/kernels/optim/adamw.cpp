@@ -11,7 +11,7 @@ namespace {
 
 template <class M, class Store>
 void run(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
-         const Store& store) {
+         const Store& copy) {
   const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.step));
   const double correction2 = 1.0 - std::pow(step.beta2, static_cast<double>(step.step));
   const M keep = static_cast<M>(1.0 - step.learning_rate * step.weight_decay);
@@ -27,17 +27,25 @@ void run(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> 
   const M* const gradient = g.data();
   M* const first = m.data();
   M* const second = v.data();
-  for_each_element(
-      device, "adamw", static_cast<index_t>(p.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        const M grad = clip * gradient[i];
-        const M kept = parameter[i] * keep;
-        const M m1 = beta1 * first[i] + rest1 * grad;
-        const M v1 = beta2 * second[i] + rest2 * (grad * grad);
-        const M updated = kept - rate * (m1 / (std::sqrt(v1) / root2 + eps));
-        first[i] = m1;
-        second[i] = v1;
-        parameter[i] = updated;
-        store(i, updated);
+  for_each_piece<M>(
+      device, "adamw", static_cast<index_t>(p.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t begin, const index_t count) {
+        const Store stored = copy;
+        row.template for_each_chunk<M>(count, [=](const index_t at, const auto n) {
+          const index_t i = begin + at;
+          const auto x = load(parameter + i, n), g = load(gradient + i, n);
+          const auto m0 = load(first + i, n), v0 = load(second + i, n);
+          const auto grad = chunk(n, [&](const int k) { return clip * g[k]; });
+          const auto kept = chunk(n, [&](const int k) { return x[k] * keep; });
+          const auto m1 = chunk(n, [&](const int k) { return beta1 * m0[k] + rest1 * grad[k]; });
+          const auto v1 = chunk(n, [&](const int k) { return beta2 * v0[k] + rest2 * (grad[k] * grad[k]); });
+          const auto updated =
+              chunk(n, [&](const int k) { return kept[k] - rate * (m1[k] / (std::sqrt(v1[k]) / root2 + eps)); });
+          store(first + i, n, [&](const int k) { return m1[k]; });
+          store(second + i, n, [&](const int k) { return v1[k]; });
+          store(parameter + i, n, [&](const int k) { return updated[k]; });
+          stored(i, n, updated);
+        });
       });
 }
 

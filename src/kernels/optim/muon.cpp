@@ -23,14 +23,14 @@ index_t aligned(index_t n) { return (n + alignment - 1) / alignment * alignment;
 
 template <class M, class Store>
 void run_descent(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, M keep, M rate,
-                 const Store& store) {
+                 const Store& copy) {
   M* const parameter = p.data();
   for_each_element(
       device, "descend", static_cast<index_t>(p.extent(0)), KOKKOS_LAMBDA(const index_t i) {
         const index_t at = first + i;
         const M updated = keep * parameter[i] - rate * direction(at / direction.columns, at % direction.columns);
         parameter[i] = updated;
-        store(i, updated);
+        copy(i, Width<1>{}, Chunk<M, 1>{updated});
       });
 }
 
@@ -97,8 +97,8 @@ template <class M>
 void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate,
              Vector<bf16> copy) {
   const KernelRegion kernel(device, "descend", reads(p, p), writes(p, copy));
-  with_copy(copy, p.extent(0), [&](const auto& store) {
-    run_descent<M>(device, p, direction, first, static_cast<M>(keep), static_cast<M>(rate), store);
+  with_copy(copy, p.extent(0), [&](const auto& stored) {
+    run_descent<M>(device, p, direction, first, static_cast<M>(keep), static_cast<M>(rate), stored);
   });
 }
 

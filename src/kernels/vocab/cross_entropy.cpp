@@ -15,12 +15,16 @@ namespace {
 // A row of logits of this rank, and its target.
 template <class T>
 struct LogitRow {
-  using M = master_t<std::remove_const_t<T>>;
+  using Element = std::remove_const_t<T>;
+  using M = master_t<Element>;
 
   NANOTRON_FUNCTION M max(const Row& row) const {
     constexpr M lowest = std::is_same_v<M, double> ? M(-DBL_MAX) : M(-FLT_MAX);
     const T* const l = logits;
-    return row.template max<M>(columns, lowest, [=](const index_t c) { return static_cast<M>(l[c]); });
+    return row.template max_chunks<Element>(columns, lowest, [=](const index_t c, const auto n) {
+      const auto value = load(l + c, n);
+      return kernels::max(n, [&](const int k) { return value[k]; });
+    });
   }
 
   NANOTRON_FUNCTION M sum(const Row& row, const M top, const SumOrder& order) const {
@@ -30,8 +34,10 @@ struct LogitRow {
     for (int s = 0; s < order.held; ++s) {
       const Range shard = order.terms(0, s);
       const T* const of_shard = logits + shard.begin;
-      stack[tree.top()] = row.template sum<M>(
-          shard.end - shard.begin, [=](const index_t c) { return exponential(static_cast<M>(of_shard[c]) - top); });
+      stack[tree.top()] = row.template sum_chunks<Element>(shard.size(), [=](const index_t c, const auto n) {
+        const auto value = load(of_shard + c, n);
+        return kernels::sum(n, [&](const int k) { return exponential(value[k] - top); });
+      });
       tree.push(add);
     }
     tree.finish(add);
@@ -52,8 +58,10 @@ struct LogitRow {
     // The target's probability is computed first, in M: the difference is rounded to T once.
     const M probability = has_target() ? exponential(target_logit() - top) * factor : M(0);
     row.barrier();  // the target's logit is read before another thread overwrites it
-    row.for_each(columns,
-                 [=](const index_t c) { l[c] = static_cast<T>(exponential(static_cast<M>(l[c]) - top) * factor); });
+    row.template for_each_chunk<Element>(columns, [=](const index_t c, const auto n) {
+      const auto value = load(l + c, n);
+      store(l + c, n, [&](const int k) { return exponential(value[k] - top) * factor; });
+    });
     if (has_target()) l[id - vocab_begin] = static_cast<T>(probability - static_cast<M>(scale));
   }
 
@@ -79,8 +87,8 @@ template <class T>
 void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max) {
   const KernelRegion kernel(device, "cross_entropy_local_max", reads(logits), writes(max));
   const index_t columns = static_cast<index_t>(logits.extent(1));
-  for_each_row(
-      device, "cross_entropy_local_max", static_cast<index_t>(logits.extent(0)),
+  for_each_row_of<T>(
+      device, "cross_entropy_local_max", static_cast<index_t>(logits.extent(0)), columns,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         max.data()[i] = LogitRow<const T>{logits.data() + i * columns, columns, -1}.max(row);
       });
@@ -94,8 +102,8 @@ void cross_entropy_local_sum(Device& device, Matrix<const T> logits,
   const KernelRegion kernel(device, "cross_entropy_local_sum", reads(logits, targets, max), writes(sum, target_logit));
   const index_t columns = static_cast<index_t>(logits.extent(1));
   const SumOrder order = order_of(given, columns);
-  for_each_row(
-      device, "cross_entropy_local_sum", static_cast<index_t>(logits.extent(0)),
+  for_each_row_of<T>(
+      device, "cross_entropy_local_sum", static_cast<index_t>(logits.extent(0)), columns,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i], vocab_begin};
         sum.data()[i] = l.sum(row, max.data()[i], order);
@@ -120,8 +128,8 @@ void cross_entropy_gradient(Device& device, Matrix<T> logits, Vector<const std::
                             Vector<const master_t<T>> sum, double scale) {
   const KernelRegion kernel(device, "cross_entropy_gradient", reads(logits, targets, max, sum), writes(logits));
   const index_t columns = static_cast<index_t>(logits.extent(1));
-  for_each_row(
-      device, "cross_entropy_gradient", static_cast<index_t>(logits.extent(0)),
+  for_each_row_of<T>(
+      device, "cross_entropy_gradient", static_cast<index_t>(logits.extent(0)), columns,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const LogitRow<T> l{logits.data() + i * columns, columns, targets.data()[i], vocab_begin};
         l.gradient(row, max.data()[i], sum.data()[i], scale);
@@ -134,8 +142,8 @@ void cross_entropy_whole_loss(Device& device, Matrix<const T> logits, Vector<con
   const KernelRegion kernel(device, "cross_entropy_whole_loss", reads(logits, targets), writes(loss_per_row));
   const index_t columns = static_cast<index_t>(logits.extent(1));
   const SumOrder order = order_of(given, columns);
-  for_each_row(
-      device, "cross_entropy_whole_loss", static_cast<index_t>(logits.extent(0)),
+  for_each_row_of<T>(
+      device, "cross_entropy_whole_loss", static_cast<index_t>(logits.extent(0)), columns,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i]};
         const auto max = l.max(row), sum = l.sum(row, max, order);
@@ -149,8 +157,8 @@ void cross_entropy_whole(Device& device, Matrix<T> logits, Vector<const std::int
   const KernelRegion kernel(device, "cross_entropy_whole", reads(logits, targets), writes(logits, loss_per_row));
   const index_t columns = static_cast<index_t>(logits.extent(1));
   const SumOrder order = order_of(given, columns);
-  for_each_row(
-      device, "cross_entropy_whole", static_cast<index_t>(logits.extent(0)),
+  for_each_row_of<T>(
+      device, "cross_entropy_whole", static_cast<index_t>(logits.extent(0)), columns,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const LogitRow<T> l{logits.data() + i * columns, columns, targets.data()[i]};
         const auto max = l.max(row), sum = l.sum(row, max, order);

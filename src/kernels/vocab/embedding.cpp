@@ -13,8 +13,8 @@ void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range 
   const index_t hidden = static_cast<index_t>(out.extent(1));
   const index_t begin = vocabulary.begin;
   const index_t end = vocabulary.end;
-  for_each_row(
-      device, "embedding_forward", static_cast<index_t>(tokens.extent(0)),
+  for_each_row_of<T>(
+      device, "embedding_forward", static_cast<index_t>(tokens.extent(0)), hidden,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const index_t id = tokens.data()[i];
         T* const target = out.data() + i * hidden;
@@ -23,7 +23,7 @@ void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range 
           return;
         }
         const T* const source = table.data() + (id - begin) * hidden;
-        row.for_each(hidden, [=](const index_t c) { target[c] = source[c]; });
+        row.template for_each_chunk<T>(hidden, [=](const index_t c, const auto n) { copy(target + c, source + c, n); });
       });
 }
 

@@ -59,10 +59,12 @@ class LayerNorm final : public Norm<T> {
 
 }  // namespace
 
-NormSizes norm_sizes(deck::Normalization kind, index_t columns, const kernels::RowSegments& segments) {
+NormSizes norm_sizes(deck::Normalization kind, Processor processor, index_t rows, index_t columns,
+                     const kernels::RowSegments& segments) {
   const index_t parts = segments.tokens * segments.heads;
-  if (kind == deck::Normalization::rms_norm) return {1, kernels::rms_norm_workspace_size(columns, parts)};
-  return {2, kernels::layer_norm_workspace_size(columns, parts)};
+  if (kind == deck::Normalization::rms_norm)
+    return {1, kernels::rms_norm_workspace_size(processor, rows, columns, parts)};
+  return {2, kernels::layer_norm_workspace_size(processor, rows, columns, parts)};
 }
 
 template <class T>

@@ -31,6 +31,7 @@ class Gpu {
  public:
   using execution_space = Gpu;
   using memory_space = DeviceSpace;
+  using scratch_memory_space = ::Kokkos::Serial::scratch_memory_space;
 
   Gpu() : stream_(shared_stream()) {}
   explicit Gpu(cudaStream_t stream) : stream_(stream) {}
@@ -81,6 +82,8 @@ class View : public ::Kokkos::View<T, on_cpu<P>...> {
   template <class... N>
   requires(std::is_convertible_v<N, std::size_t>&&...) explicit View(const std::string& label, N... extents)
       : View(made(label, static_cast<std::size_t>(extents)...)) {}
+  /// In the scratch memory of a team.
+  View(const Gpu::scratch_memory_space& team, std::size_t extent) : Base(team, extent) {}
   template <class U, class... Q>
   View(const View<U, Q...>& other) : Base(static_cast<const typename View<U, Q...>::Base&>(other)) {  // NOLINT
     if constexpr (owns) owner_ = other.owner();
@@ -202,11 +205,21 @@ class TeamPolicy {
   template <class Threads>
   TeamPolicy(const Gpu& gpu, int league, const Threads&) : gpu_(gpu), league_(league) {}
   const Gpu& gpu() const { return gpu_; }
-  auto on_cpu() const { return ::Kokkos::TeamPolicy<::Kokkos::Serial>(league_, 1); }
+  template <class Bytes>
+  TeamPolicy& set_scratch_size(int level, const Bytes& bytes) {
+    level_ = level;
+    scratch_ = static_cast<int>(bytes.value);
+    return *this;
+  }
+  auto on_cpu() const {
+    ::Kokkos::TeamPolicy<::Kokkos::Serial> policy(league_, 1);
+    policy.set_scratch_size(level_, ::Kokkos::PerTeam(scratch_));
+    return policy;
+  }
 
  private:
   Gpu gpu_;
-  int league_;
+  int league_, level_ = 0, scratch_ = 0;
 };
 
 template <class Policy>

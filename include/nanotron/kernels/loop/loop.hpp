@@ -24,9 +24,17 @@ using RangePolicy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_
 
 /// A team for each row, on a GPU: at most 2^31 - 1.
 using TeamPolicy = Kokkos::TeamPolicy<ExecutionSpace>;
-inline TeamPolicy team_policy(const Device& device, index_t rows) {
+template <class Threads = decltype(Kokkos::AUTO)>
+TeamPolicy team_policy(const Device& device, index_t rows, const Threads& threads = Kokkos::AUTO) {
   NANOTRON_REQUIRE(rows <= std::numeric_limits<int>::max(), "a kernel of {} rows", rows);
-  return {device.exec(), static_cast<int>(rows), Kokkos::AUTO};
+  return {device.exec(), static_cast<int>(rows), threads};
+}
+/// One or two chunks of a row of T for each thread; more in rows that 512 threads do not cover.
+template <class T>
+constexpr int team_threads(index_t columns) {
+  int threads = 32;
+  while (threads < 512 && 2 * threads * chunk_width<T> <= columns) threads *= 2;
+  return threads;
 }
 
 /// Kokkos takes labels as std::string, which would allocate at every launch. Each closure type F has one label:
@@ -47,6 +55,19 @@ void for_each_row(const Device& device, const char* label, index_t rows, const F
   } else {
     Kokkos::parallel_for(
         kept_label<F>(label), team_policy(device, rows),
+        KOKKOS_LAMBDA(const TeamPolicy::member_type& team) { f(TeamRow{team}, team.league_rank()); });
+  }
+}
+
+/// f(row, i) for i < rows, with the threads that chunks of `columns` elements of T need.
+template <class T, class F>
+void for_each_row_of(const Device& device, const char* label, index_t rows, index_t columns, const F& f) {
+  if constexpr (on_host) {
+    for_each_row(device, label, rows, f);
+  } else {
+    if (device.is_planning()) return device.launch_planned();
+    Kokkos::parallel_for(
+        kept_label<F>(label), team_policy(device, rows, team_threads<T>(columns)),
         KOKKOS_LAMBDA(const TeamPolicy::member_type& team) { f(TeamRow{team}, team.league_rank()); });
   }
 }
@@ -88,6 +109,19 @@ void for_each_element(const Device& device, const char* label, index_t n, const 
   } else {
     Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, n), f);
   }
+}
+
+/// f(row, first, count) for pieces [first, first + count) that cover [0, n), for loops over chunks of T.
+template <class T, class F>
+void for_each_piece(const Device& device, const char* label, index_t n, const F& f) {
+  // On the host long enough to vectorise, short enough to balance; on a GPU four chunks for each of 256 threads.
+  constexpr index_t piece = on_host ? 4096 : 4 * 256 * chunk_width<T>;
+  for_each_row_of<T>(
+      device, label, (n + piece - 1) / piece, on_host ? piece : 256 * chunk_width<T>,
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const index_t first = i * piece;
+        f(row, first, n - first < piece ? n - first : piece);
+      });
 }
 
 /// Integer sum of f(i) for i < n, independent of the order. The result is on the host at return.

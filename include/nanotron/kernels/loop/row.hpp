@@ -6,13 +6,9 @@
 // machine and in every build, and the compiler vectorises without -ffast-math. On a GPU the order is that of
 // Kokkos' team reduction.
 
-#include <type_traits>
-
-#include "nanotron/tensor/tensor.hpp"
+#include "nanotron/kernels/loop/chunk.hpp"
 
 namespace nanotron::kernels {
-
-inline constexpr bool on_host = std::is_same_v<MemorySpace, Kokkos::HostSpace>;
 
 /// The loops within one row, on one core.
 struct HostRow {
@@ -25,6 +21,18 @@ struct HostRow {
 #pragma GCC ivdep
     for (index_t i = 0; i < n; ++i) f(i);
   }
+  /// f(c, Width) for chunks of T that cover [0, n).
+  template <class T, class F>
+  void for_each_chunk(index_t n, F&& f) const {
+    for_each(n, [&](const index_t c) { f(c, Width<1>{}); });
+  }
+  /// f(block, c, Width) for `blocks` blocks of n elements each.
+  template <class T, class F>
+  void for_each_chunk_of(index_t blocks, index_t n, F&& f) const {
+    for (index_t block = 0; block < blocks; ++block) {
+      for_each(n, [&](const index_t c) { f(block, c, Width<1>{}); });
+    }
+  }
   /// Reads before it complete before writes after it.
   void barrier() const {}
 
@@ -33,10 +41,20 @@ struct HostRow {
   M sum(index_t n, F&& f) const {
     return fold<M>(n, M(0), f, [](M a, M b) { return a + b; });
   }
+  /// Sum of f(c, Width), the sum of a chunk of T; 0 for n = 0.
+  template <class T, class F>
+  master_t<T> sum_chunks(index_t n, F&& f) const {
+    return sum<master_t<T>>(n, [&](const index_t c) { return f(c, Width<1>{}); });
+  }
   /// max of f(i) and `lowest`.
   template <class M, class F>
   M max(index_t n, M lowest, F&& f) const {
     return fold<M>(n, lowest, f, [](M a, M b) { return a < b ? b : a; });
+  }
+  /// max of f(c, Width), the max of a chunk of T, and `lowest`.
+  template <class T, class F>
+  master_t<T> max_chunks(index_t n, master_t<T> lowest, F&& f) const {
+    return max<master_t<T>>(n, lowest, [&](const index_t c) { return f(c, Width<1>{}); });
   }
 
  private:
@@ -67,6 +85,18 @@ struct TeamRow {
     Kokkos::parallel_for(Kokkos::TeamThreadRange(member, n), f);
     member.team_barrier();
   }
+  template <class T, class F>
+  KOKKOS_FUNCTION void for_each_chunk(index_t n, F&& f) const {
+    for_each(chunk_count<T>(n), [&](const index_t i) { at_chunk<T>(n, i, f); });
+  }
+  template <class T, class F>
+  KOKKOS_FUNCTION void for_each_chunk_of(index_t blocks, index_t n, F&& f) const {
+    const auto each = static_cast<std::uint32_t>(chunk_count<T>(n));  // divisions of 64 bits are slow on a GPU
+    for_each(blocks * each, [&](const index_t i) {
+      const auto at = static_cast<std::uint32_t>(i);
+      at_chunk<T>(n, at % each, [&](const index_t c, const auto width) { f(at / each, c, width); });
+    });
+  }
   KOKKOS_FUNCTION void barrier() const { member.team_barrier(); }
   template <class M, class F>
   KOKKOS_FUNCTION M sum(index_t n, F&& f) const {
@@ -74,6 +104,24 @@ struct TeamRow {
     Kokkos::parallel_reduce(
         Kokkos::TeamThreadRange(member, n), [&](const index_t i, M& partial) { partial += f(i); }, result);
     return result;
+  }
+  template <class T, class F>
+  KOKKOS_FUNCTION master_t<T> sum_chunks(index_t n, F&& f) const {
+    using M = master_t<T>;
+    return sum<M>(chunk_count<T>(n), [&](const index_t i) {
+      M part;
+      at_chunk<T>(n, i, [&](const index_t c, const auto width) { part = f(c, width); });
+      return part;
+    });
+  }
+  template <class T, class F>
+  KOKKOS_FUNCTION master_t<T> max_chunks(index_t n, master_t<T> lowest, F&& f) const {
+    using M = master_t<T>;
+    return max<M>(chunk_count<T>(n), lowest, [&](const index_t i) {
+      M part;
+      at_chunk<T>(n, i, [&](const index_t c, const auto width) { part = f(c, width); });
+      return part;
+    });
   }
   template <class M, class F>
   KOKKOS_FUNCTION M max(index_t n, M lowest, F&& f) const {

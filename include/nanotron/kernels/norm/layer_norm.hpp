@@ -33,6 +33,6 @@ void layer_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x, 
                          Vector<master_t<T>> db, Vector<master_t<T>> workspace, const RowSegments& segments = {});
 
 /// Elements of the workspace of layer_norm_backward; segments = tokens x heads of RowSegments.
-index_t layer_norm_workspace_size(index_t columns, index_t segments = 1);
+index_t layer_norm_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments = 1);
 
 }  // namespace nanotron::kernels

@@ -33,9 +33,9 @@ void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
                        Vector<master_t<T>> dw, Vector<master_t<T>> workspace,
                        const RowSegments& segments = {});
 
-/// Elements of the workspace of rms_norm_backward, and of head_rms_norm_backward with columns = head_dim;
-/// segments = tokens x heads of RowSegments.
-index_t rms_norm_workspace_size(index_t columns, index_t segments = 1);
+/// Elements of the workspace of rms_norm_backward, and of head_rms_norm_backward with rows = tokens x heads and columns
+/// = head_dim; segments = tokens x heads of RowSegments.
+index_t rms_norm_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments = 1);
 
 /// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim), each with its own leading
 /// dimension, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).

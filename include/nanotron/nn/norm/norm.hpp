@@ -46,7 +46,8 @@ struct NormSizes {
   index_t statistics = 0;  // per row
   index_t workspace = 0;
 };
-NormSizes norm_sizes(deck::Normalization kind, index_t columns, const kernels::RowSegments& segments);
+NormSizes norm_sizes(deck::Normalization kind, Processor processor, index_t rows, index_t columns,
+                     const kernels::RowSegments& segments);
 
 template <class T>
 std::unique_ptr<const Norm<T>> make_norm(deck::Normalization kind, const NormWeights<T>& weights, double eps,

@@ -43,14 +43,13 @@ TEST(Vectors, AreSwapped) {
   EXPECT_EQ(y.host, x0);
 }
 
-TYPED_TEST(Elementwise, BiasAndItsGradient) {
-  using T = TypeParam;
+template <class T>
+void check_bias(Device& device, index_t rows, index_t columns, index_t leading) {
   using M = master_t<T>;
-  const index_t rows = 61, columns = 45, leading = 50;
   auto y = Array<T>::random(rows * leading, 1);
   const auto dy = Array<T>::random(rows * leading, 2);
   const auto bias = Array<M>::random(columns, 3);
-  Array<M> dbias(columns, 1.0), work(kernels::bias_workspace_size(columns));
+  Array<M> dbias(columns, 1.0), work(kernels::bias_workspace_size(built_for, rows, columns));
   std::vector<double> y2(y.host.begin(), y.host.end()), dbias2(columns, 1.0);
   for (index_t r = 0; r < rows; ++r) {
     for (index_t c = 0; c < columns; ++c) {
@@ -58,13 +57,19 @@ TYPED_TEST(Elementwise, BiasAndItsGradient) {
       dbias2[c] += static_cast<double>(dy.host[r * leading + c]);
     }
   }
-  kernels::bias_add<T>(this->device_, {y.data(), rows, columns, leading}, bias.read());
-  kernels::bias_backward<T>(this->device_, {dy.data(), rows, columns, leading}, dbias.vector(),
-                            work.vector());
-  this->device_.fence();
+  kernels::bias_add<T>(device, {y.data(), rows, columns, leading}, bias.read());
+  kernels::bias_backward<T>(device, {dy.data(), rows, columns, leading}, dbias.vector(), work.vector());
+  device.fence();
   y.pull(), dbias.pull();
   expect_close(y.host, y2, 2 * unit_roundoff<T>());
-  expect_close(dbias.host, dbias2, 61 * unit_roundoff<M>());
+  expect_close(dbias.host, dbias2, static_cast<double>(rows) * unit_roundoff<M>());
+}
+
+TYPED_TEST(Elementwise, BiasAndItsGradient) {
+  check_bias<TypeParam>(this->device_, 61, 45, 50);
+  check_bias<TypeParam>(this->device_, 61, 48, 64);      // every row aligned
+  check_bias<TypeParam>(this->device_, 2000, 21, 21);    // more pieces than are added at once
+  check_bias<TypeParam>(this->device_, 40, 9000, 9008);  // sums beyond a team's own memory
 }
 
 template <class A, class B>
