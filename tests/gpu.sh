@@ -209,9 +209,9 @@ correctness() {
 }
 
 # speed --------------------------------------------------------------------------------------------
-# bench <deck> <name of the log> <steps>: nanotron_bench's training steps in bf16, to $logs/<name>.json
+# bench <deck> <name of the log> <steps> [<type>]: nanotron_bench's training steps in bf16 or this type, to $logs/<name>.json
 bench() {
-  "${wrapper[@]}" "$bin/nanotron_bench" --deck "$1" "${overrides[@]}" --set parallel.dp=1 --only step --types bf16 \
+  "${wrapper[@]}" "$bin/nanotron_bench" --deck "$1" "${overrides[@]}" --set parallel.dp=1 --only step --types "${4:-bf16}" \
     --rounds 1 --steps "$3" --json "$logs/$2.json" >"$logs/$2.log" 2>&1
 }
 
@@ -250,7 +250,13 @@ speed() {
     flop="$(tflop_per_token "$logs/$name.json")"
     gemm="$(value "$logs/$name.json" ceiling_text | awk '{ print $1 / 1e3 }')"
     row_of_speed "$name" "nanotron_bench, bf16" "$logs/$name.json" "$flop" "$gemm"
-    say "| $name | nanotron_bench, fp8 | not built: this version has no fp8 | | | | |"
+    if bench "$deck" "${name}_fp8" "${steps:-10}" fp8; then
+      row_of_speed "$name" "nanotron_bench, fp8" "$logs/${name}_fp8.json" "$flop" "$gemm"
+    else
+      failed=1
+      cp "$logs/${name}_fp8.log" "$logs/${name}_fp8.log.failed"
+      say "| $name | nanotron_bench, fp8 | FAILED: $(grep -m 1 -i error "$logs/${name}_fp8.log" | tr '|' '/' || true) | | | | |"
+    fi
     torch="$logs/${name}_pytorch"
     if "$python" "$here/benchmarks/pytorch_step.py" "$logs/$name.json" --steps "${steps:-10}" --json "$torch.json" >"$torch.log" 2>&1; then
       row_of_speed "$name" "$(value "$torch.json" program)" "$torch.json" "$flop" "$gemm"
@@ -265,7 +271,7 @@ speed() {
   say "gradients and moments of AdamW in fp32. ms/step: wall time of a step, the device idle before and after it. tokens/s ="
   say "global_batch_size * sequence_length / median. model TFLOP/s = tokens/s * FLOP per token of \`nanotron_hpc --plan\`, in which"
   say "nothing computed twice counts. GEMM peak: the rate of bf16 GEMMs that nanotron_bench measured just before. Stated peak:"
-  say "$peak TFLOP/s (0: not known)."
+  say "$peak TFLOP/s, of bf16 (0: not known). fp8: precision%compute = 'fp8'; its shares are of the peaks of bf16."
 }
 
 # profile ------------------------------------------------------------------------------------------

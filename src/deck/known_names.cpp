@@ -45,7 +45,7 @@ const std::vector<KnownName>& known_names() {
     {"norm_type", "model.normalization", ""}, {"use_rmsnorm", "model.normalization", ""}, {"add_bias_linear", "", "give qkv_bias, o_proj_bias and mlp_bias of group '&model'"},
     {"rope_scaling", "model.rope_type", "with rope_factor and original_max_position_embeddings"},
     {"rotary_scaling_factor", "model.rope_factor", ""}, {"window_size", "model.sliding_window", ""},
-    {"fp8", "", "there is no fp8: see precision%compute"},
+    {"fp8", "precision.compute", "'fp8'"},
     {"dropout", "", dropout}, {"attention_dropout", "", dropout}, {"hidden_dropout", "", dropout},
     // experts
     {"num_local_experts", "moe.num_experts", ""}, {"n_routed_experts", "moe.num_experts", ""}, {"num_moe_experts", "moe.num_experts", ""},

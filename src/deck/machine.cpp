@@ -15,7 +15,9 @@ struct Rate {
   double unit;
   Member member;
 };
-constexpr std::array rates{Rate{"peak_bf16_tflops", 1e12, &Machine::peak_bf16},
+constexpr std::array rates{Rate{"peak_fp8_tflops", 1e12, &Machine::peak_fp8},
+                           Rate{"peak_bf16_tflops", 1e12, &Machine::peak_bf16},
+                           Rate{"gemm_fp8_tflops", 1e12, &Machine::gemm_fp8},
                            Rate{"gemm_bf16_tflops", 1e12, &Machine::gemm_bf16},
                            Rate{"gemm_fp32_tflops", 1e12, &Machine::gemm_fp32},
                            Rate{"gemm_fp64_tflops", 1e12, &Machine::gemm_fp64},

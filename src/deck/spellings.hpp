@@ -134,7 +134,8 @@ inline const Spellings<Console>& spellings(Console) {
 inline const Spellings<ScalarType>& spellings(ScalarType) {
   static const Spellings<ScalarType> s = {{name_of(ScalarType::fp64), ScalarType::fp64},
                                           {name_of(ScalarType::fp32), ScalarType::fp32},
-                                          {name_of(ScalarType::bf16), ScalarType::bf16}};
+                                          {name_of(ScalarType::bf16), ScalarType::bf16},
+                                          {name_of(ScalarType::fp8), ScalarType::fp8}};
   return s;
 }
 

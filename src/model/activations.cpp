@@ -16,18 +16,41 @@ bool keeps_qkv(const LocalSizes& s, Backward backward) {
   return s.core.rows == 0 || backward == Backward::two_parts;
 }
 
-// Outputs of the norms for this rank's rows. Where gathered inputs are kept they are used only until the gather.
-template <class T>
-void take_norms(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
-  act.input_norm = arena.take<T>(kind, s.hidden_rows, s.hidden);
-  act.middle_norm = arena.take<T>(kind, s.hidden_rows, s.hidden);
-}
-
-// What 'selective' recomputes besides the norms.
+// What 'selective' recomputes besides the norms, of a dense network or the shared expert.
 template <class T>
 void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   act.feed_forward.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
-  nn::take_selective(arena, kind, s.moe, act.feed_forward.moe);
+}
+
+bool is_dense(const LocalSizes& s) { return s.moe.experts == 0; }
+
+nn::Fp8Columns<e4m3> take_columns(Arena& arena, MemoryKind kind, const nn::TokenChunks& chunks, index_t width) {
+  return {arena.take<e4m3>(kind, width * chunks.padded_tokens()), arena.take<float>(kind, chunks.size())};
+}
+
+// Codes of the inputs of linear layers that wait for backward; of hidden, which 'full' does not multiply again, only
+// where they are kept.
+template <class T>
+void take_codes(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
+  if (s.fp8_chunks == nullptr) return;
+  const auto columns = [&](index_t width) { return take_columns(arena, kind, *s.fp8_chunks, width); };
+  if (!s.is_sharded) act.attention.of_input.kept = columns(s.hidden);
+  act.attention.of_out.kept = columns(s.query);
+  if (!is_dense(s)) return;
+  if (!s.is_sharded) act.feed_forward.mlp.of_input.kept = columns(s.hidden);
+  if (kind == kept) act.feed_forward.mlp.of_hidden.kept = columns(s.intermediate);
+}
+
+// Maxima of rows, from the kernel that writes a tensor to the one that quantises it. The rows of the norms are those of
+// all tokens only where hidden states are replicated.
+template <class T>
+void take_maxima(Arena& arena, const LocalSizes& s, LayerActivations<T>& act) {
+  if (s.fp8_chunks == nullptr) return;
+  if (!s.is_sharded) act.attention.of_input.maxima = arena.take<float>(shared, s.tokens);
+  if (!is_dense(s)) return;
+  nn::MlpActivations<T>& mlp = act.feed_forward.mlp;
+  mlp.of_input.maxima = act.attention.of_input.maxima;
+  mlp.of_hidden.maxima = mlp.gradient_maxima = arena.take<float>(shared, s.tokens);
 }
 
 // What only 'full' recomputes.
@@ -54,8 +77,19 @@ void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward back
   if (backward == Backward::two_parts) nn::take_doutput(arena, kind, s.moe, act.feed_forward.moe);
 }
 
-bool keeps_norms(const LocalSizes& s, const ActivationSetup& setup) {
-  return setup.recompute == deck::Recompute::none && s.kept_inputs == 0;
+// Outputs of the norms for this rank's rows. Where gathered inputs are kept they are used only until the gather, and
+// where FP8 codes are kept only until they are quantised.
+struct NormKinds {
+  MemoryKind input, middle;
+};
+NormKinds norm_kinds(const LocalSizes& s, const ActivationSetup& setup) {
+  if (setup.recompute != deck::Recompute::none || s.kept_inputs > 0) return {shared, shared};
+  if (s.fp8_chunks == nullptr || s.is_sharded) return {kept, kept};
+  return {shared, is_dense(s) ? shared : kept};
+}
+MemoryKind hidden_kind(const LocalSizes& s, const ActivationSetup& setup) {
+  if (setup.recompute != deck::Recompute::none) return shared;
+  return s.fp8_chunks != nullptr && is_dense(s) ? shared : kept;
 }
 
 // Activations that all layers share.
@@ -66,9 +100,16 @@ LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const Activat
   if (setup.backward == Backward::whole && setup.purpose == Purpose::training) {
     nn::take_doutput(arena, shared, s.moe, common.feed_forward.moe);
   }
-  if (!keeps_norms(s, setup)) take_norms(arena, shared, s, common);
-  if (setup.recompute != deck::Recompute::none) take_hidden(arena, shared, s, common);
-  if (setup.recompute == deck::Recompute::full) take_full(arena, shared, s, setup.backward, common);
+  const NormKinds norms = norm_kinds(s, setup);
+  if (norms.input == shared) common.input_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
+  if (norms.middle == shared) common.middle_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
+  if (hidden_kind(s, setup) == shared) take_hidden(arena, shared, s, common);
+  if (setup.recompute != deck::Recompute::none) nn::take_selective(arena, shared, s.moe, common.feed_forward.moe);
+  if (setup.recompute == deck::Recompute::full) {
+    take_full(arena, shared, s, setup.backward, common);
+    take_codes(arena, shared, s, common);
+  }
+  take_maxima(arena, s, common);
   return common;
 }
 
@@ -78,8 +119,14 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers
   StageActivations<T> stage;
   stage.layers.assign(static_cast<std::size_t>(layers), common);
   for (LayerActivations<T>& act : stage.layers) {
-    if (keeps_norms(s, setup)) take_norms(arena, kept, s, act);
-    if (setup.recompute == deck::Recompute::none) take_hidden(arena, kept, s, act);
+    const NormKinds norms = norm_kinds(s, setup);
+    if (norms.input == kept) act.input_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
+    if (norms.middle == kept) act.middle_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
+    if (hidden_kind(s, setup) == kept) take_hidden(arena, kept, s, act);
+    if (setup.recompute == deck::Recompute::none) {
+      nn::take_selective(arena, kept, s.moe, act.feed_forward.moe);
+      take_codes(arena, kept, s, act);
+    }
     if (setup.recompute != deck::Recompute::full) take_full(arena, kept, s, setup.backward, act);
   }
   for (index_t l = 0; l <= layers; ++l) stage.residual.push_back(arena.take<T>(kept, s.hidden_rows, s.hidden));
@@ -98,6 +145,25 @@ std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const Lo
     }
   }
   return stages;
+}
+
+nn::Fp8Workspace take_fp8(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
+  if (s.fp8_chunks == nullptr) return {};
+  const nn::TokenChunks& chunks = *s.fp8_chunks;
+  const index_t mlp = is_dense(s) ? s.intermediate : 0, gate_up = is_dense(s) ? s.gate_up : 0;
+  const index_t gradient = std::max({s.hidden, s.query + 2 * s.key, gate_up}),
+                input = std::max({s.hidden, s.query, mlp});
+  const index_t rows = chunks.longest() * kernels::fp8_padded(std::max(gradient, input));
+  const bool again = setup.recompute != deck::Recompute::none || s.is_sharded;
+  return {.chunks = s.fp8_chunks,
+          .gradients = setup.backward == Backward::two_parts ? nn::Fp8Gradients::quantised_again
+                                                             : nn::Fp8Gradients::of_input_gradient,
+          .rows = arena.take<std::byte>(shared, rows),
+          .input = again ? take_columns(arena, shared, chunks, input) : nn::Fp8Columns<e4m3>{},
+          .gradient = {arena.take<e5m2>(shared, gradient * chunks.padded_tokens()),
+                       arena.take<float>(shared, chunks.size())},
+          .maxima = arena.take<float>(shared, s.tokens),
+          .scale = arena.take<float>(shared, 1)};
 }
 
 template <class T>
@@ -123,6 +189,7 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   work.attention.dout = arena.take<T>(shared, s.tokens, s.query);
   work.attention.sums = work.feed_forward.sums = work.sums;
+  work.fp8 = take_fp8(arena, s, setup);
   return work;
 }
 

@@ -31,7 +31,8 @@ template <class T>
 void DecoderLayer<T>::middle_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work) const {
   attention_.add_output_bias(device, *tp_region_, act.middle);
-  middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics);
+  middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics,
+                            act.feed_forward.mlp.of_input.maxima);
   feed_forward_->forward_inside(device, batch, *tp_region_, act.mlp_input(), act.feed_forward, work.feed_forward);
 }
 
@@ -44,13 +45,14 @@ void DecoderLayer<T>::forward_output(Device& device, const nn::TokenBatch& batch
 
 template <class T>
 void DecoderLayer<T>::normalise_input(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const {
-  input_norm_->forward(device, x, act.input_norm, act.input_statistics);
+  input_norm_->forward(device, x, act.input_norm, act.input_statistics, act.attention.of_input.maxima);
 }
 
 template <class T>
 void DecoderLayer<T>::complete_and_normalise_input(Device& device, const LayerActivations<T>& act_before, Matrix<T> x,
                                                    const LayerActivations<T>& act) const {
-  input_norm_->add_forward(device, act_before.middle, x, x, act.input_norm, act.input_statistics);
+  input_norm_->add_forward(device, act_before.middle, x, x, act.input_norm, act.input_statistics,
+                           act.attention.of_input.maxima);
 }
 
 template <class T>
@@ -90,7 +92,7 @@ void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matr
       work.attention);
   n = tp_region_->start_regather(device, act.attention_input());
   dn = attention_.backward_input(device, *tp_region_, work.attention, work.dn);
-  attention_.backward_input_weight(device, n.wait(), work.attention.dqkv, work.attention);
+  attention_.backward_input_weight(device, n.wait(), work.attention.dqkv, act.attention, work.attention);
   dn.wait();
   input_norm_backward(device, x, act, work, dx);
 }
@@ -123,7 +125,7 @@ void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>&
                                        act.feed_forward, work.feed_forward);
   attention_.backward_output_weight(device, tp_region_->gather(device, act.middle), act.attention, work.attention);
   attention_.backward_input_weight(device, tp_region_->start_regather(device, act.attention_input()).wait(),
-                                   act.attention.qkv, work.attention);
+                                   act.attention.qkv, act.attention, work.attention);
 }
 
 template <class T>
@@ -142,7 +144,8 @@ template <class T>
 void DecoderLayer<T>::recompute_selective(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const {
   if (act.input_norm_kept.extent(0) == 0) {
     normalise_input(device, x, act);
-    middle_norm_->forward(device, act.middle, act.middle_norm, act.middle_statistics);
+    middle_norm_->forward(device, act.middle, act.middle_norm, act.middle_statistics,
+                          act.feed_forward.mlp.of_input.maxima);
   }
   feed_forward_->compute_hidden(device, act.feed_forward);
 }

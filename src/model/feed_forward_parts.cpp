@@ -77,9 +77,23 @@ index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing
 
 template <class T>
 nn::MlpLinears<T> linears(const ParameterTable& table, const MlpSpecs& specs, const nn::ParameterBuffers<T>& buffers,
-                          index_t layer, const nn::LinearOrders& of_gate_up, const nn::LinearOrders& of_down) {
-  return {nn::Linear<T>(linear_weights(table, buffers, specs.first, layer, specs.first_rows), of_gate_up),
-          nn::Linear<T>(linear_weights(table, buffers, specs.down, layer, specs.down.local_rows()), of_down)};
+                          index_t layer, const nn::LinearOrders& of_gate_up, const nn::LinearOrders& of_down,
+                          const Fp8LayerLinears& fp8 = {}) {
+  return {nn::Linear<T>(linear_weights(table, buffers, specs.first, layer, specs.first_rows), of_gate_up, fp8.gate_up),
+          nn::Linear<T>(linear_weights(table, buffers, specs.down, layer, specs.down.local_rows()), of_down, fp8.down)};
+}
+
+// In FP8 the gradient of gate | up is stored only where a bias or a delayed weight gradient reads it, or where its two
+// halves do not begin at whole words of codes.
+template <class T>
+const nn::Activation<T>& activation(deck::HiddenAct act, const ParameterTable& table, const Fp8LayerLinears& fp8) {
+  const bool is_read_again = table.contains("model/layers/mlp/up_proj/bias") ||
+                             (fp8.gate_up && fp8.gate_up->gradients() == nn::Fp8Gradients::quantised_again);
+  if (fp8.gate_up && act == deck::HiddenAct::silu && !is_read_again &&
+      table.intermediate.size() % kernels::fp8_padding == 0) {
+    return nn::fp8_swiglu<T>();
+  }
+  return nn::activation_of<T>(act);
 }
 
 }  // namespace
@@ -125,12 +139,12 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
 template <class T>
 std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act, const ParameterTable& table,
                                                             const nn::ParameterBuffers<T>& buffers, index_t layer,
-                                                            const FeedForwardOrders& orders,
+                                                            const FeedForwardOrders& orders, const Fp8LayerLinears& fp8,
                                                             const nn::MoeParts<T>& parts, Vector<double> sums) {
   const std::string mlp = "model/layers/mlp/";
   if (table.experts.size() == 0) {
-    const nn::MlpLinears<T> dense = linears(table, table.mlp(mlp), buffers, layer, orders.gate_up, orders.down);
-    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down, nn::activation_of<T>(act));
+    const nn::MlpLinears<T> dense = linears(table, table.mlp(mlp), buffers, layer, orders.gate_up, orders.down, fp8);
+    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down, activation<T>(act, table, fp8));
   }
   nn::MoeWeights<T> weights{
       .router = linear_weights(table, buffers, table[mlp + "gate/weight"], layer, parts.sizes.columns),
@@ -151,7 +165,7 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act,
                                                            const nn::MoeOrders&, Device&, Arena&);                  \
   template std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(                                             \
       deck::HiddenAct, const ParameterTable&, const nn::ParameterBuffers<T>&, index_t, const FeedForwardOrders&,    \
-      const nn::MoeParts<T>&, Vector<double>);
+      const Fp8LayerLinears&, const nn::MoeParts<T>&, Vector<double>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -41,7 +41,7 @@ struct FeedForwardOrders {
 template <class T>
 std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act, const ParameterTable& table,
                                                             const nn::ParameterBuffers<T>& buffers, index_t layer,
-                                                            const FeedForwardOrders& orders,
+                                                            const FeedForwardOrders& orders, const Fp8LayerLinears& fp8,
                                                             const nn::MoeParts<T>& parts, Vector<double> sums);
 
 }  // namespace nanotron::model::detail

@@ -28,6 +28,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       table_(parameter_table_of(setup)),
       buffers_(arena, layouts_of<T>(setup, table_)),
       weights_(setup.sharding, table_, buffers_, device),
+      fp8_weights_(setup.linears, table_, buffers_, setup.sharding, arena),
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.stages), device, arena),
       geometry_(make_geometry<T>(setup, table_, orders_of(setup), device, arena)),
       core_(
@@ -47,8 +48,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       embedding_(make_embedding(setup_, table_, buffers_)),
       positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
-      layers_(
-          make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_, router_sums_)) {
+      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_,
+                          router_sums_, [&](index_t l) { return fp8_weights_.linears(l, act_.work.fp8); })) {
   take_gemm_workspace<T>(sizes(arena.processor()), act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   const LayerActivations<T>& act = act_.stages.front().front().layers.front();
@@ -68,7 +69,27 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
   s.kept_inputs = tp_region_->kept_rows();
   s.moe = moe_->sizes;
   s.ep_size = setup_.ep->size();
+  s.fp8_chunks = setup_.linears == LinearOperands::fp8 ? &tp_region_->chunks() : nullptr;
+  s.is_sharded = tp_region_->is_sharded();
   return s;
+}
+
+template <class T>
+void Transformer<T>::refresh_compute_weights() {
+  weights_.refresh();
+  fp8_weights_.expire();
+}
+
+template <class T>
+void Transformer<T>::refresh_after_update() {
+  weights_.refresh_after_update();
+  fp8_weights_.expire();
+}
+
+template <class T>
+void Transformer<T>::use_weights(index_t stage, index_t layer, const SourceUse& use) {
+  weights_.use(use);
+  fp8_weights_.use(*device_, first_layer(stage) + layer);
 }
 
 template <class T>
@@ -156,7 +177,7 @@ void Transformer<T>::forward(const Slot& slot) {
   const Region region(device_->timers(), "forward");
   const StageActivations<T>& act = at(slot);
   for (std::size_t l = 0; l < act.layers.size(); ++l) {
-    weights_.use(forward_use(slot.stage, static_cast<index_t>(l)));
+    use_weights(slot.stage, static_cast<index_t>(l), forward_use(slot.stage, static_cast<index_t>(l)));
     const DecoderLayer<T>& decoder = layer_of(slot.stage, static_cast<index_t>(l));
     if (l == 0) {
       decoder.normalise_input(*device_, act.residual[0], act.layers[0]);
@@ -171,7 +192,7 @@ void Transformer<T>::forward(const Slot& slot) {
 
 template <class T>
 void Transformer<T>::normalise_output(const Slot& slot) {
-  head_->norm->forward(*device_, output(slot), act_.final_norm, act_.final_statistics);
+  head_->norm->forward(*device_, output(slot), act_.final_norm, act_.final_statistics, {});
 }
 
 template <class T>
@@ -200,7 +221,7 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
 template <class T>
 void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  weights_.use(backward_use(slot.stage, layer));
+  use_weights(slot.stage, layer, backward_use(slot.stage, layer));
   const auto l = static_cast<std::size_t>(layer);
   const Matrix<T> x = at(slot).residual[l];
   const LayerActivations<T>& act = at(slot).layers[l];
@@ -219,7 +240,7 @@ void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matri
   const Region region(device_->timers(), "backward");
   NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none && setup_.backward == Backward::two_parts,
                    "the model is not set up for backward in two parts");
-  weights_.use(backward_use(slot.stage, layer));
+  use_weights(slot.stage, layer, backward_use(slot.stage, layer));
   const auto l = static_cast<std::size_t>(layer);
   const StageActivations<T>& act = at(slot);
   layer_of(slot.stage, layer)
@@ -266,7 +287,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, index_t past,
     const index_t row = (s + 1) * batch.length - 1;
     const Matrix<const T> x(act.residual.back().data() + row * columns, 1, columns);
     const Matrix<T> n(act_.final_norm.data(), 1, columns);
-    head_->norm->forward(*device_, x, n, act_.final_statistics);
+    head_->norm->forward(*device_, x, n, act_.final_statistics, {});
     head_->loss.logits(*device_, n, Matrix<T>(last.data() + s * vocabulary, 1, vocabulary));
   }
 }

@@ -52,7 +52,17 @@ void take_gemm_workspace(const LocalSizes& s, index_t loss_rows, Device& device,
                      kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), tokens, in, out),
                      kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), out, in, tokens)});
   };
-  const auto bytes = std::max({linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
+  // The same with FP8 operands.
+  const auto fp8 = [&](index_t out, index_t in) {
+    if (s.fp8_chunks == nullptr || out == 0 || in == 0) return std::size_t{0};
+    return std::max({kernels::gemm_fp8_workspace_bytes(arena.processor(), s.tokens, out, in),
+                     kernels::gemm_fp8_workspace_bytes(arena.processor(), s.tokens, in, out),
+                     kernels::gemm_fp8_workspace_bytes(arena.processor(), out, in, s.fp8_chunks->longest())});
+  };
+  const index_t dense = s.moe.experts == 0 ? s.intermediate : 0;
+  const auto bytes = std::max({fp8(s.query + 2 * s.key, s.hidden), fp8(s.hidden, s.query),
+                               fp8(dense > 0 ? s.gate_up : 0, s.hidden), fp8(s.hidden, dense),
+                               linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
                                linear(s.tokens, s.gate_up, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
                                linear(s.tokens, s.moe.columns, s.hidden), linear(s.moe.rows, 2 * s.moe.width, s.hidden),
                                linear(s.moe.rows, s.hidden, s.moe.width), linear(loss_rows, s.vocabulary, s.hidden)});
@@ -83,7 +93,7 @@ std::unique_ptr<const nn::Norm<T>> make_norm(const deck::ModelConfig& model, con
 template <class T>
 nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
                                 const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
-                                const SumOrders& orders, index_t layer) {
+                                const SumOrders& orders, const Fp8LayerLinears& fp8, index_t layer) {
   const std::string prefix = "model/layers/self_attn/";
   const nn::ParameterSpec &query = table[prefix + "q_proj/weight"], &out = table[prefix + "o_proj/weight"];
   nn::HeadNorms<T> norms;
@@ -93,8 +103,11 @@ nn::Attention<T> make_attention(const ParameterTable& table, const nn::Parameter
     norms = {of_query.weight, of_key.weight, of_query.gradient, of_key.gradient};
   }
   return nn::Attention<T>(
-      geometry, nn::Linear<T>(linear_weights(table, buffers, query, layer, geometry.qkv_columns()), orders.qkv),
-      nn::Linear<T>(linear_weights(table, buffers, out, layer, out.local_rows()), orders.attention_out), norms, core);
+      geometry,
+      nn::Linear<T>(linear_weights(table, buffers, query, layer, geometry.qkv_columns()), orders.qkv, fp8.qkv),
+      nn::Linear<T>(linear_weights(table, buffers, out, layer, out.local_rows()), orders.attention_out,
+                    fp8.attention_out),
+      norms, core);
 }
 
 inline Vector<double> row(const Matrix<double>& m, index_t i) {
@@ -102,21 +115,23 @@ inline Vector<double> row(const Matrix<double>& m, index_t i) {
   return Vector<double>(m.data() == nullptr ? nullptr : m.data() + i * columns, columns);
 }
 
-template <class T>
+// fp8(l): the codes that layer l multiplies, if any.
+template <class T, class F>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
                                          nn::TensorParallelRegion<T>& region, const SumOrders& orders,
-                                         const nn::MoeParts<T>& moe, const Matrix<double>& router_sums) {
+                                         const nn::MoeParts<T>& moe, const Matrix<double>& router_sums, const F& fp8) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
-    layers.emplace_back(
-        make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
-        make_attention(table, buffers, geometry, core, orders, l),
-        make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
-        make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, moe, row(router_sums, l)),
-        region);
+    const Fp8LayerLinears codes = fp8(l);
+    layers.emplace_back(make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
+                        make_attention(table, buffers, geometry, core, orders, codes, l),
+                        make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
+                        make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, codes, moe,
+                                          row(router_sums, l)),
+                        region);
   }
   return layers;
 }

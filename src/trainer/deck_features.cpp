@@ -6,6 +6,7 @@
 #include "nanotron/io/checkpoint_checks.hpp"
 #include "nanotron/model/model_checks.hpp"
 #include "nanotron/nn/attention/attention_checks.hpp"
+#include "nanotron/nn/linear/fp8_checks.hpp"
 #include "nanotron/nn/linear/tensor_parallel_checks.hpp"
 #include "nanotron/nn/moe/moe_checks.hpp"
 #include "nanotron/nn/norm/norm_checks.hpp"
@@ -38,6 +39,7 @@ constexpr deck::Feature features[] = {
     {nn::check_positions},
     {model::check_parametrization},
     {nn::check_tensor_parallel},
+    {nn::check_fp8},
     {parallel::check_pipeline},
     {comm::check_grid},
     {optim::check_schedule},

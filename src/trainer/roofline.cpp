@@ -70,9 +70,10 @@ std::string describe_roofline(const deck::Config& config, const comm::GridCoordi
   const auto tokens = static_cast<double>(tokens_per_step(config));
   const auto ranks = static_cast<double>(comm::shape_of(config).size());
   const double flops = tokens * model::training_flops_per_token(config.model, config.data.sequence_length) / ranks;
+  const double peak = machine.peak(config.precision.compute);
   return text + fmt::format("  {:.0f} tokens/s per rank, {:.1f} % of {:.0f} TFLOP/s, {} waits of the host\n",
-                            tokens / ranks / all.seconds, 100.0 * flops / all.seconds / machine.peak_bf16,
-                            machine.peak_bf16 / 1e12, work.waits());
+                            tokens / ranks / all.seconds, 100.0 * flops / all.seconds / peak, peak / 1e12,
+                            work.waits());
 }
 
 }  // namespace nanotron::trainer

@@ -9,7 +9,7 @@
 
 #include "emulation/device_memory.hpp"
 #include "emulation/scheduler.hpp"
-#include "nanotron/base/types.hpp"
+#include "nanotron/base/fp8.hpp"
 
 using namespace nanotron::emulation;
 
@@ -18,6 +18,7 @@ namespace {
 struct Operation {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cudaDataType_t scale = CUDA_R_32F;
+  const float *scale_a = nullptr, *scale_b = nullptr;  // of FP8 operands
 };
 struct Layout {
   cudaDataType_t type = CUDA_R_32F;
@@ -38,7 +39,10 @@ T& as(H handle) {
   return *reinterpret_cast<T*>(handle);
 }
 
-std::size_t size_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+bool is_fp8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+std::size_t size_of(cudaDataType_t type) {
+  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : is_fp8(type) ? 1 : 2;
+}
 
 double load(cudaDataType_t type, const void* data, std::size_t i) {
   switch (type) {
@@ -46,6 +50,10 @@ double load(cudaDataType_t type, const void* data, std::size_t i) {
       return static_cast<const double*>(data)[i];
     case CUDA_R_32F:
       return static_cast<const float*>(data)[i];
+    case CUDA_R_8F_E4M3:
+      return static_cast<float>(static_cast<const nanotron::e4m3*>(data)[i]);
+    case CUDA_R_8F_E5M2:
+      return static_cast<float>(static_cast<const nanotron::e5m2*>(data)[i]);
     default:
       return static_cast<float>(static_cast<const nanotron::bf16*>(data)[i]);
   }
@@ -74,10 +82,14 @@ double rounded(cudaDataType_t type, double value) {
 struct Gemm {
   cublasOperation_t op_a, op_b;
   std::int64_t m, n, k, leading_a, leading_b, leading_c;
-  cudaDataType_t type, result;
+  cudaDataType_t type, type_b, result;
   double alpha, beta;
   std::int64_t parts = 1;
+  const float *scale_a = nullptr, *scale_b = nullptr;
 
+  double factor() const {
+    return alpha * (scale_a != nullptr ? *scale_a : 1.0f) * (scale_b != nullptr ? *scale_b : 1.0f);
+  }
   void operator()(const void* a, const void* b, void* c) const {
     for (std::int64_t j = 0; j < n; ++j) {
       for (std::int64_t i = 0; i < m; ++i) {
@@ -87,12 +99,12 @@ struct Gemm {
           for (std::int64_t l = part * k / parts; l < (part + 1) * k / parts; ++l) {
             const auto at_a = static_cast<std::size_t>(op_a == CUBLAS_OP_N ? i + l * leading_a : l + i * leading_a);
             const auto at_b = static_cast<std::size_t>(op_b == CUBLAS_OP_N ? l + j * leading_b : j + l * leading_b);
-            terms += load(type, a, at_a) * load(type, b, at_b);
+            terms += load(type, a, at_a) * load(type_b, b, at_b);
           }
           sum += parts > 1 ? rounded(result, terms) : terms;
         }
         const auto at = static_cast<std::size_t>(i + j * leading_c);
-        store(result, c, at, alpha * sum + (beta == 0 ? 0 : beta * load(result, c, at)));
+        store(result, c, at, factor() * sum + (beta == 0 ? 0 : beta * load(result, c, at)));
       }
     }
   }
@@ -101,7 +113,11 @@ struct Gemm {
   }
   void require_operands(const void* a, const void* b, const void* c) const {
     require_device(a, bytes(op_a == CUBLAS_OP_N ? m : k, op_a == CUBLAS_OP_N ? k : m, leading_a, type), "A of a GEMM");
-    require_device(b, bytes(op_b == CUBLAS_OP_N ? k : n, op_b == CUBLAS_OP_N ? n : k, leading_b, type), "B of a GEMM");
+    require_device(b, bytes(op_b == CUBLAS_OP_N ? k : n, op_b == CUBLAS_OP_N ? n : k, leading_b, type_b),
+                   "B of a GEMM");
+    for (const float* scale : {scale_a, scale_b}) {
+      if (scale != nullptr) require_device(scale, sizeof *scale, "the scale of an FP8 operand");
+    }
     require_device(c, bytes(m, n, leading_c, result), "C of a GEMM");
   }
 };
@@ -112,6 +128,24 @@ void require_alignment(const char* name, const void* data, std::uint32_t alignme
   if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
     fault(fmt::format("cublasLtMatmul: {} is not aligned to the {} bytes that its algorithm was chosen for", name,
                       alignment));
+  }
+}
+
+// Of an FP8 GEMM on Hopper, by the manual of cublasLtMatmul.
+void require_fp8(const Gemm& gemm, std::initializer_list<const void*> operands) {
+  const auto demand = [&](bool holds, const char* rule) {
+    if (!holds) fault(fmt::format("cublasLtMatmul in FP8, {} x {} x {}: {}", gemm.m, gemm.n, gemm.k, rule));
+  };
+  const auto bytes = static_cast<std::int64_t>(size_of(gemm.result));
+  demand(is_fp8(gemm.type) && is_fp8(gemm.type_b), "only one operand is FP8");
+  demand(gemm.type == CUDA_R_8F_E4M3 || gemm.type_b == CUDA_R_8F_E4M3, "both operands are e5m2");
+  demand(gemm.result == CUDA_R_16BF || gemm.result == CUDA_R_32F, "C is neither bf16 nor fp32");
+  demand(gemm.op_a == CUBLAS_OP_T && gemm.op_b == CUBLAS_OP_N, "A must be transposed and B not (TN)");
+  demand(gemm.m % 16 == 0 && gemm.k % 16 == 0, "m and k must be multiples of 16");
+  demand(gemm.leading_a % 16 == 0 && gemm.leading_b % 16 == 0 && gemm.leading_c * bytes % 16 == 0,
+         "leading dimensions must be multiples of 16 bytes");
+  for (const void* operand : operands) {
+    demand(reinterpret_cast<std::uintptr_t>(operand) % 16 == 0, "operands must be aligned to 16 bytes");
   }
 }
 
@@ -161,6 +195,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cu
   auto& op = as<Operation>(operation);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) std::memcpy(&op.a, value, sizeof op.a);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) std::memcpy(&op.b, value, sizeof op.b);
+  if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) std::memcpy(&op.scale_a, value, sizeof op.scale_a);
+  if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) std::memcpy(&op.scale_b, value, sizeof op.scale_b);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
@@ -246,9 +282,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
             .leading_b = of_b.leading,
             .leading_c = of_c.leading,
             .type = of_a.type,
+            .type_b = of_b.type,
             .result = of_c.type,
             .alpha = scalar(op.scale, alpha),
-            .beta = scalar(op.scale, beta)};
+            .beta = scalar(op.scale, beta),
+            .scale_a = op.scale_a,
+            .scale_b = op.scale_b};
+  if (is_fp8(of_a.type) || is_fp8(of_b.type)) require_fp8(gemm, {a, b, d});
   if ((chosen_for.reduction & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) != 0) {
     gemm.parts = 4;
   }
@@ -292,6 +332,7 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t op_a
                   .leading_b = leading_b,
                   .leading_c = leading_c,
                   .type = type,
+                  .type_b = type,
                   .result = result,
                   .alpha = scalar(scale, alpha),
                   .beta = scalar(scale, beta)};

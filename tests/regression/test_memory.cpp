@@ -258,7 +258,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     config.parallel.ep = ep;
     config.parallel.pp = pp;
     config.parallel.pp_schedule = schedule;
-    for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
+    for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16, ScalarType::fp8}) {
       config.precision.compute = type;
       with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
         TrainingRun<T> run(config, test::world());

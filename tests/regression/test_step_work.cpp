@@ -17,7 +17,7 @@ namespace {
 // Products, in libraries or a form of the host; a loop of the host; copies, which Kokkos does not report as kernels.
 bool is_other_on_host(std::string_view kernel) {
   return kernel.starts_with("gemm") || kernel.starts_with("attention") || kernel == "embedding_backward" ||
-         kernel == "copy";
+         kernel == "copy" || kernel == "dequantise";
 }
 
 std::uint64_t launches_seen = 0;
@@ -52,6 +52,11 @@ const std::vector<Case> cases{
     {"llama", {"parallel.pp=2", "parallel.pp_schedule=zero_bubble", "data.micro_batch_size=1"}},
     {"llama", {"parallel.gradient_compression=powersgd"}},
     {"llama", {"precision.reproducible=layout"}},
+    {"llama", {"precision.compute=fp8"}},
+    {"qwen2", {"precision.compute=fp8", "parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},
+    {"gpt2", {"precision.compute=fp8", "parallel.recompute=selective"}},
+    {"llama",
+     {"precision.compute=fp8", "parallel.pp=2", "parallel.pp_schedule=zero_bubble", "data.micro_batch_size=1"}},
 };
 
 class StepWork : public testing::Test {

@@ -60,8 +60,8 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2 && std::is_trivial_v<bf16>);
 
-/// The types a model can be computed in.
-enum class ScalarType { fp64, fp32, bf16 };
+/// What a model can be computed in. fp8: bf16, with FP8 operands in the GEMMs of its linear layers.
+enum class ScalarType { fp64, fp32, bf16, fp8 };
 
 template <class T>
 inline constexpr ScalarType scalar_type_of = [] {
@@ -72,19 +72,29 @@ inline constexpr ScalarType scalar_type_of = [] {
 }();
 
 constexpr std::size_t size_of(ScalarType type) {
-  return type == ScalarType::fp64 ? 8 : type == ScalarType::fp32 ? 4 : 2;
+  return type == ScalarType::fp64 ? 8 : type == ScalarType::fp32 ? 4 : type == ScalarType::bf16 ? 2 : 1;
 }
 
-/// The name used in decks and files: "fp64", "fp32", "bf16".
+/// The name used in decks and files: "fp64", "fp32", "bf16", "fp8".
 constexpr const char* name_of(ScalarType type) {
-  return type == ScalarType::fp64 ? "fp64" : type == ScalarType::fp32 ? "fp32" : "bf16";
+  switch (type) {
+    case ScalarType::fp64:
+      return "fp64";
+    case ScalarType::fp32:
+      return "fp32";
+    case ScalarType::bf16:
+      return "bf16";
+    default:
+      return "fp8";
+  }
 }
 
 /// The type of master weights, gradients and moments of a model computed in T.
 template <class T>
 using master_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Calls f(std::type_identity<T>{}) with the T of `type`: from the deck's value to a template argument.
+/// Calls f(std::type_identity<T>{}) with the T of weights and activations: from the deck's value to a template
+/// argument.
 template <class F>
 decltype(auto) with_scalar_type(ScalarType type, F&& f) {
   switch (type) {

@@ -11,14 +11,24 @@ namespace nanotron::deck {
 struct Machine {
   std::string name;
   bool is_gpu = true;
-  double peak_bf16 = 0.0;  // what a fraction of the peak refers to
-  double gemm_bf16 = 0.0, gemm_fp32 = 0.0, gemm_fp64 = 0.0;
+  double peak_fp8 = 0.0, peak_bf16 = 0.0;  // what a fraction of the peak refers to
+  double gemm_fp8 = 0.0, gemm_bf16 = 0.0, gemm_fp32 = 0.0, gemm_fp64 = 0.0;
   double attention_forward = 0.0, attention_backward = 0.0;  // of a fused kernel in bf16, masked pairs not counted
   double memory = 0.0;                                       // bytes per second, read and written
   double launch = 0.0;                                       // seconds between two kernels that follow each other
 
+  double peak(ScalarType compute) const { return compute == ScalarType::fp8 ? peak_fp8 : peak_bf16; }
   double gemm(ScalarType type) const {
-    return type == ScalarType::bf16 ? gemm_bf16 : type == ScalarType::fp32 ? gemm_fp32 : gemm_fp64;
+    switch (type) {
+      case ScalarType::fp64:
+        return gemm_fp64;
+      case ScalarType::fp32:
+        return gemm_fp32;
+      case ScalarType::bf16:
+        return gemm_bf16;
+      default:
+        return gemm_fp8;
+    }
   }
 };
 

@@ -13,6 +13,10 @@
 // Attention scores are never kept: backward recomputes them from lse. With experts gate_up and mlp_hidden have one row
 // for each token sent to an expert here; the inputs of these rows and the routing are kept with gate_up.
 //
+// With linear layers in FP8 'none' keeps codes, of one byte, of n1, n2, attn and mlp_hidden in place of n1, n2 and
+// mlp_hidden. 'selective', and sequence-parallel hidden states for n1 and n2, keep no codes: backward quantises again.
+// A mixture of experts is in bf16.
+//
 // With sequence-parallel hidden states and parallel%tp_gathered_inputs = 'keep' each layer keeps n1 and n2 of all
 // tokens, and not those of this rank's tokens. With 'full' all layers share them.
 
@@ -54,6 +58,8 @@ struct LocalSizes {
   nn::CoreSizes core{};   // of attention
   nn::MoeSizes moe{};
   int ep_size = 1;
+  const nn::TokenChunks* fp8_chunks = nullptr;  // of linear layers in FP8; outlive the activations
+  bool is_sharded = false;                      // see nn::TensorParallelRegion
 };
 LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
                        index_t hidden_rows);
@@ -88,6 +94,7 @@ struct Workspace {
   Vector<M> sums;     // for fixed-order sums over tokens
   nn::AttentionWorkspace<T> attention;
   nn::FeedForwardWorkspace<T> feed_forward;
+  nn::Fp8Workspace fp8;
 };
 
 /// What one micro-batch keeps of one virtual stage.

@@ -49,20 +49,18 @@ class Transformer {
   /// Statistics of the routers, summed since the caller last zeroed them: one row per layer stored here, see
   /// kernels::add_router_sums. Empty without experts.
   Matrix<double> router_sums() const { return router_sums_; }
-  /// Tokens of a micro-batch on this rank.
-  index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }
+  index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }  // of a micro-batch on this rank
 
   /// Casts (and, where sharded, all-gathers) the master weights into the weights that GEMMs read. Call it after every
   /// change of the master weights. finish_weights: call it before anything but the functions below reads parameters().
-  void refresh_compute_weights() { weights_.refresh(); }
+  void refresh_compute_weights();
   /// The same after an update that wrote the copy too, see UnitWeights::copy.
   Vector<bf16> compute_copy() const { return weights_.copy(); }
-  void refresh_after_update() { weights_.refresh_after_update(); }
+  void refresh_after_update();
   void finish_weights() { weights_.finish(); }
 
   index_t layers(index_t stage) const { return setup_.stages[static_cast<std::size_t>(stage)].layers.size(); }
-  /// Index of the virtual stage's first layer among the layers stored here.
-  index_t first_layer(index_t stage) const;
+  index_t first_layer(index_t stage) const;  // index of the virtual stage's first layer among those stored here
   bool has_embedding(index_t stage) const;
   bool has_head(index_t stage) const;
 
@@ -128,12 +126,14 @@ class Transformer {
   SourceUse forward_use(index_t stage, index_t layer) const;
   SourceUse head_use(index_t stage) const { return {table_.head_source(), source_of(stage, layers(stage) - 1)}; }
   SourceUse backward_use(index_t stage, index_t layer) const;
+  void use_weights(index_t stage, index_t layer, const SourceUse& use);
 
   TransformerSetup setup_;
   Device* device_;
   ParameterTable table_;
   nn::ParameterBuffers<T> buffers_;
   UnitWeights<T> weights_;
+  Fp8Weights<T> fp8_weights_;
   MicroBatchTokens micro_batches_;
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;

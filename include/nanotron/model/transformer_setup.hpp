@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nanotron/model/activations.hpp"
+#include "nanotron/model/fp8_weights.hpp"
 #include "nanotron/model/parameter_table.hpp"
 #include "nanotron/model/sharding.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
@@ -17,6 +18,7 @@ struct TransformerSetup {
   deck::ModelConfig model;
   deck::Recompute recompute = deck::Recompute::none;
   Purpose purpose = Purpose::training;
+  LinearOperands linears = LinearOperands::stored;
   index_t sequences = 0;               // b: of a micro-batch
   index_t length = 0;                  // s: tokens of a whole sequence
   index_t key_length = 0;              // maximum number of keys of a query: length, or a cache's capacity

@@ -51,10 +51,10 @@ void add_options(CLI::App& app, Options& o) {
       ->delimiter(',')
       ->check(CLI::IsMember({"gemm", "kernels", "collectives", "overlap", "pipeline", "step"}));
   app.add_option("--types", o.types,
-                 "fp64, fp32, bf16: types to compute in, several with commas and in turn (default: "
+                 "fp64, fp32, bf16, fp8: types to compute in, several with commas and in turn (default: "
                  "the deck's)")
       ->delimiter(',')
-      ->transform(scalar_type());
+      ->transform(training_type());
   app.add_option("--rounds", o.rounds, "how often the GEMM rate and the steps are measured in turn")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -95,9 +95,9 @@ deck::Config with_type(deck::Config config, ScalarType type) {
 template <class T>
 class RunnerOf final : public Runner {
  public:
-  explicit RunnerOf(const Bench& bench)
+  RunnerOf(const Bench& bench, ScalarType type)
       : bench_(bench),
-        config_(with_type(bench.config, scalar_type_of<T>)),
+        config_(with_type(bench.config, type)),
         log_(false),
         device_(*timers_, trainer::gemm_mode_of(bench.config)),
         ceiling_device_(ceiling_timers_),
@@ -105,7 +105,7 @@ class RunnerOf final : public Runner {
         loaders_(trainer::make_loaders(config_, files_, bench.grid.coordinate())),
         arena_(trainer::plan_step(config_, bench.grid.coordinate()).memory),
         trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
-    record_.type = scalar_type_of<T>;
+    record_.type = type;
     record_.planned_bytes = arena_.plan().total();
     record_.groups = groups_of(bench.grid);
   }
@@ -307,9 +307,8 @@ void add_speed_ups(const Bench& bench, const std::vector<const Record*>& records
 void measure_steps(const Bench& bench, const std::vector<ScalarType>& types) {
   std::vector<std::unique_ptr<Runner>> runners;
   for (const ScalarType type : types) {
-    with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
-      runners.push_back(std::make_unique<RunnerOf<T>>(bench));
-    });
+    with_scalar_type(
+        type, [&]<class T>(std::type_identity<T>) { runners.push_back(std::make_unique<RunnerOf<T>>(bench, type)); });
   }
   for (const auto& runner : runners) {
     runner->step();  // touches memory, builds primitives

@@ -8,10 +8,17 @@
 
 namespace nanotron::apps {
 
-// For options that name a compute type.
+// For options that name the type of weights and activations.
 inline CLI::Validator scalar_type() {
   static const std::map<std::string, ScalarType> types{
       {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}};
+  return CLI::CheckedTransformer(types).description("");
+}
+
+// For options that name a compute type of training.
+inline CLI::Validator training_type() {
+  static const std::map<std::string, ScalarType> types{
+      {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}, {"fp8", ScalarType::fp8}};
   return CLI::CheckedTransformer(types).description("");
 }
 

@@ -3,6 +3,7 @@
 // The backends that gemm.cpp calls: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp (cuBLASLt,
 // cuBLAS).
 
+#include "nanotron/base/fp8.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 
 namespace nanotron::kernels::detail {
@@ -18,6 +19,12 @@ struct GemmProblem {
 
 template <class T, class C>
 void multiply(Device& device, const GemmProblem& problem, const T* a, const T* b, C* c);
+
+// gemm_cuda.cpp: C (m, n) = A B^T + beta C on tensor cores, A (m, k) and B (n, k) codes with scales on the device. n, k
+// and the leading dimensions of A and B are multiples of 16; rows of C begin at multiples of 16 bytes.
+template <class A, class C>
+void multiply_fp8(Device& device, const GemmProblem& problem, const A* a, const float* scale_a, const e4m3* b,
+                  const float* scale_b, C* c);
 
 // gemm_fixed_order_host.cpp, gemm_fixed_order_cuda.cpp
 template <class T, class C>

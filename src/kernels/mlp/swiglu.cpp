@@ -1,13 +1,16 @@
 #include "nanotron/kernels/mlp/swiglu.hpp"
 
+#include "kernels/loop/maxima.hpp"
+#include "kernels/mlp/swiglu_gradient.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/kernels/loop/scalar_math.hpp"
 
 namespace nanotron::kernels {
 
 template <class T>
-void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h) {
-  const KernelRegion kernel(device, "swiglu_forward", reads(gate_up), writes(h));
+void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h, Vector<float> maxima) {
+  const KernelRegion kernel(device, "swiglu_forward", reads(gate_up), writes(h, maxima));
+  const RowMaxima sizes(maxima);
   using M = master_t<T>;
   const index_t width = static_cast<index_t>(h.extent(1));
   for_each_row_of<T>(
@@ -23,14 +26,15 @@ void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h) {
             return x[k] * s * u[k];
           });
         });
+        sizes.store(row, i, target, width);
       });
 }
 
 template <class T>
-void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh,
-                     Matrix<T> dgate_up) {
-  const KernelRegion kernel(device, "swiglu_backward", reads(gate_up, dh), writes(dgate_up));
-  using M = master_t<T>;
+void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh, Matrix<T> dgate_up,
+                     Vector<float> maxima) {
+  const KernelRegion kernel(device, "swiglu_backward", reads(gate_up, dh), writes(dgate_up, maxima));
+  const RowMaxima sizes(maxima);
   const index_t width = static_cast<index_t>(dh.extent(1));
   for_each_row_of<T>(
       device, "swiglu_backward", static_cast<index_t>(dh.extent(0)), width,
@@ -42,16 +46,17 @@ void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh
         T* const dup = dgate + width;
         row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
           const auto x = load(gate + c, n), u = load(up + c, n), g = load(gradient + c, n);
-          const auto s = chunk(n, [&](const int k) { return M(1) / (M(1) + exponential(-x[k])); });
-          store(dgate + c, n, [&](const int k) { return g[k] * u[k] * s[k] * (M(1) + x[k] * (M(1) - s[k])); });
-          store(dup + c, n, [&](const int k) { return g[k] * x[k] * s[k]; });
+          const auto d = chunk(n, [&](const int k) { return swiglu_gradient(x[k], u[k], g[k]); });
+          store(dgate + c, n, [&](const int k) { return d[k].gate; });
+          store(dup + c, n, [&](const int k) { return d[k].up; });
         });
+        sizes.store(row, i, dgate, 2 * width);
       });
 }
 
-#define NANOTRON_INSTANTIATE(T)                                         \
-  template void swiglu_forward<T>(Device&, Matrix<const T>, Matrix<T>); \
-  template void swiglu_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>);
+#define NANOTRON_INSTANTIATE(T)                                                        \
+  template void swiglu_forward<T>(Device&, Matrix<const T>, Matrix<T>, Vector<float>); \
+  template void swiglu_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>, Vector<float>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

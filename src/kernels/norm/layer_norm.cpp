@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/loop/maxima.hpp"
 #include "kernels/loop/segment_sums.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -35,22 +36,26 @@ NANOTRON_FUNCTION void normalise_row(const Row& row, index_t columns, const T* x
 
 template <class T>
 void layer_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, Vector<const master_t<T>> b,
-                        double eps, Matrix<T> y, Vector<master_t<T>> statistics) {
-  const KernelRegion kernel(device, "layer_norm_forward", reads(x, w, b), writes(y, statistics));
+                        double eps, Matrix<T> y, Vector<master_t<T>> statistics, Vector<float> maxima) {
+  const RowMaxima sizes(maxima);
+  const KernelRegion kernel(device, "layer_norm_forward", reads(x, w, b), writes(y, statistics, maxima));
   const index_t n = static_cast<index_t>(x.extent(1));
   const auto small = static_cast<master_t<T>>(eps);
   for_each_row_of<T>(
       device, "layer_norm_forward", static_cast<index_t>(x.extent(0)), n,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         normalise_row(row, n, x.data() + i * n, w.data(), b.data(), small, y.data() + i * n, statistics.data() + 2 * i);
+        sizes.store(row, i, y.data() + i * n, n);
       });
 }
 
 template <class T>
 void add_layer_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum_out,
                             Vector<const master_t<T>> w, Vector<const master_t<T>> b, double eps, Matrix<T> y,
-                            Vector<master_t<T>> statistics) {
-  const KernelRegion kernel(device, "add_layer_norm_forward", reads(x, delta, w, b), writes(sum_out, y, statistics));
+                            Vector<master_t<T>> statistics, Vector<float> maxima) {
+  const RowMaxima sizes(maxima);
+  const KernelRegion kernel(device, "add_layer_norm_forward", reads(x, delta, w, b),
+                            writes(sum_out, y, statistics, maxima));
   using M = master_t<T>;
   const index_t columns = static_cast<index_t>(x.extent(1));
   const M small = static_cast<M>(eps);
@@ -65,6 +70,7 @@ void add_layer_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> d
         });
         const T* const sum = total;
         normalise_row(row, columns, sum, w.data(), b.data(), small, y.data() + i * columns, statistics.data() + 2 * i);
+        sizes.store(row, i, y.data() + i * columns, columns);
       });
 }
 
@@ -124,10 +130,10 @@ index_t layer_norm_workspace_size(Processor processor, index_t rows, index_t col
 
 #define NANOTRON_INSTANTIATE(T)                                                                                        \
   template void layer_norm_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Vector<const master_t<T>>,  \
-                                      double, Matrix<T>, Vector<master_t<T>>);                                         \
+                                      double, Matrix<T>, Vector<master_t<T>>, Vector<float>);                          \
   template void add_layer_norm_forward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>,                        \
                                           Vector<const master_t<T>>, Vector<const master_t<T>>, double, Matrix<T>,     \
-                                          Vector<master_t<T>>);                                                        \
+                                          Vector<master_t<T>>, Vector<float>);                                         \
   template void layer_norm_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Vector<const master_t<T>>,           \
                                        Vector<const master_t<T>>, Matrix<T>, Vector<master_t<T>>, Vector<master_t<T>>, \
                                        Vector<master_t<T>>, const RowSegments&);

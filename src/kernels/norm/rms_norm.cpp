@@ -2,9 +2,10 @@
 
 #include <cmath>
 
+#include "kernels/loop/maxima.hpp"
+#include "kernels/loop/segment_sums.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "kernels/loop/segment_sums.hpp"
 
 namespace nanotron::kernels {
 namespace {
@@ -29,9 +30,8 @@ NANOTRON_FUNCTION void scale_row(const Row& row, index_t columns, const T* x, ma
 
 // y = norm(x) over each of `groups` groups of `width` columns per row; writes rstd(row * groups + group).
 template <class T>
-void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t groups,
-               index_t width, Vector<const master_t<T>> w, double eps, MatrixRef<T> y,
-               master_t<T>* rstd) {
+void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t groups, index_t width,
+               Vector<const master_t<T>> w, double eps, MatrixRef<T> y, master_t<T>* rstd, const RowMaxima& sizes) {
   using M = master_t<T>;
   const M* const weights = w.data();
   const M small = static_cast<M>(eps);
@@ -40,7 +40,9 @@ void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t 
         const T* const source = x.data + (i / groups) * x.leading + (i % groups) * width;
         const M r = M(1) / std::sqrt(sum_of_squares<T>(row, width, source) / static_cast<M>(width) + small);
         rstd[i] = r;
-        scale_row<T>(row, width, source, r, weights, y.data + (i / groups) * y.leading + (i % groups) * width);
+        T* const target = y.data + (i / groups) * y.leading + (i % groups) * width;
+        scale_row<T>(row, width, source, r, weights, target);
+        sizes.store(row, i, target, width);
       });
 }
 
@@ -115,18 +117,19 @@ void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy
 }  // namespace
 
 template <class T>
-void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps,
-                      Matrix<T> y, Vector<master_t<T>> rstd) {
-  const KernelRegion kernel(device, "rms_norm_forward", reads(x, w), writes(y, rstd));
-  normalise<T>(device, "rms_norm_forward", x, 1, static_cast<index_t>(x.extent(1)), w, eps, y,
-               rstd.data());
+void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps, Matrix<T> y,
+                      Vector<master_t<T>> rstd, Vector<float> maxima) {
+  const KernelRegion kernel(device, "rms_norm_forward", reads(x, w), writes(y, rstd, maxima));
+  normalise<T>(device, "rms_norm_forward", x, 1, static_cast<index_t>(x.extent(1)), w, eps, y, rstd.data(),
+               RowMaxima(maxima));
 }
 
 template <class T>
-void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta,
-                          Matrix<T> sum_out, Vector<const master_t<T>> w, double eps, Matrix<T> y,
-                          Vector<master_t<T>> rstd) {
-  const KernelRegion kernel(device, "add_rms_norm_forward", reads(x, delta, w), writes(sum_out, y, rstd));
+void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum_out,
+                          Vector<const master_t<T>> w, double eps, Matrix<T> y, Vector<master_t<T>> rstd,
+                          Vector<float> maxima) {
+  const KernelRegion kernel(device, "add_rms_norm_forward", reads(x, delta, w), writes(sum_out, y, rstd, maxima));
+  const RowMaxima sizes(maxima);
   using M = master_t<T>;
   const index_t columns = static_cast<index_t>(x.extent(1));
   const M small = static_cast<M>(eps);
@@ -141,7 +144,9 @@ void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> del
         });
         const M r = M(1) / std::sqrt(sum_of_squares<T>(row, columns, total) / static_cast<M>(columns) + small);
         rstd.data()[i] = r;
-        scale_row<T>(row, columns, total, r, w.data(), y.data() + i * columns);
+        T* const target = y.data() + i * columns;
+        scale_row<T>(row, columns, total, r, w.data(), target);
+        sizes.store(row, i, target, columns);
       });
 }
 
@@ -167,7 +172,7 @@ void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const ma
                            double eps, MatrixRef<T> y, Matrix<master_t<T>> rstd) {
   const KernelRegion kernel(device, "head_rms_norm_forward", reads(x, w), writes(y, rstd));
   normalise<T>(device, "head_rms_norm_forward", x, static_cast<index_t>(rstd.extent(1)),
-               static_cast<index_t>(w.extent(0)), w, eps, y, rstd.data());
+               static_cast<index_t>(w.extent(0)), w, eps, y, rstd.data(), RowMaxima(Vector<float>()));
 }
 
 template <class T>
@@ -184,22 +189,20 @@ void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<con
                                         sums, segments);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                  \
-  template void rms_norm_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, double, \
-                                    Matrix<T>, Vector<master_t<T>>);                             \
-  template void add_rms_norm_forward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>,    \
-                                        Vector<const master_t<T>>, double, Matrix<T>,            \
-                                        Vector<master_t<T>>);                                    \
-  template void rms_norm_backward<T>(Device&, Matrix<const T>, Matrix<const T>,                  \
-                                     Vector<const master_t<T>>, Vector<const master_t<T>>,       \
-                                     Matrix<T>, Vector<master_t<T>>, Vector<master_t<T>>,        \
-                                       const RowSegments&);       \
-  template void head_rms_norm_forward<T>(Device&, MatrixRef<const T>, Vector<const master_t<T>>, \
-                                         double, MatrixRef<T>, Matrix<master_t<T>>);             \
-  template void head_rms_norm_backward<T>(Device&, MatrixRef<const T>, MatrixRef<const T>,       \
-                                          Vector<const master_t<T>>, Matrix<const master_t<T>>,  \
-                                          MatrixRef<T>, Vector<master_t<T>>, Vector<master_t<T>>, \
-                                          const RowSegments&);
+#define NANOTRON_INSTANTIATE(T)                                                                                        \
+  template void rms_norm_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, double, Matrix<T>,            \
+                                    Vector<master_t<T>>, Vector<float>);                                               \
+  template void add_rms_norm_forward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>,                          \
+                                        Vector<const master_t<T>>, double, Matrix<T>, Vector<master_t<T>>,             \
+                                        Vector<float>);                                                                \
+  template void rms_norm_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Vector<const master_t<T>>,             \
+                                     Vector<const master_t<T>>, Matrix<T>, Vector<master_t<T>>, Vector<master_t<T>>,   \
+                                     const RowSegments&);                                                              \
+  template void head_rms_norm_forward<T>(Device&, MatrixRef<const T>, Vector<const master_t<T>>, double, MatrixRef<T>, \
+                                         Matrix<master_t<T>>);                                                         \
+  template void head_rms_norm_backward<T>(Device&, MatrixRef<const T>, MatrixRef<const T>, Vector<const master_t<T>>,  \
+                                          Matrix<const master_t<T>>, MatrixRef<T>, Vector<master_t<T>>,                \
+                                          Vector<master_t<T>>, const RowSegments&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -57,10 +57,10 @@ template <class T>
 Pending Attention<T>::forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                               const BlockInput<T>& n, const AttentionActivations<T>& act,
                               const AttentionWorkspace<T>& work, Matrix<T> y) const {
-  region.all_gather_gemm(device, n, qkv_.forward_part(), act.qkv);
+  region.all_gather_gemm(device, n, qkv_.forward_part(act.of_input), act.qkv);
   finish_query_key_value(device, batch, act);
   core_->forward(device, batch, act, work);
-  return region.gemm_reduce(device, out_.forward_part(), act.out, y);
+  return region.gemm_reduce(device, out_.forward_part(act.of_out), act.out, y);
 }
 
 //   dWo += dy^T a                   da = dy Wo                    dbo += sum over tokens of dy
@@ -95,13 +95,13 @@ Pending Attention<T>::backward_input(Device& device, TensorParallelRegion<T>& re
 template <class T>
 void Attention<T>::backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
                                           const AttentionWorkspace<T>& work) const {
-  out_.backward_weight(device, dy, act.out, work.sums);
+  out_.backward_weight(device, dy, act.out, work.sums, act.of_out);
 }
 
 template <class T>
 void Attention<T>::backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
-                                         const AttentionWorkspace<T>& work) const {
-  qkv_.backward_weight(device, dqkv, n, work.sums);
+                                         const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const {
+  qkv_.backward_weight(device, dqkv, n, work.sums, act.of_input);
 }
 
 template <class T>

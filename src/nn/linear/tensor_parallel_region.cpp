@@ -1,6 +1,7 @@
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "nanotron/base/error.hpp"
@@ -11,11 +12,13 @@ namespace {
 template <class T>
 class ReplicatedRegion final : public TensorParallelRegion<T> {
  public:
-  ReplicatedRegion(const HiddenShape& size, comm::Group& tp) : tokens_(size.tokens), width_(size.width), tp_(&tp) {}
+  ReplicatedRegion(const HiddenShape& size, comm::Group& tp)
+      : tokens_(size.tokens), width_(size.width), chunks_({{0, size.tokens}}), tp_(&tp) {}
 
   index_t rows() const override { return tokens_; }
   MatrixRef<T> token_rows(Matrix<T> y) const override { return y; }
   bool is_sharded() const override { return false; }
+  const TokenChunks& chunks() const override { return chunks_; }
   index_t kept_rows() const override { return 0; }
   comm::StepTraffic gather_traffic() const override { return {}; }
   comm::StepTraffic regather_traffic() const override { return {}; }
@@ -42,6 +45,7 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
 
  private:
   index_t tokens_, width_;
+  TokenChunks chunks_;
   comm::Group* tp_;
   std::vector<comm::Request> sum_ = std::vector<comm::Request>(1);
 };
@@ -62,6 +66,9 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
       const index_t begin = rows.begin * size.tp_size, end = rows.end * size.tp_size;
       chunks_.push_back({rows, {std::min(begin, tokens_), std::min(end, tokens_)}});
     }
+    std::vector<Range> tokens;
+    for (const Chunk& chunk : chunks_) tokens.push_back(chunk.tokens);
+    token_chunks_.emplace(std::move(tokens));
     gathers_.resize(chunks_.size());
     sums_.resize(chunks_.size());
   }
@@ -74,6 +81,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
     return MatrixRef<T>(y).row_block(0, last.begin + std::clamp<index_t>(tokens_ - first, 0, last.size()));
   }
   bool is_sharded() const override { return true; }
+  const TokenChunks& chunks() const override { return *token_chunks_; }
   index_t kept_rows() const override { return kept_rows_; }
   comm::StepTraffic gather_traffic() const override {
     return {.tensor_parallel = comm::all_gather_bytes(bytes_of(rows_), tp_->size())};
@@ -91,7 +99,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
     start_gathers(device, x.rows, all);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
       gathers_[c].wait();
-      gemm(device, block<const T>(all, chunks_[c].tokens), block<T>(y, chunks_[c].tokens));
+      gemm(device, block<const T>(all, chunks_[c].tokens), block<T>(y, chunks_[c].tokens), static_cast<index_t>(c));
     }
     return block<const T>(all, {0, tokens_});
   }
@@ -108,7 +116,8 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
   }
   Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) override {
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
-      gemm(device, block<const T>(x, chunks_[c].tokens), block<T>(partial_sum_, chunks_[c].tokens));
+      gemm(device, block<const T>(x, chunks_[c].tokens), block<T>(partial_sum_, chunks_[c].tokens),
+           static_cast<index_t>(c));
       start_sum_of(device, c, y);
     }
     return Pending(sums_);
@@ -155,6 +164,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
   Matrix<T> gathered_, partial_sum_;  // (t rows, width)
   comm::Group* tp_;
   std::vector<Chunk> chunks_;
+  std::optional<TokenChunks> token_chunks_;
   std::vector<comm::Request> gathers_, sums_;  // per chunk
 };
 

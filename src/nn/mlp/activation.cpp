@@ -1,30 +1,56 @@
 #include "nanotron/nn/mlp/activation.hpp"
 
+#include "nanotron/kernels/fp8/quantise.hpp"
 #include "nanotron/kernels/mlp/gelu.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/swiglu_fp8.hpp"
 
 namespace nanotron::nn {
 namespace {
 
+// In a pass of their own.
+template <class T>
+void find_maxima(Device& device, Matrix<const T> x, const Vector<float>& maxima) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (maxima.extent(0) > 0) kernels::row_maxima(device, x, maxima);
+  }
+}
+
 template <class T>
 class Swiglu final : public Activation<T> {
  public:
-  void forward(Device& device, Matrix<const T> in, Matrix<T> h) const override {
-    kernels::swiglu_forward<T>(device, in, h);
+  void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
+    kernels::swiglu_forward<T>(device, in, h, maxima);
   }
-  void backward(Device& device, Matrix<T> in, Matrix<const T> dh) const override {
-    kernels::swiglu_backward<T>(device, in, dh, in);
+  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
+    kernels::swiglu_backward<T>(device, in, dh, in, maxima);
+  }
+};
+
+template <class T>
+class Fp8Swiglu final : public Activation<T> {
+ public:
+  void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
+    kernels::swiglu_forward<T>(device, in, h, maxima);
+  }
+  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
+    if constexpr (std::is_same_v<T, bf16>) kernels::swiglu_backward_maxima(device, in, dh, maxima);
+  }
+  RowGemm<T> input_gradient(const Linear<T>& first, const Vector<float>& maxima, Matrix<const T> dh) const override {
+    return first.backward_swiglu_input(maxima, dh);
   }
 };
 
 template <class T, class Form>
 class Gelu final : public Activation<T> {
  public:
-  void forward(Device& device, Matrix<const T> in, Matrix<T> h) const override {
+  void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
     kernels::gelu_forward<T, Form>(device, in, h);
+    find_maxima<T>(device, h, maxima);
   }
-  void backward(Device& device, Matrix<T> in, Matrix<const T> dh) const override {
+  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
     kernels::gelu_backward<T, Form>(device, in, dh, in);
+    find_maxima<T>(device, in, maxima);
   }
 };
 
@@ -45,6 +71,15 @@ const Activation<T>& activation_of(deck::HiddenAct kind) {
   }
 }
 
+template <class T>
+const Activation<T>& fp8_swiglu() {
+  static const Fp8Swiglu<T> swiglu;
+  return swiglu;
+}
+
+template const Activation<double>& fp8_swiglu();
+template const Activation<float>& fp8_swiglu();
+template const Activation<bf16>& fp8_swiglu();
 template const Activation<double>& activation_of(deck::HiddenAct);
 template const Activation<float>& activation_of(deck::HiddenAct);
 template const Activation<bf16>& activation_of(deck::HiddenAct);

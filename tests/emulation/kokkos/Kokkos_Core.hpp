@@ -205,10 +205,10 @@ class TeamPolicy {
   template <class Threads>
   TeamPolicy(const Gpu& gpu, int league, const Threads&) : gpu_(gpu), league_(league) {}
   const Gpu& gpu() const { return gpu_; }
-  template <class Bytes>
-  TeamPolicy& set_scratch_size(int level, const Bytes& bytes) {
+  /// Of fast memory of a team.
+  TeamPolicy& set_scratch_size(int level, const ::Kokkos::Impl::PerTeamValue& bytes) {
     level_ = level;
-    scratch_ = static_cast<int>(bytes.value);
+    scratch_ = bytes.value;
     return *this;
   }
   auto on_cpu() const {
@@ -219,7 +219,8 @@ class TeamPolicy {
 
  private:
   Gpu gpu_;
-  int league_, level_ = 0, scratch_ = 0;
+  int league_, level_ = 0;
+  std::size_t scratch_ = 0;
 };
 
 template <class Policy>

@@ -13,7 +13,8 @@ namespace nanotron::deck {
 namespace {
 
 const std::string good =
-    "&machine\n name = 'a', processor = 'cpu'\n peak_bf16_tflops = 4, gemm_bf16_tflops = 2\n gemm_fp32_tflops = 1\n"
+    "&machine\n name = 'a', processor = 'cpu'\n peak_fp8_tflops = 8, peak_bf16_tflops = 4,"
+    " gemm_fp8_tflops = 4, gemm_bf16_tflops = 2\n gemm_fp32_tflops = 1\n"
     " gemm_fp64_tflops = 0.5, attention_forward_tflops = 1, attention_backward_tflops = 1\n"
     " memory_gb_per_s = 200, launch_us = 1\n/\n";
 
@@ -35,6 +36,9 @@ TEST(Machine, IsReadInUnitsOfTheStandard) {
   const Machine m = read_machine("m.nml", good);
   EXPECT_EQ(m.name, "a");
   EXPECT_FALSE(m.is_gpu);
+  EXPECT_EQ(m.peak(ScalarType::fp8), 8e12);
+  EXPECT_EQ(m.peak(ScalarType::bf16), 4e12);
+  EXPECT_EQ(m.gemm(ScalarType::fp8), 4e12);
   EXPECT_EQ(m.gemm(ScalarType::bf16), 2e12);
   EXPECT_EQ(m.gemm(ScalarType::fp32), 1e12);
   EXPECT_EQ(m.gemm(ScalarType::fp64), 0.5e12);
@@ -50,7 +54,7 @@ TEST(Machine, WhatIsWrongIsSaidWithItsLine) {
   expect(with(good, "= 200", "= 0"), "m.nml:6:20: error: memory_gb_per_s is out of range");
   expect(with(good, "launch_us", "lunch_us"), "did you mean 'launch_us'?");
   expect(with(good, ", launch_us = 1", ""), "group '&machine' needs the key 'launch_us'");
-  expect(with(good, "= 4", "= four"), "m.nml:3:21");
+  expect(with(good, "= 4,", "= four,"), "m.nml:3:42");
   expect("", "needs the key 'name'");
 }
 

@@ -241,6 +241,11 @@ TEST(DeckFeatures, ShardGroupsDivideTheReplicas) {
   decks.expect_refused({"parallel.zero_stage=4"}, "zero_stage");
 }
 
+TEST(DeckFeatures, Fp8HasScalesOfARank) {
+  EXPECT_EQ(decks.message(small_deck, {"precision.compute='fp8'"}), "");
+  decks.expect_refused({"precision.compute='fp8'", "precision.reproducible='layout'"}, "or reproducible = 'run'");
+}
+
 TEST(DeckFeatures, CompressionNeedsTheWholeGradient) {
   EXPECT_EQ(decks.message(small_deck, {"parallel.compression='bf16'"}), "");
   decks.expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"},

@@ -13,16 +13,16 @@
 namespace nanotron::kernels {
 
 /// x, y (rows, columns); w, b (columns); statistics (2 rows): mean and rstd of each row, saved for backward.
-/// y may alias x.
+/// y may alias x. maxima (rows): max |y| of each row (kernels/fp8/quantise.hpp); empty where it is not asked for.
 template <class T>
 void layer_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, Vector<const master_t<T>> b,
-                        double eps, Matrix<T> y, Vector<master_t<T>> statistics);
+                        double eps, Matrix<T> y, Vector<master_t<T>> statistics, Vector<float> maxima = {});
 
 /// sum_out = x + delta, rounded to T, and y is the norm of the rounded sum. sum_out may alias x or delta.
 template <class T>
 void add_layer_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum_out,
                             Vector<const master_t<T>> w, Vector<const master_t<T>> b, double eps, Matrix<T> y,
-                            Vector<master_t<T>> statistics);
+                            Vector<master_t<T>> statistics, Vector<float> maxima = {});
 
 /// With g = dy w and xh = (x - mean) rstd:
 ///   dx += rstd (g - mean(g) - xh mean(g xh))      dw += sum over rows of dy xh      db += sum over rows of dy

@@ -13,16 +13,17 @@
 namespace nanotron::kernels {
 
 /// x, y (rows, columns); w (columns); rstd (rows), saved for backward. y may alias x.
+/// maxima (rows): max |y| of each row (kernels/fp8/quantise.hpp); empty where it is not asked for.
 template <class T>
-void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps,
-                      Matrix<T> y, Vector<master_t<T>> rstd);
+void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps, Matrix<T> y,
+                      Vector<master_t<T>> rstd, Vector<float> maxima = {});
 
 /// sum_out = x + delta, rounded to T, and y is the norm of the rounded sum. sum_out may alias x or
 /// delta.
 template <class T>
-void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta,
-                          Matrix<T> sum_out, Vector<const master_t<T>> w, double eps, Matrix<T> y,
-                          Vector<master_t<T>> rstd);
+void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum_out,
+                          Vector<const master_t<T>> w, double eps, Matrix<T> y, Vector<master_t<T>> rstd,
+                          Vector<float> maxima = {});
 
 /// With g = dy w and xh = x rstd:
 ///   dx += rstd (g - xh mean(g xh))          dw += sum over rows of dy xh

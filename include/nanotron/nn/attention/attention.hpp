@@ -60,8 +60,8 @@ struct AttentionActivations {
   Matrix<M> key_rstd;    // (tokens, local key heads); empty without head norms
   Matrix<T> out;         // (tokens, q)
   Vector<M> lse;         // (sequences x query heads x length), of the tokens and heads in AttentionCore
-  Matrix<T> all_qkv;     // what AttentionCore saves of tokens of other ranks, see CoreSizes
-  Matrix<T> all_out;
+  Matrix<T> all_qkv, all_out;  // what AttentionCore saves of tokens of other ranks, see CoreSizes
+  Fp8Input of_input, of_out;   // in FP8: of n and of out
 };
 
 /// Shared by all layers; each overwrites it.
@@ -128,7 +128,7 @@ class Attention {
   void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
                               const AttentionWorkspace<T>& work) const;
   void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
-                             const AttentionWorkspace<T>& work) const;
+                             const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const;
 
   /// Forward of the tokens after `past` cached ones; appends their keys and values to the cache. n (tokens, hidden) ->
   /// this rank's partial sum of y (tokens, hidden) without the bias, overwritten. No communication.

@@ -82,6 +82,8 @@ class TensorParallelRegion {
   /// Whether each rank stores only a part of the tokens. Gradients of what works on these rows (the norms) are then
   /// partial sums.
   virtual bool is_sharded() const = 0;
+  /// The chunks of tokens that all_gather_gemm and gemm_reduce multiply.
+  virtual const TokenChunks& chunks() const = 0;
   /// Bytes of one gather, of one start_regather, and of one sum.
   virtual comm::StepTraffic gather_traffic() const = 0;
   virtual comm::StepTraffic regather_traffic() const = 0;

@@ -7,8 +7,7 @@
 //   gelu, gelu_new    h = gelu(up)           kernels/mlp/gelu.hpp
 
 #include "nanotron/deck/model_config.hpp"
-#include "nanotron/tensor/device.hpp"
-#include "nanotron/tensor/tensor.hpp"
+#include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::nn {
 
@@ -16,14 +15,22 @@ template <class T>
 class Activation {
  public:
   virtual ~Activation() = default;
-  /// in (tokens, gate | up, or up) -> h (tokens, width), overwritten.
-  virtual void forward(Device& device, Matrix<const T> in, Matrix<T> h) const = 0;
-  /// in is overwritten by its gradient.
-  virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh) const = 0;
+  /// in (tokens, gate | up, or up) -> h (tokens, width), overwritten. maxima (tokens): the largest size in each row of
+  /// what is written; empty where it is not asked for.
+  virtual void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const = 0;
+  /// in is overwritten by its gradient; or only the gradient's maxima are written, and input_gradient computes it.
+  virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const = 0;
+  /// After backward: the product of in's gradient with the weight of the linear layer that gave `in`.
+  virtual RowGemm<T> input_gradient(const Linear<T>& first, const Vector<float>& maxima, Matrix<const T>) const {
+    return first.backward_input(maxima);
+  }
 };
 
 /// Stateless: one object serves all layers.
 template <class T>
 const Activation<T>& activation_of(deck::HiddenAct kind);
+/// SwiGLU where the gradient of gate | up is but an operand of FP8 GEMMs: kernels/mlp/swiglu_fp8.hpp. T = bf16.
+template <class T>
+const Activation<T>& fp8_swiglu();
 
 }  // namespace nanotron::nn

@@ -15,6 +15,8 @@ template <class T>
 struct MlpActivations {
   Matrix<T> gate_up;  // (tokens, gate | up, or up); overwritten by its gradient in backward
   Matrix<T> hidden;   // (tokens, local width)
+  Fp8Input of_input, of_hidden;     // in FP8: of n and of hidden
+  Vector<float> gradient_maxima{};  // in FP8: of the rows of the gradient of gate_up
 };
 
 /// What a layer saves from forward for backward.

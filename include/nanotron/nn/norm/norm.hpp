@@ -33,10 +33,12 @@ class Norm {
   virtual ~Norm() = default;
 
   /// x -> y, both (rows, hidden), and statistics (rows x NormSizes::statistics) for backward; both overwritten.
-  virtual void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics) const = 0;
+  /// maxima (rows): max |y| of each row; empty where it is not asked for.
+  virtual void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics,
+                       Vector<float> maxima) const = 0;
   /// sum = x + delta, rounded to T; y = norm(sum). sum may alias x or delta.
   virtual void add_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum, Matrix<T> y,
-                           Vector<M> statistics) const = 0;
+                           Vector<M> statistics, Vector<float> maxima) const = 0;
   /// dx += gradient of x, the input of forward. Accumulates the weight gradients, in a fixed order through workspace.
   virtual void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
                         Vector<M> workspace) const = 0;

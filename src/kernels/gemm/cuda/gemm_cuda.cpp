@@ -21,7 +21,14 @@ namespace {
 template <class T>
 constexpr cudaDataType_t cuda_type = std::is_same_v<T, double>  ? CUDA_R_64F
                                      : std::is_same_v<T, float> ? CUDA_R_32F
+                                     : std::is_same_v<T, e4m3>  ? CUDA_R_8F_E4M3
+                                     : std::is_same_v<T, e5m2>  ? CUDA_R_8F_E5M2
                                                                 : CUDA_R_16BF;
+
+struct OperandTypes {
+  cudaDataType_t a = CUDA_R_32F, b = CUDA_R_32F, c = CUDA_R_32F;
+  bool operator==(const OperandTypes&) const = default;
+};
 
 cublasOperation_t operation(kernels::Op op) {
   return op == kernels::Op::none ? CUBLAS_OP_N : CUBLAS_OP_T;
@@ -60,7 +67,7 @@ struct GemmHandles {
   struct Plan {
     kernels::detail::GemmProblem problem;
     Alignments alignments;
-    cudaDataType_t operands = CUDA_R_32F, result = CUDA_R_32F;
+    OperandTypes types;
     std::size_t workspace = 0;  // bytes that the algorithm was chosen for
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
@@ -146,29 +153,32 @@ void choose_algorithm(GemmHandles& all, GemmHandles::Plan& plan) {
 }
 
 GemmHandles::Plan& plan_of(GemmHandles& all, const GemmProblem& p, const Alignments& alignments,
-                           cudaDataType_t operands, cudaDataType_t result, std::size_t workspace) {
+                           const OperandTypes& types, std::size_t workspace) {
   for (const auto& plan : all.plans) {
-    if (plan->problem == p && plan->alignments == alignments && plan->operands == operands && plan->result == result &&
-        plan->workspace == workspace) {
+    if (plan->problem == p && plan->alignments == alignments && plan->types == types && plan->workspace == workspace) {
       return *plan;
     }
   }
   auto plan = std::make_unique<GemmHandles::Plan>();
   plan->problem = p;
   plan->alignments = alignments;
-  plan->operands = operands;
-  plan->result = result;
+  plan->types = types;
   plan->workspace = workspace;
-  const cudaDataType_t scale = operands == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
-  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescCreate(&plan->operation, compute_type(operands), scale));
+  const cudaDataType_t scale = types.a == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescCreate(&plan->operation, compute_type(types.a), scale));
   const cublasOperation_t first = operation(p.op_b), second = operation(p.op_a);
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA,
                                                        &first, sizeof first));
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB,
                                                        &second, sizeof second));
-  plan->a = layout(operands, p.op_b, p.k, p.n, p.leading_b);
-  plan->b = layout(operands, p.op_a, p.m, p.k, p.leading_a);
-  plan->c = layout(result, Op::none, p.m, p.n, p.leading_c);
+  if (types.a == CUDA_R_8F_E4M3) {
+    const std::int8_t fast = 1;
+    NANOTRON_CHECK_CUBLAS(
+        cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+  }
+  plan->a = layout(types.b, p.op_b, p.k, p.n, p.leading_b);
+  plan->b = layout(types.a, p.op_a, p.m, p.k, p.leading_a);
+  plan->c = layout(types.c, Op::none, p.m, p.n, p.leading_c);
   choose_algorithm(all, *plan);
   all.plans.push_back(std::move(plan));
   return *all.plans.back();
@@ -182,12 +192,39 @@ void multiply(Device& device, const GemmProblem& p, const T* a, const T* b, C* c
   const auto& workspace = device.gemm_workspace();
   const Alignments alignments{alignment_of(b), alignment_of(a),
                               alignment_of(c)};  // column-major: operands change places
-  const GemmHandles::Plan& plan = plan_of(all, p, alignments, cuda_type<T>, cuda_type<C>, workspace.extent(0));
+  const GemmHandles::Plan& plan =
+      plan_of(all, p, alignments, {cuda_type<T>, cuda_type<T>, cuda_type<C>}, workspace.extent(0));
   const Factor alpha = factor<master_t<T>>(p.alpha), beta = factor<master_t<T>>(p.beta);
   NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta,
                                        c, plan.c, c, plan.c, &plan.algorithm, workspace.data(),
                                        workspace.extent(0), device.exec().cuda_stream()));
 }
+
+// Forward (e4m3 e4m3) sums in the accumulator of the tensor cores, of fewer bits than fp32; sums of gradients are moved
+// to fp32 at intervals (Liu et al. 2024, "DeepSeek-V3", section 3.3.2), as in NVIDIA's Transformer Engine.
+template <class A, class C>
+void multiply_fp8(Device& device, const GemmProblem& p, const A* a, const float* scale_a, const e4m3* b,
+                  const float* scale_b, C* c) {
+  GemmHandles& all = handles(device);
+  const auto& workspace = device.gemm_workspace();
+  const GemmHandles::Plan& plan = plan_of(all, p, {alignment_of(b), alignment_of(a), alignment_of(c)},
+                                          {cuda_type<A>, cuda_type<e4m3>, cuda_type<C>}, workspace.extent(0));
+  const std::array<std::pair<cublasLtMatmulDescAttributes_t, const float*>, 2> scales{
+      {{CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b}, {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a}}};
+  for (const auto& [attribute, scale] : scales) {
+    NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &scale, sizeof scale));
+  }
+  const Factor alpha = factor<float>(p.alpha), beta = factor<float>(p.beta);
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, c, plan.c, c,
+                                       plan.c, &plan.algorithm, workspace.data(), workspace.extent(0),
+                                       device.exec().cuda_stream()));
+}
+#define NANOTRON_INSTANTIATE(A, C) \
+  template void multiply_fp8<A, C>(Device&, const GemmProblem&, const A*, const float*, const e4m3*, const float*, C*);
+NANOTRON_INSTANTIATE(e4m3, bf16)
+NANOTRON_INSTANTIATE(e5m2, bf16)
+NANOTRON_INSTANTIATE(e5m2, float)
+#undef NANOTRON_INSTANTIATE
 
 PeakShape peak_shape() { return {.smallest = 256, .largest = 8192, .per_fence = 16}; }
 

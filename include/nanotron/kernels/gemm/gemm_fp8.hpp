@@ -1,0 +1,29 @@
+#pragma once
+
+// GEMM of FP8 operands (kernels/fp8/quantise.hpp), in the one form that the tensor cores of Hopper have:
+//
+//   C = A B^T + beta C      A (m, k), B (n, k) codes with scales; sums in fp32; C (m, n)
+//
+// For a linear layer y = x W^T, W (out, in):
+//   forward            y  = x  W^T       A = x by rows, B = W by rows
+//   input gradient     dx = dy W         A = dy by rows, B = W by columns
+//   weight gradient    dW += dy^T x      A = dy by columns, B = x by columns; beta = 1, C of master type
+//
+// A host, and a GPU where n or C is not aligned for its tensor cores, multiplies the values of the codes in bf16, which
+// holds them exactly: the same sum in another order.
+
+#include <cstddef>
+
+#include "nanotron/kernels/fp8/quantise.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
+
+namespace nanotron::kernels {
+
+/// (A, C) is (e4m3, bf16), (e5m2, bf16) or (e5m2, float). Not with GemmMode::fixed_order. Uses device.gemm_workspace().
+template <class A, class C>
+void gemm_fp8(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, MatrixRef<C> c);
+
+/// Bytes of GEMM workspace for A (m, k) and B (n, k).
+std::size_t gemm_fp8_workspace_bytes(Processor processor, index_t m, index_t n, index_t k);
+
+}  // namespace nanotron::kernels

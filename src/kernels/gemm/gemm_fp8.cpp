@@ -1,0 +1,96 @@
+#include "nanotron/kernels/gemm/gemm_fp8.hpp"
+
+#include "kernels/gemm/gemm_backend.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/tensor/kernel_region.hpp"
+
+namespace nanotron::kernels {
+namespace {
+
+constexpr std::size_t alignment = 256;  // of a GEMM workspace
+
+std::size_t bytes_of_values(index_t rows, index_t columns) {
+  return (static_cast<std::size_t>(rows * columns) * sizeof(bf16) + alignment - 1) / alignment * alignment;
+}
+
+bool is_multiple_of_16_bytes(std::size_t bytes) { return bytes % 16 == 0; }
+
+// What the tensor cores demand besides the padding of the codes.
+template <class C>
+bool is_aligned(const MatrixRef<C>& c) {
+  return c.columns % fp8_padding == 0 && is_multiple_of_16_bytes(static_cast<std::size_t>(c.leading) * sizeof(C)) &&
+         is_multiple_of_16_bytes(reinterpret_cast<std::uintptr_t>(c.data));
+}
+
+// The values of both operands at the end of the GEMM workspace, for the duration of a scope.
+class Values {
+ public:
+  Values(Device& device, index_t m, index_t n, index_t k) : device_(device), all_(device.gemm_workspace()) {
+    const std::size_t of_a = bytes_of_values(m, k), of_b = bytes_of_values(n, k);
+    NANOTRON_REQUIRE(of_a + of_b <= all_.extent(0), "an FP8 GEMM of {} x {} x {} with a workspace of {} bytes", m, n, k,
+                     all_.extent(0));
+    const std::size_t rest = (all_.extent(0) - of_a - of_b) / alignment * alignment;
+    a = Matrix<bf16>(reinterpret_cast<bf16*>(all_.data() + rest), m, k);
+    b = Matrix<bf16>(reinterpret_cast<bf16*>(all_.data() + rest + of_a), n, k);
+    device_.set_gemm_workspace(Vector<std::byte>(all_.data(), rest));
+  }
+  ~Values() { device_.set_gemm_workspace(all_); }
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+
+  Matrix<bf16> a, b;
+
+ private:
+  Device& device_;
+  Vector<std::byte> all_;
+};
+
+template <class A, class C>
+Work work_of(const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, const MatrixRef<C>& c) {
+  const double of_c = bytes_of(c), k = static_cast<double>(a.codes.extent(1));
+  return {.read = bytes_of(a.codes) + bytes_of(b.codes) + (beta != 0.0 ? of_c : 0.0),
+          .written = of_c,
+          .flops = 2.0 * static_cast<double>(c.rows) * static_cast<double>(c.columns) * k,
+          .type = ScalarType::fp8};
+}
+
+}  // namespace
+
+template <class A, class C>
+void gemm_fp8(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, MatrixRef<C> c) {
+  const auto k = static_cast<index_t>(a.codes.extent(1));
+  NANOTRON_REQUIRE(static_cast<index_t>(b.codes.extent(1)) == k && static_cast<index_t>(a.codes.extent(0)) == c.rows &&
+                       static_cast<index_t>(b.codes.extent(0)) == c.columns && k % fp8_padding == 0,
+                   "gemm_fp8: A is {} x {}, B is {} x {}, C is {} x {}", a.codes.extent(0), k, b.codes.extent(0),
+                   b.codes.extent(1), c.rows, c.columns);
+  NANOTRON_REQUIRE(device.gemm_mode() == GemmMode::library, "an FP8 GEMM in a fixed order");
+  if (c.rows == 0 || c.columns == 0) return;
+  const KernelRegion kernel(device, "gemm_fp8", work_of(a, b, beta, c));
+  if (device.is_planning()) return device.launch_planned();
+  const detail::GemmProblem p{Op::none, Op::transpose, c.rows, c.columns, k, k, k, c.leading, 1.0, beta};
+  if constexpr (built_for == Processor::gpu) {
+    if (is_aligned(c) && k > 0) {
+      return detail::multiply_fp8<A, C>(device, p, a.codes.data(), a.scale, b.codes.data(), b.scale, c.data);
+    }
+  }
+  const Values values(device, c.rows, c.columns, k);
+  dequantise<A>(device, a, values.a);
+  dequantise<e4m3>(device, b, values.b);
+  gemm<bf16, C>(device, Op::none, Op::transpose, 1.0, values.a, values.b, beta, c);
+}
+
+std::size_t gemm_fp8_workspace_bytes(Processor processor, index_t m, index_t n, index_t k) {
+  const index_t padded = fp8_padded(k);
+  const std::size_t library = gemm_workspace_bytes<bf16>(GemmMode::library, processor, m, n, padded);
+  if (processor == Processor::gpu && n % fp8_padding == 0) return library;
+  return library + bytes_of_values(m, padded) + bytes_of_values(n, padded);
+}
+
+#define NANOTRON_INSTANTIATE(A, C) \
+  template void gemm_fp8<A, C>(Device&, const Fp8Operand<A>&, const Fp8Operand<e4m3>&, double, MatrixRef<C>);
+NANOTRON_INSTANTIATE(e4m3, bf16)
+NANOTRON_INSTANTIATE(e5m2, bf16)
+NANOTRON_INSTANTIATE(e5m2, float)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::kernels

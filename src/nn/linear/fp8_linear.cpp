@@ -1,0 +1,116 @@
+#include "nanotron/nn/linear/fp8_linear.hpp"
+
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/mlp/swiglu_fp8.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+using kernels::Fp8Matrix, kernels::fp8_padded;
+
+// Codes by columns of a chunk, and its scale.
+template <class E>
+Fp8Matrix<E> columns_of(const Fp8Columns<E>& all, const TokenChunks& chunks, index_t c, index_t width) {
+  if (all.codes.extent(0) == 0) return {};
+  const index_t padded = chunks.padded_before(c + 1) - chunks.padded_before(c);
+  return {.columns = Matrix<E>(all.codes.data() + width * chunks.padded_before(c), width, padded),
+          .scale = all.scales.data() + c};
+}
+
+// maxima: of all tokens, or empty.
+template <class E>
+void quantise(Device& device, Matrix<const bf16> x, const Vector<const float>& maxima, const Fp8Workspace& work,
+              index_t c, const Fp8Matrix<E>& codes) {
+  const Range& tokens = (*work.chunks)[c];
+  NANOTRON_REQUIRE(static_cast<index_t>(x.extent(0)) == tokens.size(), "{} tokens in a chunk of {}", x.extent(0),
+                   tokens.size());
+  if (maxima.extent(0) > 0) {
+    kernels::quantise<E>(device, x, Vector<const float>(maxima.data() + tokens.begin, tokens.size()), codes);
+    return;
+  }
+  const Vector<float> computed(work.maxima.data() + tokens.begin, tokens.size());
+  kernels::row_maxima(device, x, computed);
+  kernels::quantise<E>(device, x, computed, codes);
+}
+
+Matrix<const bf16> rows_of(const Matrix<const bf16>& x, const Range& rows) {
+  const auto columns = static_cast<index_t>(x.extent(1));
+  return Matrix<const bf16>(x.data() + rows.begin * columns, rows.size(), columns);
+}
+
+// Codes by columns of all tokens of x.
+template <class E>
+void quantise_again(Device& device, const Matrix<const bf16>& x, const Fp8Workspace& work, const Fp8Columns<E>& to) {
+  for (index_t c = 0; c < work.chunks->size(); ++c) {
+    const Range& tokens = (*work.chunks)[c];
+    if (tokens.size() == 0) continue;
+    quantise<E>(device, rows_of(x, tokens), {}, work, c,
+                columns_of(to, *work.chunks, c, static_cast<index_t>(x.extent(1))));
+  }
+}
+
+}  // namespace
+
+TokenChunks::TokenChunks(std::vector<Range> chunks) : chunks_(std::move(chunks)), padded_before_(1) {
+  for (const Range& chunk : chunks_) padded_before_.push_back(padded_before_.back() + fp8_padded(chunk.size()));
+}
+
+index_t TokenChunks::longest() const {
+  index_t most = 0;
+  for (const Range& chunk : chunks_) most = std::max(most, chunk.size());
+  return most;
+}
+
+template <class E>
+Fp8Matrix<E> Fp8Product<E>::codes_of(index_t tokens, index_t width, index_t chunk) const {
+  Fp8Matrix<E> codes = columns_of(columns, *work.chunks, chunk, width);
+  codes.rows = Matrix<E>(reinterpret_cast<E*>(work.rows.data()), tokens, fp8_padded(width));
+  if (codes.scale == nullptr) codes.scale = work.scale.data();
+  return codes;
+}
+
+template <class E>
+void Fp8Product<E>::operator()(Device& device, Matrix<const bf16> x, Matrix<bf16> y, index_t chunk) const {
+  const auto tokens = static_cast<index_t>(x.extent(0)), width = static_cast<index_t>(x.extent(1));
+  if (tokens == 0) return;
+  const Fp8Matrix<E> codes = codes_of(tokens, width, chunk);
+  quantise<E>(device, x, maxima, work, chunk, codes);
+  kernels::gemm_fp8<E, bf16>(device, codes.by_rows(), weight, 0.0, MatrixRef<bf16>(y));
+}
+
+void Fp8SwigluProduct::operator()(Device& device, Matrix<const bf16> gate_up, Matrix<bf16> y, index_t chunk) const {
+  const Range& tokens = (*of_gradient.work.chunks)[chunk];
+  if (tokens.size() == 0) return;
+  const auto codes = of_gradient.codes_of(tokens.size(), static_cast<index_t>(gate_up.extent(1)), chunk);
+  const Vector<const float> maxima(of_gradient.maxima.data() + tokens.begin, tokens.size());
+  kernels::quantise_swiglu_backward(device, gate_up, rows_of(dh, tokens), maxima, codes);
+  kernels::gemm_fp8<e5m2, bf16>(device, codes.by_rows(), of_gradient.weight, 0.0, MatrixRef<bf16>(y));
+}
+
+Fp8Product<e5m2> Fp8Linear::backward_input(const Vector<const float>& maxima) const {
+  const bool keeps = work_.gradients == Fp8Gradients::of_input_gradient;
+  return {weight_.by_columns(), keeps ? work_.gradient : Fp8Columns<e5m2>{}, maxima, work_};
+}
+
+void Fp8Linear::backward_weight(Device& device, Matrix<const bf16> dy, Matrix<const bf16> x, const Fp8Input& of_x,
+                                Matrix<float> gradient) const {
+  if (work_.gradients == Fp8Gradients::quantised_again) quantise_again(device, dy, work_, work_.gradient);
+  const bool kept = of_x.kept.codes.extent(0) > 0;
+  if (!kept) quantise_again(device, x, work_, work_.input);
+  const TokenChunks& chunks = *work_.chunks;
+  for (index_t c = 0; c < chunks.size(); ++c) {
+    if (chunks[c].size() == 0) continue;
+    const auto codes_dy = columns_of(work_.gradient, chunks, c, static_cast<index_t>(gradient.extent(0)));
+    const auto codes_x =
+        columns_of(kept ? of_x.kept : work_.input, chunks, c, static_cast<index_t>(gradient.extent(1)));
+    kernels::gemm_fp8<e5m2, float>(device, codes_dy.by_columns(), codes_x.by_columns(), 1.0,
+                                   MatrixRef<float>(gradient));
+  }
+}
+
+template struct Fp8Product<e4m3>;
+template struct Fp8Product<e5m2>;
+
+}  // namespace nanotron::nn
