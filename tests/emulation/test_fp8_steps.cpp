@@ -1,5 +1,5 @@
 // ranks: 2
-// timeout: 300
+// timeout: 600
 // Whole steps with FP8 GEMMs, whose layouts and alignments the emulated cuBLASLt checks, under many orders of the
 // streams: the same bits in each, and what fp64 gives, within FP8.
 
@@ -17,24 +17,23 @@ namespace {
 
 using Keys = std::vector<std::string>;
 
-// The parameter: keys with a blank between them.
+// The parameter: keys with a blank between them; those of &model are the serial run's too.
 class Fp8Steps : public testing::TestWithParam<const char*> {
  protected:
   test::TokensOfDocuments tokens_{"fp8_steps", 20'000};
 };
 
 TEST_P(Fp8Steps, FollowFp64AndChangeNoBit) {
-  const Keys serial{"data.path='" + tokens_.path() + "'",
-                    "data.sequence_length=32",
-                    "data.global_batch_size=4",
-                    "data.micro_batch_size=1",
-                    "checkpoint.resume=none",
-                    "model.num_hidden_layers=2",
-                    "model.intermediate_size=96"};
-  Keys grid = serial;
-  grid.emplace_back("precision.compute=fp8");
+  Keys serial{"data.path='" + tokens_.path() + "'",
+              "data.sequence_length=32",
+              "data.global_batch_size=4",
+              "data.micro_batch_size=1",
+              "checkpoint.resume=none",
+              "model.intermediate_size=96"};
+  Keys grid{"precision.compute=fp8"};
   std::istringstream words(GetParam());
-  for (std::string key; words >> key;) grid.push_back(key);
+  for (std::string key; words >> key;) (key.starts_with("model.") ? serial : grid).push_back(key);
+  grid.insert(grid.begin(), serial.begin(), serial.end());
   const std::optional<deck::Config> base = test::deck_if_legal("llama", serial, 1);
   const std::optional<deck::Config> config = test::deck_if_legal("llama", grid, 2);
   ASSERT_TRUE(base && config);
@@ -53,10 +52,12 @@ TEST_P(Fp8Steps, FollowFp64AndChangeNoBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Grids, Fp8Steps,
-    testing::ValuesIn(test::turn_of({"parallel.tp=2 parallel.tp_mode=reduce_scatter parallel.tp_overlap_chunks=2",
-                                     "parallel.zero_stage=3", "parallel.pp=2 parallel.pp_schedule=zero_bubble",
-                                     "parallel.tp=2 parallel.recompute=selective",
-                                     "parallel.zero_stage=1 parallel.recompute=full"})));
+    testing::ValuesIn(test::turn_of(
+        {"parallel.tp=2 parallel.tp_mode=reduce_scatter parallel.tp_overlap_chunks=2 model.num_hidden_layers=2",
+         "parallel.zero_stage=3 model.num_hidden_layers=2",
+         "parallel.pp=2 parallel.pp_schedule=zero_bubble model.num_hidden_layers=4",
+         "parallel.tp=2 parallel.recompute=selective model.num_hidden_layers=2",
+         "parallel.zero_stage=1 parallel.recompute=full model.num_hidden_layers=2"})));
 
 }  // namespace
 }  // namespace nanotron

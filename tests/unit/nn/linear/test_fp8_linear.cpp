@@ -1,0 +1,106 @@
+// ranks: 1
+// A linear layer with FP8 operands is near the one in bf16, forward and backward, with tokens in one chunk or several;
+// codes that backward makes again are those that forward kept.
+#include "nanotron/nn/linear/linear.hpp"
+#include "unit/kernels/kernel_test.hpp"
+
+namespace nanotron::test {
+namespace {
+
+constexpr index_t tokens = 53, in = 48, out = 80;
+
+// Of one pass: y, dx and dW.
+struct Pass {
+  std::vector<bf16> y, dx;
+  std::vector<float> dw;
+};
+
+template <class T>
+double distance(const std::vector<T>& ours, const std::vector<T>& theirs) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const auto a = static_cast<double>(ours[i]), b = static_cast<double>(theirs[i]);
+    difference += (a - b) * (a - b);
+    size += b * b;
+  }
+  return std::sqrt(difference / size);
+}
+
+class Fp8Layer : public testing::Test {
+ protected:
+  Fp8Layer() : gemm_memory_("GEMM workspace", kernels::gemm_fp8_workspace_bytes(built_for, 128, 128, 128)) {
+    device_.set_gemm_workspace(Vector<std::byte>(gemm_memory_.data(), gemm_memory_.size()));
+  }
+
+  Pass run(const nn::TokenChunks& chunks, const std::optional<nn::Fp8Linear>& fp8, const nn::Fp8Input& of_x) {
+    Array<bf16> y(tokens * out), dx(tokens * in);
+    Array<float> dw(out * in, 0.25);
+    const nn::Linear<bf16> linear({.weight = w_.read(out, in), .gradient = dw.matrix(out, in)}, {}, fp8);
+    const auto rows = [](const Matrix<bf16>& m, const Range& r) {
+      const auto columns = static_cast<index_t>(m.extent(1));
+      return Matrix<bf16>(m.data() + r.begin * columns, r.size(), columns);
+    };
+    for (index_t c = 0; c < chunks.size(); ++c) {
+      linear.forward(of_x)(device_, rows(x_.matrix(tokens, in), chunks[c]), rows(y.matrix(tokens, out), chunks[c]), c);
+    }
+    for (index_t c = 0; c < chunks.size(); ++c) {
+      linear.backward_input()(device_, rows(dy_.matrix(tokens, out), chunks[c]), rows(dx.matrix(tokens, in), chunks[c]),
+                              c);
+    }
+    linear.backward_weight(device_, dy_.read(tokens, out), x_.read(tokens, in), {}, of_x);
+    y.pull(), dx.pull(), dw.pull();
+    return {y.host, dx.host, dw.host};
+  }
+
+  Timers timers_;
+  Device device_{timers_};
+  Kokkos::View<std::byte*, MemorySpace> gemm_memory_;
+  Array<bf16> x_ = Array<bf16>::random(tokens * in, 1), w_ = Array<bf16>::random(out * in, 2, 0.02),
+              dy_ = Array<bf16>::random(tokens * out, 3, 1e-5);
+};
+
+template <class E>
+struct Columns {
+  Columns(const nn::TokenChunks& chunks, index_t width)
+      : codes("codes", static_cast<std::size_t>(width * chunks.padded_tokens())), scales(chunks.size()) {}
+  nn::Fp8Columns<E> view() const { return {Vector<E>(codes.data(), codes.size()), scales.vector()}; }
+  Kokkos::View<E*, Kokkos::LayoutRight, MemorySpace> codes;
+  Array<float> scales;
+};
+
+TEST_F(Fp8Layer, IsNearTheOneInBf16) {
+  const Pass wide = run(nn::TokenChunks({{0, tokens}}), {}, {});
+  for (const nn::TokenChunks& chunks :
+       {nn::TokenChunks({{0, tokens}}), nn::TokenChunks({{0, 5}, {5, 5}, {5, 37}, {37, tokens}})}) {
+    const Columns<e4m3> kept(chunks, in), again(chunks, in);
+    const Columns<e5m2> gradient(chunks, out);
+    const Kokkos::View<std::byte*, MemorySpace> rows("rows", tokens * 96);
+    const Kokkos::View<e4m3*, MemorySpace> by_rows("W", out * 48), by_columns("W^T", in * 80);
+    const Array<float> maxima(tokens), scale(1), weight_scale(1), weight_maxima(out);
+    const kernels::Fp8Matrix<e4m3> weight{Matrix<e4m3>(by_rows.data(), out, 48),
+                                          Matrix<e4m3>(by_columns.data(), in, 80), weight_scale.data()};
+    kernels::row_maxima(device_, w_.read(out, in), weight_maxima.vector());
+    kernels::quantise<e4m3>(device_, w_.read(out, in), weight_maxima.read(), weight);
+    nn::Fp8Workspace work{.chunks = &chunks,
+                          .rows = Vector<std::byte>(rows.data(), rows.size()),
+                          .input = again.view(),
+                          .gradient = gradient.view(),
+                          .maxima = maxima.vector(),
+                          .scale = scale.vector()};
+    const Pass first = run(chunks, nn::Fp8Linear(weight, work), {.kept = kept.view()});
+    // Both operands have a relative rounding of up to 2^-4 in e4m3 and 2^-3 in e5m2, 0.4 of it in the mean.
+    EXPECT_LT(distance(first.y, wide.y), 0.05);
+    EXPECT_LT(distance(first.dx, wide.dx), 0.09);
+    EXPECT_LT(distance(first.dw, wide.dw), 0.09);
+    EXPECT_GT(distance(first.y, wide.y), 0.001) << "nothing was quantised";
+    work.gradients = nn::Fp8Gradients::quantised_again;
+    const Pass second = run(chunks, nn::Fp8Linear(weight, work), {});
+    const auto same = [](const auto& a, const auto& b) {
+      return std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
+    };
+    EXPECT_TRUE(same(second.y, first.y) && same(second.dx, first.dx) && same(second.dw, first.dw));
+  }
+}
+
+}  // namespace
+}  // namespace nanotron::test
