@@ -209,10 +209,11 @@ correctness() {
 }
 
 # speed --------------------------------------------------------------------------------------------
-# bench <deck> <name of the log> <steps> [<type>]: nanotron_bench's training steps in bf16 or this type, to $logs/<name>.json
+# bench <deck> <name of the log> <steps> [<type> [<option>...]]: nanotron_bench's training steps in bf16 or this type, to
+# $logs/<name>.json
 bench() {
   "${wrapper[@]}" "$bin/nanotron_bench" --deck "$1" "${overrides[@]}" --set parallel.dp=1 --only step --types "${4:-bf16}" \
-    --rounds 1 --steps "$3" --json "$logs/$2.json" >"$logs/$2.log" 2>&1
+    --rounds 1 --steps "$3" --json "$logs/$2.json" "${@:5}" >"$logs/$2.log" 2>&1
 }
 
 # tflop_per_token <JSON file of nanotron_bench>: rate * seconds of the first step over its tokens
@@ -252,6 +253,8 @@ speed() {
     row_of_speed "$name" "nanotron_bench, bf16" "$logs/$name.json" "$flop" "$gemm"
     if bench "$deck" "${name}_fp8" "${steps:-10}" fp8; then
       row_of_speed "$name" "nanotron_bench, fp8" "$logs/${name}_fp8.json" "$flop" "$gemm"
+    elif grep -qi memory "$logs/${name}_fp8.log" && bench "$deck" "${name}_fp8" "${steps:-10}" fp8 --set data.micro_batch_size=1; then
+      row_of_speed "$name" "nanotron_bench, fp8, micro_batch_size = 1: else too large" "$logs/${name}_fp8.json" "$flop" "$gemm"
     else
       failed=1
       cp "$logs/${name}_fp8.log" "$logs/${name}_fp8.log.failed"

@@ -28,9 +28,26 @@ Ranges::const_iterator find(const Ranges& ranges, const void* memory) {
   return at < next->first + next->second ? next : ranges.end();
 }
 
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+// Large allocations have huge pages: their rights change 512 times as fast.
 std::size_t whole_pages(std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t page = bytes < huge_page ? static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) : huge_page;
   return (bytes + page - 1) / page * page;
+}
+
+// Of whole pages, at a multiple of them.
+void* map_pages(std::size_t bytes) {
+  const std::size_t size = whole_pages(bytes), more = bytes < huge_page ? 0 : huge_page;
+  void* const all = mmap(nullptr, size + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
+  if (more == 0) return all;
+  const auto from = reinterpret_cast<std::uintptr_t>(all), to = (from + more - 1) / more * more;
+  void* const memory = reinterpret_cast<void*>(to);
+  if (to > from) munmap(all, to - from);
+  if (from + more > to) munmap(reinterpret_cast<void*>(to + size), from + more - to);
+  madvise(memory, size, MADV_HUGEPAGE);
+  return memory;
 }
 
 // A protection key, whose rights change by one instruction; -1 where the processor has none.
@@ -71,10 +88,9 @@ void watch_for_host_access() {
 void* allocate_device(std::size_t bytes) {
   watch_for_host_access();
   if (bytes == 0) return nullptr;
-  const int flags = PROT_READ | PROT_WRITE;
-  void* const memory = mmap(nullptr, whole_pages(bytes), flags, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  if (device_key() >= 0) pkey_mprotect(memory, whole_pages(bytes), flags, device_key());
+  void* const memory = map_pages(bytes);
+  if (memory == nullptr) return nullptr;
+  if (device_key() >= 0) pkey_mprotect(memory, whole_pages(bytes), PROT_READ | PROT_WRITE, device_key());
   device.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes);
   const DeviceAccess access;
   std::memset(memory, 0xff, bytes);  // NaN in every type: new memory has no value

@@ -27,7 +27,13 @@ struct Fp8 {
   NANOTRON_FUNCTION explicit Fp8(float value) : bits(code_of(value)) {}
   NANOTRON_FUNCTION operator float() const { return widened(bits); }  // NOLINT(google-explicit-constructor): exact
   /// The bits alone, for kernels that pack them.
-  NANOTRON_FUNCTION static std::uint8_t code_of(float value) { return round_from(value); }
+  NANOTRON_FUNCTION static std::uint8_t code_of(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    return round_by_instruction(value);
+#else
+    return round_from(value);
+#endif
+  }
   NANOTRON_FUNCTION static Fp8 from_bits(std::uint8_t raw) {
     Fp8 value;
     value.bits = raw;
@@ -51,6 +57,21 @@ struct Fp8 {
     std::memcpy(&x, &u, sizeof x);
     return x;
   }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  // A second value would go into the upper byte. Infinity saturates too: what is not finite is chosen here.
+  static __device__ std::uint8_t round_by_instruction(float value) {
+    std::uint16_t pair;
+    if constexpr (specials == Fp8Specials::as_ieee) {
+      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+    } else {
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+    }
+    const std::uint32_t u = bits_of(value), sign = (u >> 24) & 0x80u, size = u & 0x7fffffffu;
+    const std::uint32_t special = size > 0x7f800000u ? nan : infinity;
+    return static_cast<std::uint8_t>(size >= 0x7f800000u ? sign | special : pair);
+  }
+#endif
 
   // Both without a branch, so that loops of conversions vectorise.
   NANOTRON_FUNCTION static std::uint8_t round_from(float value) {

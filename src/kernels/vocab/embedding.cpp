@@ -61,6 +61,8 @@ void add_in_order_on_host(Vector<const std::int32_t> tokens, Range vocabulary, M
   }
 }
 
+constexpr index_t stretch = 256;  // tokens that a team compares at once
+
 // The team of an id's first occurrence adds the rows of all its occurrences, in order: no atomics, no sort.
 template <class T>
 void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
@@ -70,8 +72,8 @@ void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, 
   const index_t count = static_cast<index_t>(tokens.extent(0));
   const index_t begin = vocabulary.begin;
   const index_t end = vocabulary.end;
-  for_each_row(
-      device, "embedding_backward", count, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+  for_each_row_of<T>(
+      device, "embedding_backward", count, hidden, KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const std::int32_t* const ids = tokens.data();
         const std::int32_t id = ids[i];
         if (id < begin || id >= end) return;
@@ -79,10 +81,19 @@ void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, 
             row.template sum<int>(i, [=](const index_t j) { return ids[j] == id ? 1 : 0; });
         if (earlier > 0) return;
         M* const target = dtable.data() + (id - begin) * hidden;
-        for (index_t j = i; j < count; ++j) {
-          if (ids[j] != id) continue;
-          const T* const source = dout.data() + j * hidden;
-          row.for_each(hidden, [=](const index_t c) { target[c] += static_cast<M>(source[c]); });
+        const T* const source = dout.data();
+        for (index_t first = i; first < count; first += stretch) {
+          const index_t n = count - first < stretch ? count - first : stretch, columns = hidden;
+          if (row.template sum<int>(n, [=](const index_t j) { return ids[first + j] == id ? 1 : 0; }) == 0) continue;
+          row.template for_each_chunk<T>(columns, [=](const index_t c, const auto width) {
+            auto sum = load(target + c, width);
+            for (index_t j = first; j < first + n; ++j) {
+              if (ids[j] != id) continue;
+              const auto x = load(source + j * columns + c, width);
+              sum = chunk(width, [&](const int k) { return sum[k] + x[k]; });
+            }
+            store(target + c, width, [&](const int k) { return sum[k]; });
+          });
         }
       });
 }
