@@ -17,7 +17,7 @@ void find_maxima(Device& device, Matrix<const T> x, const Vector<float>& maxima)
 }
 
 template <class T>
-class Swiglu final : public Activation<T> {
+class Swiglu : public Activation<T> {
  public:
   void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
     kernels::swiglu_forward<T>(device, in, h, maxima);
@@ -28,11 +28,8 @@ class Swiglu final : public Activation<T> {
 };
 
 template <class T>
-class Fp8Swiglu final : public Activation<T> {
+class Fp8Swiglu final : public Swiglu<T> {
  public:
-  void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
-    kernels::swiglu_forward<T>(device, in, h, maxima);
-  }
   void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
     if constexpr (std::is_same_v<T, bf16>) kernels::swiglu_backward_maxima(device, in, dh, maxima);
   }
