@@ -1,4 +1,4 @@
-// A thousand random grids: each is accepted, or refused with a reason and with the nearest grids that are not.
+// Random grids: each is accepted, or refused with a reason and with the nearest grids that are not.
 
 #include <gtest/gtest.h>
 
@@ -79,8 +79,9 @@ TEST(RandomGrids, AreAcceptedOrRefusedWithTheNearestThatFit) {
   const unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 3;
   std::printf("seed %u\n", seed);
   Grids grids(seed);
-  int accepted = 0, proposed = 0;
-  for (int i = 0; i < 1000; ++i) {
+  int drawn = 0, accepted = 0, proposed = 0;  // some 3 in 10 are refused with a grid that fits, 1 in 100 accepted
+  for (; accepted < 6 || proposed < 300; ++drawn) {
+    ASSERT_LT(drawn, 10000) << accepted << " accepted, " << proposed << " refused with a grid that fits";
     const std::vector<std::string> set = grids.settings();
     const int ranks = grids.ranks();
     const std::string text = refusal(set, ranks);
@@ -98,9 +99,7 @@ TEST(RandomGrids, AreAcceptedOrRefusedWithTheNearestThatFit) {
     nearest.insert(nearest.end(), set.begin() + 4, set.end());
     EXPECT_EQ(refusal(nearest, size), "") << text;
   }
-  std::printf("%d accepted, %d refused with a grid that fits\n", accepted, proposed);
-  EXPECT_GT(accepted, 5);
-  EXPECT_GT(proposed, 300);
+  std::printf("%d drawn: %d accepted, %d refused with a grid that fits\n", drawn, accepted, proposed);
 }
 
 }  // namespace
