@@ -29,6 +29,8 @@ NANOTRON_FUNCTION inline std::int64_t place_of(double x) {
   return place < ExactSum::lowest ? ExactSum::lowest : place;
 }
 
+using Digits = Chunk<double, ExactSum::places>;
+
 // Quanta of the places from `top`, and their inverses.
 struct Places {
   double quantum[ExactSum::places], inverse[ExactSum::places];
@@ -38,13 +40,13 @@ struct Places {
       inverse[i] = power_of_two(-ExactSum::width * (top - 1 - i));
     }
   }
-  // The digits 0 .. i of x; the last of them.
-  template <int i>
-  NANOTRON_FUNCTION double digit(double x) const {
-    if constexpr (i > 0) x -= std::trunc(x * inverse[0]) * quantum[0];
-    if constexpr (i > 1) x -= std::trunc(x * inverse[1]) * quantum[1];
-    if constexpr (i > 2) x -= std::trunc(x * inverse[2]) * quantum[2];
-    return std::trunc(x * inverse[i]);
+  NANOTRON_FUNCTION Digits digits(double x) const {
+    Digits all;
+    for (int i = 0; i < ExactSum::places; ++i) {
+      all.at[i] = std::trunc(x * inverse[i]);
+      x -= all[i] * quantum[i];
+    }
+    return all;
   }
 };
 
@@ -71,13 +73,9 @@ ExactSum sum_of_powers(Device& device, Vector<const X> x) {
         sum.top = place_of(term<power>(largest));
         if (sum.top == ExactSum::not_finite) return sum;
         const Places places(sum.top);
-        const auto add = [&](const auto& digit) {
-          return static_cast<std::int64_t>(row.template sum<double>(count, digit));
-        };
-        sum.digits[0] = add([=](const index_t i) { return places.template digit<0>(term<power>(part[i])); });
-        sum.digits[1] = add([=](const index_t i) { return places.template digit<1>(term<power>(part[i])); });
-        sum.digits[2] = add([=](const index_t i) { return places.template digit<2>(term<power>(part[i])); });
-        sum.digits[3] = add([=](const index_t i) { return places.template digit<3>(term<power>(part[i])); });
+        const Digits sums = row.template sums<double, ExactSum::places>(
+            count, [=](const index_t i) { return places.digits(term<power>(part[i])); });
+        for (int i = 0; i < ExactSum::places; ++i) sum.digits[i] = static_cast<std::int64_t>(sums[i]);
         return sum;
       });
 }

@@ -10,7 +10,7 @@
 //   dv_j = sum_i p_ij do_i
 //
 // Sums and softmax are of the master type. With T = bf16, p and ds are rounded to bf16 as operands of
-// GEMMs (on the host: with AMX tiles only).
+// GEMMs (on the host: where the processor has bf16 instructions).
 
 #include <cstddef>
 #include <cstdint>
@@ -88,7 +88,8 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         MatrixRef<const T> dout, Vector<const master_t<T>> lse, MatrixRef<T> dq,
                         MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace);
 
-/// What runs it, for logs: "AMX tiles" or "blocks in cache"; on a GPU "cuDNN 9.28.1", or "batched GEMMs" and why.
+/// What runs it, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on a GPU "cuDNN 9.28.1", or "batched
+/// GEMMs" and why.
 template <class T>
 std::string attention_library(Device& device);
 

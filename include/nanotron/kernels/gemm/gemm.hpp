@@ -1,7 +1,7 @@
 #pragma once
 
-// GEMM. On the host BLAS (fp64), oneDNN (fp32, bf16) and, with one thread per rank of an AMX
-// processor, tiles of our own (bf16); on a GPU cuBLASLt. Matrices are row-major with any leading dimension.
+// GEMM. On the host BLAS (fp64), oneDNN (fp32, bf16) and, on a processor with AMX or AVX512_BF16, tiles of our own
+// (bf16); on a GPU cuBLASLt. Matrices are row-major with any leading dimension.
 //
 //   C = alpha op(A) op(B) + beta C       op(A) is (m, k), op(B) is (k, n), C is (m, n)
 //
@@ -56,7 +56,7 @@ void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, 
                   C* const* c, index_t count);
 
 /// The GEMM library, for logs and benchmarks: "BLAS" (fp64), "oneDNN" (fp32), for bf16 "AMX
-/// tiles", "oneDNN, bf16 instructions" or "oneDNN, widened to fp32"; on a GPU "cuBLASLt".
+/// tiles", "AVX-512 tiles", "oneDNN, bf16 instructions" or "oneDNN, widened to fp32"; on a GPU "cuBLASLt".
 template <class T>
 const char* gemm_library();
 

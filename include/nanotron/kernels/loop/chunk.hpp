@@ -45,6 +45,9 @@ template <class M, int n>
 struct Chunk {
   M at[n];
   NANOTRON_FUNCTION M operator[](int k) const { return at[k]; }
+  NANOTRON_FUNCTION void operator+=(const Chunk& more) {
+    for (int k = 0; k < n; ++k) at[k] += more[k];
+  }
 };
 
 namespace chunk_detail {

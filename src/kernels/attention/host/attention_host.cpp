@@ -2,8 +2,9 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/attention/attention_amx.hpp"
 #include "kernels/attention/attention_backend.hpp"
+#include "kernels/attention/attention_tiles.hpp"
+#include "kernels/gemm/gemm_tiles.hpp"
 #include "kernels/loop/host_tiles.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/kernels/loop/scalar_math.hpp"
@@ -285,7 +286,7 @@ std::size_t worker_bytes(const AttentionShape& shape) {
   const index_t elements = std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size,
                                     BackwardBuffers<M>(Slices<M>(nullptr), e).size);
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(M);
-  return std::is_same_v<T, bf16> ? std::max(bytes, amx::attention_bytes(shape)) : bytes;
+  return std::is_same_v<T, bf16> ? std::max(bytes, bf16_tiles::attention_bytes(shape)) : bytes;
 }
 
 // work(sequence, key_head, memory) for every pair; memory is the worker's slice of the workspace.
@@ -313,8 +314,8 @@ void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T>
   M* const lse_data = lse.data();
   const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
     if constexpr (std::is_same_v<T, bf16>) {
-      if (amx::wants_attention()) {
-        return amx::forward_head(shape, sequence, key_head, q, k, v, out, lse_data, memory);
+      if (bf16_tiles::available()) {
+        return bf16_tiles::forward_head(shape, sequence, key_head, q, k, v, out, lse_data, memory);
       }
     }
     forward_head<T>(shape, sequence, key_head, q, k, v, out, lse_data,
@@ -328,8 +329,8 @@ void run_backward(Device& device, const AttentionShape& shape, const AttentionGr
                   Vector<std::byte> workspace) {
   const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
     if constexpr (std::is_same_v<T, bf16>) {
-      if (amx::wants_attention()) {
-        return amx::backward_head(shape, sequence, key_head, tensors, memory);
+      if (bf16_tiles::available()) {
+        return bf16_tiles::backward_head(shape, sequence, key_head, tensors, memory);
       }
     }
     backward_head<T>(shape, sequence, key_head, tensors, reinterpret_cast<master_t<T>*>(memory));
@@ -344,7 +345,7 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
 
 template <class T>
 std::string library(Device&) {
-  return std::is_same_v<T, bf16> && amx::wants_attention() ? "AMX tiles" : "blocks in cache";
+  return std::is_same_v<T, bf16> && bf16_tiles::available() ? bf16_tiles::instructions() : "blocks in cache";
 }
 
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE_ATTENTION)

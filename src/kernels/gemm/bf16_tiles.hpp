@@ -1,7 +1,9 @@
 #pragma once
 
-// Intel AMX: GEMM of packed bf16 tiles, accumulated in fp32. Used by gemm_amx.cpp and
-// attention_amx.cpp where the compiler targets an AMX processor; empty elsewhere.
+// GEMM of packed bf16 tiles, accumulated in fp32: on Intel AMX, else with the bf16 instructions of AVX-512 (AMD from
+// Zen 4 on).
+// Used by gemm_tiles_host.cpp and attention_tiles_host.cpp where the compiler targets such a processor; empty
+// elsewhere.
 //
 //   A tile   (16 rows, 32 of the depth), row-major                          1 KiB
 //   B tile   (16 pairs of the depth, 16 columns, 2 of the pair)             1 KiB
@@ -10,8 +12,11 @@
 // A packed operand is a sequence of strips of 16 rows (A) or columns (B). A strip is a sequence of
 // tiles along the depth, padded with zeros.
 
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
+#if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#define NANOTRON_HAS_BF16_TILES 1
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__) && !defined(NANOTRON_WITHOUT_AMX)
 #define NANOTRON_HAS_AMX 1
+#endif
 
 // g++ 12 sees an uninitialised value in its own intrinsics (its bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -24,7 +29,7 @@
 
 #include "nanotron/base/types.hpp"
 
-namespace nanotron::kernels::amx {
+namespace nanotron::kernels::bf16_tiles {
 
 inline constexpr index_t tile_extent = 16;  // rows or columns of a tile
 inline constexpr index_t tile_depth = 32;
@@ -35,27 +40,6 @@ constexpr index_t tiles(index_t n, index_t extent) { return (n + extent - 1) / e
 constexpr index_t packed_elements(index_t extent, index_t depth) {
   return tiles(extent, 2 * tile_extent) * 2 * tiles(depth, tile_depth) * tile_elements;
 }
-
-// Whether the operating system permits AMX tiles in this process; requested once.
-bool available();
-
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-// A constant in memory: g++ 12 declares only the first bytes of a configuration as read and drops
-// the stores to the rest of a local one.
-inline constexpr TileConfig tile_config;
-
-// Configures the tiles of this thread as above, from construction to destruction.
-class TileScope {
- public:
-  TileScope() { _tile_loadconfig(&tile_config); }
-  ~TileScope() { _tile_release(); }
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
-};
 
 // 16 x 16 transposition of 32-bit elements, in registers.
 inline void transpose(__m512i (&r)[16]) {
@@ -87,21 +71,18 @@ inline __mmask32 low_lanes(index_t n) {
 }
 
 // Row r of the 16 rows at `from`, columns [0, columns), as one register; zeros outside.
-inline __m512i row_or_zero(const bf16* from, index_t leading, index_t r, index_t rows,
-                           index_t columns) {
+inline __m512i row_or_zero(const bf16* from, index_t leading, index_t r, index_t rows, index_t columns) {
   if (r >= rows) return _mm512_setzero_si512();
   return _mm512_maskz_loadu_epi16(low_lanes(columns), from + r * leading);
 }
 
 // Pairs rows 2p and 2p + 1 of a (depth, extent) block column by column: 16 registers of 16 pairs.
-inline void interleave(const bf16* from, index_t leading, index_t depth, index_t extent,
-                       __m512i (&r)[16]) {
+inline void interleave(const bf16* from, index_t leading, index_t depth, index_t extent, __m512i (&r)[16]) {
   const __mmask16 mask = static_cast<__mmask16>(low_lanes(std::min<index_t>(extent, 16)));
   for (index_t p = 0; p < 16; ++p) {
     const auto load = [&](index_t row) {
-      return row < depth
-                 ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + row * leading))
-                 : _mm512_setzero_si512();
+      return row < depth ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + row * leading))
+                         : _mm512_setzero_si512();
     };
     r[p] = _mm512_or_si512(load(2 * p), _mm512_slli_epi32(load(2 * p + 1), 16));
   }
@@ -143,10 +124,32 @@ void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_
   }
 }
 
+#ifdef NANOTRON_HAS_AMX
+
+inline namespace amx {
+
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+// A constant in memory: g++ 12 declares only the first bytes of a configuration as read and drops
+// the stores to the rest of a local one.
+inline constexpr TileConfig tile_config;
+
+// Configures the tiles of this thread as above, from construction to destruction.
+class TileScope {
+ public:
+  TileScope() { _tile_loadconfig(&tile_config); }
+  ~TileScope() { _tile_release(); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
 // C (32, 32) = [C +] two strips of A times two strips of B, over `count` tiles of the depth. C is
 // row-major; strips are strip_a and strip_b elements apart.
-inline void multiply_2x2(const bf16* a, index_t strip_a, const bf16* b, index_t strip_b,
-                         index_t count, float* c, index_t leading_c, bool accumulate) {
+inline void multiply_block(const bf16* a, index_t strip_a, const bf16* b, index_t strip_b, index_t count, float* c,
+                           index_t leading_c, bool accumulate) {
   const index_t stride = leading_c * static_cast<index_t>(sizeof(float));
   if (accumulate) {
     _tile_loadd(0, c, stride);
@@ -175,6 +178,59 @@ inline void multiply_2x2(const bf16* a, index_t strip_a, const bf16* b, index_t 
   _tile_stored(3, c + 16 * leading_c + 16, stride);
 }
 
+}  // namespace amx
+
+#else
+
+inline namespace avx512 {
+
+class TileScope {
+ public:
+  TileScope() {}  // nothing to configure
+};
+
+inline __m512bh pairs_of(__m512i bits) {
+  __m512bh pairs;
+  std::memcpy(&pairs, &bits, sizeof pairs);
+  return pairs;
+}
+
+// As above: 8 rows and 32 columns at a time, whose sums stay in 16 registers.
+inline void multiply_block(const bf16* a, index_t strip_a, const bf16* b, index_t strip_b, index_t count, float* c,
+                           index_t leading_c, bool accumulate) {
+  constexpr index_t height = 8;
+  for (index_t first = 0; first < 2 * tile_extent; first += height) {
+    const bf16* const rows = a + first / tile_extent * strip_a + first % tile_extent * tile_depth;
+    float* const target = c + first * leading_c;
+    __m512 sums[height][2];
+    for (index_t r = 0; r < height; ++r) {
+      for (index_t j = 0; j < 2; ++j) {
+        sums[r][j] = accumulate ? _mm512_loadu_ps(target + r * leading_c + j * 16) : _mm512_setzero_ps();
+      }
+    }
+    for (index_t t = 0; t < count * tile_elements; t += tile_elements) {
+      for (index_t pair = 0; pair < tile_depth; pair += 2) {
+        const auto left = pairs_of(_mm512_loadu_si512(b + t + pair * tile_extent));
+        const auto right = pairs_of(_mm512_loadu_si512(b + strip_b + t + pair * tile_extent));
+        for (index_t r = 0; r < height; ++r) {
+          std::int32_t two;
+          std::memcpy(&two, rows + t + r * tile_depth + pair, sizeof two);
+          const auto both = pairs_of(_mm512_set1_epi32(two));
+          sums[r][0] = _mm512_dpbf16_ps(sums[r][0], both, left);
+          sums[r][1] = _mm512_dpbf16_ps(sums[r][1], both, right);
+        }
+      }
+    }
+    for (index_t r = 0; r < height; ++r) {
+      for (index_t j = 0; j < 2; ++j) _mm512_storeu_ps(target + r * leading_c + j * 16, sums[r][j]);
+    }
+  }
+}
+
+}  // namespace avx512
+
+#endif
+
 // 16 floats rounded to bf16, to nearest even.
 inline void store_rounded(bf16* to, __mmask16 mask, __m512 value) {
   const __m256bh rounded = _mm512_cvtneps_pbh(value);
@@ -187,5 +243,5 @@ inline __m512 load_widened(const bf16* from, __mmask16 mask) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-}  // namespace nanotron::kernels::amx
+}  // namespace nanotron::kernels::bf16_tiles
 #endif

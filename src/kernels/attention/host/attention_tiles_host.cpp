@@ -1,25 +1,25 @@
-#include "kernels/attention/attention_amx.hpp"
+#include "kernels/attention/attention_tiles.hpp"
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/gemm/amx_tiles.hpp"
+#include "kernels/gemm/bf16_tiles.hpp"
 
-// bf16 attention on AMX tiles. As in attention_host.cpp, a worker packs one key head once and runs
+// bf16 attention on tiles. As in attention_host.cpp, a worker packs one key head once and runs
 // its query heads against it; here the operands are packed tiles.
 //   forward    scores (query, key): p is the A operand of o = p v
 //   backward   scores (key, query): p and ds are the A operands of dv = p^T do and dk = ds^T q,
 //              and ds, as B tiles too, is the B operand of dq^T = k^T ds
 
-namespace nanotron::kernels::amx {
+namespace nanotron::kernels::bf16_tiles {
 
-#ifdef NANOTRON_HAS_AMX
+#ifdef NANOTRON_HAS_BF16_TILES
 
 namespace {
 
 constexpr index_t query_tile = 128;
 constexpr index_t key_tile = 128;
-constexpr index_t pair = 2 * tile_extent;  // rows and columns of C in multiply_2x2
+constexpr index_t pair = 2 * tile_extent;  // rows and columns of C in multiply_block
 
 constexpr index_t padded(index_t n) { return tiles(n, pair) * pair; }
 
@@ -81,17 +81,14 @@ __m512 exp16(__m512 x) {
   __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
   r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
   __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  for (const float c :
-       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) {
+  for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) {
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
   }
   p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
   return _mm512_scalef_ps(p, n);
 }
 
-__mmask16 lanes_below(index_t n) {
-  return static_cast<__mmask16>(low_lanes(std::clamp<index_t>(n, 0, 16)));
-}
+__mmask16 lanes_below(index_t n) { return static_cast<__mmask16>(low_lanes(std::clamp<index_t>(n, 0, 16))); }
 
 // Which of the lanes j ... j + 15 are in `seen`.
 __mmask16 lanes_of(const Range& seen, index_t j) {
@@ -101,16 +98,14 @@ __mmask16 lanes_of(const Range& seen, index_t j) {
 }
 
 template <class E>
-MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, index_t row,
-                     index_t rows) {
+MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, index_t row, index_t rows) {
   return x.column_block(head * s.head_dim, s.head_dim).row_block(row, rows);
 }
 
 // Online softmax of one row of scores; p is a row of A tiles.
 void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_tiles, float scale) {
   const float* const scores = w.scores + row * key_tile;
-  bf16* const p =
-      w.p + row / tile_extent * key_tiles * tile_elements + row % tile_extent * tile_depth;
+  bf16* const p = w.p + row / tile_extent * key_tiles * tile_elements + row % tile_extent * tile_depth;
   const __m512 factor = _mm512_set1_ps(scale);
   const __m512 lowest = _mm512_set1_ps(std::numeric_limits<float>::lowest());
   __m512 top = lowest;
@@ -123,8 +118,8 @@ void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_t
   __m512 added = _mm512_setzero_ps();
   for (index_t j = 0; j < key_tiles * tile_depth; j += 16) {
     const __mmask16 mask = lanes_of(seen, j);
-    const __m512 value = _mm512_maskz_mov_ps(
-        mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores + j), factor, subtract)));
+    const __m512 value =
+        _mm512_maskz_mov_ps(mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores + j), factor, subtract)));
     added = _mm512_add_ps(added, value);
     store_rounded(p + j / tile_depth * tile_elements + j % tile_depth, 0xffff, value);
   }
@@ -139,13 +134,11 @@ void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_t
 }
 
 // One tile of packed queries against all keys they attend to.
-void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequence, index_t first,
-                  index_t queries) {
+void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequence, index_t first, index_t queries) {
   const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
   const index_t offset = s.query_position - s.key_position + first;  // last key of the first query
   const index_t rows = padded(queries), depth = tiles(s.head_dim, tile_depth);
-  const index_t strip = depth * tile_elements,
-                value_strip = tiles(s.key_length, tile_depth) * tile_elements;
+  const index_t strip = depth * tile_elements, value_strip = tiles(s.key_length, tile_depth) * tile_elements;
   const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
   std::fill(w.out, w.out + rows * w.width, 0.0f);
   std::fill(w.max, w.max + queries, std::numeric_limits<float>::lowest());
@@ -156,9 +149,8 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequ
     for (index_t i = 0; i < rows; i += pair) {
       for (index_t c = 0; c < key_tiles * tile_depth; c += pair) {
         if (j + c > offset + i + pair - 1) continue;  // causal: all keys are after the queries
-        multiply_2x2(w.query + i / tile_extent * strip, strip,
-                     w.key + (j + c) / tile_extent * strip, strip, depth,
-                     w.scores + i * key_tile + c, key_tile, false);
+        multiply_block(w.query + i / tile_extent * strip, strip, w.key + (j + c) / tile_extent * strip, strip, depth,
+                       w.scores + i * key_tile + c, key_tile, false);
       }
     }
     for (index_t r = 0; r < queries; ++r) {
@@ -166,9 +158,9 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequ
     }
     for (index_t i = 0; i < rows; i += pair) {
       for (index_t c = 0; c < w.width; c += pair) {
-        multiply_2x2(w.p + i / tile_extent * key_tiles * tile_elements, key_tiles * tile_elements,
-                     w.value + c / tile_extent * value_strip + j / tile_depth * tile_elements,
-                     value_strip, key_tiles, w.out + i * w.width + c, w.width, true);
+        multiply_block(w.p + i / tile_extent * key_tiles * tile_elements, key_tiles * tile_elements,
+                       w.value + c / tile_extent * value_strip + j / tile_depth * tile_elements, value_strip, key_tiles,
+                       w.out + i * w.width + c, w.width, true);
       }
     }
   }
@@ -193,13 +185,11 @@ void gradient_tile(const BackwardBuffers& w, index_t queries, index_t keys, floa
       for (index_t odd = 0; odd < 2; ++odd) {
         const index_t key = k + odd;
         const __m512i number = _mm512_set1_epi32(static_cast<int>(key));
-        const __mmask16 mask =
-            _mm512_mask_cmple_epi32_mask(_mm512_cmpgt_epi32_mask(end, number), begin, number);
+        const __mmask16 mask = _mm512_mask_cmple_epi32_mask(_mm512_cmpgt_epi32_mask(end, number), begin, number);
         __m512 p = _mm512_setzero_ps(), ds = _mm512_setzero_ps();
         if (mask != 0) {
           const float* const scores = w.scores + key * query_tile + q;
-          p = _mm512_maskz_mov_ps(
-              mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores), factor, lse)));
+          p = _mm512_maskz_mov_ps(mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores), factor, lse)));
           const __m512 dp = _mm512_maskz_loadu_ps(mask, w.dp + key * query_tile + q);
           ds = _mm512_maskz_mul_ps(mask, p, _mm512_sub_ps(dp, dot));
         }
@@ -207,20 +197,18 @@ void gradient_tile(const BackwardBuffers& w, index_t queries, index_t keys, floa
                            key % tile_extent * tile_depth + q % tile_depth;
         store_rounded(w.p + at, 0xffff, p);
         store_rounded(w.ds + at, 0xffff, ds);
-        const __m512i wide =
-            _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w.ds + at)));
+        const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w.ds + at)));
         pairs = _mm512_or_si512(pairs, odd == 0 ? wide : _mm512_slli_epi32(wide, 16));
       }
-      _mm512_storeu_si512(w.ds_b + (q / tile_extent * key_tiles + k / tile_depth) * tile_elements +
-                              k % tile_depth / 2 * tile_depth,
-                          pairs);
+      _mm512_storeu_si512(
+          w.ds_b + (q / tile_extent * key_tiles + k / tile_depth) * tile_elements + k % tile_depth / 2 * tile_depth,
+          pairs);
     }
   }
 }
 
 // The GEMMs of one tile, after gradient_tile: dvalue, dkey from key j on, and dquery_t.
-void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, index_t j,
-                     index_t all_keys) {
+void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, index_t j, index_t all_keys) {
   const index_t query_tiles = tiles(queries, tile_depth), key_tiles = tiles(keys, tile_depth);
   const index_t query_strip = query_tiles * tile_elements, key_strip = key_tiles * tile_elements;
   const index_t key_t_strip = tiles(all_keys, tile_depth) * tile_elements;
@@ -228,15 +216,13 @@ void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, in
     const index_t b = c / tile_extent * query_strip;
     for (index_t i = 0; i < key_tiles * tile_depth; i += pair) {
       const index_t a = i / tile_extent * query_strip, target = (j + i) * w.width + c;
-      multiply_2x2(w.p + a, query_strip, w.dout + b, query_strip, query_tiles, w.dvalue + target,
-                   w.width, true);
-      multiply_2x2(w.ds + a, query_strip, w.query + b, query_strip, query_tiles, w.dkey + target,
-                   w.width, true);
+      multiply_block(w.p + a, query_strip, w.dout + b, query_strip, query_tiles, w.dvalue + target, w.width, true);
+      multiply_block(w.ds + a, query_strip, w.query + b, query_strip, query_tiles, w.dkey + target, w.width, true);
     }
     for (index_t q = 0; q < query_tiles * tile_depth; q += pair) {
-      multiply_2x2(w.key_t + c / tile_extent * key_t_strip + j / tile_depth * tile_elements,
-                   key_t_strip, w.ds_b + q / tile_extent * key_strip, key_strip, key_tiles,
-                   w.dquery_t + c * query_tile + q, query_tile, true);
+      multiply_block(w.key_t + c / tile_extent * key_t_strip + j / tile_depth * tile_elements, key_t_strip,
+                     w.ds_b + q / tile_extent * key_strip, key_strip, key_tiles, w.dquery_t + c * query_tile + q,
+                     query_tile, true);
     }
   }
 }
@@ -260,10 +246,8 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t se
       for (index_t q = 0; q < columns; q += pair) {
         if (j + i > offset + q + pair - 1) continue;  // causal: all keys are after the queries
         const index_t a = (j + i) / tile_extent * strip, b = q / tile_extent * strip;
-        multiply_2x2(w.key + a, strip, w.query_t + b, strip, depth, w.scores + i * query_tile + q,
-                     query_tile, false);
-        multiply_2x2(w.value + a, strip, w.dout_t + b, strip, depth, w.dp + i * query_tile + q,
-                     query_tile, false);
+        multiply_block(w.key + a, strip, w.query_t + b, strip, depth, w.scores + i * query_tile + q, query_tile, false);
+        multiply_block(w.value + a, strip, w.dout_t + b, strip, depth, w.dp + i * query_tile + q, query_tile, false);
       }
     }
     gradient_tile(w, queries, keys, scale);
@@ -291,16 +275,13 @@ void load_queries(const BackwardBuffers& w, MatrixRef<const bf16> q, MatrixRef<c
 
 }  // namespace
 
-bool wants_attention() { return available(); }
-
 std::size_t attention_bytes(const AttentionShape& s) {
-  return std::max(ForwardBuffers(nullptr, s).slices.bytes,
-                  BackwardBuffers(nullptr, s).slices.bytes);
+  return std::max(ForwardBuffers(nullptr, s).slices.bytes, BackwardBuffers(nullptr, s).slices.bytes);
 }
 
-void forward_head(const AttentionShape& s, index_t sequence, index_t key_head,
-                  MatrixRef<const bf16> q, MatrixRef<const bf16> k, MatrixRef<const bf16> v,
-                  MatrixRef<bf16> out, float* lse, std::byte* memory) {
+void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, MatrixRef<const bf16> q,
+                  MatrixRef<const bf16> k, MatrixRef<const bf16> v, MatrixRef<bf16> out, float* lse,
+                  std::byte* memory) {
   const TileScope tiles_configured;
   const ForwardBuffers w(memory, s);
   const auto key = head_of(s, k, key_head, sequence * s.key_row_stride(), s.key_length);
@@ -350,8 +331,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
       backward_tile(s, w, sequence, first, queries);
       const auto dq = head_of(s, t.dq, head, row, queries);
       for (index_t r = 0; r < queries; ++r) {
-        for (index_t c = 0; c < s.head_dim; ++c)
-          dq(r, c) = bf16(scale * w.dquery_t[c * query_tile + r]);
+        for (index_t c = 0; c < s.head_dim; ++c) dq(r, c) = bf16(scale * w.dquery_t[c * query_tile + r]);
       }
     }
   }
@@ -365,14 +345,11 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
 
 #else
 
-bool wants_attention() { return false; }
 std::size_t attention_bytes(const AttentionShape&) { return 0; }
-void forward_head(const AttentionShape&, index_t, index_t, MatrixRef<const bf16>,
-                  MatrixRef<const bf16>, MatrixRef<const bf16>, MatrixRef<bf16>, float*,
-                  std::byte*) {}
-void backward_head(const AttentionShape&, index_t, index_t, const detail::AttentionGradients<bf16>&,
-                   std::byte*) {}
+void forward_head(const AttentionShape&, index_t, index_t, MatrixRef<const bf16>, MatrixRef<const bf16>,
+                  MatrixRef<const bf16>, MatrixRef<bf16>, float*, std::byte*) {}
+void backward_head(const AttentionShape&, index_t, index_t, const detail::AttentionGradients<bf16>&, std::byte*) {}
 
 #endif
 
-}  // namespace nanotron::kernels::amx
+}  // namespace nanotron::kernels::bf16_tiles

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/gemm/gemm_backend.hpp"
+
+namespace nanotron::kernels::bf16_tiles {
+
+// Whether this process may use the instructions of the tiles; where the operating system has to permit them, requested
+// once.
+bool available();
+// Of this build: "AMX tiles" or "AVX-512 tiles".
+const char* instructions();
+
+// Whether this bf16 GEMM should run on tiles: the processor has them, the threads are Kokkos' own, and there are enough
+// rows to amortise packing B.
+bool wants(const detail::GemmProblem& problem);
+
+// Bytes of workspace for a GEMM with op(B) (k, n).
+std::size_t workspace_bytes(index_t n, index_t k);
+
+// C = alpha op(A) op(B) + beta C; workspace has workspace_bytes(n, k). C is bf16 or float. The same bits for any number
+// of threads.
+template <class C>
+void multiply(const Device& device, const detail::GemmProblem& problem, const bf16* a, const bf16* b, C* c,
+              std::byte* workspace);
+
+}  // namespace nanotron::kernels::bf16_tiles
