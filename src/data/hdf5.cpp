@@ -9,6 +9,8 @@
 namespace nanotron::hdf5 {
 namespace {
 
+thread_local std::exception_ptr failure_of_driver;
+
 // The quoted text in HDF5's "... errno = 28, error message = 'No space left on device', buf = ...".
 std::string_view words_of_errno(std::string_view line) {
   constexpr std::string_view before = "error message = '";
@@ -57,9 +59,11 @@ enum class LinkKind { missing, plain, foreign };
 
 LinkKind link_kind(hid_t parent, const std::string& name) {
   silence();
-  if (H5Lexists(parent, name.c_str(), H5P_DEFAULT) <= 0) return LinkKind::missing;
   H5L_info_t info;
-  if (H5Lget_info(parent, name.c_str(), &info, H5P_DEFAULT) < 0) return LinkKind::missing;
+  if (H5Lexists(parent, name.c_str(), H5P_DEFAULT) <= 0 || H5Lget_info(parent, name.c_str(), &info, H5P_DEFAULT) < 0) {
+    rethrow_driver_failure();
+    return LinkKind::missing;
+  }
   return info.type == H5L_TYPE_HARD ? LinkKind::plain : LinkKind::foreign;
 }
 
@@ -93,7 +97,10 @@ void require_plain_path(hid_t parent, const std::string& path, const std::string
 Attribute open_scalar_attribute(hid_t object, const char* name, H5T_class_t wanted,
                                 const std::string& file) {
   silence();
-  if (H5Aexists(object, name) <= 0) return {};
+  if (H5Aexists(object, name) <= 0) {
+    rethrow_driver_failure();
+    return {};
+  }
   Attribute attribute(check(H5Aopen(object, name, H5P_DEFAULT), ExitCode::data_error,
                             fmt::format("{}: opening attribute '{}'", file, name)));
   const Dataspace space(H5Aget_space(attribute.id()));
@@ -119,7 +126,16 @@ void write_scalar(hid_t object, const char* name, hid_t type, const void* value)
 
 void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
+void driver_failed(std::exception_ptr failure) { failure_of_driver = std::move(failure); }
+
+void rethrow_driver_failure() {
+  if (failure_of_driver == nullptr) return;
+  H5Eclear2(H5E_DEFAULT);
+  std::rethrow_exception(std::exchange(failure_of_driver, nullptr));
+}
+
 void fail(ExitCode code, const std::string& doing) {
+  rethrow_driver_failure();
   throw Error(code, fmt::format("error: {}\n  HDF5 says: {}", doing, error_stack()));
 }
 

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "nanotron/base/error.hpp"
-#include "nanotron/io/parallel_hdf5.hpp"
-#include "nanotron/io/manifest.hpp"
 #include "checkpoint_attributes.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/io/manifest.hpp"
+#include "nanotron/io/parallel_hdf5.hpp"
+#include "nanotron/io/shared_file.hpp"
 #include "step_folders.hpp"
 
 namespace nanotron::io {
@@ -162,8 +163,12 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
   CheckpointReader reader(world, folder);
   try {
     const Manifest manifest = verify_folder(world, folder);
-    reader.file_ = open_parallel(world, reader.file_name_, Access::read);
-    collectively(world, [&] { reader.read_info(); });
+    require_same_file(world, reader.file_name_, ExitCode::data_error);
+    collectively(world, [&] {
+      reader.verified_ = std::make_unique<VerifiedFile>(reader.file_name_, manifest);
+      reader.file_ = open_verified(*reader.verified_);
+      reader.read_info();
+    });
     if (reader.info_.state.step != manifest.step)
       fail(ExitCode::data_error, {.what = fmt::format("the manifest is of step {}, the file of step {}",
                                                       manifest.step, reader.info_.state.step)});

@@ -230,7 +230,7 @@ void CheckpointWriter::write(const CheckpointContents& contents) {
 }
 
 void CheckpointWriter::write_tensors(const fs::path& path, const CheckpointContents& contents) {
-  hdf5::File file = open_parallel(world_, path, Access::write);
+  hdf5::File file = open_to_write(world_, path);
   std::vector<Slab> slabs;
   collectively(world_, [&] {
     for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors) {

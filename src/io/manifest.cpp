@@ -1,8 +1,6 @@
 #include "nanotron/io/manifest.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
@@ -17,6 +15,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
+#include "read_only_file.hpp"
 #include "step_folders.hpp"
 
 namespace nanotron::io {
@@ -61,35 +60,6 @@ std::uint64_t hash_field(const json& text, std::size_t index) {
 std::int64_t blocks_of(std::int64_t bytes, std::int64_t block_bytes) {
   return bytes / block_bytes + (bytes % block_bytes != 0);
 }
-
-class ReadOnlyFile {
- public:
-  explicit ReadOnlyFile(const std::filesystem::path& path)
-      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), name_(path.string()) {
-    if (descriptor_ < 0)
-      damaged(fmt::format("{} cannot be opened: {}", name_, std::strerror(errno)));
-  }
-  ~ReadOnlyFile() { ::close(descriptor_); }
-  ReadOnlyFile(const ReadOnlyFile&) = delete;
-  ReadOnlyFile& operator=(const ReadOnlyFile&) = delete;
-
-  void read(char* target, std::int64_t bytes, std::int64_t position) const {
-    while (bytes > 0) {
-      const ssize_t got = ::pread(descriptor_, target, static_cast<std::size_t>(bytes), position);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0)
-        damaged(fmt::format("{} cannot be read at byte {}: {}", name_, position,
-                            got == 0 ? "end of file" : std::strerror(errno)));
-      target += got;
-      position += got;
-      bytes -= got;
-    }
-  }
-
- private:
-  int descriptor_;
-  std::string name_;
-};
 
 // The text of the manifest as rank 0 reads it, on all ranks.
 std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path) {

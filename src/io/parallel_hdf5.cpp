@@ -200,20 +200,17 @@ hdf5::File create_file(const std::filesystem::path& path) {
                                 ExitCode::system_error, fmt::format("creating {}", path.string())));
 }
 
-hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Access access) {
+hdf5::File open_to_write(MPI_Comm world, const std::filesystem::path& path) {
   hdf5::File file;
-  const bool writes = access == Access::write;
   // If only one rank failed inside the collective H5Fopen, the others would wait in it forever.
-  require_same_file(world, path, writes ? ExitCode::system_error : ExitCode::data_error);
+  require_same_file(world, path, ExitCode::system_error);
   collectively(world, [&] {
     hdf5::silence();
     const hdf5::PropertyList properties(H5Pcreate(H5P_FILE_ACCESS));
     hdf5::check(H5Pset_fapl_mpio(properties.id(), world, MPI_INFO_NULL), ExitCode::system_error,
                 "choosing MPI-IO");
-    file = hdf5::File(
-        hdf5::check(H5Fopen(path.c_str(), writes ? H5F_ACC_RDWR : H5F_ACC_RDONLY, properties.id()),
-                    writes ? ExitCode::system_error : ExitCode::data_error,
-                    fmt::format("opening {}", path.string())));
+    file = hdf5::File(hdf5::check(H5Fopen(path.c_str(), H5F_ACC_RDWR, properties.id()), ExitCode::system_error,
+                                  fmt::format("opening {}", path.string())));
   });
   return file;
 }
@@ -235,17 +232,12 @@ void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                });
 }
 
-void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
-                std::int64_t piece_bytes) {
-  const hdf5::PropertyList together = transfer_mode(H5FD_MPIO_COLLECTIVE);
-  const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
+void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master, std::int64_t piece_bytes) {
   in_transfers(world, slabs, master, piece_bytes,
                [&](const Slab& slab, const Selection& s, std::byte* data, const Transfer&, Staging& staging) {
-                 const hdf5::PropertyList creation(H5Dget_create_plist(slab.dataset.id()));
-                 const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS;
-                 hdf5::check(H5Dread(slab.dataset.id(), native_type(master), s.memory.id(), s.file.id(),
-                                     (contiguous ? together : alone).id(), data),
-                             ExitCode::data_error, fmt::format("reading {}", slab.name));
+                 hdf5::check(
+                     H5Dread(slab.dataset.id(), native_type(master), s.memory.id(), s.file.id(), H5P_DEFAULT, data),
+                     ExitCode::data_error, fmt::format("reading {}", slab.name));
                  staging.copy_to_device();
                });
 }

@@ -6,6 +6,7 @@
 #include <hdf5.h>
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -18,7 +19,12 @@
 
 namespace nanotron::hdf5 {
 
-/// Throws Error(code) with `doing` and the innermost lines of HDF5's error stack.
+/// A file driver of ours could not read: exceptions must not pass through HDF5. The next failure of HDF5 on this
+/// thread, and what looks like an absence, throws this instead.
+void driver_failed(std::exception_ptr failure);
+void rethrow_driver_failure();
+
+/// Throws Error(code) with `doing` and the innermost lines of HDF5's error stack, or what driver_failed() was given.
 [[noreturn]] void fail(ExitCode code, const std::string& doing);
 
 /// Returns status, or fails when it is negative. `doing` names the file and the object.

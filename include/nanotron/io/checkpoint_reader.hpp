@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "nanotron/data/hdf5.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
+#include "nanotron/io/verified_file.hpp"
 
 namespace nanotron::io {
 
@@ -55,7 +57,8 @@ class CheckpointReader {
   MPI_Comm world_;
   std::filesystem::path folder_;
   std::string file_name_;
-  hdf5::File file_;
+  std::unique_ptr<VerifiedFile> verified_;
+  hdf5::File file_;  // reads through verified_
   CheckpointInfo info_;
 };
 

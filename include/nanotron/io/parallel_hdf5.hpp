@@ -23,11 +23,9 @@ using comm::collectively;
 /// KiB and more begin at multiples of 1 MiB. Throws Error(system_error).
 hdf5::File create_file(const std::filesystem::path& path);
 
-enum class Access { read, write };
-
 /// Opens an existing file by MPI-IO, after checking that every rank reaches the same one. Collective.
-/// Throws Error(data_error) for reading, Error(system_error) for writing.
-hdf5::File open_parallel(MPI_Comm world, const std::filesystem::path& path, Access access);
+/// Throws Error(system_error).
+hdf5::File open_to_write(MPI_Comm world, const std::filesystem::path& path);
 
 /// H5T_NATIVE_FLOAT or H5T_NATIVE_DOUBLE.
 hid_t native_type(ScalarType master);
@@ -55,14 +53,15 @@ std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarTy
 /// memory.
 std::int64_t staging_bytes();
 
-/// Collective: every rank writes its parts of the tensors, or reads them; ranks without parts join
+/// Collective: every rank writes its parts of the tensors; ranks without parts join
 /// with an empty selection. More than piece_bytes (on a GPU: or staging_bytes()) go in several transfers, see
 /// transfers_of (MPI-IO counts in 32 bits). A failure on one rank is the same error on all,
 /// as far as the MPI library returns from a collective transfer that failed: Open MPI 4.1 may hang
-/// in it. Reading converts between float and double and accepts any storage; collective when
-/// contiguous.
+/// in it.
 void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                  std::int64_t piece_bytes = std::int64_t{1} << 30);
+/// Collective: every rank reads its parts of the tensors, each for itself. Converts between float and double, accepts
+/// any storage. A failure on one rank is the same error on all.
 void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
                 std::int64_t piece_bytes = std::int64_t{1} << 30);
 

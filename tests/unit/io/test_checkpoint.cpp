@@ -86,7 +86,7 @@ hdf5::File make_file(MPI_Comm world, const fs::path& path,
     }
   }
   MPI_Barrier(world);
-  return open_parallel(world, path, Access::write);
+  return open_to_write(world, path);
 }
 
 std::vector<Slab> slabs_of(const hdf5::File& file, const std::vector<StateTensor>& tensors) {

@@ -71,7 +71,7 @@ TEST_F(SharedFile, OneThatComesLateIsWaitedFor) {
 
 TEST_F(SharedFile, MissingOnRankZeroIsAnErrorAtOnce) {
   expect_error(ExitCode::data_error, "No such file or directory",
-               [&] { open_parallel(world, scratch / "nothing.h5", Access::read); });
+               [&] { require_same_file(world, scratch / "nothing.h5", ExitCode::data_error); });
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "nanotron/data/hdf5.hpp"
+#include "nanotron/io/manifest.hpp"
+
+namespace nanotron::io {
+
+/// A file whose bytes are compared with the hashes of its manifest as this process reads them, one block after
+/// another: what MPI-IO, the network or this host's cache does to a read is found.
+class VerifiedFile {
+ public:
+  /// Error(data_error) where there is no such file, Error(system_error) where it cannot be opened.
+  VerifiedFile(const std::filesystem::path& path, Manifest manifest);
+  ~VerifiedFile();
+  VerifiedFile(const VerifiedFile&) = delete;
+  VerifiedFile& operator=(const VerifiedFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::int64_t bytes() const { return manifest_.bytes; }
+
+  /// Reads `bytes` bytes from `position` on. A block that cannot be read or has another hash is read again, three times
+  /// in all. Then Error(system_error) that names block and host: the file itself was found to be whole.
+  void read(void* target, std::int64_t bytes, std::int64_t position);
+
+ private:
+  void load(std::int64_t block);
+
+  struct Source;
+  std::unique_ptr<Source> source_;
+  std::filesystem::path path_;
+  Manifest manifest_;
+  std::vector<char> block_;  // the one read last
+  std::int64_t loaded_ = -1;
+};
+
+/// Opens it with HDF5, which then reads all metadata and data through it; `source` must outlive the file.
+/// Error(data_error) where it is no HDF5 file.
+hdf5::File open_verified(VerifiedFile& source);
+
+}  // namespace nanotron::io

@@ -1,0 +1,49 @@
+#include "read_only_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::io {
+
+ReadOnlyFile::ReadOnlyFile(const std::filesystem::path& path)
+    : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), name_(path.string()) {
+  if (descriptor_ >= 0) return;
+  const bool absent = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+  throw Error(absent ? ExitCode::data_error : ExitCode::system_error,
+              fmt::format("{} cannot be opened: {}", name_, std::strerror(errno)));
+}
+
+ReadOnlyFile::~ReadOnlyFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+ReadOnlyFile::ReadOnlyFile(ReadOnlyFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::move(other.name_)) {}
+
+void ReadOnlyFile::read(void* target, std::int64_t bytes, std::int64_t position) const {
+  for (auto* to = static_cast<char*>(target); bytes > 0;) {
+    const ssize_t got = ::pread(descriptor_, to, static_cast<std::size_t>(bytes), position);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      throw Error(got == 0 ? ExitCode::data_error : ExitCode::system_error,
+                  fmt::format("{} cannot be read at byte {}: {}", name_, position,
+                              got == 0 ? "end of file" : std::strerror(errno)));
+    }
+    to += got;
+    position += got;
+    bytes -= got;
+  }
+}
+
+void ReadOnlyFile::forget(std::int64_t bytes, std::int64_t position) const {
+  ::posix_fadvise(descriptor_, position, bytes, POSIX_FADV_DONTNEED);
+}
+
+}  // namespace nanotron::io

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# ranks: 2
+# timeout: 600
+"""Reads of a checkpoint that fail or come back with another byte, on one rank of a run that resumes: it ends with the
+bits of a run that nothing disturbed, or says so with exit code 65 or 71. Never other bits, never a hang.
+
+    test_read_faults.py <folder of the programs>        NANOTRON_FAULTS (8) and NANOTRON_SEED (the time) choose
+"""
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+from runs import Case, check, mpiexec, program
+
+STEPS = 10
+MODEL = ["--set", "model.hidden_size=256", "--set", "model.intermediate_size=704"]  # several blocks of the manifest
+
+# Counts this process' reads of the checkpoint that is resumed from; from FAULT_FIRST on FAULT_COUNT of them fail.
+PRELOAD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static atomic_long count;
+
+static ssize_t fault(int descriptor, void *to, ssize_t got) {
+  char link[64], path[PATH_MAX];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  const char *const name = "/step_00000005/checkpoint.h5";
+  if (length < (ssize_t)strlen(name) || got <= 0) return got;
+  path[length] = 0;
+  if (strcmp(path + length - strlen(name), name) != 0) return got;
+  const long number = atomic_fetch_add(&count, 1), first = atol(getenv("FAULT_FIRST"));
+  if (number < first || number >= first + atol(getenv("FAULT_COUNT"))) return got;
+  fprintf(stderr, "fault: read %ld, %s\n", number, getenv("FAULT_KIND"));
+  if (strcmp(getenv("FAULT_KIND"), "flip") == 0) {
+    ((unsigned char *)to)[got * 7 / 11] ^= 4;
+    return got;
+  }
+  errno = EIO;
+  return -1;
+}
+
+ssize_t pread64(int descriptor, void *to, size_t bytes, off64_t at) {
+  static ssize_t (*real)(int, void *, size_t, off64_t);
+  if (!real) real = (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+  return fault(descriptor, to, real(descriptor, to, bytes, at));
+}
+ssize_t pread(int descriptor, void *to, size_t bytes, off_t at) { return pread64(descriptor, to, bytes, at); }
+ssize_t preadv64(int descriptor, const struct iovec *to, int pieces, off64_t at) {
+  static ssize_t (*real)(int, const struct iovec *, int, off64_t);
+  if (!real) real = (ssize_t(*)(int, const struct iovec *, int, off64_t))dlsym(RTLD_NEXT, "preadv64");
+  const ssize_t got = real(descriptor, to, pieces, at);
+  return fault(descriptor, to[0].iov_base, got < (ssize_t)to[0].iov_len ? got : (ssize_t)to[0].iov_len) < 0 ? -1 : got;
+}
+ssize_t preadv(int descriptor, const struct iovec *to, int pieces, off_t at) {
+  return preadv64(descriptor, to, pieces, at);
+}
+ssize_t read(int descriptor, void *to, size_t bytes) {
+  static ssize_t (*real)(int, void *, size_t);
+  if (!real) real = (ssize_t(*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
+  return fault(descriptor, to, real(descriptor, to, bytes));
+}
+"""
+
+
+def build(folder):
+    source = folder / "faults.c"
+    source.write_text(PRELOAD)
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(folder / "faults.so"), str(source), "-ldl"], check=True)
+    return folder / "faults.so"
+
+
+def tensors(case):
+    content = {}
+    with h5py.File(case.out / f"checkpoints/step_{STEPS:08d}/checkpoint.h5") as file:
+        for group in ("parameters", "optimizer"):
+            file[group].visititems(lambda name, item, group=group: content.__setitem__(
+                f"{group}/{name}", item[()].tobytes()) if isinstance(item, h5py.Dataset) else None)
+    return content
+
+
+def resume(case, library, rank, kind, first, count):
+    """With faults on one rank of two."""
+    faulty = ["env", f"LD_PRELOAD={library}", f"FAULT_KIND={kind}", f"FAULT_FIRST={first}", f"FAULT_COUNT={count}"]
+    arguments = [str(case.deck), *MODEL, "--set", f"run.steps={STEPS}"]
+    ranks = [[program, *arguments], [program, *arguments]]
+    ranks[rank] = faulty + ranks[rank]
+    command = [mpiexec, "-n", "1", *ranks[0], ":", "-n", "1", *ranks[1]]
+    try:
+        done = subprocess.run(command, text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired as late:
+        check(False, f"{kind} of {count} reads from number {first} on, on rank {rank}: no end in {late.timeout} s", late.stdout)
+    return done.returncode, done.stdout
+
+
+def main(faults, seed):
+    if os.environ.get("NANOTRON_SANITIZE") == "ON":
+        print("skipped: a sanitizer wants to be loaded first")
+        sys.exit(77)
+    print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
+    chance = random.Random(seed)
+    counts = {}
+    with Case("faults", steps=5, run="check_replicas_every = 0") as case:
+        library = build(case.folder)
+        code, text = case.run(*MODEL)
+        check(code == 0, "the first half of the run finishes", text)
+        begun = case.folder / "begun"
+        shutil.copytree(case.out, begun)
+
+        def outcome(rank, kind, first, count):
+            shutil.rmtree(case.out)
+            shutil.copytree(begun, case.out)
+            return resume(case, library, rank, kind, first, count)
+
+        code, text = outcome(0, "none", 10**9, 1)
+        check(code == 0, "the run resumes", text)
+        expected = tensors(case)
+        for number in range(faults):
+            rank, kind, first = chance.randrange(2), chance.choice(["eio", "flip"]), chance.randrange(12)
+            count = chance.choice([1, 1, 2, 10**6])
+            what = f"{kind} of {count} reads from number {first} on, on rank {rank}"
+            code, text = outcome(rank, kind, first, count)
+            check(code in (0, 65, 71), f"{what}: exit code {code}", text)
+            hit = "fault: read" in text
+            if code == 0:
+                check(tensors(case) == expected, f"{what}: other bits at exit code 0", text)
+            else:
+                check("error:" in text and ("checkpoint.h5" in text), f"{what}: the error names the file", text)
+            counts[(code, hit)] = counts.get((code, hit), 0) + 1
+    check(any(hit for _, hit in counts), "no fault was met")
+    print(", ".join(f"{n} with exit code {code}{'' if hit else ' (no read so late)'}"
+                    for (code, hit), n in sorted(counts.items())))
+
+
+main(int(os.environ.get("NANOTRON_FAULTS", "8")), int(os.environ.get("NANOTRON_SEED", str(int(time.time())))))
