@@ -129,7 +129,9 @@ deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
   deck::Config config;
   for (const Parameter& row : deck::parameters()) {
     if (is_left_out(row, config)) continue;
-    if (row.omitted_at_default && H5Aexists(parameters, row.name.c_str()) == 0) continue;
+    if (row.omitted_at_default && hdf5::check(H5Aexists(parameters, row.name.c_str()), ExitCode::data_error,
+                                              fmt::format("{}: looking for the attribute {}", file, row.name)) == 0)
+      continue;
     row.set(config, read_value(parameters, row, file));
   }
   return config.model;

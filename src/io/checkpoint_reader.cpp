@@ -163,7 +163,7 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
   CheckpointReader reader(world, folder);
   try {
     const Manifest manifest = verify_folder(world, folder);
-    require_same_file(world, reader.file_name_, ExitCode::data_error);
+    require_same_file(world, reader.file_name_, ExitCode::system_error);
     collectively(world, [&] {
       reader.verified_ = std::make_unique<VerifiedFile>(reader.file_name_, manifest);
       reader.file_ = open_verified(*reader.verified_);

@@ -6,16 +6,14 @@
 #include <charconv>
 #include <climits>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include <xxhash.h>
 
+#include "block_read.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
-#include "read_only_file.hpp"
 #include "step_folders.hpp"
 
 namespace nanotron::io {
@@ -69,11 +67,15 @@ std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path
     const auto bytes = std::filesystem::file_size(path, error);
     if (error) damaged(fmt::format("{} cannot be read: {}", manifest_file_name, error.message()));
     if (bytes > manifest_limit) damaged(fmt::format("{} has {} bytes", manifest_file_name, bytes));
-    std::ifstream input(path, std::ios::binary);
-    if (!input) damaged(fmt::format("{} cannot be opened: {}", manifest_file_name, std::strerror(errno)));
-    std::ostringstream content;
-    content << input.rdbuf();
-    return content.str();
+    const ReadOnlyFile input(path);
+    std::string text(bytes, '\0'), again = text;
+    const auto count = static_cast<std::int64_t>(bytes);
+    input.read(text.data(), count, 0);
+    input.forget(count, 0);
+    input.read(again.data(), count, 0);
+    if (text != again)
+      fail(ExitCode::system_error, {.what = fmt::format("{} reads differently each time", path.string())});
+    return text;
   });
 }
 
@@ -127,8 +129,12 @@ Manifest parse_manifest(const std::string& text) {
   return manifest;
 }
 
-std::vector<std::uint64_t> hash_blocks(MPI_Comm world, const std::filesystem::path& file,
-                                       std::int64_t bytes, std::int64_t block_bytes) {
+namespace {
+
+// hash(file, i, block) of the blocks of a file, each by one rank; on all ranks.
+template <class Hash>
+std::vector<std::uint64_t> hashes_of(MPI_Comm world, const std::filesystem::path& file, std::int64_t bytes,
+                                     std::int64_t block_bytes, const Hash& hash) {
   int rank = 0, size = 1;
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
@@ -136,18 +142,27 @@ std::vector<std::uint64_t> hash_blocks(MPI_Comm world, const std::filesystem::pa
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(count), 0);
   collectively(world, [&] {
     const ReadOnlyFile input(file);
-    std::vector<char> block(static_cast<std::size_t>(std::min(bytes, block_bytes)));
+    std::vector<char> block;
     for (std::int64_t i = count * rank / size; i < count * (rank + 1) / size; ++i) {
-      const std::int64_t length = std::min(block_bytes, bytes - i * block_bytes);
-      input.read(block.data(), length, i * block_bytes);
-      hashes[static_cast<std::size_t>(i)] =
-          XXH3_64bits(block.data(), static_cast<std::size_t>(length));
+      block.resize(static_cast<std::size_t>(std::min(block_bytes, bytes - i * block_bytes)));
+      hashes[static_cast<std::size_t>(i)] = hash(input, i, block);
     }
   });
   NANOTRON_REQUIRE(count <= INT_MAX, "{} blocks", count);
   NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, hashes.data(), static_cast<int>(count),
                                    MPI_UINT64_T, MPI_BOR, world));
   return hashes;
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> hash_blocks(MPI_Comm world, const std::filesystem::path& file, std::int64_t bytes,
+                                       std::int64_t block_bytes) {
+  return hashes_of(world, file, bytes, block_bytes,
+                   [&](const ReadOnlyFile& input, std::int64_t i, std::vector<char>& block) {
+                     input.read(block.data(), static_cast<std::int64_t>(block.size()), i * block_bytes);
+                     return XXH3_64bits(block.data(), block.size());
+                   });
 }
 
 Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder) {
@@ -162,7 +177,11 @@ Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder) {
       damaged(fmt::format("{} has {} bytes, the manifest says {}", checkpoint_file_name, bytes,
                           manifest.bytes));
   });
-  const auto found = hash_blocks(world, file, manifest.bytes, manifest.block_bytes);
+  const auto found = hashes_of(world, file, manifest.bytes, manifest.block_bytes,
+                               [&](const ReadOnlyFile& input, std::int64_t i, std::vector<char>& block) {
+                                 return read_block(input, i * manifest.block_bytes, block,
+                                                   manifest.blocks[static_cast<std::size_t>(i)]);
+                               });
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i] == manifest.blocks[i]) continue;
     const std::int64_t begin = static_cast<std::int64_t>(i) * manifest.block_bytes;

@@ -28,7 +28,7 @@ struct Look {
   std::array<char, head_bytes> head{};
 };
 
-Look look_at(const std::filesystem::path& path) {
+Look look_once(const std::filesystem::path& path) {
   Look look;
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
@@ -42,6 +42,13 @@ Look look_at(const std::filesystem::path& path) {
   if (got < 0 || ::fstat(descriptor, &status) != 0) look.error = errno;
   look.bytes = status.st_size;
   ::close(descriptor);
+  return look;
+}
+
+// A read that failed is tried again.
+Look look_at(const std::filesystem::path& path) {
+  Look look = look_once(path);
+  for (int attempt = 1; attempt < 3 && look.error != 0 && look.error != ENOENT; ++attempt) look = look_once(path);
   return look;
 }
 

@@ -55,18 +55,22 @@ std::optional<Absence> absence_of(const std::filesystem::path& folder) {
   std::error_code error;
   const fs::file_status status = fs::status(folder, error);
   if (status.type() == fs::file_type::not_found) return Absence{"there is no such folder", name_one};
-  const auto unreadable = [](const std::error_code& cause) {
-    return Absence{"it cannot be read: " + cause.message(),
-                   "correct the permissions of the folder and of those above it"};
+  if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long)
+    return Absence{"there is no such folder: " + error.message(), name_one};
+  const auto require_readable = [&] {
+    if (!error) return;
+    fail(ExitCode::system_error, {.what = fmt::format("checkpoint {} cannot be read", folder.string()),
+                                  .found = error.message(),
+                                  .change = "correct the permissions of the folder and of those above it"});
   };
-  if (error) return unreadable(error);
+  require_readable();
   if (!fs::is_directory(status)) return Absence{"it is a file, not a folder", name_one};
   if (fs::exists(folder / manifest_file_name, error)) return std::nullopt;
-  if (error) return unreadable(error);
+  require_readable();
   if (fs::exists(folder / checkpoint_file_name, error))
     return Absence{fmt::format("half-written: {} without {}", checkpoint_file_name, manifest_file_name),
                    "take an older checkpoint, or checkpoint%resume = 'auto', which does so"};
-  if (error) return unreadable(error);
+  require_readable();
   return Absence{fmt::format("there is no checkpoint in it: neither {} nor {}", checkpoint_file_name,
                              manifest_file_name),
                  name_one};

@@ -4,6 +4,9 @@
 #endif
 #include <fmt/format.h>
 
+#include <functional>
+#include <new>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/verified_file.hpp"
 
@@ -28,7 +31,8 @@ const Driver& driver(const H5FD_t* file) { return *reinterpret_cast<const Driver
 
 H5FD_t* open(const char*, unsigned, hid_t access, haddr_t) {
   const auto* const settings = static_cast<const Settings*>(H5Pget_driver_info(access));
-  return settings == nullptr ? nullptr : &(new Driver{{}, settings->source, 0})->base;
+  Driver* const made = settings == nullptr ? nullptr : new (std::nothrow) Driver{{}, settings->source, 0};
+  return made == nullptr ? nullptr : &made->base;
 }
 
 herr_t close(H5FD_t* file) {
@@ -55,9 +59,10 @@ haddr_t get_eof(const H5FD_t* file, H5FD_mem_t) { return static_cast<haddr_t>(dr
 
 herr_t read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t position, std::size_t bytes, void* target) {
   VerifiedFile& source = *driver(file).source;
-  const auto end = static_cast<haddr_t>(source.bytes());
-  if (position > end || bytes > end - position) return -1;
   try {
+    const auto end = static_cast<haddr_t>(source.bytes());
+    if (position > end || bytes > end - position)
+      fail(ExitCode::data_error, {.what = fmt::format("{} refers to bytes behind its end", source.path().string())});
     source.read(target, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(position));
     return 0;
   } catch (...) {
@@ -72,7 +77,7 @@ hid_t register_driver() {
   static H5FD_class_t driver_class;
 #ifdef H5FD_CLASS_VERSION
   driver_class.version = H5FD_CLASS_VERSION;
-  driver_class.value = static_cast<H5FD_class_value_t>(512);  // of those for trying out; never stored
+  driver_class.value = static_cast<H5FD_class_value_t>(256);  // of those for trying out; never stored
 #endif
   driver_class.name = "nanotron_verified";
   driver_class.maxaddr = static_cast<haddr_t>(INT64_MAX);
@@ -95,6 +100,7 @@ hid_t register_driver() {
 hdf5::File open_verified(VerifiedFile& source) {
   static const hid_t driver_id = register_driver();
   hdf5::silence();
+  hdf5::driver_failed(nullptr);
   const hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
   const Settings settings{&source};
   hdf5::check(H5Pset_driver(access.id(), driver_id, &settings), ExitCode::system_error, "choosing a file driver");

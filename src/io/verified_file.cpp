@@ -1,22 +1,15 @@
 #include "nanotron/io/verified_file.hpp"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "block_read.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
-#include "read_only_file.hpp"
 
 namespace nanotron::io {
-namespace {
-
-constexpr int attempts = 3;
-
-}  // namespace
-
 struct VerifiedFile::Source {
   ReadOnlyFile file;
 };
@@ -32,30 +25,16 @@ void VerifiedFile::load(std::int64_t block) {
                    manifest_.bytes);
   block_.resize(static_cast<std::size_t>(bytes));
   loaded_ = -1;
-  std::string failure;
-  for (int attempt = 0; attempt < attempts; ++attempt) {
-    if (attempt > 0) source_->file.forget(bytes, begin);
-    try {
-      source_->file.read(block_.data(), bytes, begin);
-    } catch (const Error& error) {
-      failure = reason(error);
-      continue;
-    }
-    const std::uint64_t hash = XXH3_64bits(block_.data(), block_.size()),
-                        expected = manifest_.blocks[static_cast<std::size_t>(block)];
-    if (hash == expected) {
-      loaded_ = block;
-      return;
-    }
-    failure = fmt::format("hash {:016x}, the manifest says {:016x}", hash, expected);
+  const std::uint64_t expected = manifest_.blocks[static_cast<std::size_t>(block)];
+  const std::uint64_t hash = read_block(source_->file, begin, block_, expected);
+  if (hash != expected) {
+    fail(ExitCode::system_error,
+         {.what = fmt::format("block {} of {} (bytes {} to {}) was whole when it was checked and is not on host {}",
+                              block, source_->file.name(), begin, begin + bytes - 1, host_name()),
+          .found = fmt::format("hash {:016x}, the manifest says {:016x}", hash, expected),
+          .change = "run again, on other nodes if it happens again"});
   }
-  fail(ExitCode::system_error,
-       {.what =
-            fmt::format("block {} of {} (bytes {} to {}) was whole when it was checked and reads differently on host "
-                        "{}, {} times",
-                        block, source_->file.name(), begin, begin + bytes - 1, host_name(), attempts),
-        .found = failure,
-        .change = "run again, on other nodes if it happens again"});
+  loaded_ = block;
 }
 
 void VerifiedFile::read(void* target, std::int64_t bytes, std::int64_t position) {

@@ -20,7 +20,7 @@ namespace nanotron::io {
 /// An open checkpoint whose every byte has been checked against its manifest. All functions are
 /// collective over the communicator it was opened with (borrowed; it may have any number of ranks),
 /// and all errors are the same on all its ranks: Error(data_error) naming file, tensor, expected
-/// and found.
+/// and found; Error(system_error) where a read failed, for which no checkpoint is skipped.
 class CheckpointReader {
  public:
   /// The checkpoint to resume from, or nothing. resume 'none': nothing. 'auto': the newest good one
@@ -47,6 +47,9 @@ class CheckpointReader {
 
   /// Reads the state of compressed gradient reduction. info().compression_layout must be that of the tensors.
   void read_compression(std::span<const StateTensor> tensors, ScalarType master);
+
+  CheckpointReader(CheckpointReader&&) = default;
+  CheckpointReader& operator=(CheckpointReader&&) = delete;
 
  private:
   CheckpointReader(MPI_Comm world, std::filesystem::path folder);

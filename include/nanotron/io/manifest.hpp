@@ -32,13 +32,14 @@ std::string to_json(const Manifest& manifest);
 Manifest parse_manifest(const std::string& text);
 
 /// Collective: every rank hashes a share of the blocks of a file of `bytes` bytes; all get all
-/// hashes. Errors (file missing on a node, truncated) are Error(data_error), the same on all ranks.
+/// hashes. Errors are the same on all ranks: Error(data_error) for a file that is missing on a node or truncated,
+/// Error(system_error) for a read that failed.
 std::vector<std::uint64_t> hash_blocks(MPI_Comm world, const std::filesystem::path& file,
                                        std::int64_t bytes, std::int64_t block_bytes);
 
 /// Collective: checks a step folder against its manifest. Throws Error(data_error) that names the
 /// first damage: manifest missing or malformed, another step, size, the first bad block and its
-/// bytes.
+/// bytes. A block with another hash is read three times; Error(system_error) where a read fails or they differ.
 Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder);
 
 }  // namespace nanotron::io

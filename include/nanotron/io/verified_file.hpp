@@ -10,7 +10,7 @@
 namespace nanotron::io {
 
 /// A file whose bytes are compared with the hashes of its manifest as this process reads them, one block after
-/// another: what MPI-IO, the network or this host's cache does to a read is found.
+/// another: what a disk, the network or this host's cache does to a read is found.
 class VerifiedFile {
  public:
   /// Error(data_error) where there is no such file, Error(system_error) where it cannot be opened.
@@ -23,7 +23,7 @@ class VerifiedFile {
   std::int64_t bytes() const { return manifest_.bytes; }
 
   /// Reads `bytes` bytes from `position` on. A block that cannot be read or has another hash is read again, three times
-  /// in all. Then Error(system_error) that names block and host: the file itself was found to be whole.
+  /// in all; then Error(system_error) that names bytes and host.
   void read(void* target, std::int64_t bytes, std::int64_t position);
 
  private:

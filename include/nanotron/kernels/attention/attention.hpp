@@ -10,7 +10,7 @@
 //   dv_j = sum_i p_ij do_i
 //
 // Sums and softmax are of the master type. With T = bf16, p and ds are rounded to bf16 as operands of
-// GEMMs (on the host: where the processor has bf16 instructions).
+// GEMMs (on the host: where it runs on tiles).
 
 #include <cstddef>
 #include <cstdint>

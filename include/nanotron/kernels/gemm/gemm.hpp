@@ -1,7 +1,7 @@
 #pragma once
 
-// GEMM. On the host BLAS (fp64), oneDNN (fp32, bf16) and, on a processor with AMX or AVX512_BF16, tiles of our own
-// (bf16); on a GPU cuBLASLt. Matrices are row-major with any leading dimension.
+// GEMM. On the host BLAS (fp64), oneDNN (fp32; bf16 of few rows) and, on a processor with AMX or AVX512_BF16, tiles of
+// our own (bf16) where the threads are Kokkos'; on a GPU cuBLASLt. Matrices are row-major with any leading dimension.
 //
 //   C = alpha op(A) op(B) + beta C       op(A) is (m, k), op(B) is (k, n), C is (m, n)
 //

@@ -190,11 +190,9 @@ std::size_t library_workspace_bytes(index_t m, index_t n, index_t k) {
   const auto floats = [](index_t count) {
     return detail::aligned(static_cast<std::size_t>(count) * sizeof(float));
   };
-  if (!detail::has_bf16_instructions()) {
-    return floats(m * k) + floats(k * n) + floats(m * n) + detail::scratch_allowance;
-  }
-  return std::max(detail::packed_bytes(k, n, sizeof(bf16)) + detail::scratch_allowance,
-                  detail::aligned(bf16_tiles::workspace_bytes(n, k)));
+  const std::size_t of_library = detail::has_bf16_instructions() ? detail::packed_bytes(k, n, sizeof(bf16))
+                                                                 : floats(m * k) + floats(k * n) + floats(m * n);
+  return std::max(of_library + detail::scratch_allowance, detail::aligned(bf16_tiles::workspace_bytes(n, k)));
 }
 template std::size_t library_workspace_bytes<double>(index_t, index_t, index_t);
 template std::size_t library_workspace_bytes<float>(index_t, index_t, index_t);

@@ -25,14 +25,14 @@ namespace nanotron::kernels::bf16_tiles {
 namespace {
 
 constexpr index_t block = 2 * tile_extent;  // rows and columns of one register block
-// 512 KiB, a quarter of the L2 cache.
+// 512 KiB: a quarter of the L2 cache on Sapphire Rapids, half of it on Zen 4.
 constexpr index_t packed_a_elements = index_t{256} << 10;
 constexpr index_t least_rows = 64;
 
-index_t rows_per_block(index_t k) {
-  const index_t depth = tiles(k, tile_depth) * tile_depth;
-  return std::max(block, packed_a_elements / depth / block * block);
-}
+index_t depth_of(index_t k) { return std::max<index_t>(1, tiles(k, tile_depth)) * tile_depth; }
+index_t rows_per_block(index_t k) { return std::max(block, packed_a_elements / depth_of(k) / block * block); }
+// Elements of a worker's rows of A; what is enough for some k is enough for all smaller ones.
+index_t slice_of(index_t k) { return std::max(packed_a_elements, block * depth_of(k)); }
 
 void pack_a(const detail::GemmProblem& p, const bf16* a, index_t first, index_t rows, bf16* to) {
   if (p.op_a == Op::none) {
@@ -119,26 +119,26 @@ bool available() { return true; }
 const char* instructions() { return "AVX-512 tiles"; }
 #endif
 
+index_t all_workers() { return ExecutionSpace().concurrency(); }
+
 bool wants(const detail::GemmProblem& p) {
-  static const bool own_threads =
-      omp_get_max_threads == nullptr || omp_get_max_threads() <= ExecutionSpace().concurrency();
-  return own_threads && p.m >= least_rows && available();
+  static const bool own_threads = omp_get_max_threads == nullptr || omp_get_max_threads() <= all_workers();
+  return own_threads && p.m >= std::max(least_rows, block * all_workers()) && available();
 }
 
-std::size_t workspace_bytes(index_t n, index_t k) {
-  const index_t elements =
-      packed_elements(n, k) + ExecutionSpace().concurrency() * packed_elements(rows_per_block(k), k);
+std::size_t workspace_bytes(index_t n, index_t k, index_t workers) {
+  const index_t elements = packed_elements(n, k) + workers * slice_of(k);
   return static_cast<std::size_t>(elements) * sizeof(bf16);
 }
 
 template <class C>
 void multiply(const Device& device, const detail::GemmProblem& p, const bf16* a, const bf16* b, C* c,
-              std::byte* workspace) {
-  const index_t workers = ExecutionSpace().concurrency();
+              std::byte* workspace, index_t workers) {
   bf16* const packed_b = reinterpret_cast<bf16*>(workspace);
   bf16* const packed_a = packed_b + packed_elements(p.n, p.k);
-  const index_t step = std::min(rows_per_block(p.k), tiles(p.m, workers * block) * block);
-  const index_t slice = packed_elements(rows_per_block(p.k), p.k);
+  const index_t rounds = tiles(p.m, workers * rows_per_block(p.k));
+  const index_t step = tiles(p.m, workers * rounds * block) * block;  // at most rows_per_block
+  const index_t slice = slice_of(p.k);
   const index_t columns = tiles(p.n, workers * block) * block;
   const auto pack = [=](const index_t worker) {
     const index_t first = worker * columns;
@@ -164,13 +164,16 @@ void multiply(const Device& device, const detail::GemmProblem& p, const bf16* a,
 bool available() { return false; }
 const char* instructions() { return ""; }
 bool wants(const detail::GemmProblem&) { return false; }
-std::size_t workspace_bytes(index_t, index_t) { return 0; }
+index_t all_workers() { return 1; }
+std::size_t workspace_bytes(index_t, index_t, index_t) { return 0; }
 template <class C>
-void multiply(const Device&, const detail::GemmProblem&, const bf16*, const bf16*, C*, std::byte*) {}
+void multiply(const Device&, const detail::GemmProblem&, const bf16*, const bf16*, C*, std::byte*, index_t) {}
 
 #endif
 
-template void multiply<bf16>(const Device&, const detail::GemmProblem&, const bf16*, const bf16*, bf16*, std::byte*);
-template void multiply<float>(const Device&, const detail::GemmProblem&, const bf16*, const bf16*, float*, std::byte*);
+template void multiply<bf16>(const Device&, const detail::GemmProblem&, const bf16*, const bf16*, bf16*, std::byte*,
+                             index_t);
+template void multiply<float>(const Device&, const detail::GemmProblem&, const bf16*, const bf16*, float*, std::byte*,
+                              index_t);
 
 }  // namespace nanotron::kernels::bf16_tiles

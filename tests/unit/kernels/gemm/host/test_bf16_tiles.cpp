@@ -2,6 +2,7 @@
 // Tiles with the bf16 instructions of AVX-512, also where the program itself uses AMX.
 #define NANOTRON_WITHOUT_AMX
 #include "kernels/gemm/bf16_tiles.hpp"
+#include "kernels/gemm/gemm_tiles.hpp"
 #include "support/reference/gemm.hpp"
 #include "unit/kernels/kernel_test.hpp"
 
@@ -52,6 +53,36 @@ TEST(Bf16Tiles, ABlockOfSums) {
       for (const index_t k : {1, 31, 32, 77, 512}) {
         for (const bool accumulate : {false, true}) check_block(op_a, op_b, k, accumulate);
       }
+    }
+  }
+}
+
+// More workers than this process has threads take turns.
+TEST(Bf16Tiles, TheSameBitsForAnyNumberOfWorkers) {
+  if (!tiles::available()) GTEST_SKIP() << "the system does not permit them";
+  Timers timers;
+  Device device(timers);
+  for (const auto& [m, n, k] : {std::array<index_t, 3>{512, 96, 512}, {77, 130, 31}, {1000, 33, 700}, {300, 1, 9000}}) {
+    SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
+    const auto a = Array<bf16>::random(m * k, 1), b = Array<bf16>::random(k * n, 2);
+    const kernels::detail::GemmProblem problem{.m = m, .n = n, .k = k, .leading_a = k, .leading_b = n, .leading_c = n};
+    std::vector<double> expected(static_cast<std::size_t>(m * n), 0.0);
+    kernels::reference::gemm<bf16>(Op::none, Op::none, 1.0, {a.host.data(), m, k, k}, {b.host.data(), k, n, n}, 0.0,
+                                   {expected.data(), m, n, n});
+    std::vector<float> first;
+    for (index_t workers = 1; workers <= 5; ++workers) {
+      std::vector<std::byte> workspace(tiles::workspace_bytes(n, k, workers) + 64);
+      void* aligned = workspace.data();
+      std::size_t room = workspace.size();
+      std::align(64, room - 64, aligned, room);
+      std::vector<float> c(expected.size(), -1.0f);
+      tiles::multiply<float>(device, problem, a.host.data(), b.host.data(), c.data(), static_cast<std::byte*>(aligned),
+                             workers);
+      if (workers == 1) {
+        first = c;
+        expect_close(c, expected, 4 * static_cast<double>(k + 4) * unit_roundoff<float>());
+      }
+      EXPECT_EQ(c, first) << workers << " workers";
     }
   }
 }
