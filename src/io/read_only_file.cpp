@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "nanotron/base/error.hpp"
 
@@ -20,12 +19,7 @@ ReadOnlyFile::ReadOnlyFile(const std::filesystem::path& path)
               fmt::format("{} cannot be opened: {}", name_, std::strerror(errno)));
 }
 
-ReadOnlyFile::~ReadOnlyFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-ReadOnlyFile::ReadOnlyFile(ReadOnlyFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::move(other.name_)) {}
+ReadOnlyFile::~ReadOnlyFile() { ::close(descriptor_); }
 
 void ReadOnlyFile::read(void* target, std::int64_t bytes, std::int64_t position) const {
   for (auto* to = static_cast<char*>(target); bytes > 0;) {

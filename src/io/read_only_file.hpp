@@ -11,8 +11,8 @@ class ReadOnlyFile {
   /// Error(data_error) where there is no such file, Error(system_error) where it cannot be opened.
   explicit ReadOnlyFile(const std::filesystem::path& path);
   ~ReadOnlyFile();
-  ReadOnlyFile(ReadOnlyFile&& other) noexcept;
-  ReadOnlyFile& operator=(ReadOnlyFile&&) = delete;
+  ReadOnlyFile(const ReadOnlyFile&) = delete;
+  ReadOnlyFile& operator=(const ReadOnlyFile&) = delete;
 
   const std::string& name() const { return name_; }
   /// Error(data_error) at the end of the file, Error(system_error) where the system reports one.

@@ -62,7 +62,7 @@ herr_t read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t position, std::size_t bytes
   try {
     const auto end = static_cast<haddr_t>(source.bytes());
     if (position > end || bytes > end - position)
-      fail(ExitCode::data_error, {.what = fmt::format("{} refers to bytes behind its end", source.path().string())});
+      fail(ExitCode::data_error, {.what = fmt::format("{} refers to bytes behind its end", source.name())});
     source.read(target, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(position));
     return 0;
   } catch (...) {
@@ -104,8 +104,8 @@ hdf5::File open_verified(VerifiedFile& source) {
   const hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
   const Settings settings{&source};
   hdf5::check(H5Pset_driver(access.id(), driver_id, &settings), ExitCode::system_error, "choosing a file driver");
-  return hdf5::File(hdf5::check(H5Fopen(source.path().c_str(), H5F_ACC_RDONLY, access.id()), ExitCode::data_error,
-                                fmt::format("opening {}", source.path().string())));
+  return hdf5::File(hdf5::check(H5Fopen(source.name().c_str(), H5F_ACC_RDONLY, access.id()), ExitCode::data_error,
+                                fmt::format("opening {}", source.name())));
 }
 
 }  // namespace nanotron::io

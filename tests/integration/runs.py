@@ -7,6 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import h5py
+
 root = Path(__file__).resolve().parents[2]
 program = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
 mpiexec = os.environ.get("NANOTRON_MPIEXEC", "mpiexec")
@@ -57,6 +59,17 @@ def check(condition, what, output=""):
     if not condition:
         print(f"FAILED: {what}\n{output}")
         sys.exit(1)
+
+
+def state_at(case, step):
+    """Every tensor of the checkpoint of this step as bytes, and the counters."""
+    content = {}
+    with h5py.File(case.out / f"checkpoints/step_{step:08d}/checkpoint.h5") as file:
+        for group in ("parameters", "optimizer"):
+            file[group].visititems(lambda name, item, group=group: content.__setitem__(
+                f"{group}/{name}", item[()].tobytes()) if isinstance(item, h5py.Dataset) else None)
+        content["state"] = {key: int(value) for key, value in file["state"].attrs.items()}
+    return content
 
 
 def wait_for(path, seconds=60):

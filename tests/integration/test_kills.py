@@ -11,21 +11,9 @@ import signal
 import subprocess
 import time
 
-import h5py
-from runs import Case, check, ranks_of, wait_for
+from runs import Case, check, ranks_of, state_at, wait_for
 
 STEPS = 120
-
-
-def state(case):
-    """Every tensor of the last checkpoint as bytes, and the counters."""
-    content = {}
-    with h5py.File(case.out / f"checkpoints/step_{STEPS:08d}/checkpoint.h5") as file:
-        for group in ("parameters", "optimizer"):
-            file[group].visititems(lambda name, item, group=group: content.__setitem__(
-                f"{group}/{name}", item[()].tobytes()) if isinstance(item, h5py.Dataset) else None)
-        content["state"] = {key: int(value) for key, value in file["state"].attrs.items()}
-    return content
 
 
 def kill_once(case, chance):
@@ -55,7 +43,7 @@ def main(kills, seed):
     with Case("whole", steps=STEPS, checkpoint="keep_last = 2") as whole:
         code, text = whole.run()
         check(code == 0, "the run that nobody disturbs finishes", text)
-        expected = state(whole)
+        expected = state_at(whole, STEPS)
     done = 0
     while done < kills:
         with Case("killed", steps=STEPS, checkpoint="keep_last = 2") as case:
@@ -63,7 +51,7 @@ def main(kills, seed):
                 done += 1
             code, text = case.run()
             check(code == 0, f"after {done} kills the run finishes, with {code}", text)
-            check(state(case) == expected, f"after {done} kills the last checkpoint has the same bits", text)
+            check(state_at(case, STEPS) == expected, f"after {done} kills the last checkpoint has the same bits", text)
     print(f"{done} kills: the same bits")
 
 

@@ -14,8 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-import h5py
-from runs import Case, check, mpiexec, program
+from runs import Case, check, mpiexec, program, state_at
 
 STEPS = 15
 MODEL = ["--set", "model.hidden_size=256", "--set", "model.intermediate_size=704"]  # several blocks of the manifest
@@ -84,15 +83,6 @@ def build(folder):
     return folder / "faults.so"
 
 
-def tensors(case):
-    content = {}
-    with h5py.File(case.out / f"checkpoints/step_{STEPS:08d}/checkpoint.h5") as file:
-        for group in ("parameters", "optimizer"):
-            file[group].visititems(lambda name, item, group=group: content.__setitem__(
-                f"{group}/{name}", item[()].tobytes()) if isinstance(item, h5py.Dataset) else None)
-    return content
-
-
 def resume(case, library, rank, kind, first, count):
     """With faults on one rank of two."""
     faulty = ["env", f"LD_PRELOAD={library}", f"FAULT_KIND={kind}", f"FAULT_FIRST={first}", f"FAULT_COUNT={count}"]
@@ -129,7 +119,7 @@ def main(faults, seed):
 
         code, text = outcome(0, "none", 10**9, 1)
         check(code == 0, "the run resumes", text)
-        expected = tensors(case)
+        expected = state_at(case, STEPS)
         for number in range(faults):
             rank, kind, first = chance.randrange(2), chance.choice(["eio", "flip"]), chance.randrange(12)
             count = chance.choice([1, 1, 2, 10**6])
@@ -142,7 +132,7 @@ def main(faults, seed):
             if count == 1 or kind == "eio":
                 check("skipped" not in text and "moved to" not in text, f"{what}: the newest checkpoint is taken", text)
             if code == 0:
-                check(tensors(case) == expected, f"{what}: other bits at exit code 0", text)
+                check(state_at(case, STEPS) == expected, f"{what}: other bits at exit code 0", text)
             else:
                 check("error:" in text and ("checkpoint.h5" in text), f"{what}: the error names the file", text)
             counts[(code, hit)] = counts.get((code, hit), 0) + 1

@@ -2,12 +2,15 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "nanotron/data/hdf5.hpp"
 #include "nanotron/io/manifest.hpp"
 
 namespace nanotron::io {
+
+class ReadOnlyFile;
 
 /// A file whose bytes are compared with the hashes of its manifest as this process reads them, one block after
 /// another: what a disk, the network or this host's cache does to a read is found.
@@ -19,7 +22,7 @@ class VerifiedFile {
   VerifiedFile(const VerifiedFile&) = delete;
   VerifiedFile& operator=(const VerifiedFile&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::string& name() const;
   std::int64_t bytes() const { return manifest_.bytes; }
 
   /// Reads `bytes` bytes from `position` on. A block that cannot be read or has another hash is read again, three times
@@ -29,9 +32,7 @@ class VerifiedFile {
  private:
   void load(std::int64_t block);
 
-  struct Source;
-  std::unique_ptr<Source> source_;
-  std::filesystem::path path_;
+  std::unique_ptr<ReadOnlyFile> file_;
   Manifest manifest_;
   std::vector<char> block_;  // the one read last
   std::int64_t loaded_ = -1;

@@ -92,36 +92,38 @@ inline void store(const __m512i (&r)[16], bf16* tile) {
   for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tile + i * tile_depth, r[i]);
 }
 
-// Packs a block stored with its rows along the depth: A (Op::none) into A tiles, or B (Op::transpose)
-// into B tiles (swap).
-template <bool swap>
-void pack_along_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
+// Tiles of an operand, strip by strip: load(first row or column, first of the depth, registers).
+template <bool swap, class Load>
+void pack(index_t extent, index_t depth, bf16* to, const Load& load) {
   const index_t padded = tiles(extent, 2 * tile_extent) * 2 * tile_extent;
   for (index_t i = 0; i < padded; i += tile_extent) {
     for (index_t k = 0; k < depth; k += tile_depth, to += tile_elements) {
       __m512i r[16];
-      for (index_t row = 0; row < 16; ++row) {
-        r[row] = row_or_zero(from + i * leading + k, leading, row, extent - i, depth - k);
-      }
+      load(i, k, r);
       if constexpr (swap) transpose(r);
       store(r, to);
     }
   }
 }
 
+// Packs a block stored with its rows along the depth: A (Op::none) into A tiles, or B (Op::transpose)
+// into B tiles (swap).
+template <bool swap>
+void pack_along_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
+  pack<swap>(extent, depth, to, [=](index_t i, index_t k, __m512i(&r)[16]) {
+    for (index_t row = 0; row < 16; ++row) {
+      r[row] = row_or_zero(from + i * leading + k, leading, row, extent - i, depth - k);
+    }
+  });
+}
+
 // Packs a block stored with its rows across the depth: B (Op::none) into B tiles, or A (Op::transpose)
 // into A tiles (swap).
 template <bool swap>
 void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_t depth, bf16* to) {
-  const index_t padded = tiles(extent, 2 * tile_extent) * 2 * tile_extent;
-  for (index_t i = 0; i < padded; i += tile_extent) {
-    for (index_t k = 0; k < depth; k += tile_depth, to += tile_elements) {
-      __m512i r[16];
-      interleave(from + k * leading + i, leading, depth - k, extent - i, r);
-      if constexpr (swap) transpose(r);
-      store(r, to);
-    }
-  }
+  pack<swap>(extent, depth, to, [=](index_t i, index_t k, __m512i(&r)[16]) {
+    interleave(from + k * leading + i, leading, depth - k, extent - i, r);
+  });
 }
 
 #ifdef NANOTRON_HAS_AMX
