@@ -11,6 +11,12 @@ Vector<T> flat(const Matrix<T>& m) {
   return Vector<T>(m.data(), m.size());
 }
 
+// What a block's last GEMM adds.
+template <class T>
+Matrix<const T> addend(ResidualSum sum, Matrix<const T> x) {
+  return sum == ResidualSum::in_gemm ? x : Matrix<const T>();
+}
+
 }  // namespace
 
 // Whole backward gathers the inputs of both blocks again; backward in two parts also gathers the gradients of their
@@ -26,21 +32,28 @@ LayerTraffic DecoderLayer<T>::traffic() const {
           .backward_weight = 2 * tp_region_->gather_traffic() + inputs};
 }
 
-// act.middle: attention's output without its bias on entry, x_mid on return.
+// act.middle: attention's output without its bias, or the sum of that and x, on entry; x_mid on return.
 template <class T>
 void DecoderLayer<T>::middle_forward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work) const {
   attention_.add_output_bias(device, *tp_region_, act.middle);
-  middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics,
-                            act.feed_forward.mlp.of_input.maxima);
+  const Vector<float> maxima = act.feed_forward.mlp.of_input.maxima;
+  if (attention_sum_ == ResidualSum::in_gemm) {
+    middle_norm_->forward(device, act.middle, act.middle_norm, act.middle_statistics, maxima);
+  } else {
+    middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics, maxima);
+  }
   feed_forward_->forward_inside(device, batch, *tp_region_, act.mlp_input(), act.feed_forward, work.feed_forward);
 }
 
 template <class T>
 void DecoderLayer<T>::forward_output(Device& device, const nn::TokenBatch& batch, const LayerActivations<T>& act,
-                                     const Workspace<T>& work, Matrix<T> mlp_out) const {
-  feed_forward_->forward_output(device, batch, *tp_region_, act.feed_forward, work.feed_forward, mlp_out).wait();
-  feed_forward_->add_output_bias(device, *tp_region_, mlp_out);
+                                     const Workspace<T>& work, Matrix<T> x_out) const {
+  feed_forward_
+      ->forward_output(device, batch, *tp_region_, act.feed_forward, work.feed_forward,
+                       addend<T>(feed_forward_sum_, act.middle), x_out)
+      .wait();
+  feed_forward_->add_output_bias(device, *tp_region_, x_out);
 }
 
 template <class T>
@@ -51,20 +64,24 @@ void DecoderLayer<T>::normalise_input(Device& device, Matrix<const T> x, const L
 template <class T>
 void DecoderLayer<T>::complete_and_normalise_input(Device& device, const LayerActivations<T>& act_before, Matrix<T> x,
                                                    const LayerActivations<T>& act) const {
+  if (feed_forward_sum_ == ResidualSum::in_gemm) return normalise_input(device, x, act);
   input_norm_->add_forward(device, act_before.middle, x, x, act.input_norm, act.input_statistics,
                            act.attention.of_input.maxima);
 }
 
 template <class T>
-void DecoderLayer<T>::complete(Device& device, const LayerActivations<T>& act, Matrix<T> mlp_out) const {
-  kernels::add<T>(device, flat<const T>(act.middle), flat<T>(mlp_out));
+void DecoderLayer<T>::complete(Device& device, const LayerActivations<T>& act, Matrix<T> x_out) const {
+  if (feed_forward_sum_ == ResidualSum::in_gemm) return;
+  kernels::add<T>(device, flat<const T>(act.middle), flat<T>(x_out));
 }
 
-//   x_mid = x + attention(norm(x))        x_out - x_mid = mlp(norm(x_mid))
+//   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
 template <class T>
 void DecoderLayer<T>::forward_inside(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work) const {
-  attention_.forward(device, batch, *tp_region_, act.attention_input(), act.attention, work.attention, act.middle)
+  attention_
+      .forward(device, batch, *tp_region_, act.attention_input(), act.attention, work.attention,
+               addend<T>(attention_sum_, x), act.middle)
       .wait();
   middle_forward(device, batch, x, act, work);
 }
@@ -155,7 +172,7 @@ void DecoderLayer<T>::forward_cached(Device& device, const nn::TokenBatch& batch
                                      const LayerActivations<T>& act, const Workspace<T>& work,
                                      const nn::KeyValueCache<T>& cache) const {
   attention_.forward_cached(device, batch, past, act.input_norm, act.attention, work.attention, cache,
-                            act.middle);
+                            addend<T>(attention_sum_, x), act.middle);
   tp_region_->start_sum(device, act.middle).wait();
   middle_forward(device, batch, x, act, work);
 }

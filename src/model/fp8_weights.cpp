@@ -56,10 +56,8 @@ Fp8Weights<T>::Fp8Weights(LinearOperands operands, const ParameterTable& table, 
 
 template <class T>
 void Fp8Weights<T>::use(Device& device, index_t layer) {
-  if (layers_.empty()) return;
-  index_t& held = held_[set_of(layer)];
-  if (held == layer) return;
-  held = layer;
+  if (layers_.empty() || !reads(layer)) return;
+  held_[set_of(layer)] = layer;
   if constexpr (std::is_same_v<T, bf16>) {
     for (const Weight& w : layers_[static_cast<std::size_t>(layer)]) {
       const Vector<float> maxima(maxima_.data(), w.values.extent(0));

@@ -42,6 +42,23 @@ std::vector<BufferLayout::Part> side_by_side(const ParameterTable& table, index_
   return parts;
 }
 
+// Embedding and head, and behind them one place for all layers.
+BufferLayout one_layer(const ParameterTable& table) {
+  std::vector<BufferLayout::Part> parts;
+  index_t behind = 0;
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    if (!table.is_layer(static_cast<index_t>(u))) behind += table.units[u].range.size();
+  }
+  index_t at = 0;
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    const Range& range = table.units[u].range;
+    const bool is_layer = table.is_layer(static_cast<index_t>(u));
+    parts.push_back({range, is_layer ? behind : at});
+    if (!is_layer) at += range.size();
+  }
+  return BufferLayout(parts);
+}
+
 }  // namespace
 
 Range shard_of(const Unit& unit, int size, int rank) {
@@ -67,9 +84,10 @@ nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Shardi
   const bool sharded = sharding.size() > 1 && sharding.stage > 0;
   if (sharded) {
     p.reduced = sharding.stage == 1 ? whole.common(packed) : packed;
-    if (compute == ComputeWeights::narrower || sharding.stage == 3) p.master = packed;
+    if (compute != ComputeWeights::master || sharding.stage == 3) p.master = packed;
     if (sharding.stage == 3) p.compute = BufferLayout(in_slots(table, 0));
   }
+  if (compute == ComputeWeights::codes && sharding.size() == 1) p.compute = one_layer(table);
   if (sharded && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
   const index_t behind = p.reduced.size();
   const BufferLayout::Part params_1d{table.params_1d, 0};

@@ -49,7 +49,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
       layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_,
-                          router_sums_, [&](index_t l) { return fp8_weights_.linears(l, act_.work.fp8); })) {
+                          router_sums_, residual_sum(setup, arena.processor()),
+                          [&](index_t l) { return fp8_weights_.linears(l, act_.work.fp8); })) {
   take_gemm_workspace<T>(sizes(arena.processor()), act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   const LayerActivations<T>& act = act_.stages.front().front().layers.front();
@@ -88,8 +89,9 @@ void Transformer<T>::refresh_after_update() {
 
 template <class T>
 void Transformer<T>::use_weights(index_t stage, index_t layer, const SourceUse& use) {
-  weights_.use(use);
-  fp8_weights_.use(*device_, first_layer(stage) + layer);
+  const index_t local = first_layer(stage) + layer;
+  if (fp8_weights_.reads(local)) weights_.use(use);
+  fp8_weights_.use(*device_, local);
 }
 
 template <class T>

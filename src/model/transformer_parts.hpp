@@ -20,8 +20,11 @@ inline index_t loss_width(const TransformerSetup& s, const ParameterTable& table
 template <class T>
 nn::ParameterLayouts layouts_of(const TransformerSetup& setup, const ParameterTable& table) {
   const bool narrower = !std::is_same_v<T, master_t<T>>;
-  nn::ParameterLayouts layouts =
-      parameter_layouts(table, setup.sharding, narrower ? ComputeWeights::narrower : ComputeWeights::master);
+  const bool codes = setup.linears == LinearOperands::fp8 && table.experts.size() == 0;
+  nn::ParameterLayouts layouts = parameter_layouts(table, setup.sharding,
+                                                   codes      ? ComputeWeights::codes
+                                                   : narrower ? ComputeWeights::narrower
+                                                              : ComputeWeights::master);
   if (setup.purpose == Purpose::inference) layouts.gradient = layouts.reduced = {};
   return layouts;
 }
@@ -115,13 +118,21 @@ inline Vector<double> row(const Matrix<double>& m, index_t i) {
   return Vector<double>(m.data() == nullptr ? nullptr : m.data() + i * columns, columns);
 }
 
+// In GEMMs on a GPU where no partial sums are reduced after them. Elsewhere x is added last on any number of ranks:
+// reproducible = 'layout' needs that.
+inline ResidualSum residual_sum(const TransformerSetup& setup, Processor processor) {
+  const bool whole = setup.tp->size() == 1 && setup.tensor_shards == 0;
+  return processor == Processor::gpu && whole ? ResidualSum::in_gemm : ResidualSum::in_norm;
+}
+
 // fp8(l): the codes that layer l multiplies, if any.
 template <class T, class F>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
                                          nn::TensorParallelRegion<T>& region, const SumOrders& orders,
-                                         const nn::MoeParts<T>& moe, const Matrix<double>& router_sums, const F& fp8) {
+                                         const nn::MoeParts<T>& moe, const Matrix<double>& router_sums, ResidualSum sum,
+                                         const F& fp8) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
@@ -131,7 +142,7 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
                         make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
                         make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, codes, moe,
                                           row(router_sums, l)),
-                        region);
+                        region, sum);
   }
   return layers;
 }

@@ -76,6 +76,32 @@ class UnitShards {
   Device* device_;
 };
 
+// ComputeWeights::codes: a layer is cast before it is used, all else once.
+template <class T>
+class OneLayer final : public SectionWeights<T> {
+ public:
+  OneLayer(UnitShards<T> shards, const ParameterTable& table)
+      : shards_(std::move(shards)), layers_{table.layer_unit(0), table.layer_unit(table.layers)} {}
+
+  void round() override {
+    held_ = no_unit;
+    for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) {
+      if (!layers_.contains(u)) shards_.round(u);
+    }
+  }
+  void gather() override {}
+  void use(index_t unit, index_t) override {
+    if (layers_.contains(unit) && std::exchange(held_, unit) != unit) shards_.round(unit);
+  }
+  void finish() override {}
+  index_t gathered_elements(std::span<const SourceUse>) const override { return 0; }
+
+ private:
+  UnitShards<T> shards_;
+  Range layers_;            // their units
+  index_t held_ = no_unit;  // the layer in the place that all share
+};
+
 // ZeRO-1 and ZeRO-2: all-gathers of all units start after the update, in the order in which forward reads them.
 template <class T>
 class GatheredOnce final : public SectionWeights<T> {
@@ -192,6 +218,13 @@ class GatheredPerUse final : public SectionWeights<T> {
 };
 
 template <class T>
+std::unique_ptr<SectionWeights<T>> make_local(const Sharding& sharding, const ParameterTable& table,
+                                              const nn::ParameterBuffers<T>& buffers, Device& device) {
+  if (buffers.layouts.compute == buffers.layouts.master) return std::make_unique<LocalWeights<T>>(buffers, device);
+  return std::make_unique<OneLayer<T>>(UnitShards<T>(sharding, table, table.dense(), buffers, device), table);
+}
+
+template <class T>
 std::unique_ptr<SectionWeights<T>> make_gathered(const Sharding& sharding, const ParameterTable& table,
                                                  const Section& section, const nn::ParameterBuffers<T>& buffers,
                                                  Device& device) {
@@ -207,10 +240,10 @@ UnitWeights<T>::UnitWeights(const Sharding& sharding, const ParameterTable& tabl
                             const nn::ParameterBuffers<T>& buffers, Device& device)
     : table_(table) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (sharding.stage < 3) copy_ = buffers.compute;
+    if (buffers.layouts.compute == nn::BufferLayout::whole(table.size)) copy_ = buffers.compute;
   }
   if (sharding.size() == 1) {
-    parts_.push_back({table.dense(), 1, std::make_unique<LocalWeights<T>>(buffers, device)});
+    parts_.push_back({table.dense(), 1, make_local<T>(sharding, table, buffers, device)});
     return;
   }
   for (const Section& section : table.sections) {

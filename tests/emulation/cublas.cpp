@@ -77,8 +77,8 @@ double rounded(cudaDataType_t type, double value) {
   return load(type, &held, 0);
 }
 
-// C (m, n) <- alpha op(A) op(B) + beta C, sums in fp64; in `parts` parts over k, each rounded to C's type, where the
-// library may do so.
+// D (m, n) <- alpha op(A) op(B) + beta C, sums in fp64; in `parts` parts over k, each rounded to D's type, where the
+// library may do so. C and D have the same layout.
 struct Gemm {
   cublasOperation_t op_a, op_b;
   std::int64_t m, n, k, leading_a, leading_b, leading_c;
@@ -90,7 +90,7 @@ struct Gemm {
   double factor() const {
     return alpha * (scale_a != nullptr ? *scale_a : 1.0f) * (scale_b != nullptr ? *scale_b : 1.0f);
   }
-  void operator()(const void* a, const void* b, void* c) const {
+  void operator()(const void* a, const void* b, const void* c, void* d) const {
     for (std::int64_t j = 0; j < n; ++j) {
       for (std::int64_t i = 0; i < m; ++i) {
         double sum = 0;
@@ -104,14 +104,14 @@ struct Gemm {
           sum += parts > 1 ? rounded(result, terms) : terms;
         }
         const auto at = static_cast<std::size_t>(i + j * leading_c);
-        store(result, c, at, factor() * sum + (beta == 0 ? 0 : beta * load(result, c, at)));
+        store(result, d, at, factor() * sum + (beta == 0 ? 0 : beta * load(result, c, at)));
       }
     }
   }
   static std::size_t bytes(std::int64_t rows, std::int64_t columns, std::int64_t leading, cudaDataType_t type) {
     return static_cast<std::size_t>((columns - 1) * leading + rows) * size_of(type);
   }
-  void require_operands(const void* a, const void* b, const void* c) const {
+  void require_operands(const void* a, const void* b, const void* c, const void* d) const {
     require_device(a, bytes(op_a == CUBLAS_OP_N ? m : k, op_a == CUBLAS_OP_N ? k : m, leading_a, type), "A of a GEMM");
     require_device(b, bytes(op_b == CUBLAS_OP_N ? k : n, op_b == CUBLAS_OP_N ? n : k, leading_b, type_b),
                    "B of a GEMM");
@@ -119,6 +119,7 @@ struct Gemm {
       if (scale != nullptr) require_device(scale, sizeof *scale, "the scale of an FP8 operand");
     }
     require_device(c, bytes(m, n, leading_c, result), "C of a GEMM");
+    require_device(d, bytes(m, n, leading_c, result), "D of a GEMM");
   }
 };
 
@@ -259,11 +260,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t layout_a, const void* b, cublasLtMatrixLayout_t layout_b,
                               const void* beta, const void* c, cublasLtMatrixLayout_t layout_c, void* d,
-                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
   const auto& op = as<Operation>(operation);
   const auto &of_a = as<Layout>(layout_a), &of_b = as<Layout>(layout_b), &of_c = as<Layout>(layout_c);
-  if (c != d) fault("cublasLtMatmul with C other than D");
+  if (layout_c != layout_d) fault("cublasLtMatmul with a layout of C other than D's");
   Preference chosen_for;
   std::memcpy(&chosen_for, algorithm, sizeof chosen_for);
   require_alignment("A", a, chosen_for.alignment[0]);
@@ -288,12 +289,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
             .beta = scalar(op.scale, beta),
             .scale_a = op.scale_a,
             .scale_b = op.scale_b};
-  if (is_fp8(of_a.type) || is_fp8(of_b.type)) require_fp8(gemm, {a, b, d});
+  if (is_fp8(of_a.type) || is_fp8(of_b.type)) require_fp8(gemm, {a, b, c, d});
   if ((chosen_for.reduction & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) != 0) {
     gemm.parts = 4;
   }
-  gemm.require_operands(a, b, d);
-  Scheduler::instance().launch_kernel(queue_of(stream), "cublasLtMatmul", [=] { gemm(a, b, d); });
+  gemm.require_operands(a, b, c, d);
+  Scheduler::instance().launch_kernel(queue_of(stream), "cublasLtMatmul", [=] { gemm(a, b, c, d); });
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -338,9 +339,9 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t op_a
                   .beta = scalar(scale, beta)};
   Scheduler::instance().launch_kernel(queue_of(as<Handle>(handle).stream), "cublasGemmBatchedEx", [=] {
     for (int i = 0; i < count; ++i) {
-      gemm.require_operands(a[i], b[i], c[i]);
+      gemm.require_operands(a[i], b[i], c[i], c[i]);
       require_batch_alignment(gemm, {a[i], b[i], c[i]});
-      gemm(a[i], b[i], c[i]);
+      gemm(a[i], b[i], c[i], c[i]);
     }
   });
   return CUBLAS_STATUS_SUCCESS;

@@ -136,6 +136,20 @@ TEST_F(Fp8Training, DelayedWeightGradientsChangeNoBit) {
   EXPECT_TRUE(delayed.parameters == whole.parameters);
 }
 
+// Codes made from weights of which a copy in bf16 is stored (1), gathered (3), or made for this alone (0).
+TEST_F(Fp8Training, ShardingChangesNoBit) {
+  if (ranks_ != 2) GTEST_SKIP() << "two replicas";
+  config_.optimizer.clip_grad_norm = 0.0;
+  config_.data.micro_batch_size = 8;  // one a step: later stages sum over ranks before micro-batches
+  const test::Numbers whole = trained(config_, 4);
+  for (const int stage : {1, 3}) {
+    config_.parallel.zero_stage = stage;
+    const test::Numbers sharded = trained(config_, 4);
+    EXPECT_EQ(sharded.losses, whole.losses) << stage;
+    EXPECT_TRUE(sharded.parameters == whole.parameters) << stage;
+  }
+}
+
 // The master weights are those of every compute type of 32 bits: a checkpoint goes on in any of them.
 TEST_F(Fp8Training, ResumesBitForBitAndInOtherTypes) {
   const deck::Config config = [&] {

@@ -4,7 +4,8 @@
 //
 //   x_mid = x + attention(norm(x))        x_out = x_mid + mlp(norm(x_mid))
 //
-// A layer leaves its last sum to the next one, which reads it anyway for its norm.
+// Where the GEMM that ends a block does not add x, the norm that follows does, which reads the sum anyway: a layer then
+// leaves its last sum to the next one.
 
 #include <memory>
 
@@ -18,6 +19,10 @@ struct LayerTraffic {
   comm::StepTraffic forward{}, recompute{}, backward{}, backward_input{}, backward_weight{};
 };
 
+/// What adds x to a block's output: the GEMM at the block's end where that is the whole output, one pass less; or the
+/// norm after it.
+enum class ResidualSum { in_gemm, in_norm };
+
 template <class T>
 class DecoderLayer {
  public:
@@ -25,30 +30,32 @@ class DecoderLayer {
 
   DecoderLayer(std::unique_ptr<const nn::Norm<T>> input_norm, const nn::Attention<T>& attention,
                std::unique_ptr<const nn::Norm<T>> middle_norm, std::unique_ptr<const nn::FeedForward<T>> mlp,
-               nn::TensorParallelRegion<T>& region)
+               nn::TensorParallelRegion<T>& region, ResidualSum sum)
       : input_norm_(std::move(input_norm)),
         attention_(attention),
         middle_norm_(std::move(middle_norm)),
         feed_forward_(std::move(mlp)),
-        tp_region_(&region) {}
+        tp_region_(&region),
+        attention_sum_(sum),
+        feed_forward_sum_(feed_forward_->adds() ? sum : ResidualSum::in_norm) {}
 
   LayerTraffic traffic() const;
 
   /// norm(x) -> act, x (hidden_rows, h): the rows of the hidden states on this rank. No communication.
   void normalise_input(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
-  /// The same where x is on entry the output of the layer before, and act_before its activations; x is complete on
-  /// return. act may share its memory with act_before.
+  /// The same where x is on entry what forward_output of the layer before left, and act_before its activations; x is
+  /// complete on return. act may share its memory with act_before.
   void complete_and_normalise_input(Device& device, const LayerActivations<T>& act_before, Matrix<T> x,
                                     const LayerActivations<T>& act) const;
   /// x and norm(x) -> act, x_mid in act.middle: all that backward reads. Every function is collective over the
   /// tensor-parallel group unless it says otherwise.
   void forward_inside(Device& device, const nn::TokenBatch& batch, Matrix<const T> x, const LayerActivations<T>& act,
                       const Workspace<T>& work) const;
-  /// After forward_inside: x_out - x_mid, (hidden_rows, h).
+  /// After forward_inside: x_out (hidden_rows, h), or with ResidualSum::in_norm x_out - x_mid.
   void forward_output(Device& device, const nn::TokenBatch& batch, const LayerActivations<T>& act,
-                      const Workspace<T>& work, Matrix<T> mlp_out) const;
-  /// x_out - x_mid -> x_out. No communication.
-  void complete(Device& device, const LayerActivations<T>& act, Matrix<T> mlp_out) const;
+                      const Workspace<T>& work, Matrix<T> x_out) const;
+  /// What forward_output left -> x_out. No communication.
+  void complete(Device& device, const LayerActivations<T>& act, Matrix<T> x_out) const;
 
   /// Recomputes what Recompute::selective does not keep. No communication.
   void recompute_selective(Device& device, Matrix<const T> x, const LayerActivations<T>& act) const;
@@ -89,6 +96,7 @@ class DecoderLayer {
   std::unique_ptr<const nn::Norm<T>> middle_norm_;
   std::unique_ptr<const nn::FeedForward<T>> feed_forward_;
   nn::TensorParallelRegion<T>* tp_region_;
+  ResidualSum attention_sum_, feed_forward_sum_;
 };
 
 }  // namespace nanotron::model

@@ -30,6 +30,8 @@ class Fp8Weights {
   Fp8Weights(LinearOperands operands, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
              const Sharding& sharding, Arena& arena);
 
+  /// Whether use() reads the weights of the layer, or would without FP8.
+  bool reads(index_t layer) const { return layers_.empty() || held_[set_of(layer)] != layer; }
   /// The weights changed.
   void expire() { std::fill(held_.begin(), held_.end(), no_unit); }
   /// Call it before a layer multiplies, when its weights are there. layer: index among those stored here.

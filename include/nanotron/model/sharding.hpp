@@ -10,6 +10,7 @@
 //   2         a narrower type, else V + Q    V + Q                      V + Q / S + slots    2 (V + Q / S)
 //   3       V + Q / S                        slots                      V + Q / S + slots    2 (V + Q / S)
 //
+// (ComputeWeights::codes with S = 1: what GEMMs read is embedding, head and one layer.)
 // slots = max(embedding, head) + 2 layers: embedding and head share one slot, the layers alternate between two, so
 // that the transfer of one layer overlaps the computation of its neighbour. Experts have two slots more, and an S of
 // their own: the size of their shard group.
@@ -43,8 +44,9 @@ struct Sharding {
   int rank(comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel) const { return of(replicas).group->rank(); }
 };
 
-/// Whether GEMMs read the master weights or a copy in a narrower type.
-enum class ComputeWeights { master, narrower };
+/// Whether GEMMs read the master weights, a copy in a narrower type, or such a copy of what is in no layer and codes of
+/// the layers (model/fp8_weights.hpp): on one rank all layers then share the place of one, where codes are made from.
+enum class ComputeWeights { master, narrower, codes };
 
 nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute);
 

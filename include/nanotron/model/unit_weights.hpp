@@ -39,8 +39,9 @@ class SectionWeights {
 template <class T>
 class UnitWeights {
  public:
-  /// One rank per shard group: a local cast. ZeRO-1 and ZeRO-2: all units are gathered after an update. ZeRO-3: each
-  /// unit is gathered before its use. device and the buffers' memory must outlive it.
+  /// One rank per shard group: a local cast, of a layer before its use where layers share a place. ZeRO-1 and ZeRO-2:
+  /// all units are gathered after an update. ZeRO-3: each unit is gathered before its use. device and the buffers'
+  /// memory must outlive it.
   UnitWeights(const Sharding& sharding, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
               Device& device);
 

@@ -2,6 +2,7 @@
 
 #include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {
@@ -34,28 +35,61 @@ Work work_of(index_t m, index_t n, index_t k, double beta, index_t count) {
           .type = scalar_type_of<T>};
 }
 
-}  // namespace
-
 template <class T, class C>
-void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b, double beta,
-          MatrixRef<C> c, const SumOrder& order) {
+detail::GemmProblem problem_of(Op op_a, Op op_b, const MatrixRef<const T>& a, const MatrixRef<const T>& b,
+                               const MatrixRef<C>& c) {
   const index_t m = op_a == Op::none ? a.rows : a.columns;
   const index_t k = op_a == Op::none ? a.columns : a.rows;
   const index_t n = op_b == Op::none ? b.columns : b.rows;
   NANOTRON_REQUIRE(k == (op_b == Op::none ? b.rows : b.columns) && c.rows == m && c.columns == n,
                    "gemm: op(A) is {} x {}, op(B) is {} x {}, C is {} x {}", m, k,
                    op_b == Op::none ? b.rows : b.columns, n, c.rows, c.columns);
-  if (m == 0 || n == 0) return;
-  const KernelRegion kernel(device, "gemm", work_of<T, C>(m, n, k, beta, 1));
+  return {op_a, op_b, m, n, k, a.leading, b.leading, c.leading, 1.0, 0.0};
+}
+
+}  // namespace
+
+template <class T, class C>
+void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b, double beta,
+          MatrixRef<C> c, const SumOrder& order) {
+  detail::GemmProblem p = problem_of(op_a, op_b, a, b, c);
+  if (p.m == 0 || p.n == 0) return;
+  p.alpha = alpha;
+  p.beta = beta;
+  const KernelRegion kernel(device, "gemm", work_of<T, C>(p.m, p.n, p.k, beta, 1));
   if (device.is_planning()) return device.launch_planned();
-  if (k == 0) return scale_only(device, beta, c);
-  const detail::GemmProblem p{op_a, op_b, m, n, k, a.leading, b.leading, c.leading, alpha, beta};
+  if (p.k == 0) return scale_only(device, beta, c);
   if (device.gemm_mode() == GemmMode::fixed_order) {
     detail::multiply_in_order<T, C>(device, p, order, a.data, b.data, c.data);
   } else {
     detail::multiply<T, C>(device, p, a.data, b.data, c.data);
   }
 }
+
+template <class T>
+void gemm_add(Device& device, Op op_a, Op op_b, MatrixRef<const T> a, MatrixRef<const T> b, MatrixRef<const T> d,
+              MatrixRef<T> c, const SumOrder& order) {
+  detail::GemmProblem p = problem_of(op_a, op_b, a, b, c);
+  NANOTRON_REQUIRE(d.rows == c.rows && d.columns == c.columns && d.leading == c.leading,
+                   "gemm_add: C is {} x {}, rows {} apart, D is {} x {}, rows {} apart", c.rows, c.columns, c.leading,
+                   d.rows, d.columns, d.leading);
+  if (p.m == 0 || p.n == 0) return;
+  if constexpr (built_for == Processor::gpu) {
+    if (device.gemm_mode() == GemmMode::library && p.k > 0) {
+      p.beta = 1.0;
+      const KernelRegion kernel(device, "gemm", work_of<T, T>(p.m, p.n, p.k, p.beta, 1));
+      if (device.is_planning()) return device.launch_planned();
+      return detail::multiply_add<T>(device, p, a.data, b.data, d.data, c.data);
+    }
+  }
+  if (d.data != c.data) copy_matrix<T>(device, d, c);
+  gemm<T, T>(device, op_a, op_b, 1.0, a, b, 1.0, c, order);
+}
+#define NANOTRON_INSTANTIATE(T)                                                                                        \
+  template void gemm_add<T>(Device&, Op, Op, MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>, \
+                            const SumOrder&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 template <class T, class C>
 void gemm_batched(Device& device, const BatchedShape& s, const T* const* a, const T* const* b, C* const* c,

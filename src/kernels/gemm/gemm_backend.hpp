@@ -20,11 +20,15 @@ struct GemmProblem {
 template <class T, class C>
 void multiply(Device& device, const GemmProblem& problem, const T* a, const T* b, C* c);
 
-// gemm_cuda.cpp: C (m, n) = A B^T + beta C on tensor cores, A (m, k) and B (n, k) codes with scales on the device. n, k
-// and the leading dimensions of A and B are multiples of 16; rows of C begin at multiples of 16 bytes.
+// gemm_cuda.cpp: C = alpha op(A) op(B) + beta D; D and C have the same leading dimension, and may be the same.
+template <class T>
+void multiply_add(Device& device, const GemmProblem& problem, const T* a, const T* b, const T* d, T* c);
+
+// gemm_cuda.cpp: C (m, n) = A B^T + beta D on tensor cores, A (m, k) and B (n, k) codes with scales on the device. n, k
+// and the leading dimensions of A and B are multiples of 16; rows of C and D begin at multiples of 16 bytes.
 template <class A, class C>
 void multiply_fp8(Device& device, const GemmProblem& problem, const A* a, const float* scale_a, const e4m3* b,
-                  const float* scale_b, C* c);
+                  const float* scale_b, const C* d, C* c);
 
 // gemm_fixed_order_host.cpp, gemm_fixed_order_cuda.cpp
 template <class T, class C>

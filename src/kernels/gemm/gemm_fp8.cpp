@@ -54,10 +54,10 @@ Work work_of(const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, con
           .type = ScalarType::fp8};
 }
 
-}  // namespace
-
+// C = A B^T + beta D, beta 0 or 1; D has C's shape.
 template <class A, class C>
-void gemm_fp8(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, MatrixRef<C> c) {
+void multiply(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta,
+              const MatrixRef<const C>& d, const MatrixRef<C>& c) {
   const auto k = static_cast<index_t>(a.codes.extent(1));
   NANOTRON_REQUIRE(static_cast<index_t>(b.codes.extent(1)) == k && static_cast<index_t>(a.codes.extent(0)) == c.rows &&
                        static_cast<index_t>(b.codes.extent(0)) == c.columns && k % fp8_padding == 0,
@@ -67,16 +67,34 @@ void gemm_fp8(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b,
   if (c.rows == 0 || c.columns == 0) return;
   const KernelRegion kernel(device, "gemm_fp8", work_of(a, b, beta, c));
   if (device.is_planning()) return device.launch_planned();
-  const detail::GemmProblem p{Op::none, Op::transpose, c.rows, c.columns, k, k, k, c.leading, 1.0, beta};
   if constexpr (built_for == Processor::gpu) {
-    if (is_aligned(c) && k > 0) {
-      return detail::multiply_fp8<A, C>(device, p, a.codes.data(), a.scale, b.codes.data(), b.scale, c.data);
+    if (is_aligned(c) && is_aligned(d) && k > 0) {
+      const detail::GemmProblem p{Op::none, Op::transpose, c.rows, c.columns, k, k, k, c.leading, 1.0, beta};
+      return detail::multiply_fp8<A, C>(device, p, a.codes.data(), a.scale, b.codes.data(), b.scale, d.data, c.data);
     }
   }
   const Values values(device, c.rows, c.columns, k);
   dequantise<A>(device, a, values.a);
   dequantise<e4m3>(device, b, values.b);
+  if constexpr (std::is_same_v<C, bf16>) {
+    if (d.data != c.data) return gemm_add<bf16>(device, Op::none, Op::transpose, values.a, values.b, d, c);
+  }
   gemm<bf16, C>(device, Op::none, Op::transpose, 1.0, values.a, values.b, beta, c);
+}
+
+}  // namespace
+
+template <class A, class C>
+void gemm_fp8(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, MatrixRef<C> c) {
+  multiply<A, C>(device, a, b, beta, c, c);
+}
+
+void gemm_fp8_add(Device& device, const Fp8Operand<e4m3>& a, const Fp8Operand<e4m3>& b, MatrixRef<const bf16> d,
+                  MatrixRef<bf16> c) {
+  NANOTRON_REQUIRE(d.rows == c.rows && d.columns == c.columns && d.leading == c.leading,
+                   "gemm_fp8_add: C is {} x {}, rows {} apart, D is {} x {}, rows {} apart", c.rows, c.columns,
+                   c.leading, d.rows, d.columns, d.leading);
+  multiply<e4m3, bf16>(device, a, b, 1.0, d, c);
 }
 
 std::size_t gemm_fp8_workspace_bytes(Processor processor, index_t m, index_t n, index_t k) {

@@ -56,11 +56,11 @@ void Attention<T>::finish_query_key_value(Device& device, const TokenBatch& batc
 template <class T>
 Pending Attention<T>::forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                               const BlockInput<T>& n, const AttentionActivations<T>& act,
-                              const AttentionWorkspace<T>& work, Matrix<T> y) const {
+                              const AttentionWorkspace<T>& work, Matrix<const T> addend, Matrix<T> y) const {
   region.all_gather_gemm(device, n, qkv_.forward_part(act.of_input), act.qkv);
   finish_query_key_value(device, batch, act);
   core_->forward(device, batch, act, work);
-  return region.gemm_reduce(device, out_.forward_part(act.of_out), act.out, y);
+  return region.gemm_reduce(device, out_.forward_part(act.of_out, addend), act.out, y);
 }
 
 //   dWo += dy^T a                   da = dy Wo                    dbo += sum over tokens of dy
@@ -105,10 +105,9 @@ void Attention<T>::backward_input_weight(Device& device, Matrix<const T> n, Matr
 }
 
 template <class T>
-void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index_t past,
-                                  Matrix<const T> n, const AttentionActivations<T>& act,
-                                  const AttentionWorkspace<T>& work, const KeyValueCache<T>& cache,
-                                  Matrix<T> y) const {
+void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
+                                  const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
+                                  const KeyValueCache<T>& cache, Matrix<const T> addend, Matrix<T> y) const {
   qkv_.forward_part()(device, n, act.qkv);
   finish_query_key_value(device, batch, act);
   const index_t length = batch.length;
@@ -125,7 +124,7 @@ void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index
   shape.key_rows = cache.capacity;
   kernels::attention_forward<T>(device, shape, geometry_.query_of(act.qkv), keys, values, act.out, act.lse,
                                 work.tiles);
-  out_.forward_part()(device, act.out, y);
+  out_.forward_part({}, addend)(device, act.out, y);
 }
 
 template struct AttentionGeometry<double>;

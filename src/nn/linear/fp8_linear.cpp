@@ -40,6 +40,17 @@ Matrix<const bf16> rows_of(const Matrix<const bf16>& x, const Range& rows) {
   return Matrix<const bf16>(x.data() + rows.begin * columns, rows.size(), columns);
 }
 
+// y = x W^T, or x W^T + addend.
+template <class E>
+void multiply(Device& device, const kernels::Fp8Operand<E>& x, const kernels::Fp8Operand<e4m3>& weight,
+              const Matrix<const bf16>& addend, const Matrix<bf16>& y) {
+  if constexpr (std::is_same_v<E, e4m3>) {
+    if (addend.extent(0) > 0) return kernels::gemm_fp8_add(device, x, weight, addend, MatrixRef<bf16>(y));
+  }
+  NANOTRON_REQUIRE(addend.extent(0) == 0, "a sum within an FP8 GEMM of gradients");
+  kernels::gemm_fp8<E, bf16>(device, x, weight, 0.0, MatrixRef<bf16>(y));
+}
+
 // Codes by columns of all tokens of x.
 template <class E>
 void quantise_again(Device& device, const Matrix<const bf16>& x, const Fp8Workspace& work, const Fp8Columns<E>& to) {
@@ -72,21 +83,23 @@ Fp8Matrix<E> Fp8Product<E>::codes_of(index_t tokens, index_t width, index_t chun
 }
 
 template <class E>
-void Fp8Product<E>::operator()(Device& device, Matrix<const bf16> x, Matrix<bf16> y, index_t chunk) const {
+void Fp8Product<E>::operator()(Device& device, Matrix<const bf16> x, Matrix<const bf16> addend, Matrix<bf16> y,
+                               index_t chunk) const {
   const auto tokens = static_cast<index_t>(x.extent(0)), width = static_cast<index_t>(x.extent(1));
   if (tokens == 0) return;
   const Fp8Matrix<E> codes = codes_of(tokens, width, chunk);
   quantise<E>(device, x, maxima, work, chunk, codes);
-  kernels::gemm_fp8<E, bf16>(device, codes.by_rows(), weight, 0.0, MatrixRef<bf16>(y));
+  multiply<E>(device, codes.by_rows(), weight, addend, y);
 }
 
-void Fp8SwigluProduct::operator()(Device& device, Matrix<const bf16> gate_up, Matrix<bf16> y, index_t chunk) const {
+void Fp8SwigluProduct::operator()(Device& device, Matrix<const bf16> gate_up, Matrix<const bf16> addend, Matrix<bf16> y,
+                                  index_t chunk) const {
   const Range& tokens = (*of_gradient.work.chunks)[chunk];
   if (tokens.size() == 0) return;
   const auto codes = of_gradient.codes_of(tokens.size(), static_cast<index_t>(gate_up.extent(1)), chunk);
   const Vector<const float> maxima(of_gradient.maxima.data() + tokens.begin, tokens.size());
   kernels::quantise_swiglu_backward(device, gate_up, rows_of(dh, tokens), maxima, codes);
-  kernels::gemm_fp8<e5m2, bf16>(device, codes.by_rows(), of_gradient.weight, 0.0, MatrixRef<bf16>(y));
+  multiply<e5m2>(device, codes.by_rows(), of_gradient.weight, addend, y);
 }
 
 Fp8Product<e5m2> Fp8Linear::backward_input(const Vector<const float>& maxima) const {

@@ -18,8 +18,8 @@ void Mlp<T>::forward_inside(Device& device, const TokenBatch&, TensorParallelReg
 template <class T>
 Pending Mlp<T>::forward_output(Device& device, const TokenBatch&, TensorParallelRegion<T>& region,
                                const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&,
-                               Matrix<T> y) const {
-  return region.gemm_reduce(device, down_.forward_part(act.mlp.of_hidden), act.mlp.hidden, y);
+                               Matrix<const T> addend, Matrix<T> y) const {
+  return region.gemm_reduce(device, down_.forward_part(act.mlp.of_hidden, addend), act.mlp.hidden, y);
 }
 
 //   dWd += dy^T h            dbd += sum over tokens of dy            dh = dy Wd

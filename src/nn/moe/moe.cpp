@@ -115,7 +115,7 @@ void Moe<T>::forward_inside(Device& device, const TokenBatch& batch, TensorParal
 
 template <class T>
 Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                               const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w,
+                               const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<const T>,
                                Matrix<T> y) const {
   const MoeActivations<T>& act = a.moe;
   for_each_expert(*act.rows, [&](const MlpLinears<T>& expert, const Range& rows) {

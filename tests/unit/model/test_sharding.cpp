@@ -137,6 +137,25 @@ TEST(Sharding, ExpertsHaveShardsOfTheirOwn) {
   }
 }
 
+TEST(Sharding, LayersOfCodesShareAPlace) {
+  const ParameterTable table = make_parameter_table(small(false));
+  const nn::ParameterLayouts p = parameter_layouts(table, {}, ComputeWeights::codes);
+  index_t apart = 0, layer = 0;
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    const Range& range = table.units[u].range;
+    if (table.is_layer(static_cast<index_t>(u))) {
+      layer = std::max(layer, range.size());
+      EXPECT_EQ(p.compute.at(range.begin),
+                p.compute.at(table.units[static_cast<std::size_t>(table.layer_unit(0))].range.begin));
+    } else {
+      apart += range.size();
+    }
+  }
+  EXPECT_GT(apart, 0);
+  EXPECT_EQ(p.compute.size(), apart + layer);
+  EXPECT_EQ(p.master, nn::BufferLayout::whole(table.size));
+}
+
 TEST(Sharding, OfOneRankIsWhole) {
   const ParameterTable table = make_parameter_table(small(false));
   const nn::ParameterLayouts p = parameter_layouts(table, {}, ComputeWeights::narrower);

@@ -34,6 +34,12 @@ template <class T, class C>
 void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
           MatrixRef<const T> b, double beta, MatrixRef<C> c, const SumOrder& order = {});
 
+/// C = op(A) op(B) + D with (T, C) = (T, T): D (m, n), its rows as far apart as those of C, may be C. A GPU reads D
+/// where it writes C, and rounds once; a host, and GemmMode::fixed_order, copy D to C first. Otherwise as gemm.
+template <class T>
+void gemm_add(Device& device, Op op_a, Op op_b, MatrixRef<const T> a, MatrixRef<const T> b, MatrixRef<const T> d,
+              MatrixRef<T> c, const SumOrder& order = {});
+
 /// Bytes of GEMM workspace for op(A) (m, k) and op(B) (k, n). The workspace of a device is the max
 /// over its GEMMs.
 template <class T>

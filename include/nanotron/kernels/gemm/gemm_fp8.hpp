@@ -23,6 +23,10 @@ namespace nanotron::kernels {
 template <class A, class C>
 void gemm_fp8(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, MatrixRef<C> c);
 
+/// C = A B^T + D; D (m, n) has C's leading dimension, and may be C.
+void gemm_fp8_add(Device& device, const Fp8Operand<e4m3>& a, const Fp8Operand<e4m3>& b, MatrixRef<const bf16> d,
+                  MatrixRef<bf16> c);
+
 /// Bytes of GEMM workspace for A (m, k) and B (n, k).
 std::size_t gemm_fp8_workspace_bytes(Processor processor, index_t m, index_t n, index_t k);
 

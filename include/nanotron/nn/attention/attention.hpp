@@ -104,10 +104,11 @@ class Attention {
 
   PassTraffic traffic(const TensorParallelRegion<T>& region) const;
 
-  /// n -> y (rows of the hidden states, hidden), overwritten. y is complete after wait() and add_output_bias().
+  /// n -> y (rows of the hidden states, hidden), overwritten; complete after wait() and add_output_bias(). addend: of
+  /// y's shape, added to y; empty where nothing is, as with several tensor-parallel ranks.
   [[nodiscard]] Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                 const BlockInput<T>& n, const AttentionActivations<T>& act,
-                                const AttentionWorkspace<T>& work, Matrix<T> y) const;
+                                const AttentionWorkspace<T>& work, Matrix<const T> addend, Matrix<T> y) const;
   /// y += bo, after wait().
   void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const {
     out_.add_bias(device, region.token_rows(y));
@@ -130,19 +131,18 @@ class Attention {
   void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
                              const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const;
 
-  /// Forward of the tokens after `past` cached ones; appends their keys and values to the cache. n (tokens, hidden) ->
-  /// this rank's partial sum of y (tokens, hidden) without the bias, overwritten. No communication.
+  /// Forward of the tokens after `past` cached ones, whose keys and values it adds to the cache: n (tokens, hidden)
+  /// -> this rank's partial sum of y (tokens, hidden) without the bias. No communication.
   void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
                       const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
-                      const KeyValueCache<T>& cache, Matrix<T> y) const;
+                      const KeyValueCache<T>& cache, Matrix<const T> addend, Matrix<T> y) const;
 
  private:
   void finish_query_key_value(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
   bool has_head_norms() const { return norms_.query.extent(0) > 0; }
 
   AttentionGeometry<T> geometry_;
-  Linear<T> qkv_;
-  Linear<T> out_;
+  Linear<T> qkv_, out_;
   HeadNorms<T> norms_;
   AttentionCore<T>* core_;
 };

@@ -62,7 +62,7 @@ struct Fp8Workspace {
   Vector<float> scale{};   // of codes by rows whose columns are not kept
 };
 
-/// y = x op(W) of a chunk of tokens; E of x.
+/// y = x op(W) of a chunk of tokens, or x op(W) + addend where that is not empty; E of x.
 template <class E>
 struct Fp8Product {
   kernels::Fp8Operand<e4m3> weight{};
@@ -70,7 +70,7 @@ struct Fp8Product {
   Vector<const float> maxima{};  // of the rows of all tokens; empty: computed here
   Fp8Workspace work{};
 
-  void operator()(Device& device, Matrix<const bf16> x, Matrix<bf16> y, index_t chunk) const;
+  void operator()(Device& device, Matrix<const bf16> x, Matrix<const bf16> addend, Matrix<bf16> y, index_t chunk) const;
   /// The places for the codes of a chunk (tokens, width).
   kernels::Fp8Matrix<E> codes_of(index_t tokens, index_t width, index_t chunk) const;
 };
@@ -79,7 +79,8 @@ struct Fp8SwigluProduct {
   Fp8Product<e5m2> of_gradient{};  // with maxima
   Matrix<const bf16> dh{};         // of all tokens
 
-  void operator()(Device& device, Matrix<const bf16> gate_up, Matrix<bf16> y, index_t chunk) const;
+  void operator()(Device& device, Matrix<const bf16> gate_up, Matrix<const bf16> addend, Matrix<bf16> y,
+                  index_t chunk) const;
 };
 struct NoFp8Product {};
 using AnyFp8Product = std::variant<NoFp8Product, Fp8Product<e4m3>, Fp8Product<e5m2>, Fp8SwigluProduct>;

@@ -34,7 +34,7 @@ struct LinearOrders {
   SumOrder in{}, out{}, tokens{};
 };
 
-/// y = x op(W) + b. Rows are independent, so the GEMM may be split by rows of x.
+/// y = x op(W) + b, or x op(W) + r. Rows are independent, so the GEMM may be split by rows of x.
 template <class T>
 struct RowGemm {
   kernels::Op op = kernels::Op::none;
@@ -42,6 +42,7 @@ struct RowGemm {
   Vector<const master_t<T>> bias{};  // empty where there is none
   SumOrder order{};                  // of the sum over features of x
   AnyFp8Product fp8{};               // in its place
+  Matrix<const T> addend{};          // r, of the rows of y; empty where there is none
 
   /// x (rows, in) -> y (rows, out), overwritten. chunk: which one of the tokens x is, see TensorParallelRegion.
   void operator()(Device& device, Matrix<const T> x, Matrix<T> y, index_t chunk = 0) const {
@@ -51,12 +52,16 @@ struct RowGemm {
 
   // The product, one of two.
   void multiply(Device& device, NoFp8Product, const Matrix<const T>& x, const Matrix<T>& y, index_t) const {
-    kernels::gemm<T, T>(device, kernels::Op::none, op, 1.0, x, weight, 0.0, MatrixRef<T>(y), order);
+    if (addend.extent(0) > 0) {
+      kernels::gemm_add<T>(device, kernels::Op::none, op, x, weight, addend, MatrixRef<T>(y), order);
+    } else {
+      kernels::gemm<T, T>(device, kernels::Op::none, op, 1.0, x, weight, 0.0, MatrixRef<T>(y), order);
+    }
   }
   template <class Product>
   void multiply(Device& device, const Product& product, const Matrix<const T>& x, const Matrix<T>& y,
                 index_t chunk) const {
-    if constexpr (std::is_same_v<T, bf16>) product(device, x, y, chunk);
+    if constexpr (std::is_same_v<T, bf16>) product(device, x, addend, y, chunk);
   }
 };
 
@@ -74,9 +79,10 @@ class Linear {
   RowGemm<T> forward(const Fp8Input& of_x = {}) const {
     return {kernels::Op::transpose, w_.weight, w_.bias, orders_.in, product([&] { return fp8_->forward(of_x); })};
   }
-  /// x -> this rank's partial sum of y, without the bias: add_bias() adds it once, after the reduction.
-  RowGemm<T> forward_part(const Fp8Input& of_x = {}) const {
-    return {kernels::Op::transpose, w_.weight, {}, orders_.in, product([&] { return fp8_->forward(of_x); })};
+  /// x -> this rank's partial sum of y, without the bias: add_bias() adds it once, after the reduction. addend: added
+  /// to it where it is the whole sum, see model::ResidualSum.
+  RowGemm<T> forward_part(const Fp8Input& of_x = {}, const Matrix<const T>& addend = {}) const {
+    return {kernels::Op::transpose, w_.weight, {}, orders_.in, product([&] { return fp8_->forward(of_x); }), addend};
   }
   void add_bias(Device& device, const MatrixRef<T>& y) const {
     if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);

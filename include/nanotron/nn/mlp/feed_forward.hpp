@@ -45,11 +45,14 @@ class FeedForward {
   virtual void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                               const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                               const FeedForwardWorkspace<T>& work) const = 0;
+  /// Whether forward_output takes an addend.
+  virtual bool adds() const = 0;
   /// After forward_inside: y (rows of the hidden states, hidden), overwritten; complete after wait() and
-  /// add_output_bias().
+  /// add_output_bias(). addend: see Attention::forward.
   [[nodiscard]] virtual Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                                const FeedForwardActivations<T>& act,
-                                               const FeedForwardWorkspace<T>& work, Matrix<T> y) const = 0;
+                                               const FeedForwardWorkspace<T>& work, Matrix<const T> addend,
+                                               Matrix<T> y) const = 0;
 
   /// output: of forward_output.
   virtual PassTraffic traffic(const TensorParallelRegion<T>& region) const = 0;

@@ -25,9 +25,10 @@ class Mlp final : public FeedForward<T> {
 
   void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region, const BlockInput<T>& n,
                       const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
+  bool adds() const override { return true; }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                                       Matrix<T> y) const override;
+                                       Matrix<const T> addend, Matrix<T> y) const override;
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override {
     const comm::StepTraffic gather = region.gather_traffic(), sum = region.sum_traffic();
     return {.forward = gather, .backward = gather + sum, .output = sum};

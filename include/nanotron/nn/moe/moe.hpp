@@ -75,9 +75,10 @@ class Moe final : public FeedForward<T> {
 
   void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region, const BlockInput<T>& n,
                       const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
+  bool adds() const override { return false; }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                                       Matrix<T> y) const override;
+                                       Matrix<const T>, Matrix<T> y) const override;
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override;
   void compute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
   Matrix<const T> backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,

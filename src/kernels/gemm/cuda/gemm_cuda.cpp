@@ -49,9 +49,10 @@ Factor factor(double value) {
   return f;
 }
 
-// Of the pointers, in bytes: powers of two of at most 256, what cuBLASLt assumes unless it is told.
+// Of the pointers in cuBLASLt's names, C added to and D written, in bytes: powers of two of at most 256, what cuBLASLt
+// assumes unless it is told.
 struct Alignments {
-  std::uint32_t a = 256, b = 256, c = 256;
+  std::uint32_t a = 256, b = 256, c = 256, d = 256;
   friend bool operator==(const Alignments&, const Alignments&) = default;
 };
 
@@ -135,7 +136,7 @@ void choose_algorithm(GemmHandles& all, GemmHandles::Plan& plan) {
       {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, plan.alignments.a},
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, plan.alignments.b},
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, plan.alignments.c},
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, plan.alignments.c},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, plan.alignments.d},
        // Parts of a sum over k are added in the accumulation type and rounded once.
        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}}};
   for (const auto& [attribute, value] : more) {
@@ -186,28 +187,46 @@ GemmHandles::Plan& plan_of(GemmHandles& all, const GemmProblem& p, const Alignme
 
 }  // namespace
 
+namespace {
+
 template <class T, class C>
-void multiply(Device& device, const GemmProblem& p, const T* a, const T* b, C* c) {
+void multiply_plus(Device& device, const GemmProblem& p, const T* a, const T* b, const C* d, C* c) {
   GemmHandles& all = handles(device);
   const auto& workspace = device.gemm_workspace();
-  const Alignments alignments{alignment_of(b), alignment_of(a),
+  const Alignments alignments{alignment_of(b), alignment_of(a), alignment_of(d),
                               alignment_of(c)};  // column-major: operands change places
   const GemmHandles::Plan& plan =
       plan_of(all, p, alignments, {cuda_type<T>, cuda_type<T>, cuda_type<C>}, workspace.extent(0));
   const Factor alpha = factor<master_t<T>>(p.alpha), beta = factor<master_t<T>>(p.beta);
-  NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta,
-                                       c, plan.c, c, plan.c, &plan.algorithm, workspace.data(),
-                                       workspace.extent(0), device.exec().cuda_stream()));
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, d, plan.c, c,
+                                       plan.c, &plan.algorithm, workspace.data(), workspace.extent(0),
+                                       device.exec().cuda_stream()));
 }
+
+}  // namespace
+
+template <class T, class C>
+void multiply(Device& device, const GemmProblem& p, const T* a, const T* b, C* c) {
+  multiply_plus<T, C>(device, p, a, b, c, c);
+}
+
+template <class T>
+void multiply_add(Device& device, const GemmProblem& p, const T* a, const T* b, const T* d, T* c) {
+  multiply_plus<T, T>(device, p, a, b, d, c);
+}
+#define NANOTRON_INSTANTIATE(T) \
+  template void multiply_add<T>(Device&, const GemmProblem&, const T*, const T*, const T*, T*);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 // Forward (e4m3 e4m3) sums in the accumulator of the tensor cores, of fewer bits than fp32; sums of gradients are moved
 // to fp32 at intervals (Liu et al. 2024, "DeepSeek-V3", section 3.3.2), as in NVIDIA's Transformer Engine.
 template <class A, class C>
 void multiply_fp8(Device& device, const GemmProblem& p, const A* a, const float* scale_a, const e4m3* b,
-                  const float* scale_b, C* c) {
+                  const float* scale_b, const C* d, C* c) {
   GemmHandles& all = handles(device);
   const auto& workspace = device.gemm_workspace();
-  const GemmHandles::Plan& plan = plan_of(all, p, {alignment_of(b), alignment_of(a), alignment_of(c)},
+  const GemmHandles::Plan& plan = plan_of(all, p, {alignment_of(b), alignment_of(a), alignment_of(d), alignment_of(c)},
                                           {cuda_type<A>, cuda_type<e4m3>, cuda_type<C>}, workspace.extent(0));
   const std::array<std::pair<cublasLtMatmulDescAttributes_t, const float*>, 2> scales{
       {{CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b}, {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a}}};
@@ -215,12 +234,13 @@ void multiply_fp8(Device& device, const GemmProblem& p, const A* a, const float*
     NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &scale, sizeof scale));
   }
   const Factor alpha = factor<float>(p.alpha), beta = factor<float>(p.beta);
-  NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, c, plan.c, c,
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmul(all.lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, d, plan.c, c,
                                        plan.c, &plan.algorithm, workspace.data(), workspace.extent(0),
                                        device.exec().cuda_stream()));
 }
-#define NANOTRON_INSTANTIATE(A, C) \
-  template void multiply_fp8<A, C>(Device&, const GemmProblem&, const A*, const float*, const e4m3*, const float*, C*);
+#define NANOTRON_INSTANTIATE(A, C)                                                                                 \
+  template void multiply_fp8<A, C>(Device&, const GemmProblem&, const A*, const float*, const e4m3*, const float*, \
+                                   const C*, C*);
 NANOTRON_INSTANTIATE(e4m3, bf16)
 NANOTRON_INSTANTIATE(e5m2, bf16)
 NANOTRON_INSTANTIATE(e5m2, float)

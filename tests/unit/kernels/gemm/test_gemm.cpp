@@ -18,6 +18,31 @@ class Gemm : public KernelTest<T> {
   template <class C>
   void check(Op op_a, Op op_b, index_t m, index_t n, index_t k, double alpha, double beta,
              index_t gap) {
+    check_product<C>(
+        op_a, op_b, m, n, k, alpha, beta, gap,
+        [&](const MatrixRef<const T>& a, const MatrixRef<const T>& b, Array<C>& c) {
+          kernels::gemm<T, C>(this->device_, op_a, op_b, alpha, a, b, beta, MatrixRef<C>{c.data(), m, n, n + gap});
+        });
+  }
+  // gemm_add of another D than C, which is not read, and in place.
+  void check_add(Op op_a, Op op_b, index_t m, index_t n, index_t k, index_t gap) {
+    using Operand = MatrixRef<const T>;
+    check_product<T>(op_a, op_b, m, n, k, 1.0, 1.0, gap, [&](const Operand& a, const Operand& b, Array<T>& c) {
+      Array<T> d(c.size());
+      d.host = c.host;
+      d.push();
+      for (index_t i = 0; i < m; ++i) std::fill_n(c.host.begin() + i * (n + gap), n, T(NAN));
+      c.push();
+      kernels::gemm_add<T>(this->device_, op_a, op_b, a, b, {d.data(), m, n, n + gap}, {c.data(), m, n, n + gap});
+    });
+    check_product<T>(op_a, op_b, m, n, k, 1.0, 1.0, gap, [&](const Operand& a, const Operand& b, Array<T>& c) {
+      kernels::gemm_add<T>(this->device_, op_a, op_b, a, b, {c.data(), m, n, n + gap}, {c.data(), m, n, n + gap});
+    });
+  }
+  // multiply(A, B, C): C = alpha op(A) op(B) + beta C.
+  template <class C, class F>
+  void check_product(Op op_a, Op op_b, index_t m, index_t n, index_t k, double alpha, double beta, index_t gap,
+                     const F& multiply) {
     const index_t rows_a = op_a == Op::none ? m : k, columns_a = op_a == Op::none ? k : m;
     const index_t rows_b = op_b == Op::none ? k : n, columns_b = op_b == Op::none ? n : k;
     const auto a = Array<T>::random(rows_a * (columns_a + gap), 1);
@@ -28,10 +53,7 @@ class Gemm : public KernelTest<T> {
                                 {a.host.data(), rows_a, columns_a, columns_a + gap},
                                 {b.host.data(), rows_b, columns_b, columns_b + gap}, beta,
                                 {expected.data(), m, n, n + gap});
-    kernels::gemm<T, C>(this->device_, op_a, op_b, alpha,
-                        {a.data(), rows_a, columns_a, columns_a + gap},
-                        {b.data(), rows_b, columns_b, columns_b + gap}, beta,
-                        MatrixRef<C>{c.data(), m, n, n + gap});
+    multiply({a.data(), rows_a, columns_a, columns_a + gap}, {b.data(), rows_b, columns_b, columns_b + gap}, c);
     this->device_.fence();
     c.pull();
     const double sum = 4 * static_cast<double>(k + 4) * unit_roundoff<master_t<T>>();
@@ -72,6 +94,17 @@ TYPED_TEST(Gemm, EveryFormWithWorkspace) {
 TYPED_TEST(Gemm, IntoMasterType) {
   this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(GemmMode::library, built_for, 300, 130, 257));
   this->template check_all_forms<master_t<TypeParam>>();
+}
+
+TYPED_TEST(Gemm, Adds) {
+  this->take_workspace(kernels::gemm_workspace_bytes<TypeParam>(GemmMode::library, built_for, 300, 130, 257));
+  for (const Op op_a : {Op::none, Op::transpose}) {
+    for (const Op op_b : {Op::none, Op::transpose}) {
+      this->check_add(op_a, op_b, 128, 96, 64, 0);
+      this->check_add(op_a, op_b, 67, 130, 31, 5);
+      this->check_add(op_a, op_b, 4, 9, 0, 1);
+    }
+  }
 }
 
 TYPED_TEST(Gemm, WithoutTermsScalesTheResult) {

@@ -43,8 +43,9 @@ class GemmFp8 : public testing::Test {
  protected:
   // C begins `at` elements after an aligned address, with rows wider by `gap`. Tolerance: k roundings of the fp32 sum,
   // whose terms are of the size of the largest, and that of the result.
-  template <class A, class C>
-  void check(index_t m, index_t n, index_t k, double beta, index_t gap = 0, index_t at = 0) {
+  // multiply(A, B, C, memory of C): C = A B^T + beta C.
+  template <class A, class C, class F>
+  void check(index_t m, index_t n, index_t k, double beta, index_t gap, index_t at, const F& multiply) {
     const Codes<A> a(m, k, 1, 0x1p-20f);
     const Codes<e4m3> b(n, k, 2, 0x1p4f);
     auto c = Array<C>::random(m * (n + gap) + at, 3);
@@ -57,7 +58,8 @@ class GemmFp8 : public testing::Test {
     const auto bytes = static_cast<std::size_t>(kernels::gemm_fp8_workspace_bytes(built_for, m, n + 1, k));
     const Kokkos::View<std::byte*, MemorySpace> memory("GEMM workspace", bytes);
     device_.set_gemm_workspace(Vector<std::byte>(memory.data(), bytes));
-    kernels::gemm_fp8<A, C>(device_, a.operand(), b.operand(), beta, MatrixRef<C>{c.data() + at, m, n, n + gap});
+    const MatrixRef<C> of_c{c.data() + at, m, n, n + gap};
+    multiply(a.operand(), b.operand(), of_c, c);
     device_.fence();
     c.pull();
     c.host.erase(c.host.begin(), c.host.begin() + at);
@@ -68,15 +70,21 @@ class GemmFp8 : public testing::Test {
   }
 
   // Shapes for tensor cores, and odd ones.
+  template <class A, class C, class F>
+  void check_shapes(double beta, const F& multiply) {
+    for (const index_t gap : {0, 16, 3}) {
+      check<A, C>(64, 48, 96, beta, gap, 0, multiply);
+      check<A, C>(33, 80, 50, beta, gap, 0, multiply);
+      check<A, C>(17, 23, 31, beta, gap, 0, multiply);
+      check<A, C>(1, 16, 1, beta, gap, 0, multiply);
+      check<A, C>(40, 32, 64, beta, gap, 1, multiply);
+    }
+  }
   template <class A, class C>
   void check_shapes(double beta) {
-    for (const index_t gap : {0, 16, 3}) {
-      check<A, C>(64, 48, 96, beta, gap);
-      check<A, C>(33, 80, 50, beta, gap);
-      check<A, C>(17, 23, 31, beta, gap);
-      check<A, C>(1, 16, 1, beta, gap);
-      check<A, C>(40, 32, 64, beta, gap, 1);
-    }
+    check_shapes<A, C>(beta, [&](const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, const MatrixRef<C>& c, Array<C>&) {
+      kernels::gemm_fp8<A, C>(device_, a, b, beta, c);
+    });
   }
 
   Timers timers_;
@@ -84,6 +92,19 @@ class GemmFp8 : public testing::Test {
 };
 
 TEST_F(GemmFp8, Forward) { check_shapes<e4m3, bf16>(0.0); }
+TEST_F(GemmFp8, ForwardAddsAnotherMatrix) {
+  check_shapes<e4m3, bf16>(
+      1.0, [&](const Fp8Operand<e4m3>& a, const Fp8Operand<e4m3>& b, const MatrixRef<bf16>& c, Array<bf16>& memory) {
+        Array<bf16> d(memory.size());
+        d.host = memory.host;
+        d.push();
+        const index_t at = c.data - memory.data();
+        for (index_t i = 0; i < c.rows; ++i)
+          std::fill_n(memory.host.begin() + at + i * c.leading, c.columns, bf16(NAN));
+        memory.push();
+        kernels::gemm_fp8_add(device_, a, b, {d.data() + at, c.rows, c.columns, c.leading}, c);
+      });
+}
 TEST_F(GemmFp8, InputGradient) { check_shapes<e5m2, bf16>(0.0); }
 TEST_F(GemmFp8, WeightGradient) { check_shapes<e5m2, float>(1.0); }
 
