@@ -80,13 +80,18 @@ def list_checkpoint(folder: Path, options) -> int:
     return 0
 
 
+def type_of(item) -> str:
+    """The type in the file. NumPy has no bfloat16: h5py reads it as float32."""
+    return "bfloat16" if item.dtype.kind == "f" and item.id.get_type().get_size() == 2 else str(item.dtype)
+
+
 def list_tensors(title: str, items, values: bool) -> None:
     count = sum(math.prod(item.shape) for _, item in items)
-    size = sum(math.prod(item.shape) * item.dtype.itemsize for _, item in items)
+    size = sum(math.prod(item.shape) * item.id.get_type().get_size() for _, item in items)
     print(f"{title}: {len(items)} tensors, {count:,} numbers, {human(size)}")
     rows = []
     for name, item in items:
-        row = (name, str(item.dtype), " x ".join(map(str, item.shape)))
+        row = (name, type_of(item), " x ".join(map(str, item.shape)))
         if values:
             row += moments_of(item)
         rows.append(row)

@@ -99,6 +99,8 @@ const std::vector<KnownName>& known_names() {
     {"dtype", "precision.compute", ""}, {"torch_dtype", "precision.compute", ""}, {"params_dtype", "precision.compute", ""},
     {"mixed_precision", "precision.compute", ""}, {"precision", "precision.compute", ""}, {"bf16", "precision.compute", "'bf16'"},
     {"fp32", "precision.compute", "'fp32'"}, {"fp16", "precision.compute", "'bf16'; there is no fp16"}, {"deterministic_mode", "precision.reproducible", ""},
+    {"exp_avg_dtype", "precision.moments", ""}, {"exp_avg_sq_dtype", "precision.moments", ""}, {"opt_m_dtype", "precision.moments", ""},
+    {"opt_v_dtype", "precision.moments", ""},
     // checkpoints
     {"save", "checkpoint.directory", ""}, {"checkpoints_path", "checkpoint.directory", ""}, {"load", "checkpoint.resume", ""},
     {"resume_from_checkpoint", "checkpoint.resume", ""}, {"resume_checkpoint_path", "checkpoint.resume", ""}, {"init_from", "checkpoint.resume", ""},

@@ -127,6 +127,10 @@ inline const Spellings<Reproducible>& spellings(Reproducible) {
   static const Spellings<Reproducible> s = {{"run", Reproducible::run}, {"layout", Reproducible::layout}};
   return s;
 }
+inline const Spellings<MomentType>& spellings(MomentType) {
+  static const Spellings<MomentType> s = {{"master", MomentType::master}, {"bf16", MomentType::bf16}};
+  return s;
+}
 inline const Spellings<Console>& spellings(Console) {
   static const Spellings<Console> s = {{"progress", Console::progress}, {"quiet", Console::quiet}};
   return s;

@@ -43,11 +43,9 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
                        const std::string& file) {
   const hdf5::Datatype type(H5Dget_type(dataset.id()));
   const std::size_t bytes = H5Tget_size(type.id());
-  if (H5Tget_class(type.id()) != H5T_FLOAT || (bytes != 4 && bytes != 8))
-    damaged(fmt::format("the dataset '{}' has the wrong type", name), "float32 or float64",
-            fmt::format("HDF5 type class {}, {} bytes", static_cast<int>(H5Tget_class(type.id())),
-                        bytes),
-            file);
+  if (H5Tget_class(type.id()) != H5T_FLOAT || (bytes != 2 && bytes != 4 && bytes != 8))
+    damaged(fmt::format("the dataset '{}' has the wrong type", name), "bfloat16, float32 or float64",
+            fmt::format("HDF5 type class {}, {} bytes", static_cast<int>(H5Tget_class(type.id())), bytes), file);
   return bytes;
 }
 
@@ -223,20 +221,22 @@ void CheckpointReader::read(std::span<const StateTensor> parameters,
                             std::span<const StateGroup> moments, ScalarType master) {
   std::vector<Slab> slabs;
   collectively(world_, [&] {
-    open_group("parameters/", parameters, slabs);
+    open_group("parameters/", parameters, master, slabs);
     if (!info_.has_optimizer) return;
-    for (const StateGroup& group : moments) open_group("optimizer/" + group.name + "/", group.tensors, slabs);
+    for (const StateGroup& group : moments) {
+      open_group("optimizer/" + group.name + "/", group.tensors, group.type, slabs);
+    }
   });
-  read_slabs(world_, slabs, master);
+  read_slabs(world_, slabs);
 }
 
 void CheckpointReader::read_compression(std::span<const StateTensor> tensors, ScalarType master) {
   std::vector<Slab> slabs;
-  collectively(world_, [&] { open_group("compression/", tensors, slabs); });
-  read_slabs(world_, slabs, master);
+  collectively(world_, [&] { open_group("compression/", tensors, master, slabs); });
+  read_slabs(world_, slabs);
 }
 
-void CheckpointReader::open_group(const std::string& group, std::span<const StateTensor> tensors,
+void CheckpointReader::open_group(const std::string& group, std::span<const StateTensor> tensors, ScalarType type,
                                   std::vector<Slab>& slabs) const {
   for (const StateTensor& tensor : tensors) {
     const std::string path = group + tensor.name;
@@ -248,7 +248,7 @@ void CheckpointReader::open_group(const std::string& group, std::span<const Stat
               fmt::format("({})", fmt::join(shape, ", ")), file_name_,
               "resume with the &model the checkpoint was written with");
     real_bytes(dataset, path, file_name_);
-    slabs.push_back({std::move(dataset), &tensor, fmt::format("{}: {}", file_name_, path)});
+    slabs.push_back({std::move(dataset), &tensor, type, fmt::format("{}: {}", file_name_, path)});
   }
 }
 

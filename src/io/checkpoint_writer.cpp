@@ -117,8 +117,7 @@ void write_tokenizer(hid_t file, const data::TokenizerId& tokenizer) {
   write("vocabulary_xxh3_128", tokenizer.vocabulary);
 }
 
-void create_dataset(hid_t file, const std::string& path, const StateTensor& tensor,
-                    ScalarType master) {
+void create_dataset(hid_t file, const std::string& path, const StateTensor& tensor, ScalarType type) {
   const std::vector<hsize_t> shape(tensor.global_shape.begin(), tensor.global_shape.end());
   const hdf5::Dataspace space(
       H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr));
@@ -129,9 +128,9 @@ void create_dataset(hid_t file, const std::string& path, const StateTensor& tens
   H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
   H5Pset_obj_track_times(creation.id(), false);
   H5Pset_create_intermediate_group(links.id(), 1);
-  hdf5::Dataset(hdf5::check(H5Dcreate2(file, path.c_str(), native_type(master), space.id(),
-                                       links.id(), creation.id(), H5P_DEFAULT),
-                            ExitCode::system_error, fmt::format("creating {}", path)));
+  hdf5::Dataset(
+      hdf5::check(H5Dcreate2(file, path.c_str(), native_type(type), space.id(), links.id(), creation.id(), H5P_DEFAULT),
+                  ExitCode::system_error, fmt::format("creating {}", path)));
 }
 
 // The newest checkpoint with a manifest before `step`, in the parent of `folder`; empty if there is none.
@@ -147,19 +146,21 @@ fs::path whole_one_before(const fs::path& folder, std::int64_t step) {
 
 template <class Visitor>
 void for_each_group(const CheckpointContents& contents, const Visitor& visitor) {
-  visitor("parameters/", contents.parameters);
-  for (const StateGroup& group : contents.moments) visitor("optimizer/" + group.name + "/", group.tensors);
-  visitor("compression/", contents.compression);
+  visitor("parameters/", contents.parameters, contents.master);
+  for (const StateGroup& group : contents.moments) {
+    visitor("optimizer/" + group.name + "/", std::span<const StateTensor>(group.tensors), group.type);
+  }
+  visitor("compression/", contents.compression, contents.master);
 }
 
 // An upper bound of the file size.
 std::int64_t expected_bytes(const CheckpointContents& contents) {
   std::int64_t bytes = std::int64_t{1} << 20;
-  for_each_group(contents, [&](const std::string&, std::span<const StateTensor> tensors) {
+  for_each_group(contents, [&](const std::string&, std::span<const StateTensor> tensors, ScalarType type) {
     for (const StateTensor& tensor : tensors) {
       std::int64_t elements = 1;
       for (const index_t extent : tensor.global_shape) elements *= extent;
-      const std::int64_t size = elements * static_cast<std::int64_t>(size_of(contents.master));
+      const std::int64_t size = elements * static_cast<std::int64_t>(size_of(type));
       bytes += size + (size >= (64 << 10) ? std::int64_t{1} << 20 : 4096);
     }
   });
@@ -182,9 +183,8 @@ void create_checkpoint(const fs::path& path, const CheckpointContents& contents)
   if (!contents.compression.empty()) {
     hdf5::write_string(create_group(file.id(), "compression").id(), "layout", contents.compression_layout);
   }
-  for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors) {
-    for (const StateTensor& tensor : tensors)
-      create_dataset(file.id(), group + tensor.name, tensor, contents.master);
+  for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors, ScalarType type) {
+    for (const StateTensor& tensor : tensors) create_dataset(file.id(), group + tensor.name, tensor, type);
   });
   file.close(ExitCode::system_error, fmt::format("closing {}", path.string()));
   reserve_space(path, 0, static_cast<std::int64_t>(fs::file_size(path)));
@@ -233,18 +233,18 @@ void CheckpointWriter::write_tensors(const fs::path& path, const CheckpointConte
   hdf5::File file = open_to_write(world_, path);
   std::vector<Slab> slabs;
   collectively(world_, [&] {
-    for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors) {
+    for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors, ScalarType type) {
       for (const StateTensor& tensor : tensors)
-        slabs.push_back({hdf5::open_dataset(file.id(), group + tensor.name, path.string()), &tensor,
+        slabs.push_back({hdf5::open_dataset(file.id(), group + tensor.name, path.string()), &tensor, type,
                          fmt::format("{}: {}{}", path.string(), group, tensor.name)});
     });
   });
   const std::string closing = fmt::format("closing {}", path.string());
-  write_slabs(world_, slabs, contents.master);
+  write_slabs(world_, slabs);
   collectively(world_, [&] {
     hdf5::check(H5Fflush(file.id(), H5F_SCOPE_GLOBAL), ExitCode::system_error, closing);
   });
-  compare_slabs(world_, slabs, contents.master);
+  compare_slabs(world_, slabs);
   slabs.clear();
   collectively(world_, [&] { file.close(ExitCode::system_error, closing); });
   collectively(world_, [&] { sync_to_disk(path); });

@@ -74,10 +74,10 @@ void add_to_file_selection(const hdf5::Dataspace& file, const Piece& piece, H5S_
 }
 
 /// Selects packed pieces as intervals of the memory from the first to the last.
-hdf5::Dataspace intervals(const Transfer& transfer, ScalarType master) {
-  const std::byte* const begin = memory_of(transfer.front(), master);
+hdf5::Dataspace intervals(const Transfer& transfer, ScalarType type) {
+  const std::byte* const begin = memory_of(transfer.front(), type);
   const auto at = [&](const Piece& p) {
-    return static_cast<hsize_t>((memory_of(p, master) - begin) / static_cast<std::ptrdiff_t>(size_of(master)));
+    return static_cast<hsize_t>((memory_of(p, type) - begin) / static_cast<std::ptrdiff_t>(size_of(type)));
   };
   const hsize_t size = at(transfer.back()) + static_cast<hsize_t>(elements_of(transfer.back()));
   hdf5::Dataspace memory(H5Screate_simple(1, &size, nullptr));
@@ -91,7 +91,7 @@ hdf5::Dataspace intervals(const Transfer& transfer, ScalarType master) {
 }
 
 /// Selections of a transfer in the file and in this rank's memory; empty for an empty transfer.
-Selection select(const hdf5::Dataset& dataset, const Transfer& transfer, ScalarType master) {
+Selection select(const hdf5::Dataset& dataset, const Transfer& transfer, ScalarType type) {
   Selection s;
   s.file = hdf5::Dataspace(H5Dget_space(dataset.id()));
   H5Sselect_none(s.file.id());
@@ -105,7 +105,7 @@ Selection select(const hdf5::Dataset& dataset, const Transfer& transfer, ScalarT
     add_to_file_selection(s.file, piece, transfer.size() == 1 ? H5S_SELECT_SET : H5S_SELECT_OR);
   }
   s.memory = transfer.size() == 1 ? memory_space(*transfer.front().part, extent_of(transfer.front()))
-                                  : intervals(transfer, master);
+                                  : intervals(transfer, type);
   return s;
 }
 
@@ -122,13 +122,13 @@ void require_parts(const StateTensor& t) {
 
 /// This rank's transfers of each slab, followed by empty ones up to the max number of any rank, at least 1.
 std::vector<std::vector<Transfer>> agree_on_transfers(MPI_Comm world, std::span<const Slab> slabs,
-                                                      ScalarType master, std::int64_t piece_bytes) {
+                                                      std::int64_t piece_bytes) {
   std::vector<std::vector<Transfer>> transfers;
   std::vector<std::int64_t> counts;
   collectively(world, [&] {
     for (const Slab& slab : slabs) {
       require_parts(*slab.tensor);
-      transfers.push_back(transfers_of(*slab.tensor, master, piece_bytes));
+      transfers.push_back(transfers_of(*slab.tensor, slab.type, piece_bytes));
       counts.push_back(std::max<std::int64_t>(1, static_cast<std::int64_t>(transfers.back().size())));
     }
   });
@@ -141,28 +141,28 @@ std::vector<std::vector<Transfer>> agree_on_transfers(MPI_Comm world, std::span<
 /// Calls move(slab, selection, memory, transfer, staging) for all transfers of all slabs, the same number on
 /// each rank. Selection, memory and transfer are those on the host, of undefined values.
 template <class Move>
-void in_transfers(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
-                  std::int64_t piece_bytes, const Move& move) {
-  const auto transfers = agree_on_transfers(world, slabs, master, Staging::transfer_bytes(piece_bytes));
-  Staging staging(master);
+void in_transfers(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_bytes, const Move& move) {
+  const auto transfers = agree_on_transfers(world, slabs, Staging::transfer_bytes(piece_bytes));
+  Staging staging;
   std::byte nothing[8] = {};
   for (std::size_t i = 0; i < slabs.size(); ++i) {
     for (const Transfer& pieces : transfers[i]) {
       // Agree after each transfer: none may start after one that failed.
       collectively(world, [&] {
-        const Transfer& transfer = staging.place(pieces);
-        std::byte* const data = transfer.empty() ? nothing : memory_of(transfer.front(), master);
-        move(slabs[i], select(slabs[i].dataset, transfer, master), data, transfer, staging);
+        const ScalarType type = slabs[i].type;
+        const Transfer& transfer = staging.place(pieces, type);
+        std::byte* const data = transfer.empty() ? nothing : memory_of(transfer.front(), type);
+        move(slabs[i], select(slabs[i].dataset, transfer, type), data, transfer, staging);
       });
     }
   }
 }
 
 // Compares a piece in packed memory with the memory of its part, row by row.
-bool equal_rows(const Piece& piece, const std::byte* packed, ScalarType master) {
+bool equal_rows(const Piece& piece, const std::byte* packed, ScalarType type) {
   const StatePart& t = *piece.part;
-  const std::size_t n = t.extent.size(), element = size_of(master);
-  const std::byte* const data = memory_of(piece, master);
+  const std::size_t n = t.extent.size(), element = size_of(type);
+  const std::byte* const data = memory_of(piece, type);
   const index_t inner = n == 3 ? piece.inner.size() : 1;
   const std::size_t row_bytes = element * static_cast<std::size_t>(n == 1 ? 1 : t.extent[n - 1]);
   for (index_t i = 0; i < piece.outer.size(); ++i)
@@ -174,10 +174,10 @@ bool equal_rows(const Piece& piece, const std::byte* packed, ScalarType master) 
   return true;
 }
 
-bool equal_pieces(const Transfer& transfer, const std::byte* packed, ScalarType master) {
+bool equal_pieces(const Transfer& transfer, const std::byte* packed, ScalarType type) {
   for (const Piece& piece : transfer) {
-    if (!equal_rows(piece, packed, master)) return false;
-    packed += static_cast<std::size_t>(elements_of(piece)) * size_of(master);
+    if (!equal_rows(piece, packed, type)) return false;
+    packed += static_cast<std::size_t>(elements_of(piece)) * size_of(type);
   }
   return true;
 }
@@ -215,49 +215,55 @@ hdf5::File open_to_write(MPI_Comm world, const std::filesystem::path& path) {
   return file;
 }
 
-hid_t native_type(ScalarType master) {
-  NANOTRON_REQUIRE(master != ScalarType::bf16, "master weights are fp32 or fp64");
-  return master == ScalarType::fp64 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+hid_t native_type(ScalarType type) {
+  NANOTRON_REQUIRE(type != ScalarType::fp8, "no state is stored in fp8");
+  if (type == ScalarType::fp64) return H5T_NATIVE_DOUBLE;
+  if (type == ScalarType::fp32) return H5T_NATIVE_FLOAT;
+  static const hid_t half = [] {                   // HDF5 closes it
+    const hid_t made = H5Tcopy(H5T_NATIVE_FLOAT);  // the same exponent
+    NANOTRON_REQUIRE(H5Tset_fields(made, 15, 7, 8, 0, 7) >= 0 && H5Tset_size(made, sizeof(bf16)) >= 0,
+                     "HDF5 cannot describe bf16");
+    return made;
+  }();
+  return half;
 }
 
-void write_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
-                 std::int64_t piece_bytes) {
+void write_slabs(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_bytes) {
   const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
-  in_transfers(world, slabs, master, piece_bytes,
+  in_transfers(world, slabs, piece_bytes,
                [&](const Slab& slab, const Selection& s, const std::byte* data, const Transfer&, Staging& staging) {
                  staging.copy_to_host();
-                 hdf5::check(
-                     H5Dwrite(slab.dataset.id(), native_type(master), s.memory.id(), s.file.id(), transfer.id(), data),
-                     ExitCode::system_error, fmt::format("writing {}", slab.name));
+                 hdf5::check(H5Dwrite(slab.dataset.id(), native_type(slab.type), s.memory.id(), s.file.id(),
+                                      transfer.id(), data),
+                             ExitCode::system_error, fmt::format("writing {}", slab.name));
                });
 }
 
-void read_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master, std::int64_t piece_bytes) {
-  in_transfers(world, slabs, master, piece_bytes,
+void read_slabs(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_bytes) {
+  in_transfers(world, slabs, piece_bytes,
                [&](const Slab& slab, const Selection& s, std::byte* data, const Transfer&, Staging& staging) {
                  hdf5::check(
-                     H5Dread(slab.dataset.id(), native_type(master), s.memory.id(), s.file.id(), H5P_DEFAULT, data),
+                     H5Dread(slab.dataset.id(), native_type(slab.type), s.memory.id(), s.file.id(), H5P_DEFAULT, data),
                      ExitCode::data_error, fmt::format("reading {}", slab.name));
                  staging.copy_to_device();
                });
 }
 
-void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, ScalarType master,
-                   std::int64_t piece_bytes) {
+void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_bytes) {
   const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
   std::vector<std::byte> buffer;
   in_transfers(
-      world, slabs, master, piece_bytes,
+      world, slabs, piece_bytes,
       [&](const Slab& slab, const Selection& s, const std::byte*, const Transfer& pieces, Staging& staging) {
         const auto count = static_cast<hsize_t>(H5Sget_select_npoints(s.file.id()));
         if (count == 0) return;
         staging.copy_to_host();
-        buffer.resize(count * size_of(master));
+        buffer.resize(count * size_of(slab.type));
         const hdf5::Dataspace packed(H5Screate_simple(1, &count, nullptr));
         hdf5::check(
-            H5Dread(slab.dataset.id(), native_type(master), packed.id(), s.file.id(), alone.id(), buffer.data()),
+            H5Dread(slab.dataset.id(), native_type(slab.type), packed.id(), s.file.id(), alone.id(), buffer.data()),
             ExitCode::system_error, fmt::format("reading back {}", slab.name));
-        if (!equal_pieces(pieces, buffer.data(), master))
+        if (!equal_pieces(pieces, buffer.data(), slab.type))
           fail(ExitCode::system_error, {"the file does not hold what was written", "", "other bytes", slab.name, ""});
       });
 }

@@ -22,15 +22,15 @@ index_t elements_of(const Piece& piece) {
   return std::accumulate(extent.begin(), extent.end(), index_t{1}, std::multiplies<>());
 }
 
-std::byte* memory_of(const Piece& piece, ScalarType master) {
+std::byte* memory_of(const Piece& piece, ScalarType type) {
   index_t skipped = piece.outer.begin * piece.part->stride[0];
   if (piece.part->stride.size() == 3) skipped += piece.inner.begin * piece.part->stride[1];
-  return static_cast<std::byte*>(piece.part->data) + skipped * static_cast<index_t>(size_of(master));
+  return static_cast<std::byte*>(piece.part->data) + skipped * static_cast<index_t>(size_of(type));
 }
 
-std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType master, std::int64_t piece_bytes) {
+std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType type, std::int64_t piece_bytes) {
   std::vector<std::vector<Piece>> transfers;
-  const index_t most = piece_bytes / static_cast<index_t>(size_of(master));
+  const index_t most = piece_bytes / static_cast<index_t>(size_of(type));
   index_t filled = most;
   const auto add = [&](const Piece& piece) {
     const index_t elements = elements_of(piece);

@@ -16,14 +16,14 @@ bool is_empty(const StatePart& part);
 std::vector<index_t> extent_of(const Piece& piece);
 index_t elements_of(const Piece& piece);
 /// The first element.
-std::byte* memory_of(const Piece& piece, ScalarType master);
+std::byte* memory_of(const Piece& piece, ScalarType type);
 
 /// Pieces of device memory pass through one pinned buffer; where the host reaches device memory, they stay where they
 /// are. Implemented in cuda/ and host/.
 class Staging {
  public:
   /// Returns when all queued work is done. Holds staging_bytes() on the host.
-  explicit Staging(ScalarType master);
+  Staging();
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -32,7 +32,7 @@ class Staging {
   static std::int64_t transfer_bytes(std::int64_t wanted);
 
   /// The same pieces on the host, of undefined values, in place of those of the last call.
-  const Transfer& place(const Transfer& pieces);
+  const Transfer& place(const Transfer& pieces, ScalarType type);
   /// Copies the values of the pieces placed last.
   void copy_to_host();
   void copy_to_device();

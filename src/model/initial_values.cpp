@@ -6,7 +6,6 @@ namespace nanotron::model {
 
 using nn::Initial;
 using nn::ParameterSpec;
-using nn::Partition;
 
 namespace {
 
@@ -14,13 +13,9 @@ namespace {
 template <class M>
 void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed, const Range& from, M* out) {
   const std::uint32_t states = stream_id(spec.name);
-  const index_t columns = spec.local_columns();
-  const index_t first_row = spec.partition == Partition::row_parallel ? 0 : spec.local.begin;
-  const index_t first_column = spec.partition == Partition::row_parallel ? spec.local.begin : 0;
+  const LogicalIndex logical = spec.logical_index(layer);
   const Initial initial = spec.initial;
   const double deviation = spec.deviation;
-  const index_t logical_begin = spec.layer_numbers[static_cast<std::size_t>(layer)] * spec.rows * spec.columns;
-  const index_t logical_columns = spec.columns;
   const index_t begin = from.begin;
   Kokkos::parallel_for(
       "initialise", kernels::RangePolicy(from.begin, from.end), KOKKOS_LAMBDA(const index_t i) {
@@ -28,9 +23,7 @@ void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed
           out[i - begin] = initial == Initial::ones ? M(1) : M(0);
           return;
         }
-        const index_t row = first_row + i / columns;
-        const index_t column = first_column + i % columns;
-        const auto index = static_cast<std::uint64_t>(logical_begin + row * logical_columns + column);
+        const auto index = static_cast<std::uint64_t>(logical(i));
         out[i - begin] =
             static_cast<M>(static_cast<float>(deviation * normal(static_cast<std::uint64_t>(seed), states, index, 0)));
       });

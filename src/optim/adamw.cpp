@@ -1,9 +1,20 @@
 #include "nanotron/optim/adamw.hpp"
 
-#include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/model/parametrization.hpp"
 
 namespace nanotron::optim {
+
+kernels::AdamwStep adamw_step(const deck::OptimizerConfig& config, const UpdatePart& part, std::int64_t steps,
+                              double learning_rate, double gradient_scale) {
+  const double rate = model::adamw_rate(part.fan_in_ratio);
+  return {.learning_rate = rate * learning_rate,
+          .beta1 = config.beta1,
+          .beta2 = config.beta2,
+          .eps = config.eps,
+          .weight_decay = part.decays ? config.weight_decay / rate : 0.0,
+          .step = steps,
+          .gradient_scale = gradient_scale};
+}
 
 template <class M>
 Adamw<M>::Adamw(const deck::OptimizerConfig& config, const model::ParameterTable& table,
@@ -20,17 +31,10 @@ void Adamw<M>::update(Device& device, const UpdatedWeights<M>& weights, Vector<c
                       double gradient_scale) {
   ++steps_;
   for (const UpdatePart& p : parts_) {
-    const double rate = model::adamw_rate(p.fan_in_ratio);
-    const kernels::AdamwStep step{.learning_rate = rate * learning_rate,
-                                  .beta1 = config_.beta1,
-                                  .beta2 = config_.beta2,
-                                  .eps = config_.eps,
-                                  .weight_decay = p.decays ? config_.weight_decay / rate : 0.0,
-                                  .step = steps_,
-                                  .gradient_scale = gradient_scale};
     kernels::adamw<M>(device, weights.master_of(p), Vector<const M>(gradient.data() + p.gradient, p.size()),
                       Vector<M>(exp_avg_.data() + p.moments, p.size()),
-                      Vector<M>(exp_avg_sq_.data() + p.moments, p.size()), step, weights.copy_of(p));
+                      Vector<M>(exp_avg_sq_.data() + p.moments, p.size()),
+                      adamw_step(config_, p, steps_, learning_rate, gradient_scale), weights.copy_of(p));
   }
 }
 

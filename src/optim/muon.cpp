@@ -7,6 +7,7 @@
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/optim/muon.hpp"
 #include "nanotron/model/parametrization.hpp"
+#include "nanotron/optim/adamw_bf16_moments.hpp"
 
 namespace nanotron::optim {
 namespace {
@@ -219,6 +220,11 @@ std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const O
   switch (config.optimizer.name) {
     case deck::OptimizerName::muon: return std::make_unique<Muon<M>>(config, place, arena);
     case deck::OptimizerName::adamw: break;
+  }
+  if constexpr (std::is_same_v<M, float>) {
+    if (config.precision.moments == deck::MomentType::bf16) {
+      return std::make_unique<AdamwBf16Moments>(config, place.table, place.layouts, arena);
+    }
   }
   return std::make_unique<Adamw<M>>(config.optimizer, place.table, place.layouts, Covers::all, arena);
 }

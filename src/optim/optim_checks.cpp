@@ -39,4 +39,16 @@ void check_muon(const deck::Config& c, deck::Findings& f) {
   if (c.optimizer.name == deck::OptimizerName::muon) refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
 }
 
+void check_moments(const deck::Config& c, deck::Findings& f) {
+  if (c.precision.moments == deck::MomentType::master || !f.trusted({"precision.moments"})) return;
+  if (c.optimizer.name != deck::OptimizerName::adamw) {
+    f.error({"precision.moments", "optimizer.name"}, "moments = 'bf16' is of 'adamw', and optimizer%name is 'muon'",
+            "moments = 'master' with 'muon'");
+  }
+  if (c.precision.compute == ScalarType::fp64) {
+    f.error({"precision.moments", "precision.compute"}, "moments = 'bf16' with compute = 'fp64'",
+            "compute = 'fp32', 'bf16' or 'fp8', or moments = 'master'");
+  }
+}
+
 }  // namespace nanotron::optim

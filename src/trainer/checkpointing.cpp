@@ -29,8 +29,8 @@ struct Block {
   Range layers, rows, columns;
 };
 
-template <class M>
-io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, M* data) {
+template <class S>
+io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, S* data) {
   const bool by_columns = spec.partition == nn::Partition::row_parallel;
   io::StatePart part;
   part.data = data;
@@ -66,8 +66,8 @@ std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const
 
 // The parts of local rows `rows` of all layers that `place` holds. It is one part if `place` holds all of them in one
 // piece and the layers are consecutive.
-template <class M>
-std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::BufferLayout& place, M* data,
+template <class S>
+std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::BufferLayout& place, S* data,
                                        const Range& rows) {
   const index_t columns = spec.local_columns();
   const Range local{rows.begin * columns, rows.end * columns};
@@ -111,8 +111,8 @@ std::size_t checkpoint_workspace(const TrainingState<T>& state) {
          std::min(largest * sizeof(master_t<T>), static_cast<std::size_t>(io::compared_bytes));
 }
 
-template <class M>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, M* data,
+template <class S>
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, S* data,
                                            const Parts& part) {
   std::vector<io::StateTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
@@ -134,12 +134,12 @@ Parts written_parts(comm::ProcessGrid& grid) {
           of_first(grid.data_groups(comm::ReplicaSet::expert_data_parallel).replicate)};
 }
 
-template <class M>
-std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
-                                            const nn::BufferLayout& place, M* data, const Parts& part) {
+template <class S>
+std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
+                                            const nn::BufferLayout& place, S* data, const Parts& part) {
   model::ParameterTable covered = table;
-  std::erase_if(covered.specs, [&](const nn::ParameterSpec& spec) { return !optim::covers(moment.over, spec); });
-  return state_tensors<M>(covered, place, data, part);
+  std::erase_if(covered.specs, [&](const nn::ParameterSpec& spec) { return !optim::covers(over, spec); });
+  return state_tensors<S>(covered, place, data, part);
 }
 
 template <class T>
@@ -212,8 +212,12 @@ std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, c
   const model::ParameterTable& table = state_.model.table();
   std::vector<io::StateGroup> groups;
   for (const optim::Moment<M>& moment : moments_) {
-    groups.push_back(
-        {moment.name, moment_tensors<M>(table, moment, place_of(moment.place), moment.values.data(), part)});
+    std::visit(
+        [&]<class S>(const Vector<S>& values) {
+          groups.push_back({moment.name, scalar_type_of<S>,
+                            moment_tensors<S>(table, moment.over, place_of(moment.place), values.data(), part)});
+        },
+        moment.values);
   }
   return groups;
 }
@@ -265,14 +269,13 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
 template std::size_t checkpoint_workspace(const TrainingState<double>&);
 template std::size_t checkpoint_workspace(const TrainingState<float>&);
 template std::size_t checkpoint_workspace(const TrainingState<bf16>&);
-template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, double*,
-                                                    const Parts&);
-template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, float*,
-                                                    const Parts&);
-template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, const optim::Moment<double>&,
-                                                     const nn::BufferLayout&, double*, const Parts&);
-template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, const optim::Moment<float>&,
-                                                     const nn::BufferLayout&, float*, const Parts&);
+#define NANOTRON_INSTANTIATE(S)                                                                                  \
+  template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, S*, \
+                                                      const Parts&);                                             \
+  template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, optim::Covers,              \
+                                                       const nn::BufferLayout&, S*, const Parts&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 template class Checkpointing<double>;
 template class Checkpointing<float>;
 template class Checkpointing<bf16>;

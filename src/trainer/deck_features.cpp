@@ -50,6 +50,7 @@ constexpr deck::Feature features[] = {
     {parallel::check_zero},
     {parallel::check_compression},
     {optim::check_muon},
+    {optim::check_moments},
     {check_layout, fill_layout},  // checks degrees only where no error was found before
     {parallel::check_adasum},
     {nn::check_moe, nn::fill_moe},

@@ -31,16 +31,18 @@ void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   };
   if (check.replicate.has_replicas()) {
     add(p.layouts.master.common(p.layouts.moments), check.section.flat, p.master);
-    for (const optim::Moment<M>& moment : state_.optimizer->moments())
-      add(moment.place, check.section.flat, moment.values);
+    for (const optim::Moment<M>& moment : state_.optimizer->moments()) {
+      std::visit([&](const auto& values) { add(moment.place, check.section.flat, values); }, moment.values);
+    }
     check.replicate.require_equal(hash, step);
   }
   if (check.shards == 1) return;
   hash = 0;
   add(p.layouts.compute, check.section.flat, p.compute);
   add(p.layouts.master, check.section.params_1d, p.master);  // not sharded
-  for (const optim::Moment<M>& moment : state_.optimizer->moments())
-    add(moment.place, check.section.params_1d, moment.values);
+  for (const optim::Moment<M>& moment : state_.optimizer->moments()) {
+    std::visit([&](const auto& values) { add(moment.place, check.section.params_1d, values); }, moment.values);
+  }
   check.data.require_equal(hash, step);
 }
 

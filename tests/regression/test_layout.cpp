@@ -34,7 +34,8 @@ struct Case {
 
 const std::vector<Case> cases{
     {"llama", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4"}},
-    {"llama", {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.context_shards=4"}},
+    {"llama",
+     {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.context_shards=4", "precision.moments=bf16"}},
     {"qwen2", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6"}},
     {"qwen3", {"precision.compute=fp32", "precision.batch_shards=12", "data.document_mask=block_diagonal"}},
     {"llama",
@@ -42,7 +43,7 @@ const std::vector<Case> cases{
       "precision.tensor_shards=6", "precision.context_shards=2"}},
     {"llama",
      {"precision.compute=bf16", "model.num_key_value_heads=4", "precision.context_shards=2",
-      "precision.tensor_shards=4"}}};
+      "precision.tensor_shards=4", "precision.moments=bf16"}}};
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{
@@ -50,7 +51,9 @@ const std::vector<Case> mixtures{
      {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
       "precision.context_shards=2"},
      {2, 3, 6}},
-    {"qwen3_moe", {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6"}, {2, 4, 8}},
+    {"qwen3_moe",
+     {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6", "precision.moments=bf16"},
+     {2, 4, 8}},
     {"mixtral",
      {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=2",
       "precision.context_shards=4", "moe.capacity_factor=1"},

@@ -34,16 +34,16 @@ void add_part(const std::vector<index_t>& global_shape, const io::StatePart& p, 
 }
 
 // The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says.
-template <class M>
-Tensors gather(const model::ParameterTable& table, const optim::Moment<M>& moment, const nn::BufferLayout& place,
-               const trainer::Parts& part, MPI_Comm world) {
-  const auto host = Kokkos::create_mirror_view(moment.values);
-  Kokkos::deep_copy(host, moment.values);
+template <class S>
+Tensors gather(const model::ParameterTable& table, optim::Covers over, const Vector<S>& values,
+               const nn::BufferLayout& place, const trainer::Parts& part, MPI_Comm world) {
+  const auto host = Kokkos::create_mirror_view(values);
+  Kokkos::deep_copy(host, values);
   Tensors all;
-  for (const io::StateTensor& t : trainer::moment_tensors<M>(table, moment, place, host.data(), part)) {
+  for (const io::StateTensor& t : trainer::moment_tensors<S>(table, over, place, host.data(), part)) {
     const auto size = std::accumulate(t.global_shape.begin(), t.global_shape.end(), index_t{1}, std::multiplies<>());
     std::vector<double> logical(static_cast<std::size_t>(size), 0.0);
-    for (const io::StatePart& p : t.parts) add_part<M>(t.global_shape, p, logical);
+    for (const io::StatePart& p : t.parts) add_part<S>(t.global_shape, p, logical);
     MPI_Allreduce(MPI_IN_PLACE, logical.data(), static_cast<int>(logical.size()), MPI_DOUBLE, MPI_SUM, world);
     all[t.name] = std::move(logical);
   }
@@ -156,7 +156,11 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     numbers.predicted = Traffic::of(plan.traffic);
     add_scalars(config, numbers.predicted);
     const auto all = [&](const optim::Moment<M>& moment) {
-      return gather<M>(table, moment, moment.place.common(owned), owner, world);
+      return std::visit(
+          [&]<class S>(const Vector<S>& values) {
+            return gather<S>(table, moment.over, values, moment.place.common(owned), owner, world);
+          },
+          moment.values);
     };
     numbers.parameters = all({"", optim::Covers::all, parameters.layouts.master, parameters.master});
     for (const optim::Moment<M>& moment : state.optimizer->moments()) {

@@ -22,6 +22,7 @@ enum class SequenceKind { stream, documents };
 enum class Verify { automatic, full, sample, none };
 enum class OtherTokenizer { refuse, accept };
 enum class Reproducible { run, layout };
+enum class MomentType { master, bf16 };
 enum class Console { progress, quiet };
 
 }  // namespace nanotron::deck

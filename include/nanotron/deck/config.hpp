@@ -55,8 +55,7 @@ struct ParallelConfig {
 struct OptimizerConfig {
   OptimizerName name = OptimizerName::adamw;
   double learning_rate = 3e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
+  double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
   double momentum = 0.95;                // with muon
   std::int64_t newton_schulz_steps = 5;  // with muon
@@ -90,6 +89,7 @@ struct DataConfig {
 
 struct PrecisionConfig {
   ScalarType compute = ScalarType::fp32;
+  MomentType moments = MomentType::master;
   Reproducible reproducible = Reproducible::run;
   // With 'layout': number of partial sums on every grid; 0: resolve() chooses.
   std::int64_t tensor_shards = 0;

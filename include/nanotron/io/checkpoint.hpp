@@ -27,7 +27,7 @@ inline constexpr const char* manifest_file_name = "manifest.json";
 struct StatePart {
   std::vector<index_t> offset;
   std::vector<index_t> extent;
-  void* data = nullptr;         // float or double, by the `master` type of the call
+  void* data = nullptr;         // of the type of the call or group
   std::vector<index_t> stride;  // elements
 };
 
@@ -44,6 +44,7 @@ struct StateTensor {
 /// Tensors below /optimizer/<name>: one kind of moment. Not every parameter has every moment.
 struct StateGroup {
   std::string name;
+  ScalarType type = ScalarType::fp32;  // fp32, fp64 or bf16, in memory and in a file that is written
   std::vector<StateTensor> tensors;
 };
 
@@ -66,7 +67,7 @@ struct CheckpointContents {
   /// What compressed gradient reduction carries from step to step, rank after rank; empty: nothing.
   std::span<const StateTensor> compression;
   std::string compression_layout;        // describes what is stored where
-  ScalarType master = ScalarType::fp32;  // fp32 or fp64, in memory and in the file
+  ScalarType master = ScalarType::fp32;  // fp32 or fp64, in memory and in the file: of all but the moments
   CheckpointState state;
   deck::ModelConfig model;  // resolved
   data::TokenizerId tokenizer{};  // of the training file

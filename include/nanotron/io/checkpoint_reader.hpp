@@ -41,7 +41,7 @@ class CheckpointReader {
   void require_model(const deck::ModelConfig& wanted) const;
 
   /// Overwrites the parts that the tensors describe, whatever grid wrote them; ranks may read the same
-  /// part. `master` is the type in memory; another type in the file is converted. Moments that the
+  /// part. master: the parameters' type in memory; another type in the file is converted. Moments that the
   /// checkpoint lacks are an error if it has others (see info().optimizer), else left untouched.
   void read(std::span<const StateTensor> parameters, std::span<const StateGroup> moments, ScalarType master);
 
@@ -54,7 +54,7 @@ class CheckpointReader {
  private:
   CheckpointReader(MPI_Comm world, std::filesystem::path folder);
   void read_info();
-  void open_group(const std::string& group, std::span<const StateTensor> tensors,
+  void open_group(const std::string& group, std::span<const StateTensor> tensors, ScalarType type,
                   std::vector<Slab>& slabs) const;
 
   MPI_Comm world_;

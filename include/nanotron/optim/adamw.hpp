@@ -2,9 +2,14 @@
 
 // AdamW (Loshchilov and Hutter 2019) for the elements of the flat parameters that this rank updates, and their moments.
 
+#include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/optim/optimizer.hpp"
 
 namespace nanotron::optim {
+
+/// The update of a part, the steps-th one.
+kernels::AdamwStep adamw_step(const deck::OptimizerConfig& config, const UpdatePart& part, std::int64_t steps,
+                              double learning_rate, double gradient_scale);
 
 /// No communication.
 template <class M>

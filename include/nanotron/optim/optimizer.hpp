@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "nanotron/comm/group.hpp"
@@ -30,7 +31,7 @@ struct Moment {
   std::string name;
   Covers over = Covers::all;
   nn::BufferLayout place;
-  Vector<M> values;
+  std::variant<Vector<M>, Vector<bf16>> values;
 };
 
 /// What an update changes: the master weights at layouts.master and, unless it is empty, a copy of all in bf16.

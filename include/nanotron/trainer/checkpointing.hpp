@@ -32,15 +32,16 @@ struct Parts {
 /// What this rank writes: rank 0 of a replicate group writes what it owns, the other ranks write nothing.
 Parts written_parts(comm::ProcessGrid& grid);
 
-/// The tensors of one buffer (parameters or a moment). data: its first element; place: its layout.
-template <class M>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, M* data,
+/// The tensors of one buffer (parameters or a moment). data: its first element; place: its layout. S is double, float
+/// or bf16.
+template <class S>
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, S* data,
                                            const Parts& part);
 
 /// The same for a moment: only the tensors that it covers. place: the layout of the moment, or a part of it.
-template <class M>
-std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, const optim::Moment<M>& moment,
-                                            const nn::BufferLayout& place, M* data, const Parts& part);
+template <class S>
+std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
+                                            const nn::BufferLayout& place, S* data, const Parts& part);
 
 /// Estimated max bytes that writing a checkpoint needs besides the memory of the plan: the buffer of MPI-IO, the
 /// pinned one through which device memory passes, and the one for reading back and comparing.

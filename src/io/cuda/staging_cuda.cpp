@@ -22,17 +22,17 @@ struct Rows {
 
 // f(rows) for the rows of each layer of a piece, of which `host` is the packed copy.
 template <class F>
-void for_each_layer(const Piece& device, const Piece& host, ScalarType master, const F& f) {
+void for_each_layer(const Piece& device, const Piece& host, ScalarType type, const F& f) {
   const StatePart& part = *device.part;
   const std::vector<index_t> extent = extent_of(device);
-  const std::size_t n = extent.size(), element = size_of(master);
+  const std::size_t n = extent.size(), element = size_of(type);
   const auto bytes = [&](index_t elements) { return static_cast<std::size_t>(elements) * element; };
   const bool is_vector = n == 1 && part.stride[0] == 1;
   const index_t columns = is_vector ? extent[0] : n == 1 ? 1 : extent[n - 1];
   const index_t layers = n == 3 ? extent[0] : 1;
   const index_t rows = n == 3 ? extent[1] : is_vector ? 1 : extent[0];
   const index_t pitch = is_vector ? columns : part.stride[n == 3 ? 1 : 0];
-  std::byte *from = memory_of(device, master), *to = memory_of(host, master);
+  std::byte *from = memory_of(device, type), *to = memory_of(host, type);
   for (index_t layer = 0; layer < layers; ++layer) {
     f(Rows{from, to, static_cast<std::size_t>(rows), bytes(columns), bytes(std::max(pitch, columns))});
     from += bytes(part.stride[0]);
@@ -49,7 +49,7 @@ void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t fro
 std::int64_t staging_bytes() { return buffer_bytes; }
 
 struct Staging::Buffer {
-  explicit Buffer(ScalarType type) : master(type) {
+  Buffer() {
     void* pinned = nullptr;
     NANOTRON_CHECK_CUDA(cudaMallocHost(&pinned, buffer_bytes));
     memory = static_cast<std::byte*>(pinned);
@@ -58,21 +58,20 @@ struct Staging::Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  ScalarType master;
+  ScalarType type = ScalarType::fp32;
   std::byte* memory = nullptr;
   std::vector<StatePart> packed;  // in memory
   Transfer device, host;
 };
 
-Staging::Staging(ScalarType master) : buffer_(std::make_unique<Buffer>(master)) {
-  NANOTRON_CHECK_CUDA(cudaDeviceSynchronize());
-}
+Staging::Staging() : buffer_(std::make_unique<Buffer>()) { NANOTRON_CHECK_CUDA(cudaDeviceSynchronize()); }
 Staging::~Staging() = default;
 
 std::int64_t Staging::transfer_bytes(std::int64_t wanted) { return std::min(wanted, buffer_bytes); }
 
-const Transfer& Staging::place(const Transfer& pieces) {
+const Transfer& Staging::place(const Transfer& pieces, ScalarType type) {
   Buffer& b = *buffer_;
+  b.type = type;
   b.device = pieces;
   b.host.clear();
   b.packed.clear();
@@ -84,7 +83,7 @@ const Transfer& Staging::place(const Transfer& pieces) {
     for (std::size_t i = part.extent.size() - 1; i > 0; --i) part.stride[i - 1] = part.stride[i] * part.extent[i];
     part.offset[0] += piece.outer.begin;
     if (part.extent.size() == 3) part.offset[1] += piece.inner.begin;
-    at += elements_of(piece) * static_cast<index_t>(size_of(b.master));
+    at += elements_of(piece) * static_cast<index_t>(size_of(type));
     b.packed.push_back(std::move(part));
     b.host.push_back({&b.packed.back(), {0, piece.outer.size()}, {0, piece.inner.size()}});
   }
@@ -94,7 +93,7 @@ const Transfer& Staging::place(const Transfer& pieces) {
 
 void Staging::copy_to_host() {
   for (std::size_t i = 0; i < buffer_->device.size(); ++i) {
-    for_each_layer(buffer_->device[i], buffer_->host[i], buffer_->master,
+    for_each_layer(buffer_->device[i], buffer_->host[i], buffer_->type,
                    [](const Rows& r) { copy_rows(r.host, r.width, r.device, r.device_pitch, r); });
   }
   NANOTRON_CHECK_CUDA(cudaStreamSynchronize(nullptr));
@@ -102,7 +101,7 @@ void Staging::copy_to_host() {
 
 void Staging::copy_to_device() {
   for (std::size_t i = 0; i < buffer_->device.size(); ++i) {
-    for_each_layer(buffer_->device[i], buffer_->host[i], buffer_->master,
+    for_each_layer(buffer_->device[i], buffer_->host[i], buffer_->type,
                    [](const Rows& r) { copy_rows(r.device, r.device_pitch, r.host, r.width, r); });
   }
   NANOTRON_CHECK_CUDA(cudaStreamSynchronize(nullptr));

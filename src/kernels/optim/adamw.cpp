@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/optim/moments.hpp"
 #include "kernels/optim/stored_copy.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -9,8 +10,8 @@
 namespace nanotron::kernels {
 namespace {
 
-template <class M, class Store>
-void run(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
+template <class M, class Moments, class Store>
+void run(Device& device, Vector<M> p, Vector<const M> g, const Moments& moments, const AdamwStep& step,
          const Store& copy) {
   const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.step));
   const double correction2 = 1.0 - std::pow(step.beta2, static_cast<double>(step.step));
@@ -25,28 +26,34 @@ void run(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> 
   const M clip = static_cast<M>(step.gradient_scale);
   M* const parameter = p.data();
   const M* const gradient = g.data();
-  M* const first = m.data();
-  M* const second = v.data();
   for_each_piece<M>(
       device, "adamw", static_cast<index_t>(p.extent(0)),
       KOKKOS_LAMBDA(const Row& row, const index_t begin, const index_t count) {
         const Store stored = copy;
+        const Moments held = moments;
         row.template for_each_chunk<M>(count, [=](const index_t at, const auto n) {
           const index_t i = begin + at;
           const auto x = load(parameter + i, n), g = load(gradient + i, n);
-          const auto m0 = load(first + i, n), v0 = load(second + i, n);
+          const auto m0 = load(held.first + i, n), v0 = load(held.second + i, n);
           const auto grad = chunk(n, [&](const int k) { return clip * g[k]; });
           const auto kept = chunk(n, [&](const int k) { return x[k] * keep; });
           const auto m1 = chunk(n, [&](const int k) { return beta1 * m0[k] + rest1 * grad[k]; });
           const auto v1 = chunk(n, [&](const int k) { return beta2 * v0[k] + rest2 * (grad[k] * grad[k]); });
           const auto updated =
               chunk(n, [&](const int k) { return kept[k] - rate * (m1[k] / (std::sqrt(v1[k]) / root2 + eps)); });
-          store(first + i, n, [&](const int k) { return m1[k]; });
-          store(second + i, n, [&](const int k) { return v1[k]; });
+          held.store_both(i, n, m1, v1);
           store(parameter + i, n, [&](const int k) { return updated[k]; });
           stored(i, n, updated);
         });
       });
+}
+
+template <class M, class S>
+void require_equal_sizes(const Vector<M>& p, const Vector<const M>& g, const Vector<S>& m, const Vector<S>& v,
+                         const AdamwStep& step) {
+  NANOTRON_REQUIRE(
+      step.step >= 1 && g.extent(0) == p.extent(0) && m.extent(0) == p.extent(0) && v.extent(0) == p.extent(0),
+      "adamw: {} parameters, {} gradients, step {}", p.extent(0), g.extent(0), step.step);
 }
 
 }  // namespace
@@ -55,10 +62,17 @@ template <class M>
 void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
            Vector<bf16> copy) {
   const KernelRegion kernel(device, "adamw", reads(p, g, m, v), writes(p, m, v, copy));
-  NANOTRON_REQUIRE(
-      step.step >= 1 && g.extent(0) == p.extent(0) && m.extent(0) == p.extent(0) && v.extent(0) == p.extent(0),
-      "adamw: {} parameters, {} gradients, step {}", p.extent(0), g.extent(0), step.step);
-  with_copy(copy, p.extent(0), [&](const auto& store) { run<M>(device, p, g, m, v, step, store); });
+  require_equal_sizes(p, g, m, v, step);
+  const MasterMoments<M> moments{m.data(), v.data()};
+  with_copy(copy, p.extent(0), [&](const auto& store) { run<M>(device, p, g, moments, step, store); });
+}
+
+void adamw_bf16_moments(Device& device, Vector<float> p, Vector<const float> g, Vector<bf16> m, Vector<bf16> v,
+                        const AdamwStep& step, const RoundingNoise& noise, Vector<bf16> copy) {
+  const KernelRegion kernel(device, "adamw", reads(p, g, m, v), writes(p, m, v, copy));
+  require_equal_sizes(p, g, m, v, step);
+  const Bf16Moments moments{m.data(), v.data(), noise, static_cast<std::uint32_t>(step.step)};
+  with_copy(copy, p.extent(0), [&](const auto& store) { run<float>(device, p, g, moments, step, store); });
 }
 
 #define NANOTRON_INSTANTIATE(M) \

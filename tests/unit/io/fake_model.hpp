@@ -176,7 +176,8 @@ struct FakeState {
     return c;
   }
   const std::vector<io::StateGroup>& moments() {
-    moments_ = {{"exp_avg", exp_avg.tensors()}, {"exp_avg_sq", exp_avg_sq.tensors()}};
+    moments_ = {{"exp_avg", scalar_type_of<M>, exp_avg.tensors()},
+                {"exp_avg_sq", scalar_type_of<M>, exp_avg_sq.tensors()}};
     return moments_;
   }
   FakeModel<M> parameters, exp_avg, exp_avg_sq;

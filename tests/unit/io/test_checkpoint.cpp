@@ -89,10 +89,10 @@ hdf5::File make_file(MPI_Comm world, const fs::path& path,
   return open_to_write(world, path);
 }
 
-std::vector<Slab> slabs_of(const hdf5::File& file, const std::vector<StateTensor>& tensors) {
+std::vector<Slab> slabs_of(const hdf5::File& file, const std::vector<StateTensor>& tensors,
+                           ScalarType type = ScalarType::fp64) {
   std::vector<Slab> slabs;
-  for (const StateTensor& t : tensors)
-    slabs.push_back({hdf5::open_dataset(file.id(), t.name, ""), &t, t.name});
+  for (const StateTensor& t : tensors) slabs.push_back({hdf5::open_dataset(file.id(), t.name, ""), &t, type, t.name});
   return slabs;
 }
 
@@ -102,9 +102,9 @@ TEST_F(Checkpoint, LargePartsGoInPieces) {
     test::FakeModel<double> model(rank, size), back(rank, size);
     model.fill(salt);
     const auto file = make_file(world, scratch / "pieces.h5", model.tensors());
-    write_slabs(world, slabs_of(file, model.tensors()), ScalarType::fp64, piece);
-    compare_slabs(world, slabs_of(file, model.tensors()), ScalarType::fp64, piece);
-    read_slabs(world, slabs_of(file, back.tensors()), ScalarType::fp64, piece);
+    write_slabs(world, slabs_of(file, model.tensors()), piece);
+    compare_slabs(world, slabs_of(file, model.tensors()), piece);
+    read_slabs(world, slabs_of(file, back.tensors()), piece);
     EXPECT_EQ(back.differences(salt), 0) << piece;
   }
 }
@@ -153,18 +153,17 @@ TEST_F(Checkpoint, PaddedRowsOfDeviceMemory) {
   StateTensor t{"padded", {2, 4 * size, 6}, {{{0, 4 * rank, 0}, {2, 4, 6}, memory.data(), {40, 10, 1}}}};
   const auto file = make_file(world, scratch / "padded.h5", {t});
   const std::vector<StateTensor> written{t};
-  write_slabs(world, slabs_of(file, written), ScalarType::fp64, 100);  // two rows at a time
-  compare_slabs(world, slabs_of(file, written), ScalarType::fp64, 60);
+  write_slabs(world, slabs_of(file, written), 100);  // two rows at a time
+  compare_slabs(world, slabs_of(file, written), 60);
   t.parts[0].data = back.data();
   const std::vector<StateTensor> wanted{t};
-  read_slabs(world, slabs_of(file, wanted), ScalarType::fp64, 150);
+  read_slabs(world, slabs_of(file, wanted), 150);
   EXPECT_EQ(values_of(back), values);
   if (rank == size - 1) values[0] += 1.0;
   const DeviceMemory wrong = on_device(values);
   t.parts[0].data = wrong.data();
   const std::vector<StateTensor> others{t};
-  expect_error(ExitCode::system_error, "padded",
-               [&] { compare_slabs(world, slabs_of(file, others), ScalarType::fp64); });
+  expect_error(ExitCode::system_error, "padded", [&] { compare_slabs(world, slabs_of(file, others)); });
 }
 
 // A rank has an interval of the row-major elements of each layer: the end of a row, whole rows, the beginning of one.
@@ -198,19 +197,18 @@ TEST_F(Checkpoint, SeveralPartsOfATensor) {
     for (index_t i = 0; i < 3 * count; ++i)
       memory[std::size_t(i)] = double(i / count * 77 + first + i % count);
     const auto file = make_file(world, scratch / "parts.h5", written);
-    write_slabs(world, slabs_of(file, written), ScalarType::fp64, limit);
-    compare_slabs(world, slabs_of(file, written), ScalarType::fp64, limit);
+    write_slabs(world, slabs_of(file, written), limit);
+    compare_slabs(world, slabs_of(file, written), limit);
     const std::vector<StateTensor> wanted{flat_pieces(shape, rank, size, back)};
-    read_slabs(world, slabs_of(file, wanted), ScalarType::fp64, limit);
+    read_slabs(world, slabs_of(file, wanted), limit);
     EXPECT_EQ(back, memory) << limit;
     std::vector<double> all(3 * 77);  // the logical tensor
     const StateTensor whole{"pieces", shape, {{{0, 0, 0}, shape, all.data(), {77, 7, 1}}}};
     const std::vector<StateTensor> wholes{whole};
-    read_slabs(world, slabs_of(file, wholes), ScalarType::fp64);
+    read_slabs(world, slabs_of(file, wholes));
     for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], double(i));
     back.back() += 1.0;
-    expect_error(ExitCode::system_error, "pieces",
-                 [&] { compare_slabs(world, slabs_of(file, wanted), ScalarType::fp64, limit); });
+    expect_error(ExitCode::system_error, "pieces", [&] { compare_slabs(world, slabs_of(file, wanted), limit); });
   }
 }
 
@@ -222,8 +220,8 @@ TEST_F(Checkpoint, AFailedTransferIsAnError) {
   {
     const FileSizeLimit limit(4096);
     expect_error(ExitCode::system_error, "error", [&] {
-      write_slabs(world, slabs_of(file, model.tensors()), ScalarType::fp64);
-      compare_slabs(world, slabs_of(file, model.tensors()), ScalarType::fp64);
+      write_slabs(world, slabs_of(file, model.tensors()));
+      compare_slabs(world, slabs_of(file, model.tensors()));
     });
   }
   MPI_Barrier(world);

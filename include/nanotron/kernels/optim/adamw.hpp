@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/logical_index.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
@@ -29,5 +30,20 @@ struct AdamwStep {
 template <class M>
 void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
            Vector<bf16> copy = {});
+
+/// The random bits of stochastic rounding: of seed, stream, the update and the element of the logical tensor. Element i
+/// of a vector is index(begin + i) of it.
+struct RoundingNoise {
+  std::uint64_t seed = 0;
+  std::uint32_t stream = 0;
+  LogicalIndex index{};
+  index_t begin = 0;
+};
+
+/// The same with moments in bf16. p is updated with m and v in fp32, which are then rounded stochastically (Forsythe
+/// 1959; Zamirai et al. 2021, "Revisiting BFloat16 training"): with x between neighbours a < x < b of bf16, to b with
+/// probability (x - a) / (b - a), to 2^-16; exactly representable values stay.
+void adamw_bf16_moments(Device& device, Vector<float> p, Vector<const float> g, Vector<bf16> m, Vector<bf16> v,
+                        const AdamwStep& step, const RoundingNoise& noise, Vector<bf16> copy = {});
 
 }  // namespace nanotron::kernels

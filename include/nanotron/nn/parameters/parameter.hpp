@@ -9,6 +9,7 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/nn/parameters/buffer_layout.hpp"
 #include "nanotron/tensor/arena.hpp"
+#include "nanotron/tensor/logical_index.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -55,6 +56,14 @@ struct ParameterSpec {
   index_t logical_size() const { return layers * rows * columns; }
   index_t local_layers() const { return static_cast<index_t>(layer_numbers.size()); }
   index_t offset_of(index_t local_layer) const { return offset + local_layer * layer_stride; }
+  /// Of the elements of a layer's local matrix.
+  LogicalIndex logical_index(index_t local_layer) const {
+    const bool by_columns = partition == Partition::row_parallel;
+    const index_t layer = layer_numbers[static_cast<std::size_t>(local_layer)];
+    return {.columns = local_columns(),
+            .logical_columns = columns,
+            .first = layer * rows * columns + (by_columns ? local.begin : local.begin * columns)};
+  }
 };
 
 /// Layouts of the flat buffers of one rank.

@@ -57,5 +57,125 @@ TYPED_TEST(Adamw, WritesTheCopyInBf16) {
   }
 }
 
+class AdamwBf16Moments : public KernelTest<float> {
+ protected:
+  struct State {
+    State(index_t n, unsigned seed)
+        : p(Array<float>::random(n, seed)), m(Array<bf16>::random(n, seed + 1)), v(Array<bf16>::random(n, seed + 2)) {
+      for (bf16& x : v.host) x = bf16(std::abs(x));
+      v.push();
+    }
+    Array<float> p;
+    Array<bf16> m, v;
+  };
+  static kernels::AdamwStep step_of(std::int64_t t) {
+    return {.learning_rate = 1e-2, .weight_decay = 0.1, .step = t, .gradient_scale = 0.5};
+  }
+  // The first moment of an update with beta1 = 0 is the gradient, rounded.
+  std::vector<bf16> rounded(const Array<float>& g, const kernels::RoundingNoise& noise, std::int64_t t = 1) {
+    Array<float> p(g.size());
+    Array<bf16> m(g.size()), v(g.size());
+    kernels::adamw_bf16_moments(device_, p.vector(), g.read(), m.vector(), v.vector(), {.beta1 = 0.0, .step = t},
+                                noise);
+    device_.fence();
+    m.pull();
+    return m.host;
+  }
+};
+
+// The parameters are those of an update with the same moments in fp32; each moment is a neighbour of what it gives.
+TEST_F(AdamwBf16Moments, RoundsNothingButTheMomentsItStores) {
+  const index_t n = 5003;
+  State a(n, 1), b(n, 1);
+  Array<float> m(n), v(n);
+  for (index_t i = 0; i < n; ++i) m.host[i] = a.m.host[i], v.host[i] = a.v.host[i];
+  m.push(), v.push();
+  const auto g = Array<float>::random(n, 9);
+  kernels::adamw_bf16_moments(device_, a.p.vector(), g.read(), a.m.vector(), a.v.vector(), step_of(7), {.seed = 3});
+  kernels::adamw<float>(device_, b.p.vector(), g.read(), m.vector(), v.vector(), step_of(7));
+  device_.fence();
+  for (auto* x : {&a.p, &b.p, &m, &v}) x->pull();
+  a.m.pull(), a.v.pull();
+  EXPECT_EQ(a.p.host, b.p.host);
+  index_t up = 0;
+  for (index_t i = 0; i < n; ++i) {
+    for (const auto& [stored, exact] : {std::pair{a.m.host[i], m.host[i]}, std::pair{a.v.host[i], v.host[i]}}) {
+      ASSERT_LT(std::abs(static_cast<float>(stored) - exact), std::ldexp(std::abs(exact), -7)) << i;
+    }
+    up += std::abs(static_cast<float>(a.v.host[i])) > v.host[i] ? 1 : 0;
+  }
+  EXPECT_NEAR(static_cast<double>(up) / static_cast<double>(n), 0.5, 0.05);
+}
+
+TEST_F(AdamwBf16Moments, TheMeanErrorIsZeroAndExactValuesStay) {
+  const index_t n = 1 << 16;
+  const double unit = 0x1p-7;  // between neighbours of 1
+  for (const double part : {0.0, 0.1, 0.5, 0.83}) {
+    Array<float> g(n);
+    for (float& x : g.host) x = static_cast<float>(-1.0 - part * unit);
+    g.push();
+    double sum = 0;
+    for (const bf16 x : rounded(g, {.seed = 5, .stream = 17})) sum += static_cast<float>(x);
+    const double deviation = unit * std::sqrt(part * (1 - part) / static_cast<double>(n));
+    EXPECT_NEAR(sum / static_cast<double>(n), -1.0 - part * unit, 5 * deviation) << part;
+  }
+  Array<float> odd(3);
+  odd.host = {INFINITY, -INFINITY, NAN};
+  odd.push();
+  const std::vector<bf16> kept = rounded(odd, {});
+  EXPECT_EQ(static_cast<float>(kept[0]), INFINITY);
+  EXPECT_EQ(static_cast<float>(kept[1]), -INFINITY);
+  EXPECT_TRUE(std::isnan(static_cast<float>(kept[2])));
+}
+
+// A shard of columns, cut anywhere, has the bits of the whole matrix; another update, stream or seed has others.
+TEST_F(AdamwBf16Moments, BitsDependOnTheElementNotOnTheCut) {
+  const index_t rows = 13, columns = 24, first = 7, width = 10;
+  const auto whole = Array<float>::random(rows * columns, 4);
+  const kernels::RoundingNoise all{.seed = 11, .stream = 2, .index = {columns, columns, 5 * rows * columns}};
+  const std::vector<bf16> expected = rounded(whole, all);
+  for (const index_t begin : {0, 1, 4, 57}) {
+    Array<float> part(rows * width - begin);
+    for (index_t i = 0; i < part.size(); ++i) {
+      part.host[i] = whole.host[(i + begin) / width * columns + first + (i + begin) % width];
+    }
+    part.push();
+    kernels::RoundingNoise noise = all;
+    noise.index = {width, columns, all.index.first + first};
+    noise.begin = begin;
+    const std::vector<bf16> ours = rounded(part, noise);
+    for (index_t i = 0; i < part.size(); ++i) {
+      ASSERT_EQ(ours[i].bits, expected[(i + begin) / width * columns + first + (i + begin) % width].bits) << begin;
+    }
+  }
+  const auto differs = [&](const std::vector<bf16>& other) {
+    index_t count = 0;
+    for (std::size_t i = 0; i < other.size(); ++i) count += other[i].bits != expected[i].bits;
+    return count;
+  };
+  EXPECT_EQ(differs(rounded(whole, all)), 0);
+  EXPECT_GT(differs(rounded(whole, all, 2)), rows * columns / 10);
+  EXPECT_GT(differs(rounded(whole, {.seed = 12, .stream = 2, .index = all.index})), rows * columns / 10);
+  EXPECT_GT(differs(rounded(whole, {.seed = 11, .stream = 3, .index = all.index})), rows * columns / 10);
+}
+
+// With beta2 = 0.999 nearest rounding would keep v at 1 for ever.
+TEST_F(AdamwBf16Moments, SmallChangesAddUp) {
+  const index_t n = 4096;
+  Array<float> p(n), g(n);
+  Array<bf16> m(n), v(n, 1.0);
+  const double beta2 = 0.999;
+  const int updates = 1000;
+  for (int t = 1; t <= updates; ++t) {
+    kernels::adamw_bf16_moments(device_, p.vector(), g.read(), m.vector(), v.vector(), {.beta2 = beta2, .step = t},
+                                {.seed = 1});
+  }
+  device_.fence();
+  v.pull();
+  double mean = 0;
+  for (const bf16 x : v.host) mean += static_cast<float>(x) / static_cast<double>(n);
+  EXPECT_NEAR(mean, std::pow(beta2, updates), 0.005 * std::pow(beta2, updates));
+}
+
 }  // namespace
 }  // namespace nanotron::test
