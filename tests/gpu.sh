@@ -251,6 +251,14 @@ speed() {
     flop="$(tflop_per_token "$logs/$name.json")"
     gemm="$(value "$logs/$name.json" ceiling_text | awk '{ print $1 / 1e3 }')"
     row_of_speed "$name" "nanotron_bench, bf16" "$logs/$name.json" "$flop" "$gemm"
+    if bench "$deck" "${name}_measured" 1 bf16 --gemm-algorithms "$logs/$name.gemm" &&
+      bench "$deck" "${name}_measured" "${steps:-10}" bf16 --set "run.gemm_algorithms='$logs/$name.gemm'"; then
+      row_of_speed "$name" "nanotron_bench, bf16, measured GEMM algorithms" "$logs/${name}_measured.json" "$flop" "$gemm"
+    else
+      failed=1
+      cp "$logs/${name}_measured.log" "$logs/${name}_measured.log.failed"
+      say "| $name | nanotron_bench, measured GEMM algorithms | FAILED: $(grep -m 1 -i error "$logs/${name}_measured.log" | tr '|' '/' || true) | | | | |"
+    fi
     if bench "$deck" "${name}_fp8" "${steps:-10}" fp8; then
       row_of_speed "$name" "nanotron_bench, fp8" "$logs/${name}_fp8.json" "$flop" "$gemm"
     elif grep -qi memory "$logs/${name}_fp8.log" && bench "$deck" "${name}_fp8" "${steps:-10}" fp8 --set data.micro_batch_size=1; then

@@ -103,6 +103,7 @@ std::vector<Parameter> run_rows() {
     KEY(run, wall_time_margin).at_least(0).in("s").says("Time kept free before wall_time_limit for the last checkpoint."),
     KEY(run, max_nonfinite_steps).at_least(0).at_most(1e12).in("steps").says("Consecutive updates that may be skipped because the loss or the gradient norm is not finite; one more ends the run with exit code 70. 0: stop at the first."),
     KEY(run, check_replicas_every).at_least(0).at_most(1e12).in("steps").says("Steps between bitwise comparisons of weights and moments over the ranks that must hold the same ones; 0: only at the start and before a checkpoint."),
+    KEY(run, gemm_algorithms).says("File of the algorithms with which cuBLASLt runs the GEMMs on GPUs, made by nanotron_bench --gemm-algorithms on such a GPU; empty: its heuristic chooses. Another file may change last bits. A build for CPUs ignores it."),
   };
 }
 

@@ -24,6 +24,7 @@
 #include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
+#include "nanotron/kernels/gemm/gemm_algorithms.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
 #include "nanotron/kernels/gemm/stated_peak.hpp"
 #include "nanotron/model/cost.hpp"
@@ -162,6 +163,18 @@ std::string validation_text(const Loaders& loaders, const deck::DataConfig& data
   return text.empty() ? "0" : text;
 }
 
+std::string text_of_file(const std::string& file) {
+  std::ifstream in(file);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (!in) {
+    fail(ExitCode::deck_error, {.what = "the file of GEMM algorithms cannot be read",
+                                .where = file,
+                                .change = "make it with nanotron_bench --gemm-algorithms, or leave "
+                                          "run%gemm_algorithms empty"});
+  }
+  return text;
+}
+
 // Writes deck.nml and opens metrics.h5, after all checks have passed. The result is null on all ranks but the one that
 // speaks.
 std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const Provenance& provenance,
@@ -183,6 +196,15 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
   return metrics;
 }
 
+void tell_gemm_choices(const std::string& file, const Device& device, comm::Group& world, Log& log) {
+  const kernels::GemmChoices here = kernels::gemm_choices(device);
+  const auto most = [&](int count) { return comm::max(world, static_cast<std::int64_t>(count)); };
+  const std::int64_t given = most(here.given), by_heuristic = most(here.by_heuristic);
+  if (given + by_heuristic == 0) return;
+  log.summary("GEMM algorithms: at most {} of a rank's GEMMs from {}, {} by cuBLASLt's heuristic", given, file,
+              by_heuristic);
+}
+
 // Trains with compute type T, after the set-up that all types share.
 template <class T>
 ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
@@ -191,6 +213,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
       config.output.timers ? make_stream_timers(stream_of(ExecutionSpace())) : std::make_unique<Timers>();
   Device device(*timers, gemm_mode_of(config));
   const double measured = gemm_peak<T>(device, grid.world(), log);
+  use_gemm_algorithms(config, device, grid.world(), log);
   const double stated = stated_peak(config, grid.world(), log);
   const StepPlan plan = plan_step(config, grid.coordinate());
   RankMemory memory{.program = resident_bytes(),
@@ -226,6 +249,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   timers->reset();
   const StopReason reason = trainer.run(stop, progress);
   if (config.output.timers) log.summary("{}", timers->table(wall_seconds() - begin));
+  if (!config.run.gemm_algorithms.empty()) tell_gemm_choices(config.run.gemm_algorithms, device, grid.world(), log);
   memory.peak = peak_resident_bytes();
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
   if (reason == StopReason::none) {
@@ -279,6 +303,18 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
 std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& path) {
   if (path.empty()) return std::nullopt;
   return deck::read_machine(path, comm::text_of_root(world, [&] { return deck::read_deck_file(path); }));
+}
+
+void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log) {
+  const std::string& file = config.run.gemm_algorithms;
+  if (file.empty()) return;
+  if (built_for == Processor::cpu) {
+    log.warn("run%gemm_algorithms = '{}' is ignored: this build has no GPU", file);
+    return;
+  }
+  const std::string text = comm::text_of_root(world.mpi(), [&] { return text_of_file(file); });
+  comm::collectively(world.mpi(),
+                     [&] { kernels::use_gemm_algorithms(device, kernels::read_gemm_algorithms(text, file), file); });
 }
 
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {

@@ -4,6 +4,7 @@
 #include <cublas_v2.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -29,6 +30,7 @@ struct Preference {
   std::size_t workspace = 0;
   std::array<std::uint32_t, 4> alignment{256, 256, 256, 256};  // A, B, C, D: cuBLASLt's defaults
   std::uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_MASK;    // how parts of a sum may be added
+  std::uint32_t candidate = 0;                                 // of those that the heuristic found
 };
 struct Handle {
   cudaStream_t stream = nullptr;
@@ -249,14 +251,31 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* found, int* count) {
-  *found = {};
   static_assert(sizeof(Preference) <= sizeof found->algo);
-  std::memcpy(&found->algo, &as<Preference>(preference), sizeof(Preference));
-  *count = 1;
+  *count = std::min(wanted, 3);
+  for (int i = 0; i < *count; ++i) {
+    Preference algorithm = as<Preference>(preference);
+    algorithm.candidate = static_cast<std::uint32_t>(i);
+    found[i] = {};
+    std::memcpy(&found[i].algo, &algorithm, sizeof algorithm);
+    if (i == 1) found[i].state = CUBLAS_STATUS_NOT_SUPPORTED;  // a result that is none
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
+  *result = {};
+  Preference chosen;
+  std::memcpy(&chosen, algorithm, sizeof chosen);
+  if (chosen.alignment[0] == 0) return CUBLAS_STATUS_INVALID_VALUE;  // no algorithm of this library
+  std::memcpy(&result->algo, algorithm, sizeof *algorithm);
+  result->workspaceSize = chosen.workspace;
+  return CUBLAS_STATUS_SUCCESS;
+}
+size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t layout_a, const void* b, cublasLtMatrixLayout_t layout_b,
                               const void* beta, const void* c, cublasLtMatrixLayout_t layout_c, void* d,
@@ -267,6 +286,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (layout_c != layout_d) fault("cublasLtMatmul with a layout of C other than D's");
   Preference chosen_for;
   std::memcpy(&chosen_for, algorithm, sizeof chosen_for);
+  if (chosen_for.candidate == 1) fault("cublasLtMatmul with an algorithm that the heuristic did not find usable");
   require_alignment("A", a, chosen_for.alignment[0]);
   require_alignment("B", b, chosen_for.alignment[1]);
   require_alignment("C", c, chosen_for.alignment[2]);

@@ -24,6 +24,7 @@ struct RunConfig {
   double wall_time_margin = 60.0;
   std::int64_t max_nonfinite_steps = 0;
   std::int64_t check_replicas_every = 100;
+  std::string gemm_algorithms{};  // a file; empty: the library's heuristic
 };
 
 struct ParallelConfig {
@@ -65,8 +66,7 @@ struct OptimizerConfig {
 
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::constant;
-  std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;
+  std::int64_t warmup_steps = 0, decay_steps = 0;
   double min_lr_ratio = 0.1;
   DecayShape decay_shape = DecayShape::linear;
 };

@@ -18,6 +18,7 @@ struct Options {
   int steps = 2;                       // per round
   double seconds = 0.2;                // per measurement of a kernel or collective
   std::string json;
+  std::string gemm_algorithms;  // measure these instead, and write them to this file
 
   bool wants(const std::string& part) const { return only.empty() || only.contains(part); }
 };

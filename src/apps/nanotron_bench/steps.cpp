@@ -7,6 +7,7 @@
 #include "gemm.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
+#include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
@@ -92,6 +93,13 @@ deck::Config with_type(deck::Config config, ScalarType type) {
   return config;
 }
 
+// Of the device, before a model is made on it.
+struct GemmAlgorithms {
+  GemmAlgorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log) {
+    trainer::use_gemm_algorithms(config, device, world, log);
+  }
+};
+
 template <class T>
 class RunnerOf final : public Runner {
  public:
@@ -101,6 +109,7 @@ class RunnerOf final : public Runner {
         log_(false),
         device_(*timers_, trainer::gemm_mode_of(bench.config)),
         ceiling_device_(ceiling_timers_),
+        algorithms_(config_, device_, bench.grid.world(), log_),
         files_(config_),
         loaders_(trainer::make_loaders(config_, files_, bench.grid.coordinate())),
         arena_(trainer::plan_step(config_, bench.grid.coordinate()).memory),
@@ -135,6 +144,7 @@ class RunnerOf final : public Runner {
   std::unique_ptr<Timers> timers_ = make_stream_timers(stream_of(ExecutionSpace()));
   Timers ceiling_timers_;
   Device device_, ceiling_device_;
+  GemmAlgorithms algorithms_;
   trainer::TokenFiles files_;
   trainer::Loaders loaders_;
   Arena arena_;

@@ -1,0 +1,43 @@
+#pragma once
+
+// The algorithms with which cuBLASLt runs the GEMMs of a deck, measured beside each other on the GPU and kept in a
+// file, as FFTW keeps its wisdom (Frigo and Johnson 2005, section 6). Without a file its heuristic chooses. A file, not
+// a measurement at each start: the algorithm decides the order of a sum, so a run would not repeat its bits.
+//
+//   nanotron_bench --gemm-algorithms h200.gemm --deck input.deck       run%gemm_algorithms = 'h200.gemm'
+//
+// An algorithm is what cuBLASLt calls serialisable: valid for the same version of the library on the same kind of GPU.
+
+#include <map>
+#include <string>
+
+#include "nanotron/tensor/device.hpp"
+
+namespace nanotron::kernels {
+
+struct GemmAlgorithms {
+  std::string library{};                  // "cuBLASLt 130100, NVIDIA H200"
+  std::map<std::string, std::string> of;  // of a GEMM (shape, types, alignments): the algorithm, 128 hexadecimal digits
+};
+
+/// A line for each GEMM. read: the inverse; Error(deck_error) with file and line.
+std::string text_of(const GemmAlgorithms& algorithms);
+GemmAlgorithms read_gemm_algorithms(const std::string& text, const std::string& file);
+
+/// For GEMMs that the device runs for the first time from now on: these algorithms, where there is one.
+/// Error(deck_error) if they are of another library or GPU. A host ignores them.
+void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const std::string& file);
+
+/// From now on the first run of each GEMM measures the candidates of the heuristic, each of which runs several times on
+/// the operands: a GEMM that adds to C does so every time. Error(deck_error) on a host.
+void measure_gemm_algorithms(Device& device);
+/// What has been measured.
+GemmAlgorithms measured_gemm_algorithms(const Device& device);
+
+/// GEMMs run since use_gemm_algorithms, by shape: with an algorithm of the file, and with the heuristic's.
+struct GemmChoices {
+  int given = 0, by_heuristic = 0;
+};
+GemmChoices gemm_choices(const Device& device);
+
+}  // namespace nanotron::kernels

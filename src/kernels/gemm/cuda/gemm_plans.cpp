@@ -1,0 +1,270 @@
+#include "kernels/gemm/cuda/gemm_plans.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/tensor/device_name.hpp"
+
+namespace nanotron {
+namespace kernels::detail {
+namespace {
+
+// The stored matrix X, seen column-major, where op(X) is (rows, columns) and rows of X are `leading` apart.
+cublasLtMatrixLayout_t layout(cudaDataType_t type, Op op, index_t rows, index_t columns, index_t leading) {
+  if (op == Op::transpose) std::swap(rows, columns);
+  cublasLtMatrixLayout_t made = nullptr;
+  NANOTRON_CHECK_CUBLAS(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(columns),
+                                                   static_cast<std::uint64_t>(rows), leading));
+  return made;
+}
+
+const char* name_of_type(cudaDataType_t type) {
+  switch (type) {
+    case CUDA_R_64F:
+      return "fp64";
+    case CUDA_R_32F:
+      return "fp32";
+    case CUDA_R_8F_E4M3:
+      return "e4m3";
+    case CUDA_R_8F_E5M2:
+      return "e5m2";
+    default:
+      return "bf16";
+  }
+}
+
+// In a file of algorithms: no two GEMMs have the same.
+std::string name_of(const PlannedGemm& gemm) {
+  const GemmProblem& p = gemm.problem;
+  const auto letter = [](Op op) { return op == Op::none ? 'n' : 't'; };
+  return fmt::format("{}{} {} {} {} {} x {} x {} ld {} {} {} alpha {} beta {} align {} {} {} {} workspace {}",
+                     letter(p.op_a), letter(p.op_b), name_of_type(gemm.types.a), name_of_type(gemm.types.b),
+                     name_of_type(gemm.types.c), p.m, p.n, p.k, p.leading_a, p.leading_b, p.leading_c, p.alpha, p.beta,
+                     gemm.alignments.a, gemm.alignments.b, gemm.alignments.c, gemm.alignments.d, gemm.workspace);
+}
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == 64, "a file of algorithms has 128 digits for each");
+
+std::string hexadecimal(const cublasLtMatmulAlgo_t& algorithm) {
+  std::array<unsigned char, sizeof algorithm> bytes;
+  std::memcpy(bytes.data(), &algorithm, sizeof algorithm);
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+cublasLtMatmulAlgo_t algorithm_of(const std::string& text) {
+  std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    std::from_chars(text.data() + 2 * i, text.data() + 2 * i + 2, bytes[i], 16);
+  }
+  cublasLtMatmulAlgo_t algorithm;
+  std::memcpy(&algorithm, bytes.data(), sizeof algorithm);
+  return algorithm;
+}
+
+std::string library_name() { return fmt::format("cuBLASLt {}, {}", cublasLtGetVersion(), device_name()); }
+
+// Two points of a stream.
+class StreamTimer {
+ public:
+  explicit StreamTimer(cudaStream_t stream) : stream_(stream) {
+    for (cudaEvent_t& event : events_) NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDefault));
+  }
+  ~StreamTimer() {
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  StreamTimer(const StreamTimer&) = delete;
+  StreamTimer& operator=(const StreamTimer&) = delete;
+  template <class F>
+  double milliseconds(const F& work) {
+    NANOTRON_CHECK_CUDA(cudaEventRecord(events_[0], stream_));
+    work();
+    NANOTRON_CHECK_CUDA(cudaEventRecord(events_[1], stream_));
+    NANOTRON_CHECK_CUDA(cudaEventSynchronize(events_[1]));
+    float took = 0;
+    NANOTRON_CHECK_CUDA(cudaEventElapsedTime(&took, events_[0], events_[1]));
+    return took;
+  }
+
+ private:
+  cudaStream_t stream_;
+  std::array<cudaEvent_t, 2> events_{};
+};
+
+}  // namespace
+
+std::uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
+}
+
+cublasComputeType_t compute_type(cudaDataType_t operands) {
+  return operands == CUDA_R_64F ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;  // never TF32
+}
+
+GemmPlan::GemmPlan(const PlannedGemm& of) : gemm(of) {
+  const auto& [p, alignments, types, workspace] = gemm;
+  const cudaDataType_t scale = types.a == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescCreate(&operation, compute_type(types.a), scale));
+  const cublasOperation_t first = operation_of(p.op_b), second = operation_of(p.op_a);
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+  if (types.a == CUDA_R_8F_E4M3) {
+    const std::int8_t fast = 1;
+    NANOTRON_CHECK_CUBLAS(
+        cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+  }
+  a = layout(types.b, p.op_b, p.k, p.n, p.leading_b);
+  b = layout(types.a, p.op_a, p.m, p.k, p.leading_a);
+  c = layout(types.c, Op::none, p.m, p.n, p.leading_c);
+}
+
+GemmPlan::~GemmPlan() {
+  if (c != nullptr) cublasLtMatrixLayoutDestroy(c);
+  if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
+  if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
+  if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+}
+
+GemmHandles& gemm_handles(const Device& device) {
+  auto& gemms = device.gemm_handles();
+  if (gemms == nullptr) gemms = std::make_shared<GemmHandles>();
+  return *gemms;
+}
+
+}  // namespace kernels::detail
+
+using namespace kernels::detail;
+
+GemmHandles::GemmHandles() {
+  NANOTRON_CHECK_CUBLAS(cublasLtCreate(&lt));
+  NANOTRON_CHECK_CUBLAS(cublasCreate(&cublas));
+}
+GemmHandles::~GemmHandles() {
+  plans_.clear();
+  cublasDestroy(cublas);
+  cublasLtDestroy(lt);
+}
+
+std::size_t GemmHandles::Hash::operator()(const PlannedGemm& gemm) const {
+  const GemmProblem& p = gemm.problem;
+  std::size_t hash = 0;
+  for (const index_t value : {p.m, p.n, p.k, p.leading_a, p.leading_b, p.leading_c, static_cast<index_t>(p.op_a),
+                              static_cast<index_t>(p.op_b), static_cast<index_t>(gemm.types.c)}) {
+    hash = hash * 0x9E3779B97F4A7C15u + static_cast<std::size_t>(value);
+  }
+  return hash;
+}
+
+// The heuristic's, best first.
+GemmHandles::Candidates GemmHandles::candidates(const GemmPlan& plan, int most) const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                             &plan.gemm.workspace, sizeof plan.gemm.workspace));
+  const Alignments& alignments = plan.gemm.alignments;
+  const std::array<std::pair<cublasLtMatmulPreferenceAttributes_t, std::uint32_t>, 5> more{
+      {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.a},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments.b},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments.c},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments.d},
+       // Parts of a sum over k are added in the accumulation type and rounded once.
+       {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}}};
+  for (const auto& [attribute, value] : more) {
+    NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+  }
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(lt, plan.operation, plan.a, plan.b, plan.c, plan.c,
+                                                               preference, most, found.data(), &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  NANOTRON_CHECK_CUBLAS(status);
+  Candidates usable;
+  for (int i = 0; i < count; ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = found[static_cast<std::size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) usable.push_back(result.algo);
+  }
+  const GemmProblem& p = plan.gemm.problem;
+  NANOTRON_REQUIRE(!usable.empty(), "cuBLASLt has no algorithm for a GEMM of {} x {} x {}", p.m, p.n, p.k);
+  return usable;
+}
+
+bool GemmHandles::give_algorithm(GemmPlan& plan, const std::string& name) const {
+  const auto given = algorithms.of.find(name);
+  if (given == algorithms.of.end()) return false;
+  plan.algorithm = algorithm_of(given->second);
+  cublasLtMatmulHeuristicResult_t checked{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(lt, plan.operation, plan.a, plan.b, plan.c, plan.c, &plan.algorithm, &checked);
+  return status == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= plan.gemm.workspace;
+}
+
+void GemmHandles::measure(GemmPlan& plan, const std::string& name, cudaStream_t stream, const RunGemm& run) {
+  constexpr int most = 16, runs = 5;
+  StreamTimer timer(stream);
+  double best = std::numeric_limits<double>::infinity();
+  cublasLtMatmulAlgo_t fastest{};
+  for (const cublasLtMatmulAlgo_t& candidate : candidates(plan, most)) {
+    plan.algorithm = candidate;
+    run(plan);  // loads its kernels
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < runs; ++i) least = std::min(least, timer.milliseconds([&] { run(plan); }));
+    if (least < best) best = least, fastest = candidate;
+  }
+  plan.algorithm = fastest;
+  algorithms.of[name] = hexadecimal(fastest);
+}
+
+const GemmPlan& GemmHandles::plan_of(const PlannedGemm& gemm, cudaStream_t stream, const RunGemm& run) {
+  const auto found = plans_.find(gemm);
+  if (found != plans_.end()) return *found->second;
+  auto plan = std::make_unique<GemmPlan>(gemm);
+  const std::string name = name_of(gemm);
+  if (choice == Choice::measured) {
+    measure(*plan, name, stream, run);
+  } else if (give_algorithm(*plan, name)) {
+    ++choices.given;
+  } else {
+    ++choices.by_heuristic;
+    plan->algorithm = candidates(*plan, 1).front();
+  }
+  return *plans_.emplace(gemm, std::move(plan)).first->second;
+}
+
+namespace kernels {
+
+void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const std::string& file) {
+  const std::string here = library_name();
+  if (algorithms.library != here) {
+    fail(ExitCode::deck_error, {.what = "the GEMM algorithms are of another library or GPU",
+                                .expected = here,
+                                .found = algorithms.library,
+                                .where = file,
+                                .change = "measure them here: nanotron_bench --gemm-algorithms FILE --deck DECK; or "
+                                          "leave run%gemm_algorithms empty"});
+  }
+  GemmHandles& all = gemm_handles(device);
+  all.algorithms = algorithms;
+  all.choices = {};
+}
+
+void measure_gemm_algorithms(Device& device) {
+  GemmHandles& all = gemm_handles(device);
+  all.choice = GemmHandles::Choice::measured;
+  all.algorithms = {.library = library_name(), .of = {}};
+}
+
+GemmAlgorithms measured_gemm_algorithms(const Device& device) { return gemm_handles(device).algorithms; }
+
+GemmChoices gemm_choices(const Device& device) { return gemm_handles(device).choices; }
+
+}  // namespace kernels
+}  // namespace nanotron

@@ -1,0 +1,71 @@
+// ranks: 1
+// Algorithms of GEMMs that were measured, written, read and used again.
+#include "nanotron/kernels/gemm/gemm_algorithms.hpp"
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
+#include "unit/kernels/kernel_test.hpp"
+
+namespace nanotron::test {
+namespace {
+
+using kernels::Op;
+
+class GemmAlgorithms : public testing::Test {
+ protected:
+  // C (m, n) of m x n x 32 in bf16.
+  std::vector<bf16> product(Device& device, index_t m, index_t n) {
+    const index_t k = 32;
+    const auto a = Array<bf16>::random(m * k, 1), b = Array<bf16>::random(n * k, 2);
+    Array<bf16> c(m * n);
+    kernels::gemm<bf16, bf16>(device, Op::none, Op::transpose, 1.0, {a.data(), m, k}, {b.data(), n, k}, 0.0,
+                              MatrixRef<bf16>{c.data(), m, n});
+    device.fence();
+    c.pull();
+    return c.host;
+  }
+  static bool same(const std::vector<bf16>& x, const std::vector<bf16>& y) {
+    return std::ranges::equal(x, y, {}, &bf16::bits, &bf16::bits);
+  }
+  Timers timers_;
+};
+
+TEST_F(GemmAlgorithms, AreUsedAgain) {
+  Device measuring(timers_), plain(timers_), given(timers_);
+  kernels::measure_gemm_algorithms(measuring);
+  const std::vector<bf16> measured = product(measuring, 48, 64);
+  product(measuring, 16, 80);
+  product(measuring, 48, 64);
+  EXPECT_TRUE(same(product(plain, 48, 64), measured));
+
+  const std::string text = kernels::text_of(kernels::measured_gemm_algorithms(measuring));
+  const kernels::GemmAlgorithms read = kernels::read_gemm_algorithms(text, "file");
+  EXPECT_EQ(read.of.size(), 2u);
+  EXPECT_EQ(kernels::text_of(read), text);
+  kernels::use_gemm_algorithms(given, read, "file");
+  EXPECT_TRUE(same(product(given, 48, 64), measured));
+  product(given, 16, 80);
+  product(given, 32, 32);
+  EXPECT_EQ(kernels::gemm_choices(given).given, 2);
+  EXPECT_EQ(kernels::gemm_choices(given).by_heuristic, 1);
+}
+
+TEST_F(GemmAlgorithms, OfAnotherGpuAreRefused) {
+  Device device(timers_);
+  EXPECT_THROW(kernels::use_gemm_algorithms(device, {.library = "cuBLASLt 1, another", .of = {}}, "file"), Error);
+}
+
+// What cuBLASLt does not know leaves the heuristic's.
+TEST_F(GemmAlgorithms, UnknownOnesAreNotUsed) {
+  Device measuring(timers_), device(timers_);
+  kernels::measure_gemm_algorithms(measuring);
+  const std::vector<bf16> expected = product(measuring, 48, 64);
+  kernels::GemmAlgorithms read = kernels::measured_gemm_algorithms(measuring);
+  for (auto& [gemm, algorithm] : read.of) algorithm = std::string(128, '0');
+  kernels::use_gemm_algorithms(device, read, "file");
+  EXPECT_TRUE(same(product(device, 48, 64), expected));
+  EXPECT_EQ(kernels::gemm_choices(device).by_heuristic, 1);
+}
+
+}  // namespace
+}  // namespace nanotron::test
