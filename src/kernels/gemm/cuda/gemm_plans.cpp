@@ -16,6 +16,8 @@ namespace nanotron {
 namespace kernels::detail {
 namespace {
 
+constexpr int most_candidates = 16;
+
 // The stored matrix X, seen column-major, where op(X) is (rows, columns) and rows of X are `leading` apart.
 cublasLtMatrixLayout_t layout(cudaDataType_t type, Op op, index_t rows, index_t columns, index_t leading) {
   if (op == Op::transpose) std::swap(rows, columns);
@@ -165,7 +167,7 @@ std::size_t GemmHandles::Hash::operator()(const PlannedGemm& gemm) const {
 }
 
 // The heuristic's, best first.
-GemmHandles::Candidates GemmHandles::candidates(const GemmPlan& plan, int most) const {
+std::vector<GemmHandles::Candidate> GemmHandles::candidates(const GemmPlan& plan, int most) const {
   cublasLtMatmulPreference_t preference = nullptr;
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -181,16 +183,16 @@ GemmHandles::Candidates GemmHandles::candidates(const GemmPlan& plan, int most) 
   for (const auto& [attribute, value] : more) {
     NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
   }
-  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
+  std::array<cublasLtMatmulHeuristicResult_t, most_candidates> found{};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(lt, plan.operation, plan.a, plan.b, plan.c, plan.c,
                                                                preference, most, found.data(), &count);
   cublasLtMatmulPreferenceDestroy(preference);
   NANOTRON_CHECK_CUBLAS(status);
-  Candidates usable;
+  std::vector<Candidate> usable;
   for (int i = 0; i < count; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = found[static_cast<std::size_t>(i)];
-    if (result.state == CUBLAS_STATUS_SUCCESS) usable.push_back(result.algo);
+    if (result.state == CUBLAS_STATUS_SUCCESS) usable.push_back({result.algo});
   }
   const GemmProblem& p = plan.gemm.problem;
   NANOTRON_REQUIRE(!usable.empty(), "cuBLASLt has no algorithm for a GEMM of {} x {} x {}", p.m, p.n, p.k);
@@ -208,16 +210,16 @@ bool GemmHandles::give_algorithm(GemmPlan& plan, const std::string& name) const 
 }
 
 void GemmHandles::measure(GemmPlan& plan, const std::string& name, cudaStream_t stream, const RunGemm& run) {
-  constexpr int most = 16, runs = 5;
+  constexpr int runs = 5;
   StreamTimer timer(stream);
   double best = std::numeric_limits<double>::infinity();
   cublasLtMatmulAlgo_t fastest{};
-  for (const cublasLtMatmulAlgo_t& candidate : candidates(plan, most)) {
-    plan.algorithm = candidate;
+  for (const Candidate& candidate : candidates(plan, most_candidates)) {
+    plan.algorithm = candidate.algorithm;
     run(plan);  // loads its kernels
     double least = std::numeric_limits<double>::infinity();
     for (int i = 0; i < runs; ++i) least = std::min(least, timer.milliseconds([&] { run(plan); }));
-    if (least < best) best = least, fastest = candidate;
+    if (least < best) best = least, fastest = candidate.algorithm;
   }
   plan.algorithm = fastest;
   algorithms.of[name] = hexadecimal(fastest);
@@ -234,7 +236,7 @@ const GemmPlan& GemmHandles::plan_of(const PlannedGemm& gemm, cudaStream_t strea
     ++choices.given;
   } else {
     ++choices.by_heuristic;
-    plan->algorithm = candidates(*plan, 1).front();
+    plan->algorithm = candidates(*plan, 1).front().algorithm;
   }
   return *plans_.emplace(gemm, std::move(plan)).first->second;
 }

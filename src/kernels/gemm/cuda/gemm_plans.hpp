@@ -79,8 +79,11 @@ struct GemmHandles {
   kernels::GemmChoices choices;
 
  private:
-  using Candidates = std::vector<cublasLtMatmulAlgo_t>;
-  Candidates candidates(const kernels::detail::GemmPlan& plan, int most) const;
+  // Named: nvcc 13 ends with an internal error at a vector of a struct that has but a typedef.
+  struct Candidate {
+    cublasLtMatmulAlgo_t algorithm;
+  };
+  std::vector<Candidate> candidates(const kernels::detail::GemmPlan& plan, int most) const;
   bool give_algorithm(kernels::detail::GemmPlan& plan, const std::string& name) const;
   void measure(kernels::detail::GemmPlan& plan, const std::string& name, cudaStream_t stream,
                const kernels::detail::RunGemm& run);
