@@ -18,12 +18,18 @@
 # with exit code 75, and the job submits its successor. PBS itself gives a job only a few seconds
 # between SIGTERM and SIGKILL.
 #
+# The job is finished when the program says so in STATUS_FILE, not when mpiexec returns 0: a launch that
+# failed may do that too. Where the system failed (a node or rank lost, exit code 71) it tries again, at
+# most MAX_FAILURES times without a new checkpoint in between.
+#
 #   DECK           the deck, required; paths are relative to where qsub was called
 #   OPTIONS        options of nanotron_hpc, separated by blanks
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation JOB_SCRIPT is of)
 #   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh); PBS runs a copy and does not tell its name
 #   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left
+#   STATUS_FILE    how the run stands (nanotron-<number of the first job>.status where qsub was called)
 #   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (50)
+#   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
 set -uo pipefail
 
 cd "${PBS_O_WORKDIR:-.}" || exit 71
@@ -79,24 +85,56 @@ if [ -n "$left" ]; then
 fi
 echo "job $PBS_JOBID, restart $restarts: ${left:-no limit of} seconds left"
 
+export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-${PBS_JOBID%%.*}.status}"
+
+#### the same in both job scripts
+# status_of <key>: from STATUS_FILE, which the program keeps
+status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
+
+# judge <exit code> <checkpoint before>: what is to be done after a start: finished, again, or failed with a reason
+judge() {
+  local code="$1" before="$2" failures
+  if [ "$(status_of state)" = finished ]; then
+    rm -f "$STATUS_FILE.failures"
+    echo finished && return
+  fi
+  case $code in 65 | 70 | 78) echo "failed: exit code $code is not one that another start would mend (README.md, exit codes)" && return ;; esac
+  failures="$(cat "$STATUS_FILE.failures" 2>/dev/null || echo 0)"
+  if [ "$(status_of checkpoint)" != "$before" ]; then failures=0; else failures=$((failures + 1)); fi
+  echo "$failures" >"$STATUS_FILE.failures"
+  if [ "$failures" -ge "${MAX_FAILURES:-3}" ]; then
+    echo "failed: $failures starts in a row wrote no checkpoint (MAX_FAILURES), the last with exit code $code" && return
+  fi
+  echo again
+}
+
+checkpoint_before="$(status_of checkpoint)"
+if [ -f "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; fi
+# Once this job has written a checkpoint, the deck's checkpoint%resume is where it began, not where it is.
+go_on=()
+if [ -n "$checkpoint_before" ]; then go_on=(--set checkpoint.resume=auto); fi
+####
+
 ranks="$(wc -l < "$PBS_NODEFILE")"
 # shellcheck disable=SC2086  # OPTIONS is a list
 mpiexec -np "$ranks" --hostfile "$PBS_NODEFILE" \
-  "$program" ${limit[@]+"${limit[@]}"} ${OPTIONS:-} "$DECK"
-status=$?
+  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${OPTIONS:-} ${go_on[@]+"${go_on[@]}"} "$DECK"
+code=$?
 
-case $status in
-  0) echo "finished" ;;
-  75)
+verdict="$(judge "$code" "$checkpoint_before")"
+case $verdict in
+  finished) echo "finished" && exit 0 ;;
+  again)
     if [ "$restarts" -ge "${MAX_RESTARTS:-50}" ]; then
-      echo "stopped early after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2
-      exit 75
+      echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2
+    else
+      export RESTARTS=$((restarts + 1))
+      echo "exit code $code, state $(status_of state): submitting the next job"
+      # Held until this one has ended, so that two never write into one run directory.
+      qsub -W depend=afterany:"$PBS_JOBID" -V "$script"
     fi
-    export RESTARTS=$((restarts + 1))
-    echo "stopped early: submitting the next job"
-    # Held until this one has ended, so that two never write into one run directory.
-    qsub -W depend=afterany:"$PBS_JOBID" -V "$script"
     ;;
-  *) echo "failed with exit code $status: not submitted again (README.md, exit codes)" >&2 ;;
+  *) echo "$verdict: not submitted again" >&2 ;;
 esac
-exit "$status"
+if [ "$code" -eq 0 ]; then code=71; fi  # nothing ran
+exit "$code"

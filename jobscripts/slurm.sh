@@ -28,9 +28,15 @@
 # signal not arrive or run%wall_time_margin be longer. Without "B:" in --signal the signal goes to the
 # steps of srun, which is where it is wanted.
 #
+# The job is finished when the program says so in STATUS_FILE, not when srun returns 0: a launch that
+# failed may do that too. Where the system failed (a node or rank lost, exit code 71) it tries again, at
+# most MAX_FAILURES times without a new checkpoint in between.
+#
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
 #   MPI_TYPE       how srun starts MPI (pmix); see srun --mpi=list
-#   MAX_RESTARTS   give up after so many requeues (50)
+#   MAX_RESTARTS   give up after so many starts (50)
+#   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
+#   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
 #   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left
 set -uo pipefail
 
@@ -94,23 +100,66 @@ if [ -n "$left" ]; then
 fi
 echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds left"
 
+export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-$SLURM_JOB_ID.status}"
+
+#### the same in both job scripts
+# status_of <key>: from STATUS_FILE, which the program keeps
+status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
+
+# judge <exit code> <checkpoint before>: what is to be done after a start: finished, again, or failed with a reason
+judge() {
+  local code="$1" before="$2" failures
+  if [ "$(status_of state)" = finished ]; then
+    rm -f "$STATUS_FILE.failures"
+    echo finished && return
+  fi
+  case $code in 65 | 70 | 78) echo "failed: exit code $code is not one that another start would mend (README.md, exit codes)" && return ;; esac
+  failures="$(cat "$STATUS_FILE.failures" 2>/dev/null || echo 0)"
+  if [ "$(status_of checkpoint)" != "$before" ]; then failures=0; else failures=$((failures + 1)); fi
+  echo "$failures" >"$STATUS_FILE.failures"
+  if [ "$failures" -ge "${MAX_FAILURES:-3}" ]; then
+    echo "failed: $failures starts in a row wrote no checkpoint (MAX_FAILURES), the last with exit code $code" && return
+  fi
+  echo again
+}
+
+checkpoint_before="$(status_of checkpoint)"
+if [ -f "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; fi
+# Once this job has written a checkpoint, the deck's checkpoint%resume is where it began, not where it is.
+go_on=()
+if [ -n "$checkpoint_before" ]; then go_on=(--set checkpoint.resume=auto); fi
+####
+
 # A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1. Since Slurm
 # 22.05 srun does not inherit --cpus-per-task, and --cpu-bind=cores would leave a rank one core.
 srun --mpi="${MPI_TYPE:-pmix}" --kill-on-bad-exit=1 \
   --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind=cores \
-  "$program" ${limit[@]+"${limit[@]}"} "${@:2}" "$1"
-status=$?
+  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} "${@:2}" ${go_on[@]+"${go_on[@]}"} "$1"
+code=$?
 
-case $status in
-  0) echo "finished" ;;
-  75)
-    if [ "${SLURM_RESTART_COUNT:-0}" -ge "$max_restarts" ]; then
-      echo "stopped early for the ${SLURM_RESTART_COUNT:-0}th time: not requeued (MAX_RESTARTS)" >&2
-      exit 75
+# into_the_queue <argument of this script>...: the same job, or where requeueing is forbidden one that follows it
+into_the_queue() {
+  if scontrol requeue "$SLURM_JOB_ID"; then return; fi
+  echo "requeueing is not allowed here: a job that follows this one"
+  export RESTARTS=$((starts + 1))
+  sbatch --dependency="afterany:$SLURM_JOB_ID" --export=ALL --nodes="${SLURM_JOB_NUM_NODES:-1}" \
+    ${SLURM_JOB_PARTITION:+--partition="$SLURM_JOB_PARTITION"} ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
+    "$script" "$@"
+}
+
+starts=$((${RESTARTS:-0} + ${SLURM_RESTART_COUNT:-0}))
+verdict="$(judge "$code" "$checkpoint_before")"
+case $verdict in
+  finished) echo "finished" && exit 0 ;;
+  again)
+    if [ "$starts" -ge "$max_restarts" ]; then
+      echo "exit code $code after $starts restarts: not requeued (MAX_RESTARTS)" >&2
+    else
+      echo "exit code $code, state $(status_of state): back into the queue"
+      into_the_queue "$@"
     fi
-    echo "stopped early: back into the queue"
-    scontrol requeue "$SLURM_JOB_ID"
     ;;
-  *) echo "failed with exit code $status: not requeued (README.md, exit codes)" >&2 ;;
+  *) echo "$verdict: not requeued" >&2 ;;
 esac
-exit "$status"
+if [ "$code" -eq 0 ]; then code=71; fi  # nothing ran
+exit "$code"

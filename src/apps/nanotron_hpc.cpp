@@ -38,6 +38,6 @@ int main(int argc, char** argv) {
       return static_cast<int>(ExitCode::ok);
     }
     const KokkosSession kokkos(comm::gpu_of_rank(world));
-    return static_cast<int>(trainer::train(config, world.get(), start));
+    return static_cast<int>(trainer::train(config, world.get(), line->status, start));
   });
 }

@@ -205,10 +205,18 @@ void tell_gemm_choices(const std::string& file, const Device& device, comm::Grou
               by_heuristic);
 }
 
+std::string how_to_go_on(const deck::CheckpointConfig& checkpoint) {
+  if (checkpoint.resume == "auto") return "the same command goes on from here";
+  return fmt::format(
+      "to go on from here: --set checkpoint.resume=auto (with resume = '{}' the same command starts there "
+      "again)",
+      checkpoint.resume);
+}
+
 // Trains with compute type T, after the set-up that all types share.
 template <class T>
-ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
-                  Loaders& loaders, Log& log, double start) {
+ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid, Loaders& loaders,
+                  io::RunStatus& status, Log& log, double start) {
   const std::unique_ptr<Timers> timers =
       config.output.timers ? make_stream_timers(stream_of(ExecutionSpace())) : std::make_unique<Timers>();
   Device device(*timers, gemm_mode_of(config));
@@ -233,6 +241,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   if (trainer.step() >= config.run.steps) {
     log.summary("nothing to do: {} is at step {}{} run%steps = {}; raise run%steps to go on", config.run.output_dir,
                 trainer.step(), trainer.step() == config.run.steps ? " of" : ", beyond", config.run.steps);
+    status.write(io::RunState::finished, trainer.step());
     return ExitCode::ok;
   }
   StopConditions stop(config.run, start);
@@ -243,8 +252,9 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
                      .flops = tokens * model::training_flops_per_token(config.model, config.data.sequence_length),
                      .gemm_peak = measured,
                      .stated_peak = stated},
-                    std::move(metrics), log);
+                    std::move(metrics), status, log);
 
+  status.write(io::RunState::running, trainer.step());
   const double begin = wall_seconds();
   timers->reset();
   const StopReason reason = trainer.run(stop, progress);
@@ -254,10 +264,12 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
   if (reason == StopReason::none) {
     log.summary("finished: {} steps, {:.1f} s; {}", trainer.step(), wall_seconds() - start, progress.summary());
+    status.write(io::RunState::finished, trainer.step());
     return ExitCode::ok;
   }
-  log.summary("stopped after step {} of {}: {}; the same command goes on from here; {}", trainer.step(),
-              config.run.steps, describe(reason), progress.summary());
+  log.summary("stopped after step {} of {}: {}; {}; {}", trainer.step(), config.run.steps, describe(reason),
+              how_to_go_on(config.checkpoint), progress.summary());
+  status.write(io::RunState::stopped, trainer.step());
   return ExitCode::stopped_early;
 }
 
@@ -352,11 +364,13 @@ std::string grid_line(const deck::Config& config) {
                      shape.size(), shape.ep > 1 ? fmt::format(", ep {} inside dp x cp", shape.ep) : "");
 }
 
-ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
+ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& status_file, double start) {
   comm::ProcessGrid grid = make_grid(world, config);
   Log log(grid.world().rank() == 0, grid.world().rank());
   log.set_quiet(config.output.console == deck::Console::quiet);
   const std::vector<io::RunLock> locks = prepare_run_directory(config, grid.world(), log);
+  io::RunStatus status(status_file, config.run.steps, log);
+  status.write(io::RunState::starting, 0);
   Provenance provenance = build_provenance();
   for (auto& item : run_provenance(world)) provenance.push_back(std::move(item));
   log.info("{}", to_text(provenance));
@@ -379,7 +393,7 @@ ExitCode train(const deck::Config& config, MPI_Comm world, double start) {
   choose_bucket(chosen, grid, log);
   if (config.parallel.pp > 1) log.info("{}", describe_pipeline(chosen));
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
-    return train_as<T>(chosen, provenance, grid, loaders, log, start);
+    return train_as<T>(chosen, provenance, grid, loaders, status, log, start);
   });
 }
 

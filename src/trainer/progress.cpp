@@ -6,6 +6,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/validation_sets.hpp"
+#include "nanotron/io/checkpoint.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -33,12 +34,13 @@ std::string router_text(const deck::MoeConfig& moe, const RouterNumbers& r) {
 
 }  // namespace
 
-Progress::Progress(const deck::Config& config, const StepCost& cost,
-                   std::unique_ptr<io::MetricsFile> metrics, Log& log)
+Progress::Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
+                   io::RunStatus& status, Log& log)
     : config_(config),
       cost_(cost),
       validation_sets_(deck::validation_set_names(config.data.validation_path)),
       metrics_(std::move(metrics)),
+      status_(status),
       log_(log) {}
 
 template <class Work>
@@ -109,6 +111,11 @@ std::string Progress::summary() const {
   std::string text = steps_ == 0 ? "" : fmt::format("loss {:.4f}", loss_);
   if (!validation_loss_.empty()) text += fmt::format("{}validation loss{}", text.empty() ? "" : ", ", validation_loss_);
   return text;
+}
+
+void Progress::record_checkpoint(std::int64_t step, double seconds) {
+  status_.add_checkpoint(step, io::step_folder(deck::checkpoint_directory(config_), step));
+  log_.info("step {:>7}/{}  checkpoint written in {:.1f} s", step, config_.run.steps, seconds);
 }
 
 void Progress::flush() {

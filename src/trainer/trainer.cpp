@@ -227,8 +227,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
       progress.flush();
       save_seconds = save();
       saved_at = counters_.step;
-      log_.info("step {:>7}/{}  checkpoint written in {:.1f} s", counters_.step, config_.run.steps,
-                save_seconds);
+      progress.record_checkpoint(counters_.step, save_seconds);
     }
     if (validates && finished) record_validation();  // in haste too: no later run would validate this step
   }

@@ -1,9 +1,11 @@
 """Stand-ins for Slurm and PBS: commands of their names that run a job script at once on this machine."""
 import os
+import shutil
 from pathlib import Path
 
 # sbatch: the job script, copied as Slurm does it, with what it may ask for.
 SBATCH = """#!/bin/bash
+if [[ "$1" = --dependency=* ]]; then echo "sbatch $*" >> "$STAND_IN_LOG"; exit; fi
 job="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && cp "$1" "$job"
 export SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" STAND_IN_SCRIPT="$(realpath "$1")"
 bash "$job" "${@:2}"
@@ -11,11 +13,30 @@ bash "$job" "${@:2}"
 SQUEUE = "#!/bin/bash\necho 1:00:00\n"
 SCONTROL = """#!/bin/bash
 echo "scontrol $*" >> "$STAND_IN_LOG"
+if [ "$1" = requeue ]; then exit "${STAND_IN_REQUEUE:-0}"; fi
 if [ "$1 $2" = "show job" ]; then printf '   Command=%s input.deck\\n   WorkDir=/\\n' "$STAND_IN_SCRIPT"; fi
 """
+# srun as it is, or with STAND_IN_LAUNCH: `nothing` is started but 0 returned; `killed`: a rank dies after the first
+# checkpoint; a number: that exit code and nothing started.
 SRUN = """#!/bin/bash
 while [[ "${1:-}" == -* ]]; do shift; done
-exec "$NANOTRON_MPIEXEC" -n 2 "$@"
+case "${STAND_IN_LAUNCH:-}" in
+  "") exec "$NANOTRON_MPIEXEC" -n 2 "$@" ;;
+  nothing) exit 0 ;;
+  killed) ;;
+  *) exit "$STAND_IN_LAUNCH" ;;
+esac
+before="$(sed -n 's/^checkpoint = //p' "$STATUS_FILE" 2>/dev/null)"
+"$NANOTRON_MPIEXEC" -n 2 "$@" &
+launcher=$!
+until [ "$(sed -n 's/^checkpoint = //p' "$STATUS_FILE" 2>/dev/null)" != "$before" ]; do sleep 0.02; done
+pkill -KILL -n -P "$launcher" nanotron_hpc
+wait "$launcher"
+exit 137
+"""
+MPIEXEC = """#!/bin/bash
+if [ "${STAND_IN_LAUNCH:-}" = nothing ]; then exit 0; fi
+exec "$NANOTRON_MPIEXEC" "$@"
 """
 # qsub -v NAME=value,... <script>: PBS too runs a copy.
 QSUB = """#!/bin/bash
@@ -37,7 +58,9 @@ def install(folder, log):
     """Writes the commands into `folder`; returns the environment in which they are found, and note in `log`."""
     folder = Path(folder)
     folder.mkdir(exist_ok=True)
-    for name, text in dict(sbatch=SBATCH, squeue=SQUEUE, scontrol=SCONTROL, srun=SRUN, qsub=QSUB, qstat=QSTAT).items():
+    commands = dict(sbatch=SBATCH, squeue=SQUEUE, scontrol=SCONTROL, srun=SRUN, mpiexec=MPIEXEC, qsub=QSUB, qstat=QSTAT)
+    for name, text in commands.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    return dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", STAND_IN_LOG=str(log))
+    return dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", STAND_IN_LOG=str(log),
+                NANOTRON_MPIEXEC=shutil.which(os.environ.get("NANOTRON_MPIEXEC", "mpiexec")))

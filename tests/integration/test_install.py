@@ -68,7 +68,6 @@ def job_scripts_find_the_program(prefix, work):
     shutil.copy(prefix / "share/nanotron_hpc/input/quickstart.deck", work / "input.deck")
     log = work / "scheduler.log"
     environment = schedulers.install(work / "stand_ins", log)
-    environment["NANOTRON_MPIEXEC"] = mpiexec
     steps = ["--set", "run.stop_after_steps=1"]
     run("sbatch", scripts / "slurm.sh", "input.deck", *steps, of=work, code=75, environment=environment,
         says=["stopped after step 6 of 220", "back into the queue"])

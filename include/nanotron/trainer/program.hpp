@@ -48,8 +48,8 @@ std::string grid_line(const deck::Config& config);
 /// Opens and checks the data of the deck on rank 0 and describes them; names the files that are missing. Collective.
 std::string describe_data(const deck::Config& config, MPI_Comm world);
 
-/// Trains. config: from load_config(); start: wall_seconds() at the start of the program. Returns stopped_early if
-/// steps remain. Collective.
-ExitCode train(const deck::Config& config, MPI_Comm world, double start);
+/// Trains. config: from load_config(); status: of io::RunStatus, may be empty; start: wall_seconds() at the start of
+/// the program. Returns stopped_early if steps remain. Collective.
+ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& status, double start);
 
 }  // namespace nanotron::trainer

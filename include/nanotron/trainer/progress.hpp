@@ -11,6 +11,7 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/io/metrics_file.hpp"
+#include "nanotron/io/run_status.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 
 namespace nanotron::trainer {
@@ -37,12 +38,13 @@ class Progress {
  public:
   /// metrics is null on the ranks that do not speak.
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
-           Log& log);
+           io::RunStatus& status, Log& log);
 
   /// After update number `step` (from 1), which took `seconds`.
   void record(std::int64_t step, std::int64_t tokens_seen, double seconds, const StepResult& result);
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);
+  void record_checkpoint(std::int64_t step, double seconds);
   /// Seconds per step, moving average of the latest steps; 0 before the first.
   double recent_seconds() const { return recent_seconds_; }
   /// The last losses, for the last line of a run: "loss 2.0850, validation loss 2.1857"; empty without a step.
@@ -57,6 +59,7 @@ class Progress {
   StepCost cost_;
   std::vector<std::string> validation_sets_;  // names; empty: one set without a name
   std::unique_ptr<io::MetricsFile> metrics_;  // also null after a failed write
+  io::RunStatus& status_;
   Log& log_;
   double recent_seconds_ = 0.0;
   std::int64_t steps_ = 0;  // recorded

@@ -54,6 +54,10 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
       ->type_name("FILE");
   app.add_option("--set", line.overrides, "group.name=value: overrides the deck; may be repeated")
       ->allow_extra_args(false);
+  app.add_option("--status", line.status,
+                 "keep in this file how the run stands: state (starting, running, finished, stopped), step and newest "
+                 "checkpoint; the job scripts read it")
+      ->type_name("FILE");
   app.add_flag("--build-info", build, "print how the program was built");
   app.add_flag("--print-defaults", defaults, "print a deck with every parameter at its default");
   app.add_flag("--parameters-markdown", markdown, "print doc/input_parameters.md");

@@ -16,6 +16,7 @@ struct CommandLine {
   Action action = Action::train;
   std::string deck;
   std::string machine;                 // a namelist file, for plans; may be empty
+  std::string status;                  // a file, see io/run_status.hpp; may be empty
   std::vector<std::string> overrides;  // group.name=value
 };
 

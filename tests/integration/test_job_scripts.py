@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# ranks: 2
+# timeout: 300
+"""The job scripts under stand-ins for Slurm and PBS: what they take for finished, what they try again, and how often.
+
+    test_job_scripts.py <folder of the programs>
+"""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import schedulers
+from runs import Case, check, program, root, state_at
+
+if os.environ.get("NANOTRON_SANITIZE") == "ON":
+    sys.exit(77)  # nothing here is instrumented that is not elsewhere
+
+
+class Job:
+    """Starts of one job in the queue of a stand-in."""
+
+    def __init__(self, case, scheduler="slurm"):
+        self.case, self.scheduler = case, scheduler
+        self.log = case.folder / "scheduler.log"
+        self.log.touch()
+        self.status = case.folder / "nanotron-7.status"
+        self.environment = schedulers.install(case.folder / "stand_ins", self.log)
+        self.environment.update(PROGRAM=program)
+
+    def start(self, *options, code, says, **environment):
+        if self.scheduler == "slurm":
+            command = ["sbatch", root / "jobscripts/slurm.sh", self.case.deck, *options]
+        else:
+            variables = f"DECK={self.case.deck},JOB_SCRIPT={root / 'jobscripts/pbs.pro.sh'},OPTIONS={' '.join(options)}"
+            command = ["qsub", "-v", variables, root / "jobscripts/pbs.pro.sh"]
+        done = subprocess.run(list(map(str, command)), cwd=self.case.folder, text=True, timeout=100,
+                              env=dict(self.environment, **environment), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check(done.returncode == code, f"the job ends with {code}, not {done.returncode}", done.stdout)
+        check(says in done.stdout, f"and says '{says}'", done.stdout)
+        return done.stdout
+
+    def requeued(self):
+        again = "scontrol requeue 7" if self.scheduler == "slurm" else "qsub -W depend=afterany:7.server"
+        return self.log.read_text().count(again)
+
+    def state(self):
+        return dict(line.split(" = ", 1) for line in self.status.read_text().splitlines() if " = " in line)
+
+
+def finished_is_what_the_program_says(scheduler):
+    with Case("nothing", steps=6) as case:
+        job = Job(case, scheduler)
+        for failures in (1, 2):
+            job.start(code=71, says="exit code 0, state", STAND_IN_LAUNCH="nothing")
+            check(job.requeued() == failures, "a launch that started nothing is tried again", job.log.read_text())
+        job.start(code=71, says="failed: 3 starts in a row wrote no checkpoint", STAND_IN_LAUNCH="nothing")
+        check(job.requeued() == 2, "three times", job.log.read_text())
+        job.start(code=0, says="finished")
+        check(job.state()["state"] == "finished" and job.state()["step"] == "6", "then it runs", str(job.state()))
+        job.start(code=71, says="exit code 0, state launching", STAND_IN_LAUNCH="nothing")
+
+
+def what_another_start_mends_and_what_not():
+    with Case("codes", steps=6) as case:
+        job = Job(case)
+        for code in (65, 70, 78):
+            job.start(code=code, says=f"failed: exit code {code}", STAND_IN_LAUNCH=str(code))
+        check(job.requeued() == 0, "decks, data and numbers are the user's", job.log.read_text())
+        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71")
+        job.start(code=137, says="back into the queue", STAND_IN_LAUNCH="137")
+        job.start("--set", "run.stop_after_steps=2", code=75, says="exit code 75, state stopped: back into the queue")
+        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", MAX_RESTARTS="4")
+        check(job.requeued() == 4, "a checkpoint resets the count of failures", job.log.read_text())
+        job.start(code=71, says="not requeued (MAX_RESTARTS)", STAND_IN_LAUNCH="71", SLURM_RESTART_COUNT="50")
+        job.start(code=71, says="a job that follows this one", STAND_IN_LAUNCH="71", STAND_IN_REQUEUE="1",
+                  MAX_FAILURES="9", SLURM_JOB_NUM_NODES="3", SLURM_JOB_PARTITION="gpu")
+        noted = job.log.read_text()
+        check("sbatch --dependency=afterany:7 --export=ALL --nodes=3 --partition=gpu" in noted, "a chain of jobs", noted)
+
+
+# A rank dies after a checkpoint; the deck begins anew, the job does not.
+def a_killed_rank_costs_no_checkpoint(scheduler):
+    with Case("whole", steps=20, checkpoint="resume = 'none'") as whole, \
+            Case("killed", steps=20, checkpoint="resume = 'none'") as killed:
+        code, text = whole.run()
+        check(code == 0, "a run without a job", text)
+        job = Job(killed, scheduler)
+        if scheduler == "slurm":
+            job.start(code=137, says="exit code 137, state running: back into the queue", STAND_IN_LAUNCH="killed")
+        else:
+            job.start("--set", "run.stop_after_steps=7", code=75, says="submitting the next job")
+        step = int(job.state()["checkpoint"].split()[0])
+        check(5 <= step < 20, "a checkpoint is noted", str(job.state()))
+        text = job.start(code=0, says="finished")
+        check(f"step_{step:08d} (step {step}," in text, "the job goes on from it", text)
+        check(state_at(whole, 20) == state_at(killed, 20), "to the same bits")
+
+
+def the_status_file_never_ends_a_run():
+    with Case("status", steps=3) as case:
+        code, text = case.run("--status", str(case.folder / "no/such/folder/x"))
+        check(code == 0 and text.count("cannot be written") == 1, "a warning", text)
+    with Case("resume", steps=6, checkpoint="resume = 'none'") as case:
+        code, text = case.run("--set", "run.stop_after_steps=2")
+        check(code == 75 and "--set checkpoint.resume=auto" in text, "how to go on where the deck begins anew", text)
+
+
+assert Path(program).exists()
+for name in ("slurm", "pbs"):
+    finished_is_what_the_program_says(name)
+    a_killed_rank_costs_no_checkpoint(name)
+what_another_start_mends_and_what_not()
+the_status_file_never_ends_a_run()
+print("job scripts: passed")
