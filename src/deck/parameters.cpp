@@ -50,6 +50,7 @@ Parameter row_of(std::string group, std::string name, F member_of) {
   p.name = std::move(name);
   p.type = value_type<T>();
   p.part_of = p.group == "model" ? PartOf::every_model : p.group == "moe" ? PartOf::moe_models : PartOf::no_model;
+  if (p.group == "optimizer" || p.group == "schedule" || p.group == "precision") p.influence = Influence::training;
   if constexpr (std::is_enum_v<T>) {
     for (const auto& [word, e] : spellings(T{})) p.choices.push_back(word);
   }
@@ -80,7 +81,19 @@ struct Row : Parameter {
   Row&& in(std::string u) && { unit = std::move(u); return std::move(*this); }
   Row&& of_dense() && { part_of = PartOf::dense_models; return std::move(*this); }
   Row&& of_all() && { part_of = PartOf::every_model; return std::move(*this); }
-  Row&& may_change() && { part_of = PartOf::no_model; return std::move(*this); }
+  Row&& may_change() && {
+    part_of = PartOf::no_model;
+    influence = Influence::training;
+    return std::move(*this);
+  }
+  Row&& of_training() && {
+    influence = Influence::training;
+    return std::move(*this);
+  }
+  Row&& orders_data() && {
+    influence = Influence::data_order;
+    return std::move(*this);
+  }
   Row&& omitted() && { omitted_at_default = true; return std::move(*this); }
   Row&& nonzero() && { stored_nonzero = true; return std::move(*this); }
   Parameter says(std::string s) && { sentence = std::move(s); return std::move(*this); }
@@ -94,8 +107,8 @@ struct Row : Parameter {
 std::vector<Parameter> run_rows() {
   return {
     KEY(run, title).says("A line of text for the logs and files of this run."),
-    KEY(run, seed).at_least(0).says("Seed of all random numbers: initial weights and data order."),
-    KEY(run, steps).needed().at_least(1).at_most(1e12).in("steps").says("Optimizer steps of the whole run; a resumed run goes on to this number."),
+    KEY(run, seed).at_least(0).orders_data().says("Seed of all random numbers: initial weights and data order."),
+    KEY(run, steps).of_training().needed().at_least(1).at_most(1e12).in("steps").says("Optimizer steps of the whole run; a resumed run goes on to this number."),
     KEY(run, stop_after_steps).at_least(0).at_most(1e12).in("steps").says("Write a checkpoint and stop (exit code 75) after this many steps of this start. The learning rate schedule stays that of the whole run. 0: no such stop."),
     KEY(run, output_dir).says("Folder of everything that the run writes; created if it is missing."),
     KEY(run, log_every).at_least(1).at_most(1e12).in("steps").says("Steps from one progress line to the next."),
@@ -177,9 +190,9 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, zero_stage).at_least(0).at_most(3).says("What is sharded over the data-parallel group (dp x cp), as in ZeRO: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."),
     KEY(parallel, zero_size).at_least(0).at_most(1e6).in("ranks").says("Ranks in one shard group (HSDP), a divisor of dp x cp: neighbouring ranks, such as those of a node, so that only shards are all-reduced between nodes; 0: all dp x cp ranks."),
     KEY(parallel, backend).says("Communication library; 'auto': NCCL where each rank has its own GPU, otherwise MPI (shared memory inside a node)."),
-    KEY(parallel, gradient_sum).says("Gradient reduction over the data-parallel group: the sum, which is the gradient of the mean loss; or Adasum, tensor by tensor, which adds orthogonal gradients and averages parallel ones."),
-    KEY(parallel, compression).says("Compression of the gradient all-reduce: none; bf16, or fp16 with a scale per block (half the bytes); or a low-rank approximation of each 2-D gradient, with error feedback into the next step (PowerSGD)."),
-    KEY(parallel, powersgd_rank).at_least(1).at_most(1024).says("Rank of the approximation of compression = 'powersgd'; m x n elements become (m + n) x powersgd_rank."),
+    KEY(parallel, gradient_sum).of_training().says("Gradient reduction over the data-parallel group: the sum, which is the gradient of the mean loss; or Adasum, tensor by tensor, which adds orthogonal gradients and averages parallel ones."),
+    KEY(parallel, compression).of_training().says("Compression of the gradient all-reduce: none; bf16, or fp16 with a scale per block (half the bytes); or a low-rank approximation of each 2-D gradient, with error feedback into the next step (PowerSGD)."),
+    KEY(parallel, powersgd_rank).of_training().at_least(1).at_most(1024).says("Rank of the approximation of compression = 'powersgd'; m x n elements become (m + n) x powersgd_rank."),
     KEY(parallel, bucket_mb).at_least(0).at_most(1e6).in("MiB").says("Size of a gradient bucket of the data-parallel all-reduce; 0: chosen from the all-reduce speed measured at the start. With zero_stage > 0 a bucket is one unit (embedding, a layer, its experts, or the head), as in FSDP."),
     KEY(parallel, overlap).says("Whether the gradient all-reduce or reduce-scatter over the data-parallel group overlaps with backward."),
     KEY(parallel, recompute).says("Activation recomputation: 'none'; 'selective': norms and the MLP's activation (attention scores are never stored in any mode); 'full': whole layers."),
@@ -212,17 +225,17 @@ std::vector<Parameter> schedule_rows() {
 
 std::vector<Parameter> data_rows() {
   return {
-    KEY(data, path).needed().says("Token file (HDF5) to train on."),
-    KEY(data, sequence_length).needed().at_least(1).at_most(1e9).in("tokens").says("Length of a training sequence."),
-    KEY(data, global_batch_size).needed().at_least(1).at_most(1e9).in("sequences").says("Sequences per optimizer step over all ranks, a multiple of micro_batch_size * dp."),
+    KEY(data, path).of_training().needed().says("Token file (HDF5) to train on."),
+    KEY(data, sequence_length).orders_data().needed().at_least(1).at_most(1e9).in("tokens").says("Length of a training sequence."),
+    KEY(data, global_batch_size).of_training().needed().at_least(1).at_most(1e9).in("sequences").says("Sequences per optimizer step over all ranks, a multiple of micro_batch_size * dp."),
     KEY(data, micro_batch_size).at_least(1).at_most(1e9).in("sequences").says("Sequences that a rank computes at a time."),
-    KEY(data, shuffle).says("Order of the sequences: as in the file, or a new permutation of the whole file in each epoch."),
-    KEY(data, sequences).says("What a sequence is: consecutive tokens of the file ('stream'); or whole documents, packed with little padding and split only where longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
-    KEY(data, document_mask).says("Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own document, with positions that start at 0 in each ('block_diagonal'; needs /documents in the token file)."),
+    KEY(data, shuffle).orders_data().says("Order of the sequences: as in the file, or a new permutation of the whole file in each epoch."),
+    KEY(data, sequences).orders_data().says("What a sequence is: consecutive tokens of the file ('stream'); or whole documents, packed with little padding and split only where longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
+    KEY(data, document_mask).of_training().says("Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own document, with positions that start at 0 in each ('block_diagonal'; needs /documents in the token file)."),
     KEY(data, verify).says("What is compared at the start to ensure that all hosts see the same token files: every token ('full'), 64 blocks of 1,048,576 tokens per file ('sample') or nothing ('none'). 'auto' is 'sample' where a file is larger than 1 GiB and inode, size and times say that it is one file on all hosts, else 'full'."),
     KEY(data, other_tokenizer).says("When a validation file or a checkpoint has another tokenizer than the training file: exit code 65 ('refuse'), or a warning ('accept')."),
     KEY(data, validation_path).says("Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: see validation_fraction."),
-    KEY(data, validation_fraction).at_least(0).below(1).says("Fraction of the training file that is held out for validation, in up to 256 evenly spaced pieces."),
+    KEY(data, validation_fraction).orders_data().at_least(0).below(1).says("Fraction of the training file that is held out for validation, in up to 256 evenly spaced pieces."),
     KEY(data, validation_every).at_least(0).at_most(1e12).in("steps").says("Steps from one validation to the next, besides the one after the last step; 0: only that one."),
     KEY(data, validation_batches).at_least(0).at_most(1e9).in("batches").says("Batches of global_batch_size sequences in one validation, evenly spaced over each set; 0: all sequences."),
   };

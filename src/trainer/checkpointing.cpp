@@ -5,6 +5,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/changes.hpp"
 #include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
@@ -179,13 +180,22 @@ io::CheckpointState Checkpointing<T>::restore() {
     log_.warn("optimizer%name is '{}' here and was '{}': all moments start at zero, and the count of updates too",
               state_.optimizer->name(), info.optimizer);
   }
-  if (info.state.seed != config_.run.seed) {
-    log_.warn("run%seed is {} here and was {}: the order of the samples changes from here on",
-              config_.run.seed, info.state.seed);
-  }
+  tell_changes(info);
   io::CheckpointState counters = info.state;
   counters.seed = config_.run.seed;
   return counters;
+}
+
+template <class T>
+void Checkpointing<T>::tell_changes(const io::CheckpointInfo& info) const {
+  for (const deck::Change& change : deck::changes_since(info.deck, config_)) {
+    const std::string what = fmt::format("{} is {} here and was {}", change.key, change.now, change.before);
+    if (change.influence == deck::Influence::data_order) {
+      log_.warn("{}: the order of the samples changes, some come again and some never", what);
+    } else {
+      log_.info("changed since the checkpoint: {}", what);
+    }
+  }
 }
 
 template <class T>

@@ -28,6 +28,10 @@ enum class PartOf {
   moe_models,    // stored by models with experts, compared if both have them
 };
 
+/// What another value at a restart changes: nothing of the training but its speed and its last bits, how it goes on, or
+/// which samples it sees.
+enum class Influence { none, training, data_order };
+
 struct Parameter {
   std::string group, name;
   ValueType type = ValueType::integer;
@@ -37,6 +41,7 @@ struct Parameter {
   std::string unit;                  // may be empty
   std::string sentence;              // what it does, in one to three sentences
   PartOf part_of = PartOf::no_model;
+  Influence influence = Influence::none;  // of keys of no model
   bool omitted_at_default = false;  // checkpoints store it only if not the default: newer than the first checkpoints
   bool stored_nonzero = false;      // no checkpoint stores a 0: it is filled in before, or omitted
   std::function<Scalar(const Config&)> get;

@@ -71,6 +71,7 @@ class Checkpointing {
 
  private:
   bool has_our_moments(const io::CheckpointInfo& info) const;
+  void tell_changes(const io::CheckpointInfo& info) const;
   void read_into(io::CheckpointReader& reader);
   void read_compression(io::CheckpointReader& reader);
   nn::BufferLayout owned_part(const nn::BufferLayout& place) const;

@@ -1,0 +1,20 @@
+#pragma once
+// What a deck says otherwise than the one that a checkpoint was written under.
+
+#include <string>
+#include <vector>
+
+#include "nanotron/deck/parameters.hpp"
+
+namespace nanotron::deck {
+
+struct Change {
+  std::string key, before, now;  // "data%sequence_length", and values as a deck spells them
+  Influence influence;
+};
+
+/// The keys with an influence on the training whose values differ; `before` is the text of canonical_deck(), a key that
+/// it lacks was at its default. Empty where the text is no deck.
+std::vector<Change> changes_since(const std::string& before, const Config& config);
+
+}  // namespace nanotron::deck
