@@ -31,6 +31,22 @@ TEST(DeckFeatures, AllowTheDefaults) {
   for (const deck::Parameter& p : deck::parameters()) EXPECT_EQ(p.get(c), p.get(deck::Config{})) << p.name;
 }
 
+TEST(DeckFeatures, FolderOfCheckpoints) {
+  const std::string with_suffix(188, 'x');  // /checkpoints
+  EXPECT_EQ(decks.message(small_deck, {"run.output_dir=" + with_suffix}), "");
+  decks.expect_refused({"run.output_dir=" + with_suffix + "y"}, "at most 200");
+  decks.expect_refused({"checkpoint.directory=" + std::string(201, 'x')}, "201 bytes");
+  EXPECT_EQ(decks.message(small_deck, {"run.output_dir=" + with_suffix + "y", "checkpoint.directory=c"}), "");
+}
+
+TEST(DeckFeatures, MomentsInBf16) {
+  const std::string moments = "precision.moments=bf16";
+  EXPECT_EQ(decks.message(small_deck, {moments, "precision.compute=fp32"}), "");
+  EXPECT_EQ(decks.message(small_deck, {moments, "precision.compute=bf16", "precision.reproducible=layout"}), "");
+  decks.expect_refused({moments, "precision.compute=fp64"}, "compute = 'fp64'");
+  decks.expect_refused({moments, "precision.compute=bf16", "optimizer.name=muon"}, "optimizer%name is 'muon'");
+}
+
 TEST(DeckFeatures, Architecture) {
   const std::string learned = "model.position_embedding_type=learned_absolute",
                     many = "model.max_position_embeddings=32";
