@@ -19,8 +19,9 @@
 # between SIGTERM and SIGKILL.
 #
 # The job is finished when the program says so in STATUS_FILE, not when mpiexec returns 0: a launch that
-# failed may do that too. Where the system failed (a node or rank lost, exit code 71) it tries again, at
-# most MAX_FAILURES times without a new checkpoint in between.
+# failed may do that too. Where the system failed (a rank lost, exit code 71) it tries again, at most
+# MAX_FAILURES times without a new checkpoint in between. A job that is lost with its first node submits
+# nothing: submit it again with the same STATUS_FILE, and it goes on.
 #
 #   DECK           the deck, required; paths are relative to where qsub was called
 #   OPTIONS        options of nanotron_hpc, separated by blanks
@@ -91,37 +92,59 @@ export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-${PBS_JOBID%%.*}.status}"
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
-# judge <exit code> <checkpoint before>: what is to be done after a start: finished, again, or failed with a reason
+# judge <how the start ended>: what is to be done: finished, again, or failed with a reason. $STATUS_FILE.failures has
+# the failures in a row and the newest checkpoint at the last one.
 judge() {
-  local code="$1" before="$2" failures
+  local how="$1" failures="" known="" now
   if [ "$(status_of state)" = finished ]; then
     rm -f "$STATUS_FILE.failures"
     echo finished && return
   fi
-  case $code in 65 | 70 | 78) echo "failed: exit code $code is not one that another start would mend (README.md, exit codes)" && return ;; esac
-  failures="$(cat "$STATUS_FILE.failures" 2>/dev/null || echo 0)"
-  if [ "$(status_of checkpoint)" != "$before" ]; then failures=0; else failures=$((failures + 1)); fi
-  echo "$failures" >"$STATUS_FILE.failures"
+  case $how in
+    "exit code 65" | "exit code 70" | "exit code 78")
+      rm -f "$STATUS_FILE.failures"
+      echo "failed: $how is not one that another start would mend (README.md, exit codes)" && return
+      ;;
+  esac
+  if [ -f "$STATUS_FILE.failures" ]; then { read -r failures; read -r known; } <"$STATUS_FILE.failures"; fi
+  [[ "$failures" =~ ^[0-9]+$ ]] || failures=0
+  now="$(status_of checkpoint)"
+  if [ -n "$now" ] && [ "$now" != "$known" ]; then failures=0; else failures=$((failures + 1)); fi
   if [ "$failures" -ge "${MAX_FAILURES:-3}" ]; then
-    echo "failed: $failures starts in a row wrote no checkpoint (MAX_FAILURES), the last with exit code $code" && return
+    rm -f "$STATUS_FILE.failures"
+    echo "failed: $failures starts in a row wrote no checkpoint (MAX_FAILURES), the last with $how" && return
+  fi
+  if ! printf '%s\n%s\n' "$failures" "$now" >"$STATUS_FILE.failures"; then
+    echo "failed: $how, and $STATUS_FILE.failures cannot be written, which counts the failures" && return
   fi
   echo again
 }
 
-checkpoint_before="$(status_of checkpoint)"
-if [ -f "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; fi
-# Once this job has written a checkpoint, the deck's checkpoint%resume is where it began, not where it is.
-go_on=()
-if [ -n "$checkpoint_before" ]; then go_on=(--set checkpoint.resume=auto); fi
+if ! touch "$STATUS_FILE" "$STATUS_FILE.failures"; then
+  echo "$STATUS_FILE cannot be written: give STATUS_FILE on a file system that all nodes share" >&2
+  exit 78
+fi
+state="$(status_of state)"
+# A start that was lost with its node left this behind, unjudged.
+case $state in launching | starting | running) lost=yes ;; *) lost=no ;; esac
+if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
 ####
+
+if [ "$lost" = yes ]; then
+  verdict="$(judge "a lost node or job script")"
+  if [ "$verdict" != again ]; then echo "$verdict: not started" >&2 && exit 71; fi
+fi
+if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
 
 ranks="$(wc -l < "$PBS_NODEFILE")"
 # shellcheck disable=SC2086  # OPTIONS is a list
 mpiexec -np "$ranks" --hostfile "$PBS_NODEFILE" \
-  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${OPTIONS:-} ${go_on[@]+"${go_on[@]}"} "$DECK"
+  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${OPTIONS:-} "$DECK"
 code=$?
 
-verdict="$(judge "$code" "$checkpoint_before")"
+state="$(status_of state)"
+verdict="$(judge "exit code $code")"
+if [ "$verdict" != finished ]; then sed -i 's/^state = .*/state = judged/' "$STATUS_FILE"; fi
 case $verdict in
   finished) echo "finished" && exit 0 ;;
   again)
@@ -129,12 +152,12 @@ case $verdict in
       echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2
     else
       export RESTARTS=$((restarts + 1))
-      echo "exit code $code, state $(status_of state): submitting the next job"
+      echo "exit code $code, state $state: submitting the next job"
       # Held until this one has ended, so that two never write into one run directory.
       qsub -W depend=afterany:"$PBS_JOBID" -V "$script"
     fi
     ;;
   *) echo "$verdict: not submitted again" >&2 ;;
 esac
-if [ "$code" -eq 0 ]; then code=71; fi  # nothing ran
+if [ "$code" -eq 0 ]; then code=71; fi  # not finished, whatever the launcher says
 exit "$code"

@@ -106,60 +106,90 @@ export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-$SLURM_JOB_ID.status}"
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
-# judge <exit code> <checkpoint before>: what is to be done after a start: finished, again, or failed with a reason
+# judge <how the start ended>: what is to be done: finished, again, or failed with a reason. $STATUS_FILE.failures has
+# the failures in a row and the newest checkpoint at the last one.
 judge() {
-  local code="$1" before="$2" failures
+  local how="$1" failures="" known="" now
   if [ "$(status_of state)" = finished ]; then
     rm -f "$STATUS_FILE.failures"
     echo finished && return
   fi
-  case $code in 65 | 70 | 78) echo "failed: exit code $code is not one that another start would mend (README.md, exit codes)" && return ;; esac
-  failures="$(cat "$STATUS_FILE.failures" 2>/dev/null || echo 0)"
-  if [ "$(status_of checkpoint)" != "$before" ]; then failures=0; else failures=$((failures + 1)); fi
-  echo "$failures" >"$STATUS_FILE.failures"
+  case $how in
+    "exit code 65" | "exit code 70" | "exit code 78")
+      rm -f "$STATUS_FILE.failures"
+      echo "failed: $how is not one that another start would mend (README.md, exit codes)" && return
+      ;;
+  esac
+  if [ -f "$STATUS_FILE.failures" ]; then { read -r failures; read -r known; } <"$STATUS_FILE.failures"; fi
+  [[ "$failures" =~ ^[0-9]+$ ]] || failures=0
+  now="$(status_of checkpoint)"
+  if [ -n "$now" ] && [ "$now" != "$known" ]; then failures=0; else failures=$((failures + 1)); fi
   if [ "$failures" -ge "${MAX_FAILURES:-3}" ]; then
-    echo "failed: $failures starts in a row wrote no checkpoint (MAX_FAILURES), the last with exit code $code" && return
+    rm -f "$STATUS_FILE.failures"
+    echo "failed: $failures starts in a row wrote no checkpoint (MAX_FAILURES), the last with $how" && return
+  fi
+  if ! printf '%s\n%s\n' "$failures" "$now" >"$STATUS_FILE.failures"; then
+    echo "failed: $how, and $STATUS_FILE.failures cannot be written, which counts the failures" && return
   fi
   echo again
 }
 
-checkpoint_before="$(status_of checkpoint)"
-if [ -f "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; fi
-# Once this job has written a checkpoint, the deck's checkpoint%resume is where it began, not where it is.
-go_on=()
-if [ -n "$checkpoint_before" ]; then go_on=(--set checkpoint.resume=auto); fi
+if ! touch "$STATUS_FILE" "$STATUS_FILE.failures"; then
+  echo "$STATUS_FILE cannot be written: give STATUS_FILE on a file system that all nodes share" >&2
+  exit 78
+fi
+state="$(status_of state)"
+# A start that was lost with its node left this behind, unjudged.
+case $state in launching | starting | running) lost=yes ;; *) lost=no ;; esac
+if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
 ####
-
-# A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1. Since Slurm
-# 22.05 srun does not inherit --cpus-per-task, and --cpu-bind=cores would leave a rank one core.
-srun --mpi="${MPI_TYPE:-pmix}" --kill-on-bad-exit=1 \
-  --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind=cores \
-  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} "${@:2}" ${go_on[@]+"${go_on[@]}"} "$1"
-code=$?
 
 # into_the_queue <argument of this script>...: the same job, or where requeueing is forbidden one that follows it
 into_the_queue() {
   if scontrol requeue "$SLURM_JOB_ID"; then return; fi
   echo "requeueing is not allowed here: a job that follows this one"
   export RESTARTS=$((starts + 1))
-  sbatch --dependency="afterany:$SLURM_JOB_ID" --export=ALL --nodes="${SLURM_JOB_NUM_NODES:-1}" \
-    ${SLURM_JOB_PARTITION:+--partition="$SLURM_JOB_PARTITION"} ${SLURM_JOB_ACCOUNT:+--account="$SLURM_JOB_ACCOUNT"} \
-    "$script" "$@"
+  local asked=(--nodes="${SLURM_JOB_NUM_NODES:-1}") time
+  if [ -n "${SLURM_NTASKS_PER_NODE:-}" ]; then asked+=(--ntasks-per-node="$SLURM_NTASKS_PER_NODE"); fi
+  if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then asked+=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
+  if [ -n "${SLURM_GPUS_PER_NODE:-}" ]; then asked+=(--gpus-per-node="$SLURM_GPUS_PER_NODE"); fi
+  if [ -n "${SLURM_JOB_PARTITION:-}" ]; then asked+=(--partition="$SLURM_JOB_PARTITION"); fi
+  if [ -n "${SLURM_JOB_ACCOUNT:-}" ]; then asked+=(--account="$SLURM_JOB_ACCOUNT"); fi
+  if [ -n "${SLURM_JOB_QOS:-}" ]; then asked+=(--qos="$SLURM_JOB_QOS"); fi
+  time="$(squeue -h -j "$SLURM_JOB_ID" -o %l)"
+  if [ -n "$time" ]; then asked+=(--time="$time"); fi
+  sbatch --dependency="afterany:$SLURM_JOB_ID" --export=ALL "${asked[@]}" "$script" "$@"
 }
 
 starts=$((${RESTARTS:-0} + ${SLURM_RESTART_COUNT:-0}))
-verdict="$(judge "$code" "$checkpoint_before")"
+if [ "$lost" = yes ]; then
+  verdict="$(judge "a lost node or batch script")"
+  if [ "$verdict" != again ]; then echo "$verdict: not started" >&2 && exit 71; fi
+  if [ "$starts" -gt "$max_restarts" ]; then echo "$starts restarts: not started (MAX_RESTARTS)" >&2 && exit 71; fi
+fi
+if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
+
+# A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1. Since Slurm
+# 22.05 srun does not inherit --cpus-per-task, and --cpu-bind=cores would leave a rank one core.
+srun --mpi="${MPI_TYPE:-pmix}" --kill-on-bad-exit=1 \
+  --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind=cores \
+  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} "${@:2}" "$1"
+code=$?
+
+state="$(status_of state)"
+verdict="$(judge "exit code $code")"
+if [ "$verdict" != finished ]; then sed -i 's/^state = .*/state = judged/' "$STATUS_FILE"; fi
 case $verdict in
   finished) echo "finished" && exit 0 ;;
   again)
     if [ "$starts" -ge "$max_restarts" ]; then
       echo "exit code $code after $starts restarts: not requeued (MAX_RESTARTS)" >&2
     else
-      echo "exit code $code, state $(status_of state): back into the queue"
+      echo "exit code $code, state $state: back into the queue"
       into_the_queue "$@"
     fi
     ;;
   *) echo "$verdict: not requeued" >&2 ;;
 esac
-if [ "$code" -eq 0 ]; then code=71; fi  # nothing ran
+if [ "$code" -eq 0 ]; then code=71; fi  # not finished, whatever the launcher says
 exit "$code"

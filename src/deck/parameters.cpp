@@ -243,7 +243,7 @@ std::vector<Parameter> data_rows() {
 
 std::vector<Parameter> other_rows() {
   return {
-    KEY(precision, compute).says("Data type of weights and activations in forward and backward; with 'bf16' and 'fp8' the master weights, gradients and moments are fp32. 'fp8': as 'bf16', with FP8 operands in the GEMMs of attention's projections and of dense MLPs."),
+    KEY(precision, compute).says("Data type of weights and activations in forward and backward; with 'bf16' and 'fp8' the master weights and gradients are fp32, and the moments too unless moments says otherwise. 'fp8': as 'bf16', with FP8 operands in the GEMMs of attention's projections and of dense MLPs."),
     KEY(precision, moments).says("Data type of the moments of 'adamw': that of the master weights, or 'bf16', half the memory, rounded stochastically: up or down with the probability that makes the rounding error zero on average, from random bits that depend on run%seed, parameter and update only."),
     KEY(precision, reproducible).says("Bitwise reproducible results from the same deck: on the same grid ('run'), or on every grid that the shards below allow ('layout'; slower, see doc/reproducibility.md; micro_batch_size and tp_overlap_chunks are then 1)."),
     KEY(precision, tensor_shards).at_least(0).at_most(1024).says("With 'layout': partial sums over features and heads on every grid, a divisor of the key-value heads; tp must be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the key-value heads."),

@@ -38,13 +38,17 @@ data::TokenizerId read_tokenizer(hid_t file, const std::string& name) {
   return {text("name"), text("sha256"), text("vocabulary_xxh3_128")};
 }
 
-// Bytes of the dataset's type: 4 or 8 for float32 or float64. Error(data_error) for other types.
+// Bytes of the dataset's type: 4 or 8 for float32 or float64, of a moment also 2 for bfloat16. Error(data_error) for
+// other types.
 std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
                        const std::string& file) {
   const hdf5::Datatype type(H5Dget_type(dataset.id()));
   const std::size_t bytes = H5Tget_size(type.id());
-  if (H5Tget_class(type.id()) != H5T_FLOAT || (bytes != 2 && bytes != 4 && bytes != 8))
-    damaged(fmt::format("the dataset '{}' has the wrong type", name), "bfloat16, float32 or float64",
+  const bool is_moment = name.starts_with("optimizer/");
+  const bool is_bf16 = is_moment && H5Tequal(type.id(), native_type(ScalarType::bf16)) > 0;
+  if (H5Tget_class(type.id()) != H5T_FLOAT || (bytes != 4 && bytes != 8 && !is_bf16))
+    damaged(fmt::format("the dataset '{}' has the wrong type", name),
+            is_moment ? "bfloat16, float32 or float64" : "float32 or float64",
             fmt::format("HDF5 type class {}, {} bytes", static_cast<int>(H5Tget_class(type.id())), bytes), file);
   return bytes;
 }

@@ -5,11 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 
 namespace nanotron::io {
 namespace {
-
-constexpr std::string_view checkpoint_key = "checkpoint = ";
 
 const char* name_of(RunState state) {
   switch (state) {
@@ -24,12 +23,15 @@ const char* name_of(RunState state) {
   }
 }
 
-std::string last_checkpoint(const std::filesystem::path& file) {
+// By key; empty where there is no file.
+std::map<std::string, std::string> read(const std::filesystem::path& file) {
+  std::map<std::string, std::string> lines;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
-    if (line.starts_with(checkpoint_key)) return line.substr(checkpoint_key.size());
+    const std::size_t end = line.find(" = ");
+    if (end != std::string::npos) lines.emplace(line.substr(0, end), line.substr(end + 3));
   }
-  return {};
+  return lines;
 }
 
 bool replace(const std::filesystem::path& file, const std::string& text) {
@@ -44,25 +46,31 @@ bool replace(const std::filesystem::path& file, const std::string& text) {
 
 }  // namespace
 
-RunStatus::RunStatus(std::filesystem::path file, std::int64_t steps, Log& log)
-    : file_(log.speaks() ? std::move(file) : std::filesystem::path()), steps_(steps), log_(log) {
-  if (!file_.empty()) checkpoint_ = last_checkpoint(file_);
+RunStatus::RunStatus(std::filesystem::path file, std::string directory, std::int64_t steps, Log& log)
+    : file_(log.speaks() ? std::move(file) : std::filesystem::path()),
+      directory_(std::move(directory)),
+      steps_(steps),
+      log_(log) {
+  if (file_.empty()) return;
+  auto before = read(file_);
+  if (before["directory"] == directory_ && before["state"] != name_of(RunState::finished)) {
+    checkpoint_ = before["checkpoint"];
+  }
 }
 
 void RunStatus::write(RunState state, std::int64_t step) {
   if (file_.empty()) return;
   errno = 0;
-  if (replace(file_, fmt::format("state = {}\nstep = {}\nsteps = {}\n{}{}\n", name_of(state), step, steps_,
-                                 checkpoint_key, checkpoint_))) {
-    return;
-  }
-  log_.warn("{} cannot be written: {}; a job script will not know how this run ended", file_.string(),
+  const std::string text = fmt::format("state = {}\nstep = {}\nsteps = {}\ndirectory = {}\ncheckpoint = {}\n",
+                                       name_of(state), step, steps_, directory_, checkpoint_);
+  if (replace(file_, text) || has_warned_) return;
+  has_warned_ = true;
+  log_.warn("{} cannot be written: {}; until it can, a job script does not know how this run stands", file_.string(),
             std::strerror(errno));
-  file_.clear();
 }
 
 void RunStatus::add_checkpoint(std::int64_t step, const std::filesystem::path& folder) {
-  checkpoint_ = fmt::format("{} {}", step, folder.string());
+  checkpoint_ = folder.string();
   write(RunState::running, step);
 }
 

@@ -24,7 +24,6 @@
 #include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
-#include "nanotron/kernels/gemm/gemm_algorithms.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
 #include "nanotron/kernels/gemm/stated_peak.hpp"
 #include "nanotron/model/cost.hpp"
@@ -32,6 +31,7 @@
 #include "nanotron/tensor/stream_timers.hpp"
 #include "nanotron/trainer/choose_bucket.hpp"
 #include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
@@ -163,18 +163,6 @@ std::string validation_text(const Loaders& loaders, const deck::DataConfig& data
   return text.empty() ? "0" : text;
 }
 
-std::string text_of_file(const std::string& file) {
-  std::ifstream in(file);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!in) {
-    fail(ExitCode::deck_error, {.what = "the file of GEMM algorithms cannot be read",
-                                .where = file,
-                                .change = "make it with nanotron_bench --gemm-algorithms, or leave "
-                                          "run%gemm_algorithms empty"});
-  }
-  return text;
-}
-
 // Writes deck.nml and opens metrics.h5, after all checks have passed. The result is null on all ranks but the one that
 // speaks.
 std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const Provenance& provenance,
@@ -194,15 +182,6 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
         log);
   });
   return metrics;
-}
-
-void tell_gemm_choices(const std::string& file, const Device& device, comm::Group& world, Log& log) {
-  const kernels::GemmChoices here = kernels::gemm_choices(device);
-  const auto most = [&](int count) { return comm::max(world, static_cast<std::int64_t>(count)); };
-  const std::int64_t given = most(here.given), by_heuristic = most(here.by_heuristic);
-  if (given + by_heuristic == 0) return;
-  log.summary("GEMM algorithms: at most {} of a rank's GEMMs from {}, {} by cuBLASLt's heuristic", given, file,
-              by_heuristic);
 }
 
 std::string how_to_go_on(const deck::CheckpointConfig& checkpoint) {
@@ -259,7 +238,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   timers->reset();
   const StopReason reason = trainer.run(stop, progress);
   if (config.output.timers) log.summary("{}", timers->table(wall_seconds() - begin));
-  if (!config.run.gemm_algorithms.empty()) tell_gemm_choices(config.run.gemm_algorithms, device, grid.world(), log);
+  tell_gemm_choices(config, device, grid.world(), log);
   memory.peak = peak_resident_bytes();
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
   if (reason == StopReason::none) {
@@ -317,18 +296,6 @@ std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& pat
   return deck::read_machine(path, comm::text_of_root(world, [&] { return deck::read_deck_file(path); }));
 }
 
-void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log) {
-  const std::string& file = config.run.gemm_algorithms;
-  if (file.empty()) return;
-  if (built_for == Processor::cpu) {
-    log.warn("run%gemm_algorithms = '{}' is ignored: this build has no GPU", file);
-    return;
-  }
-  const std::string text = comm::text_of_root(world.mpi(), [&] { return text_of_file(file); });
-  comm::collectively(world.mpi(),
-                     [&] { kernels::use_gemm_algorithms(device, kernels::read_gemm_algorithms(text, file), file); });
-}
-
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
   return comm::ProcessGrid(all, comm::shape_of(config), comm::choose_transport(config.parallel.backend, all));
@@ -364,13 +331,21 @@ std::string grid_line(const deck::Config& config) {
                      shape.size(), shape.ep > 1 ? fmt::format(", ep {} inside dp x cp", shape.ep) : "");
 }
 
-ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& status_file, double start) {
+ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& status_file, double start) {
+  deck::Config config = of_deck;
   comm::ProcessGrid grid = make_grid(world, config);
   Log log(grid.world().rank() == 0, grid.world().rank());
   log.set_quiet(config.output.console == deck::Console::quiet);
   const std::vector<io::RunLock> locks = prepare_run_directory(config, grid.world(), log);
-  io::RunStatus status(status_file, config.run.steps, log);
+  io::RunStatus status(status_file, deck::checkpoint_directory(config), config.run.steps, log);
   status.write(io::RunState::starting, 0);
+  if (comm::text_of_root(world, [&] { return std::string(status.goes_on() ? "goes on" : ""); }) != "") {
+    if (config.checkpoint.resume != "auto") {
+      log.info("an earlier start of this job wrote checkpoints: checkpoint%resume = 'auto' in place of '{}'",
+               config.checkpoint.resume);
+    }
+    config.checkpoint.resume = "auto";
+  }
   Provenance provenance = build_provenance();
   for (auto& item : run_provenance(world)) provenance.push_back(std::move(item));
   log.info("{}", to_text(provenance));
@@ -388,12 +363,11 @@ ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& st
     log.info("unigram entropy of the data: {:.4f} nats per token", *tokens.training.unigram_entropy());
   }
   Loaders loaders = make_loaders(config, tokens, grid.coordinate());
-  deck::Config chosen = config;
-  choose_pipeline_cut(chosen, grid);
-  choose_bucket(chosen, grid, log);
-  if (config.parallel.pp > 1) log.info("{}", describe_pipeline(chosen));
+  choose_pipeline_cut(config, grid);
+  choose_bucket(config, grid, log);
+  if (config.parallel.pp > 1) log.info("{}", describe_pipeline(config));
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
-    return train_as<T>(chosen, provenance, grid, loaders, status, log, start);
+    return train_as<T>(config, provenance, grid, loaders, status, log, start);
   });
 }
 

@@ -91,11 +91,49 @@ def a_killed_rank_costs_no_checkpoint(scheduler):
             job.start(code=137, says="exit code 137, state running: back into the queue", STAND_IN_LAUNCH="killed")
         else:
             job.start("--set", "run.stop_after_steps=7", code=75, says="submitting the next job")
-        step = int(job.state()["checkpoint"].split()[0])
+        step = int(job.state()["checkpoint"][-8:])
         check(5 <= step < 20, "a checkpoint is noted", str(job.state()))
         text = job.start(code=0, says="finished")
         check(f"step_{step:08d} (step {step}," in text, "the job goes on from it", text)
         check(state_at(whole, 20) == state_at(killed, 20), "to the same bits")
+
+
+# A start that was lost with its node or batch script is judged by the next one.
+def lost_starts_count():
+    with Case("lost", steps=6) as case:
+        job = Job(case)
+        for _ in range(2):
+            job.status.write_text(f"state = running\ndirectory = {case.out}/checkpoints\ncheckpoint = \n")
+            job.start(code=78, says="failed: exit code 78", STAND_IN_LAUNCH="78", MAX_FAILURES="2")
+        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71")
+        for failures in (2, 3):
+            job.status.write_text("state = running\n")
+            if failures < 3:
+                job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", MAX_FAILURES="4")
+            else:
+                job.start(code=71, says="the last with a lost node or batch script: not started", MAX_FAILURES="4")
+        job.start(code=78, says="cannot be written", STATUS_FILE="/no/such/folder/x")
+
+
+# The status file of another run, of another folder, is not where this one goes on.
+def another_runs_file_is_not_followed():
+    with Case("first", steps=8, checkpoint="resume = 'none'") as first, \
+            Case("second", steps=8, checkpoint="resume = 'none'") as second:
+        job, other = Job(first), Job(second)
+        shared = str(first.folder / "shared.status")
+        job.start("--set", "run.stop_after_steps=6", code=75, says="stopped after step 6", STATUS_FILE=shared)
+        text = other.start("--set", "run.stop_after_steps=1", code=75, says="stopped after step 1", STATUS_FILE=shared)
+        check("resumed from" not in text, "another run begins anew", text)
+    with Case("again", steps=6, checkpoint="resume = 'none'") as case:
+        job = Job(case)
+        job.start(code=0, says="finished: 6 steps")
+        text = job.start(code=0, says="finished: 6 steps")
+        check("resumed from" not in text, "a finished job is not gone on with", text)
+
+
+def both_scripts_judge_alike():
+    blocks = [(root / "jobscripts" / name).read_text().split("####")[1] for name in ("slurm.sh", "pbs.pro.sh")]
+    check(blocks[0] == blocks[1] and "judge()" in blocks[0], "the common block is the same text")
 
 
 def the_status_file_never_ends_a_run():
@@ -112,5 +150,8 @@ for name in ("slurm", "pbs"):
     finished_is_what_the_program_says(name)
     a_killed_rank_costs_no_checkpoint(name)
 what_another_start_mends_and_what_not()
+lost_starts_count()
+another_runs_file_is_not_followed()
+both_scripts_judge_alike()
 the_status_file_never_ends_a_run()
 print("job scripts: passed")

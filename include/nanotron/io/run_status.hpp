@@ -3,14 +3,15 @@
 // A file of a few lines that says how a run stands, for job scripts and monitors: nanotron_hpc --status FILE. Always
 // whole: written beside the old one and renamed.
 //
-//   state = running               starting, running, finished, or stopped (exit code 75: the same command goes on)
-//   step = 120                    of the last line written
+//   state = running               starting, running, finished, or stopped (exit code 75); a job script writes launching
+//   step = 120                    at the start, the last checkpoint or the end
 //   steps = 1000                  run%steps
-//   checkpoint = 100 a/b/step_00000100     the newest that this start wrote, or one before it with the same file;
-//   empty: none
+//   directory = a/b               checkpoint%directory
+//   checkpoint = a/b/step_00000100     the newest that this start wrote, or an earlier one of the same job; empty: none
 //
 // A run that ends in any other way leaves `starting` or `running`: an exit code 0 of a launcher that started nothing is
-// not a finished run.
+// not a finished run. A start that finds the file of an earlier, unfinished one with the same directory belongs to the
+// same job: it goes on from that one's checkpoints, whatever checkpoint%resume says.
 
 #include <cstdint>
 #include <filesystem>
@@ -24,17 +25,21 @@ enum class RunState { starting, running, finished, stopped };
 
 class RunStatus {
  public:
-  /// Of the rank that speaks; others, and an empty file name, write nothing. A file that cannot be written is a
-  /// warning, once.
-  RunStatus(std::filesystem::path file, std::int64_t steps, Log& log);
+  /// Of the rank that speaks; others, and an empty file name, read and write nothing. directory: of the checkpoints. A
+  /// file that cannot be written is a warning, once, and tried again with the next write.
+  RunStatus(std::filesystem::path file, std::string directory, std::int64_t steps, Log& log);
 
+  /// Whether an earlier start of this job wrote a checkpoint.
+  bool goes_on() const { return !checkpoint_.empty(); }
   void write(RunState state, std::int64_t step);
   void add_checkpoint(std::int64_t step, const std::filesystem::path& folder);
 
  private:
   std::filesystem::path file_;
+  std::string directory_;
   std::int64_t steps_;
   std::string checkpoint_;
+  bool has_warned_ = false;
   Log& log_;
 };
 

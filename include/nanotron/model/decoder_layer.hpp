@@ -36,7 +36,7 @@ class DecoderLayer {
         middle_norm_(std::move(middle_norm)),
         feed_forward_(std::move(mlp)),
         tp_region_(&region),
-        attention_sum_(sum),
+        attention_sum_(attention_.adds() ? sum : ResidualSum::in_norm),
         feed_forward_sum_(feed_forward_->adds() ? sum : ResidualSum::in_norm) {}
 
   LayerTraffic traffic() const;

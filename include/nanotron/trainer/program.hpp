@@ -8,12 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/base/log.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/token_file.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/machine.hpp"
-#include "nanotron/tensor/device.hpp"
 
 namespace nanotron::trainer {
 
@@ -30,10 +28,6 @@ deck::Config load_config(MPI_Comm world, const std::string& path,
 
 /// The grid the deck asks for. Collective.
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config);
-
-/// GEMMs of the device run the algorithms of run%gemm_algorithms, where that is set. Call it before the model is made.
-/// Collective.
-void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log);
 
 /// The machine of a namelist file; nothing for an empty path. Collective.
 std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& path);

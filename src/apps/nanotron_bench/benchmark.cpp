@@ -79,7 +79,7 @@ void run(const Options& options, const comm::Communicator& world) {
   report.set("deck", deck::canonical_deck(config));
 
   const Bench bench{options, config, grid, report};
-  if (!options.gemm_algorithms.empty()) return write_gemm_algorithms(bench, types.front());
+  if (!options.gemm_algorithms.empty()) return write_gemm_algorithms(bench, types);
   const comm::Communicator node = world.split_by_node();
   const auto measure = [&](const char* name, auto part) {
     if (options.wants(name)) run_part(name, node, report, [&] { part(bench, types); });

@@ -63,10 +63,10 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--json", o.json, "write the measurements to this file too");
-  app.add_option(
-      "--gemm-algorithms", o.gemm_algorithms,
-      "on GPUs, instead of all else: run two steps of the deck, measure the candidates of cuBLASLt for each GEMM "
-      "and write the fastest to this file, for run%gemm_algorithms");
+  app.add_option("--gemm-algorithms", o.gemm_algorithms,
+                 "on GPUs, instead of all else: run a step of the deck in each type, measure the candidates of "
+                 "cuBLASLt for each GEMM "
+                 "and write the fastest to this file, for run%gemm_algorithms");
 }
 
 }  // namespace

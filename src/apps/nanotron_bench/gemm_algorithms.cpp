@@ -15,8 +15,7 @@ namespace {
 
 using kernels::GemmAlgorithms;
 
-constexpr int steps = 2;  // the second one has GEMMs of the optimizer's state, if any are new
-
+// Of the GEMMs of one step, its update included.
 template <class T>
 GemmAlgorithms measured(const Bench& bench, const deck::Config& config) {
   Timers timers;
@@ -27,7 +26,7 @@ GemmAlgorithms measured(const Bench& bench, const deck::Config& config) {
   trainer::Loaders loaders = trainer::make_loaders(config, files, bench.grid.coordinate());
   Arena arena(trainer::plan_step(config, bench.grid.coordinate()).memory);
   trainer::Trainer<T> trainer(config, {}, bench.grid, device, arena, loaders, log);
-  for (int i = 0; i < steps; ++i) trainer.train_step();
+  trainer.train_step();
   device.fence();
   return kernels::measured_gemm_algorithms(device);
 }
@@ -68,11 +67,16 @@ GemmAlgorithms merged(const std::vector<std::string>& texts, const std::string& 
 
 }  // namespace
 
-void write_gemm_algorithms(const Bench& bench, ScalarType type) {
+void write_gemm_algorithms(const Bench& bench, const std::vector<ScalarType>& types) {
   deck::Config config = bench.config;
-  config.precision.compute = type;
-  const GemmAlgorithms mine =
-      with_scalar_type(type, [&]<class T>(std::type_identity<T>) { return measured<T>(bench, config); });
+  GemmAlgorithms mine;
+  for (const ScalarType type : types) {
+    config.precision.compute = type;
+    GemmAlgorithms of_type =
+        with_scalar_type(type, [&]<class T>(std::type_identity<T>) { return measured<T>(bench, config); });
+    mine.library = of_type.library;
+    mine.of.merge(of_type.of);
+  }
   const comm::Group& world = bench.grid.world();
   const std::vector<std::string> texts = gathered(kernels::text_of(mine), world);
   comm::collectively(world.mpi(), [&] {

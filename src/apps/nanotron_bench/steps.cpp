@@ -7,7 +7,7 @@
 #include "gemm.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
-#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 

@@ -41,7 +41,8 @@ struct Bf16Moments {
   }
 
  private:
-  // 32 bits an element: four neighbours in the logical tensor share one call of Philox.
+  // 32 bits an element, of the 128 of four neighbours in the logical tensor: one call of Philox for a chunk of these
+  // four, else one for each element.
   NANOTRON_FUNCTION PhiloxCounter four(index_t index) const {
     return random_bits(noise.seed, noise.stream, static_cast<std::uint64_t>(index / 4), step);
   }

@@ -23,7 +23,7 @@ TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
   config.run.log_every = 1;
   config.output.metrics_every = 1;
   auto file = std::make_unique<io::MetricsFile>(scratch / "metrics.h5", 0, io::MetricsStart{}, log);
-  io::RunStatus status({}, config.run.steps, log);
+  io::RunStatus status({}, {}, config.run.steps, log);
   Progress progress(config, {.tokens = 1.0, .flops = 1.0, .gemm_peak = 1.0}, std::move(file), status, log);
   {
     const test::FileSizeLimit limit(32 << 10);
@@ -47,7 +47,7 @@ TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
   config.run.steps = 100;
   config.run.log_every = 50;
   config.run.stop_after_steps = 3;
-  io::RunStatus status({}, config.run.steps, log);
+  io::RunStatus status({}, {}, config.run.steps, log);
   Progress progress(config, {.tokens = 1.0, .flops = 1.0, .gemm_peak = 1.0}, nullptr, status, log);
   EXPECT_EQ(progress.summary(), "");
   ::testing::internal::CaptureStdout();
@@ -74,7 +74,7 @@ TEST(Progress, MfuIsAgainstTheStatedPeakAndNotANumberWithoutOne) {
     const auto path = scratch / fmt::format("metrics_{}.h5", stated);
     ::testing::internal::CaptureStdout();
     {
-      io::RunStatus status({}, config.run.steps, log);
+      io::RunStatus status({}, {}, config.run.steps, log);
       Progress progress(config, {.tokens = 1.0, .flops = 10.0, .gemm_peak = 20.0, .stated_peak = stated},
                         std::make_unique<io::MetricsFile>(path, 0, io::MetricsStart{}, log), status, log);
       progress.record(1, 1, 1.0, StepResult{});

@@ -77,8 +77,7 @@ struct AttentionWorkspace {
 /// KV cache for generation: keys and values of the tokens so far, (sequences x capacity, local key columns).
 template <class T>
 struct KeyValueCache {
-  Matrix<T> keys;
-  Matrix<T> values;
+  Matrix<T> keys, values;
   index_t capacity = 0;  // tokens per sequence
 };
 
@@ -109,6 +108,8 @@ class Attention {
   [[nodiscard]] Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                 const BlockInput<T>& n, const AttentionActivations<T>& act,
                                 const AttentionWorkspace<T>& work, Matrix<const T> addend, Matrix<T> y) const;
+  /// Whether forward takes an addend: the bias would be added to the rounded sum.
+  bool adds() const { return out_.bias().extent(0) == 0; }
   /// y += bo, after wait().
   void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const {
     out_.add_bias(device, region.token_rows(y));
@@ -124,8 +125,8 @@ class Attention {
   [[nodiscard]] Pending backward_input(Device& device, TensorParallelRegion<T>& region,
                                        const AttentionWorkspace<T>& work, Matrix<T> dn) const;
 
-  /// Accumulate the weight gradients: of the output projection from dy (tokens, hidden), at any time after forward; of
-  /// q, k, v from n (tokens, hidden) and dqkv.
+  /// Accumulate the weight gradients: of the output projection from dy (tokens, hidden), any time after forward; of q,
+  /// k, v from n (tokens, hidden) and dqkv.
   void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
                               const AttentionWorkspace<T>& work) const;
   void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
@@ -140,7 +141,6 @@ class Attention {
  private:
   void finish_query_key_value(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
   bool has_head_norms() const { return norms_.query.extent(0) > 0; }
-
   AttentionGeometry<T> geometry_;
   Linear<T> qkv_, out_;
   HeadNorms<T> norms_;

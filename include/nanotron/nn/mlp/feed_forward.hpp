@@ -45,7 +45,7 @@ class FeedForward {
   virtual void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                               const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                               const FeedForwardWorkspace<T>& work) const = 0;
-  /// Whether forward_output takes an addend.
+  /// Whether forward_output takes an addend: not where a bias would be added to the rounded sum.
   virtual bool adds() const = 0;
   /// After forward_inside: y (rows of the hidden states, hidden), overwritten; complete after wait() and
   /// add_output_bias(). addend: see Attention::forward.

@@ -25,7 +25,7 @@ class Mlp final : public FeedForward<T> {
 
   void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region, const BlockInput<T>& n,
                       const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
-  bool adds() const override { return true; }
+  bool adds() const override { return down_.bias().extent(0) == 0; }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<const T> addend, Matrix<T> y) const override;

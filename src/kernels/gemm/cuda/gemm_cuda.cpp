@@ -53,12 +53,19 @@ PlannedGemm planned(const Device& device, const GemmProblem& p, const OperandTyp
           .workspace = device.gemm_workspace().extent(0)};
 }
 
+// run_plan(plan) launches the GEMM.
+template <class F>
+void run_planned(Device& device, const PlannedGemm& gemm, const F& run_plan) {
+  GemmHandles& all = gemm_handles(device);
+  const GemmPlan* plan = all.plan_of(gemm);
+  run_plan(plan != nullptr ? *plan : all.make_plan(gemm, device.exec().cuda_stream(), run_plan));
+}
+
 template <class T, class C>
 void multiply_plus(Device& device, const GemmProblem& p, const T* a, const T* b, const C* d, C* c) {
   const Factor alpha = factor<master_t<T>>(p.alpha), beta = factor<master_t<T>>(p.beta);
-  const RunGemm run_plan = [&](const GemmPlan& plan) { run(device, plan, alpha, beta, a, b, d, c); };
-  run_plan(gemm_handles(device).plan_of(planned(device, p, {cuda_type<T>, cuda_type<T>, cuda_type<C>}, a, b, d, c),
-                                        device.exec().cuda_stream(), run_plan));
+  run_planned(device, planned(device, p, {cuda_type<T>, cuda_type<T>, cuda_type<C>}, a, b, d, c),
+              [&](const GemmPlan& plan) { run(device, plan, alpha, beta, a, b, d, c); });
 }
 
 }  // namespace
@@ -83,16 +90,15 @@ template <class A, class C>
 void multiply_fp8(Device& device, const GemmProblem& p, const A* a, const float* scale_a, const e4m3* b,
                   const float* scale_b, const C* d, C* c) {
   const Factor alpha = factor<float>(p.alpha), beta = factor<float>(p.beta);
-  const RunGemm run_plan = [&](const GemmPlan& plan) {
-    const std::array<std::pair<cublasLtMatmulDescAttributes_t, const float*>, 2> scales{
-        {{CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b}, {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a}}};
-    for (const auto& [attribute, scale] : scales) {
-      NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &scale, sizeof scale));
-    }
-    run(device, plan, alpha, beta, a, b, d, c);
-  };
-  run_plan(gemm_handles(device).plan_of(planned(device, p, {cuda_type<A>, cuda_type<e4m3>, cuda_type<C>}, a, b, d, c),
-                                        device.exec().cuda_stream(), run_plan));
+  run_planned(
+      device, planned(device, p, {cuda_type<A>, cuda_type<e4m3>, cuda_type<C>}, a, b, d, c), [&](const GemmPlan& plan) {
+        const std::array<std::pair<cublasLtMatmulDescAttributes_t, const float*>, 2> scales{
+            {{CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b}, {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a}}};
+        for (const auto& [attribute, scale] : scales) {
+          NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &scale, sizeof scale));
+        }
+        run(device, plan, alpha, beta, a, b, d, c);
+      });
 }
 #define NANOTRON_INSTANTIATE(A, C)                                                                                 \
   template void multiply_fp8<A, C>(Device&, const GemmProblem&, const A*, const float*, const e4m3*, const float*, \

@@ -225,9 +225,18 @@ void GemmHandles::measure(GemmPlan& plan, const std::string& name, cudaStream_t 
   algorithms.of[name] = hexadecimal(fastest);
 }
 
-const GemmPlan& GemmHandles::plan_of(const PlannedGemm& gemm, cudaStream_t stream, const RunGemm& run) {
+const GemmPlan* GemmHandles::plan_of(const PlannedGemm& gemm) const {
   const auto found = plans_.find(gemm);
-  if (found != plans_.end()) return *found->second;
+  return found == plans_.end() ? nullptr : found->second.get();
+}
+
+void GemmHandles::use(const kernels::GemmAlgorithms& given) {
+  plans_.clear();
+  algorithms = given;
+  choices = {};
+}
+
+const GemmPlan& GemmHandles::make_plan(const PlannedGemm& gemm, cudaStream_t stream, const RunGemm& run) {
   auto plan = std::make_unique<GemmPlan>(gemm);
   const std::string name = name_of(gemm);
   if (choice == Choice::measured) {
@@ -253,9 +262,7 @@ void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const
                                 .change = "measure them here: nanotron_bench --gemm-algorithms FILE --deck DECK; or "
                                           "leave run%gemm_algorithms empty"});
   }
-  GemmHandles& all = gemm_handles(device);
-  all.algorithms = algorithms;
-  all.choices = {};
+  gemm_handles(device).use(algorithms);
 }
 
 void measure_gemm_algorithms(Device& device) {

@@ -68,9 +68,12 @@ struct GemmHandles {
   GemmHandles(const GemmHandles&) = delete;
   GemmHandles& operator=(const GemmHandles&) = delete;
 
-  /// run: for measuring; it is not kept.
-  const kernels::detail::GemmPlan& plan_of(const kernels::detail::PlannedGemm& gemm, cudaStream_t stream,
-                                           const kernels::detail::RunGemm& run);
+  /// Null before make_plan. run: for measuring; it is not kept.
+  const kernels::detail::GemmPlan* plan_of(const kernels::detail::PlannedGemm& gemm) const;
+  const kernels::detail::GemmPlan& make_plan(const kernels::detail::PlannedGemm& gemm, cudaStream_t stream,
+                                             const kernels::detail::RunGemm& run);
+  /// From now on these, for all GEMMs.
+  void use(const kernels::GemmAlgorithms& given);
 
   cublasLtHandle_t lt = nullptr;
   cublasHandle_t cublas = nullptr;
