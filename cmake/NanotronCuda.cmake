@@ -20,7 +20,7 @@ find_path(NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS "$ENV{CUDNN
 if(NANOTRON_CUDNN_INCLUDE_DIR AND NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR)
   message(STATUS "cuDNN: ${NANOTRON_CUDNN_INCLUDE_DIR}, its frontend: ${NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR}")
 else()
-  message(STATUS "cuDNN or its frontend was not found (CUDNN_ROOT, CUDNN_FRONTEND_ROOT): attention runs as batched GEMMs")
+  message(STATUS "cuDNN or its frontend was not found (CUDNN_ROOT, CUDNN_FRONTEND_ROOT): attention runs on kernels of the program's own")
 endif()
 
 # The same floating-point rules as on the host.

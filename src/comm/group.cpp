@@ -75,8 +75,17 @@ Channel& Group::channel() {
 }
 
 Messages& Group::messages() {
-  if (!messages_) messages_ = is_planned() ? make_planned_messages() : make_messages(communicator_, transport_);
+  if (!messages_) {
+    messages_ = is_planned() ? make_planned_messages() : make_messages(communicator_, transport_);
+    messages_->register_memory(memory_);
+  }
   return *messages_;
+}
+
+void Group::register_memory(RegisteredMemory memory) {
+  memory_ = memory;
+  if (channel_) channel_->register_memory(memory);
+  if (messages_) messages_->register_memory(memory);
 }
 
 void Group::open_messages() {

@@ -247,4 +247,11 @@ ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at) {
            Group::planned(s.pp, at.pp)}};
 }
 
+void ProcessGrid::register_memory(RegisteredMemory memory) {
+  for (DataGroups& of : g_.data) {
+    for (Group* const group : {&of.data, &of.shard, &of.replicate}) group->register_memory(memory);
+  }
+  for (Group* const group : {&g_.ep, &g_.tp, &g_.cp, &g_.pp}) group->register_memory(memory);
+}
+
 }  // namespace nanotron::comm

@@ -23,6 +23,7 @@ constexpr std::array rates{Rate{"peak_fp8_tflops", 1e12, &Machine::peak_fp8},
                            Rate{"gemm_fp64_tflops", 1e12, &Machine::gemm_fp64},
                            Rate{"attention_forward_tflops", 1e12, &Machine::attention_forward},
                            Rate{"attention_backward_tflops", 1e12, &Machine::attention_backward},
+                           Rate{"attention_mma_tflops", 1e12, &Machine::attention_mma},
                            Rate{"memory_gb_per_s", 1e9, &Machine::memory},
                            Rate{"launch_us", 1e-6, &Machine::launch}};
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/device_memory.hpp"
 
 namespace nanotron {
 namespace {
@@ -41,10 +42,8 @@ std::string MemoryPlan::table() const {
 Arena Arena::planning(Processor processor) { return Arena(processor); }
 
 Arena::Arena(const MemoryPlan& plan) : planning_(false), plan_(plan) {
-  try {
-    memory_ = static_cast<std::byte*>(
-        Kokkos::kokkos_malloc<MemorySpace>("nanotron::Arena", plan.total() + alignment));
-  } catch (const std::exception&) {  // Kokkos: several types, by version
+  memory_ = comm::allocate_device_memory(plan.total() + alignment);
+  if (memory_ == nullptr) {
     fail(ExitCode::system_error,
          {.what = "there is not enough memory for the run",
           .expected = "on this rank, in MiB\n" + plan.table(),
@@ -63,8 +62,10 @@ Arena::Arena(Arena&& other) noexcept
       used_(other.used_),
       memory_(std::exchange(other.memory_, nullptr)) {}
 
-Arena::~Arena() {
-  if (memory_ != nullptr) Kokkos::kokkos_free<MemorySpace>(memory_);
+Arena::~Arena() { comm::free_device_memory(memory_); }
+
+std::span<std::byte> Arena::memory() const {
+  return memory_ == nullptr ? std::span<std::byte>() : std::span(memory_, plan_.total() + alignment);
 }
 
 void* Arena::take_bytes(MemoryKind kind, std::size_t bytes) {

@@ -18,6 +18,7 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/device_memory.hpp"
 #include "nanotron/comm/waiting.hpp"
 #include "nanotron/deck/layer_counts.hpp"
 #include "nanotron/deck/read_deck.hpp"
@@ -214,6 +215,7 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
              loaders.training.number_of_sequences(), 100.0 * loaders.training.filled());
   }
   Arena arena(memory.plan);
+  const comm::MemoryRegistration registration(grid, arena.memory());
   Trainer<T> trainer(config, provenance, grid, device, arena, loaders, log);
   log.info("attention: {}", kernels::attention_library<T>(device));
   trainer.resume();

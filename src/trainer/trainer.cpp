@@ -10,9 +10,6 @@
 namespace nanotron::trainer {
 namespace {
 
-using HostTokens =
-    Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
 // After a non-finite loss or gradient norm: the newest checkpoint may already hold diverged weights.
 std::string where_to_resume(const std::filesystem::path& newest_known_good) {
   if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none starts again";
@@ -23,8 +20,8 @@ std::string where_to_resume(const std::filesystem::path& newest_known_good) {
 }  // namespace
 
 template <class T>
-Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
-                    Device& device, Arena& arena, Loaders& loaders, Log& log)
+Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid, Device& device,
+                    Arena& arena, Loaders& loaders, Log& log)
     : config_(config),
       grid_(grid),
       device_(device),
@@ -38,9 +35,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, loaders.tokenizer, grid, state_, log),
       counters_{.seed = config.run.seed},
-      host_inputs_(state_.inputs.size()),
-      host_targets_(state_.targets.size()),
-      host_document_starts_(state_.document_starts.size()) {
+      tokens_(state_.inputs, state_.targets, state_.document_starts) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.layouts.master);
   state_.model.refresh_compute_weights();
@@ -76,19 +71,17 @@ double Trainer<T>::save() {
 template <class T>
 std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) {
   const Region region(device_.timers(), "load tokens");
-  const index_t tokens = state_.model.tokens();
-  std::uint64_t hash = 0;
-  for (index_t m = 0; m < state_.micro_batches(); ++m) {
-    hash += loader.load(first_sample, m, host_inputs_.data() + m * tokens, host_targets_.data() + m * tokens);
-  }
-  loader.load_documents(first_sample, host_document_starts_);
-  target_count_ = loader.targets(first_sample);
-  Kokkos::deep_copy(device_.exec(), state_.inputs, HostTokens(host_inputs_.data(), host_inputs_.size()));
-  Kokkos::deep_copy(device_.exec(), state_.targets, HostTokens(host_targets_.data(), host_targets_.size()));
-  Kokkos::deep_copy(device_.exec(), state_.document_starts,
-                    HostTokens(host_document_starts_.data(), host_document_starts_.size()));
-  device_.fence();  // the next load overwrites the host buffers
-  return hash;
+  const LoadedBatch batch = tokens_.load(device_, loader, first_sample);
+  target_count_ = batch.targets;
+  return batch.token_hash;
+}
+
+// The next step's, while a GPU computes what is queued for this one.
+template <class T>
+void Trainer<T>::read_ahead() {
+  if (counters_.step + 1 == config_.run.steps) return;
+  const Region region(device_.timers(), "load tokens");
+  tokens_.read_ahead(loaders_.training, counters_.sample_cursor + config_.data.global_batch_size);
 }
 
 // Sum of the losses of the loaded global batch. Exact summation: the same bits on every rank, in any order of ranks and
@@ -105,7 +98,8 @@ double Trainer<T>::loss_sum() {
       [&](std::int64_t x) { return over_ranks(add, x); }));
 }
 
-// Load a global batch; forward and backward of its micro-batches; reduce, clip, update.
+// Load a global batch; forward and backward of its micro-batches; reduce, clip, update. The host waits for the device
+// in loss_sum and global_norm.
 template <class T>
 StepResult Trainer<T>::train_step() {
   const Region region(device_.timers(), "step");
@@ -115,6 +109,7 @@ StepResult Trainer<T>::train_step() {
 
   state_.reducers.begin_step();
   schedule_->forward_backward(1.0 / static_cast<double>(target_count_));
+  read_ahead();
   state_.reducers.finish();
   schedule_->all_reduce_tied_gradients();
   r.loss = loss_sum() / static_cast<double>(target_count_);

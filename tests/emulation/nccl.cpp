@@ -7,6 +7,7 @@
 //   all ranks issue the same collective with the same count; a send and its receive have the same size
 //   ranks that share two communicators launch their collectives in one order
 //   communicators are made and destroyed by all their ranks
+//   memory is registered while it exists
 //   an operation that a peer never issues is a deadlock, named by operation, communicator and rank
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -28,6 +29,16 @@ using Parts = std::vector<std::shared_ptr<Part>>;
 
 int groups_open = 0;
 std::map<std::pair<ncclComm*, cudaStream_t>, Parts> grouped;
+
+struct Registration {
+  const ncclComm* comm;
+  void* memory;
+};
+std::map<const Registration*, std::unique_ptr<Registration>> registrations;
+
+void forget_registrations(const ncclComm* comm) {
+  std::erase_if(registrations, [&](const auto& each) { return each.second->comm == comm; });
+}
 
 // One operation: parts that run together.
 void issue(ncclComm* comm, cudaStream_t handle, Parts parts) {
@@ -93,8 +104,37 @@ ncclResult_t ncclCommInitRank(ncclComm_t* made, int size, ncclUniqueId id, int r
   return ncclSuccess;
 }
 
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1) fault("ncclCommInitRankConfig: no thread block");
+  return ncclCommInitRank(made, size, id, rank);
+}
+
+ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
+  return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclMemFree(void* memory) {
+  for (const auto& [handle, is] : registrations) {
+    if (is->memory == memory) fault(fmt::format("ncclMemFree: communicator {} has registered it", is->comm->name));
+  }
+  return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
+  require_device(memory, bytes, "ncclCommRegister");
+  auto made = std::make_unique<Registration>(Registration{comm, memory});
+  *handle = made.get();
+  registrations.emplace(made.get(), std::move(made));
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  const auto found = registrations.find(static_cast<Registration*>(handle));
+  if (found == registrations.end() || found->second->comm != comm) fault("ncclCommDeregister: not registered here");
+  registrations.erase(found);
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   forget_launches(*comm);
+  forget_registrations(comm);
   comm->own().has_left.store(true);
   const auto is_gone = [&](int r) { return comm->row(r).has_left.load(); };
   Scheduler::instance().run_until(
@@ -112,6 +152,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   forget_launches(*comm);
+  forget_registrations(comm);
   shm_unlink(comm->name.c_str());
   delete comm;
   return ncclSuccess;

@@ -4,6 +4,7 @@
 
 #include "emulation/gpu_test.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/device_memory.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::comm {
@@ -77,6 +78,12 @@ TEST_F(Planted, LaunchesInDifferentOrders) {
 TEST_F(Planted, HostMemory) {
   double here = 1.0;
   all_reduce(group_, &here, 1, ReduceOp::sum, stream());
+}
+
+TEST_F(Planted, FreedWhileRegistered) {
+  std::byte* const memory = allocate_device_memory(64);
+  group_.register_memory({memory, 64});
+  free_device_memory(memory);
 }
 
 // A receive waits for what a kernel computes whose module is loaded at its first launch.

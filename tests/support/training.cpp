@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "nanotron/base/random.hpp"
+#include "nanotron/comm/device_memory.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "support/test_folder.hpp"
@@ -135,6 +136,7 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
         {}};
     const trainer::StepPlan plan = trainer::plan_step(config, grid.coordinate());
     Arena arena(plan.memory);
+    const comm::MemoryRegistration registration(grid, arena.memory());
     trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
     run.resume();
     Numbers numbers;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "nanotron/comm/communicator.hpp"
@@ -49,6 +50,11 @@ Transport choose_transport(deck::Backend backend, const Communicator& world);
 /// where a rank sees no GPU, Error(system_error) on every rank. Give it to Kokkos (device id) before anything touches a
 /// GPU.
 int gpu_of_rank(const Communicator& world);
+
+/// A rank's memory from which most of its data are sent, and into which they are received, for as long as this lives.
+/// Transports may register it with the network and with peers (NCCL: user buffer registration), to move data without
+/// copies of their own.
+using RegisteredMemory = std::span<std::byte>;
 
 /// Traffic of this rank in a group. bytes: given to collectives, and sent in messages. seconds: host time inside the
 /// calls (for nccl only to queue them). A nonblocking operation counts as one call.
@@ -96,6 +102,9 @@ class Group {
   /// That first call, at a time when no rank waits for anything else. Nothing for one rank.
   void open_messages();
 
+  /// Not collective. Empty: no longer; before the memory is freed, when no operation runs.
+  void register_memory(RegisteredMemory memory);
+
  private:
   friend Group& alone();
   enum class Alone { no, yes, planned };  // without a communicator: a group of one rank, or a planned one
@@ -108,6 +117,7 @@ class Group {
   Traffic traffic_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Messages> messages_;
+  RegisteredMemory memory_;
 };
 
 /// A group of one rank without a communicator: the default where there is nothing to communicate with.

@@ -21,6 +21,8 @@ class Operations {
   virtual ~Operations() = default;
   virtual bool test(std::uint64_t ticket) = 0;
   virtual void wait(std::uint64_t ticket) = 0;
+  /// As Group::register_memory.
+  virtual void register_memory(RegisteredMemory) {}
 };
 
 inline constexpr int message_lanes = 2;

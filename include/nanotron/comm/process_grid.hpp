@@ -78,6 +78,9 @@ class ProcessGrid {
   Group& cp() { return g_.cp; }  // same (dp, pp, tp): parts of the same sequences
   Group& pp() { return g_.pp; }  // same (dp, cp, tp): the stages of one model
 
+  /// Of all groups (Group::register_memory).
+  void register_memory(RegisteredMemory memory);
+
   /// placement_report of the hosts MPI names; the same text on every rank. Empty where planned.
   const std::string& placement() const { return placement_; }
 

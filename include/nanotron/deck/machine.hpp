@@ -14,6 +14,7 @@ struct Machine {
   double peak_fp8 = 0.0, peak_bf16 = 0.0;  // what a fraction of the peak refers to
   double gemm_fp8 = 0.0, gemm_bf16 = 0.0, gemm_fp32 = 0.0, gemm_fp64 = 0.0;
   double attention_forward = 0.0, attention_backward = 0.0;  // of a fused kernel in bf16, masked pairs not counted
+  double attention_mma = 0.0;                                // the same of the program's own, without cuDNN
   double memory = 0.0;                                       // bytes per second, read and written
   double launch = 0.0;                                       // seconds between two kernels that follow each other
 

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "nanotron/tensor/processor.hpp"
@@ -36,6 +37,8 @@ class Arena {
   bool is_planning() const { return planning_; }
   Processor processor() const { return processor_; }
   const MemoryPlan& plan() const { return plan_; }
+  /// All of it; empty when planning.
+  std::span<std::byte> memory() const;
 
   /// Zero-initialised memory for the life of the arena, 256-byte aligned; null when planning.
   /// Error (system_error) when more is taken than was planned.

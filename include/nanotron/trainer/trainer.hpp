@@ -14,6 +14,7 @@
 #include "nanotron/trainer/replica_comparison.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "nanotron/trainer/stop_conditions.hpp"
+#include "nanotron/trainer/token_stage.hpp"
 
 namespace nanotron::trainer {
 
@@ -58,6 +59,7 @@ class Trainer {
 
  private:
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
+  void read_ahead();
   void skip_update(const StepResult& result);
   void compare_replicas();
   double loss_sum();
@@ -79,7 +81,7 @@ class Trainer {
   io::CheckpointState counters_;
   std::int64_t skipped_in_a_row_ = 0;
   index_t target_count_ = 0;  // of the global batch that is loaded
-  std::vector<std::int32_t> host_inputs_, host_targets_, host_document_starts_;
+  TokenStage tokens_;
 };
 
 }  // namespace nanotron::trainer

@@ -23,7 +23,7 @@ std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, in
   } else {
     NANOTRON_CHECK_MPI(MPI_Recv(&id, sizeof id, MPI_BYTE, peer, tag, ring.get(), MPI_STATUS_IGNORE));
   }
-  return std::make_unique<NcclCommunicator>(id, 2, role);
+  return std::make_unique<NcclCommunicator>(id, 2, role, NcclCommunicator::Blocks::few);
 }
 
 // This rank's two links in one lane, two directions each. Link p joins ranks p and p + 1. Every rank makes its links,
@@ -54,6 +54,10 @@ class LaneLinks {
   const NcclCommunicator& out(Neighbour to) const { return to == Neighbour::next ? *to_next_ : *to_previous_; }
   const NcclCommunicator& in(Neighbour from) const { return from == Neighbour::next ? *from_next_ : *from_previous_; }
 
+  void register_memory(RegisteredMemory memory) {
+    for (std::unique_ptr<NcclCommunicator>& communicator : made_) communicator->register_memory(memory);
+  }
+
  private:
   const NcclCommunicator* add(std::unique_ptr<NcclCommunicator> communicator) {
     return made_.emplace_back(std::move(communicator)).get();
@@ -83,6 +87,10 @@ class NcclMessages final : public Messages {
 
   bool test(std::uint64_t ticket) override { return order_.test(ticket); }
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
+
+  void register_memory(RegisteredMemory memory) override {
+    for (LaneLinks& lane : lanes_) lane.register_memory(memory);
+  }
 
  private:
   const LaneLinks& links(int lane) const { return lanes_[static_cast<std::size_t>(lane)]; }

@@ -7,6 +7,7 @@
 
 #include "io/pieces.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/tensor/pinned_memory.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -49,17 +50,8 @@ void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t fro
 std::int64_t staging_bytes() { return buffer_bytes; }
 
 struct Staging::Buffer {
-  Buffer() {
-    void* pinned = nullptr;
-    NANOTRON_CHECK_CUDA(cudaMallocHost(&pinned, buffer_bytes));
-    memory = static_cast<std::byte*>(pinned);
-  }
-  ~Buffer() { cudaFreeHost(memory); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
   ScalarType type = ScalarType::fp32;
-  std::byte* memory = nullptr;
+  PinnedMemory memory{static_cast<std::size_t>(buffer_bytes)};
   std::vector<StatePart> packed;  // in memory
   Transfer device, host;
 };
@@ -76,7 +68,7 @@ const Transfer& Staging::place(const Transfer& pieces, ScalarType type) {
   b.host.clear();
   b.packed.clear();
   b.packed.reserve(pieces.size());  // host points into it
-  std::byte* at = b.memory;
+  std::byte* at = b.memory.data();
   for (const Piece& piece : pieces) {
     StatePart part{.offset = piece.part->offset, .extent = extent_of(piece), .data = at, .stride = {}};
     part.stride.assign(part.extent.size(), 1);
@@ -87,7 +79,7 @@ const Transfer& Staging::place(const Transfer& pieces, ScalarType type) {
     b.packed.push_back(std::move(part));
     b.host.push_back({&b.packed.back(), {0, piece.outer.size()}, {0, piece.inner.size()}});
   }
-  NANOTRON_REQUIRE(at - b.memory <= buffer_bytes, "a row of more than {} bytes", buffer_bytes);
+  NANOTRON_REQUIRE(at - b.memory.data() <= buffer_bytes, "a row of more than {} bytes", buffer_bytes);
   return b.host;
 }
 

@@ -23,7 +23,7 @@ void check(const AttentionShape& s, std::size_t workspace, std::size_t needed) {
 }
 
 // Queries times the keys they attend to, in one pass with the scores in cache; `products` GEMMs of 2 head_dim FLOPs per
-// pair. (In a plan every sequence is one document.)
+// pair; of a backward with both probabilities computed twice 7, else 5. (In a plan every sequence is one document.)
 template <class T>
 Work fused_work(const AttentionShape& s, int products, Reads read, Writes written) {
   AttentionShape one_document = s;
@@ -37,11 +37,16 @@ Work fused_work(const AttentionShape& s, int products, Reads read, Writes writte
           .type = scalar_type_of<T>};
 }
 
-// On a planned GPU, without the fused kernels, those of the blocked form are counted one by one.
+// What a GPU is expected to run.
 template <class T>
-bool plans_blocks(const Device& device, const AttentionShape& s, const master_t<T>* lse,
-                  std::initializer_list<MatrixRef<const T>> matrices) {
-  return device.is_planning() && device.processor() == Processor::gpu && !fused::is_supported(device, s, lse, matrices);
+fused::Library library_of(const Device& device, const AttentionShape& s, const master_t<T>* lse,
+                          std::initializer_list<MatrixRef<const T>> matrices) {
+  return device.processor() == Processor::gpu ? fused::library_of<T>(device, s, lse, matrices) : fused::Library::none;
+}
+
+// On a planned GPU, without fused kernels, those of the blocked form are counted one by one.
+bool plans_blocks(const Device& device, fused::Library library) {
+  return device.is_planning() && device.processor() == Processor::gpu && library == fused::Library::none;
 }
 
 }  // namespace
@@ -50,9 +55,10 @@ template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
                        MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
-  if (plans_blocks<T>(device, shape, lse.data(), {q, k, v, out}))
-    return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
-  const KernelRegion kernel(device, "attention_forward", fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
+  const fused::Library library = library_of<T>(device, shape, lse.data(), {q, k, v, out});
+  if (plans_blocks(device, library)) return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
+  const KernelRegion kernel(device, library == fused::Library::mma ? "attention_forward_mma" : "attention_forward",
+                            fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
   if (device.is_planning()) return device.launch_planned();
   detail::run_forward<T>(device, shape, q, k, v, out, lse, workspace);
 }
@@ -64,11 +70,15 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
   const detail::AttentionGradients<T> tensors{q, k, v, out, dout, lse, dq, dk, dv};
-  if (plans_blocks<T>(device, shape, lse.data(), {q, k, v, out, dout, dq, dk, dv}))
-    return blocked::attention_backward<T>(device, shape, tensors, workspace);
-  const KernelRegion kernel(device, "attention_backward",
-                            fused_work<T>(shape, 5, reads(q, k, v, out, dout, lse), writes(dq, dk, dv)));
-  if (device.is_planning()) return device.launch_planned();
+  const fused::Library library = library_of<T>(device, shape, lse.data(), {q, k, v, out, dout, dq, dk, dv});
+  if (plans_blocks(device, library)) return blocked::attention_backward<T>(device, shape, tensors, workspace);
+  const bool by_mma = library == fused::Library::mma;
+  const KernelRegion kernel(device, by_mma ? "attention_backward_mma" : "attention_backward",
+                            fused_work<T>(shape, by_mma ? 7 : 5, reads(q, k, v, out, dout, lse), writes(dq, dk, dv)));
+  if (device.is_planning()) {
+    if (by_mma) device.launch_planned();  // one for the queries, one for the keys
+    return device.launch_planned();
+  }
   detail::run_backward<T>(device, shape, tensors, workspace);
 }
 

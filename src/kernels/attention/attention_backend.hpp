@@ -1,7 +1,7 @@
 #pragma once
 
 // The backends that attention.cpp calls: attention_host.cpp (tiles in cache) or attention_cuda.cpp
-// (batched GEMMs).
+// (fused kernels, batched GEMMs).
 
 #include "nanotron/kernels/attention/attention_blocked.hpp"
 

@@ -1,21 +1,21 @@
 #pragma once
 
-// What the fused kernels of a GPU do (cuda/attention_cudnn.cpp); a plan asks too.
+// What the fused kernels of a GPU do (cuda/attention_cudnn.cpp, mma/attention_mma.cpp); a plan asks too.
 
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 
-#include "nanotron/kernels/attention/attention.hpp"
+#include "nanotron/kernels/attention/attention_mma.hpp"
 
 namespace nanotron::kernels::fused {
 
 // A GPU build without the headers of cuDNN plans without it; a CPU build plans for GPUs that have it.
 #if defined(NANOTRON_WITH_CUDA) && !defined(NANOTRON_WITH_CUDNN)
-inline constexpr bool is_there = false;
+inline constexpr bool has_cudnn = false;
 #else
-inline constexpr bool is_there = true;
+inline constexpr bool has_cudnn = true;
 #endif
 
 enum class Mask { none, causal };
@@ -51,17 +51,33 @@ inline bool is_aligned(const AttentionShape& s, const float* lse) {
   return s.query_row_stride() % 4 == 0 && reinterpret_cast<std::uintptr_t>(lse) % 16 == 0;
 }
 
-/// In bf16, with GemmMode::library: the order of summation depends on the shape.
-inline bool is_supported(const Device& device, const AttentionShape& s, const float* lse,
-                         std::initializer_list<MatrixRef<const bf16>> matrices) {
+/// Of cuDNN: in bf16, with GemmMode::library, since the order of summation depends on the shape.
+inline bool by_cudnn(const Device& device, const AttentionShape& s, const float* lse,
+                     std::initializer_list<MatrixRef<const bf16>> matrices) {
   const auto aligned = [](const MatrixRef<const bf16>& x) { return is_aligned(x); };
-  return is_there && device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 &&
+  return has_cudnn && device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 &&
          s.batch > 0 && s.key_length > 0 && has_whole_groups(s) && is_aligned(s, lse) &&
          std::ranges::all_of(matrices, aligned);
 }
+
+/// Of mma::attention_*: in bf16, with GemmMode::library, as the GEMMs of its blocks are on tensor cores.
+inline bool by_mma(const Device& device, const AttentionShape& s,
+                   std::initializer_list<MatrixRef<const bf16>> matrices) {
+  const auto aligned = [](const MatrixRef<const bf16>& x) { return is_aligned(x); };
+  return device.gemm_mode() == GemmMode::library && s.head_dim % 8 == 0 && s.head_dim <= mma::most_head_dim &&
+         s.batch > 0 && s.key_length > 0 && std::ranges::all_of(matrices, aligned);
+}
+
+enum class Library { none, mma, cudnn };
+
 template <class T>
-bool is_supported(const Device&, const AttentionShape&, const master_t<T>*, std::initializer_list<MatrixRef<const T>>) {
-  return false;
+Library library_of(const Device& device, const AttentionShape& s, const master_t<T>* lse,
+                   std::initializer_list<MatrixRef<const T>> matrices) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (by_cudnn(device, s, lse, matrices)) return Library::cudnn;
+    if (by_mma(device, s, matrices)) return Library::mma;
+  }
+  return Library::none;
 }
 
 }  // namespace nanotron::kernels::fused

@@ -16,6 +16,7 @@ const std::string good =
     "&machine\n name = 'a', processor = 'cpu'\n peak_fp8_tflops = 8, peak_bf16_tflops = 4,"
     " gemm_fp8_tflops = 4, gemm_bf16_tflops = 2\n gemm_fp32_tflops = 1\n"
     " gemm_fp64_tflops = 0.5, attention_forward_tflops = 1, attention_backward_tflops = 1\n"
+    " attention_mma_tflops = 1\n"
     " memory_gb_per_s = 200, launch_us = 1\n/\n";
 
 std::string message_of(const std::string& text) {

@@ -1,4 +1,5 @@
 #include "kernels/attention/attention_backend.hpp"
+#include "kernels/attention/attention_fused.hpp"
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 
 namespace nanotron::kernels::detail {
@@ -9,6 +10,7 @@ void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T>
                  Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (cudnn::attention_forward(device, shape, q, k, v, out, lse, workspace)) return;
+    if (fused::by_mma(device, shape, {q, k, v, out})) return mma::attention_forward(device, shape, q, k, v, out, lse);
   }
   blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
 }
@@ -18,6 +20,9 @@ void run_backward(Device& device, const AttentionShape& shape, const AttentionGr
                   Vector<std::byte> workspace) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (cudnn::attention_backward(device, shape, t, workspace)) return;
+    if (fused::by_mma(device, shape, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
+      return mma::attention_backward(device, shape, t, workspace);
+    }
   }
   blocked::attention_backward<T>(device, shape, t, workspace);
 }

@@ -259,7 +259,7 @@ struct Offsets {
 
 bool attention_forward(Device& device, const AttentionShape& s, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse, Vector<std::byte> workspace) {
-  if (!fused::is_supported(device, s, lse.data(), {q, k, v, out})) return false;
+  if (!fused::by_cudnn(device, s, lse.data(), {q, k, v, out})) return false;
   const Problem problem{.shape = s,
                         .mask = fused::mask_of(s).value(),
                         .q = q.leading,
@@ -280,7 +280,7 @@ bool attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
 bool attention_backward(Device& device, const AttentionShape& s, const blocked::BackwardTensors<bf16>& t,
                         Vector<std::byte> workspace) {
   if (t.dk.leading != t.dv.leading ||
-      !fused::is_supported(device, s, t.lse.data(), {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
+      !fused::by_cudnn(device, s, t.lse.data(), {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
     return false;
   }
   const Problem problem{.shape = s,
@@ -309,8 +309,8 @@ bool attention_backward(Device& device, const AttentionShape& s, const blocked::
 
 std::string library(Device& device) {
   AttentionPlans& plans = plans_of(device);
-  if (!has_library()) return "batched GEMMs: libcudnn.so.9 was not found";
-  if (plans.handle == nullptr) return "batched GEMMs: cuDNN does not start on this device";
+  if (!has_library()) return "own tensor-core kernels: libcudnn.so.9 was not found";
+  if (plans.handle == nullptr) return "own tensor-core kernels: cuDNN does not start on this device";
   const std::size_t version = fe::detail::get_backend_version();  // 92801: 9.28.1
   return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
@@ -335,7 +335,7 @@ bool attention_backward(Device&, const AttentionShape&, const blocked::BackwardT
   return false;
 }
 
-std::string library(Device&) { return "batched GEMMs: this program was built without cuDNN"; }
+std::string library(Device&) { return "own tensor-core kernels: this program was built without cuDNN"; }
 
 }  // namespace nanotron::kernels::cudnn
 

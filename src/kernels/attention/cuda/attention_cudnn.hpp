@@ -1,13 +1,14 @@
 #pragma once
 
 // Attention in bf16 by the fused kernels of cuDNN, which keep the scores on the chip (FlashAttention: Dao 2023). The
-// library is loaded when it is first asked for. What cuDNN does not do, the caller gives to blocked::attention_*.
+// library is loaded when it is first asked for. What cuDNN does not do, the caller gives to mma:: and
+// blocked::attention_*.
 
 #include "nanotron/kernels/attention/attention_blocked.hpp"
 
 namespace nanotron::kernels::cudnn {
 
-/// Each as in attention.hpp; false, and nothing done, for what fused::is_supported refuses, without cuDNN, and where
+/// Each as in attention.hpp; false, and nothing done, for what fused::by_cudnn refuses, without cuDNN, and where
 /// the workspace is too small for one key head.
 bool attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse, Vector<std::byte> workspace);
@@ -16,7 +17,7 @@ bool attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
 bool attention_backward(Device& device, const AttentionShape& shape, const blocked::BackwardTensors<bf16>& tensors,
                         Vector<std::byte> workspace);
 
-/// "cuDNN 9.28.1", or "batched GEMMs" and why.
+/// "cuDNN 9.28.1", or "own tensor-core kernels" and why.
 std::string library(Device& device);
 
 }  // namespace nanotron::kernels::cudnn

@@ -1,13 +1,16 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/attention/attention.hpp"
-#include "nanotron/kernels/attention/attention_blocked.hpp"
+#include "nanotron/kernels/attention/attention_mma.hpp"
 #include "support/reference/attention.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {
 
 using kernels::AttentionShape;
+
+// As the program runs it here; or in a form for GPUs, wherever this runs.
+enum class Way { program, batched_gemms, mma };
 
 template <class T>
 class Attention : public KernelTest<T> {
@@ -19,7 +22,9 @@ class Attention : public KernelTest<T> {
   // p and ds are rounded before their products (2^-8 relative each, which partly cancels in the
   // sum) and q is scaled before its own: a few roundings in all; in the other types 64 roundings of
   // M.
-  void check(AttentionShape s, bool by_gemm = false, const Array<std::int32_t>* documents = nullptr, index_t gap = 3) {
+  void check(AttentionShape s, Way way = Way::program, const Array<std::int32_t>* documents = nullptr,
+             index_t gap = 3) {
+    if (way == Way::mma) gap = 8;
     AttentionShape twin = s;
     if (documents != nullptr) {
       s.document_stride = twin.document_stride = documents->size() / s.batch;
@@ -36,8 +41,9 @@ class Attention : public KernelTest<T> {
     Array<T> out(queries * q_width), dq(queries * q_width), dk(key_rows * k_width),
         dv(key_rows * k_width);
     Array<M> lse(queries * s.query_heads);
-    const std::size_t bytes = by_gemm ? kernels::blocked::attention_workspace_bytes<T>(s)
-                                      : kernels::attention_workspace_bytes<T>(s, built_for);
+    const std::size_t bytes = way == Way::batched_gemms ? kernels::blocked::attention_workspace_bytes<T>(s)
+                              : way == Way::mma         ? kernels::mma::attention_workspace_bytes(s)
+                                                        : kernels::attention_workspace_bytes<T>(s, built_for);
     Array<double> work(static_cast<index_t>(bytes / 8 + 8), 1e300);
     const Vector<std::byte> workspace(reinterpret_cast<std::byte*>(work.data()),
                                       static_cast<std::size_t>(work.size()) * 8);
@@ -49,16 +55,26 @@ class Attention : public KernelTest<T> {
     };
     const auto on_device = refs(q.data(), k.data());
     const auto on_host = refs(q.host.data(), k.host.data());
-    if (by_gemm) {
+    const kernels::blocked::BackwardTensors<T> tensors{on_device[0],
+                                                       on_device[1],
+                                                       on_device[2],
+                                                       out.read(queries, q_width),
+                                                       dout.read(queries, q_width),
+                                                       lse.read(),
+                                                       dq.matrix(queries, q_width),
+                                                       dk.matrix(key_rows, k_width),
+                                                       dv.matrix(key_rows, k_width)};
+    if (way == Way::batched_gemms) {
       kernels::blocked::attention_forward<T>(this->device_, s, on_device[0], on_device[1],
                                              on_device[2], out.matrix(queries, q_width),
                                              lse.vector(), workspace);
-      kernels::blocked::attention_backward<T>(
-          this->device_, s,
-          {on_device[0], on_device[1], on_device[2], out.read(queries, q_width),
-           dout.read(queries, q_width), lse.read(), dq.matrix(queries, q_width),
-           dk.matrix(key_rows, k_width), dv.matrix(key_rows, k_width)},
-          workspace);
+      kernels::blocked::attention_backward<T>(this->device_, s, tensors, workspace);
+    } else if (way == Way::mma) {
+      if constexpr (is_bf16<T>) {
+        kernels::mma::attention_forward(this->device_, s, on_device[0], on_device[1], on_device[2],
+                                        out.matrix(queries, q_width), lse.vector());
+        kernels::mma::attention_backward(this->device_, s, tensors, workspace);
+      }
     } else {
       kernels::attention_forward<T>(this->device_, s, on_device[0], on_device[1], on_device[2],
                                     out.matrix(queries, q_width), lse.vector(), workspace);
@@ -88,6 +104,12 @@ class Attention : public KernelTest<T> {
 };
 TYPED_TEST_SUITE(Attention, ScalarTypes);
 
+template <class T>
+const std::vector<Way> ways = is_bf16<T> ? std::vector{Way::program, Way::batched_gemms, Way::mma}
+                                         : std::vector{Way::program, Way::batched_gemms};
+
+using AttentionOnTensorCores = Attention<bf16>;
+
 AttentionShape shape_of(index_t batch, index_t queries, index_t keys, index_t heads,
                         index_t key_heads, index_t head_dim) {
   return {.batch = batch,
@@ -110,16 +132,33 @@ TYPED_TEST(Attention, GroupedQueries) { this->check(shape_of(1, 97, 97, 8, 2, 32
 
 // Rows of 16 bytes, which the fused kernels of a GPU ask for.
 TYPED_TEST(Attention, AlignedRows) {
-  this->check(shape_of(2, 130, 130, 4, 2, 32), false, nullptr, 8);
+  this->check(shape_of(2, 130, 130, 4, 2, 32), Way::program, nullptr, 8);
   AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
   s.query_position = 300;
-  this->check(s, false, nullptr, 8);
+  this->check(s, Way::program, nullptr, 8);
 }
 
-// The way of a GPU, wherever this runs.
 TYPED_TEST(Attention, ByBatchedGemm) {
-  this->check(shape_of(2, 301, 301, 4, 2, 32), true);
-  this->check(shape_of(1, 3, 270, 2, 1, 19), true);
+  this->check(shape_of(2, 301, 301, 4, 2, 32), Way::batched_gemms);
+  this->check(shape_of(1, 3, 270, 2, 1, 19), Way::batched_gemms);
+}
+
+// Widths of tiles and what does not fill them; several key heads, each with its query heads; one query.
+TEST_F(AttentionOnTensorCores, HeadWidthsAndLengths) {
+  for (const index_t head_dim : {8, 40, 64, 72, 128}) {
+    SCOPED_TRACE(head_dim);
+    this->check(shape_of(2, 211, 211, 4, 2, head_dim), Way::mma);
+  }
+  this->check(shape_of(1, 1, 130, 6, 2, 64), Way::mma);
+  this->check(shape_of(1, 512, 512, 2, 2, 64), Way::mma);
+}
+
+TEST_F(AttentionOnTensorCores, ShardThatCutsAGroup) {
+  AttentionShape s = shape_of(2, 150, 150, 3, 2, 16);
+  s.group = 2;
+  s.first_query_head = 3;
+  s.first_key_head = 1;
+  this->check(s, Way::mma);
 }
 
 TYPED_TEST(Attention, QueriesAfterACache) {
@@ -160,8 +199,7 @@ TYPED_TEST(Attention, Documents) {
   const index_t length = 211;
   const auto starts = document_starts(length);
   const AttentionShape s = shape_of(2, length, length, 4, 2, 32);
-  this->check(s, false, &starts);
-  this->check(s, true, &starts);
+  for (const Way way : ways<TypeParam>) this->check(s, way, &starts);
 }
 
 // Pieces of a sequence as context parallelism meets them: all keys before the queries, keys that end among
@@ -171,14 +209,14 @@ TYPED_TEST(Attention, PiecesOfASequence) {
   const auto starts = document_starts(length);
   for (const bool documents : {false, true}) {
     for (const auto& [query, key] : {std::pair<index_t, index_t>{300, 0}, {60, 0}, {150, 90}, {0, 300}}) {
-      for (const bool by_gemm : {false, true}) {
+      for (const Way way : ways<TypeParam>) {
         AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
         s.query_rows = 140;
         s.key_rows = 210;
         s.query_position = query;
         s.key_position = key;
-        SCOPED_TRACE(testing::Message() << query << " after " << key << " " << documents << by_gemm);
-        this->check(s, by_gemm, documents ? &starts : nullptr);
+        SCOPED_TRACE(testing::Message() << query << " after " << key << " " << documents << static_cast<int>(way));
+        this->check(s, way, documents ? &starts : nullptr);
       }
     }
   }
@@ -189,11 +227,11 @@ TYPED_TEST(Attention, SlidingWindow) {
   const index_t length = 401;
   const auto starts = document_starts(length);
   for (const index_t window : {1, 64, 192, 500}) {
-    for (const bool by_gemm : {false, true}) {
-      SCOPED_TRACE(testing::Message() << window << by_gemm);
+    for (const Way way : ways<TypeParam>) {
+      SCOPED_TRACE(testing::Message() << window << " " << static_cast<int>(way));
       AttentionShape s = shape_of(2, length, length, 1, 1, 16);
       s.window = window;
-      this->check(s, by_gemm, window == 64 ? &starts : nullptr);
+      this->check(s, way, window == 64 ? &starts : nullptr);
     }
   }
 }
@@ -210,15 +248,15 @@ TYPED_TEST(Attention, SlidingWindowAfterACache) {
 // Keys of a piece that the window reaches in part, and some that it does not reach.
 TYPED_TEST(Attention, SlidingWindowOverPieces) {
   for (const auto& [query, key] : {std::pair<index_t, index_t>{300, 0}, {210, 0}, {150, 90}, {60, 0}}) {
-    for (const bool by_gemm : {false, true}) {
+    for (const Way way : ways<TypeParam>) {
       AttentionShape s = shape_of(2, 130, 201, 2, 1, 24);
       s.query_rows = 140;
       s.key_rows = 210;
       s.query_position = query;
       s.key_position = key;
       s.window = 50;
-      SCOPED_TRACE(testing::Message() << query << " after " << key << by_gemm);
-      this->check(s, by_gemm);
+      SCOPED_TRACE(testing::Message() << query << " after " << key << " " << static_cast<int>(way));
+      this->check(s, way);
     }
   }
 }

@@ -1,0 +1,51 @@
+#pragma once
+
+// Global batches on their way from the token files to the device. The host reads one ahead, while a GPU computes.
+
+#include <array>
+#include <exception>
+
+#include "nanotron/data/batch_loader.hpp"
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/pinned_memory.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::trainer {
+
+/// Of the global batch that the device holds.
+struct LoadedBatch {
+  std::uint64_t token_hash = 0;  // this rank's share of the sum
+  index_t targets = 0;           // over all ranks
+};
+
+class TokenStage {
+ public:
+  /// Where batches go on the device: inputs and targets (micro-batches, tokens of one), document_starts as
+  /// BatchLoader::load_documents says.
+  TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts);
+
+  /// Reads the global batch that begins at `first_sample`; load will not read it again. What it throws, that load
+  /// throws. The device has finished with the batch before the one it holds.
+  void read_ahead(data::BatchLoader& loader, index_t first_sample);
+
+  /// Queues copies to the device, after what it does; nothing waits for them.
+  LoadedBatch load(Device& device, data::BatchLoader& loader, index_t first_sample);
+
+ private:
+  // On the host. One is read while the other one is copied.
+  struct Batch {
+    Batch(std::size_t tokens, std::size_t positions) : inputs(tokens), targets(tokens), document_starts(positions) {}
+    PinnedArray<std::int32_t> inputs, targets, document_starts;
+    const data::BatchLoader* loader = nullptr;  // null: none was read
+    index_t first_sample = 0;
+    LoadedBatch about;
+    std::exception_ptr error;
+  };
+  static void read(Batch& batch, data::BatchLoader& loader, index_t first_sample);
+
+  Vector<std::int32_t> inputs_, targets_, document_starts_;
+  std::array<Batch, 2> batches_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace nanotron::trainer

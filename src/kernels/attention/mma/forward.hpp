@@ -1,0 +1,185 @@
+#pragma once
+
+// Attention's forward, a block of queries of one head (FlashAttention-2, Dao 2023, algorithm 1):
+//
+//   S = Q K^T      m <- max(m, rows of S)      P = exp(scale (S - m))      l <- a l + sum P      O <- a O + P V
+//
+// with a = exp(scale (m_before - m)), tile by tile of keys; at the end O / l and lse = scale m + log l.
+
+#include "kernels/attention/attention_blocks.hpp"
+#include "kernels/attention/mma/tiles.hpp"
+
+namespace nanotron::kernels::mma {
+
+inline constexpr float log2_of_e = 1.4426950408889634f;
+inline constexpr float log_of_2 = 0.6931471805599453f;
+inline constexpr float no_score = -std::numeric_limits<float>::infinity();
+inline constexpr float no_keys = std::numeric_limits<float>::lowest();  // lse
+
+/// Tiles of keys [begin, end) that a block of queries meets. Where every query sees a whole tile, no score is masked.
+struct KeyTiles {
+  int begin, end;              // tiles
+  index_t all_begin, all_end;  // keys that every query sees
+
+  /// Queries first ... last of a sequence; keys of a tile: `width`.
+  NANOTRON_FUNCTION KeyTiles(const AttentionShape& s, index_t sequence, index_t first, index_t last, index_t width) {
+    const Range of_first = s.keys_of(sequence, first), of_last = s.keys_of(sequence, last);
+    begin = static_cast<int>(of_first.begin / width);
+    end = static_cast<int>((of_last.end + width - 1) / width);
+    all_begin = of_last.begin;
+    all_end = of_first.end;
+  }
+  NANOTRON_FUNCTION bool is_whole(index_t first_key, index_t width) const {
+    return first_key >= all_begin && first_key + width <= all_end;
+  }
+};
+
+/// head_dim up to `width`, which is 64 or 128.
+template <int width>
+struct Forward {
+  static constexpr int threads = 128, row_tiles = 2, rows_of_thread = 2 * row_tiles;
+  static constexpr index_t queries = threads / warp_size * 16 * row_tiles, keys = 64;
+  using QueryTile = SharedTile<queries, width>;
+  using KeyTile = SharedTile<keys, width>;
+  static constexpr std::size_t shared_bytes = QueryTile::bytes + 2 * KeyTile::bytes;
+  template <class T>
+  using OfRows = PerThread<T[rows_of_thread], threads>;
+  using Scores = SumTile<keys, row_tiles, threads>;
+
+  blocked::Heads heads;
+  MatrixRef<const bf16> q, k, v;
+  MatrixRef<bf16> out;
+  float* lse;
+  float scale;
+
+  static index_t blocks(const AttentionShape& s) {
+    return (s.query_length + queries - 1) / queries * s.batch * s.query_heads;
+  }
+
+  NANOTRON_FUNCTION void operator()(const Block& block) const {
+    const AttentionShape& s = heads.s;
+    const index_t heads_here = s.batch * s.query_heads, n = block.index % heads_here, sequence = heads.sequence(n);
+    // The last queries, which meet the most keys, first.
+    const index_t first_query = ((s.query_length + queries - 1) / queries - 1 - block.index / heads_here) * queries;
+    const index_t count = s.query_length - first_query < queries ? s.query_length - first_query : queries;
+    const KeyTiles tiles(s, sequence, first_query, first_query + count - 1, keys);
+
+    const SharedAddress shared(block.shared);
+    const QueryTile query_tile{shared};
+    const KeyTile key_tile{shared + QueryTile::bytes}, value_tile{shared + QueryTile::bytes + KeyTile::bytes};
+    const auto load_keys = [&](const KeyTile& tile, const MatrixRef<const bf16>& from, int at) {
+      const index_t first = at * keys;
+      tile.template start_load<threads>(heads.key(from, n, first), from.leading, s.key_length - first, s.head_dim);
+    };
+
+    OfRows<float> max, sum;
+    for (int kept = 0; kept < kept_threads<threads>(); ++kept) {
+      NANOTRON_UNROLL
+      for (int r = 0; r < rows_of_thread; ++r) {
+        max.of[kept][r] = no_score;
+        sum.of[kept][r] = 0.0f;
+      }
+    }
+    SumTile<width, row_tiles, threads> rows;
+    rows.clear();
+    query_tile.template start_load<threads>(heads.query(q, n, first_query), q.leading, count, s.head_dim);
+    if (tiles.begin < tiles.end) load_keys(key_tile, k, tiles.begin);
+    for (int at = tiles.begin; at < tiles.end; ++at) {
+      wait_for_copies();
+      block.barrier();  // queries and keys are there; nobody needs the last tile's values
+      load_keys(value_tile, v, at);
+      Scores scores;
+      scores.clear();
+      scores.add_product(query_tile, key_tile, 0);
+      if (!tiles.is_whole(at * keys, keys)) mask(scores, sequence, first_query, count, at * static_cast<int>(keys));
+      softmax(scores, rows, max, sum);
+      wait_for_copies();
+      block.barrier();  // the values are there; nobody needs the keys
+      if (at + 1 < tiles.end) load_keys(key_tile, k, at + 1);
+      rows.add_product(scores, value_tile, 0);
+    }
+    wait_for_copies();
+    store(rows, max, sum, n, first_query, count);
+  }
+
+ private:
+  NANOTRON_FUNCTION void mask(Scores& scores, index_t sequence, index_t first_query, index_t count,
+                              int first_key) const {
+    struct Keys {
+      int begin = 0, end = 0;
+    };
+    OfRows<Keys> seen;
+    for (int kept = 0; kept < kept_threads<threads>(); ++kept) {
+      NANOTRON_UNROLL
+      for (int r = 0; r < rows_of_thread; ++r) {
+        const index_t i = row_of<row_tiles>(thread_of(kept), r);
+        const Range of_query = i < count ? heads.s.keys_of(sequence, first_query + i) : Range{0, 0};
+        seen.of[kept][r] = {static_cast<int>(of_query.begin), static_cast<int>(of_query.end)};
+      }
+    }
+    scores.for_each([&](int kept, int r, int column, float& x) {
+      const int key = first_key + column;
+      if (key < seen.of[kept][r].begin || key >= seen.of[kept][r].end) x = no_score;
+    });
+  }
+
+  NANOTRON_FUNCTION void softmax(Scores& scores, SumTile<width, row_tiles, threads>& rows, OfRows<float>& max,
+                                 OfRows<float>& sum) const {
+    const float factor = scale * log2_of_e;
+    OfRows<float> before = max, of_tile;
+    scores.for_each([&](int kept, int r, int, float& x) {
+      float& m = max.of[kept][r];
+      m = m < x ? x : m;
+    });
+    combine_rows(max, [](float a, float b) { return a < b ? b : a; });
+    for (int kept = 0; kept < kept_threads<threads>(); ++kept) {
+      NANOTRON_UNROLL
+      for (int r = 0; r < rows_of_thread; ++r) {
+        // Of a row without a score yet: 0, so that exp(score - max) is 0.
+        const float m = max.of[kept][r] == no_score ? 0.0f : factor * max.of[kept][r];
+        const float rescale = exponential_of_2(factor * before.of[kept][r] - m);
+        before.of[kept][r] = rescale;
+        sum.of[kept][r] *= rescale;
+        of_tile.of[kept][r] = m;
+      }
+    }
+    scores.for_each([&](int kept, int r, int, float& x) {
+      x = exponential_of_2(factor * x - of_tile.of[kept][r]);
+      sum.of[kept][r] += x;
+    });
+    rows.for_each([&](int kept, int r, int, float& x) { x *= before.of[kept][r]; });
+  }
+
+  template <class Combine>
+  NANOTRON_FUNCTION static void combine_rows(OfRows<float>& x, const Combine& combine) {
+    NANOTRON_UNROLL
+    for (int r = 0; r < rows_of_thread; ++r) {
+      PerThread<float, threads> one;
+      for (int kept = 0; kept < kept_threads<threads>(); ++kept) one.of[kept] = x.of[kept][r];
+      combine_quads(one, combine);
+      for (int kept = 0; kept < kept_threads<threads>(); ++kept) x.of[kept][r] = one.of[kept];
+    }
+  }
+
+  NANOTRON_FUNCTION void store(SumTile<width, row_tiles, threads>& rows, const OfRows<float>& max, OfRows<float>& sum,
+                               index_t n, index_t first_query, index_t count) const {
+    combine_rows(sum, [](float a, float b) { return a + b; });
+    for (int kept = 0; kept < kept_threads<threads>(); ++kept) {
+      NANOTRON_UNROLL
+      for (int r = 0; r < rows_of_thread; ++r) {
+        const index_t i = row_of<row_tiles>(thread_of(kept), r);
+        float& total = sum.of[kept][r];
+        const bool has_keys = total > 0.0f;
+        if (i < count && thread_of(kept) % 4 == 0) {
+          lse[n * heads.s.query_row_stride() + first_query + i] =
+              has_keys ? scale * max.of[kept][r] + std::log(total) : no_keys;
+        }
+        total = has_keys ? 1.0f / total : 0.0f;
+      }
+    }
+    rows.for_each([&](int kept, int r, int, float& x) { x *= sum.of[kept][r]; });
+    store_rounded(rows, heads.query(out, n, first_query), out.leading, count, heads.s.head_dim);
+  }
+};
+
+}  // namespace nanotron::kernels::mma

@@ -1,0 +1,154 @@
+#pragma once
+
+// Matrix products of a warp on tensor cores: m16n8k16 in bf16 with sums in fp32 (PTX ISA, mma.sync and ldmatrix; the
+// element that each thread holds is in the figures there). g = lane / 4 and t = lane % 4:
+//
+//   A (16, 16)   4 registers: rows g, g + 8 x columns 2 t, 2 t + 8      each register two elements, of adjacent columns
+//   B (16, 8)    2 registers: rows 2 t, 2 t + 8 x column g              the same of adjacent rows
+//   C (16, 8)    4 sums: rows g, g + 8 x columns 2 t, 2 t + 1
+//
+// On a host the same registers are filled and multiplied by loops.
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/attention/mma/block.hpp"
+
+namespace nanotron::kernels::mma {
+
+/// Four 8 x 8 matrices of bf16, a register of each thread for each.
+struct Registers {
+  std::uint32_t r[4];
+};
+/// C of a warp.
+struct Sums {
+  float c[4];
+};
+
+/// The low half is the first.
+NANOTRON_FUNCTION inline std::uint32_t pack(float first, float second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  return both;
+#else
+  return bf16(first).bits | static_cast<std::uint32_t>(bf16(second).bits) << 16;
+#endif
+}
+inline float unpack(std::uint32_t both, int which) {
+  return bf16::from_bits(static_cast<std::uint16_t>(both >> (16 * which)));
+}
+
+/// 2^x.
+NANOTRON_FUNCTION inline float exponential_of_2(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return std::exp2(x);
+#endif
+}
+
+/// The sum, or the largest, of the four threads that hold a row of C.
+template <int threads, class Combine>
+NANOTRON_FUNCTION void combine_quads(PerThread<float, threads>& x, const Combine& combine) {
+#if defined(__CUDA_ARCH__)
+  x.of[0] = combine(x.of[0], __shfl_xor_sync(0xffffffffu, x.of[0], 1));
+  x.of[0] = combine(x.of[0], __shfl_xor_sync(0xffffffffu, x.of[0], 2));
+#else
+  for (int first = 0; first < threads; first += 4) {
+    float* const quad = x.of + first;
+    const float all = combine(combine(quad[0], quad[1]), combine(quad[2], quad[3]));
+    for (int i = 0; i < 4; ++i) quad[i] = all;
+  }
+#endif
+}
+
+/// rows[lane]: where row lane % 8 of matrix lane / 8 begins in shared memory, 8 elements. Register i of a thread:
+/// elements 2 t, 2 t + 1 of row g of matrix i; `transposed`: of column g.
+template <bool transposed, int threads>
+NANOTRON_FUNCTION void load_matrices(const PerThread<SharedAddress, threads>& rows, PerThread<Registers, threads>& to) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t* const r = to.of[0].r;
+  const unsigned address = rows.of[0].at;
+  if constexpr (transposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+  }
+#else
+  for (int thread = 0; thread < threads; ++thread) {
+    const int warp = thread / warp_size * warp_size, g = thread % warp_size / 4, t = thread % 4;
+    for (int i = 0; i < 4; ++i) {
+      const auto bits = [&](int row, int column) -> std::uint32_t {
+        return reinterpret_cast<const bf16*>(rows.of[warp + 8 * i + row].at)[column].bits;
+      };
+      const std::uint32_t low = transposed ? bits(2 * t, g) : bits(g, 2 * t);
+      const std::uint32_t high = transposed ? bits(2 * t + 1, g) : bits(g, 2 * t + 1);
+      to.of[thread].r[i] = low | high << 16;
+    }
+  }
+#endif
+}
+
+/// C += A B in each warp, with B in registers `first_b` and `first_b` + 1 of b.
+template <int first_b, int threads>
+NANOTRON_FUNCTION void multiply(const PerThread<Registers, threads>& a, const PerThread<Registers, threads>& b,
+                                PerThread<Sums, threads>& c) {
+#if defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ >= 800
+  const std::uint32_t* const left = a.of[0].r;
+  float* const sum = c.of[0].c;
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(b.of[0].r[first_b]), "r"(b.of[0].r[first_b + 1]));
+#endif
+#else
+  for (int warp = 0; warp < threads; warp += warp_size) {
+    float left[16][16], right[16][8];
+    for (int lane = 0; lane < warp_size; ++lane) {
+      const int g = lane / 4, t = lane % 4;
+      for (int half = 0; half < 2; ++half) {
+        for (int i = 0; i < 4; ++i)
+          left[g + 8 * (i % 2)][2 * t + 8 * (i / 2) + half] = unpack(a.of[warp + lane].r[i], half);
+        for (int i = 0; i < 2; ++i) right[2 * t + 8 * i + half][g] = unpack(b.of[warp + lane].r[first_b + i], half);
+      }
+    }
+    for (int lane = 0; lane < warp_size; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+        float& sum = c.of[warp + lane].c[i];
+        for (int k = 0; k < 16; ++k) sum += left[row][k] * right[k][column];
+      }
+    }
+  }
+#endif
+}
+
+/// 16 bytes from global to shared memory, zeros where !there. Done for the calling thread at wait_for_copies.
+NANOTRON_FUNCTION inline void start_copy(SharedAddress to, const bf16* from, bool there) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to.at), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+  if (there) {
+    std::memcpy(to.at, from, 16);
+  } else {
+    std::memset(to.at, 0, 16);
+  }
+#endif
+}
+
+NANOTRON_FUNCTION inline void wait_for_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+}  // namespace nanotron::kernels::mma

@@ -1,0 +1,54 @@
+#include "nanotron/trainer/token_stage.hpp"
+
+#include "nanotron/tensor/kernel_region.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+void queue_copy(Device& device, const PinnedArray<std::int32_t>& from, const Vector<std::int32_t>& to) {
+  using HostTokens = Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  Kokkos::deep_copy(device.exec(), to, HostTokens(from.span().data(), from.span().size()));
+}
+
+}  // namespace
+
+TokenStage::TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts)
+    : inputs_(inputs),
+      targets_(targets),
+      document_starts_(document_starts),
+      batches_{Batch(inputs.size(), document_starts.size()), Batch(inputs.size(), document_starts.size())} {}
+
+void TokenStage::read(Batch& batch, data::BatchLoader& loader, index_t first_sample) {
+  batch.loader = &loader;
+  batch.first_sample = first_sample;
+  batch.error = nullptr;
+  batch.about = {.targets = loader.targets(first_sample)};
+  const index_t micro_batches = loader.micro_batches();
+  const index_t tokens = static_cast<index_t>(batch.inputs.span().size()) / micro_batches;
+  try {
+    for (index_t m = 0; m < micro_batches; ++m) {
+      batch.about.token_hash += loader.load(first_sample, m, batch.inputs.span().data() + m * tokens,
+                                            batch.targets.span().data() + m * tokens);
+    }
+    loader.load_documents(first_sample, batch.document_starts.span());
+  } catch (...) {
+    batch.error = std::current_exception();
+  }
+}
+
+void TokenStage::read_ahead(data::BatchLoader& loader, index_t first_sample) {
+  read(batches_[next_], loader, first_sample);
+}
+
+LoadedBatch TokenStage::load(Device& device, data::BatchLoader& loader, index_t first_sample) {
+  Batch& batch = batches_[next_];
+  if (batch.loader != &loader || batch.first_sample != first_sample) read(batch, loader, first_sample);
+  if (batch.error) std::rethrow_exception(batch.error);
+  next_ = 1 - next_;
+  queue_copy(device, batch.inputs, inputs_);
+  queue_copy(device, batch.targets, targets_);
+  queue_copy(device, batch.document_starts, document_starts_);
+  return batch.about;
+}
+
+}  // namespace nanotron::trainer
