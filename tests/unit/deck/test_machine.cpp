@@ -43,6 +43,7 @@ TEST(Machine, IsReadInUnitsOfTheStandard) {
   EXPECT_EQ(m.gemm(ScalarType::bf16), 2e12);
   EXPECT_EQ(m.gemm(ScalarType::fp32), 1e12);
   EXPECT_EQ(m.gemm(ScalarType::fp64), 0.5e12);
+  EXPECT_EQ(m.attention_mma, 1e12);
   EXPECT_EQ(m.memory, 200e9);
   EXPECT_EQ(m.launch, 1e-6);
 }
@@ -52,7 +53,7 @@ TEST(Machine, WhatIsWrongIsSaidWithItsLine) {
     EXPECT_NE(message_of(text).find(words), std::string::npos) << message_of(text);
   };
   expect(with(good, "'cpu'", "'tpu'"), "m.nml:2:26: error: 'tpu' is no legal value of processor");
-  expect(with(good, "= 200", "= 0"), "m.nml:6:20: error: memory_gb_per_s is out of range");
+  expect(with(good, "= 200", "= 0"), "m.nml:7:20: error: memory_gb_per_s is out of range");
   expect(with(good, "launch_us", "lunch_us"), "did you mean 'launch_us'?");
   expect(with(good, ", launch_us = 1", ""), "group '&machine' needs the key 'launch_us'");
   expect(with(good, "= 4,", "= four,"), "m.nml:3:42");
