@@ -41,10 +41,29 @@ std::uint32_t Timers::find(const char* name) {
   for (; slots_[at] != 0; at = (at + 1) & mask) {
     if (entries_[slots_[at] - 1].row.name == name) return slots_[at] - 1;
   }
-  entries_.push_back({TimerRow{name, 0, 0.0, 0.0}, 0});
+  entries_.push_back({.row = {.name = name}, .phase = phase_of(name)});
   slots_[at] = static_cast<std::uint32_t>(entries_.size());
   if (2 * entries_.size() > slots_.size()) rehash(2 * slots_.size());
   return static_cast<std::uint32_t>(entries_.size() - 1);
+}
+
+int Timers::phase_of(const char* name) const {
+  const auto same = [&](const Phase& phase) { return std::strcmp(phase.name, name) == 0; };
+  const auto found = std::find_if(phases_.begin(), phases_.end(), same);
+  return found == phases_.end() ? -1 : static_cast<int>(found - phases_.begin());
+}
+
+void Timers::set_phases(std::vector<Phase> phases) {
+  settle();
+  NANOTRON_REQUIRE(stack_.empty(), "phases are set inside a region");
+  phases_ = std::move(phases);
+  phase_seconds_.assign(phases_.size(), 0.0);
+  for (Entry& entry : entries_) entry.phase = phase_of(entry.row.name);
+}
+
+std::vector<double> Timers::phase_seconds() {
+  settle();
+  return phase_seconds_;
 }
 
 void Timers::rehash(std::size_t slots) {
@@ -84,7 +103,11 @@ void Timers::stop() {
 void Timers::start_at(const char* name, std::int64_t ns) {
   const std::uint32_t entry = find(name);
   ++entries_[entry].open;
-  stack_.push_back({entry, ns, 0});
+  const bool is_inside = !stack_.empty() && stack_.back().is_closed;
+  const int phase = is_inside ? -1 : entries_[entry].phase;
+  const bool closes = phase >= 0 && phases_[static_cast<std::size_t>(phase)].kind == Phase::Kind::closed;
+  stack_.push_back(
+      {.entry = entry, .phase = phase, .is_closed = is_inside || closes, .begin = ns, .inside = 0, .phases = 0});
 }
 
 void Timers::stop_at(std::int64_t end) {
@@ -96,7 +119,13 @@ void Timers::stop_at(std::int64_t end) {
   ++entry.row.calls;
   entry.row.exclusive += static_cast<double>(spent - frame.inside) * 1e-9;
   if (--entry.open == 0) entry.row.inclusive += static_cast<double>(spent) * 1e-9;
-  if (!stack_.empty()) stack_.back().inside += spent;
+  const std::int64_t in_phases = frame.phase >= 0 ? spent : frame.phases;
+  if (frame.phase >= 0) {
+    phase_seconds_[static_cast<std::size_t>(frame.phase)] += static_cast<double>(spent - frame.phases) * 1e-9;
+  }
+  if (stack_.empty()) return;
+  stack_.back().inside += spent;
+  stack_.back().phases += in_phases;
 }
 
 std::vector<TimerRow> Timers::rows() {
@@ -134,7 +163,8 @@ std::string Timers::table(double total) {
 void Timers::reset() {
   settle();
   NANOTRON_REQUIRE(stack_.empty(), "timers reset inside a region");
-  for (Entry& entry : entries_) entry.row = TimerRow{entry.row.name, 0, 0.0, 0.0};
+  for (Entry& entry : entries_) entry.row = {.name = entry.row.name};
+  std::ranges::fill(phase_seconds_, 0.0);
 }
 
 }  // namespace nanotron

@@ -24,20 +24,26 @@ constexpr DataType data_type = [] {
   return DataType::uint64;
 }();
 
-// Adds the host seconds of its scope to a group's traffic.
+// Adds the host seconds of its scope to a group's traffic, and times it as a region.
 class Clock {
  public:
-  explicit Clock(Traffic& traffic) : traffic_(traffic), begin_(wall_seconds()) {}
-  Clock(Group& group, std::size_t bytes) : Clock(group.traffic()) {
-    ++traffic_.calls;
-    traffic_.bytes += bytes;
+  using Name = const char* OperationNames::*;
+  Clock(Account& account, Name name) : account_(account), begin_(wall_seconds()) {
+    if (account.timers != nullptr) account.timers->start(account.names->*name);
   }
-  ~Clock() { traffic_.seconds += wall_seconds() - begin_; }
+  Clock(Group& group, Name name, std::size_t bytes) : Clock(group.account(), name) {
+    ++account_.traffic.calls;
+    account_.traffic.bytes += bytes;
+  }
+  ~Clock() {
+    if (account_.timers != nullptr) account_.timers->stop();
+    account_.traffic.seconds += wall_seconds() - begin_;
+  }
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
 
  private:
-  Traffic& traffic_;
+  Account& account_;
   double begin_;
 };
 
@@ -51,7 +57,7 @@ void copy_alone(const Group& group, const void* from, void* to, std::size_t byte
 template <class T, class Combine>
 T combine_in_rank_order(Group& group, T value, MPI_Datatype type, Combine combine) {
   if (group.size() == 1) return value;
-  const Clock clock(group, sizeof(T));
+  const Clock clock(group, &OperationNames::value, sizeof(T));
   if (group.is_planned()) return value;
   constexpr int few = 64;
   T kept[few];
@@ -74,12 +80,12 @@ Request::~Request() noexcept(false) {
 }
 
 Request::Request(Request&& other) noexcept
-    : traffic_(other.traffic_), operations_(std::exchange(other.operations_, nullptr)), ticket_(other.ticket_) {}
+    : account_(other.account_), operations_(std::exchange(other.operations_, nullptr)), ticket_(other.ticket_) {}
 
 Request& Request::operator=(Request&& other) noexcept {
   if (this != &other) {
     if (operations_ != nullptr) wait();
-    traffic_ = other.traffic_;
+    account_ = other.account_;
     operations_ = std::exchange(other.operations_, nullptr);
     ticket_ = other.ticket_;
   }
@@ -88,7 +94,7 @@ Request& Request::operator=(Request&& other) noexcept {
 
 bool Request::test() {
   if (operations_ == nullptr) return true;
-  const Clock clock(*traffic_);
+  const Clock clock(*account_, &OperationNames::wait);
   if (!operations_->test(ticket_)) return false;
   operations_ = nullptr;
   return true;
@@ -96,58 +102,58 @@ bool Request::test() {
 
 void Request::wait() {
   if (operations_ == nullptr) return;
-  const Clock clock(*traffic_);
+  const Clock clock(*account_, &OperationNames::wait);
   std::exchange(operations_, nullptr)->wait(ticket_);
 }
 
 template <class T>
 void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
-  const Clock clock(group, n * sizeof(T));
+  const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
   group.channel().all_reduce(data, n, data_type<T>, op, stream);
 }
 
 template <class T>
 Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return {};
-  const Clock clock(group, n * sizeof(T));
-  return {group.traffic(), group.channel(), group.channel().start_all_reduce(data, n, data_type<T>, op, stream)};
+  const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
+  return {group.account(), group.channel(), group.channel().start_all_reduce(data, n, data_type<T>, op, stream)};
 }
 
 template <class T>
 Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1 || n == 0) return all_gather(group, send, n, recv, stream), Request();
-  const Clock clock(group, n * sizeof(T));
-  return {group.traffic(), group.channel(), group.channel().start_all_gather(send, n, recv, data_type<T>, stream)};
+  const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
+  return {group.account(), group.channel(), group.channel().start_all_gather(send, n, recv, data_type<T>, stream)};
 }
 
 template <class T>
 Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
-  const Clock clock(group, n * sizeof(T) * static_cast<std::size_t>(group.size()));
-  return {group.traffic(), group.channel(),
+  const Clock clock(group, &OperationNames::reduce_scatter, n * sizeof(T) * static_cast<std::size_t>(group.size()));
+  return {group.account(), group.channel(),
           group.channel().start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
 }
 
 template <class T>
 Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream, int lane) {
   if (n == 0) return {};
-  const Clock clock(group, n * sizeof(T));
-  return {group.traffic(), group.messages(), group.messages().start_send(data, n * sizeof(T), to, lane, stream)};
+  const Clock clock(group, &OperationNames::message, n * sizeof(T));
+  return {group.account(), group.messages(), group.messages().start_send(data, n * sizeof(T), to, lane, stream)};
 }
 
 template <class T>
 Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, const Stream& stream, int lane) {
   if (n == 0) return {};
-  const Clock clock(group.traffic());
-  return {group.traffic(), group.messages(), group.messages().start_receive(data, n * sizeof(T), from, lane, stream)};
+  const Clock clock(group.account(), &OperationNames::message);
+  return {group.account(), group.messages(), group.messages().start_receive(data, n * sizeof(T), from, lane, stream)};
 }
 
 template <class T>
 void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
-  const Clock clock(group, n * sizeof(T));
+  const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
   group.channel().all_gather(send, n, recv, data_type<T>, stream);
 }
 
@@ -155,14 +161,14 @@ template <class T>
 void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
-  const Clock clock(group, n * sizeof(T) * static_cast<std::size_t>(group.size()));
+  const Clock clock(group, &OperationNames::reduce_scatter, n * sizeof(T) * static_cast<std::size_t>(group.size()));
   group.channel().reduce_scatter(send, recv, n, data_type<T>, op, stream);
 }
 
 template <class T>
 void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
-  const Clock clock(group, n * sizeof(T));
+  const Clock clock(group, &OperationNames::broadcast, n * sizeof(T));
   group.channel().broadcast(data, n, data_type<T>, root, stream);
 }
 
@@ -171,13 +177,13 @@ void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_c
                 std::span<const std::size_t> recv_counts, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, send_counts[0] * sizeof(T), stream);
   const std::size_t n = std::accumulate(send_counts.begin(), send_counts.end(), std::size_t{0});
-  const Clock clock(group, n * sizeof(T));
+  const Clock clock(group, &OperationNames::all_to_all, n * sizeof(T));
   group.channel().all_to_all(send, send_counts, recv, recv_counts, data_type<T>, stream);
 }
 
 void barrier(Group& group) {
   if (group.size() == 1) return;
-  const Clock clock(group, 0);
+  const Clock clock(group, &OperationNames::value, 0);
   NANOTRON_CHECK_MPI(MPI_Barrier(group.mpi()));
 }
 

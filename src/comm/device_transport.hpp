@@ -15,7 +15,7 @@ namespace nanotron::comm::detail {
 /// For a transport of GPU memory. make_host makes the host channel that a staged one goes through.
 std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, Transport transport, Sums sums,
                                              const std::function<std::unique_ptr<Channel>()>& make_host);
-std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport);
+std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport, int blocks);
 
 /// The transport of a group of one rank: that of the memory that kernels use.
 Transport transport_of_device();

@@ -23,10 +23,10 @@ std::unique_ptr<Channel> make_channel(const Communicator& communicator, Transpor
   return detail::make_device_channel(communicator, transport, sums, host);
 }
 
-std::unique_ptr<Messages> make_messages(const Communicator& communicator, Transport transport) {
+std::unique_ptr<Messages> make_messages(const Communicator& communicator, Transport transport, int blocks) {
   NANOTRON_REQUIRE(communicator.size() > 1, "a message needs two ranks");
   if (transport == Transport::mpi) return make_mpi_messages(communicator);
-  return detail::make_device_messages(communicator, transport);
+  return detail::make_device_messages(communicator, transport, blocks);
 }
 
 }  // namespace
@@ -76,13 +76,13 @@ Channel& Group::channel() {
 
 Messages& Group::messages() {
   if (!messages_) {
-    messages_ = is_planned() ? make_planned_messages() : make_messages(communicator_, transport_);
+    messages_ = is_planned() ? make_planned_messages() : make_messages(communicator_, transport_, message_blocks_);
     messages_->register_memory(memory_);
   }
   return *messages_;
 }
 
-void Group::register_memory(RegisteredMemory memory) {
+void Group::register_memory(std::span<std::byte> memory) {
   memory_ = memory;
   if (channel_) channel_->register_memory(memory);
   if (messages_) messages_->register_memory(memory);

@@ -233,7 +233,8 @@ ProcessGrid::ProcessGrid(const GridShape& shape, const GridCoordinate& at, Group
 
 ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport)
     : ProcessGrid(checked(shape, world), coordinate_of(shape, world.rank()), make_groups(world, shape, transport)) {
-  placement_ = placement_report(shape_, gather_hosts(world));
+  hosts_ = gather_hosts(world);
+  placement_ = placement_report(shape_, hosts_);
 }
 
 ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at) {
@@ -247,7 +248,7 @@ ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at) {
            Group::planned(s.pp, at.pp)}};
 }
 
-void ProcessGrid::register_memory(RegisteredMemory memory) {
+void ProcessGrid::register_memory(std::span<std::byte> memory) {
   for (DataGroups& of : g_.data) {
     for (Group* const group : {&of.data, &of.shard, &of.replicate}) group->register_memory(memory);
   }

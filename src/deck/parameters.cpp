@@ -190,6 +190,8 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, zero_stage).at_least(0).at_most(3).says("What is sharded over the data-parallel group (dp x cp), as in ZeRO: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."),
     KEY(parallel, zero_size).at_least(0).at_most(1e6).in("ranks").says("Ranks in one shard group (HSDP), a divisor of dp x cp: neighbouring ranks, such as those of a node, so that only shards are all-reduced between nodes; 0: all dp x cp ranks."),
     KEY(parallel, backend).says("Communication library; 'auto': NCCL where each rank has its own GPU, otherwise MPI (shared memory inside a node)."),
+    KEY(parallel, register_memory).says("With NCCL: the memory of the run is allocated by NCCL and registered with its communicators (user buffer registration), which may save copies between GPUs and nodes, and takes time when a run starts."),
+    KEY(parallel, message_blocks).at_least(0).at_most(64).says("With NCCL: thread blocks of a GPU that a message between pipeline stages may take from the kernels beside it; 0: as many as NCCL chooses."),
     KEY(parallel, gradient_sum).of_training().says("Gradient reduction over the data-parallel group: the sum, which is the gradient of the mean loss; or Adasum, tensor by tensor, which adds orthogonal gradients and averages parallel ones."),
     KEY(parallel, compression).of_training().says("Compression of the gradient all-reduce: none; bf16, or fp16 with a scale per block (half the bytes); or a low-rank approximation of each 2-D gradient, with error feedback into the next step (PowerSGD)."),
     KEY(parallel, powersgd_rank).of_training().at_least(1).at_most(1024).says("Rank of the approximation of compression = 'powersgd'; m x n elements become (m + n) x powersgd_rank."),

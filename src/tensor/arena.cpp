@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/device_memory.hpp"
 
 namespace nanotron {
 namespace {
@@ -41,9 +40,12 @@ std::string MemoryPlan::table() const {
 
 Arena Arena::planning(Processor processor) { return Arena(processor); }
 
+std::size_t Arena::bytes_of(const MemoryPlan& plan) { return plan.total() + alignment; }
+
 Arena::Arena(const MemoryPlan& plan) : planning_(false), plan_(plan) {
-  memory_ = comm::allocate_device_memory(plan.total() + alignment);
-  if (memory_ == nullptr) {
+  try {
+    memory_ = static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("nanotron::Arena", bytes_of(plan)));
+  } catch (const std::exception&) {  // Kokkos: several types, by version
     fail(ExitCode::system_error,
          {.what = "there is not enough memory for the run",
           .expected = "on this rank, in MiB\n" + plan.table(),
@@ -51,21 +53,30 @@ Arena::Arena(const MemoryPlan& plan) : planning_(false), plan_(plan) {
           .change = "more ranks, a smaller data%micro_batch_size or parallel%recompute = 'full'; "
                     "nanotron_hpc --plan shows what a deck takes"});
   }
-  Kokkos::View<std::byte*, MemorySpace, Kokkos::MemoryUnmanaged> all(memory_, plan.total() + alignment);
+  clear();
+}
+
+Arena::Arena(const MemoryPlan& plan, std::span<std::byte> memory)
+    : planning_(false), owns_(false), plan_(plan), memory_(memory.data()) {
+  NANOTRON_REQUIRE(memory.size() >= bytes_of(plan), "an arena of {} bytes in {}", bytes_of(plan), memory.size());
+  clear();
+}
+
+void Arena::clear() {
+  Kokkos::View<std::byte*, MemorySpace, Kokkos::MemoryUnmanaged> all(memory_, bytes_of(plan_));
   Kokkos::deep_copy(all, std::byte{0});
 }
 
 Arena::Arena(Arena&& other) noexcept
     : planning_(other.planning_),
+      owns_(other.owns_),
       processor_(other.processor_),
       plan_(other.plan_),
       used_(other.used_),
       memory_(std::exchange(other.memory_, nullptr)) {}
 
-Arena::~Arena() { comm::free_device_memory(memory_); }
-
-std::span<std::byte> Arena::memory() const {
-  return memory_ == nullptr ? std::span<std::byte>() : std::span(memory_, plan_.total() + alignment);
+Arena::~Arena() {
+  if (owns_ && memory_ != nullptr) Kokkos::kokkos_free<MemorySpace>(memory_);
 }
 
 void* Arena::take_bytes(MemoryKind kind, std::size_t bytes) {

@@ -79,4 +79,16 @@ std::string model_summary(const deck::Config& c) {
       deck::changed_keys(c));
 }
 
+kernels::AttentionShape one_head(const deck::Config& config) {
+  const index_t length = config.data.sequence_length;
+  const bool has_documents = config.data.document_mask != deck::DocumentMask::none;
+  return {.batch = 1,
+          .query_length = length,
+          .key_length = length,
+          .query_heads = 1,
+          .key_heads = 1,
+          .head_dim = config.model.head_dim,
+          .document_stride = has_documents ? length : 0};
+}
+
 }  // namespace nanotron::trainer

@@ -3,10 +3,14 @@
 #include <string>
 
 #include "nanotron/deck/config.hpp"
+#include "nanotron/kernels/attention/attention.hpp"
 
 namespace nanotron::trainer {
 
 /// Sizes of the model, batch and FLOPs of a step, and the keys that are not at their defaults. No newline at the end.
 std::string model_summary(const deck::Config& config);
+
+/// Attention of one head over a whole sequence.
+kernels::AttentionShape one_head(const deck::Config& config);
 
 }  // namespace nanotron::trainer

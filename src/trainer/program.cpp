@@ -18,7 +18,7 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
-#include "nanotron/comm/device_memory.hpp"
+#include "nanotron/comm/timed_groups.hpp"
 #include "nanotron/comm/waiting.hpp"
 #include "nanotron/deck/layer_counts.hpp"
 #include "nanotron/deck/read_deck.hpp"
@@ -34,6 +34,8 @@
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
+#include "nanotron/trainer/run_memory.hpp"
+#include "nanotron/trainer/run_report.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "rank_memory.hpp"
@@ -193,12 +195,27 @@ std::string how_to_go_on(const deck::CheckpointConfig& checkpoint) {
       checkpoint.resume);
 }
 
+// The last words of a run that began at `start`.
+ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reason, const Progress& progress,
+                  io::RunStatus& status, Log& log, double start) {
+  if (reason == StopReason::none) {
+    log.summary("finished: {} steps, {:.1f} s; {}", step, wall_seconds() - start, progress.summary());
+    status.write(io::RunState::finished, step);
+    return ExitCode::ok;
+  }
+  log.summary("stopped after step {} of {}: {}; {}; {}", step, config.run.steps, describe(reason),
+              how_to_go_on(config.checkpoint), progress.summary());
+  status.write(io::RunState::stopped, step);
+  return ExitCode::stopped_early;
+}
+
 // Trains with compute type T, after the set-up that all types share.
 template <class T>
 ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid, Loaders& loaders,
                   io::RunStatus& status, Log& log, double start) {
   const std::unique_ptr<Timers> timers =
-      config.output.timers ? make_stream_timers(stream_of(ExecutionSpace())) : std::make_unique<Timers>();
+      make_stream_timers(stream_of(ExecutionSpace()), config.output.timers ? TimerDetail::all : TimerDetail::phases);
+  timers->set_phases(run_phases());
   Device device(*timers, gemm_mode_of(config));
   const double measured = gemm_peak<T>(device, grid.world(), log);
   use_gemm_algorithms(config, device, grid.world(), log);
@@ -214,10 +231,9 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
     log.info("training data: whole documents in {} sequences, {:.1f} % of their positions filled",
              loaders.training.number_of_sequences(), 100.0 * loaders.training.filled());
   }
-  Arena arena(memory.plan);
-  const comm::MemoryRegistration registration(grid, arena.memory());
-  Trainer<T> trainer(config, provenance, grid, device, arena, loaders, log);
-  log.info("attention: {}", kernels::attention_library<T>(device));
+  RunMemory run_memory(config, grid, memory.plan);
+  Trainer<T> trainer(config, provenance, grid, device, run_memory.arena(), loaders, log);
+  log.info("attention: {}", kernels::attention_library<T>(device, one_head(config)));
   trainer.resume();
   if (trainer.step() >= config.run.steps) {
     log.summary("nothing to do: {} is at step {}{} run%steps = {}; raise run%steps to go on", config.run.output_dir,
@@ -228,30 +244,26 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   StopConditions stop(config.run, start);
   std::unique_ptr<io::MetricsFile> metrics = begin_outputs(config, provenance, grid.world(), trainer.step(), log);
   const auto tokens = static_cast<double>(tokens_per_step(config));
-  Progress progress(config,
-                    {.tokens = tokens,
-                     .flops = tokens * model::training_flops_per_token(config.model, config.data.sequence_length),
-                     .gemm_peak = measured,
-                     .stated_peak = stated},
-                    std::move(metrics), status, log);
+  const StepCost cost{.tokens = tokens,
+                      .flops = tokens * model::training_flops_per_token(config.model, config.data.sequence_length),
+                      .gemm_peak = measured,
+                      .stated_peak = stated};
+  Progress progress(config, cost, std::move(metrics), status, log);
 
   status.write(io::RunState::running, trainer.step());
   const double begin = wall_seconds();
   timers->reset();
-  const StopReason reason = trainer.run(stop, progress);
-  if (config.output.timers) log.summary("{}", timers->table(wall_seconds() - begin));
+  const std::int64_t first_step = trainer.step();
+  const StopReason reason = [&] {
+    const comm::TimedGroups timed(grid, *timers);
+    return trainer.run(stop, progress);
+  }();
+  report_times(config, *timers, {.steps = trainer.step() - first_step, .seconds = wall_seconds() - begin, .cost = cost},
+               grid, log);
   tell_gemm_choices(config, device, grid.world(), log);
   memory.peak = peak_resident_bytes();
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
-  if (reason == StopReason::none) {
-    log.summary("finished: {} steps, {:.1f} s; {}", trainer.step(), wall_seconds() - start, progress.summary());
-    status.write(io::RunState::finished, trainer.step());
-    return ExitCode::ok;
-  }
-  log.summary("stopped after step {} of {}: {}; {}; {}", trainer.step(), config.run.steps, describe(reason),
-              how_to_go_on(config.checkpoint), progress.summary());
-  status.write(io::RunState::stopped, trainer.step());
-  return ExitCode::stopped_early;
+  return conclude(config, trainer.step(), reason, progress, status, log, start);
 }
 
 // Creates and locks the directories that the run writes into, and opens the log. The locks last as long as the result.
@@ -300,7 +312,9 @@ std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& pat
 
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
-  return comm::ProcessGrid(all, comm::shape_of(config), comm::choose_transport(config.parallel.backend, all));
+  comm::ProcessGrid grid(all, comm::shape_of(config), comm::choose_transport(config.parallel.backend, all));
+  grid.pp().limit_message_blocks(static_cast<int>(config.parallel.message_blocks));
+  return grid;
 }
 
 std::string describe_data(const deck::Config& config, MPI_Comm world) {

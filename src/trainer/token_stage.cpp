@@ -19,13 +19,11 @@ TokenStage::TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets
       batches_{Batch(inputs.size(), document_starts.size()), Batch(inputs.size(), document_starts.size())} {}
 
 void TokenStage::read(Batch& batch, data::BatchLoader& loader, index_t first_sample) {
-  batch.loader = &loader;
-  batch.first_sample = first_sample;
   batch.error = nullptr;
-  batch.about = {.targets = loader.targets(first_sample)};
-  const index_t micro_batches = loader.micro_batches();
-  const index_t tokens = static_cast<index_t>(batch.inputs.span().size()) / micro_batches;
   try {
+    batch.about = {.targets = loader.targets(first_sample)};
+    const index_t micro_batches = loader.micro_batches();
+    const index_t tokens = static_cast<index_t>(batch.inputs.span().size()) / micro_batches;
     for (index_t m = 0; m < micro_batches; ++m) {
       batch.about.token_hash += loader.load(first_sample, m, batch.inputs.span().data() + m * tokens,
                                             batch.targets.span().data() + m * tokens);
@@ -34,6 +32,8 @@ void TokenStage::read(Batch& batch, data::BatchLoader& loader, index_t first_sam
   } catch (...) {
     batch.error = std::current_exception();
   }
+  batch.loader = &loader;
+  batch.first_sample = first_sample;
 }
 
 void TokenStage::read_ahead(data::BatchLoader& loader, index_t first_sample) {
@@ -43,7 +43,10 @@ void TokenStage::read_ahead(data::BatchLoader& loader, index_t first_sample) {
 LoadedBatch TokenStage::load(Device& device, data::BatchLoader& loader, index_t first_sample) {
   Batch& batch = batches_[next_];
   if (batch.loader != &loader || batch.first_sample != first_sample) read(batch, loader, first_sample);
-  if (batch.error) std::rethrow_exception(batch.error);
+  if (batch.error) {
+    batch.loader = nullptr;
+    std::rethrow_exception(batch.error);
+  }
   next_ = 1 - next_;
   queue_copy(device, batch.inputs, inputs_);
   queue_copy(device, batch.targets, targets_);

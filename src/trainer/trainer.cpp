@@ -64,6 +64,7 @@ void Trainer<T>::compare_replicas() {
 template <class T>
 double Trainer<T>::save() {
   compare_replicas();
+  const Region region(device_.timers(), "checkpoint");
   return checkpointing_.save(counters_);
 }
 
@@ -76,10 +77,10 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
   return batch.token_hash;
 }
 
-// The next step's, while a GPU computes what is queued for this one.
+// The next step's, while a GPU computes what is queued for this one. A validation in between would displace it.
 template <class T>
 void Trainer<T>::read_ahead() {
-  if (counters_.step + 1 == config_.run.steps) return;
+  if (counters_.step + 1 == config_.run.steps || validation_is_due(counters_.step + 1)) return;
   const Region region(device_.timers(), "load tokens");
   tokens_.read_ahead(loaders_.training, counters_.sample_cursor + config_.data.global_batch_size);
 }

@@ -116,7 +116,9 @@ ncclResult_t ncclMemFree(void* memory) {
   for (const auto& [handle, is] : registrations) {
     if (is->memory == memory) fault(fmt::format("ncclMemFree: communicator {} has registered it", is->comm->name));
   }
-  return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  if (Scheduler::instance().has_work()) fault("ncclMemFree: it does not wait for the device, which has work");
+  free_device(memory);
+  return ncclSuccess;
 }
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
   require_device(memory, bytes, "ncclCommRegister");

@@ -115,6 +115,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   require_gpu(__func__);
   *properties = {};
   std::strcpy(properties->name, "emulated GPU");
+  properties->major = 9;
   // A GPU for each process, or with NANOTRON_EMULATED_SHARED_GPU one for all.
   const bool shared = std::getenv("NANOTRON_EMULATED_SHARED_GPU") != nullptr;
   const std::uint64_t id = shared ? 1 : static_cast<std::uint64_t>(getpid());

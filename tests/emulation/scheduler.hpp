@@ -9,6 +9,7 @@
 //
 // The order is drawn from NANOTRON_EMULATION_SEED (NANOTRON_SEED, else 1), each rank its own. One thread per process.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -95,6 +96,10 @@ class Scheduler {
   void run_until(const std::function<bool()>& reached, const std::string& what);
   void synchronize(Stream& stream);
   void synchronize_all();
+  bool has_work() const {
+    return !default_->is_empty() ||
+           !std::ranges::all_of(streams_, [](const auto& stream) { return stream->is_empty(); });
+  }
   /// Waits of the host for work that was queued since the wait before.
   std::uint64_t host_waits() const { return host_waits_; }
 

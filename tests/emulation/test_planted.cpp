@@ -1,10 +1,11 @@
 // ranks: none
 // Faults between ranks, planted: each test ends by a fault, whose words CMakeLists.txt expects.
+#include <nccl.h>
+
 #include <array>
 
 #include "emulation/gpu_test.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/comm/device_memory.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::comm {
@@ -81,9 +82,10 @@ TEST_F(Planted, HostMemory) {
 }
 
 TEST_F(Planted, FreedWhileRegistered) {
-  std::byte* const memory = allocate_device_memory(64);
-  group_.register_memory({memory, 64});
-  free_device_memory(memory);
+  void* memory = nullptr;
+  ncclMemAlloc(&memory, 64);
+  group_.register_memory({static_cast<std::byte*>(memory), 64});
+  ncclMemFree(memory);
 }
 
 // A receive waits for what a kernel computes whose module is loaded at its first launch.

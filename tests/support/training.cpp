@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "nanotron/base/random.hpp"
-#include "nanotron/comm/device_memory.hpp"
 #include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/run_memory.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "support/test_folder.hpp"
 
@@ -135,9 +135,8 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
                           trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
         {}};
     const trainer::StepPlan plan = trainer::plan_step(config, grid.coordinate());
-    Arena arena(plan.memory);
-    const comm::MemoryRegistration registration(grid, arena.memory());
-    trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
+    trainer::RunMemory memory(config, grid, plan.memory);
+    trainer::Trainer<T> run(config, {}, grid, device, memory.arena(), loaders, log);
     run.resume();
     Numbers numbers;
     while (run.step() < until) {

@@ -70,10 +70,10 @@ class Request {
   friend Request start_send(Group&, const T*, std::size_t, Neighbour, const Stream&, int);
   template <class T>
   friend Request start_receive(Group&, T*, std::size_t, Neighbour, const Stream&, int);
-  Request(Traffic& traffic, Operations& operations, std::uint64_t ticket)
-      : traffic_(&traffic), operations_(&operations), ticket_(ticket) {}
+  Request(Account& account, Operations& operations, std::uint64_t ticket)
+      : account_(&account), operations_(&operations), ticket_(ticket) {}
 
-  Traffic* traffic_ = nullptr;
+  Account* account_ = nullptr;
   Operations* operations_ = nullptr;  // null: complete
   std::uint64_t ticket_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "nanotron/comm/account.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/config.hpp"
 
@@ -51,19 +52,6 @@ Transport choose_transport(deck::Backend backend, const Communicator& world);
 /// GPU.
 int gpu_of_rank(const Communicator& world);
 
-/// A rank's memory from which most of its data are sent, and into which they are received, for as long as this lives.
-/// Transports may register it with the network and with peers (NCCL: user buffer registration), to move data without
-/// copies of their own.
-using RegisteredMemory = std::span<std::byte>;
-
-/// Traffic of this rank in a group. bytes: given to collectives, and sent in messages. seconds: host time inside the
-/// calls (for nccl only to queue them). A nonblocking operation counts as one call.
-struct Traffic {
-  std::uint64_t calls = 0;
-  std::uint64_t bytes = 0;
-  double seconds = 0.0;
-};
-
 class Channel;   // comm/channel.hpp
 class Messages;  // comm/messages.hpp
 
@@ -89,7 +77,13 @@ class Group {
   /// For host data that is not sent by collectives.hpp.
   MPI_Comm mpi() const;
   Transport transport() const { return transport_; }
-  Traffic& traffic() { return traffic_; }
+  Traffic& traffic() { return account_.traffic; }
+  Account& account() { return account_; }  // for collectives.cpp
+  /// Operations are regions of `timers` from now on; null: no longer. Both outlive that.
+  void time_with(Timers* timers, const OperationNames& names) {
+    account_.timers = timers;
+    account_.names = &names;
+  }
   /// How bulk data moves: "shared memory", "MPI", "NCCL", "... through host buffers", "..., tree reduction"; or "none".
   std::string path() const;
   /// Bytes of staging memory on this rank.
@@ -102,8 +96,10 @@ class Group {
   /// That first call, at a time when no rank waits for anything else. Nothing for one rank.
   void open_messages();
 
-  /// Not collective. Empty: no longer; before the memory is freed, when no operation runs.
-  void register_memory(RegisteredMemory memory);
+  /// For RegisteredMemory, whose rules hold. Empty: no longer.
+  void register_memory(std::span<std::byte> memory);
+  /// Before the first message. On a GPU: thread blocks that a message may take from kernels beside it; 0: any number.
+  void limit_message_blocks(int blocks) { message_blocks_ = blocks; }
 
  private:
   friend Group& alone();
@@ -114,10 +110,11 @@ class Group {
   Alone alone_ = Alone::no;
   int rank_ = 0, size_ = 1;
   Transport transport_;
-  Traffic traffic_;
+  Account account_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Messages> messages_;
-  RegisteredMemory memory_;
+  std::span<std::byte> memory_;  // registered
+  int message_blocks_ = 0;
 };
 
 /// A group of one rank without a communicator: the default where there is nothing to communicate with.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/group.hpp"
@@ -22,7 +23,7 @@ class Operations {
   virtual bool test(std::uint64_t ticket) = 0;
   virtual void wait(std::uint64_t ticket) = 0;
   /// As Group::register_memory.
-  virtual void register_memory(RegisteredMemory) {}
+  virtual void register_memory(std::span<std::byte>) {}
 };
 
 inline constexpr int message_lanes = 2;
@@ -44,7 +45,8 @@ std::unique_ptr<Messages> make_planned_messages();
 /// Host memory. The communicator must outlive the messages.
 std::unique_ptr<Messages> make_mpi_messages(const Communicator& communicator);
 #ifdef NANOTRON_WITH_CUDA
-std::unique_ptr<Messages> make_nccl_messages(const Communicator& communicator);
+/// blocks: as Group::limit_message_blocks.
+std::unique_ptr<Messages> make_nccl_messages(const Communicator& communicator, int blocks = 0);
 /// GPU memory, copied through pinned host buffers that `host` moves.
 std::unique_ptr<Messages> make_staged_messages(std::unique_ptr<Messages> host);
 #endif

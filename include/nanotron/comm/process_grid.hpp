@@ -79,10 +79,12 @@ class ProcessGrid {
   Group& pp() { return g_.pp; }  // same (dp, cp, tp): the stages of one model
 
   /// Of all groups (Group::register_memory).
-  void register_memory(RegisteredMemory memory);
+  void register_memory(std::span<std::byte> memory);
 
   /// placement_report of the hosts MPI names; the same text on every rank. Empty where planned.
   const std::string& placement() const { return placement_; }
+  /// By rank of the world. Empty where planned.
+  const std::vector<std::string>& hosts() const { return hosts_; }
 
  private:
   struct Groups {
@@ -97,6 +99,7 @@ class ProcessGrid {
   GridShape shape_;
   GridCoordinate coordinate_;
   Groups g_;
+  std::vector<std::string> hosts_;
   std::string placement_;
 };
 

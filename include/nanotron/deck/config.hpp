@@ -30,9 +30,7 @@ struct RunConfig {
 struct ParallelConfig {
   std::int64_t dp = 0;  // at most one of dp, tp, pp, cp may be 0; resolve() fills it
   std::int64_t tp = 1;
-  std::int64_t pp = 1;
-  std::int64_t cp = 1;
-  std::int64_t ep = 1;
+  std::int64_t pp = 1, cp = 1, ep = 1;
   std::string order = "tp-cp-pp-dp";
   TpMode tp_mode = TpMode::all_reduce;
   std::int64_t tp_overlap_chunks = 1;                                // with reduce_scatter
@@ -45,6 +43,8 @@ struct ParallelConfig {
   std::int64_t zero_stage = 0;
   std::int64_t zero_size = 0;  // 0: dp x cp
   Backend backend = Backend::automatic;
+  bool register_memory = false;     // with NCCL
+  std::int64_t message_blocks = 0;  // with NCCL, of messages between pipeline stages; 0: NCCL's choice
   GradientRule gradient_sum = GradientRule::sum;
   Compression compression = Compression::none;
   std::int64_t powersgd_rank = 4;
@@ -56,8 +56,7 @@ struct ParallelConfig {
 struct OptimizerConfig {
   OptimizerName name = OptimizerName::adamw;
   double learning_rate = 3e-4;
-  double beta1 = 0.9, beta2 = 0.95;
-  double eps = 1e-8;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double momentum = 0.95;                // with muon
   std::int64_t newton_schulz_steps = 5;  // with muon
   double weight_decay = 0.1;

@@ -30,6 +30,9 @@ class Arena {
  public:
   static Arena planning(Processor processor = built_for);  // owns nothing; every view it returns is null
   explicit Arena(const MemoryPlan& plan);                  // allocates plan.total() bytes on the device, zeroed
+  /// The same in the caller's memory of the device, at least bytes_of(plan), which outlives the arena.
+  Arena(const MemoryPlan& plan, std::span<std::byte> memory);
+  static std::size_t bytes_of(const MemoryPlan& plan);
   ~Arena();
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) = delete;
@@ -37,8 +40,6 @@ class Arena {
   bool is_planning() const { return planning_; }
   Processor processor() const { return processor_; }
   const MemoryPlan& plan() const { return plan_; }
-  /// All of it; empty when planning.
-  std::span<std::byte> memory() const;
 
   /// Zero-initialised memory for the life of the arena, 256-byte aligned; null when planning.
   /// Error (system_error) when more is taken than was planned.
@@ -56,8 +57,10 @@ class Arena {
  private:
   explicit Arena(Processor processor) : processor_(processor) {}
   void* take_bytes(MemoryKind kind, std::size_t bytes);
+  void clear();
 
   bool planning_ = true;
+  bool owns_ = true;
   Processor processor_ = built_for;
   MemoryPlan plan_;       // real: what was planned; planning: the bytes so far
   std::size_t used_ = 0;  // bytes handed out by a real arena

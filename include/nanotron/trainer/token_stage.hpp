@@ -24,8 +24,8 @@ class TokenStage {
   /// BatchLoader::load_documents says.
   TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts);
 
-  /// Reads the global batch that begins at `first_sample`; load will not read it again. What it throws, that load
-  /// throws. The device has finished with the batch before the one it holds.
+  /// Reads the global batch that begins at `first_sample`; if it is the next to be loaded, load will not read it again.
+  /// Errors are thrown by that load. The device has finished with the batch before the one it holds.
   void read_ahead(data::BatchLoader& loader, index_t first_sample);
 
   /// Queues copies to the device, after what it does; nothing waits for them.

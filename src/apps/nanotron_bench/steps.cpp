@@ -8,6 +8,7 @@
 #include "nanotron/model/cost.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
 #include "nanotron/trainer/gemm_algorithms.hpp"
+#include "nanotron/trainer/run_memory.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
@@ -112,10 +113,10 @@ class RunnerOf final : public Runner {
         algorithms_(config_, device_, bench.grid.world(), log_),
         files_(config_),
         loaders_(trainer::make_loaders(config_, files_, bench.grid.coordinate())),
-        arena_(trainer::plan_step(config_, bench.grid.coordinate()).memory),
-        trainer_(config_, {}, bench.grid, device_, arena_, loaders_, log_) {
+        memory_(config_, bench.grid, trainer::plan_step(config_, bench.grid.coordinate()).memory),
+        trainer_(config_, {}, bench.grid, device_, memory_.arena(), loaders_, log_) {
     record_.type = type;
-    record_.planned_bytes = arena_.plan().total();
+    record_.planned_bytes = memory_.arena().plan().total();
     record_.groups = groups_of(bench.grid);
   }
 
@@ -147,7 +148,7 @@ class RunnerOf final : public Runner {
   GemmAlgorithms algorithms_;
   trainer::TokenFiles files_;
   trainer::Loaders loaders_;
-  Arena arena_;
+  trainer::RunMemory memory_;
   trainer::Trainer<T> trainer_;
   Record record_;
   double exposed_before_ = 0.0;

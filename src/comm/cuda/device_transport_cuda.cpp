@@ -75,8 +75,8 @@ std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, T
   return make_staged_channel(communicator, make_host());
 }
 
-std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport) {
-  if (transport == Transport::nccl) return make_nccl_messages(communicator);
+std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport, int blocks) {
+  if (transport == Transport::nccl) return make_nccl_messages(communicator, blocks);
   return make_staged_messages(make_mpi_messages(communicator));
 }
 

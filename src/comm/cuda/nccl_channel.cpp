@@ -92,7 +92,7 @@ class NcclChannel final : public Channel {
   bool test(std::uint64_t ticket) override { return order_.test(ticket); }
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 
-  void register_memory(RegisteredMemory memory) override { nccl_.register_memory(memory); }
+  void register_memory(std::span<std::byte> memory) override { nccl_.register_memory(memory); }
 
   std::string path() const override { return "NCCL"; }
   std::size_t staging_bytes() const override { return 0; }

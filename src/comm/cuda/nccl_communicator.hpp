@@ -1,8 +1,7 @@
 #pragma once
 
 // An NCCL communicator with a CUDA stream of the highest priority. Both end with it: after what is queued, or at once
-// where an error is on its way. NCCL's environment variables come before what is set here (NCCL_MAX_CTAS,
-// NCCL_LOCAL_REGISTER=0).
+// where an error is on its way. NCCL's environment variables come before what is set here (NCCL_MAX_CTAS).
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -17,13 +16,10 @@ namespace nanotron::comm {
 
 class NcclCommunicator {
  public:
-  /// Thread blocks of the GPU that an operation may take, which GEMMs beside it do not have; 0: as many as NCCL wants.
-  enum class Blocks : int { any = 0, few = 8 };
-
-  /// Collective over the `size` ranks that share the id.
-  NcclCommunicator(const ncclUniqueId& id, int size, int rank, Blocks blocks = Blocks::any) {
+  /// Collective over the `size` ranks that share the id. blocks: as Group::limit_message_blocks.
+  NcclCommunicator(const ncclUniqueId& id, int size, int rank, int blocks = 0) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    if (blocks != Blocks::any) config.maxCTAs = static_cast<int>(blocks);
+    if (blocks > 0) config.maxCTAs = blocks;
     NANOTRON_CHECK_NCCL(ncclCommInitRankConfig(&comm_, size, id, rank, &config));
     int least = 0, greatest = 0;
     NANOTRON_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -46,7 +42,7 @@ class NcclCommunicator {
   cudaStream_t stream() const { return stream_; }
 
   /// As Group::register_memory.
-  void register_memory(RegisteredMemory memory) {
+  void register_memory(std::span<std::byte> memory) {
     forget_memory();
     if (!memory.empty()) NANOTRON_CHECK_NCCL(ncclCommRegister(comm_, memory.data(), memory.size(), &registration_));
   }

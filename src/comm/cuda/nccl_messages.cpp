@@ -15,7 +15,7 @@ namespace {
 constexpr int sender = 0, receiver = 1;  // ranks of a link's communicator
 
 // One direction of one link. Collective over the two ends. peer: rank of the other end; role: sender or receiver.
-std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, int role, int tag) {
+std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, int role, int tag, int blocks) {
   ncclUniqueId id{};
   if (role == sender) {
     NANOTRON_CHECK_NCCL(ncclGetUniqueId(&id));
@@ -23,7 +23,7 @@ std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, in
   } else {
     NANOTRON_CHECK_MPI(MPI_Recv(&id, sizeof id, MPI_BYTE, peer, tag, ring.get(), MPI_STATUS_IGNORE));
   }
-  return std::make_unique<NcclCommunicator>(id, 2, role, NcclCommunicator::Blocks::few);
+  return std::make_unique<NcclCommunicator>(id, 2, role, blocks);
 }
 
 // This rank's two links in one lane, two directions each. Link p joins ranks p and p + 1. Every rank makes its links,
@@ -31,17 +31,17 @@ std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, in
 // circle of waits.
 class LaneLinks {
  public:
-  LaneLinks(const Communicator& ring, int lane) {
+  LaneLinks(const Communicator& ring, int lane, int blocks) {
     const int size = ring.size(), rank = ring.rank();
     for (int link = 0; link < size; ++link) {
       const int low = link, high = (link + 1) % size, tag = 2 * (lane * size + link);
       if (rank == low) {
-        to_next_ = add(connect(ring, high, sender, tag));
-        from_next_ = add(connect(ring, high, receiver, tag + 1));
+        to_next_ = add(connect(ring, high, sender, tag, blocks));
+        from_next_ = add(connect(ring, high, receiver, tag + 1, blocks));
       }
       if (rank == high) {
-        from_previous_ = add(connect(ring, low, receiver, tag));
-        to_previous_ = add(connect(ring, low, sender, tag + 1));
+        from_previous_ = add(connect(ring, low, receiver, tag, blocks));
+        to_previous_ = add(connect(ring, low, sender, tag + 1, blocks));
       }
     }
   }
@@ -54,7 +54,7 @@ class LaneLinks {
   const NcclCommunicator& out(Neighbour to) const { return to == Neighbour::next ? *to_next_ : *to_previous_; }
   const NcclCommunicator& in(Neighbour from) const { return from == Neighbour::next ? *from_next_ : *from_previous_; }
 
-  void register_memory(RegisteredMemory memory) {
+  void register_memory(std::span<std::byte> memory) {
     for (std::unique_ptr<NcclCommunicator>& communicator : made_) communicator->register_memory(memory);
   }
 
@@ -69,7 +69,7 @@ class LaneLinks {
 
 class NcclMessages final : public Messages {
  public:
-  explicit NcclMessages(const Communicator& ring) : lanes_{LaneLinks(ring, 0), LaneLinks(ring, 1)} {}
+  NcclMessages(const Communicator& ring, int blocks) : lanes_{LaneLinks(ring, 0, blocks), LaneLinks(ring, 1, blocks)} {}
 
   std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream& stream) override {
     const NcclCommunicator& way = links(lane).out(to);
@@ -88,7 +88,7 @@ class NcclMessages final : public Messages {
   bool test(std::uint64_t ticket) override { return order_.test(ticket); }
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 
-  void register_memory(RegisteredMemory memory) override {
+  void register_memory(std::span<std::byte> memory) override {
     for (LaneLinks& lane : lanes_) lane.register_memory(memory);
   }
 
@@ -101,8 +101,8 @@ class NcclMessages final : public Messages {
 
 }  // namespace
 
-std::unique_ptr<Messages> make_nccl_messages(const Communicator& communicator) {
-  return std::make_unique<NcclMessages>(communicator);
+std::unique_ptr<Messages> make_nccl_messages(const Communicator& communicator, int blocks) {
+  return std::make_unique<NcclMessages>(communicator, blocks);
 }
 
 }  // namespace nanotron::comm

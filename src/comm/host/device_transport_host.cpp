@@ -26,7 +26,7 @@ std::unique_ptr<Channel> make_device_channel(const Communicator&, Transport tran
   return nullptr;
 }
 
-std::unique_ptr<Messages> make_device_messages(const Communicator&, Transport transport) {
+std::unique_ptr<Messages> make_device_messages(const Communicator&, Transport transport, int) {
   NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
   return nullptr;
 }

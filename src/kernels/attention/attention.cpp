@@ -37,11 +37,12 @@ Work fused_work(const AttentionShape& s, int products, Reads read, Writes writte
           .type = scalar_type_of<T>};
 }
 
-// What a GPU is expected to run.
 template <class T>
-fused::Library library_of(const Device& device, const AttentionShape& s, const master_t<T>* lse,
+fused::Library library_of(Device& device, const AttentionShape& s, const master_t<T>* lse,
                           std::initializer_list<MatrixRef<const T>> matrices) {
-  return device.processor() == Processor::gpu ? fused::library_of<T>(device, s, lse, matrices) : fused::Library::none;
+  if (device.processor() == Processor::cpu) return fused::Library::none;
+  const fused::Available there = device.is_planning() ? fused::Available() : detail::available(device);
+  return fused::library_of<T>(device, s, lse, matrices, there);
 }
 
 // On a planned GPU, without fused kernels, those of the blocked form are counted one by one.
@@ -60,7 +61,7 @@ void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
   const KernelRegion kernel(device, library == fused::Library::mma ? "attention_forward_mma" : "attention_forward",
                             fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
   if (device.is_planning()) return device.launch_planned();
-  detail::run_forward<T>(device, shape, q, k, v, out, lse, workspace);
+  detail::run_forward<T>(device, library, shape, q, k, v, out, lse, workspace);
 }
 
 template <class T>
@@ -79,7 +80,7 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
     if (by_mma) device.launch_planned();  // one for the queries, one for the keys
     return device.launch_planned();
   }
-  detail::run_backward<T>(device, shape, tensors, workspace);
+  detail::run_backward<T>(device, library, shape, tensors, workspace);
 }
 
 template <class T>
@@ -88,8 +89,8 @@ std::size_t attention_workspace_bytes(const AttentionShape& shape, Processor pro
 }
 
 template <class T>
-std::string attention_library(Device& device) {
-  return detail::library<T>(device);
+std::string attention_library(Device& device, const AttentionShape& shape) {
+  return detail::library<T>(device, shape);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                                       \
@@ -98,7 +99,7 @@ std::string attention_library(Device& device) {
   template void attention_backward<T>(                                                                                \
       Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>, MatrixRef<const T>, \
       MatrixRef<const T>, Vector<const master_t<T>>, MatrixRef<T>, MatrixRef<T>, MatrixRef<T>, Vector<std::byte>);    \
-  template std::string attention_library<T>(Device&);                                                                 \
+  template std::string attention_library<T>(Device&, const AttentionShape&);                                          \
   template std::size_t attention_workspace_bytes<T>(const AttentionShape&, Processor);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

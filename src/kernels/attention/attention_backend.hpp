@@ -3,7 +3,7 @@
 // The backends that attention.cpp calls: attention_host.cpp (tiles in cache) or attention_cuda.cpp
 // (fused kernels, batched GEMMs).
 
-#include "nanotron/kernels/attention/attention_blocked.hpp"
+#include "kernels/attention/attention_fused.hpp"
 
 namespace nanotron::kernels::detail {
 
@@ -17,25 +17,29 @@ template <class T>
 using AttentionGradients = blocked::BackwardTensors<T>;
 
 template <class T>
-void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
-                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
-                 Vector<master_t<T>> lse, Vector<std::byte> workspace);
+void run_forward(Device& device, fused::Library library, const AttentionShape& shape, MatrixRef<const T> q,
+                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse,
+                 Vector<std::byte> workspace);
 
 template <class T>
-void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& tensors,
-                  Vector<std::byte> workspace);
+void run_backward(Device& device, fused::Library library, const AttentionShape& shape,
+                  const AttentionGradients<T>& tensors, Vector<std::byte> workspace);
 
 template <class T>
 std::size_t workspace_bytes(const AttentionShape& shape);
 
-template <class T>
-std::string library(Device& device);
+/// What the device has; nothing on a host.
+fused::Available available(Device& device);
 
-#define NANOTRON_INSTANTIATE_ATTENTION(T)                                                                         \
-  template void run_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>,            \
-                               MatrixRef<const T>, MatrixRef<T>, Vector<master_t<T>>, Vector<std::byte>);         \
-  template void run_backward<T>(Device&, const AttentionShape&, const AttentionGradients<T>&, Vector<std::byte>); \
-  template std::size_t workspace_bytes<T>(const AttentionShape&);                                                 \
-  template std::string library<T>(Device&);
+template <class T>
+std::string library(Device& device, const AttentionShape& shape);
+
+#define NANOTRON_INSTANTIATE_ATTENTION(T)                                                                              \
+  template void run_forward<T>(Device&, fused::Library, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>, \
+                               MatrixRef<const T>, MatrixRef<T>, Vector<master_t<T>>, Vector<std::byte>);              \
+  template void run_backward<T>(Device&, fused::Library, const AttentionShape&, const AttentionGradients<T>&,          \
+                                Vector<std::byte>);                                                                    \
+  template std::size_t workspace_bytes<T>(const AttentionShape&);                                                      \
+  template std::string library<T>(Device&, const AttentionShape&);
 
 }  // namespace nanotron::kernels::detail

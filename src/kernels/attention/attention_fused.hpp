@@ -11,12 +11,15 @@
 
 namespace nanotron::kernels::fused {
 
-// A GPU build without the headers of cuDNN plans without it; a CPU build plans for GPUs that have it.
+/// What a GPU has. In a plan: a GPU build without the headers of cuDNN plans without it, a CPU build with it.
+struct Available {
 #if defined(NANOTRON_WITH_CUDA) && !defined(NANOTRON_WITH_CUDNN)
-inline constexpr bool has_cudnn = false;
+  bool cudnn = false;
 #else
-inline constexpr bool has_cudnn = true;
+  bool cudnn = true;
 #endif
+  bool tensor_cores = true;  // of Ampere or later
+};
 
 enum class Mask { none, causal };
 
@@ -42,40 +45,39 @@ inline bool has_whole_groups(const AttentionShape& s) {
 }
 
 // Rows of heads begin at multiples of 16 bytes.
-inline bool is_aligned(const MatrixRef<const bf16>& x) {
+inline bool has_aligned_rows(const MatrixRef<const bf16>& x) {
   return x.leading % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
 // Statistics of a head too: of each sequence, and of the piece that begins at `lse`.
-inline bool is_aligned(const AttentionShape& s, const float* lse) {
+inline bool has_aligned_statistics(const AttentionShape& s, const float* lse) {
   return s.query_row_stride() % 4 == 0 && reinterpret_cast<std::uintptr_t>(lse) % 16 == 0;
 }
 
-/// Of cuDNN: in bf16, with GemmMode::library, since the order of summation depends on the shape.
+/// Of cuDNN: with GemmMode::library, since the order of summation depends on the shape.
 inline bool by_cudnn(const Device& device, const AttentionShape& s, const float* lse,
                      std::initializer_list<MatrixRef<const bf16>> matrices) {
-  const auto aligned = [](const MatrixRef<const bf16>& x) { return is_aligned(x); };
-  return has_cudnn && device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 &&
-         s.batch > 0 && s.key_length > 0 && has_whole_groups(s) && is_aligned(s, lse) &&
-         std::ranges::all_of(matrices, aligned);
+  return device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 && s.batch > 0 &&
+         s.key_length > 0 && has_whole_groups(s) && has_aligned_statistics(s, lse) &&
+         std::ranges::all_of(matrices, has_aligned_rows);
 }
 
-/// Of mma::attention_*: in bf16, with GemmMode::library, as the GEMMs of its blocks are on tensor cores.
+/// Of mma::attention_*. (With GemmMode::fixed_order bf16 rounds where the kernels of that mode do.)
 inline bool by_mma(const Device& device, const AttentionShape& s,
                    std::initializer_list<MatrixRef<const bf16>> matrices) {
-  const auto aligned = [](const MatrixRef<const bf16>& x) { return is_aligned(x); };
   return device.gemm_mode() == GemmMode::library && s.head_dim % 8 == 0 && s.head_dim <= mma::most_head_dim &&
-         s.batch > 0 && s.key_length > 0 && std::ranges::all_of(matrices, aligned);
+         s.batch > 0 && s.key_length > 0 && std::ranges::all_of(matrices, has_aligned_rows);
 }
 
 enum class Library { none, mma, cudnn };
 
+/// What runs attention on a GPU. (Where cuDNN finds no plan in its workspace after all: as without it.)
 template <class T>
 Library library_of(const Device& device, const AttentionShape& s, const master_t<T>* lse,
-                   std::initializer_list<MatrixRef<const T>> matrices) {
+                   std::initializer_list<MatrixRef<const T>> matrices, const Available& there) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (by_cudnn(device, s, lse, matrices)) return Library::cudnn;
-    if (by_mma(device, s, matrices)) return Library::mma;
+    if (there.cudnn && by_cudnn(device, s, lse, matrices)) return Library::cudnn;
+    if (there.tensor_cores && by_mma(device, s, matrices)) return Library::mma;
   }
   return Library::none;
 }

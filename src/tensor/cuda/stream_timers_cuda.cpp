@@ -11,20 +11,21 @@ namespace {
 // Marks the stream at each start and stop. Owns the events; marks that were read give theirs to later ones.
 class StreamTimers final : public Timers {
  public:
-  explicit StreamTimers(const comm::Stream& stream) : stream_(stream) {}
+  StreamTimers(const comm::Stream& stream, TimerDetail detail) : stream_(stream), detail_(detail) {}
   ~StreamTimers() override {
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
   }
 
   void start(const char* name) override {
     push_profiling_region(name);
-    mark(name);
-    ++open_;
+    open_.push_back(detail_ == TimerDetail::all || is_phase(name));
+    if (open_.back()) mark(name);
   }
   void stop() override {
-    mark(nullptr);
+    if (open_.back()) mark(nullptr);
+    open_.pop_back();
     pop_profiling_region();
-    if (--open_ == 0) read_passed();
+    if (open_.empty()) read_passed();
   }
 
  protected:
@@ -81,7 +82,8 @@ class StreamTimers final : public Timers {
   }
 
   comm::Stream stream_;
-  int open_ = 0;                // regions
+  TimerDetail detail_;
+  std::vector<char> open_;      // regions: whether each is timed
   std::vector<Mark> marks_;     // in the stream's order
   std::size_t read_ = 0;        // so many of them
   cudaEvent_t last_ = nullptr;  // of the mark read last, at now_
@@ -91,8 +93,8 @@ class StreamTimers final : public Timers {
 
 }  // namespace
 
-std::unique_ptr<Timers> make_stream_timers(const comm::Stream& stream) {
-  return std::make_unique<StreamTimers>(stream);
+std::unique_ptr<Timers> make_stream_timers(const comm::Stream& stream, TimerDetail detail) {
+  return std::make_unique<StreamTimers>(stream, detail);
 }
 
 }  // namespace nanotron

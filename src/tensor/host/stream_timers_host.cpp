@@ -2,6 +2,6 @@
 
 namespace nanotron {
 
-std::unique_ptr<Timers> make_stream_timers(const comm::Stream&) { return std::make_unique<Timers>(); }
+std::unique_ptr<Timers> make_stream_timers(const comm::Stream&, TimerDetail) { return std::make_unique<Timers>(); }
 
 }  // namespace nanotron

@@ -76,6 +76,34 @@ TEST(Timers, ManyNamesKeepTheirCountsAndResetClearsThem) {
   EXPECT_NE(timers.table(1.0).find("region"), std::string::npos);
 }
 
+// a (b (c)), where b is no phase: c counts for itself, b for a; nothing in a closed one counts for itself.
+TEST(Timers, PhasesShareTheTimeOnce) {
+  Timers timers;
+  timers.set_phases({{"a"}, {"c"}, {"closed", Phase::Kind::closed}});
+  const auto nest = [&](const char* outer) {
+    const Region region(timers, outer);
+    spend(2);
+    const Region b(timers, "b");
+    spend(3);
+    const Region c(timers, "c");
+    spend(4);
+  };
+  const double begin = wall_seconds();
+  nest("a");
+  nest("closed");
+  const double all = wall_seconds() - begin;
+  const std::vector<double> seconds = timers.phase_seconds();
+  ASSERT_EQ(seconds.size(), 3u);
+  EXPECT_GE(seconds[0], 0.005);
+  EXPECT_GE(seconds[1], 0.004);
+  EXPECT_GE(seconds[2], 0.009);
+  EXPECT_LE(seconds[0] + seconds[1] + seconds[2], all);
+  EXPECT_NEAR(seconds[0] + seconds[1], row_of(timers, "a").inclusive, 1e-9);
+  EXPECT_NEAR(seconds[2], row_of(timers, "closed").inclusive, 1e-9);
+  timers.reset();
+  EXPECT_EQ(timers.phase_seconds(), std::vector<double>(3, 0.0));
+}
+
 TEST(Timers, AVisitCostsWellUnderAMicrosecond) {
   Timers timers;
   double best = 1.0;

@@ -88,10 +88,10 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         MatrixRef<const T> dout, Vector<const master_t<T>> lse, MatrixRef<T> dq,
                         MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace);
 
-/// What runs it, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on a GPU "cuDNN 9.28.1", or
-/// "own tensor-core kernels" or "batched GEMMs" and why.
+/// What runs this shape in aligned rows, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on a GPU
+/// "cuDNN 9.28.1", or "own kernels on tensor cores" and why, or "batched GEMMs".
 template <class T>
-std::string attention_library(Device& device);
+std::string attention_library(Device& device, const AttentionShape& shape);
 
 /// Bytes of workspace, enough for forward and backward.
 template <class T>

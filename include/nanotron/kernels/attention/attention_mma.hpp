@@ -2,8 +2,8 @@
 
 // attention.hpp in bf16 on tensor cores of NVIDIA GPUs from Ampere on (mma.sync), with the scores in registers
 // (FlashAttention-2: Dao 2023): what a GPU runs where cuDNN is missing, and with documents, which cuDNN does not mask.
-// Sums have one order, whatever the grid. It compiles for the host too, where a test compares it with its reference
-// implementation.
+// Sums of a shape have one order, without atomics. It compiles for the host too, where a test compares it with its
+// reference implementation.
 
 #include "nanotron/kernels/attention/attention_blocked.hpp"
 
@@ -11,15 +11,16 @@ namespace nanotron::kernels::mma {
 
 inline constexpr index_t most_head_dim = 128;
 
-/// As in attention.hpp, for head_dim a multiple of 8 up to most_head_dim and rows that begin at multiples of 16 bytes;
-/// without a workspace.
+/// As in attention.hpp, without a workspace. Needs compute capability 8.0, batch and key_length of at least 1, head_dim
+/// a multiple of 8 up to most_head_dim, and rows that begin at multiples of 16 bytes. out may alias q if both have the
+/// same leading dimension.
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse);
 
+/// The same of attention_backward. workspace has attention_workspace_bytes(shape) or more, and is overwritten. dq, dk
+/// and dv alias nothing else: dq is written before q is read for the last time.
 void attention_backward(Device& device, const AttentionShape& shape, const blocked::BackwardTensors<bf16>& tensors,
                         Vector<std::byte> workspace);
-
-/// For attention_backward.
 std::size_t attention_workspace_bytes(const AttentionShape& shape);
 
 }  // namespace nanotron::kernels::mma

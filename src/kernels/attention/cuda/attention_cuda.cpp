@@ -1,26 +1,33 @@
+#include <cuda_runtime_api.h>
+
 #include "kernels/attention/attention_backend.hpp"
-#include "kernels/attention/attention_fused.hpp"
 #include "kernels/attention/cuda/attention_cudnn.hpp"
+#include "nanotron/base/error.hpp"
 
 namespace nanotron::kernels::detail {
 
 template <class T>
-void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
-                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
-                 Vector<master_t<T>> lse, Vector<std::byte> workspace) {
+void run_forward(Device& device, fused::Library library, const AttentionShape& shape, MatrixRef<const T> q,
+                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse,
+                 Vector<std::byte> workspace) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (cudnn::attention_forward(device, shape, q, k, v, out, lse, workspace)) return;
-    if (fused::by_mma(device, shape, {q, k, v, out})) return mma::attention_forward(device, shape, q, k, v, out, lse);
+    const bool runs_cudnn = library == fused::Library::cudnn;
+    if (runs_cudnn && cudnn::attention_forward(device, shape, q, k, v, out, lse, workspace)) return;
+    if (library == fused::Library::mma || (runs_cudnn && fused::by_mma(device, shape, {q, k, v, out}))) {
+      return mma::attention_forward(device, shape, q, k, v, out, lse);
+    }
   }
   blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
 }
 
 template <class T>
-void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& t,
+void run_backward(Device& device, fused::Library library, const AttentionShape& shape, const AttentionGradients<T>& t,
                   Vector<std::byte> workspace) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (cudnn::attention_backward(device, shape, t, workspace)) return;
-    if (fused::by_mma(device, shape, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
+    const bool runs_cudnn = library == fused::Library::cudnn;
+    if (runs_cudnn && cudnn::attention_backward(device, shape, t, workspace)) return;
+    const bool can_mma = fused::by_mma(device, shape, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv});
+    if (library == fused::Library::mma || (runs_cudnn && can_mma)) {
       return mma::attention_backward(device, shape, t, workspace);
     }
   }
@@ -32,10 +39,28 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
   return blocked::attention_workspace_bytes<T>(shape);
 }
 
+fused::Available available(Device& device) {
+  static const bool has_tensor_cores = [] {
+    int current = 0;
+    cudaDeviceProp properties{};
+    NANOTRON_CHECK_CUDA(cudaGetDevice(&current));
+    NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&properties, current));
+    return properties.major >= 8;
+  }();
+  return {.cudnn = cudnn::is_there(device), .tensor_cores = has_tensor_cores};
+}
+
 template <class T>
-std::string library(Device& device) {
-  if (!std::is_same_v<T, bf16> || device.gemm_mode() != GemmMode::library) return "batched GEMMs";
-  return cudnn::library(device);
+std::string library(Device& device, const AttentionShape& shape) {
+  switch (fused::library_of<T>(device, shape, nullptr, {}, available(device))) {
+    case fused::Library::cudnn:
+      return cudnn::version();
+    case fused::Library::mma:
+      return "own kernels on tensor cores: " +
+             (cudnn::is_there(device) ? "cuDNN does not do this mask" : cudnn::why_missing(device));
+    default:
+      return "batched GEMMs";
+  }
 }
 
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE_ATTENTION)

@@ -307,10 +307,13 @@ bool attention_backward(Device& device, const AttentionShape& s, const blocked::
   });
 }
 
-std::string library(Device& device) {
-  AttentionPlans& plans = plans_of(device);
-  if (!has_library()) return "own tensor-core kernels: libcudnn.so.9 was not found";
-  if (plans.handle == nullptr) return "own tensor-core kernels: cuDNN does not start on this device";
+bool is_there(Device& device) { return plans_of(device).handle != nullptr; }
+
+std::string why_missing(Device&) {
+  return has_library() ? "cuDNN does not start on this device" : "libcudnn.so.9 was not found";
+}
+
+std::string version() {
   const std::size_t version = fe::detail::get_backend_version();  // 92801: 9.28.1
   return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
@@ -335,7 +338,9 @@ bool attention_backward(Device&, const AttentionShape&, const blocked::BackwardT
   return false;
 }
 
-std::string library(Device&) { return "own tensor-core kernels: this program was built without cuDNN"; }
+bool is_there(Device&) { return false; }
+std::string why_missing(Device&) { return "this program was built without cuDNN"; }
+std::string version() { return ""; }
 
 }  // namespace nanotron::kernels::cudnn
 

@@ -17,7 +17,10 @@ bool attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
 bool attention_backward(Device& device, const AttentionShape& shape, const blocked::BackwardTensors<bf16>& tensors,
                         Vector<std::byte> workspace);
 
-/// "cuDNN 9.28.1", or "own tensor-core kernels" and why.
-std::string library(Device& device);
+/// Loads and starts it where that was not tried yet.
+bool is_there(Device& device);
+std::string why_missing(Device& device);
+/// "cuDNN 9.28.1", where it is there.
+std::string version();
 
 }  // namespace nanotron::kernels::cudnn

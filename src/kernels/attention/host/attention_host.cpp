@@ -307,9 +307,9 @@ void for_each_key_head(const Device& device, const char* label, const AttentionS
 }  // namespace
 
 template <class T>
-void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
-                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
-                 Vector<master_t<T>> lse, Vector<std::byte> workspace) {
+void run_forward(Device& device, fused::Library, const AttentionShape& shape, MatrixRef<const T> q,
+                 MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse,
+                 Vector<std::byte> workspace) {
   using M = master_t<T>;
   M* const lse_data = lse.data();
   const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
@@ -325,7 +325,7 @@ void run_forward(Device& device, const AttentionShape& shape, MatrixRef<const T>
 }
 
 template <class T>
-void run_backward(Device& device, const AttentionShape& shape, const AttentionGradients<T>& tensors,
+void run_backward(Device& device, fused::Library, const AttentionShape& shape, const AttentionGradients<T>& tensors,
                   Vector<std::byte> workspace) {
   const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
     if constexpr (std::is_same_v<T, bf16>) {
@@ -343,8 +343,10 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
   return worker_bytes<T>(shape) * static_cast<std::size_t>(ExecutionSpace().concurrency());
 }
 
+fused::Available available(Device&) { return {.cudnn = false, .tensor_cores = false}; }
+
 template <class T>
-std::string library(Device&) {
+std::string library(Device&, const AttentionShape&) {
   return std::is_same_v<T, bf16> && bf16_tiles::available() ? bf16_tiles::instructions() : "blocks in cache";
 }
 

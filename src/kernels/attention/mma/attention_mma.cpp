@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "kernels/attention/mma/backward.hpp"
+#include "kernels/attention/mma/key_gradient.hpp"
+#include "kernels/attention/mma/query_gradient.hpp"
 
 namespace nanotron::kernels::mma {
 namespace {

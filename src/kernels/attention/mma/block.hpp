@@ -35,6 +35,13 @@ struct PerThread {
   T of[kept_threads<threads>()];
 };
 
+/// After branches that threads of a warp take differently, before one of its products.
+NANOTRON_FUNCTION inline void reconverge() {
+#if defined(__CUDA_ARCH__)
+  __syncwarp();
+#endif
+}
+
 /// The thread of the block whose value is number `kept` of a PerThread.
 NANOTRON_FUNCTION inline int thread_of(int kept) {
 #if defined(__CUDA_ARCH__)
@@ -76,9 +83,11 @@ struct Block {
 #if defined(__CUDACC__)
 template <class F>
 __global__ void __launch_bounds__(F::threads) run_block(const F f) {
-  extern __shared__ std::byte shared_of_block[];
+  extern __shared__ __align__(128) std::byte shared_of_block[];
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   f(Block{static_cast<index_t>(blockIdx.x), shared_of_block});
+#else
+  __trap();  // has_tensor_cores
 #endif
 }
 #endif
@@ -89,12 +98,13 @@ void launch_blocks(const Device& device, const char* label, index_t blocks, cons
   if (blocks == 0) return;
   NANOTRON_REQUIRE(blocks <= std::numeric_limits<int>::max(), "{}: {} blocks", label, blocks);
 #if defined(__CUDACC__)
-  static const cudaError_t allowed = cudaFuncSetAttribute(run_block<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                          static_cast<int>(F::shared_bytes));
-  if (allowed == cudaSuccess) {
-    run_block<F><<<static_cast<unsigned>(blocks), F::threads, F::shared_bytes, device.exec().cuda_stream()>>>(f);
+  void* arguments[] = {const_cast<F*>(&f)};
+  cudaError_t error = cudaFuncSetAttribute(run_block<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(F::shared_bytes));
+  if (error == cudaSuccess) {
+    error = cudaLaunchKernel(reinterpret_cast<const void*>(run_block<F>), dim3(static_cast<unsigned>(blocks)),
+                             dim3(F::threads), arguments, F::shared_bytes, device.exec().cuda_stream());
   }
-  const cudaError_t error = allowed == cudaSuccess ? cudaGetLastError() : allowed;
   if (error != cudaSuccess) {
     fail(ExitCode::system_error,
          {.what = fmt::format("The kernel {} could not be launched", label), .found = cudaGetErrorString(error)});

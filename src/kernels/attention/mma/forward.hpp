@@ -6,13 +6,15 @@
 //
 // with a = exp(scale (m_before - m)), tile by tile of keys; at the end O / l and lse = scale m + log l.
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/attention/attention_blocks.hpp"
 #include "kernels/attention/mma/tiles.hpp"
 
 namespace nanotron::kernels::mma {
 
 inline constexpr float log2_of_e = 1.4426950408889634f;
-inline constexpr float log_of_2 = 0.6931471805599453f;
 inline constexpr float no_score = -std::numeric_limits<float>::infinity();
 inline constexpr float no_keys = std::numeric_limits<float>::lowest();  // lse
 
@@ -34,6 +36,25 @@ struct KeyTiles {
   }
 };
 
+/// The queries of a block of threads: up to `queries` of one head. The last ones of a sequence, which meet the most
+/// keys, are in the first blocks.
+struct QueryBlock {
+  index_t n, sequence;   // of the head (blocked::Heads)
+  index_t first, count;  // queries
+
+  NANOTRON_FUNCTION QueryBlock(const blocked::Heads& heads, index_t block, index_t queries) {
+    const AttentionShape& s = heads.s;
+    const index_t heads_here = s.batch * s.query_heads;
+    n = block % heads_here;
+    sequence = heads.sequence(n);
+    first = ((s.query_length + queries - 1) / queries - 1 - block / heads_here) * queries;
+    count = s.query_length - first < queries ? s.query_length - first : queries;
+  }
+  static index_t blocks(const AttentionShape& s, index_t queries) {
+    return (s.query_length + queries - 1) / queries * s.batch * s.query_heads;
+  }
+};
+
 /// head_dim up to `width`, which is 64 or 128.
 template <int width>
 struct Forward {
@@ -52,16 +73,11 @@ struct Forward {
   float* lse;
   float scale;
 
-  static index_t blocks(const AttentionShape& s) {
-    return (s.query_length + queries - 1) / queries * s.batch * s.query_heads;
-  }
+  static index_t blocks(const AttentionShape& s) { return QueryBlock::blocks(s, queries); }
 
   NANOTRON_FUNCTION void operator()(const Block& block) const {
     const AttentionShape& s = heads.s;
-    const index_t heads_here = s.batch * s.query_heads, n = block.index % heads_here, sequence = heads.sequence(n);
-    // The last queries, which meet the most keys, first.
-    const index_t first_query = ((s.query_length + queries - 1) / queries - 1 - block.index / heads_here) * queries;
-    const index_t count = s.query_length - first_query < queries ? s.query_length - first_query : queries;
+    const auto [n, sequence, first_query, count] = QueryBlock(heads, block.index, queries);
     const KeyTiles tiles(s, sequence, first_query, first_query + count - 1, keys);
 
     const SharedAddress shared(block.shared);
@@ -72,16 +88,16 @@ struct Forward {
       tile.template start_load<threads>(heads.key(from, n, first), from.leading, s.key_length - first, s.head_dim);
     };
 
-    OfRows<float> max, sum;
+    OfRows<float> row_max, row_sum;
     for (int kept = 0; kept < kept_threads<threads>(); ++kept) {
       NANOTRON_UNROLL
       for (int r = 0; r < rows_of_thread; ++r) {
-        max.of[kept][r] = no_score;
-        sum.of[kept][r] = 0.0f;
+        row_max.of[kept][r] = no_score;
+        row_sum.of[kept][r] = 0.0f;
       }
     }
-    SumTile<width, row_tiles, threads> rows;
-    rows.clear();
+    SumTile<width, row_tiles, threads> output;
+    output.clear();
     query_tile.template start_load<threads>(heads.query(q, n, first_query), q.leading, count, s.head_dim);
     if (tiles.begin < tiles.end) load_keys(key_tile, k, tiles.begin);
     for (int at = tiles.begin; at < tiles.end; ++at) {
@@ -92,14 +108,14 @@ struct Forward {
       scores.clear();
       scores.add_product(query_tile, key_tile, 0);
       if (!tiles.is_whole(at * keys, keys)) mask(scores, sequence, first_query, count, at * static_cast<int>(keys));
-      softmax(scores, rows, max, sum);
+      softmax(scores, output, row_max, row_sum);
       wait_for_copies();
       block.barrier();  // the values are there; nobody needs the keys
       if (at + 1 < tiles.end) load_keys(key_tile, k, at + 1);
-      rows.add_product(scores, value_tile, 0);
+      output.add_product(scores, value_tile, 0);
     }
     wait_for_copies();
-    store(rows, max, sum, n, first_query, count);
+    store(output, row_max, row_sum, n, first_query, count);
   }
 
  private:
@@ -123,31 +139,31 @@ struct Forward {
     });
   }
 
-  NANOTRON_FUNCTION void softmax(Scores& scores, SumTile<width, row_tiles, threads>& rows, OfRows<float>& max,
-                                 OfRows<float>& sum) const {
+  NANOTRON_FUNCTION void softmax(Scores& scores, SumTile<width, row_tiles, threads>& output, OfRows<float>& row_max,
+                                 OfRows<float>& row_sum) const {
     const float factor = scale * log2_of_e;
-    OfRows<float> before = max, of_tile;
+    OfRows<float> before = row_max, scaled_max;
     scores.for_each([&](int kept, int r, int, float& x) {
-      float& m = max.of[kept][r];
+      float& m = row_max.of[kept][r];
       m = m < x ? x : m;
     });
-    combine_rows(max, [](float a, float b) { return a < b ? b : a; });
+    combine_rows(row_max, [](float a, float b) { return a < b ? b : a; });
     for (int kept = 0; kept < kept_threads<threads>(); ++kept) {
       NANOTRON_UNROLL
       for (int r = 0; r < rows_of_thread; ++r) {
         // Of a row without a score yet: 0, so that exp(score - max) is 0.
-        const float m = max.of[kept][r] == no_score ? 0.0f : factor * max.of[kept][r];
+        const float m = row_max.of[kept][r] == no_score ? 0.0f : factor * row_max.of[kept][r];
         const float rescale = exponential_of_2(factor * before.of[kept][r] - m);
         before.of[kept][r] = rescale;
-        sum.of[kept][r] *= rescale;
-        of_tile.of[kept][r] = m;
+        row_sum.of[kept][r] *= rescale;
+        scaled_max.of[kept][r] = m;
       }
     }
     scores.for_each([&](int kept, int r, int, float& x) {
-      x = exponential_of_2(factor * x - of_tile.of[kept][r]);
-      sum.of[kept][r] += x;
+      x = exponential_of_2(factor * x - scaled_max.of[kept][r]);
+      row_sum.of[kept][r] += x;
     });
-    rows.for_each([&](int kept, int r, int, float& x) { x *= before.of[kept][r]; });
+    output.for_each([&](int kept, int r, int, float& x) { x *= before.of[kept][r]; });
   }
 
   template <class Combine>
@@ -161,24 +177,24 @@ struct Forward {
     }
   }
 
-  NANOTRON_FUNCTION void store(SumTile<width, row_tiles, threads>& rows, const OfRows<float>& max, OfRows<float>& sum,
-                               index_t n, index_t first_query, index_t count) const {
-    combine_rows(sum, [](float a, float b) { return a + b; });
+  NANOTRON_FUNCTION void store(SumTile<width, row_tiles, threads>& output, const OfRows<float>& row_max,
+                               OfRows<float>& row_sum, index_t n, index_t first_query, index_t count) const {
+    combine_rows(row_sum, [](float a, float b) { return a + b; });
     for (int kept = 0; kept < kept_threads<threads>(); ++kept) {
       NANOTRON_UNROLL
       for (int r = 0; r < rows_of_thread; ++r) {
         const index_t i = row_of<row_tiles>(thread_of(kept), r);
-        float& total = sum.of[kept][r];
-        const bool has_keys = total > 0.0f;
+        float& total = row_sum.of[kept][r];
+        const bool has_keys = total != 0.0f;  // and where it is no number
         if (i < count && thread_of(kept) % 4 == 0) {
           lse[n * heads.s.query_row_stride() + first_query + i] =
-              has_keys ? scale * max.of[kept][r] + std::log(total) : no_keys;
+              has_keys ? scale * row_max.of[kept][r] + std::log(total) : no_keys;
         }
         total = has_keys ? 1.0f / total : 0.0f;
       }
     }
-    rows.for_each([&](int kept, int r, int, float& x) { x *= sum.of[kept][r]; });
-    store_rounded(rows, heads.query(out, n, first_query), out.leading, count, heads.s.head_dim);
+    output.for_each([&](int kept, int r, int, float& x) { x *= row_sum.of[kept][r]; });
+    store_rounded(output, heads.query(out, n, first_query), out.leading, count, heads.s.head_dim);
   }
 };
 

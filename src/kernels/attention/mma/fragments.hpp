@@ -9,6 +9,7 @@
 //
 // On a host the same registers are filled and multiplied by loops.
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -134,8 +135,10 @@ NANOTRON_FUNCTION void multiply(const PerThread<Registers, threads>& a, const Pe
 
 /// 16 bytes from global to shared memory, zeros where !there. Done for the calling thread at wait_for_copies.
 NANOTRON_FUNCTION inline void start_copy(SharedAddress to, const bf16* from, bool there) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to.at), "l"(from), "r"(there ? 16 : 0) : "memory");
+#endif
 #else
   if (there) {
     std::memcpy(to.at, from, 16);

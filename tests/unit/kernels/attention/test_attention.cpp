@@ -153,6 +153,59 @@ TEST_F(AttentionOnTensorCores, HeadWidthsAndLengths) {
   this->check(shape_of(1, 512, 512, 2, 2, 64), Way::mma);
 }
 
+// out in place of q; a key head without a query head on this rank; no query head at all; a value that is no number.
+TEST_F(AttentionOnTensorCores, Corners) {
+  const AttentionShape s = shape_of(1, 150, 150, 2, 1, 40);
+  auto q = Array<bf16>::random(150 * 80, 1);
+  const auto k = Array<bf16>::random(150 * 40, 2), v = Array<bf16>::random(150 * 40, 3);
+  Array<bf16> out(150 * 80), of_two(150 * 80), dq(150 * 80), dk(300 * 40), dv(300 * 40);
+  Array<float> lse(300), lse2(300);
+  Array<float> work(300);
+  const Vector<std::byte> workspace(reinterpret_cast<std::byte*>(work.data()), 300 * sizeof(float));
+  kernels::mma::attention_forward(device_, s, q.read(150, 80), k.read(150, 40), v.read(150, 40), out.matrix(150, 80),
+                                  lse.vector());
+  device_.fence();
+  out.pull();
+
+  AttentionShape two = shape_of(1, 150, 150, 2, 2, 40);
+  two.group = 2;  // both query heads are of the first key head
+  const auto keys = Array<bf16>::random(150 * 80, 5);
+  kernels::mma::attention_forward(device_, two, q.read(150, 80), keys.read(150, 80), keys.read(150, 80),
+                                  of_two.matrix(150, 80), lse2.vector());
+  kernels::mma::attention_backward(
+      device_, two,
+      {q.read(150, 80), keys.read(150, 80), keys.read(150, 80), of_two.read(150, 80), out.read(150, 80), lse2.read(),
+       dq.matrix(150, 80), dk.matrix(150, 80), dv.matrix(150, 80)},
+      workspace);
+  device_.fence();
+  dk.pull(), dv.pull();
+  for (index_t row = 0; row < 150; ++row) {
+    for (index_t c = 40; c < 80; ++c) {
+      EXPECT_EQ(static_cast<float>(dk.host[static_cast<std::size_t>(row * 80 + c)]), 0.0f);
+      EXPECT_EQ(static_cast<float>(dv.host[static_cast<std::size_t>(row * 80 + c)]), 0.0f);
+    }
+  }
+  AttentionShape none = s;
+  none.query_heads = 0;
+  kernels::mma::attention_forward(device_, none, q.read(150, 80), k.read(150, 40), v.read(150, 40),
+                                  of_two.matrix(150, 80), lse2.vector());
+
+  kernels::mma::attention_forward(device_, s, q.read(150, 80), k.read(150, 40), v.read(150, 40), q.matrix(150, 80),
+                                  lse.vector());
+  device_.fence();
+  q.pull();
+  for (std::size_t i = 0; i < q.host.size(); ++i) ASSERT_EQ(q.host[i].bits, out.host[i].bits) << i;
+
+  q.host[70 * 80 + 3] = bf16(std::numeric_limits<float>::quiet_NaN());
+  q.push();
+  kernels::mma::attention_forward(device_, s, q.read(150, 80), k.read(150, 40), v.read(150, 40), out.matrix(150, 80),
+                                  lse.vector());
+  device_.fence();
+  out.pull();
+  EXPECT_TRUE(std::isnan(static_cast<float>(out.host[70 * 80])));
+  EXPECT_FALSE(std::isnan(static_cast<float>(out.host[70 * 80 + 40])));
+}
+
 TEST_F(AttentionOnTensorCores, ShardThatCutsAGroup) {
   AttentionShape s = shape_of(2, 150, 150, 3, 2, 16);
   s.group = 2;

@@ -1,0 +1,32 @@
+#pragma once
+
+// Device memory that NCCL moves without copies of its own: from ncclMemAlloc, registered with the communicators of a
+// grid (NCCL guide, "User Buffer Registration"). On a host, and where groups do not use NCCL, plain memory.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "nanotron/comm/process_grid.hpp"
+
+namespace nanotron::comm {
+
+/// Owned by its maker, and outlived by the grid. Collective: all ranks of a group make theirs before they exchange data
+/// from it, and each operation is given such memory by all ranks of its group or by none. No operation of the grid
+/// runs when it ends, which waits for the device; where an exception is on its way, nothing is freed.
+class RegisteredMemory {
+ public:
+  /// Uninitialised, 256-byte aligned. Error(system_error) where there is not so much, or NCCL refuses it.
+  RegisteredMemory(ProcessGrid& grid, std::size_t bytes);
+  ~RegisteredMemory();
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  ProcessGrid& grid_;
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace nanotron::comm

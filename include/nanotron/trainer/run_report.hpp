@@ -1,0 +1,40 @@
+#pragma once
+
+// Where the time of a run went, over all ranks: printed when it ends.
+
+#include <string>
+#include <vector>
+
+#include "nanotron/base/timer.hpp"
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/trainer/progress.hpp"
+
+namespace nanotron::trainer {
+
+/// The phases of a run, for Timers::set_phases.
+std::vector<Phase> run_phases();
+
+/// Of one rank: seconds and the host that it ran on.
+struct RankPhases {
+  std::vector<double> seconds;  // as run_phases
+  std::string host;
+};
+
+/// What was done meanwhile.
+struct RunTotals {
+  std::int64_t steps = 0;
+  double seconds = 0.0;  // of the loop, on this rank
+  StepCost cost;
+};
+
+/// Of all ranks; on rank 0, elsewhere empty. Collective over the world.
+std::vector<RankPhases> gather_phases(Timers& timers, comm::ProcessGrid& grid);
+
+/// A table of phases, the slowest host, rates, node-hours and what to change first.
+std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& ranks);
+
+/// Writes that report to the log, below the timers' table where the deck asks for one. Collective over the world.
+void report_times(const deck::Config& config, Timers& timers, const RunTotals& totals, comm::ProcessGrid& grid,
+                  Log& log);
+
+}  // namespace nanotron::trainer

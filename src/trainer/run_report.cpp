@@ -1,0 +1,185 @@
+#include "nanotron/trainer/run_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/timed_groups.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+enum class Kind { data, computing, communication, waiting, output };
+
+// A line of the report: the phases that it adds up.
+struct Line {
+  std::string label;
+  Kind kind;
+  std::vector<Phase> phases;
+};
+
+std::vector<Line> lines() {
+  using enum Kind;
+  constexpr auto closed = Phase::Kind::closed;
+  std::vector<Line> all{{"read tokens", data, {{"load tokens"}}},
+                        {"forward", computing, {{"forward"}}},
+                        {"loss", computing, {{"loss"}}},
+                        {"backward", computing, {{"backward"}}},
+                        {"gradient norm", computing, {{"gradient norm"}}},
+                        {"optimizer", computing, {{"optimizer"}}},
+                        {"pipeline wait", waiting, {{"pipeline wait"}}},
+                        {"validation", output, {{"validation", closed}}},
+                        {"checkpoints", output, {{"checkpoint", closed}}},
+                        {"comparison of replicas", output, {{"compare replicas", closed}}},
+                        {"other work of a step", computing, {{"step"}}}};
+  for (const comm::AxisOperations& axis : comm::axis_operations()) {
+    const comm::OperationNames& n = axis.names;
+    all.push_back({fmt::format("{} communication", axis.axis),
+                   communication,
+                   {{n.all_reduce},
+                    {n.all_gather},
+                    {n.reduce_scatter},
+                    {n.broadcast},
+                    {n.all_to_all},
+                    {n.message},
+                    {n.value},
+                    {n.wait}}});
+  }
+  return all;
+}
+
+// Of one line over the ranks.
+struct Spread {
+  double mean = 0.0, min = 0.0, max = 0.0;
+  std::size_t slowest = 0, fastest = 0;
+};
+
+Spread spread_of(const std::vector<double>& by_rank) {
+  Spread s;
+  s.slowest = static_cast<std::size_t>(std::ranges::max_element(by_rank) - by_rank.begin());
+  s.fastest = static_cast<std::size_t>(std::ranges::min_element(by_rank) - by_rank.begin());
+  s.max = by_rank[s.slowest];
+  s.min = by_rank[s.fastest];
+  for (const double seconds : by_rank) s.mean += seconds / static_cast<double>(by_rank.size());
+  return s;
+}
+
+std::string row_of(const std::string& label, const Spread& s, double total) {
+  return fmt::format("  {:<24}{:>12.3f}{:>12.3f}{:>7}{:>12.3f}{:>7}{:>8.1f} %\n", label, s.mean, s.min, s.fastest,
+                     s.max, s.slowest, total > 0.0 ? 100.0 * s.mean / total : 0.0);
+}
+
+// What the shares of a run suggest, the largest loss first; empty where nothing stands out.
+struct Advice {
+  double share;  // of the time
+  std::string text;
+};
+
+std::string first_advice(const std::map<std::string, double>& share, double imbalance, const std::string& slowest) {
+  const auto of = [&](const char* label) {
+    const auto found = share.find(label);
+    return found == share.end() ? 0.0 : found->second;
+  };
+  const std::array all{
+      Advice{of("read tokens") - 0.02, "a faster file system for the token file, or one that is local to the node"},
+      Advice{of("checkpoints") - 0.05, "fewer checkpoints (checkpoint%every_steps)"},
+      Advice{of("validation") - 0.1,
+             "fewer validations (data%validation_every) or less data for each (data%validation_batches)"},
+      Advice{of("pipeline wait") - 0.1,
+             "more micro-batches per step (data%global_batch_size / data%micro_batch_size), or a "
+             "schedule with a smaller bubble (parallel%pp_schedule)"},
+      Advice{of("tp communication") - 0.2, "a smaller parallel%tp, inside a node; parallel%tp_overlap_chunks"},
+      Advice{of("cp communication") - 0.2, "a smaller parallel%cp"},
+      Advice{of("ep communication") - 0.2, "a smaller parallel%ep, inside a node"},
+      Advice{of("dp communication") - 0.15,
+             "more tokens per rank and step (data%global_batch_size), or parallel%compression"},
+      Advice{imbalance - 0.1,
+             fmt::format("host {}, whose ranks compute longest: leave it out, or look at its clocks and "
+                         "neighbours",
+                         slowest)}};
+  const Advice& worst = *std::ranges::max_element(all, {}, &Advice::share);
+  return worst.share > 0.0 ? worst.text : "";
+}
+
+}  // namespace
+
+std::vector<Phase> run_phases() {
+  std::vector<Phase> phases;
+  for (const Line& line : lines()) phases.insert(phases.end(), line.phases.begin(), line.phases.end());
+  return phases;
+}
+
+std::vector<RankPhases> gather_phases(Timers& timers, comm::ProcessGrid& grid) {
+  const std::vector<double> mine = timers.phase_seconds();
+  const comm::Group& world = grid.world();
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<double> all(world.rank() == 0 ? mine.size() * ranks : 0);
+  NANOTRON_CHECK_MPI(MPI_Gather(mine.data(), static_cast<int>(mine.size()), MPI_DOUBLE, all.data(),
+                                static_cast<int>(mine.size()), MPI_DOUBLE, 0, world.mpi()));
+  std::vector<RankPhases> gathered;
+  for (std::size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(r * mine.size());
+    gathered.push_back({{first, first + static_cast<std::ptrdiff_t>(mine.size())}, grid.hosts()[r]});
+  }
+  return gathered;
+}
+
+std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& ranks) {
+  if (ranks.empty() || totals.steps == 0) return "";
+  std::set<std::string> hosts;
+  for (const RankPhases& rank : ranks) hosts.insert(rank.host);
+  std::string text = fmt::format(
+      "where the time went: {} steps in {:.1f} s, {} rank{} on {} host{}; seconds of a rank\n", totals.steps,
+      totals.seconds, ranks.size(), ranks.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s");
+  text +=
+      fmt::format("  {:<24}{:>12}{:>12}{:>7}{:>12}{:>7}{:>10}\n", "", "mean", "least", "rank", "most", "rank", "share");
+  std::map<std::string, double> share;
+  std::vector<double> computing(ranks.size(), 0.0), rest(ranks.size(), totals.seconds);
+  std::size_t phase = 0;
+  for (const Line& line : lines()) {
+    std::vector<double> seconds(ranks.size(), 0.0);
+    for (std::size_t i = 0; i < line.phases.size(); ++i, ++phase) {
+      for (std::size_t r = 0; r < ranks.size(); ++r) seconds[r] += ranks[r].seconds[phase];
+    }
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      rest[r] -= seconds[r];
+      if (line.kind == Kind::computing) computing[r] += seconds[r];
+    }
+    const Spread spread = spread_of(seconds);
+    if (spread.max <= 0.0) continue;
+    share[line.label] = totals.seconds > 0.0 ? spread.mean / totals.seconds : 0.0;
+    text += row_of(line.label, spread, totals.seconds);
+  }
+  text += row_of("outside of steps", spread_of(rest), totals.seconds);
+
+  const Spread of_computing = spread_of(computing);
+  const double imbalance = of_computing.mean > 0.0 ? of_computing.max / of_computing.mean - 1.0 : 0.0;
+  if (ranks.size() > 1) {
+    text += fmt::format("load imbalance of computing: {:.1f} % (rank {} on {} takes longest)\n", 100.0 * imbalance,
+                        of_computing.slowest, ranks[of_computing.slowest].host);
+  }
+  const auto steps = static_cast<double>(totals.steps);
+  const double per_second = steps / totals.seconds;
+  text += fmt::format("{:.4g} tokens, {:.4g} tokens/s, {:.1f} % of GEMM peak", totals.cost.tokens * steps,
+                      totals.cost.tokens * per_second, 100.0 * totals.cost.flops * per_second / totals.cost.gemm_peak);
+  if (totals.cost.stated_peak > 0.0) {
+    text += fmt::format(", mfu {:.1f} %", 100.0 * totals.cost.flops * per_second / totals.cost.stated_peak);
+  }
+  text += fmt::format("; {:.4g} node-hours", totals.seconds / 3600.0 * static_cast<double>(hosts.size()));
+  const std::string advice = first_advice(share, imbalance, ranks[of_computing.slowest].host);
+  if (!advice.empty()) text += fmt::format("\nto be faster, first: {}", advice);
+  return text;
+}
+
+void report_times(const deck::Config& config, Timers& timers, const RunTotals& totals, comm::ProcessGrid& grid,
+                  Log& log) {
+  if (config.output.timers) log.summary("{}", timers.table(totals.seconds));
+  const std::string report = run_report(totals, gather_phases(timers, grid));
+  if (!report.empty()) log.summary("{}", report);
+}
+
+}  // namespace nanotron::trainer
