@@ -19,5 +19,8 @@ install(PROGRAMS jobscripts/slurm.sh jobscripts/pbs.pro.sh DESTINATION "${_data}
 install(FILES jobscripts/environment.sh DESTINATION "${_data}/jobscripts")
 file(GLOB _tools CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tools/*.py")
 install(PROGRAMS ${_tools} DESTINATION "${_data}/tools")
+install(FILES tools/pyproject.toml DESTINATION "${_data}/tools")
+install(DIRECTORY tools/nanotron_tools DESTINATION "${_data}/tools" FILES_MATCHING PATTERN "*.py" PATTERN "py.typed"
+  PATTERN "__pycache__" EXCLUDE)
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY doc DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -6,7 +6,7 @@
 For each case the same files as make_golden.py writes, and generate.json. The model is the package's own class, eager
 attention; nothing of it is written out here. Its norms, its softmax and its rotary frequencies are in float32 whatever
 the type of the model: for the values in float64 the name torch.float32 means float64 while it is built and run, so that
-all of it is. Weights are drawn under our names and handed over by tools/nanotron_layouts.py, transposed and fused as in the
+all of it is. Weights are drawn under our names and handed over by tools/nanotron_tools/layouts.py, transposed and fused as in the
 package.
 """
 
@@ -25,8 +25,8 @@ import make_golden as golden
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools"))
-import nanotron_hf_config as hf  # noqa: E402
-import nanotron_layouts as layouts  # noqa: E402
+from nanotron_tools import hf_config as hf  # noqa: E402
+from nanotron_tools import layouts  # noqa: E402
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
          "intermediate_size": 88, "vocab_size": 131}

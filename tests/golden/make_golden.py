@@ -42,8 +42,8 @@ from torch import nn
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools"))
-import nanotron_checkpoint as checkpoint_file  # noqa: E402
-import nanotron_token_file as token_file  # noqa: E402
+from nanotron_tools import checkpoint as checkpoint_file  # noqa: E402
+from nanotron_tools import token_file  # noqa: E402
 
 STEPS, WARMUP, GLOBAL_BATCH, SEQUENCE = 20, 4, 8, 16
 LEARNING_RATE, MIN_LR_RATIO = 1e-2, 0.1

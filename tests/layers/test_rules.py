@@ -68,7 +68,7 @@ def words_of(root):
     """All identifiers of the code, its build and its tools."""
     words = set(ELSEWHERE)
     texts = [*files(root, "include", "src", "tests"), *sorted(root.glob("cmake/*")), root / "CMakeLists.txt",
-             *sorted(root.glob("tools/*.py")), *sorted(root.glob("tests/**/*.py"))]
+             *sorted(root.glob("tools/**/*.py")), *sorted(root.glob("tests/**/*.py"))]
     for path in texts:
         if path.is_file() and path.name != Path(__file__).name:
             words.update(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace")))

@@ -8,10 +8,8 @@ import conftest  # noqa: F401, puts tools/ on the path
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-import nanotron_corpus as corpus
-import nanotron_stitch as stitch
-import nanotron_tokenize as tokenize
-from nanotron_tokenizers import HuggingFaceTokenizer
+from nanotron_tools import corpus, stitch, tokenize
+from nanotron_tools.tokenizers import HuggingFaceTokenizer
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "Grüße", "naïve", "你好", "мир", "1234567", "3.14159", "don't",
          "e\u0301te\u0301", "😀😀", "int main() {", "}", "</s>", "\t\treturn 0;", "www.example.org/a/b?c=d", "      "]

@@ -12,11 +12,11 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-import nanotron_convert as nc
-import nanotron_checkpoint as checkpoint_file
-import nanotron_hf_config as hf_config
-import nanotron_safetensors as st
-import nanotron_tokenizers as tokenizers
+from nanotron_tools import convert as nc
+from nanotron_tools import checkpoint as checkpoint_file
+from nanotron_tools import hf_config
+from nanotron_tools import safetensors as st
+from nanotron_tools import tokenizers
 
 DENSE = ("llama", "qwen2", "qwen3")
 CASES = DENSE + ("mixtral", "qwen2_moe", "qwen3_moe") + conftest.FAMILIES

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-import nanotron_checkpoint as checkpoint_file
+from nanotron_tools import checkpoint as checkpoint_file
 
 CASES = ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", *conftest.FAMILIES)
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-import nanotron_checkpoint as checkpoint_file
-import nanotron_common as common
-import nanotron_convert as nc
-import nanotron_hf_config as hf
+from nanotron_tools import checkpoint as checkpoint_file
+from nanotron_tools import common
+from nanotron_tools import convert as nc
+from nanotron_tools import hf_config as hf
 
 KINDS = ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe")
 VERSIONS = ("4", "5")

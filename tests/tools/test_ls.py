@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import xxhash
 
-import nanotron_checkpoint as checkpoint_file
-import nanotron_common as common
+from nanotron_tools import checkpoint as checkpoint_file
+from nanotron_tools import common, hdf5
 
 STEP = "step_00000000"
 
@@ -104,11 +104,11 @@ def test_variable_length_strings_are_read(tmp_path):
     with h5py.File(tmp_path / "v.h5", "w") as file:
         file["deck"] = "&run /"
         file.attrs["name"] = "välue"
-        assert common.as_text(file["deck"][()]) == "&run /"
-        assert common.as_text(file.attrs["name"]) == "välue"
-        common.set_text(file, "fixed", "ä", attribute=True)
-        common.set_text(file, "empty", "", attribute=False)
-        assert common.as_text(file.attrs["fixed"]) == "ä" and common.as_text(file["empty"][()]) == ""
+        assert hdf5.as_text(file["deck"][()]) == "&run /"
+        assert hdf5.as_text(file.attrs["name"]) == "välue"
+        hdf5.set_text(file, "fixed", "ä", attribute=True)
+        hdf5.set_text(file, "empty", "", attribute=False)
+        assert hdf5.as_text(file.attrs["fixed"]) == "ä" and hdf5.as_text(file["empty"][()]) == ""
 
 
 def test_mistakes_are_told(tmp_path, tool):

@@ -7,7 +7,7 @@ import sys
 import conftest
 import pytest
 
-import nanotron_common as common
+from nanotron_tools import common
 
 TOOLS = ("convert", "ls", "plot", "tokenize")
 
@@ -47,8 +47,7 @@ def test_other_packages(tool_name, package, arguments, golden, tmp_path):
     """Named before any work is done."""
     (tmp_path / "x.txt").write_text("text")
     script = (f"import sys; sys.path.insert(0, {str(conftest.ROOT / 'tools')!r}); sys.modules[{package!r}] = None\n"
-              f"import nanotron_common, nanotron_{tool_name} as tool\n"
-              "sys.exit(nanotron_common.run_main(tool.main))")
+              f"from nanotron_tools import commands; sys.exit(commands.{tool_name}())")
     found = subprocess.run([sys.executable, "-c", script, tmp_path / "x.txt", "-o", tmp_path / "out", *arguments],
                            capture_output=True, text=True, timeout=60)
     assert found.returncode == 71 and "Traceback" not in found.stderr

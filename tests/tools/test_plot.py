@@ -12,7 +12,7 @@ import matplotlib.pyplot
 import numpy as np
 import pytest
 
-import nanotron_plot as plot
+from nanotron_tools import plot
 
 matplotlib.use("Agg")
 

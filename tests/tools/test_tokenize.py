@@ -89,7 +89,7 @@ def test_chunks_lose_nothing(chunk_mb, corpus, tmp_path, tool):
 
 
 def test_long_line_is_cut_between_characters(tmp_path, monkeypatch):
-    import nanotron_corpus as nt
+    from nanotron_tools import corpus as nt
 
     monkeypatch.setattr(nt, "BOUNDARY_SCAN", 16)
     text = ("äöü€" * 50).encode("utf-8")
@@ -255,7 +255,7 @@ def test_trained_bpe_round_trips(corpus, tmp_path, tool):
 
 
 def test_sentencepiece_like_vocabulary():
-    import nanotron_tokenizers as nt
+    from nanotron_tools import tokenizers as nt
 
     model = tokenizers.models.BPE(
         vocab={"<unk>": 0, "</s>": 1, "<0x0A>": 2, "▁": 3, "a": 4, "b": 5, "▁a": 6},
@@ -318,8 +318,7 @@ def test_a_worker_that_is_killed_ends_the_tool(tmp_path):
     script.write_text(f"""
 import os, signal, sys
 sys.path.insert(0, {str(conftest.ROOT / "tools")!r})
-import nanotron_common as common
-import nanotron_tokenize as tokenize
+from nanotron_tools import common, tokenize
 
 def encode(chunk):
     if chunk.start > 0:

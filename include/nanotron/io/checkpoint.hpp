@@ -1,6 +1,6 @@
 #pragma once
 
-// What a checkpoint holds. doc/checkpoint_format.md describes the file; tools/nanotron_checkpoint.py is
+// What a checkpoint holds. doc/checkpoint_format.md describes the file; tools/nanotron_tools/checkpoint.py is
 // the Python implementation.
 
 #include <cstdint>

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import nanotron_common as common
-import nanotron_model_sizes as model_sizes
+from . import common, model_sizes
 
 ARCHITECTURE = "GPT2LMHeadModel"
 # transformers' activation functions -> ours; its other names of the same are read, and written as the first.
@@ -20,7 +19,8 @@ NEUTRAL = {"scale_attn_weights": (True, "attention whose scores are not scaled")
 # Read, or of the precision alone (reorder_and_upcast_attn), or of heads of other tasks.
 KNOWN = frozenset(("n_embd", "n_layer", "n_head", "n_inner", "n_positions", "n_ctx", "layer_norm_epsilon",
                    "activation_function", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
-                   "summary_proj_to_labels", "summary_type", "summary_use_proj", *DROPOUTS, *NEUTRAL, *ALIASES.values()))
+                   "summary_proj_to_labels", "summary_type", "summary_use_proj", *DROPOUTS, *NEUTRAL,
+                   *ALIASES.values()))
 
 
 def notes(config: dict) -> list[str]:
@@ -80,6 +80,6 @@ def config_from_sizes(sizes: model_sizes.ModelSizes) -> dict:
             "n_inner": sizes.intermediate_size, "n_positions": sizes.max_position_embeddings,
             "vocab_size": sizes.vocab_size, "activation_function": sizes.hidden_act,
             "layer_norm_epsilon": sizes.layer_norm_epsilon, "tie_word_embeddings": sizes.tie_word_embeddings,
-            **{key: 0.0 for key in DROPOUTS},
+            **dict.fromkeys(DROPOUTS, 0.0),
             "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": False,
             "add_cross_attention": False}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import nanotron_common as common
-import nanotron_model_sizes as model_sizes
-import nanotron_safetensors as st
-from nanotron_common import np
+import numpy as np
+
+from . import common, model_sizes
+from . import safetensors as st
 
 # What of our dotted names is written otherwise, in this order.
 NAMES = {

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import nanotron_common as common
-import nanotron_corpus as corpus
+from . import common, corpus
 
 NEAR = 2048  # bytes on each side of a nominal end in the smallest window
 WIDER = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)  # a repeated pattern is out of step with some

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import nanotron_common as common
+from . import common
 
 BOUNDARY_SCAN = 1 << 20  # bytes searched for a line end after a chunk's nominal end
 

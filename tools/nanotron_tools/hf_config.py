@@ -8,17 +8,16 @@ that is in none of them is ignored by transformers in these architectures; the c
 
 from __future__ import annotations
 
-import nanotron_checkpoint as checkpoint_file
-import nanotron_common as common
-import nanotron_gpt2
-import nanotron_rope as ropes
+from . import checkpoint as checkpoint_file
+from . import common, gpt2
+from . import rope as ropes
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
                  "Phi3ForCausalLM": "phi3",
                  "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
                  "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
 # Families whose config.json has keys of its own: modules with sizes_from_config, config_from_sizes, fits, notes, KNOWN.
-OTHERS = {"gpt2": nanotron_gpt2}
+OTHERS = {"gpt2": gpt2}
 ARCHITECTURES |= {module.ARCHITECTURE: kind for kind, module in OTHERS.items()}
 # Architectures of the same sizes as another, which tell themselves apart by their files alone.
 ALIKE = {"phi3": ("llama", "mistral")}
@@ -310,4 +309,5 @@ def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, m
         config["qkv_bias"] = sizes.qkv_bias
     if kind.startswith("qwen"):
         config["use_sliding_window"] = False
-    return config | ropes.entries_of(sizes) | {"attention_dropout": 0.0, "max_position_embeddings": max_positions} | shared
+    config |= ropes.entries_of(sizes) | {"attention_dropout": 0.0, "max_position_embeddings": max_positions}
+    return config | shared

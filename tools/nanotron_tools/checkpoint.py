@@ -13,9 +13,12 @@ import os
 import re
 from pathlib import Path
 
-import nanotron_common as common
-from nanotron_common import h5py, np
-from nanotron_model_sizes import ModelSizes, hugging_face_names  # noqa: F401, the tensors of a checkpoint
+import h5py
+import numpy as np
+
+from . import common, hdf5
+from .model_sizes import ModelSizes as ModelSizes
+from .model_sizes import hugging_face_names as hugging_face_names
 
 CHECKPOINT_FORMAT = "nanotron_hpc checkpoint"
 CHECKPOINT_VERSION = 1
@@ -163,7 +166,7 @@ class CheckpointWriter:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
         self.file = h5py.File(self.folder / CHECKPOINT_FILE, "w", libver=("earliest", "v110"))
-        common.set_text(self.file, "format", CHECKPOINT_FORMAT, attribute=True)
+        hdf5.set_text(self.file, "format", CHECKPOINT_FORMAT, attribute=True)
         self.file.attrs.create("version", CHECKPOINT_VERSION, dtype=np.int64)
         parameters = self.file.create_group("parameters")
         sizes.to_attributes(parameters)
@@ -177,11 +180,11 @@ class CheckpointWriter:
         if tokenizer:
             group = self.file.create_group("tokenizer")
             for key, value in tokenizer.items():
-                common.set_text(group, key, value, attribute=True)
-        common.set_text(self.file, "deck", deck, attribute=False)
+                hdf5.set_text(group, key, value, attribute=True)
+        hdf5.set_text(self.file, "deck", deck, attribute=False)
         group = self.file.create_group("provenance")
         for key, value in (provenance or {}).items():
-            common.set_text(group, key, value, attribute=True)
+            hdf5.set_text(group, key, value, attribute=True)
 
     def dataset(self, name: str) -> h5py.Dataset:
         return self.file["parameters/" + name]
@@ -213,8 +216,8 @@ def open_checkpoint(folder: Path, *, verify: bool = True) -> h5py.File:
 def check_parameters(file: h5py.File, sizes: ModelSizes) -> None:
     """common.ToolError unless /parameters is of `sizes` alone and holds exactly their tensors, plain and in full."""
     for key, value in sizes.unknown.items():
-        raise common.ToolError(f"{file.filename}: /parameters has the attribute {key} = {value!r}, of a newer nanotron_hpc "
-                               "than this tool: what such a model computes is not known here")
+        raise common.ToolError(f"{file.filename}: /parameters has the attribute {key} = {value!r}, of a newer "
+                               "nanotron_hpc than this tool: what such a model computes is not known here")
     expected = sizes.parameter_shapes()
     found = {}
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-import nanotron_common as common
-from nanotron_common import h5py, np
+import h5py
+import numpy as np
+
+from . import common, hdf5
 
 
 def of_experts(default):
@@ -152,15 +154,15 @@ class ModelSizes:
         values = self.dense_values() | (self.moe_values() if self.num_experts else {}) | self.unknown
         for key, value in values.items():
             if isinstance(value, str):
-                common.set_text(group, key, value, attribute=True)
+                hdf5.set_text(group, key, value, attribute=True)
             else:
                 group.attrs.create(key, value, dtype=np.float64 if isinstance(value, float) else np.int64)
 
     @classmethod
-    def from_attributes(cls, group: h5py.Group) -> "ModelSizes":
+    def from_attributes(cls, group: h5py.Group) -> ModelSizes:
         """All attributes of /parameters; common.ToolError where one is missing."""
         found = dict(group.attrs.items())
-        kinds = {"int": int, "bool": bool, "float": float, "str": common.as_text}
+        kinds = {"int": int, "bool": bool, "float": float, "str": hdf5.as_text}
         values = {}
         for item in fields(cls):
             if item.name in found:
@@ -170,7 +172,7 @@ class ModelSizes:
                 (item.metadata.get("of_experts") and "num_experts" not in values)
             if not optional:
                 raise common.ToolError(f"{group.file.filename}: {group.name} has no attribute '{item.name}'")
-        return cls(**values, unknown={key: common.as_text(value) if isinstance(value, bytes) else value
+        return cls(**values, unknown={key: hdf5.as_text(value) if isinstance(value, bytes) else value
                                       for key, value in found.items()})
 
 

@@ -12,8 +12,9 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-import nanotron_common as common
-from nanotron_common import np
+import numpy as np
+
+from . import common
 
 PIECE_BYTES = 64 << 20
 MAX_HEADER_BYTES = 100 << 20  # the limit of the safetensors library
@@ -122,7 +123,7 @@ class SafetensorsWriter:
             offset += size
         text = json.dumps(header, separators=(",", ":")).encode("utf-8")
         text += b" " * (-len(text) % 8)
-        self.file = open(self.temporary, "wb")
+        self.file = open(self.temporary, "wb")  # noqa: SIM115, closed by commit
         self.file.write(struct.pack("<Q", len(text)) + text)
         self.expected = 8 + len(text) + offset
 

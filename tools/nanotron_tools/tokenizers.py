@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 
-import nanotron_common as common
-import nanotron_token_file as token_file
-from nanotron_common import np
+import numpy as np
+
+from . import common, token_file
 
 EOS_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<|im_end|>",
              "<｜end▁of▁sentence｜>", "[SEP]")

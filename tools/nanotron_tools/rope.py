@@ -39,8 +39,9 @@ def refusals(config: dict) -> list[str]:
         found.append(f"rotary embeddings that differ by layer or axis ({name})")
     outer = config.get("original_max_position_embeddings")
     if kind in SCALED and outer is not None and int(outer) != original_length(config, rope):
-        found.append(f"two lengths before the scaling, original_max_position_embeddings = {outer} beside {name}, which "
-                     f"transformers 5 reads, and {original_length(config, rope)}, which transformers 4 reads: remove one")
+        found.append(f"two lengths before the scaling, original_max_position_embeddings = {outer} beside {name}, "
+                     f"which transformers 5 reads, and {original_length(config, rope)}, which transformers 4 reads: "
+                     "remove one")
     inner, outer = rope.get("rope_theta"), config.get("rope_theta")
     if inner is not None and outer is not None and float(inner) != float(outer):
         found.append(f"two values of rope_theta, {outer} and {inner} in {name}, of which transformers 4 reads the "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import nanotron_common as common
-from nanotron_common import h5py, np
+import h5py
+import numpy as np
+
+from . import common, hdf5
 
 VOCABULARY_LAYOUT = (
     "/vocabulary/bytes (uint8) holds the bytes of all tokens one after another; token i is "
@@ -30,7 +32,7 @@ def write_vocabulary(file: h5py.File, tokens: list[bytes]) -> None:
     offsets[1:] = np.cumsum([len(token) for token in tokens], dtype=np.uint64)
     group.create_dataset("bytes", data=np.frombuffer(b"".join(tokens), dtype=np.uint8))
     group.create_dataset("offsets", data=offsets, dtype="<u8")
-    common.set_text(file, "vocabulary_layout", VOCABULARY_LAYOUT, attribute=True)
+    hdf5.set_text(file, "vocabulary_layout", VOCABULARY_LAYOUT, attribute=True)
 
 
 def read_vocabulary(file: h5py.File) -> list[bytes] | None:
@@ -46,15 +48,15 @@ def read_vocabulary(file: h5py.File) -> list[bytes] | None:
 def write_token_attributes(file: h5py.File, *, vocab_size: int, special: dict[str, int | None], tokenizer: str,
                            tokenizer_sha256: str | None, entropy: float, provenance: dict[str, str]) -> None:
     """`special`: eos_token_id and bos_token_id. What is None is not written: there is none."""
-    common.set_text(file, "format", "nanotron_hpc tokens", attribute=True)
+    hdf5.set_text(file, "format", "nanotron_hpc tokens", attribute=True)
     file.attrs.create("vocab_size", vocab_size, dtype=np.int64)
     for key, value in special.items():
         if value is not None:
             file.attrs.create(key, value, dtype=np.int64)
-    common.set_text(file, "tokenizer", tokenizer, attribute=True)
+    hdf5.set_text(file, "tokenizer", tokenizer, attribute=True)
     if tokenizer_sha256 is not None:
-        common.set_text(file, "tokenizer_sha256", tokenizer_sha256, attribute=True)
+        hdf5.set_text(file, "tokenizer_sha256", tokenizer_sha256, attribute=True)
     file.attrs.create("unigram_entropy", entropy, dtype=np.float64)
     group = file.create_group("provenance")
     for key, value in provenance.items():
-        common.set_text(group, key, value, attribute=True)
+        hdf5.set_text(group, key, value, attribute=True)

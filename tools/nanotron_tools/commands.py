@@ -1,0 +1,25 @@
+"""The commands that pip installs; a Python without numpy and h5py is told here, before a tool is loaded."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+from . import common
+
+
+def run(tool: str) -> int:
+    """Runs nanotron_tools.<tool> on sys.argv; its exit code."""
+
+    def main(argv: list[str] | None) -> int:
+        common.require("numpy", "h5py")
+        code: int = importlib.import_module(f"{__package__}.{tool}").main(argv)
+        return code
+
+    return common.run_main(main)
+
+
+convert = functools.partial(run, "convert")
+ls = functools.partial(run, "ls")
+plot = functools.partial(run, "plot")
+tokenize = functools.partial(run, "tokenize")

@@ -1,0 +1,79 @@
+"""What all tools share: errors and exit codes, packages, the command line. Python's own packages alone."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+
+EXIT_USAGE = 64
+EXIT_DATA = 65
+EXIT_SYSTEM = 71
+ROOT = Path(__file__).resolve().parents[2]  # of a checkout
+PROJECT_PYTHON = ROOT / "build" / "venv" / "bin" / "python"
+
+
+class ToolError(Exception):
+    """A mistake the user can mend; the tools print it and end with `exit_code`."""
+
+    def __init__(self, message: str, exit_code: int = EXIT_DATA):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def how_to_get(missing: list[str]) -> str:
+    """What to run where packages are missing: the project's Python if it is another, or pip."""
+    install = f"{sys.executable or 'python3'} -m pip install {' '.join(missing)}"
+    if PROJECT_PYTHON.is_file() and os.path.abspath(sys.executable) != str(PROJECT_PYTHON):
+        return f"run the tool with {PROJECT_PYTHON}, or: {install}"
+    script = "jobscripts/install_dependencies.sh"
+    return install + (f"; or make build/venv with {script}" if (ROOT / script).is_file() else "")
+
+
+def require(*names: str) -> Any:
+    """The packages of these names, all that are missing named at once; ToolError with exit code 71."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if not missing:
+        try:
+            modules = [importlib.import_module(name) for name in names]
+            return modules[0] if len(modules) == 1 else modules
+        except ImportError as error:  # built for another Python or another numpy
+            found = f"it cannot be loaded: {error}"
+    else:
+        found = "this Python has no " + ", ".join(missing)
+    version = ".".join(map(str, sys.version_info[:3]))
+    raise ToolError(f"expected the Python package{'s' * (len(names) > 1)} {', '.join(names)}\n  found:  {found}\n"
+                    f"  where:  {sys.executable or 'python3'}, version {version}\n"
+                    f"  change: {how_to_get(missing or list(names))}", EXIT_SYSTEM)
+
+
+def run_main(main: Callable[[list[str] | None], int], argv: list[str] | None = None) -> int:
+    """Calls main(argv) and turns ToolError into one message on stderr and an exit code."""
+    try:
+        return main(argv)
+    except ToolError as error:
+        print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+        return EXIT_SYSTEM
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """A command line that prints the documentation of its module, with the name it was called by."""
+    name = Path(sys.argv[0]).name
+    description = re.sub(r"^    nanotron-\w+", "    " + name, doc or "", flags=re.MULTILINE)
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--version", action="version", version=f"{name} {__version__} of nanotron_hpc")
+    return made

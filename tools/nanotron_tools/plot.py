@@ -1,0 +1,189 @@
+"""Plots one or several runs: loss, validation loss, learning rate, gradient norm, tokens/s.
+
+    nanotron-plot run/ -o loss.png --token-file tokens.h5
+    nanotron-plot 'tp 2'=run-a/ 'tp 1, dp 2'=run-b/ -o both.png
+    nanotron-plot resumed=run-a/+run-b/ -o one_curve.png
+
+A run is its directory or its metrics.h5; LABEL= in front names it, A+B joins the parts of a run
+that was resumed elsewhere. Where a step was recorded twice, because the run went back to a
+checkpoint, the later record counts. --token-file draws the unigram entropy of the data: what a
+model without any context reaches at best.
+
+Bold lines are moving averages over --smooth steps. Towards the start the window narrows, since the loss
+falls steeply there; towards the end it stays behind, so the line ends in the mean of a whole window: the
+number in the legend. Validation sets of names of their own are drawn and labelled each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from . import common, token_file
+from .metrics import Run, load_run
+
+# Okabe and Ito's palette: told apart by everybody, in print too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY, RED = "#6b6b6b", "#B03030"
+MARKERS = "Dos^vP*X"
+
+
+def smooth(values: np.ndarray, width: int) -> np.ndarray:
+    """Centred moving average over an odd number of values, NaN passed over. Towards the start the window
+    narrows; towards the end it stays behind, so the last value is the mean of a whole window."""
+    if width <= 1 or values.size < 3:
+        return values
+    good = np.isfinite(values)
+    sums = np.concatenate(([0.0], np.cumsum(np.where(good, values, 0.0))))
+    counts = np.concatenate(([0], np.cumsum(good)))
+    index = np.arange(values.size)
+    half = np.minimum(min(width, values.size - 1) // 2, index)
+    high = np.minimum(index + half + 1, values.size)
+    low = high - 2 * half - 1
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (sums[high] - sums[low]) / (counts[high] - counts[low])
+
+
+def entropy_of(path: Path) -> float:
+    try:
+        with h5py.File(path, "r") as file:
+            if "unigram_entropy" in file.attrs:
+                return float(file.attrs["unigram_entropy"])
+            tokens, counts = file["tokens"], np.zeros(0, dtype=np.int64)
+            for start in range(0, tokens.shape[0], 1 << 22):
+                block = np.bincount(tokens[start:start + (1 << 22)], minlength=counts.size)
+                block[:counts.size] += counts
+                counts = block
+            return token_file.unigram_entropy(counts)
+    except (OSError, KeyError) as error:
+        raise common.ToolError(f"{path}: not a token file ({error})") from None
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def style(plt) -> None:
+    plt.rcParams.update({
+        "font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left",
+        "axes.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
+        "axes.grid": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.8,
+        "axes.axisbelow": True, "axes.edgecolor": GREY, "xtick.color": GREY,
+        "ytick.color": GREY, "legend.frameon": False, "lines.solid_capstyle": "round"})
+
+
+def draw_curve(axes, run: Run, name: str, colour: str, width: int, label=None) -> None:
+    """The raw values faintly and their moving average on top."""
+    if name not in run.series:
+        return
+    steps, values = run.series["step"], run.series[name].astype(np.float64)
+    marker = "o" if steps.size == 1 else None
+    if width > 1 and values.size >= 3:
+        axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
+    axes.plot(steps, smooth(values, width), color=colour, linewidth=1.7, label=label,
+              marker=marker)
+
+
+def loss_label(run: Run, width: int) -> str:
+    """The run and the number that its bold line ends in."""
+    losses = run.series["loss"].astype(np.float64)
+    if not losses.size:
+        return run.label
+    count = 2 * (min(width, losses.size - 1) // 2) + 1 if width > 1 and losses.size >= 3 else 1
+    over = f"mean of the last {count} steps" if count > 1 else "last"
+    return f"{run.label} ({over} {smooth(losses, width)[-1]:.3f})"
+
+
+def draw_loss(axes, runs: list[Run], width: int, entropy: float | None, log_scale: bool) -> None:
+    for run, colour in zip(runs, COLOURS * len(runs)):
+        draw_curve(axes, run, "loss", colour, width, loss_label(run, width))
+        for index, (name, (steps, losses)) in enumerate(run.validation.items()):
+            title = f"validation '{name}'" if name else "validation"
+            axes.plot(steps, losses, color=colour, linestyle=(0, (1, 2)) if name else "none",
+                      linewidth=0.9, marker=MARKERS[index % len(MARKERS)], markersize=5, markerfacecolor="white",
+                      markeredgewidth=1.4, label=f"{run.label}, {title} (last {losses[-1]:.3f})")
+        mark_resumes(axes, run)
+    if entropy is not None:
+        axes.axhline(entropy, color=RED, linestyle=(0, (6, 3)), linewidth=1.2,
+                     label=f"unigram entropy of the data ({entropy:.3f})")
+    axes.set_title("loss (nats per token)")
+    axes.legend(loc="upper right", fontsize=9)
+    if log_scale:
+        axes.set_yscale("log")
+
+
+def mark_resumes(axes, run: Run) -> None:
+    for step in run.resumed_at:
+        axes.axvline(step, color=GREY, linestyle=":", linewidth=1.1)
+        axes.annotate("resumed", (step, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
+                      textcoords="offset points", color=GREY, fontsize=8)
+
+
+def robust_top(axes, runs: list[Run], name: str) -> None:
+    """Keeps a first slow step or one spike from flattening the rest of the curve."""
+    values = [run.series[name].astype(np.float64) for run in runs if name in run.series]
+    values = np.concatenate(values) if values else np.zeros(0)
+    values = values[np.isfinite(values)]
+    if values.size < 20:
+        return
+    top = np.percentile(values, 99)
+    if values.max() > 3 * top > 0:
+        axes.set_ylim(top=1.3 * top)
+
+
+def make_figure(runs: list[Run], options):
+    common.require("matplotlib").use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter, FuncFormatter
+
+    style(plt)
+    longest = max(run.series["step"].size for run in runs)
+    width = options.smooth if options.smooth is not None else max(1, longest // 100)
+    entropy = entropy_of(options.token_file) if options.token_file else None
+    figure = plt.figure(figsize=(10, 6.4), layout="constrained")
+    grid = figure.add_gridspec(2, 3, height_ratios=(1.9, 1))
+    draw_loss(figure.add_subplot(grid[0, :]), runs, width, entropy, options.log)
+    below = (("learning_rate", "learning rate", 1), ("grad_norm", "gradient norm", width),
+             ("tokens_per_second", "tokens per second", width))
+    for column, (name, title, average) in enumerate(below):
+        axes = figure.add_subplot(grid[1, column])
+        for run, colour in zip(runs, COLOURS * len(runs)):
+            draw_curve(axes, run, name, colour, average)
+        robust_top(axes, runs, name)
+        axes.set_ylim(bottom=0)
+        axes.set_title(title)
+        axes.set_xlabel("step")
+        if name == "tokens_per_second":
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        elif name == "learning_rate":
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if options.title:
+        figure.suptitle(options.title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    return figure
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = common.parser(__doc__)
+    parser.add_argument("runs", nargs="+", metavar="[LABEL=]RUN[+RUN...]")
+    parser.add_argument("--output", "-o", type=Path, default=Path("nanotron.png"))
+    parser.add_argument("--token-file", type=Path, help="draw the unigram entropy of this data")
+    parser.add_argument("--title", default="")
+    parser.add_argument("--smooth", type=int, metavar="N",
+                        help="steps in the moving average (default: a hundredth of the run)")
+    parser.add_argument("--log", action="store_true", help="logarithmic loss axis")
+    parser.add_argument("--dpi", type=int, default=130)
+    options = parser.parse_args(argv)
+    common.require("matplotlib")
+    runs = [load_run(text) for text in options.runs]
+    if not any(run.series["step"].size for run in runs):
+        raise common.ToolError("no step recorded yet in " + ", ".join(options.runs))
+    figure = make_figure(runs, options)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(options.output, dpi=options.dpi)
+    for run in runs:
+        loss = run.series["loss"]
+        if loss.size:
+            print(f"{run.label}: {loss.size} steps, loss {loss[0]:.4f} -> {loss[-1]:.4f}")
+    print(f"{options.output}")
+    return 0
