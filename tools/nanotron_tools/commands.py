@@ -20,6 +20,9 @@ def run(tool: str) -> int:
 
 
 convert = functools.partial(run, "convert")
+export = functools.partial(run, "export")
 ls = functools.partial(run, "ls")
 plot = functools.partial(run, "plot")
+report = functools.partial(run, "report")
 tokenize = functools.partial(run, "tokenize")
+top = functools.partial(run, "top")

@@ -1,0 +1,165 @@
+"""Summarises runs: how far they are, how fast, how good, how often restarted, and their checkpoints.
+
+    nanotron-report run/
+    nanotron-report 'tp 2'=run-a/ 'tp 1'=run-b/           beside each other
+    nanotron-report run/ --json
+
+A run is its directory. Only its files are read: metrics.h5, run.log, and the checkpoints, whose sizes are compared with
+their manifests (nanotron-ls checks the hashes too). Speeds leave out the first row after each start. Mean tokens/s are
+tokens over seconds; MFU is against the stated peak, a mean over the time. "at least" stands before a wall time where a
+start ended without saying how long it took: of that one only the steps that are recorded count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import checkpoint as checkpoint_file
+from . import common, run_log
+from .metrics import Run, load_run
+from .tables import human, table
+
+Facts = dict[str, Any]
+
+
+def speed_of(run: Run) -> Facts:
+    """Of the rows that are not the first after a start; of all where there are no others."""
+    series, weights = run.series, run.steps_of_row.astype(np.float64)
+    rows = ~run.first_rows if not run.first_rows.all() else ~np.zeros_like(run.first_rows)
+    if not {"seconds", "tokens_per_second"} <= series.keys() or not rows.any():
+        return {}
+    seconds, rates = (series["seconds"] * weights)[rows], series["tokens_per_second"][rows]
+    facts: Facts = {"tokens_per_second_mean": float((rates * seconds).sum() / seconds.sum()),
+                    "tokens_per_second_median": float(np.median(rates))}
+    for name in ("mfu", "gemm_fraction"):
+        if name in series and np.isfinite(series[name][rows]).all():
+            facts[name] = float((series[name][rows] * seconds).sum() / seconds.sum())
+    return facts
+
+
+def wall_time_of(run: Run, logged: list[run_log.LoggedStart]) -> Facts:
+    """Each start's own word where it finished, else the seconds of its steps in metrics.h5."""
+    begins = [start.step for start in run.starts] or [0]
+    seconds = run.series.get("seconds", np.zeros(run.series["step"].size)) * run.steps_of_row
+    last = np.searchsorted(run.series["step"], [*begins[1:], np.iinfo(np.int64).max], side="right")
+    rows = np.searchsorted(run.series["step"], begins, side="right")
+    of_steps = [float(seconds[first:end].sum()) for first, end in zip(rows, last)]
+    told = [float(start.why) if start.end == "finished" else None for start in logged]
+    if len(told) == len(of_steps):
+        return {"wall_seconds": sum(step if word is None else word for word, step in zip(told, of_steps)),
+                "wall_seconds_at_least": None in told}
+    return {"wall_seconds": sum(of_steps), "wall_seconds_at_least": True}
+
+
+def checkpoints_of(folder: Path) -> list[Facts]:
+    """Names, bytes and states; hashes are not read."""
+    found = []
+    for path in checkpoint_file.list_checkpoints(folder):
+        file, state = path / checkpoint_file.CHECKPOINT_FILE, "complete"
+        size = file.stat().st_size if file.is_file() else 0
+        try:
+            if checkpoint_file.read_manifest(path)["bytes"] != size:
+                state = "damaged: not the size of its manifest"
+        except common.ToolError:
+            state = "damaged: no good manifest"
+        found.append({"name": path.name, "bytes": size, "state": state})
+    return found + [{"name": path.name, "bytes": sum(item.stat().st_size for item in path.iterdir()),
+                     "state": "unfinished"} for path in checkpoint_file.unfinished_checkpoints(folder)]
+
+
+def checkpoint_folder(run: Run, folder: Path) -> Path:
+    """checkpoint%directory, seen from where the run was started; the run's folder where that is not here."""
+    named = run.deck.get("checkpoint.directory")
+    where = Path(run.starts[-1].provenance.get("directory", ""), named) if named else folder
+    return where if where.is_dir() else folder
+
+
+def facts_of(text: str) -> Facts:
+    run = load_run(text)
+    folder = Path(text.rpartition("=")[2])
+    folder = folder.parent if folder.is_file() else folder
+    logged = run_log.of_this_run(run_log.read_log(folder / "run.log"))
+    steps = run.series["step"]
+    if not steps.size:
+        raise common.ToolError(f"no step recorded yet in {text}")
+    last = logged[-1] if logged else None
+    facts: Facts = {
+        "run": run.label,
+        "title": run.deck.get("run.title", ""),
+        "state": "unknown: no run.log" if last is None else last.end or "running, or killed",
+        "why": last.why if last and last.end in ("stopped", "failed") else "",
+        "steps": int(steps[-1]),
+        "steps_planned": int(run.deck["run.steps"]) if "run.steps" in run.deck else None,
+        "tokens": int(run.series["tokens"][-1]) if "tokens" in run.series else None,
+        "loss": loss if math.isfinite(loss := float(run.series["loss"][-1])) else None,  # JSON has no NaN
+        "restarts": max(len(logged) - 1, len(run.starts) - 1, 0),
+        "restarted_after": [start.step for start in run.starts if start.step],
+    }
+    facts |= wall_time_of(run, logged) | speed_of(run)
+    facts["validation"] = {
+        name or "all": {"step": int(at[-1]), "loss": float(losses[-1]), "lowest": float(losses.min()),
+                        "lowest_step": int(at[losses.argmin()])} for name, (at, losses) in run.validation.items()}
+    facts["checkpoints"] = checkpoints_of(checkpoint_folder(run, folder))
+    return facts
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def lines_of(facts: Facts) -> dict[str, str]:
+    """Name of a line -> what a person reads there."""
+    planned = f" of {facts['steps_planned']:,}" if facts["steps_planned"] is not None else ""
+    lines = {"title": facts["title"], "state": facts["state"] + (f": {facts['why']}" if facts["why"] else ""),
+             "steps": f"{facts['steps']:,}{planned}"}
+    if facts["tokens"] is not None:
+        lines["tokens"] = f"{facts['tokens']:,}"
+    lines["wall time"] = ("at least " if facts["wall_seconds_at_least"] else "") + clock(facts["wall_seconds"])
+    if "tokens_per_second_mean" in facts:
+        lines["tokens/s"] = (f"mean {facts['tokens_per_second_mean']:,.0f}, "
+                             f"median {facts['tokens_per_second_median']:,.0f}")
+    for key, name in (("mfu", "MFU"), ("gemm_fraction", "of GEMM peak")):
+        if key in facts:
+            lines[name] = f"{100 * facts[key]:.1f} %"
+    lines["last loss"] = "not finite" if facts["loss"] is None else f"{facts['loss']:.4f}"
+    for name, found in facts["validation"].items():
+        lines["validation loss" + ("" if name == "all" else f" '{name}'")] = (
+            f"{found['loss']:.4f} at step {found['step']:,}, lowest {found['lowest']:.4f} at {found['lowest_step']:,}")
+    after = ", ".join(f"{step:,}" for step in facts["restarted_after"])
+    lines["restarts"] = f"{facts['restarts']}" + (f", after step {after}" if after else "")
+    kept = facts["checkpoints"]
+    lines["checkpoints"] = f"{len(kept)}, {human(sum(item['bytes'] for item in kept))}" if kept else "none"
+    return lines
+
+
+def show(reports: list[Facts]) -> None:
+    columns = [lines_of(facts) for facts in reports]
+    names = list(dict.fromkeys(name for lines in columns for name in lines))
+    table([("", *(facts["run"] for facts in reports))]
+          + [(name, *(lines.get(name) or "-" for lines in columns)) for name in names], indent="")
+    for facts in reports:
+        if facts["checkpoints"]:
+            print(f"checkpoints of {facts['run']}")
+            table([(item["name"], human(item["bytes"]), item["state"]) for item in facts["checkpoints"]])
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = common.parser(__doc__)
+    parser.add_argument("runs", nargs="+", metavar="[LABEL=]RUN")
+    parser.add_argument("--json", action="store_true", help="a list of one object for each run")
+    options = parser.parse_args(argv)
+    reports = [facts_of(text) for text in options.runs]
+    if options.json:
+        print(json.dumps(reports, indent=2))
+    else:
+        show(reports)
+    return 0
