@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,6 +18,23 @@ sys.path.insert(0, str(ROOT / "tools"))
 # Golden cases whose numbers are those of transformers' own classes (make_family_golden.py).
 FAMILIES = tuple(sorted(path.parent.name for path in GOLDEN.glob("*/golden.json")
                         if "transformers" in json.loads(path.read_text())))
+
+
+def write_run(folder, steps, offset=0.0, validation=True, only=None):
+    steps = np.asarray(steps, dtype=np.int64)
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {"step": steps, "loss": 2.0 + np.exp(-steps / 30.0) + offset,
+              "grad_norm": 1.0 + 0 * steps, "learning_rate": 1e-3 + 0.0 * steps,
+              "tokens": steps * 100, "seconds": 0.1 + 0 * steps,
+              "tokens_per_second": 1000.0 + 0 * steps, "mfu": 0.5 + 0 * steps,
+              "token_hash": steps.astype(np.uint64)}
+    if validation:
+        values |= {"validation_step": steps[::10], "validation_loss": 2.5 + 0.0 * steps[::10]}
+    with h5py.File(folder / "metrics.h5", "w") as file:
+        for name, data in values.items():
+            if only is None or name in only:
+                file.create_dataset(name, data=data, maxshape=(None,), chunks=(256,))
+    return folder
 
 
 @pytest.fixture

@@ -42,7 +42,9 @@ def test_the_projects_python_is_named_where_it_exists(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("tool_name, package, arguments", [
-    ("tokenize", "tokenizers", ["--train-bpe", "300"]), ("plot", "matplotlib", [])])
+    ("tokenize", "tokenizers", ["--train-bpe", "300"]), ("plot", "matplotlib", []),
+    ("export", "pyarrow", ["--format", "parquet"]), ("export", "tensorboard", ["--format", "tensorboard"]),
+    ("export", "wandb", ["--format", "wandb-offline"])])
 def test_other_packages(tool_name, package, arguments, golden, tmp_path):
     """Named before any work is done."""
     (tmp_path / "x.txt").write_text("text")

@@ -1,0 +1,154 @@
+# timeout: 120
+"""nanotron_report and nanotron_top: what they say of runs that finished, resumed, failed, and go on."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import conftest  # noqa: F401, puts tools/ on the path
+import h5py
+import numpy as np
+import pytest
+from conftest import write_run
+
+from nanotron_tools import metrics, run_log, top
+
+PROGRAM = "program: nanotron_hpc\nversion: 0.1.0\n"
+PROGRESS = ("step {:>7}/50  loss {:.4f}  grad norm 1.069  lr 6.90e-04   10.8k tokens/s  mfu  2.9 %  72.9 % of GEMM peak  "
+            "ETA 00:00:23\n")
+FIRST = PROGRAM + PROGRESS.format(30, 2.5) + "step      30/50  checkpoint written in 0.6 s\n"
+RESUMED = PROGRAM + "resumed from run/checkpoints/step_00000030 (step 30, 3000 tokens seen)\n"
+FINISHED = PROGRESS.format(50, 2.4) + "step      50/50  validation loss 2.5000\nfinished: 50 steps, 7.5 s; loss 2.4\n"
+
+
+@pytest.fixture
+def run(tmp_path, golden):
+    """Stopped after step 30, resumed, finished; the first step of each start took ten times as long."""
+    folder = write_run(tmp_path / "run", range(1, 51))
+    with h5py.File(folder / "metrics.h5", "r+") as file:
+        for row in (0, 30):
+            file["seconds"][row], file["tokens_per_second"][row], file["mfu"][row] = 1.0, 100.0, 0.05
+        for name in ("", "_step_00000030"):
+            file.create_group("provenance" + name)
+            file["deck" + name] = "&run\n  title = 'two starts'\n  steps = 50\n/\n"
+    (folder / "run.log").write_text(FIRST + "stopped after step 30 of 50: run%wall_time_limit is near; go on\n"
+                                    + RESUMED + FINISHED)
+    for step in (30, 50):
+        shutil.copytree(golden / "llama" / "step_00000000", folder / "checkpoints" / f"step_{step:08d}")
+    return folder
+
+
+def report(tool, *arguments):
+    return json.loads(tool("report", *arguments, "--json").stdout)
+
+
+def test_report(run, tool):
+    facts, = report(tool, run)
+    assert facts["state"] == "finished" and facts["title"] == "two starts"
+    assert (facts["steps"], facts["steps_planned"], facts["tokens"]) == (50, 50, 5000)
+    assert facts["restarts"] == 1 and facts["restarted_after"] == [30]
+    assert facts["tokens_per_second_mean"] == pytest.approx(1000) and facts["mfu"] == pytest.approx(0.5)
+    assert facts["wall_seconds"] == pytest.approx(1 + 29 * 0.1 + 7.5) and facts["wall_seconds_at_least"]
+    assert facts["validation"] == {"all": {"step": 41, "loss": 2.5, "lowest": 2.5, "lowest_step": 1}}
+    assert [item["state"] for item in facts["checkpoints"]] == ["complete"] * 2
+    text = tool("report", f"one={run}", f"other={run}").stdout
+    assert text.splitlines()[0].split() == ["one", "other"] and "of GEMM peak" not in text
+    assert "at least 0:00:11" in text and "50 of 50" in text and "mean 1,000, median 1,000" in text
+
+
+def test_states_and_damage(run, tool):
+    log = run / "run.log"
+    log.write_text(FIRST + RESUMED + PROGRESS.format(40, 2.4))
+    (run / "checkpoints" / "step_00000050" / "manifest.json").unlink()
+    (run / "checkpoints" / "step_00000060.partial").mkdir()
+    facts, = report(tool, run)
+    assert facts["state"] == "running, or killed" and facts["wall_seconds_at_least"]
+    assert [item["state"] for item in facts["checkpoints"]] == ["complete", "damaged: no good manifest", "unfinished"]
+    log.write_text(FIRST + "error: step 31: the numbers are not finite\n")
+    facts, = report(tool, run)
+    assert (facts["state"], facts["why"]) == ("failed", "step 31: the numbers are not finite")
+    log.unlink()
+    with h5py.File(run / "metrics.h5", "r+") as file:
+        file["loss"][-1] = np.nan
+    facts, = report(tool, run)
+    assert facts["state"] == "unknown: no run.log" and facts["loss"] is None and facts["restarts"] == 1
+    assert "not finite" in tool("report", run).stdout
+
+
+def test_checkpoints_elsewhere(run, tool, tmp_path):
+    (run / "checkpoints").rename(tmp_path / "kept")
+    with h5py.File(run / "metrics.h5", "r+") as file:
+        file["provenance_step_00000030"].attrs["directory"] = str(tmp_path)
+        del file["deck_step_00000030"]
+        file["deck_step_00000030"] = "&checkpoint\n  directory = 'kept'\n/\n"
+    assert len(report(tool, run)[0]["checkpoints"]) == 2
+
+
+def test_an_earlier_run_of_the_folder_does_not_count():
+    starts = [run_log.LoggedStart() for _ in range(3)]
+    lines = (FIRST.splitlines(), FIRST.splitlines(), RESUMED.splitlines())
+    for start, texts in zip(starts, lines):
+        for line in texts:
+            run_log.read_line(line, start)
+    assert run_log.of_this_run(starts) == starts[1:]
+
+
+def test_top(run, tool):
+    text = tool("top", run, "--once").stdout
+    assert "run: finished" in text and "50 of 50 (100.0 %), ETA 0:00:00" in text and "step_00000050" in text
+    assert "2.5000 at step 50" in text and "from           metrics.h5" in text and "█" in text
+    assert tool("top", run).stdout.count("finished") == 1  # ends with the run
+    (run / "run.log").write_text(FIRST)
+    text = tool("top", run, "--once").stdout
+    assert "run: running" in text and "50 of 50" in text
+    (run / "metrics.h5").write_bytes(b"\x89HDF, half written")
+    text = tool("top", run, "--once").stdout
+    assert "30 of 50 (60.0 %), ETA 00:00:23" in text and "10,800" in text and "from           run.log" in text
+    (run / "run.log").write_text(PROGRAM)
+    (run / "metrics.h5").unlink()
+    assert "no step done yet" in tool("top", run, "--once").stdout
+
+
+WRITER = """
+import sys, time, h5py
+with h5py.File(sys.argv[1], "r+") as file:
+    for step in range(51, 1500):
+        for name in sys.argv[2:]:
+            file[name].resize((step,))
+            file[name][step - 1] = step if name == "step" else 1
+        file.flush()
+        print(step, flush=True)
+        time.sleep(0.005)
+"""
+
+
+def test_while_it_is_written(run, tool):
+    """Looks and reports in the midst of the writes of another process."""
+    (run / "run.log").write_text(FIRST)
+    columns = metrics.load_run(str(run)).series
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, run / "metrics.h5", *columns], stdout=subprocess.PIPE,
+                              text=True)
+    try:
+        writer.stdout.readline()
+        seen = []
+        for _ in range(30):
+            lines, ended = top.look(run)
+            assert not ended
+            seen += [int(line.split()[1].replace(",", "")) for line in lines if line.startswith("  step")]
+            assert report(tool, run)[0]["steps"] >= seen[-1]
+        assert seen == sorted(seen) and seen[-1] > seen[0] >= 50
+    finally:
+        writer.kill()
+        writer.communicate()
+
+
+def test_mistakes_are_told(run, tool, tmp_path):
+    assert "no such file" in tool("report", tmp_path / "none", rc=65).stderr
+    assert "no step recorded yet" in tool("report", write_run(tmp_path / "empty", []), rc=65).stderr
+    assert "expected the directory of a run" in tool("top", tmp_path / "none", rc=65).stderr
+    assert "--every: expected a positive number" in tool("top", run, "--every", "0", rc=2).stderr
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
