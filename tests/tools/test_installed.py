@@ -30,11 +30,13 @@ def installed(tmp_path_factory):
                           "--disable-pip-version-check", "--timeout", "15", ROOT / "tools"],
                          capture_output=True, text=True, cwd=folder)
     if pip.returncode != 0:
-        assert NO_INDEX.search(pip.stderr), pip.stderr
-        pytest.skip("pip cannot install into an empty environment here: " + pip.stderr.strip().splitlines()[-1])
+        why = [line.strip() for line in pip.stderr.splitlines() if NO_INDEX.search(line)]
+        assert why, pip.stderr
+        pytest.skip("pip cannot install into an empty environment here: " + why[-1])
 
     def call(name, *arguments, rc=0):
-        found = subprocess.run([python.with_name(name), *map(str, arguments)], capture_output=True, text=True, cwd=folder)
+        command = [python.with_name(name), *map(str, arguments)]
+        found = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         assert found.returncode == rc and "Traceback" not in found.stderr, found.stdout + found.stderr
         return found
 

@@ -15,8 +15,8 @@ from conftest import write_run
 from nanotron_tools import metrics, run_log, top
 
 PROGRAM = "program: nanotron_hpc\nversion: 0.1.0\n"
-PROGRESS = ("step {:>7}/50  loss {:.4f}  grad norm 1.069  lr 6.90e-04   10.8k tokens/s  mfu  2.9 %  72.9 % of GEMM peak  "
-            "ETA 00:00:23\n")
+PROGRESS = ("step {:>7}/50  loss {:.4f}  grad norm 1.069  lr 6.90e-04   10.8k tokens/s  mfu  2.9 %  72.9 % of GEMM "
+            "peak  ETA 00:00:23\n")
 FIRST = PROGRAM + PROGRESS.format(30, 2.5) + "step      30/50  checkpoint written in 0.6 s\n"
 RESUMED = PROGRAM + "resumed from run/checkpoints/step_00000030 (step 30, 3000 tokens seen)\n"
 FINISHED = PROGRESS.format(50, 2.4) + "step      50/50  validation loss 2.5000\nfinished: 50 steps, 7.5 s; loss 2.4\n"

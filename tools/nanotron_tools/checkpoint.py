@@ -11,7 +11,10 @@ import ctypes.util
 import json
 import os
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import h5py
 import numpy as np
@@ -32,7 +35,7 @@ STEP_FOLDER = re.compile(r"^step_(\d{8,})$")
 # Hash and manifest
 
 
-def _load_xxh3():
+def _load_xxh3() -> Callable[[bytes], int] | None:
     try:
         import xxhash
 
@@ -52,7 +55,7 @@ def _load_xxh3():
     return None
 
 
-_XXH3 = None
+_XXH3: Callable[[bytes], int] | None = None
 
 
 def xxh3_64(data: bytes) -> int:
@@ -67,7 +70,7 @@ def xxh3_64(data: bytes) -> int:
     return _XXH3(data)
 
 
-def _block_hashes(path: Path, block_bytes: int):
+def _block_hashes(path: Path, block_bytes: int) -> Iterator[str]:
     with open(path, "rb") as file:
         while block := file.read(block_bytes):
             yield f"{xxh3_64(block):016x}"
@@ -101,13 +104,13 @@ def write_manifest(folder: Path, step: int) -> None:
     write_atomically(folder / MANIFEST_FILE, json.dumps(manifest, indent=1) + "\n")
 
 
-def read_manifest(folder: Path) -> dict:
+def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a checkpoint folder; common.ToolError when it is missing or malformed."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise common.ToolError(f"{folder}: no {MANIFEST_FILE}, so the checkpoint was never completed")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         good = (
             manifest["format"] == CHECKPOINT_FORMAT
             and manifest["version"] == CHECKPOINT_VERSION
@@ -128,7 +131,7 @@ def read_manifest(folder: Path) -> dict:
     return manifest
 
 
-def verify_checkpoint(folder: Path) -> dict:
+def verify_checkpoint(folder: Path) -> dict[str, Any]:
     """Returns the manifest of a valid checkpoint folder; common.ToolError names the first damage."""
     manifest = read_manifest(folder)
     path = folder / manifest["file"]
@@ -160,8 +163,9 @@ class CheckpointWriter:
     in memory. No optimizer state is written: a run from such a checkpoint starts with zero moments.
     """
 
-    def __init__(self, folder: Path, sizes: ModelSizes, *, dtype="<f4", step=0, seed=0, deck="",
-                 provenance: dict[str, str] | None = None, tokenizer: dict[str, str] | None = None):
+    def __init__(self, folder: Path, sizes: ModelSizes, *, dtype: str = "<f4", step: int = 0, seed: int = 0,
+                 deck: str = "", provenance: dict[str, str] | None = None,
+                 tokenizer: dict[str, str] | None = None):
         self.folder, self.step = Path(folder), step
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
@@ -179,12 +183,12 @@ class CheckpointWriter:
             state.attrs.create(key, value, dtype=np.int64)
         if tokenizer:
             group = self.file.create_group("tokenizer")
-            for key, value in tokenizer.items():
-                hdf5.set_text(group, key, value, attribute=True)
+            for key, text in tokenizer.items():
+                hdf5.set_text(group, key, text, attribute=True)
         hdf5.set_text(self.file, "deck", deck, attribute=False)
         group = self.file.create_group("provenance")
-        for key, value in (provenance or {}).items():
-            hdf5.set_text(group, key, value, attribute=True)
+        for key, text in (provenance or {}).items():
+            hdf5.set_text(group, key, text, attribute=True)
 
     def dataset(self, name: str) -> h5py.Dataset:
         return self.file["parameters/" + name]
@@ -193,10 +197,11 @@ class CheckpointWriter:
         self.file.close()
         write_manifest(self.folder, self.step)
 
-    def __enter__(self):
+    def __enter__(self) -> CheckpointWriter:
         return self
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
         if self.file:
             self.file.close()
 
@@ -221,7 +226,7 @@ def check_parameters(file: h5py.File, sizes: ModelSizes) -> None:
     expected = sizes.parameter_shapes()
     found = {}
 
-    def visit(name, item):
+    def visit(name: str, item: h5py.Dataset) -> None:
         if isinstance(item, h5py.Dataset):
             found[name] = item
 

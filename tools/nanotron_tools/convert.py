@@ -29,6 +29,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -36,6 +37,7 @@ from . import checkpoint as checkpoint_file
 from . import common, hdf5, layouts, tokenizers
 from . import hf_config as hf
 from . import safetensors as st
+from .model_sizes import ModelSizes
 
 DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}
@@ -55,7 +57,7 @@ def tokenizer_of(folder: Path) -> dict[str, str]:
     return {"name": str(path), "sha256": tokenizers.hash_of(st.read_json(path))}
 
 
-def say_tokenizer(file, target: Path) -> None:
+def say_tokenizer(file: h5py.File, target: Path) -> None:
     """Which tokenizer's files belong into the exported folder, and whether they are there."""
     if "tokenizer" not in file:
         return
@@ -66,7 +68,7 @@ def say_tokenizer(file, target: Path) -> None:
         print(f"warning: {target / 'tokenizer.json'} is another one, sha256 {there}", file=sys.stderr)
 
 
-def check_target(folder: Path, options) -> None:
+def check_target(folder: Path, options: argparse.Namespace) -> None:
     if (folder / checkpoint_file.MANIFEST_FILE).exists() and not options.overwrite:
         raise common.ToolError(f"{folder}: holds a checkpoint already; --overwrite replaces it")
     later = [item for item in checkpoint_file.list_checkpoints(folder.parent) if item.parent == folder.parent
@@ -78,12 +80,12 @@ def check_target(folder: Path, options) -> None:
             f"the old run away; or --beside-later, and resume with --set checkpoint.resume={folder}")
 
 
-def read_origin(source: Path, config: dict) -> dict:
+def read_origin(source: Path, config: dict[str, Any]) -> dict[str, Any]:
     generation = source / "generation_config.json"
     return {"config": config, "generation_config": st.read_json(generation) if generation.is_file() else None}
 
 
-def from_hugging_face(options) -> int:
+def from_hugging_face(options: argparse.Namespace) -> int:
     source = Path(options.source)
     config_path = source / "config.json"
     config = st.read_json(config_path)
@@ -122,7 +124,7 @@ def from_hugging_face(options) -> int:
 # To Hugging Face: what is not in the weights
 
 
-def origin_of(folder: Path, sizes) -> dict:
+def origin_of(folder: Path, sizes: ModelSizes) -> dict[str, Any]:
     """What from-hf kept of the model that this run began with; empty dicts where there is none."""
     path = folder.resolve().parent / ORIGIN_FILE
     found = st.read_json(path) if path.is_file() else {}
@@ -132,7 +134,8 @@ def origin_of(folder: Path, sizes) -> dict:
     return {"config": config, "generation": generation} if fits else {"config": {}, "generation": {}}
 
 
-def max_positions_of(options, origin: dict, deck: dict, sizes, folder: Path) -> int:
+def max_positions_of(options: argparse.Namespace, origin: dict[str, Any], deck: dict[str, str], sizes: ModelSizes,
+                     folder: Path) -> int:
     learned = sizes.max_position_embeddings
     if learned > 0 and options.max_positions not in (None, learned):
         print(f"warning: --max-positions {options.max_positions} has no effect: the model has learned {learned} "
@@ -147,7 +150,7 @@ def max_positions_of(options, origin: dict, deck: dict, sizes, folder: Path) -> 
     return max(known)
 
 
-def token_file_ids(path: Path, sizes) -> dict:
+def token_file_ids(path: Path, sizes: ModelSizes) -> dict[str, Any]:
     try:
         with h5py.File(path, "r") as file:
             if int(file.attrs.get("vocab_size", 0)) > sizes.vocab_size:
@@ -158,7 +161,7 @@ def token_file_ids(path: Path, sizes) -> dict:
         raise common.ToolError(f"{path}: cannot be read as a token file ({error})") from None
 
 
-def ids_of_deck(path: Path, sizes) -> dict:
+def ids_of_deck(path: Path, sizes: ModelSizes) -> dict[str, Any]:
     """Those of the deck's token file, which may have become another one: then none, with a warning."""
     try:
         return token_file_ids(path, sizes) if path.is_file() else {}
@@ -167,7 +170,7 @@ def ids_of_deck(path: Path, sizes) -> dict:
         return {}
 
 
-def warn_of_other_eos(ours: int | None, origin: dict, options, path: Path) -> None:
+def warn_of_other_eos(ours: int | None, origin: dict[str, Any], options: argparse.Namespace, path: Path) -> None:
     values = [part.get("eos_token_id") for part in (origin["config"], origin["generation"])]
     theirs = {value for item in values for value in (item if isinstance(item, list) else [item])} - {None}
     if ours is not None and theirs and ours not in theirs and options.eos_id is None:
@@ -175,7 +178,8 @@ def warn_of_other_eos(ours: int | None, origin: dict, options, path: Path) -> No
               "exported: --eos-id or --token-file chooses", file=sys.stderr)
 
 
-def special_ids(options, origin: dict, deck: dict, sizes) -> dict:
+def special_ids(options: argparse.Namespace, origin: dict[str, Any], deck: dict[str, str],
+                sizes: ModelSizes) -> dict[str, Any]:
     """bos, eos and pad: options, then the imported model, then the deck's token file where it still is."""
     path = Path(options.token_file or deck.get("data.path") or "")
     ids = token_file_ids(path, sizes) if options.token_file else ids_of_deck(path, sizes)
@@ -196,7 +200,7 @@ def special_ids(options, origin: dict, deck: dict, sizes) -> dict:
     return ids
 
 
-def aux_loss_coef_of(origin: dict, deck: dict, sizes) -> float:
+def aux_loss_coef_of(origin: dict[str, Any], deck: dict[str, Any], sizes: ModelSizes) -> float:
     """In transformers' scale: per_layer counts each layer's loss, transformers num_experts_per_tok times their mean."""
     if "moe.router_aux_loss_coef" in deck:
         value = float(deck["moe.router_aux_loss_coef"].lower().replace("d", "e"))
@@ -206,7 +210,8 @@ def aux_loss_coef_of(origin: dict, deck: dict, sizes) -> float:
     return float(origin["config"].get("router_aux_loss_coef") or hf.AUX_LOSS_COEF)
 
 
-def configs_of(file, sizes, dtype: str, folder: Path, options) -> tuple[dict, dict]:
+def configs_of(file: h5py.File, sizes: ModelSizes, dtype: str, folder: Path,
+               options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.json and generation_config.json."""
     deck = checkpoint_file.deck_values(hdf5.as_text(file["deck"][()])) if "deck" in file else {}
     origin = origin_of(folder, sizes)
@@ -222,9 +227,13 @@ def configs_of(file, sizes, dtype: str, folder: Path, options) -> tuple[dict, di
     return config, origin["generation"] | given
 
 
-def shards_of(entries, shard_bytes: int):
+Entry = tuple[str, str, tuple[int, ...]]  # name, type, shape of a tensor
+
+
+def shards_of(entries: list[Entry], shard_bytes: int) -> list[list[Entry]]:
     """Splits the tensors, in order, into files of at most shard_bytes (or one tensor)."""
-    shards, used = [[]], 0
+    shards: list[list[Entry]] = [[]]
+    used = 0
     for entry in entries:
         size = math.prod(entry[2]) * st.BYTES_OF[entry[1]]
         if shards[-1] and used + size > shard_bytes:
@@ -235,7 +244,7 @@ def shards_of(entries, shard_bytes: int):
     return shards
 
 
-def to_hugging_face(options) -> int:
+def to_hugging_face(options: argparse.Namespace) -> int:
     folder, target = checkpoint_file.resolve_checkpoint(options.source), Path(options.target)
     dtype = DTYPES[options.dtype]
     if (target / "config.json").exists() and not options.overwrite:
@@ -244,7 +253,7 @@ def to_hugging_face(options) -> int:
         say_tokenizer(file, target)
         if "parameters" not in file:
             raise common.ToolError(f"{folder}: no /parameters in the checkpoint")
-        sizes = checkpoint_file.ModelSizes.from_attributes(file["parameters"])
+        sizes = ModelSizes.from_attributes(file["parameters"])
         checkpoint_file.check_parameters(file, sizes)
         config, generation = configs_of(file, sizes, dtype, folder, options)
         expected = layouts.stored_tensors(sizes, config["model_type"])
@@ -308,4 +317,5 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("shard_gb", "max_positions"):
         if (value := getattr(options, name, None)) is not None and value <= 0:
             parser.error(f"--{name.replace('_', '-')}: expected a positive number, found {value}")
-    return options.run(options)
+    code: int = options.run(options)
+    return code

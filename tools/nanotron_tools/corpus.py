@@ -10,8 +10,10 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from . import common
 
@@ -64,7 +66,7 @@ def is_text(path: Path) -> bool:
         return False
 
 
-def order_files(files, seed):
+def order_files(files: list[tuple[str, Path]], seed: int | None) -> list[tuple[str, Path]]:
     """Sorted, or in an order drawn from the seed, the names and the rank among equal names alone."""
     if seed is None:
         return files
@@ -77,7 +79,7 @@ def order_files(files, seed):
     return [(name, path) for _, name, _, path in sorted(keyed)]
 
 
-def make_chunks(files, chunk_bytes: int, max_bytes: int | None, field: str):
+def make_chunks(files: list[tuple[str, Path]], chunk_bytes: int, max_bytes: int | None, field: str) -> Iterator[Chunk]:
     """All chunks in document order; --max-bytes cuts the last file short."""
     left = max_bytes if max_bytes is not None else 1 << 62
     for _, path in files:
@@ -88,7 +90,7 @@ def make_chunks(files, chunk_bytes: int, max_bytes: int | None, field: str):
             yield Chunk(str(path), start, min(start + chunk_bytes, size), size, kind)
 
 
-def line_boundary(file, position: int, size: int, whole_lines: bool) -> int:
+def line_boundary(file: BinaryIO, position: int, size: int, whole_lines: bool) -> int:
     """The place after the first line end at or after position-1; a pure function of the file."""
     if position == 0 or position >= size:
         return min(position, size)

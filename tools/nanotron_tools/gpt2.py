@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import common, model_sizes
 
 ARCHITECTURE = "GPT2LMHeadModel"
@@ -12,7 +14,7 @@ ALIASES = {"n_embd": "hidden_size", "n_head": "num_attention_heads", "n_layer": 
            "n_positions": "max_position_embeddings"}
 DROPOUTS = ("attn_pdrop", "embd_pdrop", "resid_pdrop")
 # Key -> the value that means nothing, and what another one would mean.
-NEUTRAL = {"scale_attn_weights": (True, "attention whose scores are not scaled"),
+NEUTRAL: dict[str, tuple[Any, str]] = {"scale_attn_weights": (True, "attention whose scores are not scaled"),
            "scale_attn_by_inverse_layer_idx": (False, "attention scaled by the layer's number"),
            "add_cross_attention": (False, "cross attention"), "quantization_config": (None, "quantized weights"),
            "pruned_heads": ({}, "heads left out"), "is_encoder_decoder": (False, "an encoder and a decoder")}
@@ -23,13 +25,13 @@ KNOWN = frozenset(("n_embd", "n_layer", "n_head", "n_inner", "n_positions", "n_c
                    *ALIASES.values()))
 
 
-def notes(config: dict) -> list[str]:
+def notes(config: dict[str, Any]) -> list[str]:
     """What is left out and does not change what the model computes."""
     given = [key for key in DROPOUTS if config.get(key)]
     return [f"dropout in training ({', '.join(given)})"] if given else []
 
 
-def refusals(config: dict) -> list[str]:
+def refusals(config: dict[str, Any]) -> list[str]:
     found = [f"{text} ({key})" for key, (nothing, text) in NEUTRAL.items()
              if config.get(key) is not None and config[key] != nothing]
     act = config.get("activation_function") or "gelu_new"
@@ -38,7 +40,7 @@ def refusals(config: dict) -> list[str]:
     return found
 
 
-def size_of(config: dict, name: str, default: int) -> int:
+def size_of(config: dict[str, Any], name: str, default: int) -> int:
     """Under GPT-2's name or the one that transformers maps to it."""
     given = {int(config[key]) for key in (name, ALIASES[name]) if config.get(key) is not None}
     if len(given) > 1:
@@ -46,7 +48,7 @@ def size_of(config: dict, name: str, default: int) -> int:
     return given.pop() if given else default
 
 
-def sizes_from_config(config: dict, where, found: list[str]) -> model_sizes.ModelSizes:
+def sizes_from_config(config: dict[str, Any], where: object, found: list[str]) -> model_sizes.ModelSizes:
     """Model sizes of a config.json; ToolError for whatever cannot be represented, and for what was `found` already."""
     if problems := found + refusals(config):
         raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: " + "; ".join(problems))
@@ -74,7 +76,7 @@ def fits(sizes: model_sizes.ModelSizes) -> bool:
         sizes.num_attention_heads * sizes.head_dim == sizes.hidden_size
 
 
-def config_from_sizes(sizes: model_sizes.ModelSizes) -> dict:
+def config_from_sizes(sizes: model_sizes.ModelSizes) -> dict[str, Any]:
     """What of a config.json is GPT-2's own."""
     return {"n_embd": sizes.hidden_size, "n_layer": sizes.num_hidden_layers, "n_head": sizes.num_attention_heads,
             "n_inner": sizes.intermediate_size, "n_positions": sizes.max_position_embeddings,

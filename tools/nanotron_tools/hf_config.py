@@ -8,9 +8,11 @@ that is in none of them is ignored by transformers in these architectures; the c
 
 from __future__ import annotations
 
-from . import checkpoint as checkpoint_file
+from typing import Any
+
 from . import common, gpt2
 from . import rope as ropes
+from .model_sizes import ModelSizes
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
                  "Phi3ForCausalLM": "phi3",
@@ -90,11 +92,11 @@ FOREIGN = frozenset((
 # Reading
 
 
-def neutral(value, nothing=None) -> bool:
+def neutral(value: Any, nothing: Any = None) -> bool:
     return value is None or value == nothing or (nothing is None and value in (False, 0, "", [], {}))
 
 
-def own_code(kind: str, config: dict) -> list[str]:
+def own_code(kind: str, config: dict[str, Any]) -> list[str]:
     """Classes of auto_map that are not called as transformers' own of this architecture."""
     family = next(name for name, value in ARCHITECTURES.items() if value == kind).removesuffix("ForCausalLM") \
         .removesuffix("LMHeadModel")
@@ -102,7 +104,7 @@ def own_code(kind: str, config: dict) -> list[str]:
     return [name for name in classes if not name.startswith(family)]
 
 
-def mismatches(kind: str, config: dict) -> list[str]:
+def mismatches(kind: str, config: dict[str, Any]) -> list[str]:
     """What is refused in every architecture."""
     found = []
     if config.get("model_type") not in (None, kind):
@@ -112,7 +114,7 @@ def mismatches(kind: str, config: dict) -> list[str]:
     return found
 
 
-def refusals(kind: str, config: dict) -> list[str]:
+def refusals(kind: str, config: dict[str, Any]) -> list[str]:
     """What config.json asks for and nanotron_hpc does not have, each with its key."""
     found = ropes.refusals(config) + mismatches(kind, config)
     found += [f"{text} ({key})" for key, text in NEUTRAL.items() if not neutral(config.get(key))]
@@ -135,14 +137,14 @@ def refusals(kind: str, config: dict) -> list[str]:
     return found
 
 
-def notes(config: dict, where="") -> list[str]:
+def notes(config: dict[str, Any], where: object = "") -> list[str]:
     """What is left out and does not change what the model computes."""
     kind = kind_of_config(config, where)
     code = ["the model's own code (auto_map), in place of which transformers' class of the same name is read,"]
     return (code if config.get("auto_map") else []) + (OTHERS[kind].notes(config) if kind in OTHERS else [])
 
 
-def unknown_keys(config: dict, where="") -> list[str]:
+def unknown_keys(config: dict[str, Any], where: object = "") -> list[str]:
     """Keys that say something and are in no list."""
     kind = kind_of_config(config, where)
     known = HARMLESS | {"auto_map"} | (
@@ -150,7 +152,7 @@ def unknown_keys(config: dict, where="") -> list[str]:
     return sorted(key for key in config.keys() - known if config[key] is not None and config[key] is not False)
 
 
-def expert_count(kind: str, config: dict) -> int:
+def expert_count(kind: str, config: dict[str, Any]) -> int:
     """transformers 4 writes num_experts but for Mixtral, transformers 5 num_local_experts more often."""
     given = {int(config[key]) for key in ("num_experts", "num_local_experts") if config.get(key) is not None}
     if len(given) > 1:
@@ -158,14 +160,14 @@ def expert_count(kind: str, config: dict) -> int:
     return given.pop() if given else EXPERTS[kind][0]
 
 
-def chosen_experts(config: dict, default: int) -> int:
+def chosen_experts(config: dict[str, Any], default: int) -> int:
     count = config.get("num_experts_per_tok")
     if count is not None and int(count) < 1:
         raise ValueError("num_experts_per_tok below 1")
     return default if count is None else int(count)
 
 
-def expert_sizes(kind: str, config: dict) -> dict:
+def expert_sizes(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     """The sizes of a mixture of experts; nothing for a dense architecture."""
     if kind not in EXPERTS:
         return {}
@@ -181,7 +183,7 @@ def expert_sizes(kind: str, config: dict) -> dict:
     }
 
 
-def kind_of_config(config: dict, where) -> str:
+def kind_of_config(config: dict[str, Any], where: object) -> str:
     names = config.get("architectures") or []
     kinds = [ARCHITECTURES[name] for name in names if name in ARCHITECTURES] if names else \
         [kind for kind in ARCHITECTURES.values() if kind == config.get("model_type")]
@@ -191,11 +193,12 @@ def kind_of_config(config: dict, where) -> str:
     return kinds[0]
 
 
-def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
+def sizes_from_config(config: dict[str, Any], where: object) -> ModelSizes:
     """Model sizes of a config.json; ToolError for whatever cannot be represented."""
     kind = kind_of_config(config, where)
     if kind in OTHERS:
-        return OTHERS[kind].sizes_from_config(config, where, mismatches(kind, config))
+        sizes: ModelSizes = OTHERS[kind].sizes_from_config(config, where, mismatches(kind, config))
+        return sizes
     try:
         if problems := refusals(kind, config):
             raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
@@ -203,7 +206,7 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         default_kv = KEY_VALUE_HEADS.get(kind, heads) if "num_key_value_heads" not in config else heads
         default_dim = 128 if kind == "qwen3" else hidden // heads
-        sizes = checkpoint_file.ModelSizes(
+        sizes = ModelSizes(
             hidden_size=hidden,
             num_hidden_layers=int(config["num_hidden_layers"]),
             num_attention_heads=heads,
@@ -232,13 +235,13 @@ def sizes_from_config(config: dict, where) -> checkpoint_file.ModelSizes:
 # Writing
 
 
-def kind_of(sizes: checkpoint_file.ModelSizes, where, imported: str = "") -> str:
+def kind_of(sizes: ModelSizes, where: object, imported: str = "") -> str:
     """The architecture of these sizes: that of the model imported, if it has such; ToolError when there is none."""
     kind = first_kind_of(sizes, where)
     return imported if kind in ALIKE.get(imported, ()) else kind
 
 
-def first_kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
+def first_kind_of(sizes: ModelSizes, where: object) -> str:
     for kind, module in OTHERS.items():
         if module.fits(sizes):
             return kind
@@ -268,7 +271,7 @@ def first_kind_of(sizes: checkpoint_file.ModelSizes, where) -> str:
     return kind
 
 
-def loading_limits(sizes: checkpoint_file.ModelSizes, kind: str) -> list[str]:
+def loading_limits(sizes: ModelSizes, kind: str) -> list[str]:
     """Which transformers cannot load a model that is right otherwise."""
     heads = sizes.num_attention_heads
     found = []
@@ -279,16 +282,17 @@ def loading_limits(sizes: checkpoint_file.ModelSizes, kind: str) -> list[str]:
     return found
 
 
-def config_from_sizes(sizes: checkpoint_file.ModelSizes, where, *, dtype: str, max_positions: int, special: dict,
-                      aux_loss_coef: float, initializer_range: float, output_router_logits: bool = False,
-                      imported: str = "") -> dict:
+def config_from_sizes(sizes: ModelSizes, where: object, *, dtype: str, max_positions: int,
+                      special: dict[str, Any], aux_loss_coef: float, initializer_range: float,
+                      output_router_logits: bool = False, imported: str = "") -> dict[str, Any]:
     """A config.json that transformers 4 and 5 read alike; `dtype` is torch's name."""
     kind = kind_of(sizes, where, imported)
     architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
     shared = special | {"initializer_range": initializer_range, "use_cache": True, "torch_dtype": dtype, "dtype": dtype}
     if kind in OTHERS:
-        return {"architectures": [architecture], "model_type": kind} | OTHERS[kind].config_from_sizes(sizes) | shared
-    config = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
+        own: dict[str, Any] = OTHERS[kind].config_from_sizes(sizes)
+        return {"architectures": [architecture], "model_type": kind} | own | shared
+    config: dict[str, Any] = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
     for key, value in sizes.first_values().items():
         if key not in ("qkv_bias", "qk_norm"):
             config[key] = value

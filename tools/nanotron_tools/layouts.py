@@ -6,8 +6,10 @@ A family with names or a layout of its own is a row of NAMES and FUSED. Everythi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import h5py
 import numpy as np
 
 from . import common, model_sizes
@@ -23,7 +25,7 @@ NAMES = {
              (".mlp.down_proj.", ".mlp.c_proj.")),
 }
 # Projections that are one tensor there, one above the other: the last part of their names, in order, and of its own.
-FUSED = {
+FUSED: dict[str, dict[tuple[str, ...], str]] = {
     "gpt2": {("q_proj", "k_proj", "v_proj"): "c_attn"},
     "phi3": {("q_proj", "k_proj", "v_proj"): "qkv_proj", ("gate_proj", "up_proj"): "gate_up_proj"},
 }
@@ -44,7 +46,7 @@ class Stored:
         above = (sum(part[2][0] for part in self.parts), *shape[1:])
         self.shape = above[::-1] if self.transposed else above
 
-    def rows(self):
+    def rows(self) -> Iterator[tuple[str, int | None, int, int]]:
         """(dataset, layer, first row, last row) of each part, rows counted in what is stored, turned back."""
         first = 0
         for dataset, layer, shape in self.parts:
@@ -74,7 +76,7 @@ def stored_tensors(sizes: model_sizes.ModelSizes, kind: str) -> dict[str, Stored
     return result
 
 
-def load(stored: Stored, tensor: st.StoredTensor, dataset_of) -> None:
+def load(stored: Stored, tensor: st.StoredTensor, dataset_of: Callable[[str], h5py.Dataset]) -> None:
     """Reads a tensor of a model's files into the datasets of its parts."""
     for start, block in tensor.pieces():
         stop = start + block.shape[0]
@@ -90,7 +92,7 @@ def load(stored: Stored, tensor: st.StoredTensor, dataset_of) -> None:
             dataset[rows if layer is None else (layer, rows)] = block[begin - start:end - start]
 
 
-def save(stored: Stored, dtype: str, dataset_of, writer: st.SafetensorsWriter) -> None:
+def save(stored: Stored, dtype: str, dataset_of: Callable[[str], h5py.Dataset], writer: st.SafetensorsWriter) -> None:
     """Writes it from them."""
     if stored.transposed:
         return _save_transposed(stored, dtype, dataset_of, writer)
@@ -103,7 +105,8 @@ def save(stored: Stored, dtype: str, dataset_of, writer: st.SafetensorsWriter) -
             writer.write(dataset[rows if layer is None else (layer, rows)], dtype)
 
 
-def _save_transposed(stored: Stored, dtype: str, dataset_of, writer: st.SafetensorsWriter) -> None:
+def _save_transposed(stored: Stored, dtype: str, dataset_of: Callable[[str], h5py.Dataset],
+                     writer: st.SafetensorsWriter) -> None:
     inputs, outputs = stored.shape
     step = max(1, st.PIECE_BYTES // (outputs * 8))
     for start in range(0, inputs, step):
@@ -116,13 +119,16 @@ def _save_transposed(stored: Stored, dtype: str, dataset_of, writer: st.Safetens
 # What is found in a folder
 
 
+Tensors = dict[str, st.StoredTensor]
+
+
 def same_tensor(a: st.StoredTensor, b: st.StoredTensor) -> bool:
     return a.shape == b.shape and all(
         np.array_equal(x, y, equal_nan=True)
         for (_, x), (_, y) in zip(a.pieces(), b.pieces(), strict=True))
 
 
-def split_experts(tensors, sizes, kind: str, where):
+def split_experts(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: object) -> Tensors:
     """The tensors with those of fused experts, as transformers 5 holds them, under a name for each expert:
     gate_up_proj (experts, 2 x width, hidden), gate above up, and down_proj (experts, hidden, width)."""
     result = dict(tensors)
@@ -147,7 +153,7 @@ def split_experts(tensors, sizes, kind: str, where):
     return result
 
 
-def with_prefix(tensors, kind: str):
+def with_prefix(tensors: Tensors, kind: str) -> Tensors:
     """The tensors of a backbone saved alone (as openai-community/gpt2 is), under their names in the model."""
     if kind != "gpt2" or any(name.startswith("transformer.") for name in tensors):
         return tensors
@@ -160,7 +166,7 @@ def is_no_parameter(name: str, kind: str) -> bool:
     return name.endswith(("rotary_emb.inv_freq", *masks))
 
 
-def match(tensors, sizes, kind: str, where) -> dict[str, Stored]:
+def match(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: object) -> dict[str, Stored]:
     """Checks names and shapes; returns what each tensor is made of."""
     expected = stored_tensors(sizes, kind)
     head, embedding = "lm_head.weight", published_name("model.embed_tokens.weight", kind)

@@ -9,6 +9,7 @@ Exit code 0, or 65 when something named is damaged or cannot be read.
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from pathlib import Path
@@ -21,12 +22,12 @@ from . import common, hdf5, token_file
 from .tables import human, table
 
 
-def attribute_rows(item) -> list[tuple[str, str]]:
+def attribute_rows(item: h5py.HLObject) -> list[tuple[str, str]]:
     return [(key, hdf5.as_text(value)) for key, value in item.attrs.items()]
 
 
-def datasets_below(group) -> list:
-    found = []
+def datasets_below(group: h5py.Group) -> list[tuple[str, h5py.Dataset]]:
+    found: list[tuple[str, h5py.Dataset]] = []
     group.visititems(lambda name, item: found.append((name, item))
                      if isinstance(item, h5py.Dataset) else None)
     return found
@@ -35,7 +36,7 @@ def datasets_below(group) -> list:
 # ---------------------------------------------------------------------------------------------
 
 
-def list_checkpoint(folder: Path, options) -> int:
+def list_checkpoint(folder: Path, options: argparse.Namespace) -> int:
     """Prints one step folder; damage found by the manifest ends the listing."""
     print(f"checkpoint {folder}")
     manifest = checkpoint_file.read_manifest(folder) if options.no_verify else checkpoint_file.verify_checkpoint(folder)
@@ -58,25 +59,25 @@ def list_checkpoint(folder: Path, options) -> int:
     return 0
 
 
-def type_of(item) -> str:
+def type_of(item: h5py.Dataset) -> str:
     """The type in the file. NumPy has no bfloat16: h5py reads it as float32."""
     return "bfloat16" if item.dtype.kind == "f" and item.id.get_type().get_size() == 2 else str(item.dtype)
 
 
-def list_tensors(title: str, items, values: bool) -> None:
+def list_tensors(title: str, items: list[tuple[str, h5py.Dataset]], values: bool) -> None:
     count = sum(math.prod(item.shape) for _, item in items)
     size = sum(math.prod(item.shape) * item.id.get_type().get_size() for _, item in items)
     print(f"{title}: {len(items)} tensors, {count:,} numbers, {human(size)}")
     rows = []
     for name, item in items:
-        row = (name, type_of(item), " x ".join(map(str, item.shape)))
+        row: tuple[str, ...] = (name, type_of(item), " x ".join(map(str, item.shape)))
         if values:
             row += moments_of(item)
         rows.append(row)
     table(rows)
 
 
-def moments_of(item) -> tuple[str, ...]:
+def moments_of(item: h5py.Dataset) -> tuple[str, ...]:
     """Mean, standard deviation and largest magnitude, read slice by slice."""
     total, square, largest = 0.0, 0.0, 0.0
     for index in range(item.shape[0]):
@@ -89,7 +90,7 @@ def moments_of(item) -> tuple[str, ...]:
     return (f"mean {mean:+.3e}", f"std {deviation:.3e}", f"max {largest:.3e}")
 
 
-def list_run(folder: Path, options) -> int:
+def list_run(folder: Path, options: argparse.Namespace) -> int:
     """Prints all checkpoints of a run and the end of its metrics; 65 when one is damaged."""
     print(f"run {folder}")
     rows, damaged, newest = [], 0, None
@@ -128,7 +129,7 @@ def list_metrics(path: Path) -> None:
         print(f"metrics {path}: cannot be read now ({error})")
 
 
-def list_tokens(path: Path, options) -> int:
+def list_tokens(path: Path, options: argparse.Namespace) -> int:
     with h5py.File(path, "r") as file:
         tokens = file["tokens"]
         print(f"token file {path}")
@@ -144,7 +145,7 @@ def list_tokens(path: Path, options) -> int:
     return 0
 
 
-def print_text(file, count: int) -> None:
+def print_text(file: h5py.File, count: int) -> None:
     vocabulary = token_file.read_vocabulary(file)
     if vocabulary is None:
         raise common.ToolError(f"{file.filename}: no /vocabulary, so tokens have no text")
@@ -153,7 +154,7 @@ def print_text(file, count: int) -> None:
     print(b"".join(vocabulary[index] for index in ids).decode("utf-8", "replace"))
 
 
-def list_path(path: Path, options) -> int:
+def list_path(path: Path, options: argparse.Namespace) -> int:
     if path.name == checkpoint_file.CHECKPOINT_FILE:
         path = path.parent
     if path.is_dir():

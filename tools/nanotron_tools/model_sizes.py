@@ -5,7 +5,9 @@ The C++ counterpart is include/nanotron/deck/model_config.hpp and src/model/para
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,12 +15,12 @@ import numpy as np
 from . import common, hdf5
 
 
-def of_experts(default):
+def of_experts(default: Any) -> Any:
     """A key that only models with experts have."""
     return field(default=default, metadata={"of_experts": True})
 
 
-def omitted(default):
+def omitted(default: Any) -> Any:
     """A key that decks and checkpoints name only where it is not at its default."""
     return field(default=default, metadata={"omitted": True})
 
@@ -61,25 +63,25 @@ class ModelSizes:
     moe_intermediate_size: int = of_experts(0)
     shared_expert_intermediate_size: int = of_experts(0)
     norm_topk_prob: bool = of_experts(True)
-    unknown: dict = field(default_factory=dict)  # a checkpoint's keys of which these tools know nothing
+    unknown: dict[str, Any] = field(default_factory=dict)  # a checkpoint's keys of which these tools know nothing
 
-    def _values(self, which) -> dict:
+    def _values(self, which: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)
                 if item.name != "unknown" and which(item.metadata)}
 
-    def first_values(self) -> dict:
+    def first_values(self) -> dict[str, Any]:
         """Those of &model that every deck and checkpoint names."""
         return self._values(lambda of: not of)
 
-    def chosen_values(self) -> dict:
+    def chosen_values(self) -> dict[str, Any]:
         """The others of &model, where they are not at their defaults."""
         defaults = {item.name: item.default for item in fields(self)}
         return {key: value for key, value in self._values(lambda of: "omitted" in of).items() if value != defaults[key]}
 
-    def dense_values(self) -> dict:
+    def dense_values(self) -> dict[str, Any]:
         return self.first_values() | self.chosen_values()
 
-    def moe_values(self) -> dict:
+    def moe_values(self) -> dict[str, Any]:
         return self._values(lambda of: "of_experts" in of)
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -91,7 +93,7 @@ class ModelSizes:
             "v": self.num_key_value_heads * self.head_dim,
         }
         block = "model/layers/"
-        shapes = {"model/embed_tokens/weight": (self.vocab_size, hidden)}
+        shapes: dict[str, tuple[int, ...]] = {"model/embed_tokens/weight": (self.vocab_size, hidden)}
         if self.position_embedding_type == "learned_absolute":
             shapes["model/embed_positions/weight"] = (self.max_position_embeddings, hidden)
         for key, count in rows.items():
@@ -105,7 +107,7 @@ class ModelSizes:
             shapes[block + "self_attn/q_norm/weight"] = (layers, self.head_dim)
             shapes[block + "self_attn/k_norm/weight"] = (layers, self.head_dim)
 
-        def gated(prefix, width):
+        def gated(prefix: str, width: int) -> None:
             shapes[prefix + "gate_proj/weight"] = (layers, width, hidden)
             shapes[prefix + "up_proj/weight"] = (layers, width, hidden)
             shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
@@ -127,24 +129,25 @@ class ModelSizes:
             shapes["lm_head/weight"] = (self.vocab_size, hidden)
         return shapes
 
-    def _dense_mlp(self, prefix, layers, hidden, width) -> dict[str, tuple[int, ...]]:
+    def _dense_mlp(self, prefix: str, layers: int, hidden: int, width: int) -> dict[str, tuple[int, ...]]:
         rows = ({"gate_proj": width} if self.hidden_act == "silu" else {}) | {"up_proj": width}
-        shapes = {f"{prefix}{name}/weight": (layers, count, hidden) for name, count in rows.items()}
+        shapes: dict[str, tuple[int, ...]] = {
+            f"{prefix}{name}/weight": (layers, count, hidden) for name, count in rows.items()}
         shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
         if self.mlp_bias:
             rows |= {"down_proj": hidden}
             shapes |= {f"{prefix}{name}/bias": (layers, count) for name, count in rows.items()}
         return shapes
 
-    def deck_group(self, moe: dict | None = None) -> str:
+    def deck_group(self, moe: dict[str, Any] | None = None) -> str:
         """The &model group of a deck for this model, and &moe, with the keys of `moe` too, where it has experts."""
 
-        def text(value):
+        def text(value: Any) -> str:
             if isinstance(value, bool):
                 return ".true." if value else ".false."
             return f"'{value}'" if isinstance(value, str) else repr(value)
 
-        def group(name, values):
+        def group(name: str, values: dict[str, Any]) -> str:
             return f"&{name}\n" + "".join(f"  {key:<20} = {text(value)}\n" for key, value in values.items()) + "/\n"
 
         experts = group("moe", self.moe_values() | (moe or {})) if self.num_experts else ""
@@ -162,8 +165,8 @@ class ModelSizes:
     def from_attributes(cls, group: h5py.Group) -> ModelSizes:
         """All attributes of /parameters; common.ToolError where one is missing."""
         found = dict(group.attrs.items())
-        kinds = {"int": int, "bool": bool, "float": float, "str": hdf5.as_text}
-        values = {}
+        kinds: dict[Any, Callable[[Any], Any]] = {"int": int, "bool": bool, "float": float, "str": hdf5.as_text}
+        values: dict[str, Any] = {}
         for item in fields(cls):
             if item.name in found:
                 values[item.name] = kinds[item.type](found.pop(item.name))

@@ -16,7 +16,9 @@ number in the legend. Validation sets of names of their own are drawn and labell
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -43,7 +45,8 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
     high = np.minimum(index + half + 1, values.size)
     low = high - 2 * half - 1
     with np.errstate(invalid="ignore", divide="ignore"):
-        return (sums[high] - sums[low]) / (counts[high] - counts[low])
+        means: np.ndarray = (sums[high] - sums[low]) / (counts[high] - counts[low])
+    return means
 
 
 def entropy_of(path: Path) -> float:
@@ -64,7 +67,7 @@ def entropy_of(path: Path) -> float:
 # ---------------------------------------------------------------------------------------------
 
 
-def style(plt) -> None:
+def style(plt: Any) -> None:
     plt.rcParams.update({
         "font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left",
         "axes.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
@@ -73,7 +76,7 @@ def style(plt) -> None:
         "ytick.color": GREY, "legend.frameon": False, "lines.solid_capstyle": "round"})
 
 
-def draw_curve(axes, run: Run, name: str, colour: str, width: int, label=None) -> None:
+def draw_curve(axes: Any, run: Run, name: str, colour: str, width: int, label: str | None = None) -> None:
     """The raw values faintly and their moving average on top."""
     if name not in run.series:
         return
@@ -95,7 +98,7 @@ def loss_label(run: Run, width: int) -> str:
     return f"{run.label} ({over} {smooth(losses, width)[-1]:.3f})"
 
 
-def draw_loss(axes, runs: list[Run], width: int, entropy: float | None, log_scale: bool) -> None:
+def draw_loss(axes: Any, runs: list[Run], width: int, entropy: float | None, log_scale: bool) -> None:
     for run, colour in zip(runs, COLOURS * len(runs)):
         draw_curve(axes, run, "loss", colour, width, loss_label(run, width))
         for index, (name, (steps, losses)) in enumerate(run.validation.items()):
@@ -113,17 +116,17 @@ def draw_loss(axes, runs: list[Run], width: int, entropy: float | None, log_scal
         axes.set_yscale("log")
 
 
-def mark_resumes(axes, run: Run) -> None:
+def mark_resumes(axes: Any, run: Run) -> None:
     for step in run.resumed_at:
         axes.axvline(step, color=GREY, linestyle=":", linewidth=1.1)
         axes.annotate("resumed", (step, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
                       textcoords="offset points", color=GREY, fontsize=8)
 
 
-def robust_top(axes, runs: list[Run], name: str) -> None:
+def robust_top(axes: Any, runs: list[Run], name: str) -> None:
     """Keeps a first slow step or one spike from flattening the rest of the curve."""
-    values = [run.series[name].astype(np.float64) for run in runs if name in run.series]
-    values = np.concatenate(values) if values else np.zeros(0)
+    found = [run.series[name].astype(np.float64) for run in runs if name in run.series]
+    values = np.concatenate(found) if found else np.zeros(0)
     values = values[np.isfinite(values)]
     if values.size < 20:
         return
@@ -132,7 +135,7 @@ def robust_top(axes, runs: list[Run], name: str) -> None:
         axes.set_ylim(top=1.3 * top)
 
 
-def make_figure(runs: list[Run], options):
+def make_figure(runs: list[Run], options: argparse.Namespace) -> Any:
     common.require("matplotlib").use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.ticker import EngFormatter, FuncFormatter

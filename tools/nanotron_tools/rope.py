@@ -7,20 +7,23 @@ where it says something.
 from __future__ import annotations
 
 import math
+from typing import Any
+
+from .model_sizes import ModelSizes
 
 SCALED = ("llama3", "yarn")
 
 
-def _given(config: dict):
+def _given(config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     return name, config.get(name) or {}
 
 
-def _type_of(rope: dict) -> str:
+def _type_of(rope: dict[str, Any]) -> str:
     return rope.get("rope_type") or rope.get("type") or "default"
 
 
-def refusals(config: dict) -> list[str]:
+def refusals(config: dict[str, Any]) -> list[str]:
     """What is asked of the rotary embedding and the program does not have."""
     name, rope = _given(config)
     if not isinstance(rope, dict):
@@ -49,20 +52,20 @@ def refusals(config: dict) -> list[str]:
     return found
 
 
-def original_length(config: dict, rope: dict) -> int:
+def original_length(config: dict[str, Any], rope: dict[str, Any]) -> int:
     return int(rope.get("original_max_position_embeddings") or config["max_position_embeddings"])
 
 
-def theta_of(config: dict, default: float) -> float:
+def theta_of(config: dict[str, Any], default: float) -> float:
     rope = _given(config)[1]
     inner, outer = rope.get("rope_theta"), config.get("rope_theta")
     theta = inner if inner is not None else outer
     return float(theta if theta is not None else default)
 
 
-def _yarn_magnitude(rope: dict) -> float:
+def _yarn_magnitude(rope: dict[str, Any]) -> float:
     """0 for what follows from the factor alone."""
-    def magnitude(scale):
+    def magnitude(scale: float) -> float:
         return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
     factor, over, under = float(rope["factor"]), rope.get("mscale"), rope.get("mscale_all_dim")
@@ -71,7 +74,7 @@ def _yarn_magnitude(rope: dict) -> float:
     return magnitude(over) / magnitude(under) if over and under else 0.0
 
 
-def scaling_of(config: dict) -> dict:
+def scaling_of(config: dict[str, Any]) -> dict[str, Any]:
     """The keys of &model of a scaled rotary embedding; nothing without a scaling."""
     rope = _given(config)[1]
     kind = _type_of(rope)
@@ -86,7 +89,7 @@ def scaling_of(config: dict) -> dict:
                     "rope_beta_slow": float(rope.get("beta_slow") or 1), "rope_attention_factor": _yarn_magnitude(rope)}
 
 
-def entries_of(sizes) -> dict:
+def entries_of(sizes: ModelSizes) -> dict[str, Any]:
     """rope_scaling and rope_parameters of a config.json."""
     if sizes.rope_type == "default":
         return {"rope_scaling": None, "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_theta}}

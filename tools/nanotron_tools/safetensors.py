@@ -9,8 +9,10 @@ import json
 import math
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +49,7 @@ class StoredTensor:
         skipped = (index * rows + start) * columns * BYTES_OF[self.dtype]
         return StoredTensor(self.path, self.dtype, (stop - start, columns), self.offset + skipped)
 
-    def pieces(self):
+    def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
         """(first row, float array) in blocks of whole rows; one block for a scalar or vector."""
         row = max(1, math.prod(self.shape[1:]))
         step = max(1, PIECE_BYTES // (row * BYTES_OF[self.dtype]))
@@ -70,7 +72,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             if length > min(MAX_HEADER_BYTES, size - 8):
                 raise ValueError(f"header of {length} bytes")
             header = json.loads(file.read(length))
-        tensors = {}
+        tensors: dict[str, StoredTensor] = {}
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
@@ -99,7 +101,7 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise common.ToolError(f"{index}: no 'weight_map'")
-    tensors = {}
+    tensors: dict[str, StoredTensor] = {}
     for shard in sorted(set(weight_map.values())):
         if Path(shard).name != shard:
             raise common.ToolError(f"{index}: shard '{shard}' lies outside the folder")
@@ -115,7 +117,8 @@ class SafetensorsWriter:
 
     def __init__(self, path: Path, entries: list[tuple[str, str, tuple[int, ...]]]):
         self.path, self.temporary = path, path.with_name(path.name + ".tmp")
-        header, offset = {"__metadata__": {"format": "pt"}}, 0
+        header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"}}
+        offset = 0
         for name, dtype, shape in entries:
             size = math.prod(shape) * BYTES_OF[dtype]
             header[name] = {"dtype": dtype, "shape": list(shape),
@@ -141,7 +144,7 @@ class SafetensorsWriter:
         os.replace(self.temporary, self.path)
 
 
-def read_json(path: Path) -> dict:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

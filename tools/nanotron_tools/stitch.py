@@ -11,6 +11,7 @@ KiB), the chunk goes on to the next nominal end; memory is bounded by chunks and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, BinaryIO
 
 from . import common, corpus
 
@@ -27,10 +28,13 @@ class Cut:
     characters: int
 
 
+Token = tuple[int, int, int]  # start, end, id
+
+
 class TextFile:
     """The first `size` bytes of an open file of UTF-8, without a last character that is cut in two."""
 
-    def __init__(self, file, size: int, total: int):
+    def __init__(self, file: BinaryIO, size: int, total: int):
         self.file, self.size = file, size
         if size < total:
             self.size = self.align(size)
@@ -54,7 +58,7 @@ class TextFile:
                 self.align(position + margin) if position + margin < self.size else self.size)
 
 
-def tokens_near(tokenizer, text: TextFile, position: int, margin: int):
+def tokens_near(tokenizer: Any, text: TextFile, position: int, margin: int) -> tuple[list[Token], int, int]:
     """([(start, end, id)] relative to `position` in characters, characters before and after it that
     are far from a made-up end of text)."""
     low, high = text.around(position, margin)
@@ -66,12 +70,12 @@ def tokens_near(tokenizer, text: TextFile, position: int, margin: int):
             len(right) if high == text.size else len(right) // 2)
 
 
-def find_cut(tokenizer, text: TextFile, nominal: int) -> Cut | None:
+def find_cut(tokenizer: Any, text: TextFile, nominal: int) -> Cut | None:
     """The first token's start at or after the byte `nominal`; None where far text decides about it."""
     position = text.align(nominal)
     near, before, after = tokens_near(tokenizer, text, position, NEAR)
 
-    def inside(tokens):
+    def inside(tokens: list[Token]) -> list[Token]:
         return [token for token in tokens if -before <= token[0] < after]
 
     agreed = inside(near)
@@ -86,18 +90,18 @@ def find_cut(tokenizer, text: TextFile, nominal: int) -> Cut | None:
     return None
 
 
-def token_at(encoding, character: int, where: str) -> int:
+def token_at(encoding: Any, character: int, where: str) -> int:
     """The index of the token that starts at `character` of the encoded text."""
-    index = encoding.char_to_token(character)
+    index: int | None = encoding.char_to_token(character)
     good = index is not None and encoding.token_to_chars(index)[0] == character and \
         (index == 0 or encoding.token_to_chars(index - 1)[1] <= character)
-    if not good:
+    if index is None or not good:
         raise common.ToolError(f"{where}: the tokenizer makes other tokens here with more text on both sides; "
                                "expected them to depend on a few KiB; give a --chunk-mb larger than the file")
     return index
 
 
-def encode_part(tokenizer, text: TextFile, start: int, end: int, step: int, name: str) -> list[int]:
+def encode_part(tokenizer: Any, text: TextFile, start: int, end: int, step: int, name: str) -> list[int]:
     """The tokens of the text that belong to the nominal bytes [start, end), `step` being their usual
     number: over all parts of a file, each token once."""
     first = last = None
@@ -112,8 +116,9 @@ def encode_part(tokenizer, text: TextFile, start: int, end: int, step: int, name
     inner_low, inner_high = first.position if first else 0, last.position if last else text.size
     left, inner = text.read(low, inner_low), text.read(inner_low, inner_high)
     encoding = tokenizer.encode(left + inner + text.read(inner_high, high), add_special_tokens=False)
+    ids: list[int] = encoding.ids
     begin = token_at(encoding, len(left) + first.characters, f"{name}, byte {start}") if first else 0
     if last is None:
-        return encoding.ids[begin:]
+        return ids[begin:]
     stop = token_at(encoding, len(left) + len(inner) + last.characters, f"{name}, byte {end}")
-    return encoding.ids[begin:stop]
+    return ids[begin:stop]

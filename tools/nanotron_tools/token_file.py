@@ -58,5 +58,5 @@ def write_token_attributes(file: h5py.File, *, vocab_size: int, special: dict[st
         hdf5.set_text(file, "tokenizer_sha256", tokenizer_sha256, attribute=True)
     file.attrs.create("unigram_entropy", entropy, dtype=np.float64)
     group = file.create_group("provenance")
-    for key, value in provenance.items():
-        hdf5.set_text(group, key, value, attribute=True)
+    for key, text in provenance.items():
+        hdf5.set_text(group, key, text, attribute=True)

@@ -39,6 +39,7 @@ a worker is killed because memory ran out.
 
 from __future__ import annotations
 
+import argparse
 import array
 import collections
 import functools
@@ -46,27 +47,31 @@ import multiprocessing
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
 
 from . import checkpoint as checkpoint_file
 from . import common, corpus, hdf5, stitch, token_file
-from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, import_tokenizers, tokenizer_from_recipe
+from .corpus import Chunk
+from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer, import_tokenizers, tokenizer_from_recipe
 
 COPY_TOKENS = 1 << 22
 DEFAULT_EOS = "<|endoftext|>"
+Encoded = tuple[np.ndarray, list[int], int]  # tokens, starts of documents in them, bytes read
 
 
 # ---------------------------------------------------------------------------------------------
 # Training and work of one process
 
 
-def train_bpe(vocab_size: int, special: list[str], chunks, path: Path) -> str:
+def train_bpe(vocab_size: int, special: list[str], chunks: Iterable[Chunk], path: Path) -> str:
     """Trains a byte-level BPE tokenizer on the same text, saves it next to the output."""
     package = import_tokenizers()
     least = 256 + len(special)
@@ -80,31 +85,32 @@ def train_bpe(vocab_size: int, special: list[str], chunks, path: Path) -> str:
         vocab_size=vocab_size, special_tokens=special, show_progress=False,
         initial_alphabet=sorted(package.pre_tokenizers.ByteLevel.alphabet()))
 
-    def texts():
+    def texts() -> Iterator[str]:
         for chunk in chunks:
             data, _, _ = corpus.read_chunk(chunk)
             for text in corpus.documents_of(data, chunk.field):
                 yield text.decode("utf-8", "replace")
 
     tokenizer.train_from_iterator(texts(), trainer=trainer)
-    text = tokenizer.to_str()
+    text: str = tokenizer.to_str()
     checkpoint_file.write_atomically(path, text)
     return text
 
 
-_tokenizer, _step = None, 0
+_tokenizer: Any = None
+_step = 0
 
 
-def start_worker(recipe, step: int):
+def start_worker(recipe: Any, step: int) -> None:
     global _tokenizer, _step
     _tokenizer, _step = tokenizer_from_recipe(recipe), step
 
 
-def encode_in_worker(chunk):
+def encode_in_worker(chunk: Chunk) -> Encoded:
     return encode_chunk(chunk, _tokenizer, _step)
 
 
-def encode_texts(chunk, tokenizer, step: int):
+def encode_texts(chunk: Chunk, tokenizer: Tokenizer, step: int) -> tuple[list[tuple[np.ndarray, bool, bool]], int]:
     """(tokens of a document or of a part of one, starts it, ends it) of a chunk, and bytes read."""
     if chunk.field or isinstance(tokenizer, ByteTokenizer):
         data, first, last = corpus.read_chunk(chunk)
@@ -112,18 +118,20 @@ def encode_texts(chunk, tokenizer, step: int):
         whole = bool(chunk.field)
         return [(tokenizer.encode(text), whole or first, whole or last) for text in texts], len(data)
     with open(chunk.path, "rb") as file:
-        text = stitch.TextFile(file, chunk.size, os.fstat(file.fileno()).st_size)
-        ids = stitch.encode_part(tokenizer.tokenizer, text, chunk.start, chunk.end, step, chunk.path)
+        whole_file = stitch.TextFile(file, chunk.size, os.fstat(file.fileno()).st_size)
+        ids = stitch.encode_part(tokenizer.tokenizer, whole_file, chunk.start, chunk.end, step, chunk.path)
     part = (tokenizer.ids_of(ids), chunk.start == 0, chunk.end == chunk.size)
     return [part], chunk.end - chunk.start
 
 
-def encode_chunk(chunk, tokenizer, step: int):
+def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, step: int) -> Encoded:
     """(tokens, starts of documents in them, bytes read) of one chunk; `step`: bytes of a full one."""
     dtype = token_file.token_dtype(tokenizer.vocab_size)
-    pieces, starts, count = [], [], 0
+    pieces: list[np.ndarray] = []
+    starts: list[int] = []
+    count = 0
 
-    def mark(token):
+    def mark(token: int | None) -> np.ndarray:
         return np.array([] if token is None else [token], dtype=dtype)
 
     parts, read = encode_texts(chunk, tokenizer, step)
@@ -136,14 +144,14 @@ def encode_chunk(chunk, tokenizer, step: int):
     return np.concatenate([mark(None), *pieces]), starts, read
 
 
-def encode_all(chunks, tokenizer, workers: int, step: int):
+def encode_all(chunks: Iterable[Chunk], tokenizer: Tokenizer, workers: int, step: int) -> Iterator[Encoded]:
     """Encoded chunks in order. At most 4 per worker are under way, which bounds the memory."""
     if workers <= 1:
         for chunk in chunks:
             yield encode_chunk(chunk, tokenizer, step)
         return
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker, (tokenizer.recipe(), step))
-    under_way = collections.deque()
+    under_way: collections.deque[Future[Encoded]] = collections.deque()
     try:
         for chunk in chunks:
             under_way.append(pool.submit(encode_in_worker, chunk))
@@ -169,10 +177,11 @@ class Totals:
     tokens: int
     bytes: int
     counts: np.ndarray
-    documents: array.array
+    documents: array.array[int]
 
 
-def spool(results, raw, tokenizer, progress) -> Totals:
+def spool(results: Iterable[Encoded], raw: BinaryIO, tokenizer: Tokenizer,
+          progress: Callable[[Totals], None]) -> Totals:
     """Writes the tokens to the plain file `raw`: their number is known only at the end."""
     totals = Totals(0, 0, np.zeros(tokenizer.vocab_size, np.int64), array.array("Q"))
     for tokens, starts, read in results:
@@ -185,7 +194,8 @@ def spool(results, raw, tokenizer, progress) -> Totals:
     return totals
 
 
-def write_file(path: Path, raw_path: Path, totals: Totals, tokenizer, entropy, provenance):
+def write_file(path: Path, raw_path: Path, totals: Totals, tokenizer: Tokenizer, entropy: float,
+               provenance: dict[str, str]) -> None:
     temporary = path.with_name(path.name + ".tmp")
     dtype = token_file.token_dtype(tokenizer.vocab_size)
     with h5py.File(temporary, "w", libver=("earliest", "v110")) as file, \
@@ -201,15 +211,15 @@ def write_file(path: Path, raw_path: Path, totals: Totals, tokenizer, entropy, p
             file, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer.name, tokenizer_sha256=tokenizer.sha256,
             special={"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.bos}, entropy=entropy,
             provenance=provenance)
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
+    with open(temporary, "rb+") as written:
+        os.fsync(written.fileno())
     os.replace(temporary, path)
 
 
-def progress_line(quiet: bool):
+def progress_line(quiet: bool) -> Callable[[Totals], None]:
     begin, last = time.perf_counter(), [0.0]
 
-    def show(totals: Totals):
+    def show(totals: Totals) -> None:
         now = time.perf_counter()
         if not quiet and sys.stderr.isatty() and now - last[0] > 0.5:
             last[0] = now
@@ -219,7 +229,7 @@ def progress_line(quiet: bool):
     return show
 
 
-def parse(argv):
+def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = common.parser(__doc__)
     parser.add_argument("inputs", nargs="+", help="text files, .jsonl files, folders")
     parser.add_argument("--output", "-o", required=True, type=Path, help="token file to write")
@@ -256,14 +266,14 @@ def parse(argv):
     return options
 
 
-def check_names_for_bytes(options) -> None:
+def check_names_for_bytes(options: argparse.Namespace) -> None:
     for option, value in (("--eos", options.eos), ("--bos", options.bos)):
         if value not in (None, "none"):
             raise common.ToolError(f"{option}: bytes have no named tokens: expected none, found {value!r}; leave "
                                    "it out, or use --train-bpe or --tokenizer tokenizer.json", common.EXIT_USAGE)
 
 
-def choose_tokenizer(options, chunks):
+def choose_tokenizer(options: argparse.Namespace, chunks: Callable[[], Iterable[Chunk]]) -> Tokenizer:
     if options.train_bpe is not None:
         path, eos, bos = options.output.with_suffix(".tokenizer.json"), options.eos or DEFAULT_EOS, options.bos
         special = list(dict.fromkeys(name for name in (eos, bos) if name not in (None, "none")))

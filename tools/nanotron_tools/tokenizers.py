@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,8 @@ class ByteTokenizer:
     name, bos = "bytes", None
 
     def __init__(self, has_eos: bool = True):
-        self.vocab_size, self.eos = (257, 256) if has_eos else (256, None)
+        self.vocab_size = 257 if has_eos else 256
+        self.eos = 256 if has_eos else None
         self.sha256 = hashlib.sha256(b"nanotron bytes: token i is byte i").hexdigest()
 
     def encode(self, data: bytes) -> np.ndarray:
@@ -33,7 +35,7 @@ class ByteTokenizer:
     def vocabulary(self) -> list[bytes]:
         return [bytes([i]) for i in range(256)] + [b""] * (self.vocab_size - 256)
 
-    def recipe(self):
+    def recipe(self) -> tuple[Any, ...]:
         return ("bytes", self.eos is not None)
 
 
@@ -54,7 +56,7 @@ class HuggingFaceTokenizer:
         self.tokenizer.post_processor = package.processors.ByteLevel(trim_offsets=False)
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
-        self.ids = self.tokenizer.get_vocab(with_added_tokens=True)
+        self.ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self.ids.values()) + 1
         self.eos = self._find_eos(eos)
         self.bos = self._named("--bos", bos) if bos else None
@@ -87,20 +89,23 @@ class HuggingFaceTokenizer:
     def vocabulary(self) -> list[bytes]:
         return vocabulary_bytes(json.loads(self.tokenizer.to_str()), self.ids, self.vocab_size)
 
-    def recipe(self):
+    def recipe(self) -> tuple[Any, ...]:
         return ("json", self.name, self.text, *self.options)
 
 
-def import_tokenizers():
+def import_tokenizers() -> Any:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return common.require("tokenizers")
 
 
-def tokenizer_from_recipe(recipe):
-    return (ByteTokenizer if recipe[0] == "bytes" else HuggingFaceTokenizer)(*recipe[1:])
+Tokenizer = ByteTokenizer | HuggingFaceTokenizer
 
 
-def hash_of(description: dict) -> str:
+def tokenizer_from_recipe(recipe: Any) -> Tokenizer:
+    return ByteTokenizer(*recipe[1:]) if recipe[0] == "bytes" else HuggingFaceTokenizer(*recipe[1:])
+
+
+def hash_of(description: dict[str, Any]) -> str:
     """Hash of what decides about ids in a tokenizer.json: not its formatting, order of keys, version,
     decoder, post-processor, padding and truncation, nor which of two spellings of merges it has."""
     parts = {key: description.get(key) for key in ("normalizer", "pre_tokenizer", "model")}
@@ -123,7 +128,7 @@ def byte_level_table() -> dict[str, int]:
     return table | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
-def component_types(node) -> set[str]:
+def component_types(node: Any) -> set[str]:
     """All "type" values below a component of a tokenizer.json."""
     if isinstance(node, dict):
         inner = set().union(*(component_types(value) for value in node.values()), set())
@@ -133,7 +138,7 @@ def component_types(node) -> set[str]:
     return set()
 
 
-def vocabulary_bytes(description: dict, ids: dict[str, int], vocab_size: int) -> list[bytes]:
+def vocabulary_bytes(description: dict[str, Any], ids: dict[str, int], vocab_size: int) -> list[bytes]:
     """id -> bytes, by the decoder the tokenizer declares; special tokens are empty."""
     special = {item["content"] for item in description.get("added_tokens", []) if item["special"]}
     added = {item["content"] for item in description.get("added_tokens", [])}
