@@ -2,7 +2,7 @@
 # ranks: 2
 # timeout: 600
 # labels: once
-"""Every command of README.md, the user guide, its pages on data and models, and doc/checkpoint_format.md, in their
+"""Every command of README.md, the user guide, its pages on tools, data and models, and doc/checkpoint_format.md, in their
 order and as written, in a scratch copy of the repository; whole decks that they show are checked.
 
     test_documented_commands.py <folder of the programs>
@@ -27,7 +27,7 @@ from runs import check, mpiexec, program, root
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
     sys.exit(77)
 
-DOCUMENTS = ("README.md", "doc/user_guide.md", "doc/token_files.md", "doc/hugging_face.md", "doc/checkpoint_format.md")
+DOCUMENTS = ("README.md", "doc/user_guide.md", "doc/tools.md", "doc/token_files.md", "doc/hugging_face.md", "doc/checkpoint_format.md")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
 # Commands that are not run here, and why.
@@ -35,11 +35,13 @@ ELSEWHERE = {
     "jobscripts/quickstart.sh": "continuous integration runs it",
     "tests/run.sh": "runs this test",
     "cmake --preset release && cmake --build --preset release": "made the programs that run here",
+    "pip install ./tools": "tests/tools/test_installed.py does",
+    "pip install './tools[plot,tokenizers,tensorboard,parquet,wandb]'": "the same, with packages that are large",
 }
 # How indented text that is no command begins: decks, output, trees.
 TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/",
         r"grid: ", r"grid +type ", r"stopped after ",
-        r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
+        r" +quickstart$", r"runs/\w+: ", r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
 BUILTINS = ("cd", "export", "source", "kill")
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -170,7 +172,8 @@ BEFORE = {
     "cat runs/qwen/checkpoints/model.nml rest.deck > qwen.deck": rest_deck,
 }
 AFTER = {"build/release/bin/nanotron_hpc --print-defaults > input.deck": small_defaults}
-NEEDS = {"tokenizers": r"--train-bpe|--tokenizer", "matplotlib": r"nanotron_plot"}
+NEEDS = {"tokenizers": r"--train-bpe|--tokenizer", "matplotlib": r"nanotron[_-]plot", "tensorboard": r"tensorboard",
+         "pyarrow": r"parquet", "wandb": r"wandb", "xarray": r"xarray", "h5netcdf": r"h5netcdf"}
 
 # ---------------------------------------------------------------------------------------------------------------------
 
@@ -180,6 +183,8 @@ def environment_in(folder, scratch):
     stand_ins = dict(python3=f'exec "{python}" "$@"',  # the one that has the packages
                      mpirun=f'exec "{mpiexec}" "$@"',  # of the MPI that the programs were built with
                      lfs='echo "lfs $*"')
+    for script in (root / "tools").glob("nanotron_*.py"):  # the commands of an installation by pip
+        stand_ins[script.stem.replace("_", "-")] = f'exec "{python}" "{scratch}/tools/{script.name}" "$@"'
     for name, line in stand_ins.items():
         (folder / name).write_text(f"#!/bin/bash\n{line}\n")
         (folder / name).chmod(0o755)
@@ -208,6 +213,10 @@ def run(text, where, scratch, environment):
 def run_document(document, scratch, environment, missing, used):
     for number, language, lines in blocks_of(document):
         where = f"{document}:{number}"
+        lacking = [name for name in missing if re.search(NEEDS[name], "\n".join(lines))]
+        if language == "python" and lacking:
+            print(f"{where}: left out, Python has no {lacking[0]}")
+            continue
         if language == "python":
             (scratch / "block.py").write_text("\n".join(lines))
             run(f"python3 block.py   # {lines[-1].strip()}", where, scratch, environment)

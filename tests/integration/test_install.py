@@ -59,7 +59,7 @@ def trains_and_looks(prefix, work):
     run(python, tools / "nanotron_report.py", "runs/quickstart", of=work,
         says=["stopped: run%stop_after_steps", "5 of 220", "1, after step 3", "step_00000005", "complete"])
     run(python, tools / "nanotron_top.py", "runs/quickstart", of=work,
-        says=["stopped run%stop_after_steps", "5 of 220", "step_00000005", "metrics.h5"])
+        says=["stopped: run%stop_after_steps", "5 of 220", "step_00000005", "metrics.h5"])
     if has_module("matplotlib"):
         run(python, tools / "nanotron_plot.py", "runs/quickstart", "-o", "loss.png", of=work)
         check((work / "loss.png").stat().st_size > 1000, "a plot is drawn")

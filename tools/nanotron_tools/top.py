@@ -111,7 +111,7 @@ def look(folder: Path) -> tuple[list[str], bool]:
     starts = run_log.read_log(log, run_log.TAIL)
     view = from_metrics(folder / "metrics.h5") or from_log(starts)
     last = starts[-1] if starts else run_log.LoggedStart()
-    state = " ".join([last.end, last.why if last.end != "finished" else ""]).strip() or "running"
+    state = (f"{last.end}: {last.why}" if last.end in ("stopped", "failed") else last.end) or "running"
     age = age_of([log, folder / "metrics.h5"])
     lines = [f"{folder}: {state}, written {age:.0f} s ago"]
     if view is None:
