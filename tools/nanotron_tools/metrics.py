@@ -17,6 +17,7 @@ from . import common, hdf5
 from .checkpoint import deck_values
 
 VALIDATION = "validation_loss"  # of all sets; validation_loss_<name> of each
+ABOUT = ("unit", "units", "description", "long_name")
 TRIES = 3
 START = re.compile(r"provenance(?:_step_(\d+))?$")
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -46,7 +47,7 @@ class Run:
     validation: dict[str, tuple[Array, Array]] = field(default_factory=dict)  # set -> steps, losses; '': all sets
     resumed_at: list[int] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
-    about: dict[str, dict[str, str]] = field(default_factory=dict)  # column -> unit, description
+    about: dict[str, dict[str, str]] = field(default_factory=dict)  # column -> attribute -> text
 
     @property
     def deck(self) -> dict[str, str]:
@@ -129,7 +130,7 @@ def aligned(items: dict[str, h5py.Dataset], last: int) -> dict[str, Array]:
 
 
 def read_starts(path: Path) -> tuple[list[Start], dict[str, dict[str, str]]]:
-    """The starts that wrote the file, in their order, and unit and description of its columns."""
+    """The starts that wrote the file, in their order, and what its columns say of themselves."""
 
     def read(file: h5py.File) -> tuple[list[Start], dict[str, dict[str, str]]]:
         starts = []
@@ -139,7 +140,7 @@ def read_starts(path: Path) -> tuple[list[Start], dict[str, dict[str, str]]]:
                 deck = file.get(name.replace("provenance", "deck"))
                 starts.append(Start(int(match[1] or 0), values,
                                     deck_values(hdf5.as_text(deck[()])) if deck is not None else {}))
-        about = {name: {key: hdf5.as_text(item.attrs[key]) for key in ("unit", "description") if key in item.attrs}
+        about = {name: {key: hdf5.as_text(item.attrs[key]) for key in ABOUT if key in item.attrs}
                  for name, item in columns(file).items()}
         return sorted(starts, key=lambda start: start.step), about
 

@@ -4,10 +4,11 @@
     nanotron-report 'tp 2'=run-a/ 'tp 1'=run-b/           beside each other
     nanotron-report run/ --json
 
-A run is its directory. Only its files are read: metrics.h5, run.log, and the checkpoints, whose sizes are compared with
-their manifests (nanotron-ls checks the hashes too). Speeds leave out the first row after each start. Mean tokens/s are
-tokens over seconds; MFU is against the stated peak, a mean over the time. "at least" stands before a wall time where a
-start ended without saying how long it took: of that one only the steps that are recorded count.
+A run is its directory (A+B: its parts, log and checkpoints those of B). Only its files are read: metrics.h5, run.log,
+and the checkpoints, whose sizes are compared with their manifests (nanotron-ls checks the hashes too). Speeds leave
+out the first row after each start. Mean tokens/s are tokens over seconds; MFU is against the stated peak, a mean over
+the time. "at least" stands before a wall time where a start ended without saying how long it took: of that one only
+the steps that are recorded count.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def checkpoint_folder(run: Run, folder: Path) -> Path:
 
 def facts_of(text: str) -> Facts:
     run = load_run(text)
-    folder = Path(text.rpartition("=")[2])
+    folder = Path(text.rpartition("=")[2].rpartition("+")[2])
     folder = folder.parent if folder.is_file() else folder
     logged = run_log.of_this_run(run_log.read_log(folder / "run.log"))
     steps = run.series["step"]
@@ -154,7 +155,7 @@ def show(reports: list[Facts]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = common.parser(__doc__)
-    parser.add_argument("runs", nargs="+", metavar="[LABEL=]RUN")
+    parser.add_argument("runs", nargs="+", metavar="[LABEL=]RUN[+RUN...]")
     parser.add_argument("--json", action="store_true", help="a list of one object for each run")
     options = parser.parse_args(argv)
     reports = [facts_of(text) for text in options.runs]
