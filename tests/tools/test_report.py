@@ -2,11 +2,12 @@
 """nanotron_report and nanotron_top: what they say of runs that finished, resumed, failed, and go on."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 
-import conftest  # noqa: F401, puts tools/ on the path
+import conftest
 import h5py
 import numpy as np
 import pytest
@@ -141,6 +142,12 @@ def test_while_it_is_written(run, tool):
     finally:
         writer.kill()
         writer.communicate()
+
+
+def test_a_terminal_without_unicode(run):
+    shown = subprocess.run([sys.executable, conftest.ROOT / "tools" / "nanotron_top.py", run], capture_output=True,
+                           env=os.environ | {"PYTHONIOENCODING": "ascii"}, text=True, timeout=60)
+    assert shown.returncode == 0 and "50 of 50" in shown.stdout and "?" in shown.stdout and not shown.stderr
 
 
 def test_mistakes_are_told(run, tool, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import io
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from . import __version__
 EXIT_USAGE = 64
 EXIT_DATA = 65
 EXIT_SYSTEM = 71
+EXIT_INTERRUPTED = 130  # as a shell says of SIGINT
 ROOT = Path(__file__).resolve().parents[2]  # of a checkout
 PROJECT_PYTHON = ROOT / "build" / "venv" / "bin" / "python"
 
@@ -57,6 +59,9 @@ def require(*names: str) -> Any:
 
 def run_main(main: Callable[[list[str] | None], int], argv: list[str] | None = None) -> int:
     """Calls main(argv) and turns ToolError into one message on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal of another encoding shows '?'
     try:
         return main(argv)
     except ToolError as error:
@@ -68,6 +73,8 @@ def run_main(main: Callable[[list[str] | None], int], argv: list[str] | None = N
     except OSError as error:
         print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
         return EXIT_SYSTEM
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
