@@ -20,8 +20,8 @@ int main(int argc, char** argv) {
     const auto line = apps::parse_command_line(argc, argv, world.rank() == 0);
     if (!line) return static_cast<int>(ExitCode::ok);
 
-    const bool runs = line->action == apps::Action::train;
-    if (!runs) release_stop_signals();
+    const bool trains = line->action == apps::Action::train, runs = trains || line->action == apps::Action::evaluate;
+    if (!trains) release_stop_signals();
     const deck::Config config =
         trainer::load_config(world.get(), line->deck, line->overrides,
                              runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck);
@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
       return static_cast<int>(ExitCode::ok);
     }
     const KokkosSession kokkos(comm::gpu_of_rank(world));
+    if (!trains) return static_cast<int>(trainer::evaluate(config, world.get()));
     return static_cast<int>(trainer::train(config, world.get(), line->status, start));
   });
 }

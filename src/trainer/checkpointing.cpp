@@ -129,6 +129,15 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
   return tensors;
 }
 
+template <class T>
+void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
+                     std::span<const io::StateGroup> moments) {
+  using M = master_t<T>;
+  const nn::ParameterBuffers<T>& p = model.parameters();
+  reader.read(state_tensors<M>(model.table(), p.layouts.master, p.master.data(), Part::held), moments,
+              scalar_type_of<M>);
+}
+
 Parts written_parts(comm::ProcessGrid& grid) {
   const auto of_first = [](const comm::Group& replicate) { return replicate.rank() == 0 ? Part::owned : Part::none; };
   return {of_first(grid.data_groups(comm::ReplicaSet::data_parallel).replicate),
@@ -200,13 +209,10 @@ void Checkpointing<T>::tell_changes(const io::CheckpointInfo& info) const {
 
 template <class T>
 void Checkpointing<T>::read_into(io::CheckpointReader& reader) {
-  const model::ParameterTable& table = state_.model.table();
-  const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
-  M* const master = state_.model.parameters().master.data();
   const bool with_moments = has_our_moments(reader.info());
   std::vector<io::StateGroup> moments;
   if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& place) { return place; });
-  reader.read(state_tensors<M>(table, layouts.master, master, Part::held), moments, scalar_type_of<M>);
+  read_parameters(reader, state_.model, moments);
   read_compression(reader);
   state_.optimizer->set_steps(with_moments ? reader.info().state.adam_step : 0);
 }
@@ -284,6 +290,10 @@ template std::size_t checkpoint_workspace(const TrainingState<bf16>&);
                                                       const Parts&);                                             \
   template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, optim::Covers,              \
                                                        const nn::BufferLayout&, S*, const Parts&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+#define NANOTRON_INSTANTIATE(T) \
+  template void read_parameters(io::CheckpointReader&, model::Transformer<T>&, std::span<const io::StateGroup>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 template class Checkpointing<double>;

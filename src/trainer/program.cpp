@@ -55,20 +55,6 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   }
 }
 
-// Opens token files on every rank. An error names the rank and host, since other hosts may have the file.
-void open_collectively(MPI_Comm world, const std::function<void()>& open) {
-  comm::collectively(world, [&] {
-    try {
-      open();
-    } catch (const Error& error) {
-      int rank = 0;
-      NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-      const std::string seen_by = fmt::format("  {:<10}rank {} on host {}", "seen by:", rank, host_name());
-      throw Error(error.exit_code(), fmt::format("{}\n{}", error.what(), seen_by));
-    }
-  });
-}
-
 // Why `path` is not found ("No such file or directory", "Permission denied"); empty if it exists.
 std::string why_missing(const std::filesystem::path& path) {
   std::error_code error;
@@ -371,10 +357,8 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   log.info("data: {}; tensor-parallel group by {}, context-parallel by {}, data-parallel by {}, expert-parallel by {}",
            config.data.path, grid.tp().path(), grid.cp().path(), grid.data_parallel().path(), grid.ep().path());
 
-  std::optional<TokenFiles> opened;
-  open_collectively(world, [&] { opened.emplace(config); });
+  const std::unique_ptr<TokenFiles> opened = open_token_files(config, world, log);
   const TokenFiles& tokens = *opened;
-  check_token_files(tokens, config, world, log);
   if (tokens.training.unigram_entropy()) {
     log.info("unigram entropy of the data: {:.4f} nats per token", *tokens.training.unigram_entropy());
   }

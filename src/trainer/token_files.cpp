@@ -73,6 +73,26 @@ void compare_tokenizers(const data::TokenizerId& training, const data::Tokenizer
             "meant: --set data.other_tokenizer=accept"});
 }
 
+void open_collectively(MPI_Comm world, const std::function<void()>& open) {
+  comm::collectively(world, [&] {
+    try {
+      open();
+    } catch (const Error& error) {
+      int rank = 0;
+      NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+      const std::string seen_by = fmt::format("  {:<10}rank {} on host {}", "seen by:", rank, host_name());
+      throw Error(error.exit_code(), fmt::format("{}\n{}", error.what(), seen_by));
+    }
+  });
+}
+
+std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Comm world, Log& log) {
+  std::unique_ptr<TokenFiles> files;
+  open_collectively(world, [&] { files = std::make_unique<TokenFiles>(config); });
+  check_token_files(*files, config, world, log);
+  return files;
+}
+
 Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const comm::GridCoordinate& at) {
   const SequenceLayout layout = sequence_layout(config);
   const auto seed = static_cast<std::uint64_t>(config.run.seed);

@@ -4,7 +4,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/reduction/exact_sum.hpp"
+#include "nanotron/trainer/mean_loss.hpp"
 #include "norm_parts.hpp"
 
 namespace nanotron::trainer {
@@ -85,20 +85,6 @@ void Trainer<T>::read_ahead() {
   tokens_.read_ahead(loaders_.training, counters_.sample_cursor + config_.data.global_batch_size);
 }
 
-// Sum of the losses of the loaded global batch. Exact summation: the same bits on every rank, in any order of ranks and
-// samples.
-template <class T>
-double Trainer<T>::loss_sum() {
-  const auto over_ranks = [&](const auto& combine, std::int64_t value) {
-    return combine(grid_.pp(), combine(grid_.data_parallel(), value));
-  };
-  const auto larger = [](comm::Group& group, std::int64_t x) { return comm::max(group, x); };
-  const auto add = [](comm::Group& group, std::int64_t x) { return comm::sum(group, x); };
-  return kernels::value(kernels::over_ranks(
-      kernels::sum(device_, state_.loss_rows), [&](std::int64_t x) { return over_ranks(larger, x); },
-      [&](std::int64_t x) { return over_ranks(add, x); }));
-}
-
 // Load a global batch; forward and backward of its micro-batches; reduce, clip, update. The host waits for the device
 // in loss_sum and global_norm.
 template <class T>
@@ -113,7 +99,7 @@ StepResult Trainer<T>::train_step() {
   read_ahead();
   state_.reducers.finish();
   schedule_->all_reduce_tied_gradients();
-  r.loss = loss_sum() / static_cast<double>(target_count_);
+  r.loss = loss_sum(device_, grid_, state_) / static_cast<double>(target_count_);
   r.router = routers_->collect();
   r.token_hash = comm::sum(grid_.data_parallel(), r.token_hash);
 
@@ -161,15 +147,8 @@ std::vector<double> Trainer<T>::validate() {
   const Region region(device_.timers(), "validation");
   std::vector<double> losses;
   for (data::BatchLoader& loader : loaders_.validation) {
-    double sum = 0.0;
-    index_t targets = 0;
-    for (index_t b = 0; b < loader.number_of_batches(); ++b) {
-      load(loader, b * config_.data.global_batch_size);
-      schedule_->forward();
-      sum += loss_sum();
-      targets += target_count_;
-    }
-    losses.push_back(sum / static_cast<double>(targets));
+    losses.push_back(
+        mean_loss(device_, grid_, state_, *schedule_, tokens_, loader, config_.data.global_batch_size).loss);
   }
   return losses;
 }

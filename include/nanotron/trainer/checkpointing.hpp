@@ -43,6 +43,12 @@ template <class S>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
                                             const nn::BufferLayout& place, S* data, const Parts& part);
 
+/// Reads the master weights, whatever grid wrote them. The compute weights are not refreshed. Collective over the
+/// reader's communicator.
+template <class T>
+void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
+                     std::span<const io::StateGroup> moments = {});
+
 /// Estimated max bytes that writing a checkpoint needs besides the memory of the plan: the buffer of MPI-IO, the
 /// pinned one through which device memory passes, and the one for reading back and comparing.
 template <class T>

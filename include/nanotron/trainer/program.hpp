@@ -46,4 +46,8 @@ std::string describe_data(const deck::Config& config, MPI_Comm world);
 /// the program. Returns stopped_early if steps remain. Collective.
 ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& status, double start);
 
+/// Loss and perplexity of the deck's validation sets, with the weights of the checkpoint that checkpoint%resume names,
+/// on any grid; printed by rank 0. Takes the memory of a training; writes nothing. Collective.
+ExitCode evaluate(const deck::Config& config, MPI_Comm world);
+
 }  // namespace nanotron::trainer

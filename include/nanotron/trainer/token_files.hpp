@@ -1,7 +1,9 @@
 #pragma once
 
-// The token files of a run and the checks between them..
+// The token files of a run and the checks between them.
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,12 @@ struct TokenFiles {
 /// Error(data_error) on all ranks unless they see the same files (data%verify) and the validation files have the
 /// tokenizer of the training file (data%other_tokenizer). Collective.
 void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, Log& log);
+
+/// open() on every rank. An error names the rank and host, since other hosts may have the file. Collective.
+void open_collectively(MPI_Comm world, const std::function<void()>& open);
+
+/// Opens the files of the deck and checks them, as above. Collective.
+std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Comm world, Log& log);
 
 /// Compares the tokenizer of `what` ("the checkpoint ...") with that of the training file. If they differ:
 /// Error(data_error) with data%other_tokenizer = 'refuse', a warning with 'accept'. If they cannot be compared: a line

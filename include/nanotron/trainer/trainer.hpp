@@ -62,7 +62,6 @@ class Trainer {
   void read_ahead();
   void skip_update(const StepResult& result);
   void compare_replicas();
-  double loss_sum();
   bool validation_is_due(std::int64_t step) const;
   double validation_estimate(const Progress& progress) const;  // seconds
 

@@ -79,15 +79,6 @@ Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, c
           .capacity = given + wanted};
 }
 
-template <class T>
-void read_weights(io::CheckpointReader& reader, model::Transformer<T>& transformer) {
-  using M = master_t<T>;
-  const nn::ParameterBuffers<T>& p = transformer.parameters();
-  reader.read(trainer::state_tensors<M>(transformer.table(), p.layouts.master, p.master.data(), trainer::Part::held),
-              {}, scalar_type_of<M>);
-  transformer.refresh_compute_weights();
-}
-
 struct Answer {
   std::vector<std::vector<std::int32_t>> samples;
   double seconds = 0.0;
@@ -105,7 +96,8 @@ Answer answer_as(const Work& work, io::CheckpointReader& reader, comm::Group& tp
   static_cast<void>(model::Generator<T>(setup, device, planning));
   Arena arena(planning.plan());
   model::Generator<T> generator(setup, device, arena);
-  read_weights(reader, generator.transformer());
+  trainer::read_parameters(reader, generator.transformer());
+  generator.transformer().refresh_compute_weights();
   const double begin = wall_seconds();
   Answer answer{generator.generate(work.request)};
   answer.seconds = wall_seconds() - begin;

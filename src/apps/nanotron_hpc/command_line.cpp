@@ -47,9 +47,15 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
       app.add_option("-h,--help", topic, "print this and every key of the deck, or the keys of one group")
           ->type_name("[GROUP]")
           ->expected(0, 1);
-  bool check = false, plan = false, build = false, defaults = false, markdown = false;
-  app.add_flag("--check", check, "check the deck, its grid and, where they are, its data; write nothing");
-  app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
+  bool check = false, plan = false, evaluate = false, build = false, defaults = false, markdown = false;
+  CLI::Option* const checks =
+      app.add_flag("--check", check, "check the deck, its grid and, where they are, its data; write nothing");
+  CLI::Option* const plans =
+      app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
+  app.add_flag(
+         "--evaluate", evaluate,
+         "print loss and perplexity of the deck's validation sets with the weights of checkpoint%resume; write nothing")
+      ->excludes(checks, plans);
   app.add_option("--machine", line.machine, "with --plan: also the time of a step on the machine of this namelist file")
       ->type_name("FILE");
   app.add_option("--set", line.overrides, "group.name=value: overrides the deck; may be repeated")
@@ -81,7 +87,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
     fail(ExitCode::deck_error,
          {.what = "--machine is for plans", .change = "nanotron_hpc --plan --machine FILE input.deck"});
   }
-  line.action = plan ? Action::plan : check ? Action::check : Action::train;
+  line.action = plan ? Action::plan : check ? Action::check : evaluate ? Action::evaluate : Action::train;
   return line;
 }
 

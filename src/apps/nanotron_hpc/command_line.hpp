@@ -10,6 +10,7 @@ enum class Action {
   train,
   check,  // the deck, its grid and its data
   plan,   // memory, FLOPs and communication of the deck
+  evaluate,
 };
 
 struct CommandLine {

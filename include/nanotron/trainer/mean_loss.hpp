@@ -1,0 +1,30 @@
+#pragma once
+
+// The loss of global batches, over all ranks.
+
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/data/batch_loader.hpp"
+#include "nanotron/trainer/forward_backward.hpp"
+#include "nanotron/trainer/token_stage.hpp"
+#include "nanotron/trainer/training_state.hpp"
+
+namespace nanotron::trainer {
+
+/// Sum of the losses of the global batch that the schedule has computed last. Exact: the same bits on every rank, in
+/// any order of ranks and samples. Collective over the world; waits for the device.
+template <class T>
+double loss_sum(Device& device, comm::ProcessGrid& grid, const TrainingState<T>& state);
+
+struct MeanLoss {
+  double loss = 0.0;  // nats per token
+  index_t targets = 0;
+};
+
+/// Forward of all samples of a loader of validation data. Collective over the world; overwrites the tokens of the
+/// state.
+template <class T>
+MeanLoss mean_loss(Device& device, comm::ProcessGrid& grid, TrainingState<T>& state,
+                   ForwardBackwardSchedule<T>& schedule, TokenStage& tokens, data::BatchLoader& loader,
+                   index_t global_batch_size);
+
+}  // namespace nanotron::trainer
