@@ -1,8 +1,10 @@
-# nanotron::hdf5: the C library of parallel HDF5, built with the MPI in use; NANOTRON_HDF5_VERSION.
+# nanotron::hdf5: the C library of parallel HDF5 and its high-level library, built with the MPI in use;
+# NANOTRON_HDF5_VERSION.
 # HDF5_ROOT (or HDF5_DIR) names an installation; without it Debian's per-MPI packages are looked
 # for by pkg-config (hdf5-openmpi, hdf5-mpich), then CMake's own search is used.
 if(NOT "${NANOTRON_HDF5_CHECKED}" STREQUAL "${NANOTRON_MPI_FLAVOUR}:${HDF5_ROOT}:$ENV{HDF5_ROOT}")
   unset(NANOTRON_HDF5_LIBRARY CACHE)
+  unset(NANOTRON_HDF5_HL_LIBRARY CACHE)
   unset(NANOTRON_HDF5_INCLUDE_DIR CACHE)
   unset(NANOTRON_HDF5_IS_PARALLEL CACHE)
   set(NANOTRON_HDF5_CHECKED "${NANOTRON_MPI_FLAVOUR}:${HDF5_ROOT}:$ENV{HDF5_ROOT}"
@@ -16,24 +18,25 @@ if(NOT HDF5_ROOT AND NOT HDF5_DIR AND NOT DEFINED ENV{HDF5_ROOT})
   endif()
   if(PC_HDF5_FOUND)
     find_library(NANOTRON_HDF5_LIBRARY hdf5 PATHS ${PC_HDF5_LIBRARY_DIRS} NO_DEFAULT_PATH)
+    find_library(NANOTRON_HDF5_HL_LIBRARY hdf5_hl PATHS ${PC_HDF5_LIBRARY_DIRS} NO_DEFAULT_PATH)
     find_path(NANOTRON_HDF5_INCLUDE_DIR H5public.h PATHS ${PC_HDF5_INCLUDE_DIRS} NO_DEFAULT_PATH)
   endif()
 endif()
 add_library(nanotron_hdf5 INTERFACE)
 add_library(nanotron::hdf5 ALIAS nanotron_hdf5)
-if(NANOTRON_HDF5_LIBRARY AND NANOTRON_HDF5_INCLUDE_DIR)
-  set(_libraries "${NANOTRON_HDF5_LIBRARY}")
+if(NANOTRON_HDF5_LIBRARY AND NANOTRON_HDF5_HL_LIBRARY AND NANOTRON_HDF5_INCLUDE_DIR)
+  set(_libraries "${NANOTRON_HDF5_HL_LIBRARY}" "${NANOTRON_HDF5_LIBRARY}")
   set(_include_dirs "${NANOTRON_HDF5_INCLUDE_DIR}")
 else()
   enable_language(C)
   set(HDF5_PREFER_PARALLEL ON)
-  find_package(HDF5 QUIET COMPONENTS C)
+  find_package(HDF5 QUIET COMPONENTS C HL)
   if(NOT HDF5_FOUND)
-    message(FATAL_ERROR "HDF5 was not found. A parallel build for ${NANOTRON_MPI_FLAVOUR} is needed "
-      "(Debian: libhdf5-openmpi-dev or libhdf5-mpich-dev; Spack: hdf5+mpi). "
+    message(FATAL_ERROR "HDF5, with its high-level library, was not found. A parallel build for ${NANOTRON_MPI_FLAVOUR} is needed "
+      "(Debian: libhdf5-openmpi-dev or libhdf5-mpich-dev; Spack: hdf5+mpi+hl). "
       "Set HDF5_ROOT to its folder.")
   endif()
-  set(_libraries ${HDF5_C_LIBRARIES})
+  set(_libraries ${HDF5_HL_LIBRARIES} ${HDF5_C_LIBRARIES})
   set(_include_dirs ${HDF5_C_INCLUDE_DIRS} ${HDF5_INCLUDE_DIRS})
 endif()
 target_link_libraries(nanotron_hdf5 INTERFACE ${_libraries} nanotron::mpi)

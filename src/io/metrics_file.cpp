@@ -1,6 +1,7 @@
 #include "nanotron/io/metrics_file.hpp"
 
 #include <fmt/format.h>
+#include <hdf5_hl.h>
 
 #include <algorithm>
 #include <array>
@@ -218,26 +219,32 @@ void MetricsFile::create() {
   hdf5::write_integer(file_.id(), "version", 1);
   for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
     const auto& [name, kind, unit, offset, description] = column(c, row_columns_);
-    create_column(name, type_of(kind), unit, description);
+    create_column({name, c < row_columns_ ? row_columns[0].name : validation_columns[0].name}, type_of(kind), unit,
+                  description);
   }
   open_columns();
   open_named_losses();
 }
 
-// Empty. Rows that come to lie before the first value are NaN.
-hdf5::Dataset MetricsFile::create_column(const std::string& name, hid_t type, const char* unit,
-                                         const char* description) {
+// Empty. Rows that come to lie before the first value are NaN. The column of steps is the dimension scale of its rows
+// (HDF5 Dimension Scales; units and long_name as in the CF conventions): xarray and HDFView then name the axis.
+void MetricsFile::create_column(const ColumnOf& column, hid_t type, const char* unit, const char* description) {
   const double missing = std::numeric_limits<double>::quiet_NaN();
   const hsize_t none = 0, unlimited = H5S_UNLIMITED;
   const hdf5::Dataspace space(H5Screate_simple(1, &none, &unlimited));
   const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
   H5Pset_chunk(creation.id(), 1, &chunk);
   if (type == H5T_NATIVE_DOUBLE) H5Pset_fill_value(creation.id(), type, &missing);
-  hdf5::Dataset made(
-      checked(H5Dcreate2(file_.id(), name.c_str(), type, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
-  hdf5::write_string(made.id(), "unit", unit);
-  hdf5::write_string(made.id(), "description", description);
-  return made;
+  hdf5::Dataset made(checked(
+      H5Dcreate2(file_.id(), column.name.c_str(), type, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
+  hdf5::write_string(made.id(), "units", unit);
+  hdf5::write_string(made.id(), "long_name", description);
+  if (column.name == column.steps) {
+    checked(H5DSset_scale(made.id(), column.steps.c_str()), path_);
+  } else {
+    const hdf5::Dataset scale = hdf5::open_dataset(file_.id(), column.steps.c_str(), path_.string());
+    checked(H5DSattach_scale(made.id(), scale.id(), 0), path_);
+  }
 }
 
 void MetricsFile::open_columns() {
@@ -261,7 +268,7 @@ void MetricsFile::open_named_losses() {
   }
   for (NamedLoss& loss : named_losses_) {
     if (!hdf5::exists(file_.id(), loss.name)) {
-      create_column(loss.name, H5T_NATIVE_DOUBLE, "nats per token",
+      create_column({loss.name, validation_columns[0].name}, H5T_NATIVE_DOUBLE, "nats per token",
                     "mean over the targets of the validation set of this name");
     }
     loss.dataset = hdf5::open_dataset(file_.id(), loss.name, path_.string());

@@ -109,6 +109,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
   return ncclCommInitRank(made, size, id, rank);
 }
 
+const char* ncclGetErrorString(ncclResult_t status) { return status == ncclSuccess ? "no error" : "an error"; }
+
 ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }

@@ -23,7 +23,7 @@ def run(tmp_path):
     with h5py.File(folder / "metrics.h5", "r+") as file:
         file["mfu"][:] = np.nan
         file["validation_loss_web"] = np.array([np.nan, *range(1, file["validation_step"].size)], dtype=float)
-        file["loss"].attrs["unit"] = "nats per token"
+        file["loss"].attrs["units"] = "nats per token"
         for name, stamp in (("", "2026-11-23T09:37:10Z"), ("_step_00000030", "2026-11-23T09:38:50Z")):
             file.create_group("provenance" + name).attrs["start_time"] = stamp
             file["deck" + name] = f"&run\n  title = 'it''s a test'\n  steps = {50 if name else 30}\n/\n"
@@ -72,7 +72,7 @@ def test_parquet(run, tmp_path, tool):
     with h5py.File(run / "metrics.h5") as file:
         assert found["loss"].to_numpy().tolist() == file["loss"][:].tolist()
         assert found["token_hash"].to_numpy().dtype == np.uint64
-    assert found.schema.field("loss").metadata[b"unit"] == b"nats per token"
+    assert found.schema.field("loss").metadata[b"units"] == b"nats per token"
     assert found.schema.metadata[b"title"] == b"it's a test"
     assert parquet.read_table(tmp_path / "out" / "validation.parquet").num_rows == 5
 

@@ -17,7 +17,7 @@ from . import common, hdf5
 from .checkpoint import deck_values
 
 VALIDATION = "validation_loss"  # of all sets; validation_loss_<name> of each
-ABOUT = ("unit", "units", "description", "long_name")
+ABOUT = ("units", "long_name")
 TRIES = 3
 START = re.compile(r"provenance(?:_step_(\d+))?$")
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -82,7 +82,10 @@ class MetricsFile {
   void open_columns();
   void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
-  hdf5::Dataset create_column(const std::string& name, hid_t type, const char* unit, const char* description);
+  struct ColumnOf {
+    std::string name, steps;  // a dataset, and the one with the steps of its rows
+  };
+  void create_column(const ColumnOf& column, hid_t type, const char* unit, const char* description);
   void open_named_losses();
   void forget_named_losses();
   void append_named_losses();

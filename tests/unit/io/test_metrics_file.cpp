@@ -2,6 +2,7 @@
 #include "nanotron/io/metrics_file.hpp"
 
 #include <gtest/gtest.h>
+#include <hdf5_hl.h>
 
 #include <array>
 
@@ -104,9 +105,31 @@ TEST(MetricsFile, ExplainsItself) {
   for (const char* name : {"step", "loss", "grad_norm", "learning_rate", "seconds", "tokens_per_second", "mfu",
                            "gemm_fraction", "tokens", "token_hash", "validation_step", "validation_loss"}) {
     const hdf5::Dataset series = hdf5::open_dataset(file.id(), name, "");
-    EXPECT_TRUE(hdf5::read_string(series.id(), "unit", "").has_value()) << name;
-    EXPECT_TRUE(hdf5::read_string(series.id(), "description", "").value_or("").ends_with(".")) << name;
+    EXPECT_TRUE(hdf5::read_string(series.id(), "units", "").has_value()) << name;
+    EXPECT_TRUE(hdf5::read_string(series.id(), "long_name", "").value_or("").ends_with(".")) << name;
   }
+}
+
+// xarray, netCDF and HDFView name the axis of a column by them.
+TEST(MetricsFile, StepsAreTheDimensionScaleOfTheirRows) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  MetricsStart with_sets = start;
+  with_sets.validation_sets = {"code", "text"};
+  { MetricsFile(path, 0, with_sets, silent).append(row_of(1, 1.0)); }
+  with_sets.validation_sets = {"code", "more"};
+  { MetricsFile(path, 1, with_sets, silent).append(row_of(2, 1.0)); }
+  const hdf5::File file = hdf5::open_read_only(path);
+  const auto expect_attached = [&](const char* scale_name, std::initializer_list<const char*> names) {
+    const hdf5::Dataset scale = hdf5::open_dataset(file.id(), scale_name, "");
+    EXPECT_GT(H5DSis_scale(scale.id()), 0) << scale_name;
+    for (const char* name : names) {
+      EXPECT_GT(H5DSis_attached(hdf5::open_dataset(file.id(), name, "").id(), scale.id(), 0), 0) << name;
+    }
+  };
+  expect_attached("step", {"loss", "seconds", "token_hash", "mfu"});
+  expect_attached("validation_step",
+                  {"validation_loss", "validation_loss_code", "validation_loss_text", "validation_loss_more"});
 }
 
 TEST(MetricsFile, ATitleOfAnyLengthIsKeptAsFarAsAnAttributeGoes) {
