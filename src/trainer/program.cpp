@@ -7,13 +7,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <numeric>
 
 #include "block_times.hpp"
 #include "model_summary.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/host.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/token_agreement.hpp"

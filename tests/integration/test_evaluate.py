@@ -51,7 +51,7 @@ def main():
                     "--set", f"checkpoint.resume={case.out}/checkpoints/step_00000005", ranks=4)
         check(contents(case.out) == before, "nothing is written")
         expect_error(case, 78, "there is nothing to evaluate", "--evaluate", "--set", "parallel.tp=1",
-                     "--set", "data.validation_fraction=0")
+                     "--set", "data.validation_fraction=0", "--set", "data.validation_every=0")
         expect_error(case, 65, "there is no checkpoint to evaluate", "--evaluate", "--set", "parallel.tp=1",
                      "--set", "checkpoint.directory=" + str(case.folder / "nowhere"))
         expect_error(case, 65, "there is no checkpoint to evaluate", "--evaluate", "--set", "parallel.tp=1",
