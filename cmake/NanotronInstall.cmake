@@ -1,5 +1,6 @@
-# cmake --install: programs to bin, decks, job scripts and tools to share/nanotron_hpc, documents to the folder of
-# documents, as GNUInstallDirs names them. Nothing that is installed holds the path of the installation: it may be moved.
+# cmake --install: programs to bin, decks, job scripts and tools to share/nanotron_hpc, documents, manual pages, shell
+# completion and the modulefile to their folders, as GNUInstallDirs names them. Nothing that is installed holds the path of
+# the installation: it may be moved.
 include(GNUInstallDirs)
 set(_data "${CMAKE_INSTALL_DATADIR}/nanotron_hpc")
 
@@ -24,3 +25,16 @@ install(DIRECTORY tools/nanotron_tools DESTINATION "${_data}/tools" FILES_MATCHI
   PATTERN "__pycache__" EXCLUDE)
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY doc DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY "${PROJECT_BINARY_DIR}/share/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}")
+foreach(_shell IN ITEMS bash-completion zsh)
+  install(DIRECTORY "${PROJECT_BINARY_DIR}/share/${_shell}" DESTINATION "${CMAKE_INSTALL_DATADIR}")
+endforeach()
+
+# One modulefile, for Environment Modules and Lmod.
+function(nanotron_install_modulefile data)
+  set(folder "${CMAKE_INSTALL_DATADIR}/modulefiles/${PROJECT_NAME}")
+  file(RELATIVE_PATH prefix_from_modulefile "/prefix/${folder}" "/prefix")
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/modulefile.in" "${PROJECT_BINARY_DIR}/modulefile" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/modulefile" DESTINATION "${folder}" RENAME "${PROJECT_VERSION}")
+endfunction()
+nanotron_install_modulefile("${_data}")

@@ -143,6 +143,8 @@ Provenance run_provenance(MPI_Comm world) {
   return agreed;
 }
 
+std::string source_date() { return build_info::source_date; }
+
 std::string to_text(const Provenance& provenance) {
   std::string text;
   for (const auto& [key, value] : provenance) text += fmt::format("{}: {}\n", key, value);

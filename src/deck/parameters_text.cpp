@@ -1,4 +1,4 @@
-// The parameter table as text: help, default deck, deck.nml, reference page.
+// The parameter table as text: help, default deck, deck.nml.
 #include <algorithm>
 #include <charconv>
 #include <sstream>
@@ -40,24 +40,8 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t col
   return out + "\n";
 }
 
-std::string type_word(const Parameter& p) {
-  switch (p.type) {
-    case ValueType::integer: return "integer";
-    case ValueType::real: return "real";
-    case ValueType::logical: return "logical";
-    case ValueType::string: return "string";
-  }
-  return "";
-}
-
 std::string default_word(const Parameter& p) {
   return p.required ? "required" : spelled(p.get(Config{}));
-}
-
-std::string cell(std::string text) {  // '|' and '<' mean something in a Markdown table
-  std::string out;
-  for (char c : text) out += c == '|' ? "\\|" : c == '<' ? "&lt;" : std::string(1, c);
-  return out;
 }
 
 /// Every key, group by group, with `remark` after the value.
@@ -168,29 +152,6 @@ std::string changed_keys(const Config& config) {
     }
     group = p.group;
     out += p.name + " = " + spelled(p.get(config));
-  }
-  return out;
-}
-
-std::string parameters_markdown() {
-  std::string out =
-      "# Input parameters\n\n"
-      "<!-- Made by `nanotron_hpc --parameters-markdown`; edit src/deck/parameters.cpp instead. -->\n\n"
-      "The deck is a Fortran namelist file: groups `&name ... /` of `key = value`, comments after `!`,\n"
-      "names in any case. A wrong deck ends the run with exit code 78 and all of its mistakes.\n"
-      "`nanotron_hpc --check deck` reads a deck and stops; `--set group.key=value` replaces a value;\n"
-      "`--print-defaults` writes a deck of all keys. How this differs from a Fortran program's `read`\n"
-      "is in [deck_differences.md](deck_differences.md).\n";
-  std::string group;
-  for (const Parameter& p : parameters()) {
-    if (p.group != group) {
-      out += "\n## &" + p.group + "\n\n| Key | Type | Default | Legal | Unit | Meaning |\n";
-      out += "|---|---|---|---|---|---|\n";
-      group = p.group;
-    }
-    const std::string standard = p.required ? "required" : "`" + spelled(p.get(Config{})) + "`";
-    out += "| `" + p.name + "` | " + type_word(p) + " | " + cell(standard) + " | " +
-           cell(legal_values(p)) + " | " + p.unit + " | " + cell(p.sentence) + " |\n";
   }
   return out;
 }

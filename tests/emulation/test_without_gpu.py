@@ -17,7 +17,7 @@ def run(*command):
     return done.returncode, done.stdout
 
 
-for option in ("--version", "--help", "--build-info", "--print-defaults", "--parameters-markdown"):
+for option in ("--version", "--help", "--build-info", "--print-defaults", "--parameters-markdown", "--parameters-man", "--man"):
     status, text = run(program, option)
     check(status == 0, option, text)
 

@@ -21,6 +21,9 @@ Provenance build_provenance();
 /// rank gets the rows of rank 0.
 Provenance run_provenance(MPI_Comm world);
 
+/// The date of the source, as 2026-01-31.
+std::string source_date();
+
 /// "key: value" lines.
 std::string to_text(const Provenance& provenance);
 

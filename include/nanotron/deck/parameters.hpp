@@ -68,7 +68,8 @@ std::string parameters_help();
 /// --print-defaults: a deck that can be run once its required keys are looked at.
 std::string default_deck();
 
-/// doc/input_parameters.md
+/// The reference pages: doc/input_parameters.md, and nanotron_hpc(5).
 std::string parameters_markdown();
+std::string parameters_man();
 
 }  // namespace nanotron::deck

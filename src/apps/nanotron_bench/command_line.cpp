@@ -4,23 +4,25 @@
 
 #include <filesystem>
 
-#include "nanotron/base/error.hpp"
 #include "../shared/command_line.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
 
-constexpr const char* description =
-    "Measures what a deck costs on this machine, next to what the machine can do:\n"
-    "mpirun -np 2 nanotron_bench --deck input/llama_30m.deck --set parallel.tp=2\n"
-    "  gemm         GEMM rate: square matrices and the deck's own shapes\n"
-    "  kernels      every other kernel, next to a copy of as many bytes\n"
-    "  collectives  algbw and busbw (as nccl-tests define them) of the tp and dp groups\n"
-    "  overlap      GEMMs overlapped with all-gather and reduce-scatter, as with tp_mode = 'reduce_scatter'\n"
-    "  pipeline     bubbles of the pipeline schedules over all ranks, with delays in place of computation\n"
-    "  step         training steps: share of the GEMM rate, where the time goes, communication\n"
-    "All ranks work at once. Tokens are synthetic; a token file is opened only where the deck does not set "
-    "model%vocab_size.";
+const Program program{
+    .name = "nanotron_bench",
+    .summary = "Measures what a deck costs on this machine, next to what the machine can do",
+    .example = "mpirun -np 2 nanotron_bench --deck input/llama_30m.deck --set parallel.tp=2",
+    .notes =
+        "  gemm         GEMM rate: square matrices and the deck's own shapes\n"
+        "  kernels      every other kernel, next to a copy of as many bytes\n"
+        "  collectives  algbw and busbw (as nccl-tests define them) of the tp and dp groups\n"
+        "  overlap      GEMMs overlapped with all-gather and reduce-scatter, as with tp_mode = 'reduce_scatter'\n"
+        "  pipeline     bubbles of the pipeline schedules over all ranks, with delays in place of computation\n"
+        "  step         training steps: share of the GEMM rate, where the time goes, communication\n"
+        "All ranks work at once. Tokens are synthetic; a token file is opened only where the deck does not set "
+        "model%vocab_size.\n",
+    .exit_codes = {}};
 
 constexpr const char* default_deck = "input/llama_30m.deck";
 
@@ -44,15 +46,15 @@ std::string find_default_deck() {
 
 void add_options(CLI::App& app, Options& o) {
   app.add_option("--deck", o.deck, "the deck that is measured")
+      ->type_name(deck_value)
       ->default_str(fmt::format("{} of the installation or the source tree", default_deck));
-  app.add_option("--set", o.overrides, "group.name=value: overrides the deck; may be repeated")
+  app.add_option("--set", o.overrides, "overrides the deck; may be repeated")
+      ->type_name(override_value)
       ->allow_extra_args(false);
-  app.add_option("--only", o.only, "gemm, kernels, collectives, overlap, pipeline or step; several with commas")
+  app.add_option("--only", o.only, "what is measured; several with commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"gemm", "kernels", "collectives", "overlap", "pipeline", "step"}));
-  app.add_option("--types", o.types,
-                 "fp64, fp32, bf16, fp8: types to compute in, several with commas and in turn (default: "
-                 "the deck's)")
+  app.add_option("--types", o.types, "types to compute in, several with commas and in turn (default: the deck's)")
       ->delimiter(',')
       ->transform(training_type());
   app.add_option("--rounds", o.rounds, "how often the GEMM rate and the steps are measured in turn")
@@ -62,20 +64,21 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--seconds", o.seconds, "per measurement of a kernel or collective")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--json", o.json, "write the measurements to this file too");
+  app.add_option("--json", o.json, "write the measurements to this file too")->type_name(file_value);
   app.add_option("--gemm-algorithms", o.gemm_algorithms,
                  "on GPUs, instead of all else: run a step of the deck in each type, measure the candidates of "
                  "cuBLASLt for each GEMM "
-                 "and write the fastest to this file, for run%gemm_algorithms");
+                 "and write the fastest to this file, for run%gemm_algorithms")
+      ->type_name(file_value);
 }
 
 }  // namespace
 
 std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
   Options options;
-  CLI::App app(description, "nanotron_bench");
+  CLI::App app(description(program), program.name);
   add_options(app, options);
-  if (!parse(app, argc, argv, speaks)) return std::nullopt;
+  if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
   if (options.deck.empty()) options.deck = find_default_deck();
   return options;
 }

@@ -2,29 +2,34 @@
 
 #include <cmath>
 
-#include "nanotron/base/error.hpp"
 #include "../shared/command_line.hpp"
 
 namespace nanotron::apps {
 namespace {
 
-constexpr const char* description =
-    "Continues a prompt with the model of a checkpoint: mpirun -np 2 nanotron_generate "
-    "--checkpoint "
-    "run/checkpoints --prompt text\nThe model is sharded over all ranks; the number of ranks does not "
-    "change the samples.\nText goes to stdout, speed to stderr. Exit codes: 78 the command line is wrong; 65 "
-    "checkpoint "
-    "or token file damaged;\n70 the numbers are not finite; 71 the system failed.";
+const Program program{.name = "nanotron_generate",
+                      .summary = "Continues a prompt with the model of a checkpoint",
+                      .example = "mpirun -np 2 nanotron_generate --checkpoint run/checkpoints --prompt text",
+                      .notes =
+                          "The model is sharded over all ranks; the number of ranks does not change the samples.\n"
+                          "Text goes to stdout, speed to stderr.\n",
+                      .exit_codes = {{ExitCode::ok, "finished"},
+                                     {ExitCode::deck_error, "the command line is wrong"},
+                                     {ExitCode::data_error, "checkpoint or token file damaged"},
+                                     {ExitCode::numerics_error, "the numbers are not finite"},
+                                     {ExitCode::system_error, "the system failed"}}};
 
 constexpr int most_tokens = 10'000'000;
 constexpr int most_samples = 100'000;
 
 void add_options(CLI::App& app, GenerateOptions& o) {
-  app.add_option("--checkpoint", o.checkpoint, "a step folder, or a folder of them: the newest valid one")->required();
-  app.add_option(
-      "--tokens-file,--token-file", o.tokens_file,
-      "token file whose /vocabulary turns text into ids and back (default: data%path of the "
-      "checkpoint's deck, if it is there)");
+  app.add_option("--checkpoint", o.checkpoint, "a step folder, or a folder of them: the newest valid one")
+      ->type_name(folder_value)
+      ->required();
+  app.add_option("--tokens-file,--token-file", o.tokens_file,
+                 "token file whose /vocabulary turns text into ids and back (default: data%path of the "
+                 "checkpoint's deck, if it is there)")
+      ->type_name(file_value);
   auto* const prompt = app.add_option("--prompt", o.prompt, "text to continue");
   app.add_option("--prompt-ids", o.prompt_ids, "prompt as token ids: 1,2,3 (no prompt at all: begin with eos)")
       ->delimiter(',')
@@ -50,8 +55,7 @@ void add_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--seed", o.sampling.seed, "of the samples")->capture_default_str();
   app.add_option("--eos", o.eos,
                  "token id that ends a text; -1: none (default: that of the token file)");
-  app.add_option("--compute", o.compute,
-                 "fp64, fp32 or bf16 (default: as the parameters are stored)")
+  app.add_option("--compute", o.compute, "type to compute in (default: as the parameters are stored)")
       ->transform(scalar_type());
   app.add_flag("--ids", o.ids, "print the new token ids, one line per sample, instead of text");
 }
@@ -60,9 +64,9 @@ void add_options(CLI::App& app, GenerateOptions& o) {
 
 std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, bool speaks) {
   GenerateOptions options;
-  CLI::App app(description, "nanotron_generate");
+  CLI::App app(description(program), program.name);
   add_options(app, options);
-  if (!parse(app, argc, argv, speaks)) return std::nullopt;
+  if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
   if (std::isnan(options.sampling.temperature) || std::isnan(options.sampling.top_p)) {
     fail(ExitCode::deck_error, {.what = "--temperature and --top-p must be numbers",
                                 .change = "see nanotron_generate --help"});

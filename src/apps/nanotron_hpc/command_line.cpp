@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "nanotron/base/error.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/deck/suggestions.hpp"
@@ -11,10 +10,16 @@
 namespace nanotron::apps {
 namespace {
 
-constexpr const char* description =
-    "Trains a transformer on an MPI machine: srun nanotron_hpc input.deck\n"
-    "Exit codes: 0 finished; 75 stopped early, run the same command again; 78 the deck or command line is "
-    "wrong;\n65 data or checkpoint damaged; 70 the numbers went bad; 71 the system failed.";
+const Program program{.name = "nanotron_hpc",
+                      .summary = "Trains a transformer on an MPI machine",
+                      .example = "srun nanotron_hpc input.deck",
+                      .notes = "",
+                      .exit_codes = {{ExitCode::ok, "finished"},
+                                     {ExitCode::stopped_early, "stopped early, run the same command again"},
+                                     {ExitCode::deck_error, "the deck or command line is wrong"},
+                                     {ExitCode::data_error, "data or checkpoint damaged"},
+                                     {ExitCode::numerics_error, "the numbers went bad"},
+                                     {ExitCode::system_error, "the system failed"}}};
 
 // The help of `topic`: a group of the deck, as "group" or "&group". All help without a topic, or for a word that
 // resembles no group or key (such as the name of a deck).
@@ -40,14 +45,14 @@ std::string help_text(const CLI::App& app, std::string topic) {
 
 std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks) {
   CommandLine line;
-  CLI::App app(description, "nanotron_hpc");
+  CLI::App app(description(program), program.name);
   app.set_help_flag();
   std::string topic;
   const CLI::Option* const help =
       app.add_option("-h,--help", topic, "print this and every key of the deck, or the keys of one group")
-          ->type_name("[GROUP]")
+          ->type_name(group_value)
           ->expected(0, 1);
-  bool check = false, plan = false, evaluate = false, build = false, defaults = false, markdown = false;
+  bool check = false, plan = false, evaluate = false, build = false, defaults = false, markdown = false, man = false;
   CLI::Option* const checks =
       app.add_flag("--check", check, "check the deck, its grid and, where they are, its data; write nothing");
   CLI::Option* const plans =
@@ -57,19 +62,21 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
          "print loss and perplexity of the deck's validation sets with the weights of checkpoint%resume; write nothing")
       ->excludes(checks, plans);
   app.add_option("--machine", line.machine, "with --plan: also the time of a step on the machine of this namelist file")
-      ->type_name("FILE");
-  app.add_option("--set", line.overrides, "group.name=value: overrides the deck; may be repeated")
+      ->type_name(file_value);
+  app.add_option("--set", line.overrides, "overrides the deck; may be repeated")
+      ->type_name(override_value)
       ->allow_extra_args(false);
   app.add_option("--status", line.status,
                  "keep in this file how the run stands: state (starting, running, finished, stopped), step and newest "
                  "checkpoint; the job scripts read it")
-      ->type_name("FILE");
+      ->type_name(file_value);
   app.add_flag("--build-info", build, "print how the program was built");
   app.add_flag("--print-defaults", defaults, "print a deck with every parameter at its default");
   app.add_flag("--parameters-markdown", markdown, "print doc/input_parameters.md");
-  app.add_option("deck", line.deck, "the input deck (a Fortran namelist file)");
+  app.add_flag("--parameters-man", man, "print nanotron_hpc(5), the manual page of the deck");
+  app.add_option("deck", line.deck, "the input deck (a Fortran namelist file)")->type_name(deck_value);
   app.footer("\n" + deck::parameters_help());
-  if (!parse(app, argc, argv, speaks)) return std::nullopt;
+  if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
   const auto say = [&](const std::string& text) -> std::optional<CommandLine> {
     if (speaks) fmt::print("{}", text);
     return std::nullopt;
@@ -78,6 +85,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
   if (build) return say(to_text(build_provenance()));
   if (defaults) return say(deck::default_deck());
   if (markdown) return say(deck::parameters_markdown());
+  if (man) return say(deck::parameters_man());
   if (line.deck.empty()) {
     fail(ExitCode::deck_error, {.what = "no input deck given",
                                 .expected = "nanotron_hpc [options] input.deck",

@@ -1,10 +1,11 @@
 #include "command_line.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
-#include "nanotron/base/error.hpp"
+#include "completion.hpp"
+#include "man_page.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/deck/suggestions.hpp"
@@ -50,10 +51,32 @@ std::string meant_by(const CLI::App& app, const std::string& argument) {
 
 }  // namespace
 
-bool parse(CLI::App& app, int argc, char** argv, bool speaks) {
+std::string description(const Program& program) {
+  std::string text = fmt::format("{}: {}\n{}", program.summary, program.example, program.notes);
+  std::string line;
+  for (const auto& [code, meaning] : program.exit_codes) {
+    const std::string item = fmt::format("{} {}", static_cast<int>(code), meaning);
+    if (line.empty() || line.size() + item.size() > 100) {
+      text += line.empty() ? "Exit codes: " : line + ";\n";
+      line = item;
+    } else {
+      line += "; " + item;
+    }
+  }
+  return text + line + (line.empty() ? "" : ".");
+}
+
+bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool speaks) {
   for (const auto& [key, value] : build_provenance()) {
     if (key == "version") app.set_version_flag("--version", app.get_name() + " " + value, "print the version");
   }
+  app.add_flag_callback(
+      "--man", [&] { throw CLI::CallForVersion(man_page(app, program), 0); }, "print the manual page, for man");
+  app.add_option_function<std::string>(
+         "--completion", [&](const std::string& shell) { throw CLI::CallForVersion(completion(app, shell), 0); },
+         "print what makes a shell complete this program's arguments")
+      ->type_name("SHELL")
+      ->check(CLI::IsMember({"bash", "zsh"}));
   const std::string see = fmt::format("see {} --help", app.get_name());
   try {
     app.parse(argc, argv);

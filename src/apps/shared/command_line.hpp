@@ -3,7 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/base/types.hpp"
 
 namespace nanotron::apps {
@@ -12,18 +15,38 @@ namespace nanotron::apps {
 inline CLI::Validator scalar_type() {
   static const std::map<std::string, ScalarType> types{
       {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}};
-  return CLI::CheckedTransformer(types).description("");
+  return CLI::CheckedTransformer(types).description("{fp64,fp32,bf16}");
 }
 
 // For options that name a compute type of training.
 inline CLI::Validator training_type() {
   static const std::map<std::string, ScalarType> types{
       {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}, {"fp8", ScalarType::fp8}};
-  return CLI::CheckedTransformer(types).description("");
+  return CLI::CheckedTransformer(types).description("{fp64,fp32,bf16,fp8}");
 }
 
-// Adds --version and parses. False when help or version was asked for; only the rank that speaks has printed
-// it. Error(deck_error) for an invalid command line.
-bool parse(CLI::App& app, int argc, char** argv, bool speaks);
+// Type names of options by which a shell completes their values. Choices in braces, as CLI::IsMember has, are completed
+// too.
+inline constexpr const char* file_value = "FILE";
+inline constexpr const char* folder_value = "FOLDER";
+inline constexpr const char* deck_value = "DECK";
+inline constexpr const char* group_value = "[GROUP]";
+inline constexpr const char* override_value = "group.name=value";
+
+// What a program is, for --help and its manual page.
+struct Program {
+  std::string name;
+  std::string summary;  // a sentence without its full stop
+  std::string example;  // a command
+  std::string notes;    // paragraphs of one line; lines of "  word   meaning" are a list
+  std::vector<std::pair<ExitCode, std::string>> exit_codes;
+};
+
+// The head of --help.
+std::string description(const Program& program);
+
+// Adds --version, --man and --completion, and parses. False when one of them or help was asked for; only the rank that
+// speaks has printed it. Error(deck_error) for an invalid command line.
+bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool speaks);
 
 }  // namespace nanotron::apps
