@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # ranks: 2
 # timeout: 300
-"""cmake --install, the prefix moved elsewhere, and what is in it used: programs, decks, tools, job scripts.
+"""cmake --install, the prefix moved elsewhere, and what is in it used: programs, decks, tools, job scripts, manual pages,
+completion, modulefile.
 
     test_install.py <folder of the programs>
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,13 @@ if os.environ.get("NANOTRON_SANITIZE") == "ON":
     sys.exit(77)  # nothing here is instrumented that is not elsewhere
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 build = Path(program).parents[1]
+PROGRAMS = ("nanotron_hpc", "nanotron_generate", "nanotron_bench")
+
+# What bash offers: the end of a line, and words among its completions.
+COMPLETIONS = {"nanotron_hpc --pl": {"--plan"}, "nanotron_hpc --set parallel.tp_": {"parallel.tp_mode="},
+               "nanotron_hpc --set parallel.tp_mode=re": {"reduce_scatter"}, "nanotron_hpc --help o": {"optimizer", "output"},
+               "nanotron_hpc --set=precision.compute=f": {"fp64", "fp32", "fp8"}, "nanotron_hpc in": {"input.deck", "input"},
+               "nanotron_bench --only gemm,st": {"gemm,step"}, "nanotron_generate --compute b": {"bf16"}}
 
 
 def run(*command, of, code=0, says=(), environment=None):
@@ -92,6 +101,55 @@ def job_scripts_find_the_program(prefix, work):
         says=["stopped after step 8 of 220"])
 
 
+def checked_by(tool, *options, file):
+    """The tool finds nothing, if this machine has it."""
+    if shutil.which(tool):
+        done = subprocess.run([tool, *options, file], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check(done.returncode == 0 and not done.stdout, f"{tool} finds nothing in {file.name}", done.stdout)
+    else:
+        print(f"no {tool}: {file.name} is not checked by it")
+
+
+def manuals_are_complete(prefix, work):
+    for name in PROGRAMS:
+        page = prefix / f"share/man/man1/{name}.1"
+        checked_by("mandoc", "-T", "lint", "-W", "warning", file=page)
+        options = re.findall(r"^  (?:-\w,)?(--[\w-]+)", run(prefix / "bin" / name, "--help", of=work), re.M)
+        text = page.read_text().replace("\\-", "-")
+        lacking = [option for option in options if f"\\fB{option}\\fR" not in text]
+        check(len(options) > 5 and not lacking, f"{name}.1 has every option", str(lacking))
+    page = prefix / "share/man/man5/nanotron_hpc.5"
+    checked_by("mandoc", "-T", "lint", "-W", "warning", file=page)
+    keys = re.findall(r"^  (\w+) +=", run(prefix / "bin/nanotron_hpc", "--print-defaults", of=work), re.M)
+    lacking = [key for key in keys if f"\\fB{key}\\fR" not in page.read_text()]
+    check(len(keys) > 100 and not lacking, "nanotron_hpc.5 has every key", str(lacking))
+
+
+def shells_complete(prefix, work):
+    lines = work / "lines"
+    lines.mkdir()
+    (lines / "input").mkdir()
+    for name in ("input.deck", "inputs.txt"):
+        (lines / name).touch()
+    for name in PROGRAMS:
+        checked_by("bash", "-n", file=prefix / f"share/bash-completion/completions/{name}")
+        checked_by("shellcheck", file=prefix / f"share/bash-completion/completions/{name}")
+        checked_by("zsh", "-n", file=prefix / f"share/zsh/site-functions/_{name}")
+    script = 'source "$1"; COMP_LINE="$2" COMP_POINT=${#2}; "_${2%% *}"; printf "%s\\n" "${COMPREPLY[@]}"'
+    for line, words in COMPLETIONS.items():
+        completion = prefix / "share/bash-completion/completions" / line.split()[0]
+        offered = set(run("bash", "-c", script, "bash", completion, line, of=lines).split())
+        check(words <= offered and "inputs.txt" not in offered, f"bash completes '{line}' to {words}", str(offered))
+
+
+def module_loads(prefix, work):
+    if not shutil.which("modulecmd"):
+        return print("no modulecmd: the modulefile is left out")
+    environment = dict(os.environ, MODULEPATH=str(prefix / "share/modulefiles"), LOADEDMODULES="", _LMFILES_="")
+    run("modulecmd", "sh", "load", "nanotron_hpc", of=work, environment=environment,
+        says=[f"{prefix}/bin", f"NANOTRON_HPC_SHARE={prefix}/share/nanotron_hpc"])
+
+
 with tempfile.TemporaryDirectory(prefix="nanotron_install_") as name:
     folder = Path(name)
     run("cmake", "--install", build, "--prefix", folder / "first", of=folder)
@@ -99,13 +157,15 @@ with tempfile.TemporaryDirectory(prefix="nanotron_install_") as name:
     prefix = prefix.rename(folder / "second")
     work.mkdir()
     installed = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file())
-    for path in ("bin/nanotron_hpc", "bin/nanotron_generate", "bin/nanotron_bench",
-                 "share/nanotron_hpc/input/llama_30m.deck", "share/nanotron_hpc/tools/nanotron_tools/common.py",
-                 "share/doc/nanotron_hpc/README.md",
+    for path in (*(f"bin/{name}" for name in PROGRAMS), "share/nanotron_hpc/input/llama_30m.deck",
+                 "share/nanotron_hpc/tools/nanotron_tools/common.py", "share/doc/nanotron_hpc/README.md",
                  "share/doc/nanotron_hpc/doc/user_guide.md"):
         check(path in installed, f"{path} is installed", "\n".join(installed))
     others = [path for path in installed if "__pycache__" in path or "test" in path]
     check(not others, "nothing else is", "\n".join(others))
+    manuals_are_complete(prefix, work)
+    shells_complete(prefix, work)
+    module_loads(prefix, work)
     trains_and_looks(prefix, work)
     job_scripts_find_the_program(prefix, work)
 print("installed, moved and used: passed")
