@@ -12,8 +12,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND NANOTRON_CXX_OPTIONS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
     -Wno-maybe-uninitialized -Wno-uninitialized)
 endif()
-if(NANOTRON_ARCH)
-  list(APPEND NANOTRON_CXX_OPTIONS "-march=${NANOTRON_ARCH}")
+# portable: AVX2 and FMA, which x86 processors for servers have had since 2013.
+if(NOT NANOTRON_ARCH STREQUAL "portable")
+  set(_arch "${NANOTRON_ARCH}")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(_arch x86-64-v3)
+endif()
+if(_arch)
+  list(APPEND NANOTRON_CXX_OPTIONS "-march=${_arch}")
 endif()
 # Compilers halve the vectors of AVX-512 unless told; the memory-bound kernels want them whole.
 include(CheckCXXCompilerFlag)
