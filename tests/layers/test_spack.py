@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 60
-"""spack.yaml, which no test can install, says what CMake asks for: packages, versions, C++ standard, GPU.
+"""spack.yaml and the package in packaging/spack, which no test can install, say what CMake asks for: packages, versions, C++
+standard, GPU. The package has the versions of spack.yaml.
 
     test_spack.py <folder of the programs>
 """
@@ -25,6 +26,28 @@ def specs():
     """(name, whole spec), those in comments included."""
     found = re.findall(r"^ +(?:# )?- (([a-z0-9-]+)[^#\n]*)", (ROOT / "spack.yaml").read_text(), re.MULTILINE)
     return [(name, text.strip()) for text, name in found]
+
+
+def package_specs():
+    """{name: [specs]} of the package's depends_on."""
+    text = (ROOT / "packaging/spack/spack_repo/nanotron/packages/nanotron_hpc/package.py").read_text()
+    found = {}
+    for spec in re.findall(r'depends_on\("([^"]+)"', text):
+        found.setdefault(re.match(r"[a-z0-9-]+", spec).group(), []).append(spec)
+    return found
+
+
+def package_mistakes(listed):
+    """Each library of spack.yaml is in the package, with the same versions."""
+    package, mistakes = package_specs(), []
+    for name, text in listed:
+        versions = re.search(r"@[\d.:]+", text)
+        if name in ("ninja", "mpi") or "@5:" in text or text.startswith("cmake@3.25"):
+            continue  # of a choice that the package does not make
+        specs = package.get(name, [])
+        if not specs or (versions and not any(versions.group() in spec for spec in specs)):
+            mistakes.append(f"package.py: expected {name}{versions.group() if versions else ''}, as spack.yaml, found {specs}")
+    return mistakes
 
 
 def one(pattern, text):
@@ -62,6 +85,7 @@ def main():
             mistakes.append(f"expected {start}, the version that CMake asks for")
     if not any(text.startswith("hdf5") and "+mpi" in text for text in texts):
         mistakes.append("expected hdf5+mpi")
+    mistakes += package_mistakes(listed)
     print("\n".join(mistakes) or f"{len(listed)} specs")
     return 1 if mistakes else 0
 
