@@ -1,9 +1,9 @@
 # nanotron_add_manuals(): the programs print their manual pages and shell completion into share/ of the build folder, as
-# part of nanotron_programs. Not in a cross build without an emulator, nor where a start of a program means something else.
+# part of nanotron_programs. Not in a cross build without an emulator, nor with sanitizers, whose leak check takes seconds.
 function(nanotron_add_manuals)
   set(share "${PROJECT_BINARY_DIR}/share")
   file(MAKE_DIRECTORY "${share}/man" "${share}/bash-completion/completions" "${share}/zsh/site-functions")
-  if((CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR) OR NANOTRON_SANITIZE OR NANOTRON_EMULATE_GPU)
+  if((CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR) OR NANOTRON_SANITIZE)
     return()
   endif()
   get_property(programs GLOBAL PROPERTY NANOTRON_PROGRAMS)
