@@ -1,6 +1,6 @@
 # cmake --install: programs to bin, decks, job scripts and tools to share/nanotron_hpc, documents, manual pages, shell
-# completion and the modulefile to their folders, as GNUInstallDirs names them. Nothing that is installed holds the path of
-# the installation: it may be moved.
+# completion and the modulefile to their folders, as GNUInstallDirs names them. Nothing that is installed holds the path
+# of the installation: it may be moved.
 include(GNUInstallDirs)
 set(_data "${CMAKE_INSTALL_DATADIR}/nanotron_hpc")
 

@@ -1,5 +1,5 @@
 # nanotron_add_manuals(): the programs print their manual pages and shell completion into share/ of the build folder, as
-# part of nanotron_programs. Not in a cross build without an emulator, nor with sanitizers, whose leak check takes seconds.
+# part of nanotron_programs. Not in a cross build without an emulator, nor with sanitizers: their leak check is slow.
 function(nanotron_add_manuals)
   set(share "${PROJECT_BINARY_DIR}/share")
   file(MAKE_DIRECTORY "${share}/man" "${share}/bash-completion/completions" "${share}/zsh/site-functions")

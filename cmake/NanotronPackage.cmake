@@ -1,4 +1,4 @@
-# cpack -G DEB and -G TGZ, from a build with a named NANOTRON_ARCH: a package does not follow the machine it was built on.
+# cpack -G DEB and -G TGZ, from a build with a named NANOTRON_ARCH: a package is not for the machine that built it.
 set(CPACK_PACKAGE_NAME nanotron-hpc)
 set(CPACK_PACKAGE_VENDOR "The nanotron_hpc developers")
 if(NOT CPACK_PACKAGE_CONTACT)

@@ -2,7 +2,7 @@
 include("${VALUES}")
 set(git_hash "unknown")
 set(git_dirty "false")
-string(TIMESTAMP source_date "%Y-%m-%d" UTC)  # of a release without git: of its build, or SOURCE_DATE_EPOCH
+string(TIMESTAMP source_date "%Y-%m-%d" UTC)  # without git: today, or SOURCE_DATE_EPOCH
 find_program(GIT git)
 if(GIT)
   execute_process(COMMAND "${GIT}" -c "safe.directory=*" -C "${SOURCE_DIR}" rev-parse HEAD

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # ranks: 2
 # timeout: 300
-"""cmake --install, the prefix moved elsewhere, and what is in it used: programs, decks, tools, job scripts, manual pages,
-completion, modulefile.
+"""cmake --install, the prefix moved elsewhere, and what is in it used: programs, decks, tools, job scripts, manual
+pages, completion, modulefile.
 
     test_install.py <folder of the programs>
 """
@@ -25,8 +25,9 @@ PROGRAMS = ("nanotron_hpc", "nanotron_generate", "nanotron_bench")
 
 # What bash offers: the end of a line, and words among its completions.
 COMPLETIONS = {"nanotron_hpc --pl": {"--plan"}, "nanotron_hpc --set parallel.tp_": {"parallel.tp_mode="},
-               "nanotron_hpc --set parallel.tp_mode=re": {"reduce_scatter"}, "nanotron_hpc --help o": {"optimizer", "output"},
-               "nanotron_hpc --set=precision.compute=f": {"fp64", "fp32", "fp8"}, "nanotron_hpc in": {"input.deck", "input"},
+               "nanotron_hpc --set parallel.tp_mode=re": {"reduce_scatter"},
+               "nanotron_hpc --set=precision.compute=f": {"fp64", "fp32", "fp8"},
+               "nanotron_hpc --help o": {"optimizer", "output"}, "nanotron_hpc in": {"input.deck", "input"},
                "nanotron_bench --only gemm,st": {"gemm,step"}, "nanotron_generate --compute b": {"bf16"}}
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 60
-"""spack.yaml and the package in packaging/spack, which no test can install, say what CMake asks for: packages, versions, C++
-standard, GPU. The package has the versions of spack.yaml.
+"""spack.yaml and the package in packaging/spack, which no test can install, say what CMake asks for: packages, versions,
+C++ standard, GPU. The package has the versions of spack.yaml.
 
     test_spack.py <folder of the programs>
 """
@@ -46,7 +46,8 @@ def package_mistakes(listed):
             continue  # of a choice that the package does not make
         specs = package.get(name, [])
         if not specs or (versions and not any(versions.group() in spec for spec in specs)):
-            mistakes.append(f"package.py: expected {name}{versions.group() if versions else ''}, as spack.yaml, found {specs}")
+            wanted = name + (versions.group() if versions else "")
+            mistakes.append(f"package.py: expected {wanted}, as spack.yaml, found {specs}")
     return mistakes
 
 
