@@ -34,7 +34,7 @@ class NanotronHpc(CMakePackage, CudaPackage):
     depends_on("pkgconfig", type="build")
 
     depends_on("mpi")
-    depends_on("hdf5@1.10.5:1.14+mpi")
+    depends_on("hdf5@1.10.5:1.14+mpi+hl")
     depends_on("fmt@9:")
     depends_on("cli11@2.2:")
     depends_on("nlohmann-json@3.10:")
