@@ -58,6 +58,17 @@ std::string difference(const Look& mine, const Look& first) {
   return mine.head == first.head ? "" : "another file of the same size";
 }
 
+// What two looks agree on: all others are compared with it.
+Look agreed_look_at(const std::filesystem::path& path) {
+  Look look = look_at(path);
+  for (int attempt = 1; attempt < 3 && look.error == 0; ++attempt) {
+    const Look again = look_at(path);
+    if (again.error == 0 && difference(again, look).empty()) break;
+    look = again;
+  }
+  return look;
+}
+
 }  // namespace
 
 void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCode code, double patience) {
@@ -66,7 +77,7 @@ void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCo
   Look first;
   comm::collectively(world, [&] {
     if (rank != 0) return;
-    first = look_at(path);
+    first = agreed_look_at(path);
     if (first.error != 0)
       fail(code, {.what = fmt::format("opening {}", path.string()), .found = std::strerror(first.error)});
   });

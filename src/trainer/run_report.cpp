@@ -179,7 +179,7 @@ void report_times(const deck::Config& config, Timers& timers, const RunTotals& t
                   Log& log) {
   if (config.output.timers) log.summary("{}", timers.table(totals.seconds));
   const std::string report = run_report(totals, gather_phases(timers, grid));
-  if (!report.empty()) log.summary("{}", report);
+  if (!report.empty()) log.info("{}", report);
 }
 
 }  // namespace nanotron::trainer

@@ -5,6 +5,13 @@
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::kernels::detail {
+namespace {
+
+bool can_be_mma(const Device& device, const AttentionShape& shape, const AttentionGradients<bf16>& t) {
+  return fused::by_mma(device, shape, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv});
+}
+
+}  // namespace
 
 template <class T>
 void run_forward(Device& device, fused::Library library, const AttentionShape& shape, MatrixRef<const T> q,
@@ -26,8 +33,7 @@ void run_backward(Device& device, fused::Library library, const AttentionShape& 
   if constexpr (std::is_same_v<T, bf16>) {
     const bool runs_cudnn = library == fused::Library::cudnn;
     if (runs_cudnn && cudnn::attention_backward(device, shape, t, workspace)) return;
-    const bool can_mma = fused::by_mma(device, shape, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv});
-    if (library == fused::Library::mma || (runs_cudnn && can_mma)) {
+    if (library == fused::Library::mma || (runs_cudnn && can_be_mma(device, shape, t))) {
       return mma::attention_backward(device, shape, t, workspace);
     }
   }
