@@ -27,6 +27,12 @@
 #   OPTIONS        options of nanotron_hpc, separated by blanks
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation JOB_SCRIPT is of)
 #   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh); PBS runs a copy and does not tell its name
+#   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/machines.md)
+#   RANKS_PER_NODE where the node file names each node once, as with select=<nodes> alone
+#   MPIEXEC_OPTIONS options of mpiexec, separated by blanks
+#   SWEEP          a file with a line for each element of an array (qsub -J 1-<lines> -r y): <option>... or
+#                  <deck> <option>...; element i writes into <SWEEP>.runs/i
+#   SUBMIT_OPTIONS options of qsub, separated by blanks, for the next job too: it does not know this one's
 #   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left
 #   STATUS_FILE    how the run stands (nanotron-<number of the first job>.status where qsub was called)
 #   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (50)
@@ -63,8 +69,15 @@ find_program() {
 program="$(find_program "$script")" || exit 78
 restarts="${RESTARTS:-0}"
 
-# The modules the program was built with belong here:
+# SITE has the settings of a machine (jobscripts/machines). Without it, the modules the program was built with belong
+# here:
 # module load gcc openmpi hdf5-parallel
+if [ -n "${SITE:-}" ]; then
+  set +u  # the scripts of modules may look at variables that are not set
+  # shellcheck source=/dev/null
+  if ! source "$SITE"; then echo "SITE=$SITE cannot be read, or a module of it is missing" >&2 && exit 78; fi
+  set -u
+fi
 
 # A rank per core (or per GPU) with one thread.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
@@ -87,6 +100,7 @@ fi
 echo "job $PBS_JOBID, restart $restarts: ${left:-no limit of} seconds left"
 
 export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-${PBS_JOBID%%.*}.status}"
+deck="$DECK"
 
 #### the same in both job scripts
 # status_of <key>: from STATUS_FILE, which the program keeps
@@ -120,6 +134,19 @@ judge() {
   echo again
 }
 
+# An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in a folder of its own.
+sweep=()
+if [ -n "${SWEEP:-}" ]; then
+  export ELEMENT="${ELEMENT:-${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-}}}"
+  if [[ "$ELEMENT" =~ ^[1-9][0-9]*$ ]]; then read -r -a sweep <<<"$(sed -n "${ELEMENT}p" "$SWEEP")"; fi
+  if [ ${#sweep[@]} -eq 0 ]; then echo "SWEEP=$SWEEP has no line '$ELEMENT'" >&2 && exit 78; fi
+  if [[ "${sweep[0]}" != -* ]]; then deck="${sweep[0]}" sweep=("${sweep[@]:1}"); fi
+  folder="$SWEEP.runs/$ELEMENT"
+  mkdir -p "$folder" || exit 78
+  sweep=(--set "run.output_dir=$folder" ${sweep[@]+"${sweep[@]}"})
+  export STATUS_FILE="$folder/job.status"
+fi
+
 if ! touch "$STATUS_FILE" "$STATUS_FILE.failures"; then
   echo "$STATUS_FILE cannot be written: give STATUS_FILE on a file system that all nodes share" >&2
   exit 78
@@ -137,9 +164,10 @@ fi
 if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
 
 ranks="$(wc -l < "$PBS_NODEFILE")"
-# shellcheck disable=SC2086  # OPTIONS is a list
-mpiexec -np "$ranks" --hostfile "$PBS_NODEFILE" \
-  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${OPTIONS:-} "$DECK"
+if [ -n "${RANKS_PER_NODE:-}" ]; then ranks=$(($(sort -u "$PBS_NODEFILE" | wc -l) * RANKS_PER_NODE)); fi
+# shellcheck disable=SC2086  # MPIEXEC_OPTIONS and OPTIONS are lists
+mpiexec -n "$ranks" --hostfile "$PBS_NODEFILE" ${MPIEXEC_OPTIONS:-} \
+  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${sweep[@]+"${sweep[@]}"} ${OPTIONS:-} "$deck"
 code=$?
 
 state="$(status_of state)"
@@ -153,8 +181,12 @@ case $verdict in
     else
       export RESTARTS=$((restarts + 1))
       echo "exit code $code, state $state: submitting the next job"
-      # Held until this one has ended, so that two never write into one run directory.
-      qsub -W depend=afterany:"$PBS_JOBID" -V "$script"
+      # Held until this one has ended, so that two never write into one run directory. Nothing can depend on one
+      # element of an array: two minutes are enough for it to end.
+      after=(-W depend=afterany:"$PBS_JOBID")
+      if [[ "$PBS_JOBID" = *\[* ]]; then after=(-a "$(date -d '2 minutes' +%Y%m%d%H%M.%S)"); fi
+      # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
+      qsub "${after[@]}" ${SUBMIT_OPTIONS:-} -V "$script"
     fi
     ;;
   *) echo "$verdict: not submitted again" >&2 ;;

@@ -33,10 +33,15 @@
 # most MAX_FAILURES times without a new checkpoint in between.
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
-#   MPI_TYPE       how srun starts MPI (pmix); see srun --mpi=list
+#   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/machines.md)
+#   MPI_TYPE       how srun starts MPI (pmix), see srun --mpi=list; default: as the site's Slurm does
+#   CPU_BIND       srun --cpu-bind (cores)
+#   SWEEP          a file with a line for each element of an array (sbatch --array=1-<lines>): <option>... or
+#                  <deck> <option>...; element i writes into <SWEEP>.runs/i
 #   MAX_RESTARTS   give up after so many starts (50)
 #   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
 #   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
+#   SUBMIT_OPTIONS options of sbatch for a job that follows this one where requeueing is forbidden
 #   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left
 set -uo pipefail
 
@@ -67,8 +72,15 @@ script="$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\([^ ]*\).*/\
 program="$(find_program "${script:-$0}")" || exit 78
 max_restarts="${MAX_RESTARTS:-50}"
 
-# The modules the program was built with belong here:
+# SITE has the settings of a machine (jobscripts/machines). Without it, the modules the program was built with belong
+# here:
 # module load gcc openmpi hdf5-parallel
+if [ -n "${SITE:-}" ]; then
+  set +u  # the scripts of modules may look at variables that are not set
+  # shellcheck source=/dev/null
+  if ! source "$SITE"; then echo "SITE=$SITE cannot be read, or a module of it is missing" >&2 && exit 78; fi
+  set -u
+fi
 
 # A thread for each core of a rank: with --cpus-per-task above 1 products use several. Ranks on GPUs
 # run one.
@@ -101,6 +113,7 @@ fi
 echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds left"
 
 export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-$SLURM_JOB_ID.status}"
+deck="$1"
 
 #### the same in both job scripts
 # status_of <key>: from STATUS_FILE, which the program keeps
@@ -134,6 +147,19 @@ judge() {
   echo again
 }
 
+# An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in a folder of its own.
+sweep=()
+if [ -n "${SWEEP:-}" ]; then
+  export ELEMENT="${ELEMENT:-${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-}}}"
+  if [[ "$ELEMENT" =~ ^[1-9][0-9]*$ ]]; then read -r -a sweep <<<"$(sed -n "${ELEMENT}p" "$SWEEP")"; fi
+  if [ ${#sweep[@]} -eq 0 ]; then echo "SWEEP=$SWEEP has no line '$ELEMENT'" >&2 && exit 78; fi
+  if [[ "${sweep[0]}" != -* ]]; then deck="${sweep[0]}" sweep=("${sweep[@]:1}"); fi
+  folder="$SWEEP.runs/$ELEMENT"
+  mkdir -p "$folder" || exit 78
+  sweep=(--set "run.output_dir=$folder" ${sweep[@]+"${sweep[@]}"})
+  export STATUS_FILE="$folder/job.status"
+fi
+
 if ! touch "$STATUS_FILE" "$STATUS_FILE.failures"; then
   echo "$STATUS_FILE cannot be written: give STATUS_FILE on a file system that all nodes share" >&2
   exit 78
@@ -158,7 +184,8 @@ into_the_queue() {
   if [ -n "${SLURM_JOB_QOS:-}" ]; then asked+=(--qos="$SLURM_JOB_QOS"); fi
   time="$(squeue -h -j "$SLURM_JOB_ID" -o %l)"
   if [ -n "$time" ]; then asked+=(--time="$time"); fi
-  sbatch --dependency="afterany:$SLURM_JOB_ID" --export=ALL "${asked[@]}" "$script" "$@"
+  # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
+  sbatch ${SUBMIT_OPTIONS:-} --dependency="afterany:$SLURM_JOB_ID" --export=ALL "${asked[@]}" "$script" "$@"
 }
 
 starts=$((${RESTARTS:-0} + ${SLURM_RESTART_COUNT:-0}))
@@ -171,9 +198,11 @@ if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATU
 
 # A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1. Since Slurm
 # 22.05 srun does not inherit --cpus-per-task, and --cpu-bind=cores would leave a rank one core.
-srun --mpi="${MPI_TYPE:-pmix}" --kill-on-bad-exit=1 \
-  --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind=cores \
-  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} "${@:2}" "$1"
+mpi=(--mpi="${MPI_TYPE:-pmix}")
+if [ "${MPI_TYPE:-}" = default ]; then mpi=(); fi
+srun ${mpi[@]+"${mpi[@]}"} --kill-on-bad-exit=1 \
+  --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind="${CPU_BIND:-cores}" \
+  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${sweep[@]+"${sweep[@]}"} "${@:2}" "$deck"
 code=$?
 
 state="$(status_of state)"

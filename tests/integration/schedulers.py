@@ -3,12 +3,22 @@ import os
 import shutil
 from pathlib import Path
 
-# sbatch: the job script, copied as Slurm does it, with what it may ask for.
+# sbatch: the job script, copied as Slurm does it, with what it may ask for. The elements of --array=1-N run in turn.
 SBATCH = """#!/bin/bash
-if [[ "$1" = --dependency=* ]]; then echo "sbatch $*" >> "$STAND_IN_LOG"; exit; fi
+if [[ " $*" = *" --dependency="* ]]; then echo "sbatch $*" >> "$STAND_IN_LOG"; exit; fi
+if [[ "$1" = -* ]]; then echo "sbatch $*" >> "$STAND_IN_LOG"; fi
+elements=""
+while [[ "$1" = -* ]]; do
+  if [[ "$1" = --array=1-* ]]; then elements="$(seq "${1#--array=1-}")"; fi
+  shift
+done
 job="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && cp "$1" "$job"
 export SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" STAND_IN_SCRIPT="$(realpath "$1")"
-bash "$job" "${@:2}"
+if [ -z "$elements" ]; then exec bash "$job" "${@:2}"; fi
+for element in $elements; do
+  SLURM_ARRAY_TASK_ID="$element" bash "$job" "${@:2}" || code=$?
+done
+exit "${code:-0}"
 """
 SQUEUE = "#!/bin/bash\necho 1:00:00\n"
 SCONTROL = """#!/bin/bash
@@ -19,6 +29,7 @@ if [ "$1 $2" = "show job" ]; then printf '   Command=%s input.deck\\n   WorkDir=
 # srun as it is, or with STAND_IN_LAUNCH: `nothing` is started but 0 returned; `killed`: a rank dies after the first
 # checkpoint; a number: that exit code and nothing started.
 SRUN = """#!/bin/bash
+echo "srun $*" >> "$STAND_IN_LOG"
 while [[ "${1:-}" == -* ]]; do shift; done
 case "${STAND_IN_LAUNCH:-}" in
   "") exec "$NANOTRON_MPIEXEC" -n 2 "$@" ;;
@@ -38,18 +49,29 @@ MPIEXEC = """#!/bin/bash
 if [ "${STAND_IN_LAUNCH:-}" = nothing ]; then exit 0; fi
 exec "$NANOTRON_MPIEXEC" "$@"
 """
-# qsub -v NAME=value,... <script>: PBS too runs a copy.
+# qsub -v NAME=value,... <script>, or qsub <option>... -V <script>: PBS too runs a copy. The elements of -J 1-N run in
+# turn.
 QSUB = """#!/bin/bash
 if [ "$1" = -v ]; then
   IFS=, read -r -a variables <<< "$2"
   for variable in "${variables[@]}"; do export "$variable"; done
   shift 2
 fi
-if [ "$1" = -W ]; then echo "qsub $*" >> "$STAND_IN_LOG"; exit; fi
+if [ "$1" = -W ] || [ "$1" = -a ]; then echo "qsub $*" >> "$STAND_IN_LOG"; exit; fi
+if [[ "$1" = -* ]]; then echo "qsub $*" >> "$STAND_IN_LOG"; fi
+elements=""
+while [ $# -gt 1 ]; do
+  if [ "$1" = -J ]; then elements="$(seq "${2#1-}")"; fi
+  shift
+done
 job="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && cp "$1" "$job"
 nodes="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && printf 'localhost\\nlocalhost\\n' > "$nodes"
 export PBS_JOBID=7.server PBS_O_WORKDIR="$PWD" PBS_NODEFILE="$nodes"
-bash "$job"
+if [ -z "$elements" ]; then exec bash "$job"; fi
+for element in $elements; do
+  PBS_JOBID="7[$element].server" PBS_ARRAY_INDEX="$element" bash "$job" || code=$?
+done
+exit "${code:-0}"
 """
 QSTAT = "#!/bin/bash\necho '    Resource_List.walltime = 01:00:00'\n"
 

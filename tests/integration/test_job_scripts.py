@@ -131,6 +131,22 @@ def another_runs_file_is_not_followed():
         check("resumed from" not in text, "a finished job is not gone on with", text)
 
 
+# An element of an array trains in its own folder, with its own options, and goes on there.
+def elements_of_an_array_go_on():
+    with Case("array", steps=6, checkpoint="resume = 'none'") as case:
+        job = Job(case)
+        (case.folder / "seeds.txt").write_text("--set run.seed=1\n--set run.seed=2\n")
+        for element in ("1", "2"):
+            own = dict(SWEEP="seeds.txt", ELEMENT=element)
+            job.start("--set", "run.stop_after_steps=2", code=75, says="stopped after step 2", **own)
+            text = job.start(code=0, says="finished: 6 steps", **own)
+            folder = case.folder / "seeds.txt.runs" / element
+            check(f"resumed from seeds.txt.runs/{element}/" in text, "it goes on from its own checkpoint", text)
+            check(f"seed = {element}" in " ".join((folder / "deck.nml").read_text().split()), "with its own seed")
+            check("state = finished" in (folder / "job.status").read_text(), "and its own status")
+        check(not case.out.exists(), "nothing is written into the folder of the deck")
+
+
 def both_scripts_judge_alike():
     blocks = [(root / "jobscripts" / name).read_text().split("####")[1] for name in ("slurm.sh", "pbs.pro.sh")]
     check(blocks[0] == blocks[1] and "judge()" in blocks[0], "the common block is the same text")
@@ -152,6 +168,7 @@ for name in ("slurm", "pbs"):
 what_another_start_mends_and_what_not()
 lost_starts_count()
 another_runs_file_is_not_followed()
+elements_of_an_array_go_on()
 both_scripts_judge_alike()
 the_status_file_never_ends_a_run()
 print("job scripts: passed")
