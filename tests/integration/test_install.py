@@ -159,6 +159,7 @@ with tempfile.TemporaryDirectory(prefix="nanotron_install_") as name:
     work.mkdir()
     installed = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file())
     for path in (*(f"bin/{name}" for name in PROGRAMS), "share/nanotron_hpc/input/llama_30m.deck",
+                 "share/nanotron_hpc/jobscripts/submit.sh", "share/nanotron_hpc/jobscripts/machines/perlmutter/gpu.sh",
                  "share/nanotron_hpc/tools/nanotron_tools/common.py", "share/doc/nanotron_hpc/README.md",
                  "share/doc/nanotron_hpc/doc/user_guide.md"):
         check(path in installed, f"{path} is installed", "\n".join(installed))

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Checks a deck here, with the modules of a machine, and submits the job script with the machine's directives.
+#
+#   jobscripts/submit.sh jobscripts/machines/<site>/<nodes>.sh [<option of sbatch or qsub>...] -- \
+#     input.deck [<option of nanotron_hpc>...]
+#
+# The account is yours to give: --account=<project> for sbatch, -A <project> for qsub. Options come after those of
+# the machine: sbatch takes the last of two; machines with PBS say which variables change theirs.
+#
+#   PROGRAM   the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
+#   SWEEP     a file with a line for each element of an array, [<deck>] <option>...; each is checked
+#
+# Exit code: that of the check (78: the deck is wrong), or of sbatch or qsub.
+set -euo pipefail
+
+scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+usage_error() {
+  echo "submit: $1" >&2
+  sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  exit 78
+}
+
+if [ $# -lt 1 ] || [ ! -r "$1" ]; then usage_error "'${1:-}' is no file of jobscripts/machines"; fi
+SITE="$(realpath "$1")"
+export SITE
+shift
+options=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  case $1 in --array* | -J) usage_error "an array comes from SWEEP" ;; esac
+  options+=("$1") && shift
+done
+if [ $# -lt 2 ]; then usage_error "no deck after --"; fi
+deck="$2"
+shift 2
+
+submit=sbatch site_options=()  # as the file of the machine says
+set +u  # the scripts of modules may look at variables that are not set
+# shellcheck source=/dev/null
+source "$SITE" || usage_error "$SITE cannot be read, or a module of it is missing"
+set -u
+
+program="${PROGRAM:-}"
+for candidate in build/release/bin/nanotron_hpc "$scripts/../../../bin/nanotron_hpc" \
+  "$scripts/../build/release/bin/nanotron_hpc" "$(command -v nanotron_hpc || true)"; do
+  if [ -z "$program" ] && [ -x "$candidate" ]; then program="$(realpath "$candidate")"; fi
+done
+if [ -z "$program" ]; then usage_error "there is no nanotron_hpc: give PROGRAM"; fi
+export PROGRAM="$program"
+
+array=()
+if [ -n "${SWEEP:-}" ]; then
+  export SWEEP
+  lines=0
+  while read -r -a line; do
+    lines=$((lines + 1)) checked="$deck"
+    if [ ${#line[@]} -eq 0 ]; then usage_error "line $lines of $SWEEP is empty"; fi
+    if [[ "${line[0]}" != -* ]]; then checked="${line[0]}" line=("${line[@]:1}"); fi
+    "$program" --check ${line[@]+"${line[@]}"} "$@" "$checked" </dev/null
+  done <"$SWEEP"
+  if [ "$lines" -eq 0 ]; then usage_error "$SWEEP is empty"; fi
+  if [ "$submit" = qsub ]; then array=(-J "1-$lines" -r y); else array=(--array="1-$lines"); fi
+else
+  "$program" --check "$@" "$deck"
+fi
+
+options=(${site_options[@]+"${site_options[@]}"} ${options[@]+"${options[@]}"})
+export SUBMIT_OPTIONS="${options[*]}"  # the job gives them to the one that follows it
+if [ "$submit" = qsub ]; then
+  export DECK="$deck" OPTIONS="$*" JOB_SCRIPT="$scripts/pbs.pro.sh"
+  exec qsub ${options[@]+"${options[@]}"} ${array[@]+"${array[@]}"} -V "$JOB_SCRIPT"
+fi
+exec sbatch ${options[@]+"${options[@]}"} ${array[@]+"${array[@]}"} "$scripts/slurm.sh" "$deck" "$@"

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# ranks: 1
+# timeout: 120
+"""Files of machines, submit.sh and arrays under stand-ins for Slurm, PBS, the modules and the program itself: what
+reaches the scheduler and the program. No MPI is started.
+
+    test_machines.py <folder of the programs>
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import schedulers
+
+root = Path(__file__).resolve().parents[2]
+scripts = root / "jobscripts"
+machines = sorted((scripts / "machines").glob("*/*.sh"))
+
+# The program: its arguments and what machines set, in a file for each start; a deck of the name bad... is wrong.
+PROGRAM = """#!/bin/bash
+{ printf '%s\\n' "$*"; env | grep -E '^(NCCL_|PLANTED|OMP_NUM_THREADS)'; } > "$(mktemp starts.XXXXXX)"
+deck="${!#}"
+if [ ! -f "$deck" ] || [[ "$deck" = bad* ]]; then exit 78; fi
+if [ "$1" = --check ]; then exit 0; fi
+while [ $# -gt 0 ]; do
+  if [ "$1" = --status ]; then echo "state = ${STAND_IN_STATE:-finished}" > "$2"; fi
+  shift
+done
+if [ "${STAND_IN_STATE:-finished}" != finished ]; then exit 75; fi
+"""
+# mpiexec of the stand-ins of srun and mpiexec: one process.
+LAUNCHER = """#!/bin/bash
+echo "launch $*" >> "$STAND_IN_LOG"
+while [ "$1" != "$PROGRAM" ]; do shift; done
+exec "$@"
+"""
+MODULE = '#!/bin/bash\necho "module $*" >> "$STAND_IN_LOG"\nexit "${STAND_IN_MODULE:-0}"\n'
+
+
+def check(condition, what, output=""):
+    if not condition:
+        print(f"FAILED: {what}\n{output}")
+        sys.exit(1)
+
+
+class Site:
+    """A folder with decks and the stand-ins."""
+
+    def __enter__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="nanotron_machines_"))
+        self.log = self.folder / "scheduler.log"
+        self.log.touch()
+        self.environment = schedulers.install(self.folder / "stand_ins", self.log)
+        for name, text in dict(program=PROGRAM, launcher=LAUNCHER, module=MODULE).items():
+            (self.folder / "stand_ins" / name).write_text(text)
+            (self.folder / "stand_ins" / name).chmod(0o755)
+        self.environment.update(PROGRAM=str(self.folder / "stand_ins/program"),
+                                NANOTRON_MPIEXEC=str(self.folder / "stand_ins/launcher"))
+        for variable in ("SITE", "SWEEP", "ELEMENT", "STATUS_FILE", "MPI_TYPE", "OMP_NUM_THREADS"):
+            self.environment.pop(variable, None)
+        for deck in ("input.deck", "other.deck", "bad.deck"):
+            (self.folder / deck).touch()
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, *command, code=0, says="", **environment):
+        done = subprocess.run([str(word) for word in command], cwd=self.folder, text=True, timeout=60,
+                              env=dict(self.environment, **environment), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        what = " ".join(Path(str(word)).name for word in command)
+        check(done.returncode == code, f"'{what}' ends with {code}, not {done.returncode}", done.stdout)
+        check(says in done.stdout, f"'{what}' says '{says}'", done.stdout)
+        return done.stdout
+
+    def noted(self):
+        """The log of the stand-ins, begun anew."""
+        text = self.log.read_text()
+        self.log.write_text("")
+        return text
+
+    def starts(self):
+        """What each start of the program noted, forgotten then."""
+        files = list(self.folder.glob("starts.*"))
+        texts = sorted(file.read_text() for file in files)
+        for file in files:
+            file.unlink()
+        return texts
+
+    def file(self, text):
+        """A machine of this text."""
+        path = self.folder / "site.sh"
+        path.write_text(text)
+        return path
+
+
+def files_are_clean():
+    for script in (*machines, *(scripts / name for name in ("slurm.sh", "pbs.pro.sh", "submit.sh"))):
+        done = subprocess.run(["bash", "-n", script], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check(done.returncode == 0, f"{script.name} is bash", done.stdout)
+        if not shutil.which("shellcheck"):
+            continue
+        done = subprocess.run(["shellcheck", script], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check(done.returncode == 0, f"shellcheck finds nothing in {script}", done.stdout)
+    if not shutil.which("shellcheck"):
+        print("no shellcheck: the scripts are not checked by it")
+    page = (root / "doc/machines.md").read_text()
+    for machine in machines:
+        name = f"{machine.parent.name}/{machine.name}"
+        text = machine.read_text()
+        check(name in page, f"doc/machines.md names {name}")
+        check("never run" in text.lower(), f"{name} says that it has never been run")
+        check("https://" in text or machine.parent.name == "generic", f"{name} says where its values are from")
+
+
+def every_machine_submits():
+    for machine in machines:
+        name = f"{machine.parent.name}/{machine.name}"
+        with Site() as site:
+            pbs = "qsub" in machine.read_text()
+            account = ("-A", "project") if pbs else ("--account=project",)
+            site.run(scripts / "submit.sh", machine, *account, "--", "input.deck", "--set", "run.steps=3",
+                     says="finished")
+            noted, starts = site.noted(), site.starts()
+            check(len(starts) == 2 and starts[0].startswith("--check --set run.steps=3 input.deck"),
+                  f"{name}: the deck is checked first", str(starts))
+            check("--set run.steps=3 input.deck" in starts[1], f"{name}: then run", str(starts))
+            submitted = f"{'qsub' if pbs else 'sbatch'} -" in noted and " ".join(account) in noted
+            check(submitted, f"{name} is submitted", noted)
+            check(pbs or "--ntasks-per-node=" in noted, f"{name}: ranks", noted)
+            site.run(scripts / "submit.sh", machine, "--", "bad.deck", code=78)
+            check("sbatch" not in site.noted() and "qsub" not in site.noted(), f"{name}: a wrong deck is not submitted")
+            if "module load" in noted:
+                site.run(scripts / "submit.sh", machine, "--", "input.deck", code=78, says="module",
+                         STAND_IN_MODULE="1")
+
+
+def settings_reach_the_program():
+    with Site() as site:
+        machine = site.file("submit=sbatch\nsite_options=(--partition=planted --gres=gpu:4)\nMPI_TYPE=default\n"
+                            "CPU_BIND=sockets\nexport PLANTED=here NCCL_CROSS_NIC=1 OMP_NUM_THREADS=3\n: $UNSET\n")
+        site.run("sbatch", scripts / "slurm.sh", "input.deck", says="finished", SITE=str(machine))
+        start = site.starts()[0]
+        expected = ("PLANTED=here", "NCCL_CROSS_NIC=1", "OMP_NUM_THREADS=3")
+        check(all(words in start for words in expected), "in Slurm", start)
+        noted = site.noted()
+        check("srun --kill" in noted and "--cpu-bind=sockets" in noted and "--mpi" not in noted, "of srun", noted)
+        site.run("sbatch", scripts / "slurm.sh", "input.deck", code=78, says="SITE=", SITE="/no/such/file")
+        site.run("qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'}", scripts / "pbs.pro.sh",
+                 says="finished", SITE=str(machine))
+        start = site.starts()[0]
+        check(all(words in start for words in expected), "and in PBS", start)
+        site.noted()
+        machine.write_text("submit=qsub\nsite_options=(-l select=2:system=x)\nRANKS_PER_NODE=4\n"
+                           "MPIEXEC_OPTIONS='--ppn 4'\n")
+        site.run(scripts / "submit.sh", machine, "-q", "fast", "--", "input.deck", says="finished")
+        noted = site.noted()
+        check("qsub -l select=2:system=x -q fast -V" in noted, "options of the machine, then of the user", noted)
+        check("launch -n 4 --hostfile" in noted and "--ppn 4" in noted, "four ranks on one host", noted)
+
+
+# Where jobs cannot be requeued the next one asks for the same.
+def the_next_job_asks_for_the_same():
+    with Site() as site:
+        machine = site.file("submit=sbatch\nsite_options=(--constraint=planted --gres=gpu:4)\n")
+        site.run(scripts / "submit.sh", machine, "--account=a", "--", "input.deck", code=75,
+                 says="a job that follows this one", STAND_IN_STATE="stopped", STAND_IN_REQUEUE="1")
+        noted = site.noted()
+        check("sbatch --constraint=planted --gres=gpu:4 --account=a --dependency=afterany:7 --export=ALL" in noted,
+              "Slurm", noted)
+        site.run(scripts / "submit.sh", machine, "--array=1-2", "--", "input.deck", code=78, says="comes from SWEEP")
+        machine.write_text("submit=qsub\nsite_options=(-l select=2:system=x)\n")
+        site.run(scripts / "submit.sh", machine, "-A", "a", "--", "input.deck", code=75, says="submitting the next job",
+                 STAND_IN_STATE="stopped")
+        noted = site.noted()
+        check("qsub -W depend=afterany:7.server -l select=2:system=x -A a -V" in noted, "PBS", noted)
+
+
+def elements_have_folders_of_their_own():
+    for scheduler in ("sbatch", "qsub"):
+        with Site() as site:
+            queue = "-q planted" if scheduler == "qsub" else "--partition=planted"
+            machine = site.file(f"submit={scheduler}\nsite_options=({queue})\n")
+            (site.folder / "lr.txt").write_text("--set optimizer.lr=1e-4\nother.deck --set optimizer.lr=2e-4\n"
+                                                "--set optimizer.lr=3e-4 --set run.seed=2\n")
+            site.run(scripts / "submit.sh", machine, "--", "input.deck", "--set", "run.steps=3", SWEEP="lr.txt",
+                     says="finished")
+            starts = site.starts()
+            checked = [start for start in starts if start.startswith("--check")]
+            runs = [start.splitlines()[0] for start in starts if not start.startswith("--check")]
+            check(len(checked) == 3 and len(runs) == 3, "each element is checked and run", str(starts))
+            for i, rate, deck in ((1, "1e-4", "input.deck"), (2, "2e-4", "other.deck"), (3, "3e-4", "input.deck")):
+                own = [run for run in runs if f"--set run.output_dir=lr.txt.runs/{i} --set optimizer.lr={rate}" in run]
+                check(len(own) == 1 and own[0].endswith(f"--set run.steps=3 {deck}"), f"element {i}", str(runs))
+                check(f"--status lr.txt.runs/{i}/job.status" in own[0], "and its own status", own[0])
+                check((site.folder / f"lr.txt.runs/{i}/job.status").is_file(), "in its folder")
+            noted = site.noted()
+            check(("--array=1-3" if scheduler == "sbatch" else "-J 1-3 -r y") in noted, "an array of three", noted)
+
+            site.run(scripts / "submit.sh", machine, "--", "input.deck", SWEEP="lr.txt", code=75,
+                     STAND_IN_STATE="stopped", STAND_IN_REQUEUE="1")
+            lines = site.noted().splitlines()
+            follows = [line for line in lines if "--dependency" in line or line.startswith("qsub -a ")]
+            check(len(follows) == 3 and not any("array" in line or "-J" in line for line in follows),
+                  "each element is followed by one job, not by an array", str(follows))
+            site.starts()
+            following = ["sbatch", scripts / "slurm.sh", "input.deck"] if scheduler == "sbatch" else [
+                "qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'}", scripts / "pbs.pro.sh"]
+            site.run(*following, SWEEP="lr.txt", ELEMENT="2", says="finished")
+            start = site.starts()[0]
+            check("run.output_dir=lr.txt.runs/2 " in start and "other.deck" in start, "which stays that element", start)
+            for element in ("4", "", "x"):
+                site.run(*following, SWEEP="lr.txt", ELEMENT=element, code=78, says="has no line")
+
+
+if os.environ.get("NANOTRON_SANITIZE") == "ON":
+    sys.exit(77)  # nothing here is instrumented
+files_are_clean()
+every_machine_submits()
+settings_reach_the_program()
+the_next_job_asks_for_the_same()
+elements_have_folders_of_their_own()
+print("machines: passed")
