@@ -17,7 +17,8 @@
 #   [5] https://github.com/ComputationalRadiationPhysics/picongpu (b5d5434, etc/picongpu/juwels-jsc/booster.tpl), which
 #       quotes JSC's https://apps.fz-juelich.de/jsc/hps/juwels/faq.html: UCX_RC_TIMEOUT of 3 s against "transport retry
 #       count exceeded"; the site sets CUDA_VISIBLE_DEVICES for each rank
-# Not found: what JSC says on NCCL; nothing is set, NCCL finds InfiniBand by itself.
+# Not found: what JSC says on NCCL; nothing is set, NCCL finds InfiniBand by itself. (Where its ranks do not find each
+# other, users there set NCCL_SOCKET_IFNAME=ib0.)
 # Build: -DNANOTRON_ARCH=znver2 -DCMAKE_CUDA_ARCHITECTURES=80, and Kokkos for AMPERE80.
 
 submit=sbatch

@@ -14,9 +14,9 @@
 #       files are deleted after 40 days; $WORK (1 TB) and $FAST (1 TB, faster) of the project are kept, without backup
 #   [5] not CINECA's, but used there: https://github.com/BLAST-WarpX/warpx (1b312c6, Tools/machines/leonardo-cineca):
 #       partition, GPUs, CPUs, memory, modules and their versions; srun without --mpi
-# Not found: what CINECA says on NCCL, UCX or binding; nothing is set, NCCL finds InfiniBand by itself. Not found
-# either: a module of NCCL, and one of HDF5 for this MPI: see module avail, or Spack. CUDA 11.8 of [5] is too old here
-# (12.4).
+# Not found: what CINECA says on NCCL, UCX or binding; nothing is set, NCCL finds InfiniBand by itself. (Where its
+# ranks do not find each other, users there set NCCL_SOCKET_IFNAME=ib0.) Not found either: a module of NCCL, and one of
+# HDF5 for this MPI: see module avail, or Spack. CUDA 11.8 of [5] is too old here (12.4).
 # Build: -DNANOTRON_ARCH=icelake-server -DCMAKE_CUDA_ARCHITECTURES=80, and Kokkos for AMPERE80.
 
 submit=sbatch
