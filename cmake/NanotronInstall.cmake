@@ -25,7 +25,7 @@ install(FILES tools/pyproject.toml DESTINATION "${_data}/tools")
 install(DIRECTORY tools/nanotron_tools DESTINATION "${_data}/tools" FILES_MATCHING PATTERN "*.py" PATTERN "py.typed"
   PATTERN "__pycache__" EXCLUDE)
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-install(DIRECTORY doc DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY doc DESTINATION "${CMAKE_INSTALL_DOCDIR}" PATTERN site EXCLUDE)
 install(DIRECTORY "${PROJECT_BINARY_DIR}/share/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}")
 foreach(_shell IN ITEMS bash-completion zsh)
   install(DIRECTORY "${PROJECT_BINARY_DIR}/share/${_shell}" DESTINATION "${CMAKE_INSTALL_DATADIR}")

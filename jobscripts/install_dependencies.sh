@@ -107,16 +107,18 @@ install_packages() {
 }
 
 # Not packaged by Debian: tokenizers, which only Hugging Face tokenizers and --train-bpe need; safetensors,
-# which only the tests of nanotron_convert.py need; tensorboard and pyarrow, those of nanotron_export.py.
+# which only the tests of nanotron_convert.py need; tensorboard and pyarrow, those of nanotron_export.py; mkdocs (Debian 12 has
+# an older one), which makes the documents a site.
 install_python_packages() {
   local extra=(tokenizers)
-  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow); fi
+  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow mkdocs); fi
   local names="${extra[*]}"
   local venv="$root/build/venv" base=/usr/bin/python3
   [ -x "$base" ] || base="$(command -v python3)"
   if "$base" -c 'import numpy, sys; sys.exit(numpy.__version__ >= "2")' 2> /dev/null; then
     extra=("${extra[@]/pyarrow/pyarrow<20}")  # later ones need NumPy 2
   fi
+  extra=("${extra[@]/mkdocs/mkdocs>=1.6,<2}")
   if [ -x "$venv/bin/python" ] &&
     "$venv/bin/python" -c "import numpy, h5py, ${names// /, }" 2> /dev/null; then
     return
@@ -128,7 +130,7 @@ install_python_packages() {
       --timeout 15 "${extra[@]}"; }
   then
     say "pip could not install: $names. Training does not need them; Hugging Face tokenizers" \
-      "(tokenizers) and the tests of nanotron_convert.py and nanotron_export.py (the others) do" >&2
+      "(tokenizers), the tests of nanotron_convert.py and nanotron_export.py and the site of the documents (the others) do" >&2
   fi
 }
 
