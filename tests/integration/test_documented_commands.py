@@ -2,8 +2,9 @@
 # ranks: 2
 # timeout: 600
 # labels: once
-"""Every command of README.md, the user guide, its pages on tools, data and models, and doc/checkpoint_format.md, in
-their order and as written, in a scratch copy of the repository; whole decks that they show are checked.
+"""Every command of README.md, the tutorial, the user guide, its pages on tools, data and models, and
+doc/checkpoint_format.md, in their order and as written, in a scratch copy of the repository; whole decks that they show
+are checked.
 
     test_documented_commands.py <folder of the programs>
 
@@ -27,8 +28,8 @@ from runs import check, mpiexec, program, root
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
     sys.exit(77)
 
-DOCUMENTS = ("README.md", "doc/user_guide.md", "doc/tools.md", "doc/token_files.md", "doc/hugging_face.md",
-             "doc/checkpoint_format.md")
+DOCUMENTS = ("README.md", "doc/tutorial.md", "doc/user_guide.md", "doc/troubleshooting.md", "doc/tools.md",
+             "doc/token_files.md", "doc/hugging_face.md", "doc/checkpoint_format.md")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
 # Commands that are not run here, and why.
@@ -42,7 +43,8 @@ ELSEWHERE = {
 # How indented text that is no command begins: decks, output, trees.
 TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/",
         r"grid: ", r"grid +type ", r"stopped after ", r"where the time went: ",
-        r" +quickstart$", r"runs/\w+: ", r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
+        r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"memory of the largest rank", r"#include <",
+        r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
 BUILTINS = ("cd", "export", "source", "kill")
 
 # ---------------------------------------------------------------------------------------------------------------------
