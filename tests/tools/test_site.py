@@ -103,7 +103,7 @@ def check_site(site):
         for line in document.read_text(encoding="utf-8").splitlines():
             fenced ^= line.startswith("```")
             items += not fenced and re.match(r" {0,3}(?:[-*]|\d+\.) ", line) is not None
-            tables += not fenced and re.match(r" *\|[-:|]+\|$", line.replace(" ", "")) is not None
+            tables += not fenced and re.match(r" *\|[-:|]*-[-:|]*\|$", line.replace(" ", "")) is not None
         found = body(page).count("<li"), body(page).count("<table")
         if found != (items, tables):
             fail(f"{document.relative_to(ROOT)} has {items} items of lists and {tables} tables, its page {found}")
