@@ -107,18 +107,26 @@ install_packages() {
 }
 
 # Not packaged by Debian: tokenizers, which only Hugging Face tokenizers and --train-bpe need; safetensors,
-# which only the tests of nanotron_convert.py need; tensorboard and pyarrow, those of nanotron_export.py; mkdocs (Debian 12 has
-# an older one), which makes the documents a site.
+# which only the tests of nanotron_convert.py need; tensorboard, those of nanotron_export.py; pyarrow, those and the ones of
+# nanotron_tokenize.py, as backports.zstd; mkdocs (Debian 12 has an older one), which makes the documents a site; nbclient to
+# h5netcdf, which execute the notebooks of the documents.
 install_python_packages() {
   local extra=(tokenizers)
-  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow mkdocs); fi
-  local names="${extra[*]}"
+  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow mkdocs nbclient ipykernel xarray h5netcdf); fi
   local venv="$root/build/venv" base=/usr/bin/python3
   [ -x "$base" ] || base="$(command -v python3)"
+  if [ "$tests" = 1 ] && "$base" -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then
+    extra+=(backports.zstd)  # later ones have compression.zstd
+  fi
+  local names="${extra[*]}"
   if "$base" -c 'import numpy, sys; sys.exit(numpy.__version__ >= "2")' 2> /dev/null; then
     extra=("${extra[@]/pyarrow/pyarrow<20}")  # later ones need NumPy 2
   fi
   extra=("${extra[@]/mkdocs/mkdocs>=1.6,<2}")
+  if [ "$tests" = 1 ]; then extra+=("matplotlib-inline<0.2"); fi  # later ones need matplotlib 3.7
+  # h5py and matplotlib of Debian are built for its NumPy: no other package may bring a newer one.
+  local numpy
+  numpy="$("$base" -c 'import numpy; print(numpy.__version__)' 2> /dev/null)" && extra+=("numpy==$numpy")
   if [ -x "$venv/bin/python" ] &&
     "$venv/bin/python" -c "import numpy, h5py, ${names// /, }" 2> /dev/null; then
     return
@@ -130,7 +138,7 @@ install_python_packages() {
       --timeout 15 "${extra[@]}"; }
   then
     say "pip could not install: $names. Training does not need them; Hugging Face tokenizers" \
-      "(tokenizers), the tests of nanotron_convert.py and nanotron_export.py and the site of the documents (the others) do" >&2
+      "(tokenizers), the tests of tools/, the site of the documents and its notebooks (the others) do" >&2
   fi
 }
 

@@ -71,9 +71,9 @@ chosen_tests() {
             if (full || size[i] <= 2 || (seed + number[base[i]]) % larger[base[i]] == seen[base[i]]++) print name[i] }'
 }
 
-# needed_targets <test>...: the test programs that these tests run; for scripts the programs
+# needed_targets <test>...: the test programs that these tests run; for scripts all that they start
 needed_targets() {
-  printf '%s\n' "$@" | sed -n -e 's/^\([a-z_]*\)\.\([a-z0-9_]*\)\..*np[0-9]*$/test_\1_\2/p' -e t -e 's/.*/nanotron_programs/p' | sort -u
+  printf '%s\n' "$@" | sed -n -e 's/^\([a-z_]*\)\.\([a-z0-9_]*\)\..*np[0-9]*$/test_\1_\2/p' -e t -e 's/.*/nanotron_script_programs/p' | sort -u
 }
 
 # run_suite <preset>: configure, build, test

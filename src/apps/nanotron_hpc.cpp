@@ -5,6 +5,7 @@
 #include "nanotron/base/stop_signals.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
@@ -33,11 +34,15 @@ int main(int argc, char** argv) {
       return static_cast<int>(ExitCode::ok);
     }
     if (line->action == apps::Action::plan) {
-      const std::string plan = trainer::describe_plan(config, trainer::load_machine(world.get(), line->machine));
+      const auto machine = trainer::load_machine(world.get(), line->machine);
+      std::string plan = trainer::describe_plan(config, machine);
+      if (machine) plan += simulation::describe_prediction(config, *machine);
       if (world.rank() == 0) fmt::print("{}", plan);
       return static_cast<int>(ExitCode::ok);
     }
     const KokkosSession kokkos(comm::gpu_of_rank(world));
+    if (!trains && !line->choices.empty())
+      return static_cast<int>(trainer::evaluate_choices(config, line->choices, line->results, world.get()));
     if (!trains) return static_cast<int>(trainer::evaluate(config, world.get()));
     return static_cast<int>(trainer::train(config, world.get(), line->status, start));
   });

@@ -1,5 +1,9 @@
 #include "nanotron/base/log.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -7,11 +11,30 @@
 #include "nanotron/base/error.hpp"
 
 namespace nanotron {
+namespace {
+
+// Opened without waiting: a pipe that nobody reads would hold the run up for ever. Null, with errno, for one.
+std::FILE* open_to_append(const std::filesystem::path& file) {
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  struct stat status {};
+  if (descriptor < 0) return nullptr;
+  if (::fstat(descriptor, &status) == 0 && !S_ISFIFO(status.st_mode) && ::fcntl(descriptor, F_SETFL, O_APPEND) == 0) {
+    if (std::FILE* const stream = ::fdopen(descriptor, "a")) return stream;
+  } else {
+    errno = S_ISFIFO(status.st_mode) ? ENXIO : errno;
+  }
+  const int cause = errno;
+  ::close(descriptor);
+  errno = cause;
+  return nullptr;
+}
+
+}  // namespace
 
 void Log::open(const std::filesystem::path& file) {
   if (!speaks_) return;
   path_ = file;
-  file_.reset(std::fopen(file.c_str(), "ae"));
+  file_.reset(open_to_append(file));
   if (!file_) {
     fail(ExitCode::system_error, {.what = "the log file cannot be opened",
                                   .expected = "a file that can be written",

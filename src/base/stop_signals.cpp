@@ -17,11 +17,13 @@ sigset_t stop_signals() {
 }  // namespace
 
 void hold_stop_signals() {
+  std::signal(SIGPIPE, SIG_IGN);
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
 void release_stop_signals() {
+  std::signal(SIGPIPE, SIG_DFL);
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }

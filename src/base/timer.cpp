@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/flight_recorder.hpp"
 
 #ifdef NANOTRON_WITH_CUDA
 #include <nvtx3/nvToolsExt.h>
@@ -77,6 +78,7 @@ void Timers::rehash(std::size_t slots) {
 
 // pushRegion takes a std::string: it is constructed only if a Kokkos tool is loaded.
 void Timers::push_profiling_region(const char* name) {
+  flight_recorder().enter(name);
   if (Kokkos::Profiling::profileLibraryLoaded()) Kokkos::Profiling::pushRegion(name);
 #ifdef NANOTRON_WITH_CUDA
   nvtxRangePushA(name);
@@ -84,6 +86,7 @@ void Timers::push_profiling_region(const char* name) {
 }
 
 void Timers::pop_profiling_region() {
+  flight_recorder().leave();
 #ifdef NANOTRON_WITH_CUDA
   nvtxRangePop();
 #endif

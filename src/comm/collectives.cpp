@@ -47,6 +47,42 @@ class Clock {
   double begin_;
 };
 
+using Kind = FlightRecorder::Kind;
+
+// On a device the host only queues it.
+Kind kind_of(const Group& group, Kind on_host) { return group.transport() == Transport::nccl ? Kind::queued : on_host; }
+
+// An operation that is complete at the end of its scope, in the flight recorder.
+class Recording {
+ public:
+  Recording(Group& group, const char* name, std::size_t bytes) : Recording(group, name, bytes, Kind::blocking) {}
+  static Recording of_bulk(Group& group, const char* name, std::size_t bytes) {
+    return {group, name, bytes, kind_of(group, Kind::blocking)};
+  }
+  ~Recording() {
+    if (kind_ == Kind::blocking) flight_recorder().end(recorded_);
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  Recording(Group& group, const char* name, std::size_t bytes, Kind kind)
+      : kind_(kind), recorded_(flight_recorder().begin(group.account().recorded.collectives, name, bytes, kind)) {}
+  Kind kind_;
+  Recorded recorded_;
+};
+
+Recorded record_start(Group& group, const char* name, std::size_t bytes) {
+  return flight_recorder().begin(group.account().recorded.collectives, name, bytes, kind_of(group, Kind::started));
+}
+
+enum class Direction { sends, receives };
+Recorded record_message(Group& group, Direction direction, Neighbour peer, int lane, std::size_t bytes) {
+  const auto& lanes = group.account().recorded.messages[direction == Direction::receives ? 1 : 0];
+  const int number = lanes[peer == Neighbour::previous ? 1 : 0][static_cast<std::size_t>(lane)];
+  return flight_recorder().begin(number, "message", bytes, kind_of(group, Kind::started));
+}
+
 // All-gather, reduce-scatter or all-to-all of one rank.
 void copy_alone(const Group& group, const void* from, void* to, std::size_t bytes, const Stream& stream) {
   if (from == to || bytes == 0 || group.is_planned()) return;
@@ -57,6 +93,7 @@ void copy_alone(const Group& group, const void* from, void* to, std::size_t byte
 template <class T, class Combine>
 T combine_in_rank_order(Group& group, T value, MPI_Datatype type, Combine combine) {
   if (group.size() == 1) return value;
+  const Recording recording(group, "host value", sizeof(T));
   const Clock clock(group, &OperationNames::value, sizeof(T));
   if (group.is_planned()) return value;
   constexpr int few = 64;
@@ -80,7 +117,10 @@ Request::~Request() noexcept(false) {
 }
 
 Request::Request(Request&& other) noexcept
-    : account_(other.account_), operations_(std::exchange(other.operations_, nullptr)), ticket_(other.ticket_) {}
+    : account_(other.account_),
+      operations_(std::exchange(other.operations_, nullptr)),
+      ticket_(other.ticket_),
+      recorded_(other.recorded_) {}
 
 Request& Request::operator=(Request&& other) noexcept {
   if (this != &other) {
@@ -88,6 +128,7 @@ Request& Request::operator=(Request&& other) noexcept {
     account_ = other.account_;
     operations_ = std::exchange(other.operations_, nullptr);
     ticket_ = other.ticket_;
+    recorded_ = other.recorded_;
   }
   return *this;
 }
@@ -97,18 +138,22 @@ bool Request::test() {
   const Clock clock(*account_, &OperationNames::wait);
   if (!operations_->test(ticket_)) return false;
   operations_ = nullptr;
+  flight_recorder().end(recorded_);
   return true;
 }
 
 void Request::wait() {
   if (operations_ == nullptr) return;
   const Clock clock(*account_, &OperationNames::wait);
+  flight_recorder().wait_for(recorded_, account_->names != nullptr ? account_->names->wait : "wait");
   std::exchange(operations_, nullptr)->wait(ticket_);
+  flight_recorder().end(recorded_);
 }
 
 template <class T>
 void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
+  const Recording recording = Recording::of_bulk(group, "all_reduce", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
   group.channel().all_reduce(data, n, data_type<T>, op, stream);
 }
@@ -116,43 +161,54 @@ void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream&
 template <class T>
 Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return {};
+  const Recorded recorded = record_start(group, "all_reduce", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
-  return {group.account(), group.channel(), group.channel().start_all_reduce(data, n, data_type<T>, op, stream)};
+  return {group.account(), group.channel(), group.channel().start_all_reduce(data, n, data_type<T>, op, stream),
+          recorded};
 }
 
 template <class T>
 Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1 || n == 0) return all_gather(group, send, n, recv, stream), Request();
+  const Recorded recorded = record_start(group, "all_gather", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
-  return {group.account(), group.channel(), group.channel().start_all_gather(send, n, recv, data_type<T>, stream)};
+  return {group.account(), group.channel(), group.channel().start_all_gather(send, n, recv, data_type<T>, stream),
+          recorded};
 }
 
 template <class T>
 Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
+  const Recorded recorded =
+      record_start(group, "reduce_scatter", n * sizeof(T) * static_cast<std::size_t>(group.size()));
   const Clock clock(group, &OperationNames::reduce_scatter, n * sizeof(T) * static_cast<std::size_t>(group.size()));
   return {group.account(), group.channel(),
-          group.channel().start_reduce_scatter(send, recv, n, data_type<T>, op, stream)};
+          group.channel().start_reduce_scatter(send, recv, n, data_type<T>, op, stream), recorded};
 }
 
 template <class T>
 Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream, int lane) {
   if (n == 0) return {};
+  Messages& messages = group.messages();
+  const Recorded recorded = record_message(group, Direction::sends, to, lane, n * sizeof(T));
   const Clock clock(group, &OperationNames::message, n * sizeof(T));
-  return {group.account(), group.messages(), group.messages().start_send(data, n * sizeof(T), to, lane, stream)};
+  return {group.account(), messages, messages.start_send(data, n * sizeof(T), to, lane, stream), recorded};
 }
 
 template <class T>
 Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, const Stream& stream, int lane) {
   if (n == 0) return {};
+  Messages& messages = group.messages();
+  const Recorded recorded = record_message(group, Direction::receives, from, lane, n * sizeof(T));
   const Clock clock(group.account(), &OperationNames::message);
-  return {group.account(), group.messages(), group.messages().start_receive(data, n * sizeof(T), from, lane, stream)};
+  return {group.account(), messages, messages.start_receive(data, n * sizeof(T), from, lane, stream), recorded};
 }
 
 template <class T>
 void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
+  const Recording recording = Recording::of_bulk(group, "all_gather", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
   group.channel().all_gather(send, n, recv, data_type<T>, stream);
 }
@@ -161,6 +217,8 @@ template <class T>
 void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
+  const Recording recording =
+      Recording::of_bulk(group, "reduce_scatter", n * sizeof(T) * static_cast<std::size_t>(group.size()));
   const Clock clock(group, &OperationNames::reduce_scatter, n * sizeof(T) * static_cast<std::size_t>(group.size()));
   group.channel().reduce_scatter(send, recv, n, data_type<T>, op, stream);
 }
@@ -168,6 +226,7 @@ void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, 
 template <class T>
 void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
+  const Recording recording = Recording::of_bulk(group, "broadcast", n * sizeof(T));
   const Clock clock(group, &OperationNames::broadcast, n * sizeof(T));
   group.channel().broadcast(data, n, data_type<T>, root, stream);
 }
@@ -177,12 +236,14 @@ void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_c
                 std::span<const std::size_t> recv_counts, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, send_counts[0] * sizeof(T), stream);
   const std::size_t n = std::accumulate(send_counts.begin(), send_counts.end(), std::size_t{0});
+  const Recording recording = Recording::of_bulk(group, "all_to_all", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_to_all, n * sizeof(T));
   group.channel().all_to_all(send, send_counts, recv, recv_counts, data_type<T>, stream);
 }
 
 void barrier(Group& group) {
   if (group.size() == 1) return;
+  const Recording recording(group, "barrier", 0);
   const Clock clock(group, &OperationNames::value, 0);
   NANOTRON_CHECK_MPI(MPI_Barrier(group.mpi()));
 }
@@ -190,31 +251,23 @@ void barrier(Group& group) {
 double sum(Group& group, double value) { return combine_in_rank_order(group, value, MPI_DOUBLE, add); }
 double max(Group& group, double value) { return combine_in_rank_order(group, value, MPI_DOUBLE, larger); }
 double min(Group& group, double value) { return combine_in_rank_order(group, value, MPI_DOUBLE, smaller); }
-std::int64_t sum(Group& group, std::int64_t value) {
-  return combine_in_rank_order(group, value, MPI_INT64_T, add);
-}
-std::uint64_t sum(Group& group, std::uint64_t value) {
-  return combine_in_rank_order(group, value, MPI_UINT64_T, add);
-}
-std::int64_t max(Group& group, std::int64_t value) {
-  return combine_in_rank_order(group, value, MPI_INT64_T, larger);
-}
-std::int64_t min(Group& group, std::int64_t value) {
-  return combine_in_rank_order(group, value, MPI_INT64_T, smaller);
-}
+std::int64_t sum(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, add); }
+std::uint64_t sum(Group& group, std::uint64_t value) { return combine_in_rank_order(group, value, MPI_UINT64_T, add); }
+std::int64_t max(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, larger); }
+std::int64_t min(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, smaller); }
 
-#define NANOTRON_INSTANTIATE(T)                                                                     \
-  template void all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);                    \
-  template Request start_all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);           \
-  template Request start_all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);           \
-  template Request start_reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);   \
-  template Request start_send<T>(Group&, const T*, std::size_t, Neighbour, const Stream&, int);     \
-  template Request start_receive<T>(Group&, T*, std::size_t, Neighbour, const Stream&, int);        \
-  template void all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                    \
-  template void reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);            \
-  template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);                          \
-  template void all_to_all<T>(Group&, const T*, std::span<const std::size_t>, T*,                   \
-                              std::span<const std::size_t>, const Stream&);
+#define NANOTRON_INSTANTIATE(T)                                                                                 \
+  template void all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);                                \
+  template Request start_all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);                       \
+  template Request start_all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                       \
+  template Request start_reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);               \
+  template Request start_send<T>(Group&, const T*, std::size_t, Neighbour, const Stream&, int);                 \
+  template Request start_receive<T>(Group&, T*, std::size_t, Neighbour, const Stream&, int);                    \
+  template void all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                                \
+  template void reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);                        \
+  template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);                                      \
+  template void all_to_all<T>(Group&, const T*, std::span<const std::size_t>, T*, std::span<const std::size_t>, \
+                              const Stream&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 NANOTRON_INSTANTIATE(fp16)
 NANOTRON_INSTANTIATE(std::int64_t)

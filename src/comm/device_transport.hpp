@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "nanotron/comm/channel.hpp"
 #include "nanotron/comm/group.hpp"
@@ -22,5 +23,10 @@ Transport transport_of_device();
 
 /// Copies within GPU memory, queued on the CUDA stream.
 void copy_on_device(const void* from, void* to, std::size_t bytes, const Stream& stream);
+
+/// From any thread: what a transport of GPU memory knows to have failed in the background, empty if nothing; and the
+/// end of all its operations, which frees a host that waits for the device.
+std::string device_transport_error();
+void abort_device_transports();
 
 }  // namespace nanotron::comm::detail

@@ -52,12 +52,13 @@ Group& alone() {
   return group;
 }
 
-Group::Group(int size, int rank, Alone alone)
+Group::Group(int size, int rank, Alone alone, const PlannedLog& log)
     : alone_(alone),
       rank_(rank),
       size_(size),
       transport_(detail::transport_of_device()),
-      channel_(size > 1 ? make_planned_channel() : nullptr) {
+      channel_(size > 1 ? make_planned_channel(size, log) : nullptr),
+      log_(log) {
   NANOTRON_REQUIRE(rank >= 0 && rank < size, "rank {} of {}", rank, size);
 }
 
@@ -76,7 +77,7 @@ Channel& Group::channel() {
 
 Messages& Group::messages() {
   if (!messages_) {
-    messages_ = is_planned() ? make_planned_messages() : make_messages(communicator_, transport_, message_blocks_);
+    messages_ = is_planned() ? make_planned_messages(log_) : make_messages(communicator_, transport_, message_blocks_);
     messages_->register_memory(memory_);
   }
   return *messages_;

@@ -1,18 +1,20 @@
 #include "nanotron/comm/mpi_session.hpp"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstdint>
 #include <exception>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "comm/device_transport.hpp"
 #include "nanotron/comm/waiting.hpp"
 
 namespace nanotron::comm {
@@ -45,12 +47,11 @@ bool gather_failures(MPI_Comm failures, const Failure& failure, std::vector<std:
   static std::uint64_t mine;  // MPI may read it after this call
   mine = hash_of(failure.message);
   MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Iallgather(&mine, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, failures, &request) !=
-      MPI_SUCCESS) {
+  if (MPI_Iallgather(&mine, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, failures, &request) != MPI_SUCCESS) {
     return false;
   }
-  const auto deadline = std::chrono::steady_clock::now() +
-                        std::chrono::duration<double>(patience_seconds(failure.code));
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_seconds(failure.code));
   int complete = 0;
   while (MPI_Test(&request, &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS && !complete &&
          std::chrono::steady_clock::now() < deadline) {
@@ -101,6 +102,13 @@ void MpiSession::abort(ExitCode code) {
   std::_Exit(static_cast<int>(code));
 }
 
+void MpiSession::abort_beside(ExitCode code) {
+  detail::abort_device_transports();
+  std::thread([code] { MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code)); }).detach();
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  ::_exit(static_cast<int>(code));
+}
+
 int run_guarded(MPI_Comm world, const std::function<int()>& program) {
   MPI_Comm failures = MPI_COMM_NULL;
   NANOTRON_CHECK_MPI(MPI_Comm_dup(world, &failures));
@@ -111,8 +119,8 @@ int run_guarded(MPI_Comm world, const std::function<int()>& program) {
   try {
     code = program();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      fail(ExitCode::system_error, {.what = "standard output could not be written",
-                                    .change = "the disk or the program that reads it"});
+      fail(ExitCode::system_error,
+           {.what = "standard output could not be written", .change = "the disk or the program that reads it"});
     }
   } catch (const Error& error) {
     failure = {static_cast<int>(error.exit_code()), error.what()};

@@ -102,8 +102,10 @@ Group make_replicate_group(const Communicator& data, int shards, int all_shards,
 }
 
 // Rank `rank` of `size`, in shard groups of `shard` neighbours.
-DataGroups planned_data_groups(int size, int rank, int shard) {
-  return {Group::planned(size, rank), Group::planned(shard, rank % shard), Group::planned(size / shard, rank / shard)};
+DataGroups planned_data_groups(int size, int rank, int shard, OperationLog* log, GroupKind first) {
+  const auto kind = [&](int i) { return static_cast<GroupKind>(static_cast<int>(first) + i); };
+  return {Group::planned(size, rank, {log, kind(0)}), Group::planned(shard, rank % shard, {log, kind(1)}),
+          Group::planned(size / shard, rank / shard, {log, kind(2)})};
 }
 
 // Returns the shape if it fits the number of ranks.
@@ -159,6 +161,60 @@ GridCoordinate coordinate_of(const GridShape& shape, int rank) {
     rank /= n[axis];
   }
   return {.dp = c[dp_axis], .pp = c[pp_axis], .cp = c[cp_axis], .tp = c[tp_axis]};
+}
+
+std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, GroupKind kind) {
+  std::vector<int> ranks;
+  const auto add = [&](int count, const auto& coordinate) {
+    for (int i = 0; i < count; ++i) ranks.push_back(rank_of(s, coordinate(i)));
+  };
+  const int size = s.dp * s.cp, me = data_parallel_rank(s, at);
+  // `count` ranks of the data-parallel group from `first` on, `stride` apart.
+  const auto replicas = [&](int first, int count, int stride) {
+    add(count, [&](int i) {
+      const int r = first + i * stride;
+      return GridCoordinate{.dp = r / s.cp, .pp = at.pp, .cp = r % s.cp, .tp = at.tp};
+    });
+  };
+  const int of_experts = me / s.ep, shards = s.expert_shards();
+  switch (kind) {
+    case GroupKind::world:
+      add(s.size(), [&](int i) { return coordinate_of(s, i); });
+      break;
+    case GroupKind::model:
+      add(s.pp * s.tp, [&](int i) { return GridCoordinate{at.dp, i / s.tp, at.cp, i % s.tp}; });
+      break;
+    case GroupKind::data:
+      replicas(0, size, 1);
+      break;
+    case GroupKind::shard:
+      replicas(me / s.shards * s.shards, s.shards, 1);
+      break;
+    case GroupKind::replicate:
+      replicas(me % s.shards, size / s.shards, s.shards);
+      break;
+    case GroupKind::expert_data:
+      replicas(me % s.ep, size / s.ep, s.ep);
+      break;
+    case GroupKind::expert_shard:
+      replicas(me % s.ep + of_experts / shards * shards * s.ep, shards, s.ep);
+      break;
+    case GroupKind::expert_replicate:
+      replicas(me % s.ep + of_experts % shards * s.ep, size / s.ep / shards, shards * s.ep);
+      break;
+    case GroupKind::ep:
+      replicas(me / s.ep * s.ep, s.ep, 1);
+      break;
+    case GroupKind::tp:
+      add(s.tp, [&](int i) { return GridCoordinate{at.dp, at.pp, at.cp, i}; });
+      break;
+    case GroupKind::cp:
+      add(s.cp, [&](int i) { return GridCoordinate{at.dp, at.pp, i, at.tp}; });
+      break;
+    default:
+      add(s.pp, [&](int i) { return GridCoordinate{at.dp, i, at.cp, at.tp}; });
+  }
+  return ranks;
 }
 
 std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank) {
@@ -237,15 +293,18 @@ ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Tran
   placement_ = placement_report(shape_, hosts_);
 }
 
-ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at) {
+ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, OperationLog* log) {
   const int rank = data_parallel_rank(s, at), size = s.dp * s.cp;
   std::vector<DataGroups> data;
-  data.push_back(planned_data_groups(size, rank, s.shards));
-  if (s.ep > 1) data.push_back(planned_data_groups(size / s.ep, rank / s.ep, s.expert_shards()));
-  return {s, at,
+  data.push_back(planned_data_groups(size, rank, s.shards, log, GroupKind::data));
+  if (s.ep > 1) {
+    data.push_back(planned_data_groups(size / s.ep, rank / s.ep, s.expert_shards(), log, GroupKind::expert_data));
+  }
+  return {s,
+          at,
           {Group::planned(s.size(), rank_of(s, at)), Group::planned(s.pp * s.tp, at.pp * s.tp + at.tp), std::move(data),
-           Group::planned(s.ep, rank % s.ep), Group::planned(s.tp, at.tp), Group::planned(s.cp, at.cp),
-           Group::planned(s.pp, at.pp)}};
+           Group::planned(s.ep, rank % s.ep, {log, GroupKind::ep}), Group::planned(s.tp, at.tp, {log, GroupKind::tp}),
+           Group::planned(s.cp, at.cp, {log, GroupKind::cp}), Group::planned(s.pp, at.pp, {log, GroupKind::pp})}};
 }
 
 void ProcessGrid::register_memory(std::span<std::byte> memory) {

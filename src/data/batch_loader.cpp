@@ -3,24 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/named_files.hpp"
 
 namespace nanotron::data {
 namespace {
 
-std::unique_ptr<Sequences> checked_sequences(const deck::DataConfig& data, const TokenFile& file, Split split) {
-  std::unique_ptr<Sequences> sequences = make_sequences(data, file, split);
+void require_sequences(const deck::DataConfig& data, std::span<const TokenFile> files, Split split, index_t found,
+                       index_t needed) {
+  if (found >= needed) return;
   const bool training = split == Split::training, fraction = data.validation_path.empty();
-  const index_t needed = training ? data.global_batch_size : 1;
-  if (sequences->count() >= needed) return sequences;
+  index_t tokens = 0;
+  std::string paths;
+  for (const TokenFile& file : files) {
+    tokens += file.size();
+    paths += (paths.empty() ? "" : ", ") + file.path();
+  }
   fail(ExitCode::data_error,
-       {training ? "the training data are smaller than one global batch" : "the validation data have no sequence",
+       {training && needed > 1 ? "the training data are smaller than one global batch"
+        : training             ? "a file of the training data has no sequence"
+                               : "the validation data have no sequence",
         fmt::format("at least {} sequences of {} tokens ({}data%sequence_length)", needed, data.sequence_length,
-                    training ? "data%global_batch_size, " : ""),
-        fmt::format("{} sequences ({} tokens in the file{})", sequences->count(), file.size(),
+                    training && needed > 1 ? "data%global_batch_size, " : ""),
+        fmt::format("{} sequences ({} tokens in the file{})", found, tokens,
                     fraction ? fmt::format(", validation_fraction {}", data.validation_fraction) : ""),
-        file.path(),
+        paths,
         training   ? "use more text, shorter sequences or a smaller batch"
         : fraction ? "use more text or shorter sequences, or raise data%validation_fraction"
                    : "use more text or shorter sequences, or another file in data%validation_path"});
@@ -35,54 +44,119 @@ index_t samples_of(const deck::DataConfig& data, Split split, index_t sequences)
 
 }  // namespace
 
-BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file,
-                         Split split, int dp_rank, int dp_size)
-    : BatchLoader(data, seed, file, split, dp_rank, dp_size,
+std::vector<BatchLoader::File> BatchLoader::open(const deck::DataConfig& data, std::uint64_t seed,
+                                                 std::span<const TokenFile> files, Split split) {
+  const bool training = split == Split::training;
+  const std::vector<deck::NamedFile> named = deck::named_files(data.path);
+  std::vector<File> opened;
+  index_t found = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::unique_ptr<Sequences> sequences = make_sequences(data, files[i], split);
+    const index_t count = sequences->count();
+    found += count;
+    if (files.size() > 1 || !training) require_sequences(data, files.subspan(i, 1), split, count, 1);
+    if (count == 0) break;  // the one file of a training, too small
+    const std::uint64_t own_seed = training ? seed_of_file(seed, named.at(i).name) : seed;
+    opened.push_back(
+        {std::move(sequences), SampleOrder(own_seed, count, training ? data.shuffle : deck::Shuffle::none)});
+  }
+  if (training) require_sequences(data, files, split, found, data.global_batch_size);
+  return opened;
+}
+
+std::vector<BatchLoader::File> BatchLoader::only(std::unique_ptr<Sequences> sequences) {
+  std::vector<File> opened;
+  const index_t count = sequences->count();
+  opened.push_back({std::move(sequences), SampleOrder(0, count, deck::Shuffle::none)});
+  return opened;
+}
+
+BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
+                         int dp_rank, int dp_size)
+    : BatchLoader(data, seed, {&file, 1}, split, dp_rank, dp_size,
                   {{0, data.sequence_length}, {data.sequence_length, data.sequence_length}},
                   data.global_batch_size / dp_size) {}
 
-BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file,
-                         Split split, int dp_rank, int dp_size, const SequenceShard& tokens,
+BatchLoader::BatchLoader(const deck::DataConfig& data, std::unique_ptr<Sequences> sequences, int dp_rank, int dp_size,
+                         const SequenceShard& tokens, index_t neighbours)
+    : BatchLoader(data, only(std::move(sequences)), {{0, {1.0}}}, BatchRamp(data.global_batch_size), dp_rank, dp_size,
+                  tokens, neighbours) {
+  samples_ = number_of_sequences();
+}
+
+BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files,
+                         Split split, int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours)
+    : BatchLoader(data, open(data, seed, files, split),
+                  split == Split::training ? blend_parts(data) : std::vector<BlendPart>{{0, {1.0}}},
+                  split == Split::training ? BatchRamp(data) : BatchRamp(data.global_batch_size), dp_rank, dp_size,
+                  tokens, neighbours) {
+  samples_ = samples_of(data, split, number_of_sequences());
+}
+
+BatchLoader::BatchLoader(const deck::DataConfig& data, std::vector<File> files, const std::vector<BlendPart>& blend,
+                         const BatchRamp& ramp, int dp_rank, int dp_size, const SequenceShard& tokens,
                          index_t neighbours)
-    : sequences_(checked_sequences(data, file, split)),
+    : files_(std::move(files)),
+      blend_(blend),
+      ramp_(ramp),
       sequence_length_(data.sequence_length),
       global_batch_size_(data.global_batch_size),
       micro_batch_size_(data.micro_batch_size),
       dp_rank_(dp_rank),
       dp_size_(dp_size),
       neighbours_(neighbours),
-      order_(seed, sequences_->count(),
-             split == Split::training ? data.shuffle : deck::Shuffle::none),
       shard_(tokens),
       mask_(data.document_mask),
       tokens_(static_cast<std::size_t>(data.sequence_length + 1)),
       next_(static_cast<std::size_t>(data.sequence_length)) {
   if (global_batch_size_ % (dp_size * micro_batch_size_) != 0)
-    fail(ExitCode::deck_error, {"the global batch does not divide over the grid",
-                                "data%global_batch_size a multiple of dp * micro_batch_size",
-                                fmt::format("global_batch_size {}, dp {}, micro_batch_size {}",
-                                            global_batch_size_, dp_size, micro_batch_size_),
-                                "the deck, group &data",
-                                "data%global_batch_size, data%micro_batch_size or parallel%dp"});
-  per_rank_ = global_batch_size_ / dp_size;
-  samples_ = samples_of(data, split, sequences_->count());
+    fail(
+        ExitCode::deck_error,
+        {"the global batch does not divide over the grid", "data%global_batch_size a multiple of dp * micro_batch_size",
+         fmt::format("global_batch_size {}, dp {}, micro_batch_size {}", global_batch_size_, dp_size,
+                     micro_batch_size_),
+         "the deck, group &data", "data%global_batch_size, data%micro_batch_size or parallel%dp"});
+}
+
+index_t BatchLoader::number_of_sequences() const {
+  index_t sum = 0;
+  for (const File& file : files_) sum += file.sequences->count();
+  return sum;
+}
+
+double BatchLoader::filled() const {
+  double sum = 0.0;
+  for (const File& file : files_) sum += file.sequences->filled() * static_cast<double>(file.sequences->count());
+  return sum / static_cast<double>(number_of_sequences());
+}
+
+std::vector<BatchLoader::FileUse> BatchLoader::uses_before(index_t sample) const {
+  const std::vector<index_t> counts = blend_.counts_before(sample);
+  std::vector<FileUse> uses;
+  for (std::size_t i = 0; i < files_.size(); ++i) uses.push_back({files_[i].sequences->count(), counts[i]});
+  return uses;
 }
 
 BatchLoader::Source BatchLoader::source_of(index_t sample) const {
-  if (samples_ == 0) return {sequences_.get(), order_.sequence_of(sample)};
+  if (samples_ == 0) {
+    const Blend::Place place = blend_.at(sample);
+    const File& file = files_[place.file];
+    return {file.sequences.get(), file.order.sequence_of(place.index)};
+  }
   if (!counts(sample) && padding_ != nullptr) return {padding_, (sample - samples_) % padding_->count()};
-  return {sequences_.get(), spread(sample % samples_, samples_, sequences_->count())};
+  const Sequences* const own = files_.front().sequences.get();
+  return {own, spread(sample % samples_, samples_, own->count())};
 }
 
 std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                                 std::int32_t* targets) {
-  NANOTRON_REQUIRE(first_sample >= 0 && micro_batch >= 0 && micro_batch < micro_batches(),
-                   "sample {}, micro-batch {} of {}", first_sample, micro_batch, micro_batches());
+  NANOTRON_REQUIRE(first_sample >= 0 && micro_batch >= 0 && micro_batch < micro_batches(first_sample),
+                   "sample {}, micro-batch {} of {}", first_sample, micro_batch, micro_batches(first_sample));
   const bool hashes = shard_.first.begin == 0;
   const index_t tokens = shard_.length();
   std::uint64_t hash = 0;
   for (index_t j = 0; j < micro_batch_size_; ++j) {
-    const index_t sample = first_sample + sample_of(micro_batch * micro_batch_size_ + j);
+    const index_t sample = sample_of(first_sample, micro_batch * micro_batch_size_ + j);
     const auto [sequences, sequence] = source_of(sample);
     if (hashes) {
       sequences->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
@@ -104,19 +178,11 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
   return hash;
 }
 
-index_t BatchLoader::targets(index_t first_sample) const {
-  index_t sum = 0;
-  for (index_t sample = first_sample; sample < first_sample + global_batch_size_; ++sample) {
-    if (counts(sample)) sum += sequences_->targets(source_of(sample).number);
-  }
-  return sum;
-}
-
 void BatchLoader::load_documents(index_t first_sample, std::span<std::int32_t> starts) const {
   if (mask_ == deck::DocumentMask::none) return;
   const auto length = static_cast<std::size_t>(sequence_length_);
-  for (index_t j = 0; j < per_rank_; ++j) {
-    const auto [sequences, sequence] = source_of(first_sample + sample_of(j));
+  for (index_t j = 0; j < per_rank(first_sample); ++j) {
+    const auto [sequences, sequence] = source_of(sample_of(first_sample, j));
     sequences->document_starts(sequence, starts.subspan(static_cast<std::size_t>(j) * length, length));
   }
 }

@@ -3,25 +3,44 @@
 #include <algorithm>
 #include <string>
 
+#include "nanotron/deck/blend_stages.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/deck/phrases.hpp"
-#include "nanotron/deck/validation_sets.hpp"
+#include "nanotron/deck/sum_shards.hpp"
 
 namespace nanotron::data {
 
 using namespace deck::phrases;
 
+namespace {
+
+// A key of one file, or of several with names. True if the text can be used.
+bool check_files(const std::string& key, const std::string& text, const std::string& what, deck::Findings& f) {
+  std::string mistake;
+  deck::named_files(text, &mistake);
+  if (mistake.empty() || !f.trusted({key})) return mistake.empty();
+  f.error({key}, "in the list of " + what + " " + mistake,
+          "the path of one file, or name=path for each " + what.substr(0, what.size() - 1) +
+              ", separated by blanks; a name begins with a letter and has letters, digits and '_', at most 32",
+          "a path with a '=' in it can be written as ./path");
+  return false;
+}
+
+void check_blend(const deck::Config& c, deck::Findings& f) {
+  deck::BlendMistake mistake;
+  deck::blend_stages(c.data, &mistake);
+  if (mistake.found.empty() || !f.trusted({"data.path", mistake.key})) return;
+  f.error({mistake.key, "data.path"}, mistake.found, mistake.expected);
+}
+
+}  // namespace
+
 void check_data(const deck::Config& c, deck::Findings& f) {
   if (c.data.path.empty() && f.trusted({"data.path"})) {
     f.error({"data.path"}, "path is empty", "a token file");
   }
-  std::string mistake;
-  deck::validation_sets(c.data.validation_path, &mistake);
-  if (!mistake.empty() && f.trusted({"data.validation_path"})) {
-    f.error({"data.validation_path"}, "in the list of validation sets " + mistake,
-            "the path of one file, or name=path for each set, separated by blanks; a name begins with a letter and has "
-            "letters, digits and '_', at most 32",
-            "a path with a '=' in it can be written as ./path");
-  }
+  check_files("data.validation_path", c.data.validation_path, "validation sets", f);
+  if (check_files("data.path", c.data.path, "training files", f)) check_blend(c, f);
   const bool fraction = c.data.validation_fraction > 0;
   if (fraction && !c.data.validation_path.empty() && f.trusted({"data.validation_fraction"})) {
     f.error({"data.validation_fraction"}, "validation_path and validation_fraction exclude each other", "one of them");
@@ -38,15 +57,64 @@ void check_data(const deck::Config& c, deck::Findings& f) {
   }
 }
 
+namespace {
+
+void check_ramp(const deck::Config& c, deck::Findings& f) {
+  const deck::DataConfig& d = c.data;
+  if (!f.trusted({"data.global_batch_size", "data.rampup_batch_size", "data.rampup_increment", "data.rampup_samples"}))
+    return;
+  if (d.rampup_batch_size == 0) {
+    if (d.rampup_increment == 0 && d.rampup_samples == 0) return;
+    f.error({"data.rampup_increment", "data.rampup_samples"}, "there is no ramp: rampup_batch_size is 0",
+            "rampup_batch_size, of the first steps");
+    return;
+  }
+  const std::int64_t more = d.global_batch_size - d.rampup_batch_size;
+  if (more <= 0) {
+    f.error({"data.rampup_batch_size"},
+            "rampup_batch_size = " + text(d.rampup_batch_size) +
+                " is not below global_batch_size = " + text(d.global_batch_size),
+            "a smaller batch for the first steps, or 0");
+  } else if (d.rampup_increment == 0 || more % d.rampup_increment != 0) {
+    f.error({"data.rampup_increment", "data.rampup_batch_size"},
+            "rampup_increment = " + text(d.rampup_increment) +
+                " does not divide global_batch_size - rampup_batch_size = " + text(more),
+            d.rampup_increment == 0 ? "a divisor of it" : nearest_divisors(d.rampup_increment, more));
+  }
+  if (d.rampup_samples == 0) {
+    f.error({"data.rampup_samples", "data.rampup_batch_size"}, "rampup_samples is 0",
+            "samples of the run over which the batch grows");
+  }
+  if (c.model.moe.num_experts > 0) {
+    f.error({"data.rampup_batch_size"},
+            "a mixture of experts has no batch-size ramp: the scale of the router's losses is "
+            "that of one size of the global batch",
+            "rampup_batch_size = 0");
+  }
+}
+
+}  // namespace
+
 void check_batch(const deck::Config& c, deck::Findings& f) {
+  check_ramp(c, f);
   if (!f.trusted({"data.global_batch_size", "data.micro_batch_size", "parallel.dp"})) return;
-  if (c.precision.reproducible == deck::Reproducible::layout) return;  // one sequence at a time, check_layout()
-  const std::int64_t unit = c.data.micro_batch_size * std::max<std::int64_t>(c.parallel.dp, 1);
-  if (c.data.global_batch_size % unit == 0) return;
-  f.error({"data.global_batch_size"},
-          "global_batch_size = " + text(c.data.global_batch_size) + " is not a multiple of micro_batch_size * dp = " +
-              text(c.data.micro_batch_size) + " * " + (c.parallel.dp > 0 ? text(c.parallel.dp) : "dp"),
-          nearest_multiples(c.data.global_batch_size, unit));
+  // With 'layout' one sequence at a time: batch_shards of the global batch, which check_layout() checks.
+  const bool layout = c.precision.reproducible == deck::Reproducible::layout;
+  const std::int64_t shards = layout ? std::max<std::int64_t>(deck::sum_shards(c).batch, 1) : 1;
+  const std::int64_t of_rank =
+      layout ? std::max<std::int64_t>(c.data.global_batch_size / shards, 1) : c.data.micro_batch_size;
+  const std::int64_t unit = of_rank * std::max<std::int64_t>(c.parallel.dp, 1);
+  const auto check_multiple = [&](const std::string& name, std::int64_t value) {
+    if (value % unit == 0 || !f.trusted({"data." + name})) return;
+    f.error({"data." + name},
+            name + " = " + text(value) + " is not a multiple of " +
+                (layout ? "global_batch_size / batch_shards" : "micro_batch_size") + " * dp = " + text(of_rank) +
+                " * " + (c.parallel.dp > 0 ? text(c.parallel.dp) : "dp"),
+            nearest_multiples(value, unit));
+  };
+  if (!layout) check_multiple("global_batch_size", c.data.global_batch_size);
+  check_multiple("rampup_batch_size", c.data.rampup_batch_size);
+  check_multiple("rampup_increment", c.data.rampup_increment);
 }
 
 }  // namespace nanotron::data

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
+#include "nanotron/data/best_fit.hpp"
 #include "nanotron/data/documents.hpp"
 
 namespace nanotron::data {
@@ -48,24 +48,12 @@ PackedDocuments::PackedDocuments(const deck::DataConfig& data, const TokenFile& 
     return std::pair(b.length, a.token) < std::pair(a.length, b.token);  // longest first, equal ones in file order
   });
 
-  // The sequence of each piece: the one with the least space in which it fits; of several, the one last added to.
-  std::map<index_t, std::vector<std::size_t>> with_room;
+  BestFit sequences(length_);
   std::vector<std::size_t> sequence_of, used;
   for (const Piece& piece : pieces) {
-    const auto best = with_room.lower_bound(piece.length);
-    std::size_t sequence = used.size();
-    index_t room = length_;
-    if (best == with_room.end()) {
-      used.push_back(0);
-    } else {
-      sequence = best->second.back();
-      room = best->first;
-      best->second.pop_back();
-      if (best->second.empty()) with_room.erase(best);
-    }
-    sequence_of.push_back(sequence);
-    ++used[sequence];
-    if (room > piece.length) with_room[room - piece.length].push_back(sequence);
+    sequence_of.push_back(sequences.place(piece.length));
+    used.resize(sequences.bins());
+    ++used[sequence_of.back()];
   }
 
   begins_.push_back(0);
@@ -85,6 +73,7 @@ void PackedDocuments::read(index_t sequence, const Range& positions, std::int32_
       file_.read(first, end - begin, inputs + out);
       std::copy_n(inputs + out + 1, end - begin - 1, targets + out);
       file_.read(first + end - begin, 1, targets + out + end - begin - 1);
+      file_.loss_mask().apply(first + 1, {targets + out, static_cast<std::size_t>(end - begin)});
     }
     at += piece.length;
   }
@@ -101,12 +90,6 @@ void PackedDocuments::document_starts(index_t sequence, std::span<std::int32_t> 
     at += static_cast<std::size_t>(piece.length);
   }
   for (; at < out.size(); ++at) out[at] = static_cast<std::int32_t>(at);
-}
-
-index_t PackedDocuments::targets(index_t sequence) const {
-  index_t sum = 0;
-  for (const Piece& piece : pieces_of(sequence)) sum += piece.length;
-  return sum;
 }
 
 double PackedDocuments::filled() const {

@@ -29,11 +29,12 @@ class Stream final : public Sequences {
     file_.read(token(sequence) + positions.begin, positions.size(), inputs);
     std::copy_n(inputs + 1, positions.size() - 1, targets);
     file_.read(token(sequence) + positions.end, 1, targets + positions.size() - 1);
+    file_.loss_mask().apply(token(sequence) + positions.begin + 1,
+                            {targets, static_cast<std::size_t>(positions.size())});
   }
   void document_starts(index_t sequence, std::span<std::int32_t> out) const override {
     documents_->starts(token(sequence), out);
   }
-  index_t targets(index_t) const override { return length_; }
   double filled() const override { return 1.0; }
 
  private:

@@ -85,6 +85,7 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path.string()) {
     fail(ExitCode::data_error, {"the attribute vocab_size is out of range", "1 to 2147483647",
                                 fmt::format("{}", vocab_size_), path_, ""});
   open_documents();
+  loss_mask_ = LossMask(file_.id(), path_, size_);
   read_vocabulary();
   if (vocab_size_ == 0 && has_vocabulary()) vocab_size_ = index_t(vocabulary_offsets_.size()) - 1;
   id_limit_ = vocab_size_ > 0 ? vocab_size_ : std::numeric_limits<std::int32_t>::max();
@@ -103,6 +104,7 @@ TokenFile::TokenFile(TokenFile&& other) noexcept
     : path_(std::move(other.path_)),
       file_(std::move(other.file_)),
       tokens_(std::move(other.tokens_)),
+      loss_mask_(std::move(other.loss_mask_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       offset_(other.offset_),
       token_bytes_(other.token_bytes_),

@@ -88,6 +88,7 @@ const std::vector<KnownName>& known_names() {
     {"n_ctx", "data.sequence_length", ""}, {"n_positions", "model.max_position_embeddings", "of learned positions; else data%sequence_length"},
     {"batch_size", "", batch}, {"train_batch_size", "", batch}, {"total_batch_size", "", batch},
     {"micro_batch", "data.micro_batch_size", ""}, {"mbs", "data.micro_batch_size", ""}, {"gbs", "data.global_batch_size", ""},
+    {"batch_size_rampup", "data.rampup_batch_size", "with rampup_increment and rampup_samples"}, {"start_batch_size", "data.rampup_batch_size", ""},
     {"device_batch_size", "data.micro_batch_size", ""}, {"per_device_train_batch_size", "data.micro_batch_size", ""},
     {"train_micro_batch_size_per_gpu", "data.micro_batch_size", ""}, {"gradient_accumulation_steps", "", accumulation},
     {"batch_accumulation_per_replica", "", accumulation}, {"grad_accum_steps", "", accumulation},

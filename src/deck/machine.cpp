@@ -1,7 +1,8 @@
 #include "nanotron/deck/machine.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/namelist.hpp"
@@ -9,68 +10,162 @@
 namespace nanotron::deck {
 namespace {
 
-using Member = double Machine::*;
-struct Rate {
-  const char* key;
-  double unit;
-  Member member;
-};
-constexpr std::array rates{Rate{"peak_fp8_tflops", 1e12, &Machine::peak_fp8},
-                           Rate{"peak_bf16_tflops", 1e12, &Machine::peak_bf16},
-                           Rate{"gemm_fp8_tflops", 1e12, &Machine::gemm_fp8},
-                           Rate{"gemm_bf16_tflops", 1e12, &Machine::gemm_bf16},
-                           Rate{"gemm_fp32_tflops", 1e12, &Machine::gemm_fp32},
-                           Rate{"gemm_fp64_tflops", 1e12, &Machine::gemm_fp64},
-                           Rate{"attention_forward_tflops", 1e12, &Machine::attention_forward},
-                           Rate{"attention_backward_tflops", 1e12, &Machine::attention_backward},
-                           Rate{"attention_mma_tflops", 1e12, &Machine::attention_mma},
-                           Rate{"memory_gb_per_s", 1e9, &Machine::memory},
-                           Rate{"launch_us", 1e-6, &Machine::launch}};
+constexpr std::int64_t most_kernels = 64;
 
-NamelistGroup group() {
-  NamelistGroup g{
-      .name = "machine",
-      .variables = {{.name = "name", .type = ValueType::string}, {.name = "processor", .type = ValueType::string}}};
-  for (const Rate& rate : rates) g.variables.push_back({.name = rate.key, .type = ValueType::real});
-  return g;
+// A number of the file. least: it is larger, or as large where open is false.
+struct Key {
+  const char* group;
+  const char* name;
+  double unit;
+  bool open;
+  double (*get)(const Machine&);
+  void (*set)(Machine&, double);
+};
+#define NANOTRON_KEY(group, name, unit, open, member)                                              \
+  Key {                                                                                            \
+    group, name, unit, open, [](const Machine& m) { return static_cast<double>(m.member); },       \
+        [](Machine& m, double value) { m.member = static_cast<decltype(Machine::member)>(value); } \
+  }
+#define NANOTRON_NESTED(group, name, unit, open, outer, type, member)                                 \
+  Key {                                                                                               \
+    group, name, unit, open, [](const Machine& m) { return static_cast<double>(m.outer.member); },    \
+        [](Machine& m, double value) { m.outer.member = static_cast<decltype(type::member)>(value); } \
+  }
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> all{
+      NANOTRON_KEY("machine", "peak_fp8_tflops", 1e12, true, peak_fp8),
+      NANOTRON_KEY("machine", "peak_bf16_tflops", 1e12, true, peak_bf16),
+      NANOTRON_KEY("machine", "gemm_fp8_tflops", 1e12, true, gemm_fp8),
+      NANOTRON_KEY("machine", "gemm_bf16_tflops", 1e12, true, gemm_bf16),
+      NANOTRON_KEY("machine", "gemm_fp32_tflops", 1e12, true, gemm_fp32),
+      NANOTRON_KEY("machine", "gemm_fp64_tflops", 1e12, true, gemm_fp64),
+      NANOTRON_KEY("machine", "attention_forward_tflops", 1e12, true, attention_forward),
+      NANOTRON_KEY("machine", "attention_backward_tflops", 1e12, true, attention_backward),
+      NANOTRON_KEY("machine", "attention_mma_tflops", 1e12, true, attention_mma),
+      NANOTRON_KEY("machine", "memory_gb_per_s", 1e9, true, memory),
+      NANOTRON_KEY("machine", "launch_us", 1e-6, true, launch),
+      NANOTRON_NESTED("gemm", "multiprocessors", 1.0, false, gemm_model, GemmModel, multiprocessors),
+      NANOTRON_NESTED("gemm", "ramp_k", 1.0, false, gemm_model, GemmModel, ramp_k),
+      NANOTRON_NESTED("gemm", "operands_gb_per_s", 1e9, false, gemm_model, GemmModel, operands),
+      NANOTRON_NESTED("node", "ranks", 1.0, true, node, Node, ranks),
+      NANOTRON_NESTED("node", "cores", 1.0, false, node, Node, cores),
+      NANOTRON_NESTED("node", "memory_gb", 1e9, true, node, Node, memory_bytes),
+      NANOTRON_NESTED("node", "link_gb_per_s", 1e9, true, node, Node, link),
+      NANOTRON_NESTED("node", "latency_us", 1e-6, false, node, Node, latency),
+      NANOTRON_KEY("node", "collective_share", 1.0, false, collective_share),
+      NANOTRON_NESTED("node", "watts", 1.0, false, node, Node, watts),
+      NANOTRON_NESTED("network", "rails", 1.0, true, network, Network, rails),
+      NANOTRON_NESTED("network", "rail_gb_per_s", 1e9, true, network, Network, rail),
+      NANOTRON_NESTED("network", "latency_us", 1e-6, false, network, Network, latency)};
+  return all;
 }
+#undef NANOTRON_KEY
+#undef NANOTRON_NESTED
+
+std::vector<NamelistGroup> groups() {
+  std::vector<NamelistGroup> all{
+      {.name = "machine",
+       .variables = {{.name = "name", .type = ValueType::string}, {.name = "processor", .type = ValueType::string}}}};
+  for (const Key& key : keys()) {
+    if (all.back().name != key.group) all.push_back({.name = key.group, .variables = {}});
+    all.back().variables.push_back({.name = key.name, .type = ValueType::real});
+  }
+  all.push_back({.name = "kernels",
+                 .variables = {{.name = "name", .type = ValueType::string, .extent = most_kernels},
+                               {.name = "gb_per_s", .type = ValueType::real, .extent = most_kernels}}});
+  return all;
+}
+
+// What is read, and what is wrong with it.
+class Reader {
+ public:
+  explicit Reader(const SourceText& source) : read_(read_namelists(source, groups())) {}
+
+  bool has(const std::string& group) const { return read_.groups.contains(group); }
+  const Value* value_of(const std::string& group, const std::string& key) {
+    const auto found = read_.assigned.find({group, key});
+    if (found != read_.assigned.end() && found->second.elements[0]) return &*found->second.elements[0];
+    if (!read_.refused.contains({group, key})) {
+      wrong(nullptr, "group '&" + group + "' needs the key '" + key + "'", key + " = ...");
+    }
+    return nullptr;
+  }
+  void wrong(const Value* at, std::string message, std::string expected) {
+    read_.diagnostics.push_back({.offset = at == nullptr ? 0 : at->offset,
+                                 .length = at == nullptr ? 0 : at->length,
+                                 .message = std::move(message),
+                                 .expected = std::move(expected),
+                                 .hint = {}});
+  }
+  std::vector<KernelRate> kernels() {
+    std::vector<KernelRate> rates;
+    const auto names = read_.assigned.find({"kernels", "name"}), values = read_.assigned.find({"kernels", "gb_per_s"});
+    for (std::size_t i = 0; names != read_.assigned.end() && i < names->second.elements.size(); ++i) {
+      const auto& name = names->second.elements[i];
+      if (!name) continue;
+      const bool there = values != read_.assigned.end() && i < values->second.elements.size() &&
+                         values->second.elements[i].has_value();
+      const double rate = there ? std::get<double>(values->second.elements[i]->scalar) : 0.0;
+      if (!(rate > 0.0)) wrong(&*name, "a kernel without a rate in gb_per_s", "more than 0, in the order of the names");
+      rates.push_back({std::get<std::string>(name->scalar), 1e9 * rate});
+    }
+    return rates;
+  }
+  void finish(const SourceText& source) const {
+    if (read_.has_errors()) throw Error(ExitCode::deck_error, format_all(source, read_.diagnostics));
+  }
+
+ private:
+  Namelists read_;
+};
+
+std::string number(double value) { return fmt::format("{:.6g}", value); }
 
 }  // namespace
 
 Machine read_machine(const std::string& name, const std::string& text) {
   const SourceText source(name, text);
-  Namelists read = read_namelists(source, {group()});
-  const auto wrong = [&](const Value* at, std::string message, std::string expected) {
-    read.diagnostics.push_back({.offset = at == nullptr ? 0 : at->offset,
-                                .length = at == nullptr ? 0 : at->length,
-                                .message = std::move(message),
-                                .expected = std::move(expected),
-                                .hint = {}});
-  };
-  const auto value_of = [&](const std::string& key) -> const Value* {
-    const auto found = read.assigned.find({"machine", key});
-    if (found != read.assigned.end() && found->second.elements[0]) return &*found->second.elements[0];
-    if (!read.refused.contains({"machine", key})) {
-      wrong(nullptr, "group '&machine' needs the key '" + key + "'", key + " = ...");
-    }
-    return nullptr;
-  };
+  Reader reader(source);
   Machine machine;
-  if (const Value* const v = value_of("name")) machine.name = std::get<std::string>(v->scalar);
-  if (const Value* const v = value_of("processor")) {
+  if (const Value* const v = reader.value_of("machine", "name")) machine.name = std::get<std::string>(v->scalar);
+  if (const Value* const v = reader.value_of("machine", "processor")) {
     const auto& word = std::get<std::string>(v->scalar);
     machine.is_gpu = word == "gpu";
     if (word != "gpu" && word != "cpu")
-      wrong(v, deck::quoted(word) + " is no legal value of processor", "'gpu' or 'cpu'");
+      reader.wrong(v, deck::quoted(word) + " is no legal value of processor", "'gpu' or 'cpu'");
   }
-  for (const Rate& rate : rates) {
-    const Value* const v = value_of(rate.key);
+  for (const Key& key : keys()) {
+    if (key.group != std::string("machine") && !reader.has(key.group)) continue;
+    const Value* const v = reader.value_of(key.group, key.name);
     if (v == nullptr) continue;
-    machine.*rate.member = rate.unit * std::get<double>(v->scalar);
-    if (!(machine.*rate.member > 0.0)) wrong(v, std::string(rate.key) + " is out of range", "more than 0");
+    const double value = std::get<double>(v->scalar);
+    if (!(value > 0.0 || (!key.open && value == 0.0))) {
+      reader.wrong(v, std::string(key.name) + " is out of range", key.open ? "more than 0" : "0 or more");
+      continue;
+    }
+    key.set(machine, key.unit * value);
   }
-  if (read.has_errors()) throw Error(ExitCode::deck_error, format_all(source, read.diagnostics));
+  machine.kernels = reader.kernels();
+  reader.finish(source);
   return machine;
+}
+
+std::string machine_text(const Machine& machine, const std::string& comment) {
+  std::string text = comment, group = "machine";
+  text += fmt::format("&machine\n  name = '{}'\n  processor = '{}'\n", machine.name, machine.is_gpu ? "gpu" : "cpu");
+  for (const Key& key : keys()) {
+    if (key.group == std::string("node") && machine.node.ranks == 0) continue;
+    if (key.group == std::string("network") && machine.network.rails == 0) continue;
+    if (group != key.group) text += fmt::format("/\n&{}\n", group = key.group);
+    text += fmt::format("  {} = {}\n", key.name, number(key.get(machine) / key.unit));
+  }
+  if (!machine.kernels.empty()) text += "/\n&kernels\n";
+  for (std::size_t i = 0; i < machine.kernels.size(); ++i) {
+    text += fmt::format("  name({0}) = '{1}', gb_per_s({0}) = {2}\n", i + 1, machine.kernels[i].kernel,
+                        number(machine.kernels[i].rate / 1e9));
+  }
+  return text + "/\n";
 }
 
 }  // namespace nanotron::deck

@@ -116,6 +116,8 @@ std::vector<Parameter> run_rows() {
     KEY(run, wall_time_margin).at_least(0).in("s").says("Time kept free before wall_time_limit for the last checkpoint."),
     KEY(run, max_nonfinite_steps).at_least(0).at_most(1e12).in("steps").says("Consecutive updates that may be skipped because the loss or the gradient norm is not finite; one more ends the run with exit code 70. 0: stop at the first."),
     KEY(run, check_replicas_every).at_least(0).at_most(1e12).in("steps").says("Steps between bitwise comparisons of weights and moments over the ranks that must hold the same ones; 0: only at the start and before a checkpoint."),
+    KEY(run, hang_timeout).at_least(0).at_most(1e7).in("s").says("End the run with exit code 71 and say which rank is late when nothing has moved on a rank for this long, or for ten times the longest step so far if that is longer; three times as long at the start, while tokens are read, validated, or a checkpoint or the metrics are written. 0: never."),
+    KEY(run, check_stragglers_every).at_least(0).at_most(1e12).in("steps").says("Steps between comparisons of the time that ranks compute: a warning names a rank that takes half as long again as others of its pipeline stage. 0: none."),
     KEY(run, gemm_algorithms).says("File of the algorithms with which cuBLASLt runs the GEMMs on GPUs, made by nanotron_bench --gemm-algorithms on such a GPU; empty: its heuristic chooses. Another file may change last bits. A build for CPUs ignores it."),
   };
 }
@@ -227,9 +229,14 @@ std::vector<Parameter> schedule_rows() {
 
 std::vector<Parameter> data_rows() {
   return {
-    KEY(data, path).of_training().needed().says("Token file (HDF5) to train on."),
+    KEY(data, path).of_training().needed().says("Token file (HDF5) to train on; or several with their names, blended by weights: 'web=w.h5 code=c.h5'."),
+    KEY(data, weights).orders_data().says("Share of the samples of each file of path, relative to the sum: 'web=0.7 code=0.3'; needed with several files."),
+    KEY(data, stages).of_training().says("Other weights from a number of tokens on, sequence_length for each sample: '2e9: web=0.5 code=0.5; 3e9: code=1'; a file that a stage does not name has weight 0 in it."),
     KEY(data, sequence_length).orders_data().needed().at_least(1).at_most(1e9).in("tokens").says("Length of a training sequence."),
     KEY(data, global_batch_size).of_training().needed().at_least(1).at_most(1e9).in("sequences").says("Sequences per optimizer step over all ranks, a multiple of micro_batch_size * dp."),
+    KEY(data, rampup_batch_size).of_training().at_least(0).at_most(1e9).in("sequences").says("Batch-size ramp: sequences of the first steps, a multiple of micro_batch_size * dp; 0: every step has global_batch_size."),
+    KEY(data, rampup_increment).of_training().at_least(0).at_most(1e9).in("sequences").says("By how much the ramp enlarges the batch at a time; divides global_batch_size - rampup_batch_size."),
+    KEY(data, rampup_samples).of_training().at_least(0).at_most(1e15).in("sequences").says("Samples of the run after which the batch has global_batch_size; the increments are evenly spaced over them."),
     KEY(data, micro_batch_size).at_least(1).at_most(1e9).in("sequences").says("Sequences that a rank computes at a time."),
     KEY(data, shuffle).orders_data().says("Order of the sequences: as in the file, or a new permutation of the whole file in each epoch."),
     KEY(data, sequences).orders_data().says("What a sequence is: consecutive tokens of the file ('stream'); or whole documents, packed with little padding and split only where longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
@@ -255,6 +262,7 @@ std::vector<Parameter> other_rows() {
     KEY(checkpoint, every_steps).at_least(0).at_most(1e12).in("steps").says("Steps from one checkpoint to the next; 0: none before the end."),
     KEY(checkpoint, keep_last).at_least(0).at_most(1e9).says("How many known good checkpoints are kept, besides the newest; 0: all. A checkpoint is known good once a later step had a finite loss and gradient norm."),
     KEY(checkpoint, resume).says("Where to start from: 'auto' the newest valid checkpoint if there is one, 'none' from scratch, or the path of a checkpoint."),
+    KEY(checkpoint, asynchronous).says("Checkpoints between the first and the last step are copied to host memory and written while the next steps run. Each rank then needs memory for its share of the file: see --plan."),
     KEY(checkpoint, at_end).says("Whether the last step writes a checkpoint. A run that is stopped early always does."),
     KEY(output, console).says("What the console shows: progress lines, or only warnings and the summary."),
     KEY(output, metrics_every).at_least(1).at_most(1e12).in("steps").says("Steps from one row of metrics.h5 to the next."),

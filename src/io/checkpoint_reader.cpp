@@ -168,7 +168,7 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
     require_same_file(world, reader.file_name_, ExitCode::system_error);
     collectively(world, [&] {
       reader.verified_ = std::make_unique<VerifiedFile>(reader.file_name_, manifest);
-      reader.file_ = open_verified(*reader.verified_);
+      reader.file_ = open_through(*reader.verified_);
       reader.read_info();
     });
     if (reader.info_.state.step != manifest.step)

@@ -6,13 +6,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <future>
+#include <utility>
 
+#include "block_file.hpp"
+#include "checkpoint_image.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/io/parallel_hdf5.hpp"
+#include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/io/manifest.hpp"
-#include "checkpoint_attributes.hpp"
+#include "nanotron/io/shared_file.hpp"
 #include "step_folders.hpp"
 #include "system_calls.hpp"
 
@@ -20,8 +26,7 @@ namespace nanotron::io {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute below 64 KiB
+using comm::collectively;
 
 [[noreturn]] void system_failure(const std::string& what) {
   fail(ExitCode::system_error,
@@ -30,6 +35,7 @@ constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute be
 
 // fsync() of a file or a directory.
 void sync_to_disk(const fs::path& path) {
+  const NotedRegion region("fsync");
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) system_failure(path.string());
   const int status = uninterrupted([&] { return ::fsync(descriptor); });
@@ -40,6 +46,7 @@ void sync_to_disk(const fs::path& path) {
 }
 
 void write_text(const fs::path& path, const std::string& text) {
+  const NotedRegion region("write and fsync");
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) system_failure(path.string());
   const char* from = text.data();
@@ -67,7 +74,7 @@ void rename_or_fail(const fs::path& from, const fs::path& to) {
 // good checkpoint at any time.
 void replace_folder(const fs::path& with, const fs::path& old) {
   if (::renameat2(AT_FDCWD, with.c_str(), AT_FDCWD, old.c_str(), RENAME_EXCHANGE) != 0) {
-    const fs::path aside = old.string() + ".replaced.partial";
+    const fs::path aside = old.string() + replaced_suffix + partial_suffix;
     std::error_code ignored;
     fs::remove_all(aside, ignored);
     rename_or_fail(old, aside);
@@ -77,60 +84,6 @@ void replace_folder(const fs::path& with, const fs::path& old) {
   }
   std::error_code ignored;
   fs::remove_all(with, ignored);
-}
-
-hdf5::Group create_group(hid_t file, const char* name) {
-  return hdf5::Group(hdf5::check(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-                                 ExitCode::system_error,
-                                 fmt::format("creating the group {}", name)));
-}
-
-void write_deck(hid_t file, const std::string& text) {
-  const hdf5::Datatype type = hdf5::string_type(text.size());
-  const hdf5::Dataspace scalar(H5Screate(H5S_SCALAR));
-  const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
-  H5Pset_obj_track_times(creation.id(), false);
-  hdf5::Dataset deck(hdf5::check(
-      H5Dcreate2(file, "deck", type.id(), scalar.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-      ExitCode::system_error, "creating /deck"));
-  if (!text.empty())
-    hdf5::check(H5Dwrite(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()),
-                ExitCode::system_error, "writing /deck");
-}
-
-void write_provenance(hid_t file, const Provenance& provenance) {
-  const hdf5::Group group = create_group(file, "provenance");
-  for (const auto& [key, value] : provenance)
-    if (!key.empty() && H5Aexists(group.id(), key.c_str()) == 0)
-      hdf5::write_string(group.id(), key.c_str(),
-                         std::string_view(value).substr(0, attribute_limit));
-}
-
-void write_tokenizer(hid_t file, const data::TokenizerId& tokenizer) {
-  if (!tokenizer.known() && tokenizer.name.empty()) return;
-  const hdf5::Group group = create_group(file, "tokenizer");
-  const auto write = [&](const char* key, std::string_view value) {
-    if (!value.empty()) hdf5::write_string(group.id(), key, value.substr(0, attribute_limit));
-  };
-  write("name", tokenizer.name);
-  write("sha256", tokenizer.sha256);
-  write("vocabulary_xxh3_128", tokenizer.vocabulary);
-}
-
-void create_dataset(hid_t file, const std::string& path, const StateTensor& tensor, ScalarType type) {
-  const std::vector<hsize_t> shape(tensor.global_shape.begin(), tensor.global_shape.end());
-  const hdf5::Dataspace space(
-      H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr));
-  const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE)),
-      links(H5Pcreate(H5P_LINK_CREATE));
-  H5Pset_layout(creation.id(), H5D_CONTIGUOUS);
-  H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
-  H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER);
-  H5Pset_obj_track_times(creation.id(), false);
-  H5Pset_create_intermediate_group(links.id(), 1);
-  hdf5::Dataset(
-      hdf5::check(H5Dcreate2(file, path.c_str(), native_type(type), space.id(), links.id(), creation.id(), H5P_DEFAULT),
-                  ExitCode::system_error, fmt::format("creating {}", path)));
 }
 
 // The newest checkpoint with a manifest before `step`, in the parent of `folder`; empty if there is none.
@@ -144,52 +97,6 @@ fs::path whole_one_before(const fs::path& folder, std::int64_t step) {
   return {};
 }
 
-template <class Visitor>
-void for_each_group(const CheckpointContents& contents, const Visitor& visitor) {
-  visitor("parameters/", contents.parameters, contents.master);
-  for (const StateGroup& group : contents.moments) {
-    visitor("optimizer/" + group.name + "/", std::span<const StateTensor>(group.tensors), group.type);
-  }
-  visitor("compression/", contents.compression, contents.master);
-}
-
-// An upper bound of the file size.
-std::int64_t expected_bytes(const CheckpointContents& contents) {
-  std::int64_t bytes = std::int64_t{1} << 20;
-  for_each_group(contents, [&](const std::string&, std::span<const StateTensor> tensors, ScalarType type) {
-    for (const StateTensor& tensor : tensors) {
-      std::int64_t elements = 1;
-      for (const index_t extent : tensor.global_shape) elements *= extent;
-      const std::int64_t size = elements * static_cast<std::int64_t>(size_of(type));
-      bytes += size + (size >= (64 << 10) ? std::int64_t{1} << 20 : 4096);
-    }
-  });
-  return bytes;
-}
-
-// Writes all metadata and allocates all datasets. One process: nothing here depends on other ranks.
-void create_checkpoint(const fs::path& path, const CheckpointContents& contents) {
-  reserve_space(path, 0, expected_bytes(contents));
-  hdf5::File file = create_file(path);
-  hdf5::write_string(file.id(), "format", checkpoint_format);
-  hdf5::write_integer(file.id(), "version", checkpoint_version);
-  write_model(create_group(file.id(), "parameters").id(), contents.model);
-  write_state(create_group(file.id(), "state").id(), contents.state);
-  write_tokenizer(file.id(), contents.tokenizer);
-  write_deck(file.id(), contents.deck);
-  write_provenance(file.id(), contents.provenance);
-  if (!contents.moments.empty())
-    hdf5::write_string(create_group(file.id(), "optimizer").id(), "name", contents.optimizer);
-  if (!contents.compression.empty()) {
-    hdf5::write_string(create_group(file.id(), "compression").id(), "layout", contents.compression_layout);
-  }
-  for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors, ScalarType type) {
-    for (const StateTensor& tensor : tensors) create_dataset(file.id(), group + tensor.name, tensor, type);
-  });
-  file.close(ExitCode::system_error, fmt::format("closing {}", path.string()));
-  reserve_space(path, 0, static_cast<std::int64_t>(fs::file_size(path)));
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int64_t keep_last,
@@ -198,22 +105,38 @@ CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int6
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world_, &rank_));
 }
 
-void CheckpointWriter::write(const CheckpointContents& contents) {
-  const std::int64_t step = contents.state.step;
-  const fs::path partial = step_folder(directory_, step).string() + partial_suffix;
+// One checkpoint on its way to disk.
+struct CheckpointWriter::Draft {
+  fs::path folder;
+  Manifest manifest;
+  BlockFile file;
+  std::vector<std::pair<std::int64_t, std::vector<std::byte>>> kept;  // blocks of this rank, by position
+  bool is_written = false;                                            // by all ranks, with all hashes known
+  std::launch when = std::launch::deferred;                           // deferred: in the calls that wait
+  std::future<void> work;                                             // what this rank does now
+
+  Draft(const fs::path& partial, std::int64_t step, std::int64_t bytes)
+      : folder(partial),
+        manifest{.step = step, .bytes = bytes, .blocks = {}},
+        file(partial / checkpoint_file_name, manifest_block_bytes) {}
+
+  void write_kept() {
+    for (auto& [position, bytes] : kept) {
+      file.write(position, bytes);
+      std::vector<std::byte>().swap(bytes);
+    }
+    file.sync();
+  }
+};
+
+CheckpointWriter::~CheckpointWriter() = default;
+
+template <class F>
+void CheckpointWriter::guarded(const fs::path& partial, const F& work) {
   try {
-    collectively(world_, [&] {
-      if (rank_ != 0) return;
-      fs::remove_all(partial);
-      fs::create_directories(partial);
-      create_checkpoint(partial / checkpoint_file_name, contents);
-    });
-    write_tensors(partial / checkpoint_file_name, contents);
-    write_manifest(partial, step);
-    collectively(world_, [&] {
-      if (rank_ == 0) publish(partial, step);
-    });
+    work();
   } catch (const Error& error) {
+    draft_.reset();
     std::error_code ignored;
     if (rank_ == 0) fs::remove_all(partial, ignored);
     fail(ExitCode::system_error,
@@ -222,47 +145,123 @@ void CheckpointWriter::write(const CheckpointContents& contents) {
           .change = "free disk space or set checkpoint%directory to a folder with free space and write "
                     "permission that all nodes share; earlier checkpoints are unchanged"});
   }
+}
+
+void CheckpointWriter::write(const CheckpointContents& contents) {
+  finish();
+  guarded(partial_folder(contents), [&] {
+    assemble(contents, [&](std::int64_t position, std::span<const std::byte> blocks) {
+      const NotedRegion region("write");
+      draft_->file.write(position, blocks);
+    });
+    draft_->work = std::async(draft_->when, [draft = draft_.get()] { draft->file.sync(); });
+  });
+  finish();
+}
+
+void CheckpointWriter::start(const CheckpointContents& contents) {
+  finish();
+  guarded(partial_folder(contents), [&] {
+    assemble(contents, [&](std::int64_t position, std::span<const std::byte> blocks) {
+      draft_->kept.emplace_back(position, std::vector(blocks.begin(), blocks.end()));
+    });
+    draft_->when = std::launch::async;
+    draft_->work = std::async(draft_->when, [draft = draft_.get()] { draft->write_kept(); });
+  });
+}
+
+bool CheckpointWriter::advance() {
+  if (!draft_) return false;
+  const fs::path folder = draft_->folder;
+  bool published = false;
+  guarded(folder, [&] {
+    int ready = draft_->work.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
+    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, world_));
+    if (ready == 0) return;
+    collectively(world_, [&] { draft_->work.get(); });
+    if (draft_->is_written) {
+      publish_draft();
+      published = true;
+    } else {
+      check_written();
+    }
+  });
+  return published;
+}
+
+bool CheckpointWriter::finish() {
+  bool published = false;
+  while (draft_) {
+    const NotedRegion region(draft_->is_written ? "read back" : "write and fsync");
+    draft_->work.wait();
+    published = advance();
+  }
+  return published;
+}
+
+fs::path CheckpointWriter::partial_folder(const CheckpointContents& contents) const {
+  return step_folder(directory_, contents.state.step).string() + partial_suffix;
+}
+
+// Begins a draft whose blocks go to take(). Nothing of HDF5 touches the disk.
+void CheckpointWriter::assemble(const CheckpointContents& contents, const TakeBlocks& take) {
+  const fs::path partial = partial_folder(contents), path = partial / checkpoint_file_name;
+  FileImage image(path.string());
+  std::vector<std::int64_t> layout;  // where the tensors begin, and the size of the file
+  std::vector<PlacedTensor> tensors;
+  for_each_group(contents, [&](const std::string&, std::span<const StateTensor> group, ScalarType type) {
+    for (const StateTensor& tensor : group) tensors.push_back({&tensor, type, 0});
+  });
+  layout.resize(tensors.size() + 1);
+  collectively(world_, [&] {
+    if (rank_ != 0) return;
+    layout = write_metadata(image, contents);
+    layout.push_back(image.bytes());
+    fs::remove_all(partial);
+    fs::create_directories(partial);
+    reserve_space(path, 0, image.bytes());
+    fs::resize_file(path, static_cast<std::uintmax_t>(image.bytes()));
+  });
+  NANOTRON_CHECK_MPI(MPI_Bcast(layout.data(), static_cast<int>(layout.size()), MPI_INT64_T, 0, world_));
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].begin = layout[i];
+  require_same_file(world_, path, ExitCode::system_error);
+  collectively(world_, [&] { draft_ = std::make_unique<Draft>(partial, contents.state.step, layout.back()); });
+  collectively(world_, [&] { assemble_blocks(world_, {layout.back(), manifest_block_bytes}, image, tensors, take); });
+}
+
+// All blocks are on disk: gathers their hashes and has each rank read a share back.
+void CheckpointWriter::check_written() {
+  Draft& draft = *draft_;
+  Manifest& manifest = draft.manifest;
+  const BlockedFile file{manifest.bytes, manifest.block_bytes};
+  manifest.blocks.assign(static_cast<std::size_t>(file.blocks()), 0);
+  for (const auto& [block, hash] : draft.file.hashes()) manifest.blocks[static_cast<std::size_t>(block)] = hash;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, manifest.blocks.data(), static_cast<int>(manifest.blocks.size()),
+                                   MPI_UINT64_T, MPI_BOR, world_));
+  draft.is_written = true;
+  int size = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world_, &size));
+  draft.work = std::async(draft.when, [&draft, rank = rank_, size] {
+    verify_share(draft.folder / checkpoint_file_name, draft.manifest, rank, size);
+  });
+}
+
+void CheckpointWriter::publish_draft() {
+  const std::int64_t step = draft_->manifest.step;
+  collectively(world_, [&] {
+    if (rank_ != 0) return;
+    const fs::path folder = draft_->folder, temporary = folder / (std::string(manifest_file_name) + ".tmp");
+    write_text(temporary, to_json(draft_->manifest));
+    rename_or_fail(temporary, folder / manifest_file_name);
+    sync_to_disk(folder);
+    publish(folder, step);
+  });
+  draft_.reset();
   newest_ = step_folder(directory_, step);
   std::erase(known_good_, step);
   std::erase(not_yet_good_, step);
   not_yet_good_.push_back(step);
   if (rank_ == 0) remove_partial();
-}
-
-void CheckpointWriter::write_tensors(const fs::path& path, const CheckpointContents& contents) {
-  hdf5::File file = open_to_write(world_, path);
-  std::vector<Slab> slabs;
-  collectively(world_, [&] {
-    for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors, ScalarType type) {
-      for (const StateTensor& tensor : tensors)
-        slabs.push_back({hdf5::open_dataset(file.id(), group + tensor.name, path.string()), &tensor, type,
-                         fmt::format("{}: {}{}", path.string(), group, tensor.name)});
-    });
-  });
-  const std::string closing = fmt::format("closing {}", path.string());
-  write_slabs(world_, slabs);
-  collectively(world_, [&] {
-    hdf5::check(H5Fflush(file.id(), H5F_SCOPE_GLOBAL), ExitCode::system_error, closing);
-  });
-  compare_slabs(world_, slabs);
-  slabs.clear();
-  collectively(world_, [&] { file.close(ExitCode::system_error, closing); });
-  collectively(world_, [&] { sync_to_disk(path); });
-}
-
-void CheckpointWriter::write_manifest(const fs::path& folder, std::int64_t step) {
-  const fs::path file = folder / checkpoint_file_name;
-  Manifest manifest;
-  manifest.step = step;
-  collectively(world_, [&] { manifest.bytes = static_cast<std::int64_t>(fs::file_size(file)); });
-  manifest.blocks = hash_blocks(world_, file, manifest.bytes, manifest.block_bytes);
-  collectively(world_, [&] {
-    if (rank_ != 0) return;
-    const fs::path temporary = folder / (std::string(manifest_file_name) + ".tmp");
-    write_text(temporary, to_json(manifest));
-    rename_or_fail(temporary, folder / manifest_file_name);
-    sync_to_disk(folder);
-  });
 }
 
 void CheckpointWriter::publish(const fs::path& partial, std::int64_t step) {

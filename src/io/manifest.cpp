@@ -12,13 +12,14 @@
 
 #include "block_read.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/io/checkpoint.hpp"
-#include "nanotron/io/parallel_hdf5.hpp"
 #include "step_folders.hpp"
 
 namespace nanotron::io {
 namespace {
 
+using comm::collectively;
 using nlohmann::json;
 
 constexpr std::uintmax_t manifest_limit = std::uintmax_t{256} << 20;
@@ -129,40 +130,19 @@ Manifest parse_manifest(const std::string& text) {
   return manifest;
 }
 
-namespace {
-
-// hash(file, i, block) of the blocks of a file, each by one rank; on all ranks.
-template <class Hash>
-std::vector<std::uint64_t> hashes_of(MPI_Comm world, const std::filesystem::path& file, std::int64_t bytes,
-                                     std::int64_t block_bytes, const Hash& hash) {
-  int rank = 0, size = 1;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
-  const std::int64_t count = blocks_of(bytes, block_bytes);
-  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(count), 0);
-  collectively(world, [&] {
-    const ReadOnlyFile input(file);
-    std::vector<char> block;
-    for (std::int64_t i = count * rank / size; i < count * (rank + 1) / size; ++i) {
-      block.resize(static_cast<std::size_t>(std::min(block_bytes, bytes - i * block_bytes)));
-      hashes[static_cast<std::size_t>(i)] = hash(input, i, block);
-    }
-  });
-  NANOTRON_REQUIRE(count <= INT_MAX, "{} blocks", count);
-  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, hashes.data(), static_cast<int>(count),
-                                   MPI_UINT64_T, MPI_BOR, world));
-  return hashes;
-}
-
-}  // namespace
-
-std::vector<std::uint64_t> hash_blocks(MPI_Comm world, const std::filesystem::path& file, std::int64_t bytes,
-                                       std::int64_t block_bytes) {
-  return hashes_of(world, file, bytes, block_bytes,
-                   [&](const ReadOnlyFile& input, std::int64_t i, std::vector<char>& block) {
-                     input.read(block.data(), static_cast<std::int64_t>(block.size()), i * block_bytes);
-                     return XXH3_64bits(block.data(), block.size());
-                   });
+void verify_share(const std::filesystem::path& file, const Manifest& manifest, int rank, int size) {
+  const std::int64_t count = blocks_of(manifest.bytes, manifest.block_bytes);
+  const ReadOnlyFile input(file);
+  std::vector<char> block;
+  for (std::int64_t i = count * rank / size; i < count * (rank + 1) / size; ++i) {
+    const std::int64_t begin = i * manifest.block_bytes;
+    block.resize(static_cast<std::size_t>(std::min(manifest.block_bytes, manifest.bytes - begin)));
+    const std::uint64_t expected = manifest.blocks[static_cast<std::size_t>(i)];
+    const std::uint64_t found = read_block(input, begin, block, expected);
+    if (found == expected) continue;
+    damaged(fmt::format("{} is damaged in block {} (bytes {} to {}): hash {:016x}, the manifest says {:016x}",
+                        checkpoint_file_name, i, begin, begin + std::ssize(block) - 1, found, expected));
+  }
 }
 
 Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder) {
@@ -177,19 +157,10 @@ Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder) {
       damaged(fmt::format("{} has {} bytes, the manifest says {}", checkpoint_file_name, bytes,
                           manifest.bytes));
   });
-  const auto found = hashes_of(world, file, manifest.bytes, manifest.block_bytes,
-                               [&](const ReadOnlyFile& input, std::int64_t i, std::vector<char>& block) {
-                                 return read_block(input, i * manifest.block_bytes, block,
-                                                   manifest.blocks[static_cast<std::size_t>(i)]);
-                               });
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i] == manifest.blocks[i]) continue;
-    const std::int64_t begin = static_cast<std::int64_t>(i) * manifest.block_bytes;
-    damaged(fmt::format(
-        "{} is damaged in block {} (bytes {} to {}): hash {:016x}, the manifest says {:016x}",
-        checkpoint_file_name, i, begin, std::min(begin + manifest.block_bytes, manifest.bytes) - 1,
-        found[i], manifest.blocks[i]));
-  }
+  int rank = 0, size = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
+  collectively(world, [&] { verify_share(file, manifest, rank, size); });
   return manifest;
 }
 

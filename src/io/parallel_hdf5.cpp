@@ -8,14 +8,10 @@
 #include <numeric>
 #include <vector>
 
-#include "nanotron/io/shared_file.hpp"
 #include "pieces.hpp"
 
 namespace nanotron::io {
 namespace {
-
-constexpr hsize_t alignment_threshold = hsize_t{64} << 10;
-constexpr hsize_t alignment = hsize_t{1} << 20;  // the usual size of a Lustre stripe
 
 /// The selections of one transfer.
 struct Selection {
@@ -158,62 +154,7 @@ void in_transfers(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piec
   }
 }
 
-// Compares a piece in packed memory with the memory of its part, row by row.
-bool equal_rows(const Piece& piece, const std::byte* packed, ScalarType type) {
-  const StatePart& t = *piece.part;
-  const std::size_t n = t.extent.size(), element = size_of(type);
-  const std::byte* const data = memory_of(piece, type);
-  const index_t inner = n == 3 ? piece.inner.size() : 1;
-  const std::size_t row_bytes = element * static_cast<std::size_t>(n == 1 ? 1 : t.extent[n - 1]);
-  for (index_t i = 0; i < piece.outer.size(); ++i)
-    for (index_t j = 0; j < inner; ++j, packed += row_bytes) {
-      const index_t at = i * t.stride[0] + (n == 3 ? j * t.stride[1] : 0);
-      if (std::memcmp(packed, data + at * static_cast<index_t>(element), row_bytes) != 0)
-        return false;
-    }
-  return true;
-}
-
-bool equal_pieces(const Transfer& transfer, const std::byte* packed, ScalarType type) {
-  for (const Piece& piece : transfer) {
-    if (!equal_rows(piece, packed, type)) return false;
-    packed += static_cast<std::size_t>(elements_of(piece)) * size_of(type);
-  }
-  return true;
-}
-
-hdf5::PropertyList transfer_mode(H5FD_mpio_xfer_t mode) {
-  hdf5::PropertyList transfer(H5Pcreate(H5P_DATASET_XFER));
-  hdf5::check(H5Pset_dxpl_mpio(transfer.id(), mode), ExitCode::system_error,
-              "choosing collective transfers");
-  return transfer;
-}
-
 }  // namespace
-
-hdf5::File create_file(const std::filesystem::path& path) {
-  hdf5::silence();
-  const hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
-  H5Pset_alignment(access.id(), alignment_threshold, alignment);
-  H5Pset_libver_bounds(access.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
-  return hdf5::File(hdf5::check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()),
-                                ExitCode::system_error, fmt::format("creating {}", path.string())));
-}
-
-hdf5::File open_to_write(MPI_Comm world, const std::filesystem::path& path) {
-  hdf5::File file;
-  // If only one rank failed inside the collective H5Fopen, the others would wait in it forever.
-  require_same_file(world, path, ExitCode::system_error);
-  collectively(world, [&] {
-    hdf5::silence();
-    const hdf5::PropertyList properties(H5Pcreate(H5P_FILE_ACCESS));
-    hdf5::check(H5Pset_fapl_mpio(properties.id(), world, MPI_INFO_NULL), ExitCode::system_error,
-                "choosing MPI-IO");
-    file = hdf5::File(hdf5::check(H5Fopen(path.c_str(), H5F_ACC_RDWR, properties.id()), ExitCode::system_error,
-                                  fmt::format("opening {}", path.string())));
-  });
-  return file;
-}
 
 hid_t native_type(ScalarType type) {
   NANOTRON_REQUIRE(type != ScalarType::fp8, "no state is stored in fp8");
@@ -228,17 +169,6 @@ hid_t native_type(ScalarType type) {
   return half;
 }
 
-void write_slabs(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_bytes) {
-  const hdf5::PropertyList transfer = transfer_mode(H5FD_MPIO_COLLECTIVE);
-  in_transfers(world, slabs, piece_bytes,
-               [&](const Slab& slab, const Selection& s, const std::byte* data, const Transfer&, Staging& staging) {
-                 staging.copy_to_host();
-                 hdf5::check(H5Dwrite(slab.dataset.id(), native_type(slab.type), s.memory.id(), s.file.id(),
-                                      transfer.id(), data),
-                             ExitCode::system_error, fmt::format("writing {}", slab.name));
-               });
-}
-
 void read_slabs(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_bytes) {
   in_transfers(world, slabs, piece_bytes,
                [&](const Slab& slab, const Selection& s, std::byte* data, const Transfer&, Staging& staging) {
@@ -247,25 +177,6 @@ void read_slabs(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_
                      ExitCode::data_error, fmt::format("reading {}", slab.name));
                  staging.copy_to_device();
                });
-}
-
-void compare_slabs(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_bytes) {
-  const hdf5::PropertyList alone = transfer_mode(H5FD_MPIO_INDEPENDENT);
-  std::vector<std::byte> buffer;
-  in_transfers(
-      world, slabs, piece_bytes,
-      [&](const Slab& slab, const Selection& s, const std::byte*, const Transfer& pieces, Staging& staging) {
-        const auto count = static_cast<hsize_t>(H5Sget_select_npoints(s.file.id()));
-        if (count == 0) return;
-        staging.copy_to_host();
-        buffer.resize(count * size_of(slab.type));
-        const hdf5::Dataspace packed(H5Screate_simple(1, &count, nullptr));
-        hdf5::check(
-            H5Dread(slab.dataset.id(), native_type(slab.type), packed.id(), s.file.id(), alone.id(), buffer.data()),
-            ExitCode::system_error, fmt::format("reading back {}", slab.name));
-        if (!equal_pieces(pieces, buffer.data(), slab.type))
-          fail(ExitCode::system_error, {"the file does not hold what was written", "", "other bytes", slab.name, ""});
-      });
 }
 
 }  // namespace nanotron::io

@@ -28,6 +28,15 @@ std::byte* memory_of(const Piece& piece, ScalarType type) {
   return static_cast<std::byte*>(piece.part->data) + skipped * static_cast<index_t>(size_of(type));
 }
 
+StatePart part_of(const Piece& piece, ScalarType type) {
+  StatePart part = *piece.part;
+  part.extent = extent_of(piece);
+  part.data = memory_of(piece, type);
+  part.offset[0] += piece.outer.begin;
+  if (part.extent.size() == 3) part.offset[1] += piece.inner.begin;
+  return part;
+}
+
 std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType type, std::int64_t piece_bytes) {
   std::vector<std::vector<Piece>> transfers;
   const index_t most = piece_bytes / static_cast<index_t>(size_of(type));

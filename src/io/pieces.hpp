@@ -18,6 +18,9 @@ index_t elements_of(const Piece& piece);
 /// The first element.
 std::byte* memory_of(const Piece& piece, ScalarType type);
 
+/// The piece as a part of its own.
+StatePart part_of(const Piece& piece, ScalarType type);
+
 /// Pieces of device memory pass through one pinned buffer; where the host reaches device memory, they stay where they
 /// are. Implemented in cuda/ and host/.
 class Staging {

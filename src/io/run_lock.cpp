@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -54,9 +55,11 @@ RunLock::RunLock(const std::filesystem::path& directory, Log& log, double patien
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) cannot_write(directory, error.message());
-  descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) cannot_write(file_, std::strerror(errno));
+  descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  if (descriptor_ < 0) cannot_write(file_, errno == ELOOP ? "a symbolic link" : std::strerror(errno));
   try {
+    struct stat status {};
+    if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) cannot_write(file_, "no plain file");
     take(patience, log);
   } catch (...) {
     ::close(descriptor_);

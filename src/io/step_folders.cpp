@@ -23,6 +23,14 @@ std::int64_t step_of(std::string_view name) {
   return error == std::errc() && stop == name.data() + name.size() ? step : -1;
 }
 
+// The step whose half-written folder has this name, or whose old one that was being replaced; -1 for other names.
+std::int64_t step_of_partial(std::string_view name) {
+  if (!name.ends_with(partial_suffix)) return -1;
+  name.remove_suffix(std::string_view(partial_suffix).size());
+  if (name.ends_with(replaced_suffix)) name.remove_suffix(std::string_view(replaced_suffix).size());
+  return step_of(name);
+}
+
 }  // namespace
 
 StepFolders list_step_folders(const std::filesystem::path& directory) {
@@ -32,7 +40,7 @@ StepFolders list_step_folders(const std::filesystem::path& directory) {
   auto entry = std::filesystem::directory_iterator(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with(prefix) && name.ends_with(partial_suffix))
+    if (step_of_partial(name) >= 0)
       found.partial.push_back(entry->path());
     else if (const std::int64_t step = step_of(name); step >= 0)
       found.steps.emplace_back(step, entry->path());

@@ -12,6 +12,7 @@
 namespace nanotron::io {
 
 inline constexpr const char* partial_suffix = ".partial";
+inline constexpr const char* replaced_suffix = ".replaced";
 
 struct StepFolders {
   std::vector<std::pair<std::int64_t, std::filesystem::path>> steps;  // newest first

@@ -155,6 +155,7 @@ std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents
   const bool some = sample && all > sampled_blocks;
   const index_t count = some ? sampled_blocks : all;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(file.size(), token_block)));
+  std::vector<std::uint8_t> mask;
   std::uint64_t sum = part == 0 ? hash_of_head(file, documents) : 0;
   for (index_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
     const index_t block = some ? i * (all - 1) / (sampled_blocks - 1) : i;
@@ -162,6 +163,10 @@ std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents
     file.read_unchecked(block * token_block, length, tokens.data());
     sum += XXH3_64bits_withSeed(tokens.data(), static_cast<std::size_t>(length) * sizeof(std::int32_t),
                                 static_cast<XXH64_hash_t>(block));
+    if (!file.loss_mask().exists()) continue;
+    mask.resize(static_cast<std::size_t>(length));
+    file.loss_mask().read(block * token_block, mask);
+    sum += XXH3_64bits_withSeed(mask.data(), mask.size(), ~static_cast<XXH64_hash_t>(block) - 1);
   }
   return sum;
 }

@@ -1,5 +1,6 @@
 #include "nanotron/model/decoder_layer.hpp"
 
+#include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
@@ -43,6 +44,7 @@ void DecoderLayer<T>::middle_forward(Device& device, const nn::TokenBatch& batch
   } else {
     middle_norm_->add_forward(device, x, act.middle, act.middle, act.middle_norm, act.middle_statistics, maxima);
   }
+  flight_recorder().at_part("mlp");
   feed_forward_->forward_inside(device, batch, *tp_region_, act.mlp_input(), act.feed_forward, work.feed_forward);
 }
 
@@ -79,6 +81,7 @@ void DecoderLayer<T>::complete(Device& device, const LayerActivations<T>& act, M
 template <class T>
 void DecoderLayer<T>::forward_inside(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work) const {
+  flight_recorder().at_part("attention");
   attention_
       .forward(device, batch, *tp_region_, act.attention_input(), act.attention, work.attention,
                addend<T>(attention_sum_, x), act.middle)
@@ -94,6 +97,7 @@ void DecoderLayer<T>::forward_inside(Device& device, const nn::TokenBatch& batch
 template <class T>
 void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {
+  flight_recorder().at_part("mlp");
   feed_forward_->backward_output_weight(
       device, feed_forward_->backward_inside(device, *tp_region_, dx, act.feed_forward, work.feed_forward),
       act.feed_forward, work.feed_forward);
@@ -104,6 +108,7 @@ void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matr
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
+  flight_recorder().at_part("attention");
   attention_.backward_output_weight(
       device, attention_.backward_inside(device, batch, *tp_region_, dx, act.attention, work.attention), act.attention,
       work.attention);
@@ -118,6 +123,7 @@ template <class T>
 void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                      const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out,
                                      Matrix<T> dx) const {
+  flight_recorder().at_part("mlp");
   feed_forward_->backward_inside(device, *tp_region_, dx, act.feed_forward, work.feed_forward);
   nn::Pending dn =
       feed_forward_->backward_input(device, batch, *tp_region_, act.feed_forward, work.feed_forward, work.dn);
@@ -125,6 +131,7 @@ void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch
   dn.wait();
   middle_norm_backward(device, act, work, dx);
 
+  flight_recorder().at_part("attention");
   attention_.backward_inside(device, batch, *tp_region_, dx, act.attention, work.attention);
   dn = attention_.backward_input(device, *tp_region_, work.attention, work.dn);
   kernels::copy_matrix<T>(device, dx, act.middle);
@@ -136,10 +143,12 @@ void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch
 template <class T>
 void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>& act, const Workspace<T>& work,
                                       Matrix<const T> dx_out) const {
+  flight_recorder().at_part("mlp");
   feed_forward_->backward_output_weight(device, tp_region_->gather(device, dx_out), act.feed_forward,
                                         work.feed_forward);
   feed_forward_->backward_input_weight(device, tp_region_->start_regather(device, act.mlp_input()).wait(),
                                        act.feed_forward, work.feed_forward);
+  flight_recorder().at_part("attention");
   attention_.backward_output_weight(device, tp_region_->gather(device, act.middle), act.attention, work.attention);
   attention_.backward_input_weight(device, tp_region_->start_regather(device, act.attention_input()).wait(),
                                    act.attention.qkv, act.attention, work.attention);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "transformer_parts.hpp"
 
@@ -179,6 +180,7 @@ void Transformer<T>::forward(const Slot& slot) {
   const Region region(device_->timers(), "forward");
   const StageActivations<T>& act = at(slot);
   for (std::size_t l = 0; l < act.layers.size(); ++l) {
+    const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + static_cast<index_t>(l));
     use_weights(slot.stage, static_cast<index_t>(l), forward_use(slot.stage, static_cast<index_t>(l)));
     const DecoderLayer<T>& decoder = layer_of(slot.stage, static_cast<index_t>(l));
     if (l == 0) {
@@ -223,6 +225,7 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
 template <class T>
 void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
+  const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
   use_weights(slot.stage, layer, backward_use(slot.stage, layer));
   const auto l = static_cast<std::size_t>(layer);
   const Matrix<T> x = at(slot).residual[l];
@@ -242,6 +245,7 @@ void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matri
   const Region region(device_->timers(), "backward");
   NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none && setup_.backward == Backward::two_parts,
                    "the model is not set up for backward in two parts");
+  const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
   use_weights(slot.stage, layer, backward_use(slot.stage, layer));
   const auto l = static_cast<std::size_t>(layer);
   const StageActivations<T>& act = at(slot);
@@ -252,6 +256,7 @@ void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matri
 template <class T>
 void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
   const Region region(device_->timers(), "backward");
+  const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
   const auto l = static_cast<std::size_t>(layer);
   const StageActivations<T>& act = at(slot);
   layer_of(slot.stage, layer).backward_weight(*device_, act.layers[l], act_.work, act.residual[l + 1]);

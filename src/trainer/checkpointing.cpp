@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/changes.hpp"
@@ -12,9 +13,17 @@ namespace nanotron::trainer {
 namespace {
 
 // Along the sharded dimension, in indices of the logical tensor.
-Range range_of(const nn::ParameterSpec& spec, Part part) {
+Range range_of(const nn::ParameterSpec& spec, const Part& part) {
   if (spec.local_layers() == 0) return {0, 0};
-  return part == Part::held ? spec.local : part == Part::owned ? spec.owned : Range{0, 0};
+  return part.of == Part::Of::held ? spec.local : spec.owned;
+}
+
+// The rows of tensor number `tensor` that this one of the replicas takes: none, where a share would become small.
+Range share_of(const Range& rows, index_t row_bytes, const Part& part, index_t tensor) {
+  const index_t shares = std::clamp<index_t>(rows.size() * row_bytes / shared_row_bytes, 1, part.replicas);
+  const index_t mine = (part.replica + tensor) % part.replicas;
+  if (mine >= shares) return {0, 0};
+  return {rows.begin + rows.size() * mine / shares, rows.begin + rows.size() * (mine + 1) / shares};
 }
 
 std::vector<index_t> shape_of(const nn::ParameterSpec& spec) {
@@ -94,22 +103,31 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
   return parts;
 }
 
-// Buffer in which an MPI-IO aggregator of Open MPI collects data before it writes; ROMIO's is half as large.
-constexpr std::size_t mpi_io_bytes = std::size_t{32} << 20;
+// About what this rank writes.
+template <class T>
+std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state) {
+  const auto replicas = static_cast<std::size_t>(written_parts(grid).dense.replicas);
+  const nn::BufferLayout owned = model::owned_layout(state.model.table(), state.sharding);
+  const auto elements_of = [&](const nn::BufferLayout& buffer) {
+    std::size_t elements = 0;
+    const nn::BufferLayout written = buffer.common(owned);
+    for (const nn::BufferLayout::Part& part : written.parts()) elements += static_cast<std::size_t>(part.range.size());
+    return elements;
+  };
+  std::size_t bytes = elements_of(state.model.parameters().layouts.master) * sizeof(master_t<T>);
+  for (const auto& moment : state.optimizer->moments()) {
+    bytes += elements_of(moment.place) * std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
+  }
+  return bytes / replicas;
+}
 
 }  // namespace
 
 template <class T>
-std::size_t checkpoint_workspace(const TrainingState<T>& state) {
-  std::size_t largest = 0;
-  for (const nn::ParameterSpec& spec : state.model.table().specs) {
-    largest = std::max(largest, static_cast<std::size_t>(spec.local_layers() * spec.local_size()));
-  }
-  for (const auto& section : state.reducers.carried()) {
-    for (const auto& [name, values] : section.values) largest = std::max(largest, values.extent(0));
-  }
-  return mpi_io_bytes + static_cast<std::size_t>(io::staging_bytes()) +
-         std::min(largest * sizeof(master_t<T>), static_cast<std::size_t>(io::compared_bytes));
+std::size_t checkpoint_workspace(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state) {
+  constexpr auto assembled = static_cast<std::size_t>(io::held_blocks * io::manifest_block_bytes);
+  return 3 * assembled + static_cast<std::size_t>(io::staging_bytes()) +  // own, sent, received
+         (config.checkpoint.asynchronous ? written_bytes(grid, state) : 0);
 }
 
 template <class S>
@@ -121,9 +139,12 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
     const Range range = range_of(spec, part.of(spec.replicas));
     if (range.size() == 0 || spec.local_layers() == 0) continue;
     // Row-parallel columns are never replicated: a rank owns all rows of its columns.
-    const Range rows = spec.partition == nn::Partition::row_parallel
-                           ? Range{0, spec.rows}
-                           : Range{range.begin - spec.local.begin, range.end - spec.local.begin};
+    const Range owned = spec.partition == nn::Partition::row_parallel
+                            ? Range{0, spec.rows}
+                            : Range{range.begin - spec.local.begin, range.end - spec.local.begin};
+    const auto row_bytes = spec.local_columns() * static_cast<index_t>(sizeof(S));
+    const Range rows = share_of(owned, row_bytes, part.of(spec.replicas), std::ssize(tensors));
+    if (rows.size() == 0) continue;
     tensors.back().parts = state_parts(spec, place, data, rows);
   }
   return tensors;
@@ -139,9 +160,11 @@ void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
 }
 
 Parts written_parts(comm::ProcessGrid& grid) {
-  const auto of_first = [](const comm::Group& replicate) { return replicate.rank() == 0 ? Part::owned : Part::none; };
-  return {of_first(grid.data_groups(comm::ReplicaSet::data_parallel).replicate),
-          of_first(grid.data_groups(comm::ReplicaSet::expert_data_parallel).replicate)};
+  const auto share = [](const comm::Group& replicate) {
+    return Part{Part::Of::owned, replicate.rank(), replicate.size()};
+  };
+  return {share(grid.data_groups(comm::ReplicaSet::data_parallel).replicate),
+          share(grid.data_groups(comm::ReplicaSet::expert_data_parallel).replicate)};
 }
 
 template <class S>
@@ -258,8 +281,8 @@ nn::BufferLayout Checkpointing<T>::owned_part(const nn::BufferLayout& place) con
 }
 
 template <class T>
-double Checkpointing<T>::save(io::CheckpointState counters) {
-  const double begin = wall_seconds();
+template <class Write>
+void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& write) {
   const model::ParameterTable& table = state_.model.table();
   const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
   const Parts part = written_parts(grid_);
@@ -268,23 +291,55 @@ double Checkpointing<T>::save(io::CheckpointState counters) {
   const auto moments = moment_groups(part, [&](const nn::BufferLayout& place) { return owned_part(place); });
   const auto carried = carried_.tensors();
   counters.adam_step = state_.optimizer->steps();
-  writer_.write({.parameters = parameters,
-                 .optimizer = state_.optimizer->name(),
-                 .moments = moments,
-                 .compression = carried,
-                 .compression_layout = carried_.layout(),
-                 .master = scalar_type_of<M>,
-                 .state = counters,
-                 .model = config_.model,
-                 .tokenizer = tokenizer_,
-                 .deck = deck::canonical_deck(config_),
-                 .provenance = provenance_});
-  return wall_seconds() - begin;
+  write({.parameters = parameters,
+         .optimizer = state_.optimizer->name(),
+         .moments = moments,
+         .compression = carried,
+         .compression_layout = carried_.layout(),
+         .master = scalar_type_of<M>,
+         .state = counters,
+         .model = config_.model,
+         .tokenizer = tokenizer_,
+         .deck = deck::canonical_deck(config_),
+         .provenance = provenance_});
 }
 
-template std::size_t checkpoint_workspace(const TrainingState<double>&);
-template std::size_t checkpoint_workspace(const TrainingState<float>&);
-template std::size_t checkpoint_workspace(const TrainingState<bf16>&);
+template <class T>
+SavedCheckpoint Checkpointing<T>::save(const io::CheckpointState& counters) {
+  const double begin = wall_seconds();
+  with_contents(counters, [&](const io::CheckpointContents& contents) { writer_.write(contents); });
+  const double seconds = wall_seconds() - begin;
+  return {counters.step, seconds, seconds};
+}
+
+template <class T>
+void Checkpointing<T>::start(const io::CheckpointState& counters) {
+  pending_since_ = wall_seconds();
+  with_contents(counters, [&](const io::CheckpointContents& contents) { writer_.start(contents); });
+  pending_ = {.step = counters.step, .waited = wall_seconds() - pending_since_};
+}
+
+template <class T>
+std::optional<SavedCheckpoint> Checkpointing<T>::advance() {
+  const double begin = wall_seconds();
+  const bool published = writer_.advance();
+  pending_.waited += wall_seconds() - begin;
+  pending_.taken = wall_seconds() - pending_since_;
+  return published ? std::optional(pending_) : std::nullopt;
+}
+
+template <class T>
+std::optional<SavedCheckpoint> Checkpointing<T>::finish() {
+  const double begin = wall_seconds();
+  const bool published = writer_.finish();
+  pending_.waited += wall_seconds() - begin;
+  pending_.taken = wall_seconds() - pending_since_;
+  return published ? std::optional(pending_) : std::nullopt;
+}
+
+template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<double>&);
+template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<float>&);
+template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<bf16>&);
 #define NANOTRON_INSTANTIATE(S)                                                                                  \
   template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, S*, \
                                                       const Parts&);                                             \

@@ -24,6 +24,10 @@ void check_run(const deck::Config& c, deck::Findings& f) {
   if (c.run.output_dir.empty()) {
     f.error({"run.output_dir"}, "output_dir is empty", "a folder, for example 'run'");
   }
+  if (f.trusted({"run.hang_timeout"}) && c.run.hang_timeout > 0.0 && c.run.hang_timeout < 1.0) {
+    f.error({"run.hang_timeout"}, "hang_timeout is less than a second: a rank that waits for a processor would be late",
+            "0 (no watchdog) or at least 1 s");
+  }
   if (f.trusted({"run.wall_time_limit", "run.wall_time_margin"}) && c.run.wall_time_limit > 0 &&
       c.run.wall_time_margin >= c.run.wall_time_limit) {
     f.error({"run.wall_time_margin", "run.wall_time_limit"},

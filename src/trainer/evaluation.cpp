@@ -4,30 +4,16 @@
 #include <numbers>
 
 #include "block_times.hpp"
+#include "loaded_model.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
-#include "nanotron/deck/validation_sets.hpp"
-#include "nanotron/trainer/checkpointing.hpp"
-#include "nanotron/trainer/gemm_algorithms.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/mean_loss.hpp"
 #include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/run_memory.hpp"
 #include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
 namespace {
-
-io::CheckpointReader open_checkpoint(const deck::Config& config, comm::Group& world, Log& log) {
-  const std::filesystem::path directory = deck::checkpoint_directory(config);
-  if (config.checkpoint.resume != "none") {
-    auto reader = io::CheckpointReader::find(world.mpi(), directory, config.checkpoint.resume, log);
-    if (reader) return std::move(*reader);
-  }
-  fail(ExitCode::data_error, {.what = "there is no checkpoint to evaluate",
-                              .found = fmt::format("checkpoint%resume = '{}'", config.checkpoint.resume),
-                              .where = directory.string(),
-                              .change = "--set checkpoint.resume=<a step folder, or a folder of them>"});
-}
 
 // "validation loss 2.1019, perplexity 8.182, 3.0324 bits per token, 4096 targets"
 std::string text_of(const std::string& name, const MeanLoss& mean) {
@@ -39,25 +25,34 @@ std::string text_of(const std::string& name, const MeanLoss& mean) {
 template <class T>
 void evaluate_as(const deck::Config& config, comm::ProcessGrid& grid, Loaders& loaders, io::CheckpointReader& reader,
                  Log& log) {
-  Timers timers;
-  Device device(timers, gemm_mode_of(config));
-  use_gemm_algorithms(config, device, grid.world(), log);
-  RunMemory memory(config, grid, plan_step(config, grid.coordinate()).memory);
-  TrainingState<T> state(config, grid, device, memory.arena());
-  const auto schedule = make_forward_backward<T>(config, grid, device, state);
-  TokenStage tokens(state.inputs, state.targets, state.document_starts);
-  read_parameters(reader, state.model);
-  state.model.refresh_compute_weights();
-  std::vector<std::string> names = deck::validation_set_names(config.data.validation_path);
-  names.resize(loaders.validation.size());  // the held-out split has none
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    log.summary("{}", text_of(names[i], mean_loss(device, grid, state, *schedule, tokens, loaders.validation[i],
-                                                  config.data.global_batch_size)));
-  }
-  state.model.finish_weights();
+  std::vector<std::string> names = deck::validation_set_names(config.data);
+  names.resize(loaders.validation.size());  // one set may have none
+  with_loaded_model<T>(config, grid, reader, log, [&](const LoadedModel<T>& m) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      log.summary("{}", text_of(names[i], mean_loss(m.device, grid, m.state, m.schedule, m.tokens,
+                                                    loaders.validation[i], config.data.global_batch_size)));
+    }
+  });
 }
 
 }  // namespace
+
+io::CheckpointReader open_for_evaluation(const deck::Config& config, comm::Group& world, Log& log) {
+  const std::filesystem::path directory = deck::checkpoint_directory(config);
+  if (config.checkpoint.resume != "none") {
+    auto reader = io::CheckpointReader::find(world.mpi(), directory, config.checkpoint.resume, log);
+    if (reader) {
+      reader->require_model(config.model);
+      log.info("{} (step {}, {} tokens seen)", reader->folder().string(), reader->info().state.step,
+               reader->info().state.tokens_seen);
+      return std::move(*reader);
+    }
+  }
+  fail(ExitCode::data_error, {.what = "there is no checkpoint to evaluate",
+                              .found = fmt::format("checkpoint%resume = '{}'", config.checkpoint.resume),
+                              .where = directory.string(),
+                              .change = "--set checkpoint.resume=<a step folder, or a folder of them>"});
+}
 
 ExitCode evaluate(const deck::Config& of_deck, MPI_Comm world) {
   deck::Config config = of_deck;
@@ -71,15 +66,12 @@ ExitCode evaluate(const deck::Config& of_deck, MPI_Comm world) {
                                 .found = "neither",
                                 .change = "--set data.validation_path=<a token file>"});
   }
-  io::CheckpointReader reader = open_checkpoint(config, grid.world(), log);
-  reader.require_model(config.model);
+  io::CheckpointReader reader = open_for_evaluation(config, grid.world(), log);
   comm::collectively(world, [&] {
     compare_tokenizers(loaders.tokenizer, reader.info().tokenizer,
                        fmt::format("the checkpoint {}", reader.folder().string()), config.data, log);
   });
   choose_pipeline_cut(config, grid);
-  log.info("{} (step {}, {} tokens seen)", reader.folder().string(), reader.info().state.step,
-           reader.info().state.tokens_seen);
   with_scalar_type(config.precision.compute,
                    [&]<class T>(std::type_identity<T>) { evaluate_as<T>(config, grid, loaders, reader, log); });
   return ExitCode::ok;

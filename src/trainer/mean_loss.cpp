@@ -1,5 +1,6 @@
 #include "nanotron/trainer/mean_loss.hpp"
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 
@@ -13,7 +14,7 @@ double loss_sum(Device& device, comm::ProcessGrid& grid, const TrainingState<T>&
   const auto larger = [](comm::Group& group, std::int64_t x) { return comm::max(group, x); };
   const auto add = [](comm::Group& group, std::int64_t x) { return comm::sum(group, x); };
   return kernels::value(kernels::over_ranks(
-      kernels::sum(device, state.loss_rows), [&](std::int64_t x) { return over_ranks(larger, x); },
+      kernels::sum(device, state.loaded_loss_rows()), [&](std::int64_t x) { return over_ranks(larger, x); },
       [&](std::int64_t x) { return over_ranks(add, x); }));
 }
 
@@ -24,10 +25,16 @@ MeanLoss mean_loss(Device& device, comm::ProcessGrid& grid, TrainingState<T>& st
   double sum = 0.0;
   index_t targets = 0;
   for (index_t b = 0; b < loader.number_of_batches(); ++b) {
-    targets += tokens.load(device, loader, b * global_batch_size).targets;
+    const LoadedBatch batch = tokens.load(device, loader, b * global_batch_size);
+    state.set_micro_batches(batch.micro_batches);
+    targets += batch.targets;
     schedule.forward();
     sum += loss_sum(device, grid, state);
   }
+  targets = comm::sum(grid.data_parallel(), targets);
+  if (targets == 0)
+    fail(ExitCode::data_error, {.what = "no target of the validation data counts in the loss",
+                                .expected = "a 1 in /loss_mask for a target of them"});
   return {sum / static_cast<double>(targets), targets};
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "nanotron/data/batch_ramp.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
@@ -59,19 +60,32 @@ std::string parameters_text(const deck::ModelConfig& m) {
   return count_text(all) + " parameters" + active;
 }
 
+// A line about the batch-size ramp; empty without one.
+std::string ramp_text(const deck::Config& c) {
+  const deck::DataConfig& d = c.data;
+  if (d.rampup_batch_size == 0) return "";
+  const data::BatchRamp ramp(d);
+  const index_t samples = ramp.after(0, c.run.steps);
+  const auto tokens = static_cast<double>(samples) * static_cast<double>(d.sequence_length);
+  return fmt::format(
+      "batch-size ramp: from {} sequences by {} to {} in {} steps; the {} steps of the run take {} samples, "
+      "{:.4g} tokens\n",
+      d.rampup_batch_size, d.rampup_increment, d.global_batch_size, ramp.steps(), c.run.steps, samples, tokens);
+}
+
 }  // namespace
 
 std::string model_summary(const deck::Config& c) {
   const double flops = model::training_flops_per_token(c.model, c.data.sequence_length);
   return fmt::format(
       "model: {} layers, hidden {}, {} heads ({} key-value) of {}, {}, vocabulary {}: {}\n{}"
-      "batch: {} sequences of {} tokens per step ({} per micro-batch), {} per token, {} per step\n"
+      "batch: {} sequences of {} tokens per step ({} per micro-batch), {} per token, {} per step\n{}"
       "compute: {}, recompute {}\n"
       "keys that are not at their defaults:\n{}",
       c.model.num_hidden_layers, c.model.hidden_size, c.model.num_attention_heads, c.model.num_key_value_heads,
       c.model.head_dim, feed_forward_text(c.model), c.model.vocab_size, parameters_text(c.model),
       router_text(c.model.moe), c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
-      with_prefix(flops, "FLOP"), with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"),
+      with_prefix(flops, "FLOP"), with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), ramp_text(c),
       name_of(c.precision.compute),
       c.parallel.recompute == deck::Recompute::none        ? "none"
       : c.parallel.recompute == deck::Recompute::selective ? "selective"

@@ -1,6 +1,8 @@
 // Runs the micro-batches of a step by a pipeline schedule (parallel/pipeline).
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/data/batch_ramp.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/forward_backward.hpp"
@@ -88,17 +90,21 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
         device_(device),
         stages_(state),
         is_tied_(config.model.tie_word_embeddings),
-        schedule_(parallel::schedule_of(config)),
-        pipeline_(std::make_unique<parallel::Pipeline<T>>(schedule_, pp_, stages_, device)) {}
+        state_(state) {
+    for (const index_t batch_size : data::BatchRamp(config.data).sizes()) {
+      auto& made = batches_.emplace_back(std::make_unique<OfBatch>(parallel::schedule_of(config, batch_size)));
+      made->pipeline.emplace(made->schedule, pp_, stages_, device);
+    }
+  }
 
   void forward_backward(double scale) override {
     stages_.begin_training(scale);
-    pipeline_->run();
+    loaded().run();
   }
 
   void forward() override {
     stages_.begin_evaluation();
-    pipeline_->run_forward();
+    loaded().run_forward();
   }
 
   void all_reduce_tied_gradients() override {
@@ -106,9 +112,10 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   }
 
   comm::StepTraffic traffic() const override {
-    comm::StepTraffic sum = pipeline_->traffic();
+    const OfBatch& largest = *batches_.back();
+    comm::StepTraffic sum = largest.pipeline->traffic();
     std::vector<model::SourceUse> uses;
-    for (const Action& a : schedule_.actions[static_cast<std::size_t>(pp_.rank())]) {
+    for (const Action& a : largest.schedule.actions[static_cast<std::size_t>(pp_.rank())]) {
       const model::LayerTraffic stage = model_.traffic(a.virtual_stage);
       switch (a.work) {
         case Work::forward:
@@ -132,19 +139,43 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   }
 
  private:
+  // For each size of the global batch.
+  struct OfBatch {
+    explicit OfBatch(parallel::PipelineSchedule of) : schedule(std::move(of)) {}
+    parallel::PipelineSchedule schedule;
+    std::optional<parallel::Pipeline<T>> pipeline;
+  };
+  parallel::Pipeline<T>& loaded() {
+    const auto found = std::ranges::find_if(
+        batches_, [&](const auto& made) { return made->schedule.micro_batches == state_.micro_batches(); });
+    NANOTRON_REQUIRE(found != batches_.end(), "no schedule for {} micro-batches", state_.micro_batches());
+    return *(*found)->pipeline;
+  }
+  bool shares_embedding() const { return model_.table()["model/embed_tokens/weight"].local_layers() > 0; }
+
   // The pipeline ranks that hold the tied embedding and LM head; a group of one on other ranks. Made by the first step.
   comm::Group make_embedding_group() const {
-    const bool shares = model_.table()["model/embed_tokens/weight"].local_layers() > 0;
-    return comm::Group(pp_.communicator().split(shares ? 0 : 1 + pp_.rank(), pp_.rank()), pp_.transport());
+    return comm::Group(pp_.communicator().split(shares_embedding() ? 0 : 1 + pp_.rank(), pp_.rank()), pp_.transport());
+  }
+
+  // A plan has no communicators: the pipeline's group stands for its two ranks there.
+  comm::Group* embedding_group() {
+    if (pp_.is_planned()) {
+      const parallel::PipelineSchedule& schedule = batches_.back()->schedule;
+      const bool is_apart = schedule.place_of(schedule.stages() - 1).rank != schedule.place_of(0).rank;
+      return is_apart && shares_embedding() ? &pp_ : nullptr;
+    }
+    if (!embedding_) embedding_.emplace(make_embedding_group());
+    return embedding_->size() == 1 ? nullptr : &*embedding_;
   }
 
   void all_reduce_embedding_gradient() {
-    if (!embedding_) embedding_.emplace(make_embedding_group());
-    if (embedding_->size() == 1) return;
+    comm::Group* const group = embedding_group();
+    if (group == nullptr) return;
     const model::ParameterTable& table = model_.table();
     const nn::ParameterBuffers<T>& p = model_.parameters();
     for (const nn::BufferLayout::Part& part : p.layouts.reduced.within(table.unit(table.embedding_unit()).range)) {
-      comm::all_reduce(*embedding_, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
+      comm::all_reduce(*group, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
                        comm::ReduceOp::sum, device_.stream());
     }
   }
@@ -154,8 +185,8 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   Device& device_;
   RankStages<T> stages_;
   bool is_tied_;
-  parallel::PipelineSchedule schedule_;
-  std::unique_ptr<parallel::Pipeline<T>> pipeline_;
+  const TrainingState<T>& state_;
+  std::vector<std::unique_ptr<OfBatch>> batches_;
   std::optional<comm::Group> embedding_;
 };
 

@@ -10,17 +10,20 @@
 #include <numeric>
 
 #include "block_times.hpp"
+#include "data_summary.hpp"
 #include "model_summary.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/recorded_groups.hpp"
 #include "nanotron/comm/timed_groups.hpp"
 #include "nanotron/comm/waiting.hpp"
 #include "nanotron/deck/layer_counts.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/deck/read_deck.hpp"
-#include "nanotron/deck/validation_sets.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
@@ -31,6 +34,7 @@
 #include "nanotron/trainer/choose_bucket.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/gemm_algorithms.hpp"
+#include "nanotron/trainer/hang/watchdog.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/run_memory.hpp"
 #include "nanotron/trainer/run_report.hpp"
@@ -51,39 +55,6 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
     fail(ExitCode::system_error, {.what = fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)),
                                   .change = "check run%output_dir, its permissions and the free space"});
   }
-}
-
-// Why `path` is not found ("No such file or directory", "Permission denied"); empty if it exists.
-std::string why_missing(const std::filesystem::path& path) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) return "";
-  return (error ? error : std::make_error_code(std::errc::no_such_file_or_directory)).message();
-}
-
-// vocab_size of the token file. Collective.
-std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
-  std::int64_t size = 0;
-  open_collectively(world, [&] {
-    if (const std::string why = why_missing(config.data.path); !why.empty()) {
-      fail(ExitCode::data_error,
-           {.what = "the token file, which says the size of the vocabulary, cannot be read",
-            .expected = "an HDF5 file",
-            .found = why,
-            .where = config.data.path,
-            .change = "make one with tools/nanotron_tokenize.py, or correct data%path; to --check or "
-                      "--plan without it: --set model.vocab_size=..."});
-    }
-    size = data::TokenFile(config.data.path).vocab_size();
-  });
-  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world));  // check_token_files() reports files that differ
-  if (size == 0) {
-    fail(ExitCode::deck_error,
-         {.what = "the size of the vocabulary is not known",
-          .expected = "model%vocab_size in the deck, or the attribute vocab_size in the token file",
-          .found = "neither",
-          .where = config.data.path});
-  }
-  return size;
 }
 
 // The overrides of rank 0's command line, on every rank.
@@ -138,18 +109,6 @@ double stated_peak(const deck::Config& config, comm::Group& world, Log& log) {
   return comm::sum(world, mine);
 }
 
-// "1200", "800 (code), 400 (wiki)"; "0" without validation.
-std::string validation_text(const Loaders& loaders, const deck::DataConfig& data) {
-  const std::vector<deck::ValidationSet> sets = deck::validation_sets(data.validation_path);
-  std::string text;
-  for (std::size_t i = 0; i < loaders.validation.size(); ++i) {
-    const std::string name = i < sets.size() ? sets[i].name : "";
-    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", loaders.validation[i].number_of_sequences(),
-                        name.empty() ? "" : fmt::format(" ({})", name));
-  }
-  return text.empty() ? "0" : text;
-}
-
 // Writes deck.nml and opens metrics.h5, after all checks have passed. The result is null on all ranks but the one that
 // speaks.
 std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const Provenance& provenance,
@@ -165,7 +124,7 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
                          .deck = deck::canonical_deck(config),
                          .title = config.run.title,
                          .what = config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
-                         .validation_sets = deck::validation_set_names(config.data.validation_path)},
+                         .validation_sets = deck::validation_set_names(config.data)},
         log);
   });
   return metrics;
@@ -238,11 +197,17 @@ ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm
   const double begin = wall_seconds();
   timers->reset();
   const std::int64_t first_step = trainer.step();
+  const index_t first_sample = trainer.sample_cursor();
   const StopReason reason = [&] {
     const comm::TimedGroups timed(grid, *timers);
     return trainer.run(stop, progress);
   }();
-  report_times(config, *timers, {.steps = trainer.step() - first_step, .seconds = wall_seconds() - begin, .cost = cost},
+  report_times(config, *timers,
+               {.steps = trainer.step() - first_step,
+                .batches = static_cast<double>(trainer.sample_cursor() - first_sample) /
+                           static_cast<double>(config.data.global_batch_size),
+                .seconds = wall_seconds() - begin,
+                .cost = cost},
                grid, log);
   tell_gemm_choices(config, device, grid.world(), log);
   memory.peak = peak_resident_bytes();
@@ -258,6 +223,7 @@ std::vector<io::RunLock> prepare_run_directory(const deck::Config& config, comm:
     if (world.rank() != 0) return;
     locks.emplace_back(run, log);
     log.open(run / "run.log");
+    remove_old_hang_reports(run);
     std::error_code ignored;
     if (!std::filesystem::equivalent(run, checkpoints, ignored)) locks.emplace_back(checkpoints, log);
   });
@@ -265,6 +231,16 @@ std::vector<io::RunLock> prepare_run_directory(const deck::Config& config, comm:
     io::require_same_file(world.mpi(), directory / "run.lock", ExitCode::system_error);
   }
   return locks;
+}
+
+// From here to its end the run is watched; null where the deck wants no watchdog.
+std::unique_ptr<Watchdog> watch(const deck::Config& config, comm::ProcessGrid& grid) {
+  if (config.run.hang_timeout == 0.0) return nullptr;
+  comm::record_groups(grid);
+  return std::make_unique<Watchdog>(WatchdogSetup{.output_dir = config.run.output_dir,
+                                                  .timeout = config.run.hang_timeout,
+                                                  .rank = grid.world().rank(),
+                                                  .hosts = grid.hosts()});
 }
 
 }  // namespace
@@ -301,30 +277,6 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   return grid;
 }
 
-std::string describe_data(const deck::Config& config, MPI_Comm world) {
-  return comm::text_of_root(world, [&] {
-    std::vector<deck::ValidationSet> files = deck::validation_sets(config.data.validation_path);
-    files.insert(files.begin(), {"", config.data.path});
-    std::string missing;
-    for (const deck::ValidationSet& file : files) {
-      const std::string why = why_missing(file.path);
-      if (why.empty()) continue;
-      missing += fmt::format("{}warning: {}: {}: {}", missing.empty() ? "" : "\n",
-                             &file == files.data() ? "data%path" : "data%validation_path", file.path, why);
-    }
-    if (!missing.empty()) return missing + "\nthe data are not checked";
-    const TokenFiles tokens(config);
-    Log log(false);
-    check_token_files(tokens, config, MPI_COMM_SELF, log);
-    const Loaders loaders = make_loaders(config, tokens, {});
-    const index_t batches = loaders.training.number_of_batches();
-    return fmt::format("data: {} sequences of {} tokens for training, {} for validation; {} steps are {:.3g} epochs",
-                       loaders.training.number_of_sequences(), config.data.sequence_length,
-                       validation_text(loaders, config.data), config.run.steps,
-                       static_cast<double>(config.run.steps) / static_cast<double>(batches));
-  });
-}
-
 std::string grid_line(const deck::Config& config) {
   const comm::GridShape shape = comm::shape_of(config);
   return fmt::format("grid: dp {} x pp {} x cp {} x tp {} = {} ranks{}\n", shape.dp, shape.pp, shape.cp, shape.tp,
@@ -337,6 +289,7 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   Log log(grid.world().rank() == 0, grid.world().rank());
   log.set_quiet(config.output.console == deck::Console::quiet);
   const std::vector<io::RunLock> locks = prepare_run_directory(config, grid.world(), log);
+  const std::unique_ptr<Watchdog> watchdog = watch(config, grid);
   io::RunStatus status(status_file, deck::checkpoint_directory(config), config.run.steps, log);
   status.write(io::RunState::starting, 0);
   if (comm::text_of_root(world, [&] { return std::string(status.goes_on() ? "goes on" : ""); }) != "") {
@@ -357,16 +310,17 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
 
   const std::unique_ptr<TokenFiles> opened = open_token_files(config, world, log);
   const TokenFiles& tokens = *opened;
-  if (tokens.training.unigram_entropy()) {
-    log.info("unigram entropy of the data: {:.4f} nats per token", *tokens.training.unigram_entropy());
-  }
   Loaders loaders = make_loaders(config, tokens, grid.coordinate());
+  if (const std::string text = entropy_text(tokens, config.data); !text.empty()) log.info("{}", text);
+  if (const std::string text = blend_text(config, loaders); !text.empty()) log.info("{}", text);
   choose_pipeline_cut(config, grid);
   choose_bucket(config, grid, log);
   if (config.parallel.pp > 1) log.info("{}", describe_pipeline(config));
-  return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
+  const ExitCode code = with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     return train_as<T>(config, provenance, grid, loaders, status, log, start);
   });
+  comm::barrier(grid.world());  // before the first watchdog ends
+  return code;
 }
 
 }  // namespace nanotron::trainer

@@ -5,7 +5,8 @@
 #include <limits>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/deck/validation_sets.hpp"
+#include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/io/checkpoint.hpp"
 
 namespace nanotron::trainer {
@@ -38,10 +39,11 @@ Progress::Progress(const deck::Config& config, const StepCost& cost, std::unique
                    io::RunStatus& status, Log& log)
     : config_(config),
       cost_(cost),
-      validation_sets_(deck::validation_set_names(config.data.validation_path)),
+      validation_sets_(deck::validation_set_names(config.data)),
       metrics_(std::move(metrics)),
       status_(status),
-      log_(log) {}
+      log_(log),
+      ramp_(config.data) {}
 
 template <class Work>
 void Progress::with_metrics(const Work& work) {
@@ -54,14 +56,20 @@ void Progress::with_metrics(const Work& work) {
   }
 }
 
-void Progress::record(std::int64_t step, std::int64_t tokens_seen, double seconds,
-                      const StepResult& r) {
+void Progress::record(const io::CheckpointState& now, double seconds, const StepResult& r) {
+  const NotedRegion region("output");
+  const std::int64_t step = now.step;
+  const auto share = [&](index_t samples) {  // of global_batch_size
+    return static_cast<double>(samples) / static_cast<double>(config_.data.global_batch_size);
+  };
+  const index_t left = ramp_.after(now.sample_cursor, config_.run.steps - step) - now.sample_cursor;
   // The first step of a run also touches memory and builds primitives. The average restarts at steps 2, 66, 130, ...
   const bool first = ++steps_ == 1;
   const bool last = step == config_.run.steps || steps_ == config_.run.stop_after_steps;
   loss_ = r.loss;
-  recent_seconds_ = first || step % 64 == 2 ? seconds : recent_seconds_ + 0.1 * (seconds - recent_seconds_);
-  const double tokens_per_second = cost_.tokens / seconds;
+  const double full = seconds / share(r.samples);
+  full_seconds_ = first || step % 64 == 2 ? full : full_seconds_ + 0.1 * (full - full_seconds_);
+  recent_seconds_ = full_seconds_ * share(ramp_.at(now.sample_cursor));
   const auto mfu = [&](double step_seconds) {
     return cost_.stated_peak > 0.0 ? cost_.flops / step_seconds / cost_.stated_peak
                                    : std::numeric_limits<double>::quiet_NaN();
@@ -73,10 +81,10 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
                       .grad_norm = r.grad_norm,
                       .learning_rate = r.learning_rate,
                       .seconds = seconds,
-                      .tokens_per_second = tokens_per_second,
-                      .mfu = mfu(seconds),
-                      .gemm_fraction = cost_.flops / seconds / cost_.gemm_peak,
-                      .tokens = tokens_seen,
+                      .tokens_per_second = cost_.tokens / full,
+                      .mfu = mfu(full),
+                      .gemm_fraction = cost_.flops / full / cost_.gemm_peak,
+                      .tokens = now.tokens_seen,
                       .token_hash = r.token_hash,
                       .router_load_balance = r.router.load_balance,
                       .router_z = r.router.z,
@@ -85,19 +93,19 @@ void Progress::record(std::int64_t step, std::int64_t tokens_seen, double second
     });
   }
   if (first || last || step % config_.run.log_every == 0) {
-    const double left = recent_seconds_ * static_cast<double>(config_.run.steps - step);
     const std::string utilisation =
-        cost_.stated_peak > 0.0 ? fmt::format("  mfu {:4.1f} %", 100.0 * mfu(recent_seconds_)) : "";
+        cost_.stated_peak > 0.0 ? fmt::format("  mfu {:4.1f} %", 100.0 * mfu(full_seconds_)) : "";
     log_.info(
         "step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s{}  {:4.1f} % of GEMM peak  "
         "ETA {}{}",
-        step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / recent_seconds_),
-        utilisation, 100.0 * cost_.flops / recent_seconds_ / cost_.gemm_peak, clock_text(left),
+        step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / full_seconds_),
+        utilisation, 100.0 * cost_.flops / full_seconds_ / cost_.gemm_peak, clock_text(full_seconds_ * share(left)),
         router_text(config_.model.moe, r.router));
   }
 }
 
 void Progress::record_validation(std::int64_t step, std::span<const double> losses) {
+  const NotedRegion region("output");
   with_metrics([&](io::MetricsFile& metrics) { metrics.append_validation(step, losses); });
   validation_loss_.clear();
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -113,12 +121,15 @@ std::string Progress::summary() const {
   return text;
 }
 
-void Progress::record_checkpoint(std::int64_t step, double seconds) {
-  status_.add_checkpoint(step, io::step_folder(deck::checkpoint_directory(config_), step));
-  log_.info("step {:>7}/{}  checkpoint written in {:.1f} s", step, config_.run.steps, seconds);
+void Progress::record_checkpoint(const SavedCheckpoint& saved) {
+  const NotedRegion region("output");
+  status_.add_checkpoint(saved.step, io::step_folder(deck::checkpoint_directory(config_), saved.step));
+  log_.info("step {:>7}/{}  checkpoint written in {:.1f} s{}", saved.step, config_.run.steps, saved.taken,
+            saved.waited < saved.taken ? fmt::format(", of which training waited {:.1f} s", saved.waited) : "");
 }
 
 void Progress::flush() {
+  const NotedRegion region("output");
   with_metrics([](io::MetricsFile& metrics) { metrics.flush(); });
 }
 

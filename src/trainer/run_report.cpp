@@ -128,6 +128,19 @@ std::vector<RankPhases> gather_phases(Timers& timers, comm::ProcessGrid& grid) {
   return gathered;
 }
 
+std::vector<double> gather_computing(const std::vector<double>& phase_seconds, comm::Group& world) {
+  double mine = 0.0;
+  std::size_t phase = 0;
+  for (const Line& line : lines()) {
+    for (std::size_t i = 0; i < line.phases.size(); ++i, ++phase) {
+      if (line.kind == Kind::computing) mine += phase_seconds[phase];
+    }
+  }
+  std::vector<double> all(world.rank() == 0 ? static_cast<std::size_t>(world.size()) : 0);
+  NANOTRON_CHECK_MPI(MPI_Gather(&mine, 1, MPI_DOUBLE, all.data(), 1, MPI_DOUBLE, 0, world.mpi()));
+  return all;
+}
+
 std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& ranks) {
   if (ranks.empty() || totals.steps == 0) return "";
   std::set<std::string> hosts;
@@ -162,9 +175,8 @@ std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& r
     text += fmt::format("load imbalance of computing: {:.1f} % (rank {} on {} takes longest)\n", 100.0 * imbalance,
                         of_computing.slowest, ranks[of_computing.slowest].host);
   }
-  const auto steps = static_cast<double>(totals.steps);
-  const double per_second = steps / totals.seconds;
-  text += fmt::format("{:.4g} tokens, {:.4g} tokens/s, {:.1f} % of GEMM peak", totals.cost.tokens * steps,
+  const double per_second = totals.batches / totals.seconds;
+  text += fmt::format("{:.4g} tokens, {:.4g} tokens/s, {:.1f} % of GEMM peak", totals.cost.tokens * totals.batches,
                       totals.cost.tokens * per_second, 100.0 * totals.cost.flops * per_second / totals.cost.gemm_peak);
   if (totals.cost.stated_peak > 0.0) {
     text += fmt::format(", mfu {:.1f} %", 100.0 * totals.cost.flops * per_second / totals.cost.stated_peak);

@@ -5,73 +5,97 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
 #include "nanotron/comm/agreement.hpp"
-#include "nanotron/deck/validation_sets.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/io/token_agreement.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-// Calls work(); its errors name the validation set.
+constexpr const char* path_key = "data%path";
+constexpr const char* validation_key = "data%validation_path";
+
+// Calls work(); its errors name the key and the file, but for the one file of data%path.
 template <class Work>
-auto of_set(const deck::ValidationSet& set, const Work& work) {
+auto of_file(const char* key, const deck::NamedFile& file, const Work& work) {
   try {
     return work();
   } catch (const Error& error) {
-    throw Error(error.exit_code(), format({.what = fmt::format("{}: {}", deck::key_of(set), reason(error))}));
+    if (key == path_key && file.name.empty()) throw;
+    throw Error(error.exit_code(), format({.what = fmt::format("{}: {}", deck::key_of(key, file), reason(error))}));
   }
 }
+
+std::vector<data::TokenFile> opened(const char* key, const std::string& files, const deck::Config& config) {
+  std::vector<data::TokenFile> found;
+  for (const deck::NamedFile& file : deck::named_files(files)) {
+    found.push_back(of_file(key, file, [&] {
+      data::TokenFile tokens(file.path);
+      tokens.require_vocab_size(config.model.vocab_size);
+      return tokens;
+    }));
+  }
+  return found;
+}
+
+std::string first_path(const deck::DataConfig& data) { return deck::named_files(data.path).front().path; }
 
 }  // namespace
 
-TokenFiles::TokenFiles(const deck::Config& config) : training(config.data.path) {
-  training.require_vocab_size(config.model.vocab_size);
-  for (const deck::ValidationSet& set : deck::validation_sets(config.data.validation_path)) {
-    validation.push_back(of_set(set, [&] {
-      data::TokenFile file(set.path);
-      file.require_vocab_size(config.model.vocab_size);
-      return file;
-    }));
-  }
-}
+TokenFiles::TokenFiles(const deck::Config& config)
+    : training(opened(path_key, config.data.path, config)),
+      validation(opened(validation_key, config.data.validation_path, config)) {}
 
 void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, Log& log) {
   const deck::DataConfig& data = config.data;
   const bool documents = data.document_mask != deck::DocumentMask::none;
-  const std::vector<deck::ValidationSet> sets = deck::validation_sets(data.validation_path);
-  io::require_same_tokens(world, files.training, "data%path", data.verify, documents, log);
-  for (std::size_t i = 0; i < sets.size(); ++i) {
-    io::require_same_tokens(world, files.validation[i], deck::key_of(sets[i]), data.verify, documents, log);
+  const std::vector<deck::NamedFile> named = deck::named_files(data.path),
+                                     sets = deck::named_files(data.validation_path);
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    io::require_same_tokens(world, files.training[i], deck::key_of(path_key, named[i]), data.verify, documents, log);
   }
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    io::require_same_tokens(world, files.validation[i], deck::key_of(validation_key, sets[i]), data.verify, documents,
+                            log);
+  }
+  const data::TokenizerId& first = files.training.front().tokenizer();
   comm::collectively(world, [&] {
+    for (std::size_t i = 1; i < named.size(); ++i) {
+      compare_tokenizers(first, files.training[i].tokenizer(),
+                         fmt::format("the file {} ({})", named[i].path, deck::key_of(path_key, named[i])), data, log);
+    }
     for (std::size_t i = 0; i < sets.size(); ++i) {
-      compare_tokenizers(files.training.tokenizer(), files.validation[i].tokenizer(),
-                         fmt::format("the validation file {} ({})", sets[i].path, deck::key_of(sets[i])), data, log);
+      compare_tokenizers(
+          first, files.validation[i].tokenizer(),
+          fmt::format("the validation file {} ({})", sets[i].path, deck::key_of(validation_key, sets[i])), data, log);
     }
   });
 }
 
-void compare_tokenizers(const data::TokenizerId& training, const data::TokenizerId& other, const std::string& what,
-                        const deck::DataConfig& data, Log& log) {
-  const data::SameTokenizer same = data::same_tokenizer(training, other);
+void compare_tokenizers(const TokenizerOf& wanted, const TokenizerOf& other, const deck::DataConfig& data, Log& log) {
+  const data::SameTokenizer same = data::same_tokenizer(wanted.id, other.id);
   if (same == data::SameTokenizer::yes) return;
   if (same == data::SameTokenizer::unknown) {
-    log.info(
-        "tokenizers not compared: {} and the training file {} do not both have tokenizer_sha256, nor both a vocabulary",
-        what, data.path);
+    log.info("tokenizers not compared: {} and {} do not both have tokenizer_sha256, nor both a vocabulary", other.what,
+             wanted.what);
     return;
   }
   if (data.other_tokenizer == deck::OtherTokenizer::accept) {
-    log.warn("{} has the tokenizer {}, the training file {} has {}: accepted by data%other_tokenizer", what,
-             describe(other, training), data.path, describe(training, other));
+    log.warn("{} has the tokenizer {}, {} has {}: accepted by data%other_tokenizer", other.what,
+             describe(other.id, wanted.id), wanted.what, describe(wanted.id, other.id));
     return;
   }
   fail(ExitCode::data_error,
-       {.what = fmt::format("{} has another tokenizer than the training file", what),
-        .expected = fmt::format("that of {}: {}", data.path, describe(training, other)),
-        .found = describe(other, training),
+       {.what = fmt::format("{} has another tokenizer than {}", other.what, wanted.what),
+        .expected = describe(wanted.id, other.id),
+        .found = describe(other.id, wanted.id),
         .change =
             "make the token files with one tokenizer; where the tokens are known to mean the same, or the change is "
             "meant: --set data.other_tokenizer=accept"});
+}
+
+void compare_tokenizers(const data::TokenizerId& training, const data::TokenizerId& other, const std::string& what,
+                        const deck::DataConfig& data, Log& log) {
+  compare_tokenizers({training, fmt::format("the training file {}", first_path(data))}, {other, what}, data, log);
 }
 
 void open_collectively(MPI_Comm world, const std::function<void()>& open) {
@@ -97,18 +121,20 @@ std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Com
 Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const comm::GridCoordinate& at) {
   const SequenceLayout layout = sequence_layout(config);
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
-  const auto loader = [&](const data::TokenFile& file, data::Split split) {
-    return data::BatchLoader(config.data, seed, file, split, at.dp, static_cast<int>(config.parallel.dp),
-                             layout[at.cp], neighbouring_sequences(config));
+  const auto loader = [&](std::span<const data::TokenFile> of, data::Split split) {
+    return data::BatchLoader(config.data, seed, of, split, at.dp, static_cast<int>(config.parallel.dp), layout[at.cp],
+                             neighbouring_sequences(config));
   };
-  Loaders loaders{loader(files.training, data::Split::training), {}, files.training.tokenizer()};
-  const std::vector<deck::ValidationSet> sets = deck::validation_sets(config.data.validation_path);
-  for (std::size_t i = 0; i < sets.size(); ++i) {
-    loaders.validation.push_back(of_set(sets[i], [&] { return loader(files.validation[i], data::Split::validation); }));
-  }
-  if (config.data.validation_fraction > 0.0) {
-    loaders.validation.push_back(loader(files.training, data::Split::validation));
-  }
+  Loaders loaders{loader(files.training, data::Split::training), {}, files.training.front().tokenizer()};
+  const auto validate_on = [&](const char* key, const std::string& list, std::span<const data::TokenFile> of) {
+    const std::vector<deck::NamedFile> named = deck::named_files(list);
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      loaders.validation.push_back(
+          of_file(key, named[i], [&] { return loader(of.subspan(i, 1), data::Split::validation); }));
+    }
+  };
+  validate_on(validation_key, config.data.validation_path, files.validation);
+  if (config.data.validation_fraction > 0.0) validate_on(path_key, config.data.path, files.training);
   for (data::BatchLoader& validation : loaders.validation) validation.pad_with(loaders.training);
   return loaders;
 }

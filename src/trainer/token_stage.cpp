@@ -1,5 +1,7 @@
 #include "nanotron/trainer/token_stage.hpp"
 
+#include <algorithm>
+
 #include "nanotron/tensor/kernel_region.hpp"
 
 namespace nanotron::trainer {
@@ -21,12 +23,12 @@ TokenStage::TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets
 void TokenStage::read(Batch& batch, data::BatchLoader& loader, index_t first_sample) {
   batch.error = nullptr;
   try {
-    batch.about = {.targets = loader.targets(first_sample)};
-    const index_t micro_batches = loader.micro_batches();
-    const index_t tokens = static_cast<index_t>(batch.inputs.span().size()) / micro_batches;
-    for (index_t m = 0; m < micro_batches; ++m) {
-      batch.about.token_hash += loader.load(first_sample, m, batch.inputs.span().data() + m * tokens,
-                                            batch.targets.span().data() + m * tokens);
+    batch.about = {.samples = loader.batch_size(first_sample), .micro_batches = loader.micro_batches(first_sample)};
+    const index_t tokens = static_cast<index_t>(batch.inputs.span().size()) / loader.most_micro_batches();
+    for (index_t m = 0; m < batch.about.micro_batches; ++m) {
+      std::int32_t* const targets = batch.targets.span().data() + m * tokens;
+      batch.about.token_hash += loader.load(first_sample, m, batch.inputs.span().data() + m * tokens, targets);
+      batch.about.targets += tokens - std::count(targets, targets + tokens, data::no_target);
     }
     loader.load_documents(first_sample, batch.document_starts.span());
   } catch (...) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/trainer/mean_loss.hpp"
 #include "norm_parts.hpp"
@@ -15,6 +16,17 @@ std::string where_to_resume(const std::filesystem::path& newest_known_good) {
   if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none starts again";
   return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
                      newest_known_good.string());
+}
+
+// On every rank, since the count is that of the global batch.
+void require_targets(const LoadedBatch& batch, index_t first_sample) {
+  if (batch.targets > 0) return;
+  fail(ExitCode::data_error,
+       {.what = "no target of a global batch counts in the loss",
+        .expected = "a 1 in /loss_mask for a target of it",
+        .found = "0 or no target everywhere",
+        .where = fmt::format("global samples {} to {}", first_sample, first_sample + batch.samples - 1),
+        .change = "a larger data%global_batch_size, or text of which more counts"});
 }
 
 }  // namespace
@@ -32,6 +44,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       schedule_(make_forward_backward<T>(config, grid, device, state_)),
       routers_(make_router_monitor(config, grid, device, state_.model.router_sums())),
       replicas_(config, grid, device, state_),
+      stragglers_(config.run.check_stragglers_every, device.timers(), grid, log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, loaders.tokenizer, grid, state_, log),
       counters_{.seed = config.run.seed},
@@ -44,6 +57,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
 
 template <class T>
 void Trainer<T>::resume() {
+  const NotedRegion region("resume");
   counters_ = checkpointing_.restore();
   state_.model.refresh_compute_weights();
   compare_replicas();
@@ -62,19 +76,40 @@ void Trainer<T>::compare_replicas() {
 }
 
 template <class T>
-double Trainer<T>::save() {
+SavedCheckpoint Trainer<T>::save() {
   compare_replicas();
   const Region region(device_.timers(), "checkpoint");
   return checkpointing_.save(counters_);
+}
+
+template <class T>
+void Trainer<T>::record_saved(Progress& progress, const std::optional<SavedCheckpoint>& saved) {
+  if (!saved) return;
+  if (saved->waited == saved->taken || save_seconds_ == 0.0) save_seconds_ = saved->taken;  // as the last one will be
+  progress.record_checkpoint(*saved);
+}
+
+// In the middle of a run it may wait for the disk while the next steps run.
+template <class T>
+void Trainer<T>::save_now(Progress& progress, StopReason reason) {
+  progress.flush();
+  record_saved(progress, checkpointing_.finish());
+  if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == config_.run.steps)
+    return record_saved(progress, save());
+  compare_replicas();
+  const Region region(device_.timers(), "checkpoint");
+  checkpointing_.start(counters_);
 }
 
 // Loads all micro-batches of a step onto the device. Returns this rank's sum of token hashes.
 template <class T>
 std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) {
   const Region region(device_.timers(), "load tokens");
-  const LoadedBatch batch = tokens_.load(device_, loader, first_sample);
-  target_count_ = batch.targets;
-  return batch.token_hash;
+  loaded_ = tokens_.load(device_, loader, first_sample);
+  loaded_.targets = comm::sum(grid_.data_parallel(), loaded_.targets);
+  require_targets(loaded_, first_sample);
+  state_.set_micro_batches(loaded_.micro_batches);
+  return loaded_.token_hash;
 }
 
 // The next step's, while a GPU computes what is queued for this one. A validation in between would displace it.
@@ -82,7 +117,7 @@ template <class T>
 void Trainer<T>::read_ahead() {
   if (counters_.step + 1 == config_.run.steps || validation_is_due(counters_.step + 1)) return;
   const Region region(device_.timers(), "load tokens");
-  tokens_.read_ahead(loaders_.training, counters_.sample_cursor + config_.data.global_batch_size);
+  tokens_.read_ahead(loaders_.training, counters_.sample_cursor + loaded_.samples);
 }
 
 // Load a global batch; forward and backward of its micro-batches; reduce, clip, update. The host waits for the device
@@ -93,13 +128,14 @@ StepResult Trainer<T>::train_step() {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   StepResult r;
   r.token_hash = load(loaders_.training, counters_.sample_cursor);
+  r.samples = loaded_.samples;
 
-  state_.reducers.begin_step();
-  schedule_->forward_backward(1.0 / static_cast<double>(target_count_));
+  state_.reducers.begin_step(state_.micro_batches());
+  schedule_->forward_backward(1.0 / static_cast<double>(loaded_.targets));
   read_ahead();
   state_.reducers.finish();
   schedule_->all_reduce_tied_gradients();
-  r.loss = loss_sum(device_, grid_, state_) / static_cast<double>(target_count_);
+  r.loss = loss_sum(device_, grid_, state_) / static_cast<double>(loaded_.targets);
   r.router = routers_->collect();
   r.token_hash = comm::sum(grid_.data_parallel(), r.token_hash);
 
@@ -118,8 +154,8 @@ StepResult Trainer<T>::train_step() {
     skip_update(r);
   }
   ++counters_.step;
-  counters_.sample_cursor += config_.data.global_batch_size;
-  counters_.tokens_seen += target_count_;
+  counters_.sample_cursor += r.samples;
+  counters_.tokens_seen += loaded_.targets;
   if (replicas_.is_due(counters_.step)) compare_replicas();
   return r;
 }
@@ -129,12 +165,13 @@ template <class T>
 void Trainer<T>::skip_update(const StepResult& r) {
   state_.reducers.reset();
   if (++skipped_in_a_row_ > config_.run.max_nonfinite_steps) {
+    checkpointing_.finish();
     fail(ExitCode::numerics_error,
          {.what = fmt::format("step {}: the numbers are not finite", counters_.step + 1),
           .expected = "a finite loss and gradient norm",
           .found = fmt::format("loss {}, gradient norm {}, {} in a row", r.loss, r.grad_norm, skipped_in_a_row_),
-          .where = fmt::format("global samples {} to {}", counters_.sample_cursor,
-                               counters_.sample_cursor + config_.data.global_batch_size - 1),
+          .where =
+              fmt::format("global samples {} to {}", counters_.sample_cursor, counters_.sample_cursor + r.samples - 1),
           .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
                                 "run%max_nonfinite_steps > 0 to skip such updates; {}",
                                 where_to_resume(checkpointing_.newest_known_good()))});
@@ -165,7 +202,7 @@ double Trainer<T>::validation_estimate(const Progress& progress) const {
   double batches = 0.0;
   for (const data::BatchLoader& loader : loaders_.validation)
     batches += static_cast<double>(loader.number_of_batches());
-  return batches * progress.recent_seconds() / 3.0 * 1.5;
+  return batches * progress.full_seconds() / 3.0 * 1.5;
 }
 
 template <class T>
@@ -173,17 +210,22 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
   const deck::CheckpointConfig& checkpoint = config_.checkpoint;
   const std::int64_t first_step = counters_.step;
   std::int64_t saved_at = first_step;
-  double save_seconds = 0.0, validation_seconds = 0.0;  // 0: not measured yet
+  double validation_seconds = 0.0;  // 0: not measured yet
   StopReason reason = StopReason::none;
   while (counters_.step < config_.run.steps && reason == StopReason::none) {
     const double begin = wall_seconds();
+    flight_recorder().begin_step(counters_.step + 1);
     const StepResult result = train_step();
-    progress.record(counters_.step, counters_.tokens_seen, wall_seconds() - begin, result);
+    const double seconds = wall_seconds() - begin;
+    flight_recorder().step_done(static_cast<std::int64_t>(1e9 * seconds));
+    progress.record(counters_, seconds, result);
+    stragglers_.check(counters_.step);
 
+    record_saved(progress, checkpointing_.advance());
     const bool finished = counters_.step == config_.run.steps;
     const bool validates = validation_is_due(counters_.step);
     const double validation = validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress);
-    const double ahead = progress.recent_seconds() + save_seconds +
+    const double ahead = progress.recent_seconds() + save_seconds_ +
                          (validates || validation_is_due(counters_.step + 1) ? validation : 0.0);
     reason = stop.check(grid_.world(), counters_.step - first_step, ahead);
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
@@ -199,13 +241,12 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
     }
     const bool due = checkpoint.every_steps > 0 && counters_.step % checkpoint.every_steps == 0;
     if (due || (finished ? checkpoint.at_end : reason != StopReason::none)) {
-      progress.flush();
-      save_seconds = save();
+      save_now(progress, reason);
       saved_at = counters_.step;
-      progress.record_checkpoint(counters_.step, save_seconds);
     }
     if (validates && finished) record_validation();  // in haste too: no later run would validate this step
   }
+  record_saved(progress, checkpointing_.finish());
   progress.flush();
   if (saved_at != counters_.step) log_.warn("steps {} to {} are in no checkpoint", saved_at + 1, counters_.step);
   return counters_.step < config_.run.steps ? reason : StopReason::none;

@@ -1,5 +1,6 @@
 #include "nanotron/trainer/training_state.hpp"
 
+#include "nanotron/data/batch_ramp.hpp"
 #include "nanotron/deck/sum_shards.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
@@ -53,9 +54,14 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
   const deck::SumShards shards = deck::sum_shards(config);
   const bool zero_bubble = config.parallel.pp > 1 && config.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   if (config.parallel.pp > 1) {
-    const parallel::PipelineSchedule schedule = parallel::schedule_of(config);
-    stages = parallel::virtual_stages_of_rank(parallel::stage_layers(config), schedule, grid.pp_rank());
-    hidden_gradients = parallel::gradient_buffers(schedule, grid.pp_rank());
+    for (const index_t batch_size : data::BatchRamp(config.data).sizes()) {  // fewer micro-batches may need more slots
+      const parallel::PipelineSchedule schedule = parallel::schedule_of(config, batch_size);
+      std::vector<model::VirtualStage> needed =
+          parallel::virtual_stages_of_rank(parallel::stage_layers(config), schedule, grid.pp_rank());
+      for (std::size_t i = 0; i < stages.size(); ++i) needed[i].slots = std::max(needed[i].slots, stages[i].slots);
+      stages = std::move(needed);
+      hidden_gradients = std::max(hidden_gradients, parallel::gradient_buffers(schedule, grid.pp_rank()));
+    }
   }
   const bool keeps_order = is_layout_invariant(config);
   return {.model = config.model,
@@ -108,7 +114,7 @@ StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, P
     return StepPlan{.memory = arena.plan(),
                     .traffic = make_forward_backward<T>(config, grid, device, state)->traffic() +
                                state.reducers.traffic() + state.optimizer->traffic(),
-                    .checkpoint_bytes = checkpoint_workspace<T>(state)};
+                    .checkpoint_bytes = checkpoint_workspace<T>(config, grid, state)};
   });
 }
 

@@ -147,10 +147,10 @@ def named_validation_sets():
         check(np.array_equal(mean_loss, mean), f"validation_loss is the mean of the sets {mean_loss} {mean}")
 
         code, text = case.run("--set", sets("code", "nothing"))
-        check(code == 65 and "set 'nothing'" in text, "a missing file names its set", text)
+        check(code == 65 and "data%validation_path, 'nothing'" in text, "a missing file names its set", text)
         write_tokens(case.folder / "short.h5", count=16)
         code, text = case.run("--set", sets("code", "short"))
-        check(code == 65 and "set 'short'" in text and "at least 1 sequences" in text, "so does one without a sequence", text)
+        check(code == 65 and "data%validation_path, 'short'" in text and "at least 1 sequences" in text, "so does one without a sequence", text)
         code, text = case.run("--set", "data.validation_path=code=a.h5 b.h5")
         check(code == 78 and "not name=path" in text, f"a malformed list gives 78, not {code}", text)
         code, text = case.run("--check", "--set", sets("code", "wiki"), ranks=1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 2
-# timeout: 600
+# timeout: 1500
 # labels: once
 """Every command of README.md, the tutorial, the user guide, its pages on tools, data and models, and
 doc/checkpoint_format.md, in their order and as written, in a scratch copy of the repository; whole decks that they show
@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_F
     sys.exit(77)
 
 DOCUMENTS = ("README.md", "doc/tutorial.md", "doc/user_guide.md", "doc/troubleshooting.md", "doc/tools.md",
-             "doc/token_files.md", "doc/hugging_face.md", "doc/checkpoint_format.md")
+             "doc/token_files.md", "doc/hugging_face.md", "doc/evaluation.md", "doc/checkpoint_format.md")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
 # Commands that are not run here, and why.
@@ -38,12 +39,12 @@ ELSEWHERE = {
     "tests/run.sh": "runs this test",
     "cmake --preset release && cmake --build --preset release": "made the programs that run here",
     "pip install ./tools": "tests/tools/test_installed.py does",
-    "pip install './tools[plot,tokenizers,tensorboard,parquet,wandb]'": "the same, with packages that are large",
+    "pip install './tools[plot,tokenizers,tensorboard,parquet,zstd,wandb]'": "the same, with packages that are large",
 }
 # How indented text that is no command begins: decks, output, trees.
 TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/",
         r"grid: ", r"grid +type ", r"stopped after ", r"where the time went: ",
-        r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"memory of the largest rank", r"#include <",
+        r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"choices: ", r"\d+ choices in ", r"memory of the largest rank", r"#include <",
         r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
 BUILTINS = ("cd", "export", "source", "kill")
 
@@ -115,7 +116,10 @@ def prepare(scratch, have_tokenizers):
             (scratch / folder / f"{i}.txt").write_text("".join(
                 f"{i}.{line}: the quick brown fox number {line * 7919 % 1009} jumps over {line % 17} lazy dogs\n"
                 for line in range(400)))
-    (scratch / "train.bin").write_bytes(bytes(range(0, 200, 2)) * 50)
+    token_ids_of_others(scratch)
+    (scratch / "talks.jsonl").write_text("".join(json.dumps({"messages": [
+        {"role": "user", "content": f"What is {i} + {i}?"}, {"role": "assistant", "content": f"It is {2 * i}."}]}) + "\n"
+        for i in range(50)))
     (scratch / "input.deck").write_text(TINY.format(out="runs/first", hidden=32, heads=4, ffn=64))
     (scratch / "narrow.deck").write_text(TINY.format(out="runs/narrow", hidden=256, heads=4, ffn=64))
     (scratch / "wide.deck").write_text(TINY.format(out="runs/wide", hidden=512, heads=8, ffn=128))
@@ -131,12 +135,25 @@ def prepare(scratch, have_tokenizers):
         shutil.copy(scratch / "tokenizer.json", model)
 
 
+def token_ids_of_others(scratch):
+    """Two documents of 60 and 40 ids, as nanoGPT, datatrove and Megatron-LM write them."""
+    ids = struct.pack("<100H", *range(100))
+    (scratch / "train.bin").write_bytes(ids)
+    for folder in ("datatrove", "megatron"):
+        (scratch / folder).mkdir()
+    (scratch / "datatrove/00000_shuffled.ds").write_bytes(ids)
+    (scratch / "datatrove/00000_shuffled.ds.index").write_bytes(struct.pack("<2Q", 60, 100))
+    (scratch / "megatron/my_text_document.bin").write_bytes(ids)
+    (scratch / "megatron/my_text_document.idx").write_bytes(
+        struct.pack("<9sQBQQ2i2q3q", b"MMIDIDX\0\0", 1, 8, 2, 3, 60, 40, 0, 120, 0, 1, 2))
+
+
 MAKE_TOKENIZER = """
 import sys
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
 tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-special = ["<unk>", "<|endoftext|>"]
+special = ["<unk>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 tokenizer.train(["corpus/0.txt"], trainers.BpeTrainer(vocab_size=int(sys.argv[1]), special_tokens=special))
 tokenizer.save("tokenizer.json")
 """
@@ -175,8 +192,8 @@ BEFORE = {
     "cat runs/qwen/checkpoints/model.nml rest.deck > qwen.deck": rest_deck,
 }
 AFTER = {"build/release/bin/nanotron_hpc --print-defaults > input.deck": small_defaults}
-NEEDS = {"tokenizers": r"--train-bpe|--tokenizer", "matplotlib": r"nanotron[_-]plot", "tensorboard": r"tensorboard",
-         "pyarrow": r"parquet", "wandb": r"wandb", "xarray": r"xarray", "h5netcdf": r"h5netcdf"}
+NEEDS = {"tokenizers": r"--train-bpe|--tokenizer|talks\.h5|--merge", "matplotlib": r"nanotron[_-]plot", "tensorboard": r"tensorboard",
+         "pyarrow": r"parquet", "wandb": r"wandb", "xarray": r"xarray", "h5netcdf": r"h5netcdf", "lm_eval": r"lm_eval"}
 
 # ---------------------------------------------------------------------------------------------------------------------
 
@@ -205,10 +222,10 @@ def run(text, where, scratch, environment):
     begin = time.time()
     try:
         done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", text], cwd=scratch, env=environment,
-                              text=True, errors="replace", timeout=200,
+                              text=True, errors="replace", timeout=400,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except subprocess.TimeoutExpired as late:
-        check(False, f"{where}: {text}\nends within 200 s", str(late.stdout))
+        check(False, f"{where}: {text}\nends within 400 s", str(late.stdout))
     check(done.returncode == 0, f"{where}: {text}\nends with 0, not {done.returncode}", done.stdout)
     print(f"{where}: {time.time() - begin:5.1f} s  {text.splitlines()[0]}", flush=True)
 

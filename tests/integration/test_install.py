@@ -21,14 +21,15 @@ if os.environ.get("NANOTRON_SANITIZE") == "ON":
     sys.exit(77)  # nothing here is instrumented that is not elsewhere
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 build = Path(program).parents[1]
-PROGRAMS = ("nanotron_hpc", "nanotron_generate", "nanotron_bench")
+PROGRAMS = ("nanotron_hpc", "nanotron_generate", "nanotron_bench", "nanotron_plan")
 
 # What bash offers: the end of a line, and words among its completions.
 COMPLETIONS = {"nanotron_hpc --pl": {"--plan"}, "nanotron_hpc --set parallel.tp_": {"parallel.tp_mode="},
                "nanotron_hpc --set parallel.tp_mode=re": {"reduce_scatter"},
                "nanotron_hpc --set=precision.compute=f": {"fp64", "fp32", "fp8"},
                "nanotron_hpc --help o": {"optimizer", "output"}, "nanotron_hpc in": {"input.deck", "input"},
-               "nanotron_bench --only gemm,st": {"gemm,step"}, "nanotron_generate --compute b": {"bf16"}}
+               "nanotron_bench --only gemm,st": {"gemm,step"}, "nanotron_generate --compute b": {"bf16"},
+               "nanotron_plan --val": {"--validate"}}
 
 
 def run(*command, of, code=0, says=(), environment=None):

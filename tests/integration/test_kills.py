@@ -46,11 +46,12 @@ def main(kills, seed):
         expected = state_at(whole, STEPS)
     done = 0
     while done < kills:
-        with Case("killed", steps=STEPS, checkpoint="keep_last = 2") as case:
+        later = chance.choice(["true", "false"])
+        with Case("killed", steps=STEPS, checkpoint=f"keep_last = 2 asynchronous = .{later}.") as case:
             while done < kills and kill_once(case, chance):
                 done += 1
             code, text = case.run()
-            check(code == 0, f"after {done} kills the run finishes, with {code}", text)
+            check(code == 0, f"after {done} kills the run finishes, with {code} (asynchronous: {later})", text)
             check(state_at(case, STEPS) == expected, f"after {done} kills the last checkpoint has the same bits", text)
     print(f"{done} kills: the same bits")
 

@@ -9,12 +9,10 @@ bits of a run that nothing disturbed, or says so with exit code 65 or 71. Never 
 import os
 import random
 import shutil
-import subprocess
-import sys
 import time
-from pathlib import Path
 
-from runs import Case, check, mpiexec, program, state_at
+from faults import build, run_with_faults, skip_under_sanitizers
+from runs import Case, check, state_at
 
 STEPS = 15
 MODEL = ["--set", "model.hidden_size=256", "--set", "model.intermediate_size=704"]  # several blocks of the manifest
@@ -76,37 +74,13 @@ ssize_t read(int descriptor, void *to, size_t bytes) {
 """
 
 
-def build(folder):
-    source = folder / "faults.c"
-    source.write_text(PRELOAD)
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(folder / "faults.so"), str(source), "-ldl"], check=True)
-    return folder / "faults.so"
-
-
-def resume(case, library, rank, kind, first, count):
-    """With faults on one rank of two."""
-    faulty = ["env", f"LD_PRELOAD={library}", f"FAULT_KIND={kind}", f"FAULT_FIRST={first}", f"FAULT_COUNT={count}"]
-    arguments = [str(case.deck), *MODEL, "--set", f"run.steps={STEPS}"]
-    ranks = [[program, *arguments], [program, *arguments]]
-    ranks[rank] = faulty + ranks[rank]
-    command = [mpiexec, "-n", "1", *ranks[0], ":", "-n", "1", *ranks[1]]
-    try:
-        done = subprocess.run(command, text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              stdin=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired as late:
-        check(False, f"{kind} of {count} reads from number {first} on, on rank {rank}: no end in {late.timeout} s", late.stdout)
-    return done.returncode, done.stdout
-
-
 def main(faults, seed):
-    if os.environ.get("NANOTRON_SANITIZE") == "ON":
-        print("skipped: a sanitizer wants to be loaded first")
-        sys.exit(77)
+    skip_under_sanitizers()
     print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
     chance = random.Random(seed)
     counts = {}
     with Case("faults", steps=10, run="check_replicas_every = 0") as case:
-        library = build(case.folder)
+        library = build(case.folder, PRELOAD)
         code, text = case.run(*MODEL)
         check(code == 0, "the first part of the run finishes", text)
         begun = case.folder / "begun"
@@ -115,7 +89,8 @@ def main(faults, seed):
         def outcome(rank, kind, first, count):
             shutil.rmtree(case.out)
             shutil.copytree(begun, case.out)
-            return resume(case, library, rank, kind, first, count)
+            settings = {"FAULT_KIND": kind, "FAULT_FIRST": first, "FAULT_COUNT": count}
+            return run_with_faults(case, library, rank, settings, *MODEL, "--set", f"run.steps={STEPS}")
 
         code, text = outcome(0, "none", 10**9, 1)
         check(code == 0, "the run resumes", text)

@@ -130,7 +130,7 @@ struct TrainingRun {
         grid(trainer::make_grid(world, config)),
         device(timers, trainer::gemm_mode_of(config)),
         tokens(config.data.path),
-        loaders{data::BatchLoader(config.data, 1, tokens, data::Split::training, grid.dp_rank(), grid.shape().dp,
+        loaders{data::BatchLoader(config.data, 1, {&tokens, 1}, data::Split::training, grid.dp_rank(), grid.shape().dp,
                                   trainer::sequence_layout(config)[grid.cp_rank()],
                                   trainer::neighbouring_sequences(config)),
                 {}},

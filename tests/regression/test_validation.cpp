@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "nanotron/deck/validation_sets.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "support/test_folder.hpp"
@@ -58,10 +58,9 @@ class Validation : public testing::Test {
       Device device(timers, trainer::gemm_mode_of(config));
       std::vector<data::TokenFile> files;
       files.emplace_back(config.data.path);
-      for (const deck::ValidationSet& set : deck::validation_sets(config.data.validation_path))
-        files.emplace_back(set.path);
+      for (const deck::NamedFile& set : deck::named_files(config.data.validation_path)) files.emplace_back(set.path);
       const auto loader = [&](std::size_t file, data::Split split) {
-        return data::BatchLoader(config.data, 1, files[file], split, grid.dp_rank(), grid.shape().dp,
+        return data::BatchLoader(config.data, 1, {&files[file], 1}, split, grid.dp_rank(), grid.shape().dp,
                                  trainer::sequence_layout(config)[grid.cp_rank()],
                                  trainer::neighbouring_sequences(config));
       };

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "nanotron/base/random.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/run_memory.hpp"
 #include "nanotron/trainer/trainer.hpp"
@@ -67,7 +68,7 @@ Traffic counted(comm::ProcessGrid& grid) {
 }
 
 void add_scalars(const deck::Config& config, Traffic& traffic) {
-  if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash;  // loss
+  if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash + count;  // loss
   if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;         // norm of the gradient
   if (config.parallel.pp > 1) traffic.pipeline += exact_sum;                                   // loss
   if (config.parallel.ep == 1) return;
@@ -96,17 +97,30 @@ void write_tokens(const std::filesystem::path& path, index_t count, int vocabula
   H5Fclose(file);
 }
 
-void write_documents(const std::filesystem::path& path, const std::vector<std::uint64_t>& starts) {
+namespace {
+
+// Sets a dataset of a file, of this type in the file and in memory.
+template <class V>
+void set_dataset(const std::filesystem::path& path, const char* name, hid_t type, hid_t memory, const V& values) {
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-  if (H5Lexists(file, "/documents", H5P_DEFAULT) > 0) H5Ldelete(file, "/documents", H5P_DEFAULT);
-  const auto n = static_cast<hsize_t>(starts.size());
+  if (H5Lexists(file, name, H5P_DEFAULT) > 0) H5Ldelete(file, name, H5P_DEFAULT);
+  const auto n = static_cast<hsize_t>(values.size());
   const hid_t space = H5Screate_simple(1, &n, nullptr);
-  const hid_t set =
-      H5Dcreate2(file, "/documents", H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  H5Dwrite(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, starts.data());
+  const hid_t set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
   H5Dclose(set);
   H5Sclose(space);
   H5Fclose(file);
+}
+
+}  // namespace
+
+void write_documents(const std::filesystem::path& path, const std::vector<std::uint64_t>& starts) {
+  set_dataset(path, "/documents", H5T_STD_U64LE, H5T_NATIVE_UINT64, starts);
+}
+
+void write_loss_mask(const std::filesystem::path& path, const std::vector<std::uint8_t>& mask) {
+  set_dataset(path, "/loss_mask", H5T_STD_U8LE, H5T_NATIVE_UINT8, mask);
 }
 
 deck::Config golden_config(const std::string& name) {
@@ -128,7 +142,8 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     Log log(false, grid.world().rank());
     Timers timers;
     Device device(timers, trainer::gemm_mode_of(config));
-    const data::TokenFile tokens(config.data.path);
+    std::vector<data::TokenFile> tokens;
+    for (const deck::NamedFile& file : deck::named_files(config.data.path)) tokens.emplace_back(file.path);
     trainer::Loaders loaders{
         data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
                           data::Split::training, grid.dp_rank(), grid.shape().dp,

@@ -46,8 +46,9 @@ struct Numbers {
 };
 
 // Bytes of the few numbers of a step that comm::StepTraffic leaves out: of a sum that no order changes a place and
-// four sums of digits (kernels/reduction/exact_sum.hpp), and the hash of the tokens.
-inline constexpr std::uint64_t exact_sum = 5 * sizeof(std::int64_t), hash = sizeof(std::uint64_t);
+// four sums of digits (kernels/reduction/exact_sum.hpp), the hash of the tokens and the count of the targets.
+inline constexpr std::uint64_t exact_sum = 5 * sizeof(std::int64_t), hash = sizeof(std::uint64_t),
+                               count = sizeof(std::int64_t);
 
 // A grid on the first dp * tp ranks of world; the others hold MPI_COMM_NULL.
 class SubWorld {
@@ -74,6 +75,9 @@ void write_tokens(const std::filesystem::path& path, index_t count, int vocabula
 
 // Sets /documents of a token file.
 void write_documents(const std::filesystem::path& path, const std::vector<std::uint64_t>& starts);
+
+// Sets /loss_mask of a token file.
+void write_loss_mask(const std::filesystem::path& path, const std::vector<std::uint8_t>& mask);
 
 // The deck of a golden case, with its paths made absolute.
 deck::Config golden_config(const std::string& name);

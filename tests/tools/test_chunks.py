@@ -8,7 +8,7 @@ import conftest  # noqa: F401, puts tools/ on the path
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from nanotron_tools import corpus, stitch, tokenize
+from nanotron_tools import corpus, encode, stitch
 from nanotron_tools.tokenizers import HuggingFaceTokenizer
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "Grüße", "naïve", "你好", "мир", "1234567", "3.14159", "don't",
@@ -106,8 +106,9 @@ def remade(tokenizer):
 
 def encode_in_chunks(made, path, chunk_bytes, max_bytes=None):
     found = []
-    for chunk in corpus.make_chunks([(path.name, path)], chunk_bytes, max_bytes, "text"):
-        found += tokenize.encode_chunk(chunk, made, chunk_bytes)[0].tolist()
+    encoder = encode.Encoder(made, encode.Settings("text", None, True, chunk_bytes))
+    for chunk in corpus.make_chunks(corpus.spans_of([(path.name, path)]), chunk_bytes, max_bytes, "text"):
+        found += encoder.encode(chunk).tokens.tolist()
     return found
 
 

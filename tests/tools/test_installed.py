@@ -51,6 +51,15 @@ def test_commands_without_a_checkout(installed, tmp_path):
     installed("nanotron-tokenize", tmp_path / "x.txt", "-o", tmp_path / "tokens.h5")
     listed = installed("nanotron-ls", tmp_path / "tokens.h5", "--text", "50").stdout
     assert "hello, world" in listed and re.search(r"git_hash *\n", listed)
+    (tmp_path / "train.bin").write_bytes(bytes(range(100)))
+    installed("nanotron-import", tmp_path / "train.bin", "--format", "bare", "--token-type", "uint16", "-o",
+              tmp_path / "train.h5")
+    installed("nanotron-import", tmp_path / "train.h5", tmp_path / "train.h5", "-o", tmp_path / "both.h5")
+    assert re.search(r"tokens +100 as uint16", installed("nanotron-ls", tmp_path / "both.h5").stdout)
+    installed("nanotron-tokenize", tmp_path / "x.txt", "--shards", tmp_path / "parts")
+    installed("nanotron-tokenize", "--merge", tmp_path / "parts", "-o", tmp_path / "merged.h5")
+    told = installed("nanotron-tokenize", tmp_path / "x.txt", "--train-bpe", 300, "-o", tmp_path / "no.h5", rc=71).stderr
+    assert "nanotron-tokenize: error: expected the Python package tokenizers" in told
     run = write_run(tmp_path / "run", range(1, 11))
     installed("nanotron-export", run, "--format", "csv", "-o", tmp_path / "csv")
     assert json.loads(installed("nanotron-report", run, "--json").stdout)[0]["steps"] == 10
@@ -73,7 +82,8 @@ def test_scripts_and_commands_are_the_same():
     assert sorted(re.findall(r'^(nanotron-\w+) = "nanotron_tools\.commands:\w+"$', text, re.M)) == COMMANDS
     for name in COMMANDS:
         script = (ROOT / "tools" / (name.replace("-", "_") + ".py")).read_text()
-        assert f"sys.exit(commands.{name[len('nanotron-'):]}())" in script
+        function = re.search(rf'^{name} = "nanotron_tools\.commands:(\w+)"$', text, re.M)[1]
+        assert f"sys.exit(commands.{function}())" in script and function.startswith(name[len("nanotron-"):])
 
 
 if __name__ == "__main__":

@@ -19,8 +19,10 @@ def run(tool: str) -> int:
     return common.run_main(main)
 
 
+choices = functools.partial(run, "choices")
 convert = functools.partial(run, "convert")
 export = functools.partial(run, "export")
+import_tokens = functools.partial(run, "import_tokens")
 ls = functools.partial(run, "ls")
 plot = functools.partial(run, "plot")
 report = functools.partial(run, "report")

@@ -31,6 +31,10 @@ class ToolError(Exception):
         self.exit_code = exit_code
 
 
+def wrong(where: object, expected: str, found: str, change: str, exit_code: int = EXIT_DATA) -> ToolError:
+    return ToolError(f"{where}: expected {expected}\n  found:  {found}\n  change: {change}", exit_code)
+
+
 def how_to_get(missing: list[str]) -> str:
     """What to run where packages are missing: the project's Python if it is another, or pip."""
     install = f"{sys.executable or 'python3'} -m pip install {' '.join(missing)}"

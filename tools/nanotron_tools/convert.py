@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -178,10 +179,16 @@ def warn_of_other_eos(ours: int | None, origin: dict[str, Any], options: argpars
               "exported: --eos-id or --token-file chooses", file=sys.stderr)
 
 
+def first_file(paths: str) -> str:
+    """Of the deck's data%path: a path, or 'name=path ...', whose files are of one tokenizer."""
+    named = re.match(r"\s*[A-Za-z][A-Za-z0-9_]*=(\S+)", paths)
+    return named.group(1) if named else paths
+
+
 def special_ids(options: argparse.Namespace, origin: dict[str, Any], deck: dict[str, str],
                 sizes: ModelSizes) -> dict[str, Any]:
     """bos, eos and pad: options, then the imported model, then the deck's token file where it still is."""
-    path = Path(options.token_file or deck.get("data.path") or "")
+    path = Path(options.token_file or first_file(deck.get("data.path") or ""))
     ids = token_file_ids(path, sizes) if options.token_file else ids_of_deck(path, sizes)
     if not options.token_file:
         warn_of_other_eos(ids.get("eos_token_id"), origin, options, path)

@@ -1,7 +1,9 @@
 """Which files a corpus has, in which order, and the chunks in which they are read.
 
-A text file is one document, each line of a .jsonl file too. A chunk is a nominal range of bytes: what
-reads it moves its ends to places that are a pure function of the file, so that workers need not talk.
+A text file is one document, each line of a .jsonl file and each row of a .parquet file too. What can be
+read from any place (text, .jsonl) is cut into chunks, nominal ranges of bytes: what reads one moves its
+ends to places that are a pure function of the file, so that workers need not talk. The rest (.gz, .zst,
+.parquet) is read as a stream of blocks of whole records (streams.py).
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from . import common
 
 BOUNDARY_SCAN = 1 << 20  # bytes searched for a line end after a chunk's nominal end
+COUNT_BLOCK = 1 << 24
+LINE_STREAMS = tuple(kind + packed for kind in (".jsonl", ".json") for packed in (".gz", ".zst"))
+PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip", ".tar")
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,42 @@ class Chunk:
     field: str  # JSON field of a .jsonl file, '' for text
 
 
+@dataclass(frozen=True)
+class Block:
+    """Whole records of a file: lines of JSON, or rows that are read already."""
+
+    path: str
+    first: int  # number of the first line, from 1, or of the first row, from 0; 0 for lines that were not counted
+    offset: int  # bytes before it, uncompressed
+    lines: bytes
+    rows: list[Any] | None
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes [start, end) of a file, from one start of a document to another."""
+
+    name: str
+    path: Path
+    start: int
+    end: int
+
+
+def kind_of(path: Path) -> str:
+    """'text', 'lines', 'packed lines' or 'rows'; '' for what is compressed and no JSON lines."""
+    name = path.name.lower()
+    if name.endswith(".jsonl"):
+        return "lines"
+    if name.endswith(LINE_STREAMS):
+        return "packed lines"
+    if name.endswith(".parquet"):
+        return "rows"
+    return "" if name.endswith(PACKED) else "text"
+
+
 def find_files(inputs: list[str], globs: list[str]) -> list[tuple[str, Path]]:
-    """(name, path) of every text file with bytes in it, each file once however often it is reached.
+    """(name, path) of every file of documents with bytes in it, each file once however often it is reached.
 
     The name is the path below its input folder, or the path as given. Files come sorted by name, those
     of equal names (in different folders) in the order of the inputs.
@@ -41,6 +80,9 @@ def find_files(inputs: list[str], globs: list[str]) -> list[tuple[str, Path]]:
     for position, item in enumerate(inputs):
         root = Path(item)
         if root.is_file():
+            if not kind_of(root):
+                raise common.wrong(item, f"text, JSON lines (.jsonl, {', '.join(LINE_STREAMS)}) or .parquet",
+                                   "a compressed file of another kind", "unpack it")
             found.append((str(root), position, root))
         elif root.is_dir():
             found += [(str(path.relative_to(root)), position, path)
@@ -51,10 +93,19 @@ def find_files(inputs: list[str], globs: list[str]) -> list[tuple[str, Path]]:
     for name, _, path in sorted(found):
         status = path.stat()
         identity = (status.st_dev, status.st_ino)
-        if status.st_size and identity not in seen and is_text(path):
+        if status.st_size and identity not in seen and is_readable(path):
             seen.add(identity)
             result.append((name, path))
     return result
+
+
+def is_readable(path: Path) -> bool:
+    kind = kind_of(path)
+    if kind in ("packed lines", "rows"):
+        return True
+    if not kind:
+        print(f"passed over: {path}: compressed, and no JSON lines", file=sys.stderr)
+    return bool(kind) and is_text(path)
 
 
 def is_text(path: Path) -> bool:
@@ -79,15 +130,27 @@ def order_files(files: list[tuple[str, Path]], seed: int | None) -> list[tuple[s
     return [(name, path) for _, name, _, path in sorted(keyed)]
 
 
-def make_chunks(files: list[tuple[str, Path]], chunk_bytes: int, max_bytes: int | None, field: str) -> Iterator[Chunk]:
-    """All chunks in document order; --max-bytes cuts the last file short."""
+def spans_of(files: list[tuple[str, Path]]) -> list[Span]:
+    return [Span(name, path, 0, path.stat().st_size) for name, path in files]
+
+
+def make_chunks(spans: list[Span], chunk_bytes: int, max_bytes: int | None, field: str) -> Iterator[Chunk | Block]:
+    """All chunks and blocks in document order; --max-bytes cuts the last file short (of a compressed one: its
+    uncompressed bytes, of rows: those of the columns that are used)."""
+    from . import streams
+
     left = max_bytes if max_bytes is not None else 1 << 62
-    for _, path in files:
-        size = min(path.stat().st_size, left)
-        left -= size
-        kind = field if path.suffix == ".jsonl" else ""
-        for start in range(0, size, chunk_bytes):
-            yield Chunk(str(path), start, min(start + chunk_bytes, size), size, kind)
+    for span in spans:
+        kind = kind_of(span.path)
+        if kind in ("packed lines", "rows"):
+            for block in streams.blocks(span.path, kind, field, chunk_bytes, left):
+                left -= block.bytes
+                yield block
+            continue
+        end = min(span.end, span.start + left)
+        left -= end - span.start
+        for start in range(span.start, end, chunk_bytes):
+            yield Chunk(str(span.path), start, min(start + chunk_bytes, end), end, field if kind == "lines" else "")
 
 
 def line_boundary(file: BinaryIO, position: int, size: int, whole_lines: bool) -> int:
@@ -119,29 +182,78 @@ def character_start(data: bytes, index: int) -> int:
     return index  # at least three continuation bytes before it: it is in no character
 
 
-def read_chunk(chunk: Chunk) -> tuple[bytes, bool, bool]:
-    """(bytes, starts the file, ends the file)."""
+def read_chunk(chunk: Chunk) -> tuple[bytes, int]:
+    """(bytes, where the first is in the file)."""
     with open(chunk.path, "rb") as file:
         whole = bool(chunk.field)
         start = line_boundary(file, chunk.start, chunk.size, whole)
         end = max(start, line_boundary(file, chunk.end, chunk.size, whole))
         file.seek(start)
         data = file.read(end - start)
-        last = chunk.end == chunk.size
         if whole and end == chunk.size and chunk.size < os.fstat(file.fileno()).st_size:
             data = data[:data.rfind(b"\n") + 1]  # --max-bytes cut a line in two
-        return data, chunk.start == 0, last
+        return data, start
 
 
-def documents_of(data: bytes, field: str) -> list[bytes]:
-    if not field:
-        return [data]
-    texts = []
-    for line in data.splitlines():
-        if line.strip():
+def block_of(chunk: Chunk) -> Block:
+    data, start = read_chunk(chunk)
+    return Block(chunk.path, 0, start, data, None, len(data))
+
+
+def records_of(block: Block) -> Iterator[tuple[int, Any]]:
+    """(position, record): the position is for `place`."""
+    if block.rows is not None:
+        yield from enumerate(block.rows)
+        return
+    position = 0
+    for line in block.lines.split(b"\n"):
+        if line and not line.isspace():
             try:
-                texts.append(json.loads(line)[field].encode("utf-8", "replace"))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise common.ToolError(f"a .jsonl line has no text field '{field}': "
-                                       f"{line[:60].decode('utf-8', 'replace')!r}") from None
-    return texts
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise wrong_record(block, position, "a line of JSON", f"{show(line)} ({error})",
+                                   "mend or delete the line") from None
+            yield position, record
+        position += len(line) + 1
+
+
+def place(block: Block, position: int) -> str:
+    if block.rows is not None:
+        return f"{block.path}, row {block.first + position} (counted from 0)"
+    before = block.lines.count(b"\n", 0, position)
+    first = block.first or 1 + count_lines(block.path, block.offset)
+    return f"{block.path}, line {first + before}, byte {block.offset + position}"
+
+
+def count_lines(path: str, size: int) -> int:
+    lines = 0
+    with open(path, "rb") as file:
+        while size > 0 and (data := file.read(min(size, COUNT_BLOCK))):
+            lines += data.count(b"\n")
+            size -= len(data)
+    return lines
+
+
+def show(value: Any) -> str:
+    text = value[:80].decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)[:80]
+    return text.strip()
+
+
+def wrong_record(block: Block, position: int, expected: str, found: str, change: str) -> common.ToolError:
+    return common.wrong(place(block, position), expected, found, change)
+
+
+def text_of(block: Block, position: int, record: Any, field: str) -> bytes:
+    """The text of a record: of a row its only column."""
+    text = record.get(field) if isinstance(record, dict) else record if block.rows is not None else None
+    if isinstance(text, bytes):
+        return text
+    if not isinstance(text, str):
+        found = f"no text in {show(record)}"
+        if isinstance(record, dict):
+            names = ", ".join(map(str, record))[:200]
+            found = f"no text field '{field}', but {show(text)}" if field in record else \
+                f"no text field '{field}', but the fields {names}"
+        raise wrong_record(block, position, f"an object with a text in the field '{field}'", found,
+                           "name the field with --field, or mend the line")
+    return text.encode("utf-8", "replace")

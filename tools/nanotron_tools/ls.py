@@ -136,6 +136,8 @@ def list_tokens(path: Path, options: argparse.Namespace) -> int:
         rows = [("tokens", f"{tokens.shape[0]:,} as {tokens.dtype}, {human(path.stat().st_size)}")]
         if "documents" in file:
             rows.append(("documents", f"{file['documents'].shape[0]:,}"))
+        if "loss_mask" in file:
+            rows.append(("loss mask", "of every token"))
         table(rows + [row for row in attribute_rows(file) if row[0] != "vocabulary_layout"])
         if "provenance" in file:
             print("provenance")

@@ -3,6 +3,7 @@
     nanotron-report run/
     nanotron-report 'tp 2'=run-a/ 'tp 1'=run-b/           beside each other
     nanotron-report run/ --json
+    nanotron-report --hang run/hang --figure hang.png     what each rank did last in a run that hung
 
 A run is its directory (A+B: its parts, log and checkpoints those of B). Only its files are read: metrics.h5, run.log,
 and the checkpoints, whose sizes are compared with their manifests (nanotron-ls checks the hashes too). Speeds leave
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from . import checkpoint as checkpoint_file
-from . import common, run_log
+from . import common, hang, run_log
 from .metrics import Run, load_run
 from .tables import human, table
 
@@ -155,9 +156,16 @@ def show(reports: list[Facts]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = common.parser(__doc__)
-    parser.add_argument("runs", nargs="+", metavar="[LABEL=]RUN[+RUN...]")
+    parser.add_argument("runs", nargs="*", metavar="[LABEL=]RUN[+RUN...]")
     parser.add_argument("--json", action="store_true", help="a list of one object for each run")
+    parser.add_argument("--hang", type=Path, metavar="DIR", help="the reports of the ranks of a run that hung")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="with --hang: draw a timeline (.png, .svg, .pdf)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="with --figure: how far back it goes")
     options = parser.parse_args(argv)
+    if bool(options.runs) == (options.hang is not None):
+        parser.error("expected runs, or --hang DIR")
+    if options.hang is not None:
+        return hang.main(options.hang, options.figure, options.seconds)
     reports = [facts_of(text) for text in options.runs]
     if options.json:
         print(json.dumps(reports, indent=2))

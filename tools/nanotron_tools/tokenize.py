@@ -1,27 +1,38 @@
 """Turns text into a token file for nanotron_hpc.
 
     nanotron-tokenize /usr/include --glob '*.h' --output tokens.h5
-    nanotron-tokenize corpus/ more.jsonl --tokenizer tokenizer.json --output tokens.h5
+    nanotron-tokenize corpus/ more.jsonl.zst --tokenizer tokenizer.json --output tokens.h5
     nanotron-tokenize corpus/ --train-bpe 8192 --output tokens.h5
+    nanotron-tokenize talks.jsonl --chat chatml --tokenizer tokenizer.json --output tokens.h5
+    nanotron-tokenize corpus/ --tokenizer tokenizer.json --count --sample 0.01
+    nanotron-tokenize corpus/ --tokenizer tokenizer.json --shards parts/     (by srun or mpirun, too)
+    nanotron-tokenize --merge parts/ --output tokens.h5
 
 Input: files, and folders that are searched for --glob. Each text file is one document, each line of
-a .jsonl file too (its field --jsonl-field); files with NUL bytes are not text and are passed over.
-Every file is used once, however often it is reached. Files come sorted by their names below the
-folders given, those of equal names in the order of the folders on the command line; or with
---shuffle-seed in an order drawn from the seed and the names alone (of equal names, also which one it
-is).
+.jsonl, .jsonl.gz, .jsonl.zst, .json.gz and .json.zst and each row of .parquet too (its field or column
+--field); files with NUL bytes are not text and are passed over. Every file is used once, however often
+it is reached. Files come sorted by their names below the folders given, those of equal names in the
+order of the folders on the command line; or with --shuffle-seed in an order drawn from the seed and
+the names alone (of equal names, also which one it is).
 
 Every document ends with the end-of-text token (--eos; none: without) and, where --bos is given,
 begins with that one. --train-bpe trains tokens of these names (--eos: <|endoftext|> by default).
 
+--chat: each line or row is a conversation, {"messages": [{"role", "content"}, ...]} or {"prompt",
+"completion"}. Only answers count in the loss: contents of the role assistant, completions, and the
+token that ends them. Templates: chatml, llama3, concatenate (prompt and completion without anything
+around them), or a turn of your own, as '### {role}:\\n{content}\\n'. With chatml and llama3 a document
+ends with its last turn, unless --eos names a token to follow it.
+
 Output, an HDF5 file that appears under its name only when it is complete:
     /tokens             uint16, or uint32 from a vocabulary of 65537
     /documents          uint64, where each document starts
+    /loss_mask          with --chat: uint8, 1 where the loss of predicting this token counts
     /vocabulary/bytes   uint8, the bytes of all tokens one after another
     /vocabulary/offsets uint64 (vocab_size + 1); token i is bytes[offsets[i] .. offsets[i+1]-1].
                         Special tokens and unused ids are empty.
     attributes          vocab_size, eos_token_id, bos_token_id, tokenizer, tokenizer_sha256,
-                        unigram_entropy in nats; group /provenance
+                        unigram_entropy in nats, chat_template; group /provenance
 
 tokenizer_sha256 is a hash of what decides about ids: equal tokenizers have equal ones, whatever the
 name or the formatting of their files.
@@ -33,45 +44,40 @@ the number of --workers: chunks meet where tokens do not depend on text further 
 there is no such place near (many KiB of one character). --train-bpe learns from chunks that end at
 line ends: what it trains, not how it encodes, depends on their size.
 
+--shards: token files of about --shard-mb of input each, in a folder, whatever the number of processes.
+Each process makes those of its rank (of the launcher, or --rank and --ranks). Shards that are complete
+and prove to be of the same texts and settings are passed over, so the same command goes on after it was
+killed. --merge joins them: /tokens has the bytes that one process would have written.
+
+--count: documents, bytes and tokens; nothing is written. --sample SHARE: of a share of the chunks, with
+the error of the estimate.
+
 Exit codes: 0; 2 or 64 a wrong command line; 65 texts or a tokenizer that cannot be used; 71 the system failed, as where
-a worker is killed because memory ran out.
+a worker is killed because memory ran out, or a package is missing.
 """
 
 from __future__ import annotations
 
 import argparse
-import array
-import collections
-import functools
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import h5py
-import numpy as np
-
+from . import chat, common, corpus, count, hdf5, join, shards
 from . import checkpoint as checkpoint_file
-from . import common, corpus, hdf5, stitch, token_file
-from .corpus import Chunk
-from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer, import_tokenizers, tokenizer_from_recipe
+from .corpus import Block, Chunk, Span
+from .encode import Encoder, Pool, Settings
+from .token_writer import TokenWriter
+from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer, import_tokenizers
 
-COPY_TOKENS = 1 << 22
 DEFAULT_EOS = "<|endoftext|>"
-Encoded = tuple[np.ndarray, list[int], int]  # tokens, starts of documents in them, bytes read
+PROGRAM = "nanotron_tokenize"
 
 
-# ---------------------------------------------------------------------------------------------
-# Training and work of one process
-
-
-def train_bpe(vocab_size: int, special: list[str], chunks: Iterable[Chunk], path: Path) -> str:
+def train_bpe(vocab_size: int, special: list[str], texts: Iterable[bytes], path: Path) -> str:
     """Trains a byte-level BPE tokenizer on the same text, saves it next to the output."""
     package = import_tokenizers()
     least = 256 + len(special)
@@ -84,155 +90,47 @@ def train_bpe(vocab_size: int, special: list[str], chunks: Iterable[Chunk], path
     trainer = package.trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=special, show_progress=False,
         initial_alphabet=sorted(package.pre_tokenizers.ByteLevel.alphabet()))
-
-    def texts() -> Iterator[str]:
-        for chunk in chunks:
-            data, _, _ = corpus.read_chunk(chunk)
-            for text in corpus.documents_of(data, chunk.field):
-                yield text.decode("utf-8", "replace")
-
-    tokenizer.train_from_iterator(texts(), trainer=trainer)
-    text: str = tokenizer.to_str()
-    checkpoint_file.write_atomically(path, text)
-    return text
+    tokenizer.train_from_iterator((text.decode("utf-8", "replace") for text in texts), trainer=trainer)
+    made: str = tokenizer.to_str()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint_file.write_atomically(path, made)
+    return made
 
 
-_tokenizer: Any = None
-_step = 0
+def texts_of(chunks: Iterable[Chunk | Block], field: str, template: chat.Template | None) -> Iterator[bytes]:
+    """Chunks of texts, texts of records, or contents of conversations."""
+    for chunk in chunks:
+        if isinstance(chunk, Chunk) and not chunk.field:
+            yield corpus.read_chunk(chunk)[0]
+            continue
+        block = corpus.block_of(chunk) if isinstance(chunk, Chunk) else chunk
+        for position, record in corpus.records_of(block):
+            if template is None:
+                yield corpus.text_of(block, position, record, field)
+                continue
+            try:
+                yield from chat.texts_of(record, template)
+            except chat.WrongChat as error:
+                raise corpus.wrong_record(block, position, error.args[0], error.args[1], "mend or delete it") from None
 
 
-def start_worker(recipe: Any, step: int) -> None:
-    global _tokenizer, _step
-    _tokenizer, _step = tokenizer_from_recipe(recipe), step
-
-
-def encode_in_worker(chunk: Chunk) -> Encoded:
-    return encode_chunk(chunk, _tokenizer, _step)
-
-
-def encode_texts(chunk: Chunk, tokenizer: Tokenizer, step: int) -> tuple[list[tuple[np.ndarray, bool, bool]], int]:
-    """(tokens of a document or of a part of one, starts it, ends it) of a chunk, and bytes read."""
-    if chunk.field or isinstance(tokenizer, ByteTokenizer):
-        data, first, last = corpus.read_chunk(chunk)
-        texts = corpus.documents_of(data, chunk.field)
-        whole = bool(chunk.field)
-        return [(tokenizer.encode(text), whole or first, whole or last) for text in texts], len(data)
-    with open(chunk.path, "rb") as file:
-        whole_file = stitch.TextFile(file, chunk.size, os.fstat(file.fileno()).st_size)
-        ids = stitch.encode_part(tokenizer.tokenizer, whole_file, chunk.start, chunk.end, step, chunk.path)
-    part = (tokenizer.ids_of(ids), chunk.start == 0, chunk.end == chunk.size)
-    return [part], chunk.end - chunk.start
-
-
-def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, step: int) -> Encoded:
-    """(tokens, starts of documents in them, bytes read) of one chunk; `step`: bytes of a full one."""
-    dtype = token_file.token_dtype(tokenizer.vocab_size)
-    pieces: list[np.ndarray] = []
-    starts: list[int] = []
-    count = 0
-
-    def mark(token: int | None) -> np.ndarray:
-        return np.array([] if token is None else [token], dtype=dtype)
-
-    parts, read = encode_texts(chunk, tokenizer, step)
-    for tokens, first, last in parts:
-        if first:
-            starts.append(count)
-        piece = np.concatenate((mark(tokenizer.bos if first else None), tokens, mark(tokenizer.eos if last else None)))
-        pieces.append(piece)
-        count += piece.size
-    return np.concatenate([mark(None), *pieces]), starts, read
-
-
-def encode_all(chunks: Iterable[Chunk], tokenizer: Tokenizer, workers: int, step: int) -> Iterator[Encoded]:
-    """Encoded chunks in order. At most 4 per worker are under way, which bounds the memory."""
-    if workers <= 1:
-        for chunk in chunks:
-            yield encode_chunk(chunk, tokenizer, step)
-        return
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker, (tokenizer.recipe(), step))
-    under_way: collections.deque[Future[Encoded]] = collections.deque()
-    try:
-        for chunk in chunks:
-            under_way.append(pool.submit(encode_in_worker, chunk))
-            if len(under_way) == 4 * workers:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    except BrokenProcessPool:
-        raise common.ToolError(
-            f"expected {workers} worker processes to the end, found that one was killed or could not start (the kernel "
-            "does so where memory runs out: dmesg); change: fewer --workers or a smaller --chunk-mb",
-            common.EXIT_SYSTEM) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-# ---------------------------------------------------------------------------------------------
-# Output
-
-
-@dataclass
-class Totals:
-    tokens: int
-    bytes: int
-    counts: np.ndarray
-    documents: array.array[int]
-
-
-def spool(results: Iterable[Encoded], raw: BinaryIO, tokenizer: Tokenizer,
-          progress: Callable[[Totals], None]) -> Totals:
-    """Writes the tokens to the plain file `raw`: their number is known only at the end."""
-    totals = Totals(0, 0, np.zeros(tokenizer.vocab_size, np.int64), array.array("Q"))
-    for tokens, starts, read in results:
-        tokens.tofile(raw)
-        totals.counts += np.bincount(tokens, minlength=tokenizer.vocab_size)
-        totals.documents.extend(totals.tokens + start for start in starts)
-        totals.tokens += tokens.size
-        totals.bytes += read
-        progress(totals)
-    return totals
-
-
-def write_file(path: Path, raw_path: Path, totals: Totals, tokenizer: Tokenizer, entropy: float,
-               provenance: dict[str, str]) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    dtype = token_file.token_dtype(tokenizer.vocab_size)
-    with h5py.File(temporary, "w", libver=("earliest", "v110")) as file, \
-            open(raw_path, "rb") as raw:
-        tokens = file.create_dataset("tokens", shape=(totals.tokens,), dtype=dtype)
-        for start in range(0, totals.tokens, COPY_TOKENS):
-            count = min(COPY_TOKENS, totals.tokens - start)
-            tokens[start:start + count] = np.fromfile(raw, dtype=dtype, count=count)
-        starts = np.frombuffer(totals.documents, dtype=np.uint64)
-        file.create_dataset("documents", data=starts, dtype="<u8")
-        token_file.write_vocabulary(file, tokenizer.vocabulary())
-        token_file.write_token_attributes(
-            file, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer.name, tokenizer_sha256=tokenizer.sha256,
-            special={"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.bos}, entropy=entropy,
-            provenance=provenance)
-    with open(temporary, "rb+") as written:
-        os.fsync(written.fileno())
-    os.replace(temporary, path)
-
-
-def progress_line(quiet: bool) -> Callable[[Totals], None]:
+def progress_line(quiet: bool) -> Callable[[TokenWriter], None]:
     begin, last = time.perf_counter(), [0.0]
 
-    def show(totals: Totals) -> None:
+    def show(writer: TokenWriter) -> None:
         now = time.perf_counter()
         if not quiet and sys.stderr.isatty() and now - last[0] > 0.5:
             last[0] = now
-            print(f"\r{totals.bytes / 1e6:10.1f} MB  {totals.tokens:>14,} tokens  "
-                  f"{totals.tokens / (now - begin):>12,.0f} tokens/s", end="", file=sys.stderr)
+            print(f"\r{writer.documents:>12,} documents  {writer.tokens:>14,} tokens  "
+                  f"{writer.tokens / (now - begin):>12,.0f} tokens/s", end="", file=sys.stderr)
 
     return show
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
     parser = common.parser(__doc__)
-    parser.add_argument("inputs", nargs="+", help="text files, .jsonl files, folders")
-    parser.add_argument("--output", "-o", required=True, type=Path, help="token file to write")
+    parser.add_argument("inputs", nargs="*", help="text files, JSON lines, .parquet files, folders")
+    parser.add_argument("--output", "-o", type=Path, help="token file to write")
     parser.add_argument("--glob", action="append", metavar="PATTERN",
                         help="files to take from folders; may be repeated (default '*')")
     parser.add_argument("--tokenizer", default="bytes", metavar="bytes|tokenizer.json")
@@ -241,27 +139,57 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--eos", metavar="TOKEN|none",
                         help="token that ends each document (default: the tokenizer's usual one)")
     parser.add_argument("--bos", metavar="TOKEN|none",
-                        help="token that begins each document (default: none)")
-    parser.add_argument("--jsonl-field", default="text", metavar="NAME")
+                        help="token that begins each document (default: none; with --chat llama3 its own)")
+    parser.add_argument("--field", "--jsonl-field", default="text", metavar="NAME", help="of JSON lines and rows")
+    parser.add_argument("--chat", metavar="TEMPLATE", help="chatml, llama3, concatenate, or a turn of your own")
     parser.add_argument("--max-bytes", type=int, metavar="N", help="stop after N bytes of input")
     parser.add_argument("--shuffle-seed", type=int, metavar="N", help="order the files at random")
     parser.add_argument("--workers", type=int, metavar="N",
                         help="processes (default: one per core; 1 for bytes, where sending the "
                         "result costs more than making it)")
     parser.add_argument("--chunk-mb", type=float, default=4.0, metavar="MB")
+    parser.add_argument("--count", action="store_true", help="count documents and tokens, write nothing")
+    parser.add_argument("--sample", type=float, metavar="SHARE", help="with --count: of a share of the chunks, 0 to 1")
+    parser.add_argument("--sample-seed", type=int, default=0, metavar="N")
+    parser.add_argument("--shards", type=Path, metavar="FOLDER", help="write a token file for each part of the input")
+    parser.add_argument("--shard-mb", type=float, default=1024.0, metavar="MB", help="input of a shard (default 1024)")
+    parser.add_argument("--rank", type=int, metavar="R", help="with --shards: which process (default: the launcher's)")
+    parser.add_argument("--ranks", type=int, metavar="N", help="with --shards: how many (default: the launcher's)")
+    parser.add_argument("--merge", type=Path, metavar="FOLDER", help="join the shards of a folder")
     parser.add_argument("--quiet", action="store_true")
+    return parser
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = make_parser()
     options = parser.parse_args(argv)
-    for name in ("workers", "chunk_mb"):
+    modes = [name for name in ("--count", "--shards", "--merge") if getattr(options, name[2:])]
+    if len(modes) > 1:
+        parser.error(f"{' and '.join(modes)}: expected one of them")
+    mode = modes[0] if modes else ""
+    if mode in ("", "--merge") and options.output is None:
+        parser.error("the following arguments are required: --output/-o")
+    if mode in ("--count", "--shards") and options.output is not None:
+        parser.error(f"{mode} writes no --output; leave it out")
+    if bool(options.inputs) == (mode == "--merge"):
+        parser.error("--merge takes no inputs" if mode == "--merge" else "expected inputs: files or folders")
+    for name in ("workers", "chunk_mb", "max_bytes", "shard_mb", "sample"):
         if (value := getattr(options, name)) is not None and value <= 0:
             parser.error(f"--{name.replace('_', '-')}: expected a positive number")
-    if options.max_bytes is not None and options.max_bytes <= 0:
-        parser.error("--max-bytes: expected a positive number")
+    if options.sample is not None and (mode != "--count" or options.sample > 1):
+        parser.error("--sample: expected a share up to 1, with --count")
+    if (options.rank is not None or options.ranks is not None) and mode != "--shards":
+        parser.error("--rank and --ranks belong to --shards")
+    if options.max_bytes is not None and mode:
+        parser.error(f"--max-bytes does not go with {mode}")
+    if options.train_bpe is not None and mode:
+        parser.error(f"--train-bpe does not go with {mode}: train on a part of the corpus first, then give --tokenizer")
     if options.train_bpe is not None and options.tokenizer != "bytes":
         parser.error("--train-bpe makes a tokenizer of its own; leave --tokenizer out")
-    if options.tokenizer == "bytes" and options.train_bpe is None:
+    plain = options.tokenizer == "bytes" and options.train_bpe is None
+    if plain:
         check_names_for_bytes(options)
     if options.workers is None:
-        plain = options.tokenizer == "bytes" and options.train_bpe is None
         options.workers = 1 if plain else len(os.sched_getaffinity(0))
     return options
 
@@ -273,54 +201,139 @@ def check_names_for_bytes(options: argparse.Namespace) -> None:
                                    "it out, or use --train-bpe or --tokenizer tokenizer.json", common.EXIT_USAGE)
 
 
-def choose_tokenizer(options: argparse.Namespace, chunks: Callable[[], Iterable[Chunk]]) -> Tokenizer:
+def choose_tokenizer(options: argparse.Namespace, template: chat.Template | None,
+                     texts: Callable[[], Iterable[bytes]]) -> Tokenizer:
+    end = template.end if template else None
+    eos = options.eos or end
+    bos = options.bos or (template.bos if template else None)
     if options.train_bpe is not None:
-        path, eos, bos = options.output.with_suffix(".tokenizer.json"), options.eos or DEFAULT_EOS, options.bos
-        special = list(dict.fromkeys(name for name in (eos, bos) if name not in (None, "none")))
-        return HuggingFaceTokenizer(path.name, train_bpe(options.train_bpe, special, chunks(), path), eos, bos)
+        path, eos = options.output.with_suffix(".tokenizer.json"), eos or DEFAULT_EOS
+        wanted = [*(template.special if template else []), *(name for name in (eos, bos) if name not in (None, "none"))]
+        return HuggingFaceTokenizer(path.name, train_bpe(options.train_bpe, list(dict.fromkeys(wanted)), texts(), path),
+                                    eos, bos)
     if options.tokenizer == "bytes":
         return ByteTokenizer(options.eos != "none")
-    path = Path(options.tokenizer)
+    return HuggingFaceTokenizer(*load_tokenizer(Path(options.tokenizer)), eos, bos)
+
+
+def load_tokenizer(path: Path) -> tuple[str, str]:
+    """(name, content) of a tokenizer.json, or of that in a folder."""
     if path.is_dir():
         path = path / "tokenizer.json"
     if not path.is_file():
         raise common.ToolError(f"--tokenizer: expected 'bytes' or a tokenizer.json, found {path}",
                                common.EXIT_USAGE)
-    return HuggingFaceTokenizer(path.name, path.read_text(encoding="utf-8"), options.eos, options.bos)
+    return path.name, path.read_text(encoding="utf-8")
+
+
+def attributes_of(tokenizer: Tokenizer, provenance: dict[str, str]) -> dict[str, Any]:
+    return {"vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.name, "tokenizer_sha256": tokenizer.sha256,
+            "special": {"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.bos}, "provenance": provenance}
+
+
+def write_tokens(output: Path, pool: Pool, chunks: Iterable[Chunk | Block], progress: Callable[[TokenWriter], None],
+                 shard: shards.Shard | None = None) -> tuple[TokenWriter, int]:
+    """The token file of the chunks, or of a shard with its proofs, and the bytes that were read."""
+    tokenizer, template = pool.encoder.tokenizer, pool.encoder.settings.chat
+    read = 0
+    with TokenWriter(output, tokenizer.vocab_size, masked=template is not None, digest=shard is not None) as writer:
+        proofs, times = {}, []
+        if shard is not None:
+            times = shards.times_of(shard.spans)
+            proofs = {"shard_key": shard.key, "input_blake2b": shards.hash_of_texts(shard.spans)}
+        for encoded in pool.encode_all(chunks):
+            writer.append(encoded.tokens, encoded.starts, encoded.mask)
+            read += encoded.bytes
+            progress(writer)
+        if writer.tokens == 0 and shard is None:
+            raise common.ToolError("the input holds no text")
+        if shard is not None and times != shards.times_of(shard.spans):
+            raise common.ToolError(f"{shard.path}: expected texts that stay as they are, found that a file of them was "
+                                   "written meanwhile; begin again when they are complete")
+        writer.finish(attributes_of(tokenizer, {**hdf5.tool_provenance(PROGRAM), **proofs}), tokenizer.vocabulary(),
+                      template.turn if template else None)
+    return writer, read
+
+
+def report(options: argparse.Namespace, output: Path, writer: TokenWriter, read: int, seconds: float,
+           tokenizer: Tokenizer) -> None:
+    if options.quiet:
+        return
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    print(f"{output}: {writer.tokens:,} tokens of {read:,} bytes in {writer.documents:,} documents, "
+          f"vocabulary {tokenizer.vocab_size} ({tokenizer.name})")
+    if options.chat:
+        print(f"{writer.counted:,} tokens count in the loss ({100 * writer.counted / max(1, writer.tokens):.1f} %)")
+    print(f"{writer.tokens / max(seconds, 1e-9):,.0f} tokens/s with {options.workers} "
+          f"worker{'s' * (options.workers > 1)}; unigram entropy {writer.entropy():.6f} nats "
+          "(the loss of the best model without context)")
+
+
+def make_shards(options: argparse.Namespace, pool: Pool, spans: list[Span]) -> None:
+    place = shards.place_of(options.rank, options.ranks, os.environ)
+    for name in options.inputs:
+        if Path(name).is_dir() and options.shards.resolve().is_relative_to(Path(name).resolve()):
+            raise common.wrong("--shards", "a folder outside of the input", f"{options.shards} in {name}",
+                               "give another one, so that it is no input itself", common.EXIT_USAGE)
+    planned = shards.plan(options.shards, spans, max(1, int(options.shard_mb * 1e6)), pool.encoder.tokenizer,
+                          pool.encoder.settings)
+    mine = planned[place.rank::place.ranks]
+    options.shards.mkdir(parents=True, exist_ok=True)
+    if place.rank == 0:
+        shards.write_plan(options.shards, planned)
+    if not options.quiet:
+        print(f"rank {place.rank} of {place.ranks} ({place.source}): {len(mine)} of {len(planned)} shards", flush=True)
+    done = 0
+    for shard in mine:
+        if shards.is_done(shard):
+            done += 1
+            continue
+        begin = time.perf_counter()
+        chunks = corpus.make_chunks(shard.spans, pool.encoder.settings.step, None, pool.encoder.settings.field)
+        writer, read = write_tokens(shard.path, pool, chunks, progress_line(options.quiet), shard)
+        if not options.quiet:
+            print(f"{shard.path}: {writer.tokens:,} tokens of {read:,} bytes in {writer.documents:,} documents, "
+                  f"{writer.tokens / max(time.perf_counter() - begin, 1e-9):,.0f} tokens/s", flush=True)
+    if not options.quiet:
+        print(f"rank {place.rank}: {len(mine) - done} shards made, {done} were there")
+
+
+def merge(options: argparse.Namespace) -> None:
+    paths = shards.check_keys(options.merge)
+    writer = join.join_token_files(options.output, paths, hdf5.tool_provenance(PROGRAM), progress_line(options.quiet))
+    if not options.quiet:
+        print(f"{options.output}: {writer.tokens:,} tokens in {writer.documents:,} documents, of {len(paths)} shards")
 
 
 def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
+    if options.merge:
+        merge(options)
+        return 0
+    template = chat.template_of(options.chat) if options.chat else None
+    field = "messages" if template else options.field
     files = corpus.order_files(corpus.find_files(options.inputs, options.glob or ["*"]), options.shuffle_seed)
     if not files:
         raise common.ToolError("no text files found in " + ", ".join(options.inputs))
-    chunk_bytes = max(1, int(options.chunk_mb * 1e6))
-    chunks = functools.partial(corpus.make_chunks, files, chunk_bytes, options.max_bytes,
-                               options.jsonl_field)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer = choose_tokenizer(options, chunks)
-    raw_path = options.output.with_name(options.output.name + ".raw")
-    begin = time.perf_counter()
-    try:
-        with open(raw_path, "wb") as raw:
-            totals = spool(encode_all(chunks(), tokenizer, options.workers, chunk_bytes), raw, tokenizer,
-                           progress_line(options.quiet))
-        seconds = time.perf_counter() - begin
-        if totals.tokens == 0:
-            raise common.ToolError("the input holds no text")
-        entropy = token_file.unigram_entropy(totals.counts)
-        write_file(options.output, raw_path, totals, tokenizer, entropy,
-                   hdf5.tool_provenance("nanotron_tokenize"))
-    finally:
-        raw_path.unlink(missing_ok=True)
-        options.output.with_name(options.output.name + ".tmp").unlink(missing_ok=True)
-    if not options.quiet:
-        if sys.stderr.isatty():
-            print(file=sys.stderr)
-        print(f"{options.output}: {totals.tokens:,} tokens of {totals.bytes:,} bytes in "
-              f"{len(totals.documents):,} documents, vocabulary {tokenizer.vocab_size} "
-              f"({tokenizer.name})")
-        print(f"{totals.tokens / max(seconds, 1e-9):,.0f} tokens/s with {options.workers} "
-              f"worker{'s' * (options.workers > 1)}; unigram entropy {entropy:.6f} nats "
-              "(the loss of the best model without context)")
+    if template and (texts := [str(path) for _, path in files if corpus.kind_of(path) == "text"]):
+        raise common.ToolError(f"{texts[0]}: expected JSON lines or .parquet with --chat\n  found:  a file of text\n"
+                               "  change: leave it out, as by --glob '*.jsonl'")
+    step, spans = max(1, int(options.chunk_mb * 1e6)), corpus.spans_of(files)
+
+    def chunks() -> Iterator[Chunk | Block]:
+        return corpus.make_chunks(spans, step, options.max_bytes, field)
+
+    tokenizer = choose_tokenizer(options, template, lambda: texts_of(chunks(), field, template))
+    ends = template is None or template.end is None or (options.eos not in (None, "none", template.end))
+    with Pool(Encoder(tokenizer, Settings(field, template, ends, step)), options.workers) as pool:
+        if options.count:
+            found = count.count(pool, spans, step, field, options.sample or 1.0, options.sample_seed)
+            print("\n".join(count.lines(found, options.sample_seed)))
+        elif options.shards:
+            make_shards(options, pool, spans)
+        else:
+            begin = time.perf_counter()
+            writer, read = write_tokens(options.output, pool, chunks(), progress_line(options.quiet))
+            report(options, options.output, writer, read, time.perf_counter() - begin, tokenizer)
     return 0

@@ -6,10 +6,11 @@
 
 namespace nanotron {
 
-/// Blocks the signals. Call it first in main(): threads started earlier do not inherit the mask.
+/// Blocks the signals, and ignores SIGPIPE: a console that went away (`| head`) is no reason to stop. Call it first in
+/// main(): threads started earlier do not inherit the mask.
 void hold_stop_signals();
 
-/// Unblocks them: they end the program again.
+/// They, and SIGPIPE, end the program again.
 void release_stop_signals();
 
 /// Whether one of them has arrived since hold_stop_signals().

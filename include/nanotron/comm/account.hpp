@@ -2,6 +2,7 @@
 
 // What a group's operations cost.
 
+#include <array>
 #include <cstdint>
 
 namespace nanotron {
@@ -26,9 +27,17 @@ struct OperationNames {
   const char* wait;     // for started operations, and their progress
 };
 
+/// The numbers of a group in the flight recorder (base/flight_recorder.hpp); -1: not recorded.
+struct RecordedAs {
+  int collectives = -1;
+  /// Of the lanes of its messages: [receives][to or from the previous rank][lane].
+  std::array<std::array<std::array<int, 2>, 2>, 2> messages{{{{{-1, -1}, {-1, -1}}}, {{{-1, -1}, {-1, -1}}}}};
+};
+
 /// Where the operations of a group are accounted for.
 struct Account {
   Traffic traffic;
+  RecordedAs recorded;
   Timers* timers = nullptr;  // null: in traffic only
   const OperationNames* names = nullptr;
 };

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 
+#include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/messages.hpp"
 
@@ -70,12 +71,13 @@ class Request {
   friend Request start_send(Group&, const T*, std::size_t, Neighbour, const Stream&, int);
   template <class T>
   friend Request start_receive(Group&, T*, std::size_t, Neighbour, const Stream&, int);
-  Request(Account& account, Operations& operations, std::uint64_t ticket)
-      : account_(&account), operations_(&operations), ticket_(ticket) {}
+  Request(Account& account, Operations& operations, std::uint64_t ticket, const Recorded& recorded)
+      : account_(&account), operations_(&operations), ticket_(ticket), recorded_(recorded) {}
 
   Account* account_ = nullptr;
   Operations* operations_ = nullptr;  // null: complete
   std::uint64_t ticket_ = 0;
+  Recorded recorded_{};
 };
 
 /// data <- op over ranks of data, in place. In shared memory sums run in rank order: same bits on every rank and run.

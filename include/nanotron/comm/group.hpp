@@ -12,6 +12,7 @@
 
 #include "nanotron/comm/account.hpp"
 #include "nanotron/comm/communicator.hpp"
+#include "nanotron/comm/operation_log.hpp"
 #include "nanotron/deck/config.hpp"
 
 struct CUstream_st;
@@ -63,10 +64,12 @@ class Group {
   Group(Communicator communicator, Transport transport, Sums sums = Sums::any_order);
   /// With the caller's channel for host memory; null: no bulk data.
   Group(Communicator communicator, std::unique_ptr<Channel> channel);
-  /// A rank of a group without a communicator, for --plan. Its collectives and messages are counted in traffic() and
-  /// move nothing; of values on the host, sum, max and min are this rank's own. Anything else that needs ranks is an
-  /// internal error.
-  static Group planned(int size, int rank) { return Group(size, rank, Alone::planned); }
+  /// A rank of a group without a communicator, for --plan. Its collectives and messages are counted in traffic(),
+  /// reported to the log, and move nothing; of values on the host, sum, max and min are this rank's own. Anything else
+  /// that needs ranks is an internal error.
+  static Group planned(int size, int rank, const PlannedLog& log = {}) {
+    return Group(size, rank, Alone::planned, log);
+  }
   ~Group();
   Group(Group&&) noexcept;
 
@@ -104,7 +107,7 @@ class Group {
  private:
   friend Group& alone();
   enum class Alone { no, yes, planned };  // without a communicator: a group of one rank, or a planned one
-  Group(int size, int rank, Alone alone);
+  Group(int size, int rank, Alone alone, const PlannedLog& log = {});
 
   Communicator communicator_;
   Alone alone_ = Alone::no;
@@ -113,6 +116,7 @@ class Group {
   Account account_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Messages> messages_;
+  PlannedLog log_;               // of a planned group
   std::span<std::byte> memory_;  // registered
   int message_blocks_ = 0;
 };

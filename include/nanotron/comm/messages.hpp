@@ -40,7 +40,7 @@ class Messages : public Operations {
 };
 
 /// Of a planned group.
-std::unique_ptr<Messages> make_planned_messages();
+std::unique_ptr<Messages> make_planned_messages(const PlannedLog& log);
 
 /// Host memory. The communicator must outlive the messages.
 std::unique_ptr<Messages> make_mpi_messages(const Communicator& communicator);

@@ -24,6 +24,10 @@ class MpiSession {
 
   /// Ends every rank of the job with this exit code.
   [[noreturn]] static void abort(ExitCode code);
+
+  /// The same from any thread and while MPI is stuck: MPI_Abort has a few seconds, in a thread of its own, then this
+  /// process exits by itself. MPI need not allow threads: if the call fails or never returns, nothing is lost by it.
+  [[noreturn]] static void abort_beside(ExitCode code);
 };
 
 /// Runs `program` on every rank of `world` and returns the exit code of this process.

@@ -41,6 +41,9 @@ inline int data_parallel_rank(const GridShape& shape, const GridCoordinate& c) {
 /// or cross hosts (how many groups cross, max hosts per group). host_of_rank has one name per rank.
 std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank);
 
+/// The ranks of a group of the rank at `at`, in the order of the group; of a grid of any size in one process.
+std::vector<int> ranks_of_group(const GridShape& shape, const GridCoordinate& at, GroupKind kind);
+
 /// Which ranks store the same parameters: the data-parallel group; for experts every ep-th rank of it.
 enum class ReplicaSet { data_parallel, expert_data_parallel };
 
@@ -56,8 +59,8 @@ class ProcessGrid {
  public:
   /// Error(deck_error) when shape.size() is not world.size().
   ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport);
-  /// Plans for one rank of any grid in one process, with Group::planned.
-  static ProcessGrid planned(const GridShape& shape, const GridCoordinate& at);
+  /// Plans for one rank of any grid in one process, with Group::planned. log: as there; may be null, outlives the grid.
+  static ProcessGrid planned(const GridShape& shape, const GridCoordinate& at, OperationLog* log = nullptr);
 
   const GridShape& shape() const { return shape_; }
   const GridCoordinate& coordinate() const { return coordinate_; }

@@ -6,8 +6,8 @@
 //
 // This applies to the libraries of the process too, such as HDF5: blocking_calls.cpp redefines, through the profiling
 // interface (MPI 4.0 section 15.2), MPI_Wait, Waitall, Waitany, Waitsome, Probe, Mprobe, Send, Recv, Sendrecv, Barrier,
-// Bcast, Reduce, Allreduce, Reduce_scatter_block, Gather(v), Scatterv, Allgather(v), Comm_dup, Comm_split,
-// Comm_split_type and File_open. Other blocking calls, and MPI-IO inside one, wait as the MPI library does.
+// Bcast, Reduce, Allreduce, Reduce_scatter_block, Gather(v), Scatterv, Allgather(v), Alltoall, Comm_dup, Comm_split,
+// Comm_split_type. Other blocking calls wait as the MPI library does.
 
 #include <mpi.h>
 

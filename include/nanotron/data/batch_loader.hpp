@@ -2,12 +2,15 @@
 
 // Inputs and targets on the host for (global sample, dp rank, micro-batch).
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/data/batch_ramp.hpp"
+#include "nanotron/data/blend.hpp"
 #include "nanotron/data/held_out.hpp"
 #include "nanotron/data/sample_order.hpp"
 #include "nanotron/data/sequences.hpp"
@@ -16,38 +19,56 @@
 
 namespace nanotron::data {
 
-/// A step uses GBS = global_batch_size samples from the cursor on. dp rank r takes samples
-/// [r GBS/dp, (r+1) GBS/dp) of them, micro_batch_size per micro-batch, in order. A context-parallel rank
+/// A step uses GBS = global_batch_size samples from the cursor on, in training as many as BatchRamp says. dp rank r
+/// takes samples [r GBS/dp, (r+1) GBS/dp) of them, micro_batch_size per micro-batch, in order. A context-parallel rank
 /// takes its shard of each sequence. Not collective; the ranks of a tp group all read the same tokens.
 /// Nothing is allocated after construction.
 class BatchLoader {
  public:
-  /// `file` must outlive the loader: the file at data.path, or for Split::validation with a validation_path one of the
-  /// files there. `shuffle` applies to training only. Validation takes n samples of the split's V sequences: n = V for
-  /// validation_batches = 0, else n = min(V, validation_batches * GBS); sample i < n is sequence spread(i, n, V)
-  /// (data/held_out.hpp). Error(data_error) when training has less than one global batch or validation no sequence;
-  /// Error(deck_error) when GBS is not a multiple of dp_size * micro_batch_size.
-  BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
-              int dp_rank, int dp_size);
-  /// As above, for the part `tokens` of each sequence. dp ranks take `neighbours` samples each in turn (round-robin);
-  /// neighbours divides GBS/dp.
-  BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split,
+  /// `files` must outlive the loader. Training: the files of data.path, blended (data/blend.hpp), each in an order of
+  /// its own (data/sample_order.hpp). Validation: one file, of data.path or validation_path; it takes n samples of the
+  /// split's V sequences: n = V for validation_batches = 0, else n = min(V, validation_batches * GBS); sample i < n is
+  /// sequence spread(i, n, V) (data/held_out.hpp). Error(data_error) when training has less than one global batch or a
+  /// file no sequence; Error(deck_error) when GBS is not a multiple of dp_size * micro_batch_size.
+  /// Of each sequence the part `tokens`. dp ranks take `neighbours` samples each in turn (round-robin); neighbours
+  /// divides GBS/dp.
+  BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files, Split split,
               int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
+  /// All of these sequences once, in their order, as validation takes its own.
+  BatchLoader(const deck::DataConfig& data, std::unique_ptr<Sequences> sequences, int dp_rank, int dp_size,
+              const SequenceShard& tokens, index_t neighbours);
+  /// As above, for one file and whole sequences.
+  BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split, int dp_rank,
+              int dp_size);
 
-  /// For validation: fills the last global batch with sequences of the training data, which must outlive this loader,
-  /// not with its own samples again. With few samples many ranks would otherwise compute the same sequence and send its
-  /// tokens to the same experts.
-  void pad_with(const BatchLoader& training) { padding_ = training.sequences_.get(); }
+  /// For validation: fills the last global batch with sequences of the first training file, which must outlive this
+  /// loader, not with its own samples again. With few samples many ranks would otherwise compute the same sequence and
+  /// send its tokens to the same experts.
+  void pad_with(const BatchLoader& training) { padding_ = training.files_.front().sequences.get(); }
 
-  index_t number_of_sequences() const { return sequences_->count(); }
+  index_t number_of_sequences() const;  // of all files
   /// Fraction of positions that have a target.
-  double filled() const { return sequences_->filled(); }
-  /// Training: whole global batches per epoch. Validation: global batches with at least one of its samples.
+  double filled() const;
+  /// Training: whole global batches in all sequences. Validation: global batches with at least one of its samples.
   index_t number_of_batches() const {
-    return samples_ == 0 ? sequences_->count() / global_batch_size_ : (samples_ - 1) / global_batch_size_ + 1;
+    return samples_ == 0 ? number_of_sequences() / global_batch_size_ : (samples_ - 1) / global_batch_size_ + 1;
   }
-  /// Of this rank per step.
-  index_t micro_batches() const { return per_rank_ / micro_batch_size_; }
+  /// Of training, for each file: its sequences, and how many of the samples before this one are of it.
+  struct FileUse {
+    index_t sequences, samples;
+  };
+  std::vector<FileUse> uses_before(index_t sample) const;
+  /// Sequences of the global batch that begins at this sample.
+  index_t batch_size(index_t first_sample) const { return ramp_.at(first_sample); }
+  /// Of this rank in that global batch; in one of global_batch_size, the largest.
+  index_t micro_batches(index_t first_sample) const { return per_rank(first_sample) / micro_batch_size_; }
+  index_t most_micro_batches() const { return global_batch_size_ / dp_size_ / micro_batch_size_; }
+  /// Samples of this rank in the global batch that begins at first_sample; the global index of its sample j.
+  index_t per_rank(index_t first_sample) const { return batch_size(first_sample) / dp_size_; }
+  index_t sample_of(index_t first_sample, index_t j) const {
+    const index_t n = std::min(neighbours_, per_rank(first_sample));
+    return first_sample + (j / n * dp_size_ + dp_rank_) * n + j % n;
+  }
 
   /// Overwrites inputs and targets, each (micro_batch_size, tokens of the shard) row-major, with micro-batch
   /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`. Training samples past the
@@ -58,18 +79,11 @@ class BatchLoader {
   std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                      std::int32_t* targets);
 
-  /// Number of targets other than no_target in the global batch that begins at this sample, over all ranks.
-  index_t targets(index_t first_sample) const;
-
   /// starts (sequences of this rank per step, sequence_length) <- the position at which the document of each position
   /// begins in its sequence. Does nothing without a document mask.
   void load_documents(index_t first_sample, std::span<std::int32_t> starts) const;
 
  private:
-  // The global batch's index of this rank's sample j.
-  index_t sample_of(index_t j) const {
-    return (j / neighbours_ * dp_size_ + dp_rank_) * neighbours_ + j % neighbours_;
-  }
   struct Source {
     const Sequences* sequences;
     index_t number;
@@ -77,13 +91,23 @@ class BatchLoader {
   Source source_of(index_t sample) const;
   bool counts(index_t sample) const { return samples_ == 0 || sample < samples_; }
 
-  std::unique_ptr<Sequences> sequences_;
+  struct File {
+    std::unique_ptr<Sequences> sequences;
+    SampleOrder order;
+  };
+  BatchLoader(const deck::DataConfig& data, std::vector<File> files, const std::vector<BlendPart>& blend,
+              const BatchRamp& ramp, int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
+  static std::vector<File> open(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files,
+                                Split split);
+  static std::vector<File> only(std::unique_ptr<Sequences> sequences);
+
+  std::vector<File> files_;
+  Blend blend_;
+  BatchRamp ramp_;
   const Sequences* padding_ = nullptr;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t dp_rank_, dp_size_, neighbours_;
-  index_t per_rank_ = 0;  // samples per step
-  index_t samples_ = 0;   // of validation; 0: training, without end
-  SampleOrder order_;
+  index_t samples_ = 0;  // of validation; 0: training, without end
   SequenceShard shard_;
   deck::DocumentMask mask_;
   std::vector<std::int32_t> tokens_, next_;  // inputs of a sequence, then its last target; targets

@@ -1,7 +1,7 @@
 #pragma once
 
 // The sequences of a token file, of s = data%sequence_length positions each; a position has an input and a target, the
-// next token. By data%sequences:
+// next token, unless the file has a loss mask that ignores it. By data%sequences:
 //
 //   'stream'      sequence k has inputs tokens[ks .. ks+s-1] and targets tokens[ks+1 .. ks+s]
 //   'documents'   whole documents, packed with few unused positions; only documents longer than a sequence are split
@@ -23,22 +23,19 @@ enum class Split {
   validation,  // validation_fraction (data/held_out.hpp), or all of a file of validation_path
 };
 
-/// Target of a position without a target; the loss ignores it.
-inline constexpr std::int32_t no_target = -1;
-
 /// Sequences of one split. Not collective; nothing is allocated after construction.
 class Sequences {
  public:
   virtual ~Sequences() = default;
 
   virtual index_t count() const = 0;
-  /// inputs, targets (positions.size()) <- those of these positions of a sequence.
+  /// inputs, targets (positions.size()) <- those of these positions of a sequence; no_target where there is none, or
+  /// the file's loss mask says that it does not count.
   virtual void read(index_t sequence, const Range& positions, std::int32_t* inputs, std::int32_t* targets) const = 0;
   /// out (sequence_length) <- the position in the sequence at which each position's document begins. Only with a
   /// document mask.
   virtual void document_starts(index_t sequence, std::span<std::int32_t> out) const = 0;
-  /// Targets of a sequence other than no_target; their fraction of the positions of all sequences.
-  virtual index_t targets(index_t sequence) const = 0;
+  /// Fraction of the positions of all sequences that have a target, whether it counts or not.
   virtual double filled() const = 0;
 };
 

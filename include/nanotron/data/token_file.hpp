@@ -1,8 +1,8 @@
 #pragma once
 
 // A token file: HDF5 with the 1-D dataset /tokens (uint16 or uint32). Optional: /documents (uint64 start
-// offsets, see documents.hpp); attributes vocab_size, eos_token_id, tokenizer (its name), tokenizer_sha256,
-// unigram_entropy (nats per token); and the vocabulary as bytes, where token i is
+// offsets, see documents.hpp), /loss_mask (see loss_mask.hpp); attributes vocab_size, eos_token_id, tokenizer (its
+// name), tokenizer_sha256, unigram_entropy (nats per token); and the vocabulary as bytes, where token i is
 // /vocabulary/bytes[offsets[i] .. offsets[i+1]-1] with offsets = /vocabulary/offsets.
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/hdf5.hpp"
+#include "nanotron/data/loss_mask.hpp"
 #include "nanotron/data/tokenizer_id.hpp"
 
 namespace nanotron::data {
@@ -45,6 +46,9 @@ class TokenFile {
   /// without allocation, and from any thread.
   void read(index_t first, index_t count, std::int32_t* out) const;
 
+  /// Which tokens count in the loss as targets.
+  const LossMask& loss_mask() const { return loss_mask_; }
+
   /// As read(), without the check of ids.
   void read_unchecked(index_t first, index_t count, std::int32_t* out) const;
 
@@ -72,6 +76,7 @@ class TokenFile {
   std::string path_;
   hdf5::File file_;
   hdf5::Dataset tokens_;
+  LossMask loss_mask_;
   int descriptor_ = -1;      // of the file, when /tokens can be read with pread; else -1
   std::int64_t offset_ = 0;  // of /tokens in the file, in bytes
   int token_bytes_ = 0;      // 2 or 4

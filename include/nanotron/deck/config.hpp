@@ -9,6 +9,7 @@
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/deck/choices.hpp"
+#include "nanotron/deck/data_config.hpp"
 #include "nanotron/deck/model_config.hpp"
 
 namespace nanotron::deck {
@@ -20,10 +21,11 @@ struct RunConfig {
   std::int64_t stop_after_steps = 0;  // of this start; 0: none
   std::string output_dir = "run";
   std::int64_t log_every = 10;
-  double wall_time_limit = 0.0;
-  double wall_time_margin = 60.0;
+  double wall_time_limit = 0.0, wall_time_margin = 60.0;
   std::int64_t max_nonfinite_steps = 0;
   std::int64_t check_replicas_every = 100;
+  double hang_timeout = 600.0;  // 0: no watchdog
+  std::int64_t check_stragglers_every = 100;
   std::string gemm_algorithms{};  // a file; empty: the library's heuristic
 };
 
@@ -70,22 +72,6 @@ struct ScheduleConfig {
   DecayShape decay_shape = DecayShape::linear;
 };
 
-struct DataConfig {
-  std::string path = "tokens.h5";
-  std::int64_t sequence_length = 512;
-  std::int64_t global_batch_size = 8;
-  std::int64_t micro_batch_size = 1;
-  Shuffle shuffle = Shuffle::global;
-  SequenceKind sequences = SequenceKind::stream;
-  DocumentMask document_mask = DocumentMask::none;
-  Verify verify = Verify::automatic;
-  OtherTokenizer other_tokenizer = OtherTokenizer::refuse;
-  std::string validation_path;  // see deck/validation_sets.hpp
-  double validation_fraction = 0.0;
-  std::int64_t validation_every = 0;
-  std::int64_t validation_batches = 8;
-};
-
 struct PrecisionConfig {
   ScalarType compute = ScalarType::fp32;
   MomentType moments = MomentType::master;
@@ -102,6 +88,7 @@ struct CheckpointConfig {
   std::int64_t keep_last = 2;
   std::string resume = "auto";  // 'auto', 'none' or the path of a checkpoint
   bool at_end = true;
+  bool asynchronous = false;
 };
 
 struct OutputConfig {

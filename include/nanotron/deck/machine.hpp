@@ -1,11 +1,41 @@
 #pragma once
-// A machine to plan for, as a namelist file of one group, &machine. Rates are those that kernels reach, not peaks.
+// A machine to plan for, as a namelist file: &machine, one rank; &node and &network, how ranks are connected; &gemm,
+// how the shape of a GEMM changes its rate. Rates are those that kernels and collectives reach, not peaks.
 
 #include <string>
+#include <vector>
 
 #include "nanotron/base/types.hpp"
 
 namespace nanotron::deck {
+
+/// &gemm: see simulation/gemm_time.hpp. Zeros: every shape runs at the rate of large ones.
+struct GemmModel {
+  double multiprocessors = 0.0;  // of a GPU: tiles of C that run at once
+  double ramp_k = 0.0;           // of a GPU: columns of A that the first and the last loads of a tile cost
+  double operands = 0.0;         // of a host: bytes per second at which operands are packed and C is written
+};
+
+/// &node: ranks that share memory or NVLink.
+struct Node {
+  int ranks = 0;                     // that a node has
+  int cores = 0;                     // of a host that its ranks share; 0: one for each rank
+  double memory_bytes = 0.0;         // of a rank
+  double link = 0.0, latency = 0.0;  // bytes per second of a ring (nccl-tests' busbw), seconds of a step of it
+  double watts = 0.0;                // of the node at full load
+};
+
+/// &network: between nodes.
+struct Network {
+  int rails = 0;                     // adapters of a node
+  double rail = 0.0, latency = 0.0;  // bytes per second of one in one direction, seconds of a message
+};
+
+/// A kernel whose rate is not that of `memory`: bytes of its operands per second, as measured.
+struct KernelRate {
+  std::string kernel;
+  double rate = 0.0;
+};
 
 /// Of one rank: a GPU, or its share of a host. Rates of matrix products in FLOP/s.
 struct Machine {
@@ -17,6 +47,12 @@ struct Machine {
   double attention_mma = 0.0;                                // the same of the program's own, without cuDNN
   double memory = 0.0;                                       // bytes per second, read and written
   double launch = 0.0;                                       // seconds between two kernels that follow each other
+
+  GemmModel gemm_model{};
+  Node node{};                    // ranks = 0: the file has none
+  Network network{};              // rails = 0: the file has none
+  double collective_share = 0.0;  // of the multiprocessors, taken by a collective that overlaps kernels
+  std::vector<KernelRate> kernels{};
 
   double peak(ScalarType compute) const { return compute == ScalarType::fp8 ? peak_fp8 : peak_bf16; }
   double gemm(ScalarType type) const {
@@ -35,5 +71,8 @@ struct Machine {
 
 /// Reads the text of such a file. Error(deck_error) with every finding and its line.
 Machine read_machine(const std::string& name, const std::string& text);
+
+/// The file of a machine; comment: its first lines, each begins with '!'. read_machine() gives the machine back.
+std::string machine_text(const Machine& machine, const std::string& comment);
 
 }  // namespace nanotron::deck

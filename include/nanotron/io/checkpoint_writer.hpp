@@ -3,23 +3,27 @@
 #include <mpi.h>
 
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "nanotron/base/log.hpp"
+#include "nanotron/io/block_exchange.hpp"
 #include "nanotron/io/checkpoint.hpp"
 
 namespace nanotron::io {
 
 /// Writes checkpoints into one directory and keeps the newest. A checkpoint is written under
-/// step_XXXXXXXX.partial, synced, hashed by all ranks, given its manifest, and only then renamed: an
-/// error before that leaves earlier checkpoints as they were. Diverged weights may still be finite in
-/// one more checkpoint. So a checkpoint replaces older ones only once it is known good: a later step
-/// had a finite loss and gradient norm.
+/// step_XXXXXXXX.partial: blocks are hashed in memory (block_exchange.hpp), written, synced, read back by another rank
+/// and compared; then it gets its manifest, and only then its name. An error before that leaves earlier checkpoints as
+/// they were. Each rank writes and reads for itself: a failing disk is an error of one rank, which all learn. Diverged
+/// weights may still be finite in one more checkpoint. So a checkpoint replaces older ones only once it is known good:
+/// a later step had a finite loss and gradient norm.
 class CheckpointWriter {
  public:
   /// `world` is borrowed. keep_last 0 keeps all. `log` is used by the rank that speaks.
   CheckpointWriter(MPI_Comm world, std::filesystem::path directory, std::int64_t keep_last,
                    Log& log);
+  ~CheckpointWriter();  // waits for what start() began; it is not published
 
   /// Call one of the two once, before the first write: the run starts at step 0, or continues from the
   /// checkpoint `folder` of `step`. Newer checkpoints in the directory (all, if `folder` is elsewhere)
@@ -28,11 +32,18 @@ class CheckpointWriter {
   void begin_anew();
   void continue_from(const std::filesystem::path& folder, std::int64_t step);
 
-  /// Collective over world; returns when the checkpoint is on disk. One collective write per
-  /// dataset. A full disk, a missing permission and the like give Error(system_error), the same on
-  /// all ranks, and the partial folder is removed. An existing checkpoint of the same step is
-  /// replaced.
+  /// Collective over world; returns when the checkpoint is on disk. A full disk, a missing permission and the like
+  /// give Error(system_error), the same on all ranks, and the partial folder is removed. An existing checkpoint of
+  /// the same step is replaced.
   void write(const CheckpointContents& contents);
+
+  /// The same without waiting for the disk. start() returns when the contents are copied: the blocks of this rank stay
+  /// in its memory until a thread has written them. advance(), after each step, goes on when all ranks are ready and
+  /// says whether the checkpoint was published now; finish() waits for that. start() and write() finish an earlier one.
+  /// Collective; errors as of write(). The threads do not communicate.
+  void start(const CheckpointContents& contents);
+  bool advance();
+  bool finish();  // whether there was one
 
   /// Call after a step from the newest checkpoint had a finite loss and gradient norm: it is then known
   /// good. Deletes checkpoints older than the newest keep_last known good ones; these are of this run, or
@@ -45,8 +56,13 @@ class CheckpointWriter {
   const std::filesystem::path& newest_known_good() const { return newest_known_good_; }
 
  private:
-  void write_tensors(const std::filesystem::path& path, const CheckpointContents& contents);
-  void write_manifest(const std::filesystem::path& folder, std::int64_t step);
+  struct Draft;
+  template <class F>
+  void guarded(const std::filesystem::path& partial, const F& work);
+  std::filesystem::path partial_folder(const CheckpointContents& contents) const;
+  void assemble(const CheckpointContents& contents, const TakeBlocks& take);
+  void check_written();
+  void publish_draft();
   void publish(const std::filesystem::path& partial, std::int64_t step);  // rank 0
   void set_aside_newer(std::int64_t step);                                // rank 0
   void remove_partial();                                                  // rank 0
@@ -59,6 +75,7 @@ class CheckpointWriter {
   Log& log_;
   std::vector<std::int64_t> known_good_, not_yet_good_;  // steps in directory_, ascending
   std::filesystem::path newest_, newest_known_good_;     // may be outside of directory_
+  std::unique_ptr<Draft> draft_;                         // being written
 };
 
 }  // namespace nanotron::io

@@ -31,11 +31,10 @@ std::string to_json(const Manifest& manifest);
 /// Throws Error(data_error) saying which field is missing or wrong, whatever the text.
 Manifest parse_manifest(const std::string& text);
 
-/// Collective: every rank hashes a share of the blocks of a file of `bytes` bytes; all get all
-/// hashes. Errors are the same on all ranks: Error(data_error) for a file that is missing on a node or truncated,
-/// Error(system_error) for a read that failed.
-std::vector<std::uint64_t> hash_blocks(MPI_Comm world, const std::filesystem::path& file,
-                                       std::int64_t bytes, std::int64_t block_bytes);
+/// Reads the blocks of rank `rank` of `size` and compares their hashes; ranks have consecutive shares. A block with
+/// another hash is read three times. Error(data_error) that names the first bad block and its bytes, or for a file that
+/// is missing; Error(system_error) where a read fails or differs each time. One process.
+void verify_share(const std::filesystem::path& file, const Manifest& manifest, int rank, int size);
 
 /// Collective: checks a step folder against its manifest. Throws Error(data_error) that names the
 /// first damage: manifest missing or malformed, another step, size, the first bad block and its

@@ -22,8 +22,9 @@ inline constexpr index_t token_block = index_t{1} << 20, sampled_blocks = 64;
 /// see one file on one host nothing is read.
 ///
 /// With B = token_block the hash is, mod 2^64, the sum over blocks i of XXH3-64(ids of tokens [iB, (i+1)B) as int32,
-/// seed i), plus XXH3-64(head, seed 2^64 - 1). The head is a line with the sizes, ids and hashes besides the tokens. A
-/// sample takes the blocks floor(j (blocks - 1) / 63), j = 0, ..., 63.
+/// seed i), plus that of their bytes of /loss_mask with the seed 2^64 - 2 - i, plus XXH3-64(head, seed 2^64 - 1). The
+/// head is a line with the sizes, ids and hashes besides the tokens. A sample takes the blocks floor(j (blocks - 1) /
+/// 63), j = 0, ..., 63.
 void require_same_tokens(MPI_Comm world, const data::TokenFile& file, const std::string& key, deck::Verify verify,
                          bool documents, Log& log);
 

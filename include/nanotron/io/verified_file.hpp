@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/data/hdf5.hpp"
+#include "nanotron/io/byte_store.hpp"
 #include "nanotron/io/manifest.hpp"
 
 namespace nanotron::io {
@@ -14,20 +14,20 @@ class ReadOnlyFile;
 
 /// A file whose bytes are compared with the hashes of its manifest as this process reads them, one block after
 /// another: what a disk, the network or this host's cache does to a read is found.
-class VerifiedFile {
+class VerifiedFile final : public ByteStore {
  public:
   /// Error(data_error) where there is no such file, Error(system_error) where it cannot be opened.
   VerifiedFile(const std::filesystem::path& path, Manifest manifest);
-  ~VerifiedFile();
+  ~VerifiedFile() override;
   VerifiedFile(const VerifiedFile&) = delete;
   VerifiedFile& operator=(const VerifiedFile&) = delete;
 
-  const std::string& name() const;
-  std::int64_t bytes() const { return manifest_.bytes; }
+  const std::string& name() const override;
+  std::int64_t bytes() const override { return manifest_.bytes; }
 
   /// Reads `bytes` bytes from `position` on. A block that cannot be read or has another hash is read again, three times
   /// in all; then Error(system_error) that names bytes and host.
-  void read(void* target, std::int64_t bytes, std::int64_t position);
+  void read(void* target, std::int64_t bytes, std::int64_t position) override;
 
  private:
   void load(std::int64_t block);
@@ -37,9 +37,5 @@ class VerifiedFile {
   std::vector<char> block_;  // the one read last
   std::int64_t loaded_ = -1;
 };
-
-/// Opens it with HDF5, which then reads all metadata and data through it; `source` must outlive the file.
-/// Error(data_error) where it is no HDF5 file.
-hdf5::File open_verified(VerifiedFile& source);
 
 }  // namespace nanotron::io

@@ -5,11 +5,19 @@
 
 #include <cstdint>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/comm/operation_log.hpp"
 
 namespace nanotron {
+
+/// Of `count` equal GEMMs: (m, k) times (k, n). Of attention: m queries, n keys, k = head_dim, heads of all sequences.
+struct GemmExtents {
+  index_t m = 0, n = 0, k = 0, count = 0;
+  bool operator==(const GemmExtents&) const = default;
+};
 
 /// Of one call of a kernel. Bytes of device memory, once for each pass over an operand that is too large for caches.
 struct Work {
@@ -17,6 +25,7 @@ struct Work {
   double written = 0.0;
   double flops = 0.0;                  // of matrix products; multiplication and addition are two
   ScalarType type = ScalarType::fp32;  // of the products' operands
+  GemmExtents gemm{};                  // count = 0: no product
 
   double bytes() const { return read + written; }
   bool operator==(const Work&) const = default;
@@ -30,20 +39,52 @@ struct WorkRow {
   std::uint64_t launches = 0;
 };
 
-class WorkList {
+/// What a rank does, one after another.
+struct StepEvent {
+  enum class Kind : std::uint8_t {
+    kernel,  // index: its row
+    start,   // index: into operations(); the ticket is the number of starts so far, from 1
+    wait,    // index: the ticket
+    finish   // of all operations that are started
+  };
+  Kind kind;
+  std::uint32_t index;
+};
+
+/// Whether a list keeps the order of kernels and operations too, or only the number of calls.
+enum class EventOrder { forgotten, kept };
+
+class WorkList final : public comm::OperationLog {
  public:
+  explicit WorkList(EventOrder order = EventOrder::forgotten) : order_(order) {}
+
   /// kernel: a string literal. Launches up to close() are its own; what begins in between ends before.
   void open(std::string_view kernel, const Work& work);
   void close();
   void add_launch();
   /// A wait of the host for the device.
   void add_wait() { ++waits_; }
+  std::uint64_t started(const comm::PlannedOperation& operation) override;
+  void waited(std::uint64_t ticket) override { add_event(StepEvent::Kind::wait, ticket); }
+  void add_finish() { add_event(StepEvent::Kind::finish, 0); }
 
   const std::vector<WorkRow>& rows() const { return rows_; }
   std::uint64_t waits() const { return waits_; }
+  const std::vector<comm::PlannedOperation>& operations() const { return operations_; }  // all that differ
+  const std::vector<StepEvent>& events() const { return events_; }                       // empty where forgotten
 
  private:
+  void add_event(StepEvent::Kind kind, std::uint64_t index) {
+    if (order_ == EventOrder::kept) events_.push_back({kind, static_cast<std::uint32_t>(index)});
+  }
+  std::size_t row_of(std::string_view kernel, const Work& work);
+
+  EventOrder order_;
   std::vector<WorkRow> rows_;
+  std::vector<comm::PlannedOperation> operations_;
+  std::vector<StepEvent> events_;
+  std::unordered_multimap<std::uint64_t, std::uint32_t> row_of_hash_;
+  std::uint64_t starts_ = 0;
   std::vector<std::size_t> open_;
   std::uint64_t waits_ = 0;
 };

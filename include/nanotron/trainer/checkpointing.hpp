@@ -2,6 +2,7 @@
 
 // Maps the buffers of a rank to the logical tensors of a checkpoint; saves and restores the training state.
 
+#include <optional>
 #include <vector>
 
 #include "nanotron/base/log.hpp"
@@ -10,16 +11,26 @@
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
 #include "nanotron/trainer/carried_tensors.hpp"
+#include "nanotron/trainer/saved_checkpoint.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
 
 /// Which part of each tensor a rank reads or writes.
-enum class Part {
-  held,   // the local shard (ParameterSpec::local): for reading
-  owned,  // what it owns of it (ParameterSpec::owned), so that the group covers each element once: for writing
-  none,   // nothing: another rank writes the same values
+struct Part {
+  enum class Of {
+    held,   // the local shard (ParameterSpec::local): for reading
+    owned,  // what it owns of it (ParameterSpec::owned), so that the group covers each element once: for writing
+  } of = Of::held;
+  /// Of `replicas` ranks that have the same values each takes some of the rows, in turns from tensor to tensor.
+  int replica = 0, replicas = 1;
+
+  static const Part held;
 };
+inline constexpr Part Part::held{};
+
+/// Bytes of a layer below which rows are not shared out among replicas.
+inline constexpr index_t shared_row_bytes = index_t{4} << 20;
 
 /// The part for dense parameters and the part for experts.
 struct Parts {
@@ -29,7 +40,7 @@ struct Parts {
   Part of(comm::ReplicaSet replicas) const { return replicas == comm::ReplicaSet::data_parallel ? dense : experts; }
 };
 
-/// What this rank writes: rank 0 of a replicate group writes what it owns, the other ranks write nothing.
+/// What this rank writes: its share of what its replicate group owns.
 Parts written_parts(comm::ProcessGrid& grid);
 
 /// The tensors of one buffer (parameters or a moment). data: its first element; place: its layout. S is double, float
@@ -49,10 +60,11 @@ template <class T>
 void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
                      std::span<const io::StateGroup> moments = {});
 
-/// Estimated max bytes that writing a checkpoint needs besides the memory of the plan: the buffer of MPI-IO, the
-/// pinned one through which device memory passes, and the one for reading back and comparing.
+/// Estimated max bytes of the host that writing a checkpoint needs besides the memory of the plan: the blocks that are
+/// assembled and sent (io/block_exchange.hpp), the pinned buffer through which device memory passes and, where it is
+/// asynchronous, all that this rank writes.
 template <class T>
-std::size_t checkpoint_workspace(const TrainingState<T>& state);
+std::size_t checkpoint_workspace(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state);
 
 template <class T>
 class Checkpointing {
@@ -68,8 +80,13 @@ class Checkpointing {
   /// Error(data_error) if the tokenizer differs and data%other_tokenizer does not accept it. Collective.
   io::CheckpointState restore();
 
-  /// Writes the state after `counters.step` updates. Collective; returns the seconds it took.
-  double save(io::CheckpointState counters);
+  /// Writes the state after `counters.step` updates. Collective.
+  SavedCheckpoint save(const io::CheckpointState& counters);
+  /// The same without waiting for the disk, see io::CheckpointWriter. advance() and finish() return what was published.
+  /// Collective; an earlier one must be finished.
+  void start(const io::CheckpointState& counters);
+  std::optional<SavedCheckpoint> advance();
+  std::optional<SavedCheckpoint> finish();
 
   // See io::CheckpointWriter.
   void mark_known_good() { writer_.mark_known_good(); }
@@ -83,6 +100,8 @@ class Checkpointing {
   nn::BufferLayout owned_part(const nn::BufferLayout& place) const;
   template <class PlaceOf>
   std::vector<io::StateGroup> moment_groups(const Parts& part, const PlaceOf& place_of);
+  template <class Write>
+  void with_contents(io::CheckpointState counters, const Write& write);
 
   const deck::Config& config_;
   Provenance provenance_;
@@ -93,6 +112,8 @@ class Checkpointing {
   io::CheckpointWriter writer_;
   CarriedTensors<M> carried_;
   std::vector<optim::Moment<M>> moments_;
+  SavedCheckpoint pending_;  // since start()
+  double pending_since_ = 0.0;
 };
 
 }  // namespace nanotron::trainer

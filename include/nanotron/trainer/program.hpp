@@ -50,4 +50,10 @@ ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& st
 /// on any grid; printed by rank 0. Takes the memory of a training; writes nothing. Collective.
 ExitCode evaluate(const deck::Config& config, MPI_Comm world);
 
+/// Accuracy of the same weights on the multiple-choice questions of the file `choices` (data/choice_file.hpp), printed
+/// by rank 0, which also writes the scores of each question to the file `results` unless it is empty. data%path is not
+/// opened. Collective.
+ExitCode evaluate_choices(const deck::Config& config, const std::string& choices, const std::string& results,
+                          MPI_Comm world);
+
 }  // namespace nanotron::trainer

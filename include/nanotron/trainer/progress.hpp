@@ -9,14 +9,18 @@
 #include <vector>
 
 #include "nanotron/base/log.hpp"
+#include "nanotron/data/batch_ramp.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/io/checkpoint.hpp"
 #include "nanotron/io/metrics_file.hpp"
 #include "nanotron/io/run_status.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
+#include "nanotron/trainer/saved_checkpoint.hpp"
 
 namespace nanotron::trainer {
 
 struct StepResult {
+  index_t samples = 0;     // of the global batch
   double loss = 0.0;       // mean over the target tokens of the global batch
   double grad_norm = 0.0;  // before clipping
   double learning_rate = 0.0;
@@ -25,9 +29,9 @@ struct StepResult {
   bool updated = true;  // false: loss or gradient norm was not finite, update skipped
 };
 
-/// Cost of a step, and what its speed is compared with: FLOP/s of all ranks together.
+/// Cost of a step of global_batch_size, and what its speed is compared with: FLOP/s of all ranks together.
 struct StepCost {
-  double tokens = 0.0;       // of a global batch
+  double tokens = 0.0;
   double flops = 0.0;        // of a step, see model/cost.hpp
   double gemm_peak = 0.0;    // measured
   double stated_peak = 0.0;  // of the devices; 0: not known
@@ -40,13 +44,15 @@ class Progress {
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
            io::RunStatus& status, Log& log);
 
-  /// After update number `step` (from 1), which took `seconds`.
-  void record(std::int64_t step, std::int64_t tokens_seen, double seconds, const StepResult& result);
+  /// After the step that brought the run to `now`, which took `seconds`.
+  void record(const io::CheckpointState& now, double seconds, const StepResult& result);
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);
-  void record_checkpoint(std::int64_t step, double seconds);
-  /// Seconds per step, moving average of the latest steps; 0 before the first.
+  void record_checkpoint(const SavedCheckpoint& saved);
+  /// Seconds of a step like the next one, by a moving average of the latest; 0 before the first.
   double recent_seconds() const { return recent_seconds_; }
+  /// The same of a step of global_batch_size.
+  double full_seconds() const { return full_seconds_; }
   /// The last losses, for the last line of a run: "loss 2.0850, validation loss 2.1857"; empty without a step.
   std::string summary() const;
   void flush();
@@ -61,7 +67,9 @@ class Progress {
   std::unique_ptr<io::MetricsFile> metrics_;  // also null after a failed write
   io::RunStatus& status_;
   Log& log_;
-  double recent_seconds_ = 0.0;
+  data::BatchRamp ramp_;
+  double full_seconds_ = 0.0;    // of a step of global_batch_size, moving average of the latest
+  double recent_seconds_ = 0.0;  // of the next step
   std::int64_t steps_ = 0;  // recorded
   double loss_ = 0.0;       // the last
   std::string validation_loss_;  // of the last validation, as text; empty before

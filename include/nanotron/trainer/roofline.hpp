@@ -17,8 +17,10 @@
 
 namespace nanotron::trainer {
 
-/// The kernels of one step of the rank at `at`, counted by calling them on a planning device. config is resolved.
-WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, Processor processor);
+/// The kernels and the communication of one step of the rank at `at`, found by calling them on a planning device and
+/// planned groups. config is resolved.
+WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, Processor processor,
+                   EventOrder order = EventOrder::forgotten);
 
 inline Processor processor_of(const deck::Machine& machine) { return machine.is_gpu ? Processor::gpu : Processor::cpu; }
 

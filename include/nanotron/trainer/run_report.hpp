@@ -23,12 +23,17 @@ struct RankPhases {
 /// What was done meanwhile.
 struct RunTotals {
   std::int64_t steps = 0;
+  double batches = 0.0;  // of global_batch_size, which steps of a batch-size ramp are less than
   double seconds = 0.0;  // of the loop, on this rank
   StepCost cost;
 };
 
 /// Of all ranks; on rank 0, elsewhere empty. Collective over the world.
 std::vector<RankPhases> gather_phases(Timers& timers, comm::ProcessGrid& grid);
+
+/// Seconds of this rank in each phase (as run_phases) -> those that every rank computed, by rank; on rank 0, elsewhere
+/// empty. Collective over the world.
+std::vector<double> gather_computing(const std::vector<double>& phase_seconds, comm::Group& world);
 
 /// A table of phases, the slowest host, rates, node-hours and what to change first.
 std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& ranks);

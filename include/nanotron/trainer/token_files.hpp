@@ -14,16 +14,15 @@
 
 namespace nanotron::trainer {
 
-/// Each rank opens the files by itself. Error(data_error) names the validation set.
+/// Each rank opens the files by itself. Error(data_error) names the key and, in a list, the file.
 struct TokenFiles {
-  data::TokenFile training;
-  std::vector<data::TokenFile> validation;  // in the order of deck::validation_sets()
+  std::vector<data::TokenFile> training, validation;  // of data%path and data%validation_path, in their order
 
   explicit TokenFiles(const deck::Config& config);
 };
 
-/// Error(data_error) on all ranks unless they see the same files (data%verify) and the validation files have the
-/// tokenizer of the training file (data%other_tokenizer). Collective.
+/// Error(data_error) on all ranks unless they see the same files (data%verify) and all have the tokenizer of the first
+/// training file (data%other_tokenizer). Collective.
 void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, Log& log);
 
 /// open() on every rank. An error names the rank and host, since other hosts may have the file. Collective.
@@ -32,9 +31,17 @@ void open_collectively(MPI_Comm world, const std::function<void()>& open);
 /// Opens the files of the deck and checks them, as above. Collective.
 std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Comm world, Log& log);
 
-/// Compares the tokenizer of `what` ("the checkpoint ...") with that of the training file. If they differ:
-/// Error(data_error) with data%other_tokenizer = 'refuse', a warning with 'accept'. If they cannot be compared: a line
-/// in the log.
+/// A tokenizer, and whose it is: "the checkpoint ...".
+struct TokenizerOf {
+  const data::TokenizerId& id;
+  std::string what;
+};
+
+/// If they differ: Error(data_error) with data%other_tokenizer = 'refuse', a warning with 'accept'. If they cannot be
+/// compared: a line in the log.
+void compare_tokenizers(const TokenizerOf& wanted, const TokenizerOf& other, const deck::DataConfig& data, Log& log);
+
+/// The same with that of the (first) training file.
 void compare_tokenizers(const data::TokenizerId& training, const data::TokenizerId& other, const std::string& what,
                         const deck::DataConfig& data, Log& log);
 

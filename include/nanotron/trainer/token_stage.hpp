@@ -15,13 +15,15 @@ namespace nanotron::trainer {
 /// Of the global batch that the device holds.
 struct LoadedBatch {
   std::uint64_t token_hash = 0;  // this rank's share of the sum
-  index_t targets = 0;           // over all ranks
+  index_t samples = 0;           // over all ranks
+  index_t targets = 0;           // on this rank: positions whose target is not no_target
+  index_t micro_batches = 0;     // of this rank
 };
 
 class TokenStage {
  public:
-  /// Where batches go on the device: inputs and targets (micro-batches, tokens of one), document_starts as
-  /// BatchLoader::load_documents says.
+  /// Where batches go on the device: inputs and targets (most micro-batches, tokens of one), document_starts as
+  /// BatchLoader::load_documents says. A smaller batch takes the first micro-batches.
   TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts);
 
   /// Reads the global batch that begins at `first_sample`; if it is the next to be loaded, load will not read it again.

@@ -14,6 +14,7 @@
 #include "nanotron/trainer/replica_comparison.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "nanotron/trainer/stop_conditions.hpp"
+#include "nanotron/trainer/stragglers.hpp"
 #include "nanotron/trainer/token_stage.hpp"
 
 namespace nanotron::trainer {
@@ -48,11 +49,12 @@ class Trainer {
   /// For each validation set the mean loss over all targets of its samples (data/batch_loader.hpp).
   std::vector<double> validate();
 
-  /// Compares what several ranks hold (ReplicaComparison), then writes a checkpoint. Returns the seconds of the write.
-  double save();
+  /// Compares what several ranks hold (ReplicaComparison), then writes a checkpoint.
+  SavedCheckpoint save();
 
   std::int64_t step() const { return counters_.step; }
   std::int64_t tokens_seen() const { return counters_.tokens_seen; }
+  index_t sample_cursor() const { return counters_.sample_cursor; }
   /// The state, after all communication of weights has finished. Collective.
   TrainingState<T>& state();
   double exposed_communication_seconds() const { return state_.reducers.exposed_seconds(); }
@@ -62,6 +64,8 @@ class Trainer {
   void read_ahead();
   void skip_update(const StepResult& result);
   void compare_replicas();
+  void save_now(Progress& progress, StopReason reason);
+  void record_saved(Progress& progress, const std::optional<SavedCheckpoint>& saved);
   bool validation_is_due(std::int64_t step) const;
   double validation_estimate(const Progress& progress) const;  // seconds
 
@@ -75,11 +79,13 @@ class Trainer {
   std::unique_ptr<ForwardBackwardSchedule<T>> schedule_;
   std::unique_ptr<RouterMonitor> routers_;
   ReplicaComparison<T> replicas_;
+  StragglerWatch stragglers_;
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;
   std::int64_t skipped_in_a_row_ = 0;
-  index_t target_count_ = 0;  // of the global batch that is loaded
+  double save_seconds_ = 0.0;  // of the last checkpoint; 0: not measured yet
+  LoadedBatch loaded_;
   TokenStage tokens_;
 };
 

@@ -24,17 +24,23 @@ struct TrainingState {
   /// config is resolved; the grid may be a planned one. All but the arena must outlive it.
   TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena);
 
-  index_t micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
+  /// Of the global batch that is loaded, and of the largest.
+  index_t micro_batches() const { return micro_batches_; }
+  index_t most_micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
+  void set_micro_batches(index_t loaded) { micro_batches_ = loaded; }
   Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
   Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
   Vector<const std::int32_t> documents_of(index_t micro_batch) const { return part(document_starts, micro_batch); }
   Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
+  /// Of all micro-batches that are loaded.
+  Vector<double> loaded_loss_rows() const { return Vector<double>(loss_rows.data(), micro_batches_ * model.tokens()); }
 
   model::Sharding sharding;
   model::Transformer<T> model;
   std::unique_ptr<optim::Optimizer<M>> optimizer;
   parallel::Reducers<T> reducers;
-  // This rank's tokens of a step, in sample order: (micro-batches, sequences, tokens of the sequence on this rank).
+  // This rank's tokens of a step, the largest, in sample order: (micro-batches, sequences, tokens of the sequence on
+  // this rank).
   Vector<std::int32_t> inputs;
   Vector<std::int32_t> targets;
   Vector<double> loss_rows;
@@ -43,9 +49,10 @@ struct TrainingState {
  private:
   template <class U>
   Vector<U> part(const Vector<U>& of_step, index_t micro_batch) const {
-    const index_t size = static_cast<index_t>(of_step.size()) / micro_batches();
+    const index_t size = static_cast<index_t>(of_step.size()) / most_micro_batches();
     return Vector<U>(of_step.data() + micro_batch * size, size);
   }
+  index_t micro_batches_ = most_micro_batches();
 };
 
 /// How each sequence is sharded over the context-parallel group.
@@ -61,7 +68,7 @@ inline GemmMode gemm_mode_of(const deck::Config& config) {
 /// How many consecutive sequences of a global batch one dp rank receives at a time.
 index_t neighbouring_sequences(const deck::Config& config);
 
-/// Token positions of a global batch.
+/// Token positions of a global batch, the largest.
 inline index_t tokens_per_step(const deck::Config& config) {
   return config.data.global_batch_size * config.data.sequence_length;
 }

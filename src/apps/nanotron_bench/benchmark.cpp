@@ -9,6 +9,7 @@
 #include "gemm_algorithms.hpp"
 #include "host_load.hpp"
 #include "kernels.hpp"
+#include "machine_file.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/choose_bucket.hpp"
@@ -81,6 +82,7 @@ void run(const Options& options, const comm::Communicator& world) {
   const Bench bench{options, config, grid, report};
   if (!options.gemm_algorithms.empty()) return write_gemm_algorithms(bench, types);
   const comm::Communicator node = world.split_by_node();
+  if (!options.machine.empty()) return write_machine(bench, world, types.front());
   const auto measure = [&](const char* name, auto part) {
     if (options.wants(name)) run_part(name, node, report, [&] { part(bench, types); });
   };

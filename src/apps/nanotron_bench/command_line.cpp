@@ -70,6 +70,11 @@ void add_options(CLI::App& app, Options& o) {
                  "cuBLASLt for each GEMM "
                  "and write the fastest to this file, for run%gemm_algorithms")
       ->type_name(file_value);
+  app.add_option(
+         "--machine", o.machine,
+         "instead of all else: measure GEMMs, kernels and collectives of these ranks and write them to this file, "
+         "for nanotron_hpc --plan --machine and nanotron_plan")
+      ->type_name(file_value);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ struct Options {
   double seconds = 0.2;                // per measurement of a kernel or collective
   std::string json;
   std::string gemm_algorithms;  // measure these instead, and write them to this file
+  std::string machine;          // measure a machine instead, and write it to this file
 
   bool wants(const std::string& part) const { return only.empty() || only.contains(part); }
 };

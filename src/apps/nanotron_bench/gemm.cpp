@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
@@ -189,6 +190,45 @@ void measure_gemm(const Bench& bench, const std::vector<ScalarType>& types) {
   for (const ScalarType type : types) {
     with_scalar_type(type, [&]<class T>(std::type_identity<T>) { measure_shapes<T>(bench); });
   }
+}
+
+// Normal equations of min sum w ((f x + b y) / t - 1)^2, w the seconds of a step that have this shape; square GEMMs
+// have a tenth of them together. y = 0 where memory does not slow GEMMs down.
+GemmFit fit_gemms(const Bench& bench, ScalarType type) {
+  struct Point {
+    double flops, bytes;  // a second
+    double weight;
+  };
+  std::vector<Point> points;
+  with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
+    std::vector<GemmShape> list = gemms_of<T>(bench);
+    for (const index_t n : {256, 512, 1024, 2048}) list.push_back({"square", Op::none, Op::none, n, n, n, false, 0});
+    GemmBench<T> gemms(bench, list);
+    for (const GemmShape& p : list) {
+      const double seconds = gemms.seconds(p).median;
+      const std::size_t of_c = p.is_gradient ? 2 * sizeof(master_t<T>) : sizeof(T);
+      const double bytes = static_cast<double>(p.m * p.k + p.k * p.n) * sizeof(T) +
+                           static_cast<double>(p.m * p.n) * static_cast<double>(of_c);
+      points.push_back({p.flops() / seconds, bytes / seconds, seconds * static_cast<double>(p.calls)});
+    }
+  });
+  double all = 0.0, squares = 0.0;
+  for (const Point& p : points) all += p.weight, squares += p.weight == 0.0 ? 1.0 : 0.0;
+  for (Point& p : points) p.weight = p.weight == 0.0 ? 0.1 / squares : 0.9 * p.weight / all;
+  double ff = 0.0, fb = 0.0, bb = 0.0, f1 = 0.0, b1 = 0.0;
+  for (const Point& p : points) {
+    ff += p.weight * p.flops * p.flops;
+    fb += p.weight * p.flops * p.bytes;
+    bb += p.weight * p.bytes * p.bytes;
+    f1 += p.weight * p.flops;
+    b1 += p.weight * p.bytes;
+  }
+  const double determinant = ff * bb - fb * fb;
+  double x = (f1 * bb - b1 * fb) / determinant, y = (b1 * ff - f1 * fb) / determinant;
+  if (!(y > 0.0) || !(x > 0.0)) x = f1 / ff, y = 0.0;
+  GemmFit fit{.rate = 1.0 / x, .operands = y > 0.0 ? 1.0 / y : 0.0};
+  for (const Point& p : points) fit.error += p.weight * std::abs(p.flops * x + p.bytes * y - 1.0);
+  return fit;
 }
 
 template <class T>

@@ -309,6 +309,22 @@ class KernelBench {
 
 }  // namespace
 
+// Names are those of the kernels up to a comma.
+std::vector<MeasuredRate> kernel_rates(const Bench& bench, ScalarType type) {
+  std::vector<MeasuredRate> rates;
+  with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
+    for (const std::vector<Cell>& row : KernelBench<T>(bench).run().rows) {
+      const auto& name = std::get<std::string>(row[0]);
+      const auto number = [&](std::size_t column) {
+        const double* const value = std::get_if<double>(&row[column]);
+        return value == nullptr ? 0.0 : giga * *value;
+      };
+      rates.push_back({name.substr(0, name.find(',')), number(6), number(8)});
+    }
+  });
+  return rates;
+}
+
 double copy_rate(const Bench& bench, Device& device, double bytes) {
   constexpr double most = 512e6;
   const auto half = static_cast<std::size_t>(std::clamp(bytes / 2, 64.0, most / 2));

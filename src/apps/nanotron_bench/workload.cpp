@@ -6,6 +6,7 @@
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/data/token_file.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/program.hpp"
 
@@ -23,8 +24,9 @@ struct FileSize {
 std::int64_t vocabulary_of(const deck::Config& config) {
   if (config.model.vocab_size > 0) return config.model.vocab_size;
   std::error_code ignored;
-  if (std::filesystem::exists(config.data.path, ignored)) {
-    const std::int64_t vocabulary = data::TokenFile(config.data.path).vocab_size();
+  for (const deck::NamedFile& file : deck::named_files(config.data.path)) {
+    if (!std::filesystem::exists(file.path, ignored)) continue;
+    const std::int64_t vocabulary = data::TokenFile(file.path).vocab_size();
     if (vocabulary > 0) return vocabulary;
   }
   fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
@@ -88,11 +90,12 @@ Workload::Workload(const Options& options, const comm::Communicator& world)
     write_tokens(tokens, size);
   });
   std::vector<std::string> overrides = options.overrides;
-  for (const std::string& set :
-       {"data.path=" + tokens, std::string("data.validation_path=''"),
-        std::string("data.validation_fraction=0"), std::string("data.validation_every=0"),
-        fmt::format("model.vocab_size={}", size.vocabulary), "run.output_dir=" + folder_.path.string(),
-        std::string("checkpoint.resume=none")}) {
+  for (const std::string& set : {"data.path=" + tokens, std::string("data.weights=''"), std::string("data.stages=''"),
+                                 std::string("data.rampup_batch_size=0"), std::string("data.rampup_increment=0"),
+                                 std::string("data.rampup_samples=0"), std::string("data.validation_path=''"),
+                                 std::string("data.validation_fraction=0"), std::string("data.validation_every=0"),
+                                 fmt::format("model.vocab_size={}", size.vocabulary),
+                                 "run.output_dir=" + folder_.path.string(), std::string("checkpoint.resume=none")}) {
     overrides.push_back(set);
   }
   config_ =

@@ -8,6 +8,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 
 namespace nanotron::apps {
@@ -101,7 +102,8 @@ TrainedWith trained_with(const io::CheckpointInfo& info) {
   if (info.deck.empty()) return trained;
   try {
     const deck::Config config = trainer::read_deck_text(info.deck, "the checkpoint's deck");
-    trained.tokens_file = config.data.path;
+    const std::vector<deck::NamedFile> files = deck::named_files(config.data.path);
+    if (!files.empty()) trained.tokens_file = files.front().path;  // all are of one tokenizer
     trained.sequence_length = config.data.sequence_length;
   } catch (const Error&) {  // a deck of another version of the program: its values are optional here
   }

@@ -41,6 +41,24 @@ std::string help_text(const CLI::App& app, std::string topic) {
                                                      : "did you mean --help " + near + "?"});
 }
 
+// --evaluate and what belongs to it.
+void add_evaluation(CLI::App& app, CommandLine& line, bool& evaluate, const std::vector<CLI::Option*>& excluded) {
+  CLI::Option* const evaluates =
+      app.add_flag("--evaluate", evaluate,
+                   "print loss and perplexity of the deck's validation sets with the weights of checkpoint%resume; "
+                   "write nothing");
+  CLI::Option* const choices =
+      app.add_option("--choices", line.choices,
+                     "with --evaluate: print the accuracy on the multiple-choice questions of this file of "
+                     "nanotron-choices instead")
+          ->type_name(file_value)
+          ->needs(evaluates);
+  app.add_option("--results", line.results, "with --choices: write the log-likelihoods of each question, as JSON lines")
+      ->type_name(file_value)
+      ->needs(choices);
+  for (CLI::Option* const other : excluded) evaluates->excludes(other);
+}
+
 }  // namespace
 
 std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks) {
@@ -57,10 +75,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
       app.add_flag("--check", check, "check the deck, its grid and, where they are, its data; write nothing");
   CLI::Option* const plans =
       app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
-  app.add_flag(
-         "--evaluate", evaluate,
-         "print loss and perplexity of the deck's validation sets with the weights of checkpoint%resume; write nothing")
-      ->excludes(checks, plans);
+  add_evaluation(app, line, evaluate, {checks, plans});
   app.add_option("--machine", line.machine, "with --plan: also the time of a step on the machine of this namelist file")
       ->type_name(file_value);
   app.add_option("--set", line.overrides, "overrides the deck; may be repeated")

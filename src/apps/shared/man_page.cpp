@@ -65,7 +65,7 @@ std::string man_page(const CLI::App& app, const Program& program) {
     page += man::item(man::bold(fmt::format("{}", static_cast<int>(code))), meaning);
   }
   page += fmt::format(".SH EXAMPLES\n.nf\n{}\n.fi\n.SH SEE ALSO\n", man::text(program.example));
-  for (const char* other : {"nanotron_hpc", "nanotron_generate", "nanotron_bench"}) {
+  for (const char* other : {"nanotron_hpc", "nanotron_generate", "nanotron_bench", "nanotron_plan"}) {
     if (program.name != other) page += fmt::format(".BR {} (1),\n", other);
   }
   return page + ".BR nanotron_hpc (5)";

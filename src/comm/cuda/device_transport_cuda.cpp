@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/cuda/nccl_communicator.hpp"
 #include "comm/device_transport.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
@@ -85,6 +86,13 @@ Transport transport_of_device() { return Transport::nccl; }
 void copy_on_device(const void* from, void* to, std::size_t bytes, const Stream& stream) {
   NANOTRON_CHECK_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()));
 }
+
+std::string device_transport_error() {
+  const ncclResult_t error = NcclCommunicators::of_process().first_error();
+  return error == ncclSuccess ? "" : fmt::format("NCCL: {}", ncclGetErrorString(error));
+}
+
+void abort_device_transports() { NcclCommunicators::of_process().abort_all(); }
 
 }  // namespace detail
 }  // namespace nanotron::comm

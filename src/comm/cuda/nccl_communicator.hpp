@@ -7,12 +7,52 @@
 #include <nccl.h>
 
 #include <exception>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/group.hpp"
 
 namespace nanotron::comm {
+
+/// All communicators of this process, for a thread that watches them. One that was aborted is not destroyed again.
+class NcclCommunicators {
+ public:
+  void add(ncclComm_t comm) {
+    const std::lock_guard lock(mutex_);
+    comms_.push_back(comm);
+  }
+  /// False: it was aborted.
+  bool remove(ncclComm_t comm) {
+    const std::lock_guard lock(mutex_);
+    return std::erase(comms_, comm) > 0;
+  }
+  /// The first asynchronous error; ncclSuccess for none.
+  ncclResult_t first_error() {
+    const std::lock_guard lock(mutex_);
+    for (const ncclComm_t comm : comms_) {
+      ncclResult_t error = ncclSuccess;
+      if (ncclCommGetAsyncError(comm, &error) == ncclSuccess && error != ncclSuccess && error != ncclInProgress) {
+        return error;
+      }
+    }
+    return ncclSuccess;
+  }
+  void abort_all() {
+    const std::lock_guard lock(mutex_);
+    for (const ncclComm_t comm : comms_) ncclCommAbort(comm);
+    comms_.clear();
+  }
+  static NcclCommunicators& of_process() {
+    static NcclCommunicators all;
+    return all;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<ncclComm_t> comms_;
+};
 
 class NcclCommunicator {
  public:
@@ -21,14 +61,16 @@ class NcclCommunicator {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     if (blocks > 0) config.maxCTAs = blocks;
     NANOTRON_CHECK_NCCL(ncclCommInitRankConfig(&comm_, size, id, rank, &config));
+    NcclCommunicators::of_process().add(comm_);
     int least = 0, greatest = 0;
     NANOTRON_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     NANOTRON_CHECK_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
   }
   ~NcclCommunicator() {
-    if (std::uncaught_exceptions() > 0) {
+    const bool is_alive = NcclCommunicators::of_process().remove(comm_);
+    if (is_alive && std::uncaught_exceptions() > 0) {
       ncclCommAbort(comm_);
-    } else {
+    } else if (is_alive) {
       cudaStreamSynchronize(stream_);
       forget_memory();
       ncclCommDestroy(comm_);

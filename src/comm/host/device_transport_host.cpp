@@ -37,5 +37,8 @@ void copy_on_device(const void*, void*, std::size_t, const Stream&) {
   NANOTRON_REQUIRE(false, "memory of a device needs a build with CUDA");
 }
 
+std::string device_transport_error() { return ""; }
+void abort_device_transports() {}
+
 }  // namespace detail
 }  // namespace nanotron::comm

@@ -70,11 +70,10 @@ const Transfer& Staging::place(const Transfer& pieces, ScalarType type) {
   b.packed.reserve(pieces.size());  // host points into it
   std::byte* at = b.memory.data();
   for (const Piece& piece : pieces) {
-    StatePart part{.offset = piece.part->offset, .extent = extent_of(piece), .data = at, .stride = {}};
+    StatePart part = part_of(piece, type);
+    part.data = at;
     part.stride.assign(part.extent.size(), 1);
     for (std::size_t i = part.extent.size() - 1; i > 0; --i) part.stride[i - 1] = part.stride[i] * part.extent[i];
-    part.offset[0] += piece.outer.begin;
-    if (part.extent.size() == 3) part.offset[1] += piece.inner.begin;
     at += elements_of(piece) * static_cast<index_t>(size_of(type));
     b.packed.push_back(std::move(part));
     b.host.push_back({&b.packed.back(), {0, piece.outer.size()}, {0, piece.inner.size()}});

@@ -34,7 +34,8 @@ Work fused_work(const AttentionShape& s, int products, Reads read, Writes writte
   return {.read = read.bytes,
           .written = written.bytes,
           .flops = 2.0 * products * static_cast<double>(s.head_dim) * pairs,
-          .type = scalar_type_of<T>};
+          .type = scalar_type_of<T>,
+          .gemm = {s.query_length, s.key_length, s.head_dim, s.batch * s.query_heads}};
 }
 
 template <class T>

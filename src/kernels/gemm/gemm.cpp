@@ -32,7 +32,8 @@ Work work_of(index_t m, index_t n, index_t k, double beta, index_t count) {
   return {.read = all * ((a + b) * sizeof(T) + (beta != 0.0 ? c * sizeof(C) : 0.0)),
           .written = all * c * sizeof(C),
           .flops = all * 2.0 * a * static_cast<double>(n),
-          .type = scalar_type_of<T>};
+          .type = scalar_type_of<T>,
+          .gemm = {m, n, k, count}};
 }
 
 template <class T, class C>

@@ -51,7 +51,8 @@ Work work_of(const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, con
   return {.read = bytes_of(a.codes) + bytes_of(b.codes) + (beta != 0.0 ? of_c : 0.0),
           .written = of_c,
           .flops = 2.0 * static_cast<double>(c.rows) * static_cast<double>(c.columns) * k,
-          .type = ScalarType::fp8};
+          .type = ScalarType::fp8,
+          .gemm = {c.rows, c.columns, static_cast<index_t>(k), 1}};
 }
 
 // C = A B^T + beta D, beta 0 or 1; D has C's shape.

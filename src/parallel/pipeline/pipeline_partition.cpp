@@ -83,11 +83,13 @@ std::vector<model::VirtualStage> virtual_stages_of_rank(const std::vector<Range>
   return virtual_stages;
 }
 
-PipelineSchedule schedule_of(const deck::Config& config) {
+PipelineSchedule schedule_of(const deck::Config& config) { return schedule_of(config, config.data.global_batch_size); }
+
+PipelineSchedule schedule_of(const deck::Config& config, index_t batch_size) {
   const deck::ParallelConfig& p = config.parallel;
   const deck::PpSchedule kind = p.pp == 1 ? deck::PpSchedule::one_f_one_b : p.pp_schedule;
   return make_schedule(kind, static_cast<int>(p.pp), static_cast<int>(deck::virtual_stages(p)),
-                       config.data.global_batch_size / p.dp / config.data.micro_batch_size);
+                       batch_size / p.dp / config.data.micro_batch_size);
 }
 
 }  // namespace nanotron::parallel

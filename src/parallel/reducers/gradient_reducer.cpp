@@ -27,7 +27,13 @@ index_t GradientReducer<T>::number_of(index_t source) const {
 }
 
 template <class T>
-void GradientReducer<T>::begin_step() {
+index_t GradientReducer<T>::until_complete() const {
+  return completion_.micro_batches == Completion::all_of_step ? micro_batches_ : completion_.micro_batches;
+}
+
+template <class T>
+void GradientReducer<T>::begin_step(index_t micro_batches) {
+  micro_batches_ = micro_batches;
   added_.assign(added_.size(), 0);
   start_step();
 }
@@ -47,7 +53,7 @@ void GradientReducer<T>::end(index_t source) {
   after_use(number);
   index_t& added = added_[static_cast<std::size_t>(number)];
   const index_t uses = completion_.head_apart ? 1 : unit(number).uses;
-  if (++added < completion_.micro_batches * uses) return;
+  if (++added < until_complete() * uses) return;
   added = 0;
   partial_.sum(unit(number).range);
   completed(number);
@@ -68,7 +74,7 @@ void GradientReducer<T>::finish() {
 template <class T>
 comm::StepTraffic GradientReducer<T>::traffic() const {
   const Range params_2d{section_.params_1d.end, section_.flat.end};
-  return traffic_1d() + micro_batches_ / completion_.micro_batches * partial_.traffic(params_2d) + strategy_traffic();
+  return traffic_1d() + micro_batches_ / until_complete() * partial_.traffic(params_2d) + strategy_traffic();
 }
 
 template <class T>

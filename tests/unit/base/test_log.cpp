@@ -1,6 +1,8 @@
 // ranks: 1 2
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -44,6 +46,10 @@ TEST(Log, ErrorsOfEveryRankReachStderr) {
 TEST(Log, UnwritableFileIsAnError) {
   Log log(true);
   EXPECT_THROW(log.open("/nonexistent/folder/run.log"), Error);
+  const test::TemporaryFolder folder(test::world(), "log_pipe");
+  const auto pipe = folder / "pipe";
+  ::mkfifo(pipe.c_str(), 0600);  // one of the ranks makes it
+  EXPECT_THROW(log.open(pipe), Error) << "nobody reads it";
 }
 
 TEST(Log, AFullDiskIsToldOnceAndEndsNothing) {

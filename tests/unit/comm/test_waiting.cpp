@@ -18,7 +18,6 @@
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/comm/group.hpp"
-#include "support/temporary_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::comm {
@@ -192,23 +191,6 @@ TEST_F(Waiting, CollectiveCallsSleepAndAreRight) {
        }},
   };
   for (const auto& [name, call] : calls) EXPECT_LT(share_of_core(call), 0.5) << name;
-}
-
-TEST_F(Waiting, FilesOpenAsleep) {
-  choose("sleep");
-  const test::TemporaryFolder folder(test::world(), "waiting");
-  const std::string path = (folder / "file").string();
-  MPI_File file = MPI_FILE_NULL;
-  int error = MPI_SUCCESS;
-  const auto open = [&] {
-    error = MPI_File_open(test::world(), path.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
-  };
-  open();  // the first loads plugins
-  ASSERT_EQ(error, MPI_SUCCESS);
-  MPI_File_close(&file);
-  EXPECT_LT(share_of_core(open), 0.5);
-  EXPECT_EQ(error, MPI_SUCCESS);
-  MPI_File_close(&file);
 }
 
 // In a ring, each message larger than what is sent without the receiver.

@@ -60,6 +60,49 @@ TEST(Machine, WhatIsWrongIsSaidWithItsLine) {
   expect("", "needs the key 'name'");
 }
 
+const std::string connected = good +
+                              "&node\n ranks = 4, cores = 2, memory_gb = 16, link_gb_per_s = 10\n"
+                              " latency_us = 2, collective_share = 0.1, watts = 0\n/\n"
+                              "&network rails = 2, rail_gb_per_s = 25, latency_us = 5 /\n"
+                              "&kernels name(1) = 'adamw', gb_per_s(1) = 7 /\n";
+
+TEST(Machine, SaysHowRanksAreConnected) {
+  const Machine alone = read_machine("m.nml", good), m = read_machine("m.nml", connected);
+  EXPECT_EQ(alone.node.ranks, 0);
+  EXPECT_EQ(alone.network.rails, 0);
+  EXPECT_EQ(m.node.ranks, 4);
+  EXPECT_EQ(m.node.memory_bytes, 16e9);
+  EXPECT_EQ(m.node.link, 10e9);
+  EXPECT_EQ(m.network.rails, 2);
+  EXPECT_EQ(m.network.rail, 25e9);
+  ASSERT_EQ(m.kernels.size(), 1U);
+  EXPECT_EQ(m.kernels[0].kernel, "adamw");
+  EXPECT_EQ(m.kernels[0].rate, 7e9);
+}
+
+TEST(Machine, IsWrittenAsItIsRead) {
+  for (const std::string& text : {good, connected}) {
+    const Machine m = read_machine("m.nml", text);
+    const std::string written = machine_text(m, "! a comment\n");
+    const Machine again = read_machine("written.nml", written);
+    EXPECT_EQ(machine_text(again, "! a comment\n"), written);
+    EXPECT_EQ(again.node.ranks, m.node.ranks);
+    EXPECT_EQ(again.kernels.size(), m.kernels.size());
+  }
+}
+
+TEST(Machine, WhatIsWrongOfConnectionsIsSaidWithItsLine) {
+  const auto expect = [](const std::string& text, const std::string& words) {
+    EXPECT_NE(message_of(text).find(words), std::string::npos) << message_of(text);
+  };
+  expect(with(connected, "link_gb_per_s = 10", "link_gb_per_s = 0"),
+         "m.nml:10:56: error: link_gb_per_s is out of range");
+  expect(with(connected, "watts = 0", "watts = -1"), "m.nml:11:50: error: watts is out of range");
+  expect(with(connected, "rails = 2, ", ""), "group '&network' needs the key 'rails'");
+  expect(with(connected, ", gb_per_s(1) = 7", ""), "m.nml:14:20: error: a kernel without a rate in gb_per_s");
+  expect(with(connected, "&node", "&nodes"), "m.nml:9");
+}
+
 TEST(Machine, EveryShippedFileIsLegal) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(test::test_folder() / "../input/machines")) {

@@ -4,7 +4,6 @@
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
 #include "nanotron/io/manifest.hpp"
-#include "nanotron/io/parallel_hdf5.hpp"
 #include "nanotron/tensor/tensor.hpp"
 #include "support/test_folder.hpp"
 #include "support/world.hpp"
@@ -69,6 +68,55 @@ TEST_F(Checkpoint, TheFileDoesNotShowTheGrid) {
   MPI_Barrier(world);
 }
 
+// What start() was given may change at once.
+TEST_F(Checkpoint, WithoutWaitingForTheDiskHasTheSameBytes) {
+  CheckpointWriter writer(world, scratch / "later", 0, log);
+  EXPECT_FALSE(writer.advance());
+  for (const std::int64_t step : {1, 2, 3}) {
+    FakeState<float> state(rank, size);
+    state.fill(static_cast<int>(step));
+    writer.start(state.contents(step));
+    state.fill(99);
+    if (step == 1) {
+      while (!writer.advance()) {
+      }
+      EXPECT_FALSE(writer.advance());
+    }
+    if (step == 2) continue;  // the next start() finishes it
+    writer.finish();
+  }
+  for (const std::int64_t step : {1, 2, 3}) {
+    CheckpointWriter now(world, scratch / "now", 0, log);
+    FakeState<float> state(rank, size);
+    state.fill(static_cast<int>(step));
+    now.write(state.contents(step));
+    for (const char* file : {checkpoint_file_name, manifest_file_name}) {
+      EXPECT_EQ(test::read_bytes(step_folder(scratch / "now", step) / file),
+                test::read_bytes(step_folder(scratch / "later", step) / file));
+    }
+    MPI_Barrier(world);
+  }
+}
+
+TEST_F(Checkpoint, WithoutWaitingForTheDiskFailsOnAllRanks) {
+  CheckpointWriter writer(world, scratch.path(), 0, log);
+  save<float>(writer, 5, 1);
+  FakeState<float> state(rank, size, 40);  // several blocks
+  state.fill(2);
+  writer.start(state.contents(6));
+  {
+    const fs::path file = scratch / "step_00000006.partial/checkpoint.h5";
+    if (rank == 0) fs::remove(file);  // nothing to read back
+    test::expect_error(ExitCode::system_error, "step_00000006.partial", [&] { writer.finish(); });
+  }
+  EXPECT_FALSE(writer.finish());
+  MPI_Barrier(world);  // until rank 0 has removed it
+  EXPECT_FALSE(fs::exists(scratch / "step_00000006.partial"));
+  EXPECT_EQ(folders(), std::vector<std::string>{"step_00000005"});
+  save<float>(writer, 7, 1);
+  EXPECT_EQ(folders().size(), 2u);
+}
+
 TEST_F(Checkpoint, KeepsTheLastProvenOnesAndTheNewest) {
   CheckpointWriter writer(world, scratch.path(), 2, log);
   writer.begin_anew();
@@ -111,6 +159,19 @@ TEST_F(Checkpoint, ADamagedOneNeverCountsAmongTheLastOnes) {
   save<float>(writer, 12, 2);
   writer.mark_known_good();
   EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000005", "step_00000012"}));
+}
+
+TEST_F(Checkpoint, RemovesItsOwnHalfWrittenFoldersOnly) {
+  const std::vector<std::string> ours{"step_00000003.partial", "step_00000004.replaced.partial"};
+  const std::vector<std::string> others{"step_of_mine.partial", "notes.partial", "step_12.partial"};
+  if (rank == 0) {
+    for (const std::string& name : ours) fs::create_directories(scratch / name);
+    for (const std::string& name : others) fs::create_directories(scratch / name);
+  }
+  MPI_Barrier(world);
+  save<float>(5, 1);
+  for (const std::string& name : ours) EXPECT_FALSE(fs::exists(scratch / name)) << name;
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(scratch / name)) << name;
 }
 
 TEST_F(Checkpoint, OfAnotherHistoryAreSetAside) {

@@ -7,7 +7,6 @@
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
-#include "nanotron/io/parallel_hdf5.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/fake_model.hpp"

@@ -9,6 +9,7 @@
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/fake_model.hpp"
+#include "unit/io/manifest_of.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -58,11 +59,7 @@ class Damage : public ::testing::Test {
         const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
         edit(file.id());
       }
-      Manifest manifest;
-      manifest.step = 20;
-      manifest.bytes = static_cast<std::int64_t>(fs::file_size(path));
-      manifest.blocks = hash_blocks(MPI_COMM_SELF, path, manifest.bytes, manifest.block_bytes);
-      const std::string text = to_json(manifest);
+      const std::string text = to_json(test::manifest_of(path, 20));
       test::write_bytes(newest() / manifest_file_name, {text.begin(), text.end()});
     });
   }
@@ -141,10 +138,7 @@ TEST_F(Damage, TheBadBlockIsNamed) {
     fs::create_directory(folder);
     test::write_bytes(file, std::vector<char>(static_cast<std::size_t>(bytes), 'x'));
   });
-  Manifest manifest;
-  manifest.step = 30;
-  manifest.bytes = bytes;
-  manifest.blocks = hash_blocks(world, file, bytes, manifest.block_bytes);
+  const Manifest manifest = test::manifest_of(file, 30);
   EXPECT_EQ(manifest.blocks.size(), 4u);
   EXPECT_EQ(parse_manifest(to_json(manifest)).blocks, manifest.blocks);
   on_root([&] {

@@ -42,6 +42,15 @@ TEST(RunLock, SaysAtOnceThatItWaits) {
   EXPECT_EQ(std::count(console.begin(), console.end(), '\n'), 1) << console;
 }
 
+TEST(RunLock, FollowsNoLink) {
+  const Scratch scratch(test::world());
+  Log log(false);
+  test::write_bytes(scratch / "precious", {'x'});
+  std::filesystem::create_symlink(scratch / "precious", scratch / "run.lock");
+  expect_error(ExitCode::system_error, "symbolic link", [&] { RunLock(scratch.path(), log, 0.0); });
+  EXPECT_EQ(test::read_bytes(scratch / "precious"), std::vector<char>{'x'});
+}
+
 TEST(RunLock, OfADirectoryThatCannotBeMadeIsAnError) {
   const Scratch scratch(test::world());
   Log log(false);

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <thread>
 
-#include "nanotron/io/parallel_hdf5.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 

@@ -8,6 +8,7 @@
 #include "nanotron/base/host.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
+#include "unit/io/manifest_of.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -17,9 +18,7 @@ class Verified : public ::testing::Test {
   Verified() {
     for (std::size_t i = 0; i < text_.size(); ++i) text_[i] = static_cast<char>('a' + i % 23);
     write();
-    manifest_.bytes = static_cast<std::int64_t>(text_.size());
-    manifest_.block_bytes = 40;
-    manifest_.blocks = hash_blocks(test::world(), path_, manifest_.bytes, manifest_.block_bytes);
+    manifest_ = test::manifest_of(path_, 0, 40);
   }
   void write() const { std::ofstream(path_, std::ios::binary) << text_; }
   std::string read(VerifiedFile& file, std::int64_t bytes, std::int64_t position) const {

@@ -31,14 +31,6 @@ TEST(DeckFeatures, AllowTheDefaults) {
   for (const deck::Parameter& p : deck::parameters()) EXPECT_EQ(p.get(c), p.get(deck::Config{})) << p.name;
 }
 
-TEST(DeckFeatures, FolderOfCheckpoints) {
-  const std::string with_suffix(188, 'x');  // /checkpoints
-  EXPECT_EQ(decks.message(small_deck, {"run.output_dir=" + with_suffix}), "");
-  decks.expect_refused({"run.output_dir=" + with_suffix + "y"}, "at most 200");
-  decks.expect_refused({"checkpoint.directory=" + std::string(201, 'x')}, "201 bytes");
-  EXPECT_EQ(decks.message(small_deck, {"run.output_dir=" + with_suffix + "y", "checkpoint.directory=c"}), "");
-}
-
 TEST(DeckFeatures, MomentsInBf16) {
   const std::string moments = "precision.moments=bf16";
   EXPECT_EQ(decks.message(small_deck, {moments, "precision.compute=fp32"}), "");
@@ -165,9 +157,27 @@ TEST(DeckFeatures, RefuseWhatDoesNotGoTogether) {
   decks.expect_refused({"data.validation_every=5"}, "there is no validation data");
   decks.expect_refused({"data.validation_fraction=.1", "data.validation_path=x"}, "exclude each other");
   decks.expect_refused({"data.validation_path=code=a.h5 b.h5"}, "'b.h5' is not name=path");
-  decks.expect_refused({"data.validation_path=code=a.h5 code=b.h5"}, "two sets 'code'");
-  decks.expect_refused({"data.validation_path=code= wiki=b.h5"}, "the set 'code' has no path");
+  decks.expect_refused({"data.validation_path=code=a.h5 code=b.h5"}, "'code' is there twice");
+  decks.expect_refused({"data.validation_path=code= wiki=b.h5"}, "'code' has no path");
+  decks.expect_refused({"data.path=a=a.h5 b=b.h5", "data.weights=a=1"}, "no weight of 'b'");
+  decks.expect_refused({"data.path=a=a.h5 b.h5", "data.weights=a=1"}, "'b.h5' is not name=path");
+  decks.expect_refused({"data.stages=5: a=1"}, "has no name");
+  EXPECT_EQ(decks.message(small_deck, {"data.path=a=a.h5 b=b.h5", "data.weights=a=1 b=0", "data.stages=9: b=1"}), "");
+  const std::vector<std::string> ramp{"data.rampup_batch_size=8", "data.rampup_increment=4", "data.rampup_samples=100"};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> all = ramp;
+    all.insert(all.end(), more);
+    return all;
+  };
+  EXPECT_EQ(decks.message(small_deck, ramp), "");
+  decks.expect_refused(with({"data.rampup_increment=5"}), "does not divide global_batch_size - rampup_batch_size = 16");
+  decks.expect_refused(with({"data.rampup_batch_size=24"}), "is not below global_batch_size = 24");
+  decks.expect_refused(with({"data.rampup_samples=0"}), "rampup_samples is 0");
+  decks.expect_refused(with({"data.rampup_batch_size=0"}), "there is no ramp");
+  decks.expect_refused(with({"data.micro_batch_size=4", "data.rampup_batch_size=10", "data.rampup_increment=2"}),
+                       "rampup_batch_size = 10 is not a multiple of micro_batch_size * dp", 2);
   decks.expect_refused({"run.wall_time_limit=30"}, "wall_time_margin");
+  decks.expect_refused({"run.hang_timeout=0.5"}, "hang_timeout");
   decks.expect_refused({"run.output_dir="}, "output_dir is empty");
   EXPECT_EQ(decks.message(small_deck, {"parallel.order=dp-tp-cp-pp"}), "");
 }

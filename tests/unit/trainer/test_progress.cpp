@@ -14,6 +14,9 @@
 namespace nanotron::trainer {
 namespace {
 
+io::CheckpointState at(std::int64_t step) { return {.step = step, .tokens_seen = step}; }
+StepResult full_batch(const deck::Config& config) { return {.samples = config.data.global_batch_size}; }
+
 TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
   const test::Scratch scratch(test::world());
   Log log(true);
@@ -28,7 +31,7 @@ TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
   {
     const test::FileSizeLimit limit(32 << 10);
     for (std::int64_t step = 1; step <= 3; ++step) {
-      progress.record(step, step, 1.0, StepResult{});
+      progress.record(at(step), 1.0, full_batch(config));
       EXPECT_NO_THROW(progress.flush());
     }
     EXPECT_NO_THROW(progress.record_validation(3, std::array{1.0}));
@@ -52,9 +55,9 @@ TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
   EXPECT_EQ(progress.summary(), "");
   ::testing::internal::CaptureStdout();
   for (std::int64_t step = 11; step <= 13; ++step) {
-    StepResult result;
+    StepResult result = full_batch(config);
     result.loss = static_cast<double>(step);
-    progress.record(step, step, 1.0, result);
+    progress.record(at(step), 1.0, result);
   }
   const std::string told = ::testing::internal::GetCapturedStdout();
   EXPECT_NE(told.find("step      11/100"), std::string::npos) << told;
@@ -63,6 +66,26 @@ TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
   EXPECT_EQ(progress.summary(), "loss 13.0000");
   progress.record_validation(13, std::array{2.5});
   EXPECT_EQ(progress.summary(), "loss 13.0000, validation loss 2.5000");
+}
+
+// Batches of 2, 4, 6 and 8, of which 10 samples each: 5 + 3 + 2 steps and the rest. A sample takes a second.
+TEST(Progress, WithARampTheRestOfTheRunIsCountedInSamples) {
+  Log log(true);
+  deck::Config config;
+  config.run.steps = 12;
+  config.run.log_every = 1;
+  config.data.global_batch_size = 8;
+  config.data.rampup_batch_size = config.data.rampup_increment = 2;
+  config.data.rampup_samples = 30;
+  io::RunStatus status({}, {}, config.run.steps, log);
+  Progress progress(config, {.tokens = 80.0, .flops = 1.0, .gemm_peak = 1.0}, nullptr, status, log);
+  ::testing::internal::CaptureStdout();
+  progress.record({.step = 5, .tokens_seen = 100, .sample_cursor = 10}, 2.0, {.samples = 2});
+  const std::string told = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(told.find(" 10 tokens/s"), std::string::npos) << told;
+  EXPECT_NE(told.find("ETA 00:00:40"), std::string::npos) << told;  // 3 x 4, 2 x 6 and 2 x 8 samples
+  EXPECT_DOUBLE_EQ(progress.recent_seconds(), 4.0);
+  EXPECT_DOUBLE_EQ(progress.full_seconds(), 8.0);
 }
 
 TEST(Progress, MfuIsAgainstTheStatedPeakAndNotANumberWithoutOne) {
@@ -77,7 +100,7 @@ TEST(Progress, MfuIsAgainstTheStatedPeakAndNotANumberWithoutOne) {
       io::RunStatus status({}, {}, config.run.steps, log);
       Progress progress(config, {.tokens = 1.0, .flops = 10.0, .gemm_peak = 20.0, .stated_peak = stated},
                         std::make_unique<io::MetricsFile>(path, 0, io::MetricsStart{}, log), status, log);
-      progress.record(1, 1, 1.0, StepResult{});
+      progress.record(at(1), 1.0, full_batch(config));
     }
     const std::string told = ::testing::internal::GetCapturedStdout();
     EXPECT_NE(told.find("  50.0 % of GEMM peak"), std::string::npos) << told;

@@ -34,9 +34,11 @@ std::vector<RankPhases> four_ranks(double backward_of_last, const std::string& m
 }
 
 std::string report_of(const std::vector<RankPhases>& ranks) {
-  return run_report(
-      {.steps = 5, .seconds = 10.0, .cost = {.tokens = 1000.0, .flops = 2e9, .gemm_peak = 2e9, .stated_peak = 4e9}},
-      ranks);
+  return run_report({.steps = 5,
+                     .batches = 5.0,
+                     .seconds = 10.0,
+                     .cost = {.tokens = 1000.0, .flops = 2e9, .gemm_peak = 2e9, .stated_peak = 4e9}},
+                    ranks);
 }
 
 TEST(RunReport, AddsUpAndNamesTheSlowestRank) {

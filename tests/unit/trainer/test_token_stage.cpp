@@ -46,7 +46,7 @@ class TokenStages : public testing::Test {
     EXPECT_EQ(inputs, expected);
     EXPECT_EQ(targets, expected_targets);
     EXPECT_EQ(batch.token_hash, hash);
-    EXPECT_EQ(batch.targets, loader.targets(first));
+    EXPECT_EQ(batch.targets, std::ssize(targets) - std::ranges::count(targets, data::no_target));
   }
 
   const test::Scratch scratch_{test::world()};

@@ -28,14 +28,15 @@ struct ReducerContext {
   Device& device;
   Arena& arena;                // planning or real
 
-  index_t micro_batches() const {  // per step and rank
+  index_t micro_batches() const {  // per rank in a step of global_batch_size
     return config.data.global_batch_size / config.parallel.dp / config.data.micro_batch_size;
   }
 };
 
 /// When a unit is passed to the strategy as complete.
 struct Completion {
-  index_t micro_batches = 1;  // after this many of them
+  static constexpr index_t all_of_step = 0;
+  index_t micro_batches = 1;  // after this many of them, or all_of_step
   bool head_apart = false;    // with tied weights the head completes by itself, as number table.units.size()
 };
 
@@ -58,8 +59,8 @@ class GradientReducer {
   using M = master_t<T>;
   virtual ~GradientReducer() = default;
 
-  /// Before the first micro-batch of a step: zeroes the sums.
-  void begin_step();
+  /// Before the first micro-batch of a step of so many: zeroes the sums.
+  void begin_step(index_t micro_batches);
   /// Before and after a backward adds to the gradient of a source.
   void begin(index_t source);
   void end(index_t source);
@@ -72,8 +73,7 @@ class GradientReducer {
   /// Resets the state between steps: when a run begins, and when gradients were not finite and are not used.
   virtual void reset() {}
   virtual CarriedState<M> carried() const { return {}; }
-  /// Per step.
-  comm::StepTraffic traffic() const;
+  comm::StepTraffic traffic() const;  // of the largest step
   /// Host seconds spent waiting since construction: communication that did not overlap.
   double exposed_seconds() const { return exposed_seconds_; }
 
@@ -103,7 +103,7 @@ class GradientReducer {
   comm::Group& data() const { return groups_->data; }
   Device& device() const { return *device_; }
   bool overlap() const { return overlap_; }
-  index_t micro_batches() const { return micro_batches_; }  // per step
+  index_t micro_batches() const { return micro_batches_; }  // of this step; before the first, of the largest
   const model::PartialGradients<T>& partial() const { return partial_; }
   /// number: of a unit, or table().units.size() for the head (Completion::head_apart).
   const model::Unit& unit(index_t number) const { return table().unit(is_head(number) ? table().head_unit() : number); }
@@ -133,7 +133,7 @@ class GradientReducer {
   virtual comm::StepTraffic strategy_traffic() const = 0;
 
   index_t number_of(index_t source) const;
-
+  index_t until_complete() const;  // micro-batches
   const model::Transformer<T>* model_;
   model::Section section_;
   model::Sharding sharding_;

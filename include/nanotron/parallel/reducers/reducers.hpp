@@ -22,7 +22,9 @@ class Reducers {
   Reducers(const deck::Config& config, const model::Transformer<T>& model, const model::Sharding& sharding,
            comm::ProcessGrid& grid, Device& device, Arena& arena);
 
-  void begin_step() { for (auto& r : reducers_) r->begin_step(); }
+  void begin_step(index_t micro_batches) {
+    for (auto& r : reducers_) r->begin_step(micro_batches);
+  }
   void begin(index_t source) { for (auto& r : reducers_) r->begin(source); }
   void end(index_t source) { for (auto& r : reducers_) r->end(source); }
   /// Runs `backward`, which adds once to the gradients of a source (model::ParameterTable).

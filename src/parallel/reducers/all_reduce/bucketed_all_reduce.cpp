@@ -19,7 +19,7 @@ index_t elements_of(double megabytes, index_t all) {
 
 template <class T>
 BucketedAllReduce<T>::BucketedAllReduce(const ReducerContext<T>& c)
-    : GradientReducer<T>(c, {.micro_batches = c.micro_batches()}),
+    : GradientReducer<T>(c, {.micro_batches = Completion::all_of_step}),
       megabytes_(c.config.parallel.bucket_mb),
       bucket_(elements_of<M>(megabytes_, c.section.flat.size())),
       is_final_(static_cast<std::size_t>(c.section.units.size()), 0),

@@ -25,7 +25,7 @@ std::size_t most_requests(const std::vector<LowRankUnit>& units) {
 
 template <class T>
 PowerSgdReducer<T>::PowerSgdReducer(const ReducerContext<T>& c)
-    : GradientReducer<T>(c, {.micro_batches = c.micro_batches()}),
+    : GradientReducer<T>(c, {.micro_batches = Completion::all_of_step}),
       plan_(low_rank_plan(c.model.table(), c.section, c.config.parallel.powersgd_rank)),
       error_(c.arena.template take<M>(MemoryKind::gradients, plan_.errors)),
       p_(c.arena.template take<M>(MemoryKind::workspace, plan_.p)),

@@ -70,7 +70,7 @@ comm::StepTraffic ZeroReducer<T>::zero_traffic(index_t times) const {
 
 template <class T>
 Zero1Reducer<T>::Zero1Reducer(const ReducerContext<T>& c)
-    : ZeroReducer<T>(c, c.micro_batches()), running_(static_cast<std::size_t>(c.section.units.size())) {}
+    : ZeroReducer<T>(c, Completion::all_of_step), running_(static_cast<std::size_t>(c.section.units.size())) {}
 
 template <class T>
 void Zero1Reducer<T>::start_step() {

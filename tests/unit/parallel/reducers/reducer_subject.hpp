@@ -51,7 +51,7 @@ class ReducerSubject {
   // This rank's gradients through the reducers.
   Values through(const Values& gradient) {
     const Vector<double>& g = objects_->model.parameters().gradient;
-    reducers().begin_step();
+    reducers().begin_step(1);
     set_values(g, gradient);
     for (index_t source = table().sources() - 1; source >= 0; --source) {
       reducers().begin(source);

@@ -94,7 +94,7 @@ class NanotronHpc(CMakePackage, CudaPackage):
 
     def test_version(self):
         """the programs start"""
-        for name in ("nanotron_hpc", "nanotron_generate", "nanotron_bench"):
+        for name in ("nanotron_hpc", "nanotron_generate", "nanotron_bench", "nanotron_plan"):
             with test_part(self, f"test_version_{name}", purpose=f"{name} --version"):
                 program = which(join_path(self.prefix.bin, name), required=True)
                 assert f"{name} " in program("--version", output=str.split, error=str.split)

@@ -1,0 +1,150 @@
+#pragma once
+
+// What this rank did last, for a thread that watches it: the open regions, and a ring of the last operations between
+// ranks. The thread of the run writes; any thread reads at any time. All shared state is atomic: a write costs a few
+// plain stores, nothing waits, and nothing is allocated but by group() and snapshot().
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace nanotron {
+
+/// Ranks of the world that do the same operations in the same order: a group, or the two ends of a lane of messages.
+/// Its name is the same on each of them, and no other group's.
+struct RecordedGroup {
+  std::string name;        // "tp group 3"
+  std::vector<int> ranks;  // empty: not known
+  std::uint64_t entered = 0;
+
+  bool is_same_as(const RecordedGroup& other) const { return name == other.name && ranks == other.ranks; }
+};
+
+/// Where in a step something happens. Names are string literals; null: nowhere.
+struct Place {
+  std::int64_t step = 0;        // that is being computed; 0: none yet
+  const char* phase = nullptr;  // the innermost region
+  const char* part = nullptr;   // "attention", "mlp"
+  std::int32_t layer = -1;      // of the model
+};
+
+struct OperationRecord {
+  int group = 0;
+  std::uint64_t sequence = 0;  // in its group, from 1
+  const char* name = nullptr;
+  std::uint64_t bytes = 0;
+  Place place;
+  std::int64_t begin = 0, end = 0;  // ns of the monotonic clock; end = 0: not complete; queued: on a device
+  static constexpr std::int64_t queued = -1;
+};
+
+/// An operation that has begun; sequence = 0: none.
+struct Recorded {
+  int group = 0;
+  std::uint64_t sequence = 0, index = 0;
+};
+
+struct FlightSnapshot {
+  std::vector<RecordedGroup> groups;
+  std::vector<const char*> regions;  // from the outermost
+  Place place;
+  std::int64_t longest_step = 0;  // ns, without the first
+  Recorded waits_for;             // of group 0: of unknown ranks
+  std::int64_t waits_since = 0;
+  const char* waits_in = nullptr;        // the name of that operation
+  std::vector<OperationRecord> records;  // from the oldest
+};
+
+class FlightRecorder {
+ public:
+  static constexpr std::size_t ring_size = 256, max_depth = 32, max_groups = 128;
+  enum class Kind {
+    blocking,  // the host waits for it from now on
+    started,   // it is complete after end()
+    queued     // on a device: the host does not learn when it is complete
+  };
+
+  FlightRecorder();
+  /// Off, operations are not recorded.
+  void turn(bool on) { on_.store(on, std::memory_order_relaxed); }
+  bool is_on() const { return on_.load(std::memory_order_relaxed); }
+
+  /// The number of a group; of one that is there already, its number. Group 0 has no ranks, and stands for those beyond
+  /// max_groups.
+  int group(const std::string& name, const std::vector<int>& ranks);
+
+  /// Nothing while it is off, or within a blocking operation: one that a library makes on behalf of ours.
+  Recorded begin(int group, const char* name, std::uint64_t bytes, Kind kind);
+  void wait_for(const Recorded& operation, const char* name);  // the host waits for a started one
+  void end(const Recorded& operation);                         // complete, and not waited for
+  void stop_waiting();                                         // by an error
+
+  void enter(const char* region);
+  void leave();
+  void at_layer(std::int32_t layer);  // -1: none
+  void at_part(const char* part);     // of a layer
+  void begin_step(std::int64_t step);
+  void step_done(std::int64_t ns);
+
+  /// Changes with everything that this rank does.
+  std::uint64_t events() const { return events_.load(std::memory_order_acquire); }
+  std::int64_t steps_done() const { return steps_done_.load(std::memory_order_acquire); }
+  FlightSnapshot snapshot() const;
+  static std::int64_t now();  // ns of the monotonic clock
+
+ private:
+  struct Entry {
+    std::atomic<std::uint64_t> version{0};  // odd: being written
+    std::atomic<int> group{0};
+    std::atomic<std::uint64_t> sequence{0}, bytes{0};
+    std::atomic<const char*> name{nullptr}, phase{nullptr}, part{nullptr};
+    std::atomic<std::int32_t> layer{-1};
+    std::atomic<std::int64_t> step{0}, begin{0}, end{0};
+  };
+  void moved();
+  bool holds(const Recorded& operation) const;
+  bool is_queued(const Recorded& operation) const;
+  bool read(const Entry& entry, OperationRecord& record) const;
+
+  std::atomic<bool> on_{false};
+  std::atomic<std::uint64_t> events_{0}, count_{0};
+  std::array<Entry, ring_size> ring_;
+  std::array<std::atomic<std::uint64_t>, max_groups> entered_{};
+  std::array<std::atomic<const char*>, max_depth> regions_{};
+  std::atomic<std::int32_t> depth_{0}, layer_{-1};
+  std::atomic<const char*> part_{nullptr}, waits_in_{nullptr};
+  std::atomic<std::int64_t> step_{0}, longest_step_{0}, steps_done_{0}, waits_since_{0};
+  std::atomic<int> waits_group_{0};
+  std::atomic<std::uint64_t> waits_sequence_{0};
+  mutable std::mutex groups_mutex_;
+  std::vector<RecordedGroup> groups_;
+};
+
+/// Of this process. Global, as MPI is: a wait inside a library has no object of ours.
+FlightRecorder& flight_recorder();
+
+/// A region of the recorder alone, for what no timer times.
+class NotedRegion {
+ public:
+  explicit NotedRegion(const char* name) { flight_recorder().enter(name); }
+  ~NotedRegion() { flight_recorder().leave(); }
+  NotedRegion(const NotedRegion&) = delete;
+  NotedRegion& operator=(const NotedRegion&) = delete;
+};
+
+/// A layer of the model from here to the end of the scope.
+class NotedLayer {
+ public:
+  explicit NotedLayer(std::int64_t layer) { flight_recorder().at_layer(static_cast<std::int32_t>(layer)); }
+  ~NotedLayer() {
+    flight_recorder().at_layer(-1);
+    flight_recorder().at_part(nullptr);
+  }
+  NotedLayer(const NotedLayer&) = delete;
+  NotedLayer& operator=(const NotedLayer&) = delete;
+};
+
+}  // namespace nanotron

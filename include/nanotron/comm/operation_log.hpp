@@ -1,0 +1,54 @@
+#pragma once
+
+// The order of a planned rank's communication: its planned groups report each operation here instead of performing it.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nanotron::comm {
+
+/// The groups of a grid.
+enum class GroupKind {
+  world,
+  model,  // of host values only
+  data,
+  shard,
+  replicate,  // DataGroups of the data-parallel replica set
+  expert_data,
+  expert_shard,
+  expert_replicate,  // those of the experts
+  ep,
+  tp,
+  cp,
+  pp
+};
+inline constexpr std::size_t group_kinds = 12;
+
+enum class Operation { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send, receive };
+
+/// bytes: of the whole buffer of a rank: n of an all-reduce or broadcast, n x ranks of an all-gather or reduce-scatter
+/// (n: one rank's part), to all ranks together of an all-to-all, of the message.
+struct PlannedOperation {
+  Operation operation = Operation::all_reduce;
+  GroupKind group = GroupKind::world;
+  double bytes = 0.0;
+  bool to_next = false;  // a message: to or from the next rank of the ring
+  int lane = 0;          // a message: as start_send
+  bool operator==(const PlannedOperation&) const = default;
+};
+
+class OperationLog {
+ public:
+  virtual ~OperationLog() = default;
+  /// An operation is started; the ticket is that of its wait. A blocking one is waited for at once.
+  virtual std::uint64_t started(const PlannedOperation& operation) = 0;
+  virtual void waited(std::uint64_t ticket) = 0;
+};
+
+/// Where a planned group reports to; nowhere where null.
+struct PlannedLog {
+  OperationLog* log = nullptr;
+  GroupKind group = GroupKind::world;
+};
+
+}  // namespace nanotron::comm

@@ -1,0 +1,40 @@
+#pragma once
+
+// The groups of a grid in the flight recorder (base/flight_recorder.hpp), in the grid's words: "tp group 3".
+
+#include <mpi.h>
+
+#include <string>
+
+#include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/comm/process_grid.hpp"
+
+namespace nanotron::comm {
+
+/// Tells the recorder of all groups of the grid, and of the lanes of their messages. Collective over the world.
+void record_groups(ProcessGrid& grid);
+
+/// The number in the recorder of the ranks of a communicator, for MPI calls outside of groups; 0 where it is off. Found
+/// once for each communicator.
+int recorded_ranks(MPI_Comm communicator);
+
+/// What a transport of GPU memory knows to have failed in the background; empty: nothing. From any thread.
+std::string asynchronous_error();
+
+/// A call of MPI that waits for all ranks of a communicator, to the end of the scope.
+class RecordedCall {
+ public:
+  RecordedCall(MPI_Comm communicator, const char* name)
+      : recorded_(flight_recorder().begin(recorded_ranks(communicator), name, 0, FlightRecorder::Kind::blocking)) {}
+  /// Of unknown ranks.
+  explicit RecordedCall(const char* name)
+      : recorded_(flight_recorder().begin(0, name, 0, FlightRecorder::Kind::blocking)) {}
+  ~RecordedCall() { flight_recorder().end(recorded_); }
+  RecordedCall(const RecordedCall&) = delete;
+  RecordedCall& operator=(const RecordedCall&) = delete;
+
+ private:
+  Recorded recorded_;
+};
+
+}  // namespace nanotron::comm

@@ -1,0 +1,36 @@
+#pragma once
+
+// /loss_mask of a token file: which tokens count in the loss when they are predicted.
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "nanotron/base/types.hpp"
+#include "nanotron/data/hdf5.hpp"
+
+namespace nanotron::data {
+
+/// Target of a position without a target; the loss ignores it.
+inline constexpr std::int32_t no_target = -1;
+
+/// uint8, one for each of /tokens. 1: the loss of predicting this token counts; 0: it is ignored. Read through HDF5.
+/// Errors are Error(data_error).
+class LossMask {
+ public:
+  /// Opens /loss_mask of a file; where there is none every token counts.
+  LossMask() = default;
+  LossMask(hid_t file, const std::string& path, index_t tokens);
+
+  bool exists() const { return static_cast<bool>(set_); }
+  /// targets: tokens [first, first + size) of the file. Those that do not count <- no_target.
+  void apply(index_t first, std::span<std::int32_t> targets) const;
+  /// out <- the mask of tokens [first, first + size). Only if it exists.
+  void read(index_t first, std::span<std::uint8_t> out) const;
+
+ private:
+  hdf5::Dataset set_;
+  std::string path_;
+};
+
+}  // namespace nanotron::data

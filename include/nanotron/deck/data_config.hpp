@@ -1,0 +1,30 @@
+#pragma once
+// &data of the deck.
+
+#include <cstdint>
+#include <string>
+
+#include "nanotron/deck/choices.hpp"
+
+namespace nanotron::deck {
+
+struct DataConfig {
+  std::string path = "tokens.h5";  // one file or named ones, see deck/named_files.hpp
+  std::string weights, stages;     // of named files, see deck/blend_stages.hpp
+  std::int64_t sequence_length = 512;
+  std::int64_t global_batch_size = 8;  // after the ramp
+  std::int64_t rampup_batch_size = 0;  // of the first steps; 0: no ramp (data/batch_ramp.hpp)
+  std::int64_t rampup_increment = 0, rampup_samples = 0;
+  std::int64_t micro_batch_size = 1;
+  Shuffle shuffle = Shuffle::global;
+  SequenceKind sequences = SequenceKind::stream;
+  DocumentMask document_mask = DocumentMask::none;
+  Verify verify = Verify::automatic;
+  OtherTokenizer other_tokenizer = OtherTokenizer::refuse;
+  std::string validation_path;  // see deck/named_files.hpp
+  double validation_fraction = 0.0;
+  std::int64_t validation_every = 0;
+  std::int64_t validation_batches = 8;
+};
+
+}  // namespace nanotron::deck

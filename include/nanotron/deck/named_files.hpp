@@ -1,0 +1,36 @@
+#pragma once
+// data%path and data%validation_path: one file, or a list of files with names.
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nanotron/deck/data_config.hpp"
+
+namespace nanotron::deck {
+
+/// "code=a wiki=b" -> (code, a), (wiki, b): name=word, separated by blanks. A name begins with a letter and goes on
+/// with letters, digits and '_', at most 32; it is there once. `mistake` says what is wrong with the first word that is
+/// not one, which are left out of the result: "'b' is not name=<what>"; empty when there is none.
+using NamedWord = std::pair<std::string, std::string>;
+std::vector<NamedWord> named_words(std::string_view text, std::string_view what, std::string* mistake);
+
+struct NamedFile {
+  std::string name;  // empty: the only file, without a name
+  std::string path;
+};
+
+/// "a/file.h5" is one file without a name, all of the text its path; "code=a.h5 wiki=b.h5" are named ones. A path with
+/// a
+/// '=' in it can be written as "./x=1.h5". None of an empty text.
+std::vector<NamedFile> named_files(std::string_view text, std::string* mistake = nullptr);
+
+/// Names of the validation sets: those of validation_path, or of the files of which validation_fraction holds out a
+/// part each; empty for one set without a name.
+std::vector<std::string> validation_set_names(const DataConfig& data);
+
+/// For messages: the key, with the file's name if it has one: "data%path, 'code'".
+std::string key_of(std::string_view key, const NamedFile& file);
+
+}  // namespace nanotron::deck

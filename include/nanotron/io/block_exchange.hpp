@@ -1,0 +1,47 @@
+#pragma once
+
+// From the parts of tensors that ranks store to the blocks of a file that they write, without MPI-IO: two phases, as
+// its collective buffering (Thakur, Gropp and Lusk 1999, "Data sieving and collective I/O in ROMIO"). A block belongs
+// to the rank that stores most of its bytes; the others send it theirs. So a block is hashed as it is in memory, before
+// any disk has seen it, and written by one call.
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "nanotron/io/byte_store.hpp"
+#include "nanotron/io/checkpoint.hpp"
+
+namespace nanotron::io {
+
+/// A tensor whose elements lie in row-major order in a file, from byte `begin` on.
+struct PlacedTensor {
+  const StateTensor* tensor;
+  ScalarType type;
+  std::int64_t begin;
+};
+
+/// The size of a file, and of its blocks, of which the last may be shorter.
+struct BlockedFile {
+  std::int64_t bytes = 0, block_bytes = 0;
+
+  std::int64_t blocks() const { return (bytes + block_bytes - 1) / block_bytes; }
+};
+
+/// Gets bytes of whole, consecutive blocks of this rank, with their position in the file.
+using TakeBlocks = std::function<void(std::int64_t position, std::span<const std::byte> bytes)>;
+
+/// Most blocks that a rank holds at a time.
+inline constexpr std::int64_t held_blocks = 8;
+
+/// Assembles a file of what rank 0 has in `image` and what the ranks have of the tensors, which is written once; the
+/// rest is zeros. Every block is passed to take() of one rank, in the order of the file, at most held_blocks at once.
+/// Collective; take() must not communicate, and its exceptions are thrown after the last block.
+void assemble_blocks(MPI_Comm world, const BlockedFile& file, const FileImage& image,
+                     std::span<const PlacedTensor> tensors, const TakeBlocks& take);
+
+}  // namespace nanotron::io

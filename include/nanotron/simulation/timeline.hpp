@@ -1,0 +1,62 @@
+#pragma once
+
+// The time of a step from the lists of what its ranks do (StepEvent), kernel by kernel and message by message.
+//
+// The ranks of a pipeline are played together. Kernels of a rank run one after another. A started collective begins
+// when what was queued before it is done and its level of the network (inside or between nodes) is free; a wait ends
+// not before it. A message begins when it is sent and its receive is posted. While a collective is in flight, kernels
+// beside it have 1 - collective_share of the multiprocessors. Ranks of other data-, tensor- and context-parallel
+// coordinates do the same at the same time. On a host nothing is in flight beside kernels: a collective takes the time
+// of the core.
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "nanotron/tensor/work.hpp"
+
+namespace nanotron::simulation {
+
+/// What a rank's time goes into: kernels, and waiting for the collectives of an axis or for messages of the pipeline.
+enum class Share {
+  gemm,
+  attention,
+  kernels,
+  tensor_parallel,
+  context_parallel,
+  expert_parallel,
+  data_parallel,
+  pipeline
+};
+inline constexpr std::size_t shares = 8;
+std::string_view name_of(Share share);
+using Seconds = std::array<double, shares>;
+
+/// One operation on a machine.
+struct OperationTime {
+  double seconds = 0.0;
+  int level = 0;  // 0: inside a node, 1: between nodes
+};
+
+/// What a rank of the pipeline does, and how long one of each takes: by row and by operation of the list.
+struct RankWork {
+  const WorkList* list = nullptr;
+  std::vector<double> kernels;
+  std::vector<OperationTime> operations;
+};
+
+struct TimelineRules {
+  bool overlaps = true;                  // false: a host
+  bool overlaps_tensor_parallel = true;  // false: collectives of tp are waited for at once
+  double collective_share = 0.0;
+};
+
+struct RankTimes {
+  Seconds seconds{};  // their sum is the step
+  double end = 0.0;   // of its own work; it then waits for the other ranks
+};
+
+/// By rank of the pipeline. Error(system_error) when a rank waits for ever.
+std::vector<RankTimes> simulate(const std::vector<RankWork>& pipeline, const TimelineRules& rules);
+
+}  // namespace nanotron::simulation

@@ -1,0 +1,44 @@
+#pragma once
+
+// Who is late when nothing moves: a pure function of what the ranks say.
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nanotron/trainer/hang/rank_report.hpp"
+
+namespace nanotron::trainer {
+
+/// Why a rank is what the others wait for, the plainest cause first.
+enum class Cause {
+  silent,       // it wrote no report: stopped, killed, or its host is gone
+  elsewhere,    // it waits for nobody and has not entered, or does not go on with, what others wait in
+  mismatch,     // same group and sequence number, but another operation or size, or it skipped or added one
+  left,         // it has left an operation that others are still in
+  system_call,  // all are in calls that tell nothing of whom they wait for, and it is held in one for a file
+};
+
+struct Culprit {
+  int rank = 0;
+  Cause cause = Cause::silent;
+  std::string sentence;  // in the grid's words
+};
+
+struct HangVerdict {
+  std::vector<Culprit> culprits;  // of one cause; empty: nothing tells a rank from the others
+  std::string text;               // the sentences, and who waits where
+};
+
+/// A rank's ring; asked for only where all members of a group have entered, or ranks wait in a circle.
+using OperationsOf = std::function<std::vector<ReportedOperation>(int rank)>;
+
+/// Follows from every rank that waits in an operation the ranks that keep it there: members of its group that left no
+/// report, that have not entered it, or, where all have entered it, that have left it or do not go on with it. The
+/// culprits are the ranks at the ends of these chains; in a circle, the ranks whose records disagree.
+/// reports: of the ranks that wrote one; host_of_rank: of all ranks of the world.
+HangVerdict judge(const std::map<int, RankReport>& reports, const std::vector<std::string>& host_of_rank,
+                  const OperationsOf& operations_of);
+
+}  // namespace nanotron::trainer

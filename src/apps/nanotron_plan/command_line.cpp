@@ -1,0 +1,49 @@
+#include "command_line.hpp"
+
+#include "../shared/command_line.hpp"
+
+namespace nanotron::apps::plan {
+namespace {
+
+const Program program{
+    .name = "nanotron_plan",
+    .summary = "Finds the grids and options that train a deck fastest on a machine, without running it",
+    .example = "nanotron_plan --ranks 512 --machine input/machines/h100.nml input/llama3_8b.deck",
+    .notes =
+        "Each grid is simulated: the program's own list of kernels, collectives and pipeline messages, on the machine "
+        "of the file. One grid in detail: nanotron_hpc --plan --machine FILE DECK.\n",
+    .exit_codes = {
+        {ExitCode::ok, "finished"},
+        {ExitCode::data_error, "the mean error of --validate is above its bound"},
+        {ExitCode::deck_error, "the deck, the machine's file or the command line is wrong, or nothing fits"}}};
+
+}  // namespace
+
+std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
+  Options o;
+  CLI::App app(description(program), program.name);
+  app.add_option("--machine", o.machine, "the machine, a namelist file: input/machines, or by nanotron_bench --machine")
+      ->type_name(file_value)
+      ->required();
+  app.add_option("--ranks", o.ranks, "how many ranks: GPUs, or processes on hosts")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--set", o.overrides, "overrides the deck; may be repeated")
+      ->type_name(override_value)
+      ->allow_extra_args(false);
+  app.add_option("--write", o.write, "write the decks of the table into this folder: grid_01.deck is the fastest")
+      ->type_name(folder_value);
+  app.add_option("--validate", o.validate, "instead of a search: compare with a table of published runs (CSV)")
+      ->type_name(file_value);
+  app.add_option("--max-error", o.max_error, "mean error in % above which --validate fails")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("deck", o.deck, "the input deck (a Fortran namelist file)")->type_name(deck_value);
+  if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
+  if (o.validate.empty() && (o.deck.empty() || o.ranks == 0)) {
+    fail(ExitCode::deck_error, {.what = "what is to be planned is not said",
+                                .expected = "--ranks N and a deck, or --validate FILE",
+                                .change = "see nanotron_plan --help"});
+  }
+  return o;
+}
+
+}  // namespace nanotron::apps::plan

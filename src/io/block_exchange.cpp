@@ -1,0 +1,266 @@
+#include "nanotron/io/block_exchange.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <numeric>
+
+#include "file_rows.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/communicator.hpp"
+#include "pieces.hpp"
+
+namespace nanotron::io {
+namespace {
+
+struct Window {
+  std::int64_t first, last;  // blocks [first, last)
+};
+
+// f(row, i, j) for the rows of all parts.
+template <class F>
+void for_each_row(std::span<const PlacedTensor> tensors, const F& f) {
+  for (const PlacedTensor& placed : tensors) {
+    for (const StatePart& part : placed.tensor->parts) {
+      if (is_empty(part)) continue;
+      const FileRows rows(placed, part);
+      for (index_t i = 0; i < rows.outer; ++i)
+        for (index_t j = 0; j < rows.inner; ++j) f(rows.position(i, j), rows.bytes);
+    }
+  }
+}
+
+// Spreads equal claims on blocks over the ranks that have them.
+int lot_of(std::int64_t block, int rank, int lots) {
+  std::uint32_t mixed =
+      static_cast<std::uint32_t>(block) * 0x9e3779b1u ^ static_cast<std::uint32_t>(rank) * 0x85ebca77u;
+  mixed = (mixed ^ mixed >> 15) * 0x2c1b3c6du;
+  return static_cast<int>((mixed ^ mixed >> 12) % static_cast<std::uint32_t>(lots));
+}
+
+// Who writes each block: the rank with most of its bytes, between equals by lot.
+std::vector<int> owners_of(const comm::Communicator& world, const BlockedFile& file, const FileImage& image,
+                           std::span<const PlacedTensor> tensors) {
+  const std::int64_t size = file.block_bytes;
+  std::vector<std::int64_t> held(static_cast<std::size_t>(file.blocks()), 0);
+  const auto add = [&](std::int64_t position, std::int64_t bytes) {
+    for (const std::int64_t end = position + bytes; position < end;) {
+      const std::int64_t block = position / size, next = std::min(end, (block + 1) * size);
+      held[static_cast<std::size_t>(block)] += next - position;
+      position = next;
+    }
+  };
+  for_each_row(tensors, add);
+  if (world.rank() == 0) {
+    for (const auto& [position, bytes] : image.extents()) add(position, static_cast<std::int64_t>(bytes.size()));
+  }
+  struct Claim {
+    int share, rank;  // MPI_2INT
+  };
+  constexpr std::int64_t whole = 64;  // parts of a block: ends of rows make no difference
+  constexpr int lots = 1 << 20;
+  std::vector<Claim> claims(held.size());
+  for (std::size_t block = 0; block < held.size(); ++block) {
+    const int lot = lot_of(static_cast<std::int64_t>(block), world.rank(), lots);
+    claims[block] = {static_cast<int>(held[block] * whole / size) * lots + lot, world.rank()};
+  }
+  NANOTRON_REQUIRE(claims.size() <= INT_MAX, "{} blocks", claims.size());
+  NANOTRON_CHECK_MPI(
+      MPI_Allreduce(MPI_IN_PLACE, claims.data(), static_cast<int>(claims.size()), MPI_2INT, MPI_MAXLOC, world.get()));
+  std::vector<int> owners(claims.size());
+  std::ranges::transform(claims, owners.begin(), &Claim::rank);
+  return owners;
+}
+
+// A window ends where a rank has held_blocks of it.
+std::vector<Window> windows_of(const std::vector<int>& owners, int ranks) {
+  std::vector<Window> windows;
+  std::vector<std::int64_t> held(static_cast<std::size_t>(ranks), 0);
+  const auto blocks = static_cast<std::int64_t>(owners.size());
+  for (std::int64_t first = 0, block = 0; block < blocks; ++block) {
+    const bool full = ++held[static_cast<std::size_t>(owners[static_cast<std::size_t>(block)])] == held_blocks;
+    if (!full && block + 1 < blocks) continue;
+    windows.push_back({first, block + 1});
+    first = block + 1;
+    std::ranges::fill(held, 0);
+  }
+  return windows;
+}
+
+struct Header {
+  std::int64_t position, bytes;
+};
+
+class Exchange {
+ public:
+  Exchange(const comm::Communicator& world, const BlockedFile& file, std::vector<int> owners)
+      : world_(world), file_(file), owners_(std::move(owners)), outgoing_(static_cast<std::size_t>(world.size())) {}
+
+  void begin(const Window& window) {
+    window_ = window;
+    slots_.assign(static_cast<std::size_t>(window.last - window.first), -1);
+    std::int64_t held = 0;
+    for (std::int64_t block = window.first; block < window.last; ++block) {
+      if (owner(block) == world_.rank()) slots_[static_cast<std::size_t>(block - window.first)] = held++;
+    }
+    buffer_.assign(static_cast<std::size_t>(held * file_.block_bytes), std::byte{0});
+    for (std::vector<std::byte>& message : outgoing_) message.clear();
+  }
+
+  // What of these bytes lies in the window goes to the owners of its blocks.
+  void add(std::int64_t position, const std::byte* from, std::int64_t bytes) {
+    const std::int64_t size = file_.block_bytes;
+    const std::int64_t begin = std::max(position, window_.first * size);
+    const std::int64_t end = std::min(position + bytes, window_.last * size);
+    for (std::int64_t at = begin; at < end;) {
+      const std::int64_t next = std::min(end, (at / size + 1) * size);
+      send(at, from + (at - position), next - at);
+      at = next;
+    }
+  }
+
+  void finish() {
+    exchange();
+    for (const std::vector<std::byte>& message : incoming_) {
+      for (std::size_t at = 0; at < message.size();) {
+        Header header;
+        std::memcpy(&header, message.data() + at, sizeof header);
+        at += sizeof header;
+        put(header.position, message.data() + at, header.bytes);
+        at += static_cast<std::size_t>(header.bytes);
+      }
+    }
+  }
+
+  // f(position, bytes) for each run of consecutive blocks of this rank.
+  template <class F>
+  void for_each_run(const F& f) const {
+    for (std::int64_t block = window_.first; block < window_.last;) {
+      const std::int64_t slot = slot_of(block);
+      std::int64_t next = block + 1;
+      if (slot >= 0) {
+        while (next < window_.last && slot_of(next) >= 0) ++next;
+        const std::int64_t position = block * file_.block_bytes;
+        const std::int64_t bytes = std::min(next * file_.block_bytes, file_.bytes) - position;
+        f(position, std::span(buffer_.data() + slot * file_.block_bytes, static_cast<std::size_t>(bytes)));
+      }
+      block = next;
+    }
+  }
+
+ private:
+  int owner(std::int64_t block) const { return owners_[static_cast<std::size_t>(block)]; }
+  std::int64_t slot_of(std::int64_t block) const { return slots_[static_cast<std::size_t>(block - window_.first)]; }
+
+  void put(std::int64_t position, const std::byte* from, std::int64_t bytes) {
+    const std::int64_t block = position / file_.block_bytes;
+    std::memcpy(buffer_.data() + slot_of(block) * file_.block_bytes + position % file_.block_bytes, from,
+                static_cast<std::size_t>(bytes));
+  }
+
+  void send(std::int64_t position, const std::byte* from, std::int64_t bytes) {
+    const int to = owner(position / file_.block_bytes);
+    if (to == world_.rank()) return put(position, from, bytes);
+    std::vector<std::byte>& message = outgoing_[static_cast<std::size_t>(to)];
+    const Header header{position, bytes};
+    const auto* const head = reinterpret_cast<const std::byte*>(&header);
+    message.insert(message.end(), head, head + sizeof header);
+    message.insert(message.end(), from, from + bytes);
+  }
+
+  void exchange() {
+    const std::size_t ranks = outgoing_.size();
+    std::vector<std::int64_t> sent(ranks), received(ranks);
+    std::ranges::transform(outgoing_, sent.begin(), [](const auto& message) { return std::ssize(message); });
+    NANOTRON_CHECK_MPI(MPI_Alltoall(sent.data(), 1, MPI_INT64_T, received.data(), 1, MPI_INT64_T, world_.get()));
+    incoming_.clear();
+    std::vector<MPI_Request> requests;
+    incoming_.resize(ranks);
+    const auto post = [&](auto call, std::vector<std::byte>& message, std::size_t rank) {
+      if (message.empty()) return;
+      NANOTRON_REQUIRE(message.size() <= INT_MAX, "a message of {} bytes", message.size());
+      NANOTRON_CHECK_MPI(call(message.data(), static_cast<int>(message.size()), MPI_BYTE, static_cast<int>(rank), 0,
+                              world_.get(), &requests.emplace_back()));
+    };
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      incoming_[rank].resize(static_cast<std::size_t>(received[rank]));
+      post(MPI_Irecv, incoming_[rank], rank);
+    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) post(MPI_Isend, outgoing_[rank], rank);
+    NANOTRON_CHECK_MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+  }
+
+  const comm::Communicator& world_;
+  BlockedFile file_;
+  std::vector<int> owners_;  // of all blocks
+  Window window_{};
+  std::vector<std::int64_t> slots_;  // in the buffer, of the blocks of the window; -1: another rank's
+  std::vector<std::byte> buffer_;
+  std::vector<std::vector<std::byte>> outgoing_, incoming_;  // by rank; headers and bytes
+};
+
+// Adds what a tensor has in the window, through the host.
+void add_tensor(const PlacedTensor& placed, std::int64_t from, std::int64_t to, Staging& staging, Exchange& exchange) {
+  const std::vector<index_t>& shape = placed.tensor->global_shape;
+  const std::int64_t bytes = std::accumulate(shape.begin(), shape.end(), index_t{1}, std::multiplies<>()) *
+                             static_cast<std::int64_t>(size_of(placed.type));
+  if (placed.begin >= to || placed.begin + bytes <= from) return;
+  StateTensor within{placed.tensor->name, placed.tensor->global_shape, parts_within(placed, from, to)};
+  if (within.parts.empty()) return;
+  const PlacedTensor clipped{&within, placed.type, placed.begin};
+  for (const Transfer& pieces : transfers_of(within, placed.type, Staging::transfer_bytes(INT64_MAX))) {
+    const Transfer& host = staging.place(pieces, placed.type);
+    staging.copy_to_host();
+    for (const Piece& piece : host) {
+      const StatePart part = part_of(piece, placed.type);
+      const FileRows rows(clipped, part);
+      const std::size_t n = part.extent.size();
+      const auto element = static_cast<std::int64_t>(size_of(placed.type));
+      const index_t outer_stride = n == 3 ? part.stride[0] : 0, inner_stride = n >= 2 ? part.stride[n - 2] : 0;
+      const auto* const data = static_cast<const std::byte*>(part.data);
+      const bool packed = rows.bytes == rows.inner_pitch && inner_stride * element == rows.bytes;
+      for (index_t i = 0; i < rows.outer; ++i) {
+        const std::byte* const layer = data + i * outer_stride * element;
+        if (packed) {
+          exchange.add(rows.position(i, 0), layer, rows.inner * rows.bytes);
+          continue;
+        }
+        for (index_t j = 0; j < rows.inner; ++j)
+          exchange.add(rows.position(i, j), layer + j * inner_stride * element, rows.bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void assemble_blocks(MPI_Comm given, const BlockedFile& file, const FileImage& image,
+                     std::span<const PlacedTensor> tensors, const TakeBlocks& take) {
+  const comm::Communicator world = comm::Communicator::duplicate(given);
+  std::vector<int> owners = owners_of(world, file, image, tensors);
+  const std::vector<Window> windows = windows_of(owners, world.size());
+  Exchange exchange(world, file, std::move(owners));
+  Staging staging;
+  std::exception_ptr failure;
+  for (const Window& window : windows) {
+    const std::int64_t from = window.first * file.block_bytes, to = window.last * file.block_bytes;
+    exchange.begin(window);
+    if (world.rank() == 0) {
+      for (const auto& [position, bytes] : image.extents())
+        exchange.add(position, bytes.data(), static_cast<std::int64_t>(bytes.size()));
+    }
+    for (const PlacedTensor& placed : tensors) add_tensor(placed, from, to, staging, exchange);
+    exchange.finish();
+    if (failure) continue;  // the other ranks wait for our bytes all the same
+    try {
+      exchange.for_each_run(take);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace nanotron::io

@@ -1,0 +1,69 @@
+#include "block_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/host.hpp"
+#include "system_calls.hpp"
+
+namespace nanotron::io {
+namespace {
+
+// 0, or the errno of what could not be written from `position` on; both move on with what was.
+int write_some(int descriptor, std::span<const std::byte>& left, std::int64_t& position) {
+  while (!left.empty()) {
+    const ssize_t put = ::pwrite(descriptor, left.data(), left.size(), position);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return put < 0 ? errno : ENOSPC;
+    left = left.subspan(static_cast<std::size_t>(put));
+    position += put;
+  }
+  return 0;
+}
+
+// Of a disk or a network; a full disk stays full.
+bool may_pass(int cause) { return cause == EIO || cause == ETIMEDOUT || cause == EAGAIN || cause == ESTALE; }
+
+}  // namespace
+
+BlockFile::BlockFile(const std::filesystem::path& path, std::int64_t block_bytes)
+    : descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)), name_(path.string()), block_bytes_(block_bytes) {
+  if (descriptor_ < 0)
+    fail(ExitCode::system_error,
+         {.what = fmt::format("{} cannot be opened on host {}: {}", name_, host_name(), std::strerror(errno))});
+}
+
+BlockFile::~BlockFile() { ::close(descriptor_); }
+
+void BlockFile::write(std::int64_t position, std::span<const std::byte> blocks) {
+  for (std::size_t at = 0; at < blocks.size(); at += static_cast<std::size_t>(block_bytes_)) {
+    const auto block = blocks.subspan(at, std::min(blocks.size() - at, static_cast<std::size_t>(block_bytes_)));
+    hashes_.emplace_back((position + static_cast<std::int64_t>(at)) / block_bytes_,
+                         XXH3_64bits(block.data(), block.size()));
+  }
+  constexpr int attempts = 3;
+  int cause = 0;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    cause = write_some(descriptor_, blocks, position);
+    if (cause == 0) return;
+    if (!may_pass(cause)) break;
+  }
+  fail(ExitCode::system_error,
+       {.what = fmt::format("bytes {} to {} of {} cannot be written on host {}: {}", position,
+                            position + std::ssize(blocks) - 1, name_, host_name(), std::strerror(cause))});
+}
+
+void BlockFile::sync() {
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) == 0 || errno == EINVAL || errno == ENOTSUP) return;
+  fail(ExitCode::system_error,
+       {.what = fmt::format("{} cannot be brought to disk on host {}: {}", name_, host_name(), std::strerror(errno))});
+}
+
+}  // namespace nanotron::io

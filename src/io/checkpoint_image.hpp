@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nanotron/io/block_exchange.hpp"
+#include "nanotron/io/byte_store.hpp"
+#include "nanotron/io/checkpoint.hpp"
+
+namespace nanotron::io {
+
+/// visitor(group, tensors, type) for the groups of datasets in a file, in their order.
+template <class Visitor>
+void for_each_group(const CheckpointContents& contents, const Visitor& visitor) {
+  visitor("parameters/", contents.parameters, contents.master);
+  for (const StateGroup& group : contents.moments) {
+    visitor("optimizer/" + group.name + "/", std::span<const StateTensor>(group.tensors), group.type);
+  }
+  visitor("compression/", contents.compression, contents.master);
+}
+
+/// Writes all of a checkpoint but the tensors, whose datasets are allocated, into `image`. Returns where their elements
+/// begin, in the order of for_each_group. One process. Error(system_error).
+std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointContents& contents);
+
+}  // namespace nanotron::io

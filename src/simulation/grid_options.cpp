@@ -1,0 +1,119 @@
+#include "simulation/grid_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nanotron/model/parameter_table.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+constexpr std::int64_t largest_micro_batch = 16, most_virtual_stages = 8, shortest_piece = 1024;
+constexpr deck::Recompute recomputations[] = {deck::Recompute::none, deck::Recompute::selective, deck::Recompute::full};
+
+const char* name_of(deck::Recompute recompute) {
+  return recompute == deck::Recompute::none ? "none" : recompute == deck::Recompute::selective ? "selective" : "full";
+}
+
+std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t most) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t d = 1; d <= std::min(n, most); ++d) {
+    if (n % d == 0) all.push_back(d);
+  }
+  return all;
+}
+
+// Calls f for every grid: degrees that multiply to `ranks`.
+template <class F>
+void for_each_grid(const deck::Config& base, int ranks, const deck::Machine& machine, const F& f) {
+  const deck::ModelConfig& m = base.model;
+  const std::int64_t in_node = machine.node.ranks == 0 ? ranks : machine.node.ranks;
+  const std::int64_t experts = std::max<std::int64_t>(1, m.moe.num_experts);
+  for (const std::int64_t tp : divisors(ranks, in_node)) {
+    if (m.num_attention_heads % tp != 0) continue;
+    for (const std::int64_t pp : divisors(ranks / tp, m.num_hidden_layers)) {
+      for (const std::int64_t cp :
+           divisors(ranks / tp / pp, std::max<std::int64_t>(1, base.data.sequence_length / shortest_piece))) {
+        const std::int64_t dp = ranks / tp / pp / cp;
+        if (base.data.global_batch_size % dp != 0) continue;
+        for (const std::int64_t ep : divisors(experts, dp * cp)) {
+          if ((dp * cp) % ep == 0) f(GridOptions{.dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> GridOptions::overrides() const {
+  std::vector<std::string> all{fmt::format("parallel.dp={}", dp),
+                               fmt::format("parallel.tp={}", tp),
+                               fmt::format("parallel.pp={}", pp),
+                               fmt::format("parallel.cp={}", cp),
+                               fmt::format("parallel.ep={}", ep),
+                               fmt::format("data.micro_batch_size={}", micro_batch),
+                               fmt::format("parallel.zero_stage={}", zero_stage),
+                               fmt::format("parallel.recompute={}", name_of(recompute)),
+                               fmt::format("parallel.tp_mode={}", tp > 1 ? "reduce_scatter" : "all_reduce"),
+                               "parallel.zero_size=0",
+                               "parallel.pp_layers=''"};
+  all.push_back(virtual_stages > 1 ? "parallel.pp_schedule=interleaved_1f1b" : "parallel.pp_schedule=1f1b");
+  if (virtual_stages > 1) all.push_back(fmt::format("parallel.pp_chunks={}", virtual_stages));
+  return all;
+}
+
+double GridOptions::in_flight(std::int64_t micro_batches) const {
+  const auto p = static_cast<double>(pp), v = static_cast<double>(virtual_stages);
+  const double wanted = virtual_stages == 1 ? p : p * (1.0 + (p - 1.0) / (p * v));
+  return std::min(wanted, static_cast<double>(micro_batches));
+}
+
+std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const deck::Machine& machine) {
+  std::vector<GridOptions> all;
+  for_each_grid(base, ranks, machine, [&](GridOptions o) {
+    const std::int64_t of_replica = base.data.global_batch_size / o.dp;
+    for (const std::int64_t micro_batch : divisors(of_replica, largest_micro_batch)) {
+      for (const std::int64_t v : divisors(base.model.num_hidden_layers / o.pp, most_virtual_stages)) {
+        if (v > 1 && (o.pp == 1 || of_replica / micro_batch < o.pp)) continue;
+        for (const int zero : {0, 1, 2, 3}) {
+          if (zero > 0 && o.dp * o.cp == 1) continue;
+          for (const deck::Recompute recompute : recomputations) {
+            o.micro_batch = micro_batch;
+            o.virtual_stages = v;
+            o.zero_stage = zero;
+            o.recompute = recompute;
+            all.push_back(o);
+          }
+        }
+      }
+    }
+  });
+  return all;
+}
+
+// Weights, gradients, master weights and two moments, sharded as the ZeRO stage says; the hidden states between layers.
+double least_memory(const deck::Config& base, const GridOptions& o) {
+  const deck::ModelConfig& m = base.model;
+  const auto all = static_cast<double>(model::make_parameter_table(m).logical_parameters());
+  const double of_experts =
+      3.0 * static_cast<double>(m.num_hidden_layers * m.moe.num_experts * m.hidden_size * m.moe.moe_intermediate_size);
+  const double here = ((all - of_experts) + of_experts / static_cast<double>(o.ep)) / static_cast<double>(o.tp * o.pp);
+  const auto shards = static_cast<double>(o.dp * o.cp);
+  const bool is_narrow = base.precision.compute == ScalarType::bf16 || base.precision.compute == ScalarType::fp8;
+  const double master = base.precision.compute == ScalarType::fp64 ? 8.0 : 4.0;
+  const double weights = is_narrow ? 2.0 : master, states = (is_narrow ? 3.0 : 2.0) * master;
+  const double parameters =
+      here * (weights / (o.zero_stage == 3 ? shards : 1.0) + master / (o.zero_stage >= 2 ? shards : 1.0) +
+              states / (o.zero_stage >= 1 ? shards : 1.0));
+  const double tokens =
+      static_cast<double>(o.micro_batch * base.data.sequence_length) / static_cast<double>(o.cp * o.tp);
+  const double layers = static_cast<double>(m.num_hidden_layers) / static_cast<double>(o.pp);
+  const double of_layer = o.recompute == deck::Recompute::full ? 1.0 : 5.0;
+  const std::int64_t micro_batches = base.data.global_batch_size / o.dp / o.micro_batch;
+  return 0.9 * parameters +
+         tokens * static_cast<double>(m.hidden_size) * weights * layers * of_layer * o.in_flight(micro_batches);
+}
+
+}  // namespace nanotron::simulation

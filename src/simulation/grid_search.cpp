@@ -1,0 +1,202 @@
+#include "nanotron/simulation/grid_search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/timer.hpp"
+#include "nanotron/model/cost.hpp"
+#include "nanotron/simulation/collective_time.hpp"
+#include "nanotron/simulation/memory_fit.hpp"
+#include "nanotron/trainer/deck_features.hpp"
+#include "simulation/grid_options.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+struct Ranked {
+  GridOptions options;
+  double seconds = 0.0;
+};
+
+class Search {
+ public:
+  Search(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks,
+         const deck::Machine& machine)
+      : text_(text), name_(name), overrides_(overrides), ranks_(ranks), machine_(machine) {
+    std::vector<std::string> open = overrides;
+    open.insert(open.end(), {"parallel.dp=0", "parallel.tp=1", "parallel.pp=1", "parallel.cp=1", "parallel.ep=1",
+                             "parallel.zero_stage=0", "parallel.zero_size=0", "parallel.pp_layers=''"});
+    base_ = trainer::read_deck_text(text, name, open);
+    base_.parallel.dp = 1;
+    trainer::resolve(base_, 1);
+    if (base_.model.vocab_size == 0) {
+      fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
+                                  .expected = "model%vocab_size in the deck",
+                                  .where = name,
+                                  .change = "--set model.vocab_size=32000"});
+    }
+  }
+
+  const deck::Config& base() const { return base_; }
+
+  /// Nothing for what the checks refuse.
+  std::optional<deck::Config> config_of(const GridOptions& o, int ranks) const {
+    std::vector<std::string> all = overrides_;
+    std::ranges::copy(o.overrides(), std::back_inserter(all));
+    try {
+      deck::Config config = trainer::read_deck_text(text_, name_, all, nullptr, ranks);
+      trainer::resolve(config, ranks);
+      return config;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  /// By the formula of the header; candidates without layers that can be simulated are left out.
+  std::optional<double> ranked_seconds(const GridOptions& o) {
+    const std::optional<Layers> layers = layers_of(o);
+    if (!layers) return std::nullopt;
+    const auto m = static_cast<double>(base_.data.global_batch_size / o.dp / o.micro_batch);
+    const auto p = static_cast<double>(o.pp), v = static_cast<double>(o.virtual_stages);
+    const double stage = static_cast<double>(base_.model.num_hidden_layers) / p * layers->layer;
+    const double pipeline = (m + (p - 1.0) / v) * (stage + layers->rest / p);
+    return pipeline + reduction(o, m) + 0.02 * (v - 1.0) * stage;  // messages grow with virtual stages
+  }
+
+ private:
+  struct Layers {
+    double layer = 0.0, rest = 0.0;  // seconds of a micro-batch
+  };
+
+  // One and two layers on the ranks of tp, cp and ep.
+  std::optional<Layers> layers_of(const GridOptions& o) {
+    const auto key = std::make_tuple(o.tp, o.cp, o.ep, o.micro_batch, o.recompute);
+    const auto found = layers_.find(key);
+    if (found != layers_.end()) return found->second;
+    GridOptions small{.dp = std::max<std::int64_t>(1, o.ep / o.cp),
+                      .tp = o.tp,
+                      .cp = o.cp,
+                      .ep = o.ep,
+                      .micro_batch = o.micro_batch,
+                      .recompute = o.recompute};
+    const int ranks = static_cast<int>(small.dp * small.tp * small.cp);
+    std::optional<deck::Config> config = config_of(small, ranks);
+    std::optional<Layers> layers;
+    if (config) {
+      config->data.global_batch_size = small.dp * o.micro_batch;
+      config->model.num_hidden_layers = 1;
+      const double one = predict_step(*config, machine_).seconds;
+      config->model.num_hidden_layers = 2;
+      const double two = predict_step(*config, machine_).seconds;
+      layers = Layers{two - one, std::max(0.0, 2.0 * one - two)};
+    }
+    layers_[key] = layers;
+    return layers;
+  }
+
+  // Gradients once a step, half of it behind backward; with ZeRO-3 weights twice for each micro-batch, ZeRO-2
+  // gradients.
+  double reduction(const GridOptions& o, double micro_batches) const {
+    if (o.dp * o.cp == 1) return 0.0;
+    const double parameters =
+        model::block_parameters(base_.model).layer * static_cast<double>(base_.model.num_hidden_layers) +
+        2.0 * model::block_parameters(base_.model).embedding;
+    const double bytes = 4.0 * parameters / static_cast<double>(o.tp * o.pp);
+    const std::int64_t in_node = machine_.node.ranks == 0 ? ranks_ : machine_.node.ranks;
+    const std::int64_t apart = o.tp;  // order tp-cp-pp-dp
+    const auto per_node =
+        std::max<std::int64_t>(1, std::min(o.dp * o.cp, in_node / std::max<std::int64_t>(1, apart * o.pp)));
+    const GroupPlacement group{static_cast<int>(o.dp * o.cp),
+                               static_cast<int>((o.dp * o.cp + per_node - 1) / per_node)};
+    const double once = collective_seconds(comm::Operation::reduce_scatter, bytes, group, machine_);
+    const double times = o.zero_stage == 3 ? 2.0 * micro_batches : o.zero_stage == 2 ? micro_batches + 0.5 : 1.5;
+    return 0.5 * times * once;
+  }
+
+  std::string text_, name_;
+  std::vector<std::string> overrides_;
+  int ranks_;
+  const deck::Machine& machine_;
+  deck::Config base_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, deck::Recompute>, std::optional<Layers>>
+      layers_;
+};
+
+std::vector<Ranked> ranked(Search& search, const std::vector<GridOptions>& all, const deck::Machine& machine) {
+  const double limit = machine.node.memory_bytes > 0.0 ? machine.node.memory_bytes - reserved_bytes : 1e300;
+  std::vector<Ranked> list;
+  for (const GridOptions& o : all) {
+    if (least_memory(search.base(), o) > limit) continue;
+    if (const std::optional<double> seconds = search.ranked_seconds(o)) list.push_back({o, *seconds});
+  }
+  std::ranges::stable_sort(list, {}, &Ranked::seconds);
+  return list;
+}
+
+}  // namespace
+
+SearchResult search_grids(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
+                          int ranks, const deck::Machine& machine, const SearchLimits& limits) {
+  const double begin = wall_seconds();
+  Search search(text, name, overrides, ranks, machine);
+  const std::vector<GridOptions> all = grid_options(search.base(), ranks, machine);
+  SearchResult result{.best = {}, .candidates = static_cast<int>(all.size())};
+  const double limit = machine.node.memory_bytes > 0.0 ? machine.node.memory_bytes - reserved_bytes : 1e300;
+  for (const Ranked& candidate : ranked(search, all, machine)) {
+    const bool is_late = wall_seconds() - begin > limits.seconds && !result.best.empty();
+    if (result.examined >= limits.examined || is_late) break;
+    std::optional<deck::Config> config = search.config_of(candidate.options, ranks);
+    if (!config) continue;
+    ++result.legal;
+    const double memory = memory_bytes(*config, machine, limit);
+    if (memory > limit) continue;
+    ++result.examined;
+    const StepPrediction prediction = estimate_step(*config, machine);
+    result.best.push_back({candidate.options.overrides(), std::move(*config), memory, prediction});
+  }
+  if (result.best.empty()) {
+    fail(ExitCode::deck_error,
+         {.what = fmt::format("no grid of {} ranks trains this deck on {}", ranks, machine.name),
+          .expected = "a grid whose memory fits",
+          .found = fmt::format("{} combinations, none within {:.0f} GB per rank", all.size(), limit / 1e9),
+          .where = name,
+          .change = "more ranks, a longer tp within the node, or another global_batch_size (it is a multiple of dp)"});
+  }
+  const auto faster = [](const GridCandidate& a, const GridCandidate& b) {
+    return a.prediction.seconds < b.prediction.seconds;
+  };
+  std::ranges::stable_sort(result.best, faster);
+  if (result.best.size() > static_cast<std::size_t>(limits.best)) {
+    result.best.erase(result.best.begin() + limits.best, result.best.end());
+  }
+  for (GridCandidate& c : result.best) c.prediction = predict_step(c.config, machine);
+  std::ranges::stable_sort(result.best, faster);
+  return result;
+}
+
+std::string describe(const SearchResult& result, const deck::Machine& machine) {
+  std::string text = fmt::format("{} combinations, {} planned, {} simulated on {}\n", result.candidates, result.legal,
+                                 result.examined, machine.name);
+  text +=
+      fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>11}{:>9}{:>9}{:>11}{:>13}{:>7}\n", "", "dp", "tp", "pp",
+                  "cp", "ep", "micro-batch", "ZeRO", "recompute", "virtual", "GB", "s per step", "tokens/s", "MFU %");
+  int number = 0;
+  for (const GridCandidate& c : result.best) {
+    const deck::ParallelConfig& p = c.config.parallel;
+    const double peak = machine.peak(c.config.precision.compute);
+    text += fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>11}{:>9}{:>9.1f}{:>11.3f}{:>13.0f}{:>7.1f}\n",
+                        ++number, p.dp, p.tp, p.pp, p.cp, p.ep, c.config.data.micro_batch_size, p.zero_stage,
+                        p.recompute == deck::Recompute::none        ? "none"
+                        : p.recompute == deck::Recompute::selective ? "selective"
+                                                                    : "full",
+                        deck::virtual_stages(p), c.memory / 1e9, c.prediction.seconds, c.prediction.tokens_per_second(),
+                        100.0 * c.prediction.model_flops / c.prediction.seconds / peak);
+  }
+  return text;
+}
+
+}  // namespace nanotron::simulation

@@ -1,0 +1,194 @@
+#include "nanotron/simulation/published_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/deck/read_deck.hpp"
+#include "nanotron/simulation/memory_fit.hpp"
+#include "nanotron/simulation/step_prediction.hpp"
+#include "nanotron/trainer/deck_features.hpp"
+#include "simulation/csv.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+constexpr double sequence = 2048.0, vocabulary = 51200.0;
+
+// A row of the GPT table.
+struct GptRun {
+  std::string source, parameters;
+  std::int64_t layers = 0, hidden = 0, heads = 0, tp = 0, pp = 0, gpus = 0, batch = 0;
+
+  std::int64_t dp() const { return gpus / (tp * pp); }
+  double sc21_flops() const {
+    const auto h = static_cast<double>(hidden), l = static_cast<double>(layers);
+    return 96.0 * static_cast<double>(batch) * sequence * l * h * h *
+           (1.0 + sequence / (6.0 * h) + vocabulary / (16.0 * l * h));
+  }
+};
+
+enum class Recomputation { full, selective };
+
+struct GptChoice {
+  std::int64_t micro_batch = 1, virtual_stages = 1;
+};
+
+std::string deck_text(const GptRun& r, const GptChoice& choice, Recomputation recomputation) {
+  const bool full = recomputation == Recomputation::full;
+  return fmt::format(
+      "&run steps = 1 /\n"
+      "&model hidden_size = {0}, num_hidden_layers = {1}, num_attention_heads = {2}, intermediate_size = {3},\n"
+      "  vocab_size = {4}, tie_word_embeddings = .true., normalization = 'layer_norm', hidden_act = 'gelu_new',\n"
+      "  position_embedding_type = 'learned_absolute', max_position_embeddings = {5}, qkv_bias = .true.,\n"
+      "  o_proj_bias = .true., mlp_bias = .true. /\n"
+      "&parallel dp = {6}, tp = {7}, pp = {8}, pp_schedule = '{9}', pp_chunks = {10}, recompute = '{11}',\n"
+      "  tp_mode = '{12}', overlap = .false. /\n"
+      "&data path = 'none', sequence_length = {5}, global_batch_size = {13}, micro_batch_size = {14} /\n"
+      "&precision compute = 'bf16' /\n",
+      r.hidden, r.layers, r.heads, 4 * r.hidden, static_cast<std::int64_t>(vocabulary),
+      static_cast<std::int64_t>(sequence), r.dp(), r.tp, r.pp, choice.virtual_stages > 1 ? "interleaved_1f1b" : "1f1b",
+      std::max<std::int64_t>(2, choice.virtual_stages), full ? "full" : "none",
+      full || r.tp == 1 ? "all_reduce" : "reduce_scatter", r.batch, choice.micro_batch);
+}
+
+// Megatron-LM's kernels before FlashAttention. In 2022 weight gradients were added in their GEMM, and the input
+// gradient's reduction ran beside the weight gradient's GEMM.
+Software megatron(const std::string& source, Recomputation recomputation) {
+  const bool first = source == "SC21";
+  return {.name = first ? "Megatron-LM 2021" : "Megatron-LM 2022",
+          .attention = recomputation == Recomputation::full ? AttentionForm::unfused : AttentionForm::recomputed,
+          .dropout = true,
+          .recomputes_whole_layers = recomputation == Recomputation::full,
+          .overlaps_tensor_parallel = !first,
+          .adds_gradients_apart = first,
+          .scatters_messages = true};
+}
+
+std::vector<GptChoice> choices(const GptRun& r) {
+  const std::int64_t of_rank = r.layers / r.pp, of_replica = r.batch / r.dp();
+  if (r.source != "SC21") {
+    return {{.micro_batch = r.pp == 1 ? of_replica : 1, .virtual_stages = r.pp > 1 && of_rank % 3 == 0 ? 3 : 1}};
+  }
+  std::vector<GptChoice> all;
+  for (const std::int64_t micro_batch : {1, 2, 4, 8, 16}) {
+    if (of_replica % micro_batch != 0 || of_replica / micro_batch < r.pp) continue;
+    for (std::int64_t v = 1; v <= of_rank; ++v) {
+      if (of_rank % v == 0 && (v > 1) == (r.pp > 1 && of_rank > 1)) all.push_back({micro_batch, v});
+    }
+  }
+  return all;
+}
+
+RunComparison compare(const GptRun& r, Recomputation recomputation, double measured, const deck::Machine& machine) {
+  const Software software = megatron(r.source, recomputation);
+  std::optional<StepPrediction> best;
+  GptChoice chosen;
+  const std::vector<GptChoice> all = choices(r);
+  for (const GptChoice& choice : all) {
+    deck::Config config = trainer::read_deck_text(deck_text(r, choice, recomputation), r.source, {}, nullptr, r.gpus);
+    trainer::resolve(config, r.gpus);
+    if (all.size() > 1 && !fits(config, machine)) continue;
+    const StepPrediction p =
+        all.size() > 1 ? estimate_step(config, machine, software) : predict_step(config, machine, software);
+    if (best && best->seconds <= p.seconds) continue;
+    best = p;
+    chosen = choice;
+  }
+  if (!best) {
+    fail(ExitCode::deck_error, {.what = "no micro-batch of a published run fits into the memory of the machine",
+                                .found = fmt::format("{} {}B on {}", r.source, r.parameters, machine.name),
+                                .change = "the machine that the table names: input/machines/a100_80gb.nml"});
+  }
+  return {.source = r.source,
+          .run = fmt::format("GPT {}B, {} GPUs, {}", r.parameters, r.gpus,
+                             recomputation == Recomputation::full ? "full" : "selective"),
+          .assumed = fmt::format("micro-batch {}, {} virtual", chosen.micro_batch, chosen.virtual_stages),
+          .measured = measured,
+          .predicted = best->seconds};
+}
+
+void compare_gpt(const CsvRow& row, const deck::Machine& machine, std::vector<RunComparison>& all) {
+  const GptRun r{.source = row.text("source"),
+                 .parameters = row.text("parameters_B"),
+                 .layers = row.integer("layers"),
+                 .hidden = row.integer("hidden"),
+                 .heads = row.integer("heads"),
+                 .tp = row.integer("tp"),
+                 .pp = row.integer("pp"),
+                 .gpus = row.integer("gpus"),
+                 .batch = row.integer("batch")};
+  if (row.has("tflops_per_gpu")) {
+    const double seconds = r.sc21_flops() / (static_cast<double>(r.gpus) * 1e12 * row.real("tflops_per_gpu"));
+    all.push_back(compare(r, Recomputation::full, seconds, machine));
+  }
+  if (row.has("seconds_full")) all.push_back(compare(r, Recomputation::full, row.real("seconds_full"), machine));
+  if (row.has("seconds_selective")) {
+    all.push_back(compare(r, Recomputation::selective, row.real("seconds_selective"), machine));
+  }
+}
+
+void compare_deck(const CsvRow& row, const std::filesystem::path& folder, const deck::Machine& machine,
+                  std::vector<RunComparison>& all) {
+  const std::int64_t ranks = row.integer("ranks");
+  deck::Config config = trainer::read_deck_text(deck::read_deck_file((folder / row.text("deck")).string()),
+                                                row.text("deck"), row.words("set"), nullptr, ranks);
+  trainer::resolve(config, ranks);
+  Software software;
+  if (row.has("software")) {
+    const std::string file = (folder / row.text("software")).string();
+    software = read_software(file, deck::read_deck_file(file));
+  }
+  const StepPrediction p = estimate_step(config, machine, software);
+  const std::string measure = row.text("measure");
+  const double value = row.real("value");
+  double seconds = value;
+  if (measure == "tokens_per_second_per_gpu") {
+    seconds = p.tokens / (value * static_cast<double>(ranks));
+  } else if (measure == "tflops_per_gpu") {
+    // Masked pairs counted, as Chowdhery et al. 2022 do: 12 L q s for 6 L q (s + 1).
+    const deck::ModelConfig& m = config.model;
+    const double masked = 6.0 * static_cast<double>(m.num_hidden_layers * m.num_attention_heads * m.head_dim) *
+                          static_cast<double>(config.data.sequence_length - 1);
+    seconds = (p.model_flops + masked * p.tokens / static_cast<double>(ranks)) / (value * 1e12);
+  } else if (measure != "seconds") {
+    row.wrong("measure", "seconds, tokens_per_second_per_gpu or tflops_per_gpu");
+  }
+  all.push_back({row.text("source"), row.text("run"), software.name, seconds, p.seconds});
+}
+
+}  // namespace
+
+std::vector<RunComparison> compare_published(const std::string& path, const deck::Machine& machine) {
+  std::vector<RunComparison> all;
+  for (const CsvRow& row : read_csv(path, deck::read_deck_file(path))) {
+    if (row.has_column("deck")) {
+      compare_deck(row, std::filesystem::path(path).parent_path(), machine, all);
+    } else {
+      compare_gpt(row, machine, all);
+    }
+  }
+  return all;
+}
+
+double mean_absolute_error(const std::vector<RunComparison>& runs) {
+  double sum = 0.0;
+  for (const RunComparison& run : runs) sum += std::abs(run.error());
+  return runs.empty() ? 0.0 : sum / static_cast<double>(runs.size());
+}
+
+std::string describe(const std::vector<RunComparison>& runs) {
+  std::string text = fmt::format("{:<14}{:<34}{:<26}{:>12}{:>12}{:>9}\n", "source", "run", "assumed", "measured s",
+                                 "predicted s", "error");
+  for (const RunComparison& r : runs) {
+    text += fmt::format("{:<14}{:<34}{:<26}{:>12.4g}{:>12.4g}{:>+7.1f} %\n", r.source, r.run, r.assumed, r.measured,
+                        r.predicted, 100.0 * r.error());
+  }
+  return text + fmt::format("mean error of {} runs: {:.1f} %\n", runs.size(), 100.0 * mean_absolute_error(runs));
+}
+
+}  // namespace nanotron::simulation

@@ -1,0 +1,171 @@
+#include "nanotron/simulation/step_prediction.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/model/cost.hpp"
+#include "nanotron/simulation/collective_time.hpp"
+#include "nanotron/simulation/kernel_time.hpp"
+#include "nanotron/trainer/roofline.hpp"
+#include "nanotron/trainer/training_state.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+// The ranks of one pipeline, on the machine.
+class MachineTimes {
+ public:
+  MachineTimes(const deck::Config& config, const deck::Machine& machine, const Software& software)
+      : config_(config), machine_(machine), software_(software), shape_(comm::shape_of(config)) {
+    const index_t tp = config.parallel.tp;
+    sizes_ = {config.model.hidden_size, config.model.intermediate_size / tp};
+    const int in_node = machine.node.ranks == 0 ? shape_.size() : std::min(shape_.size(), machine.node.ranks);
+    if (machine.node.cores > 0) crowding_ = std::max(1.0, static_cast<double>(in_node) / machine.node.cores);
+  }
+
+  // The last rank of a context-parallel group attends to most keys, the first tensor-parallel shard is the largest.
+  comm::GridCoordinate coordinate(int pp_rank) const { return {.pp = pp_rank, .cp = shape_.cp - 1}; }
+
+  RankWork work_of(const WorkList& list, int pp_rank) const {
+    RankWork work{.list = &list, .kernels = {}, .operations = {}};
+    for (const WorkRow& row : list.rows()) {
+      work.kernels.push_back(crowding_ * kernel_seconds(row, machine_, software_, sizes_));
+    }
+    for (const comm::PlannedOperation& operation : list.operations()) {
+      work.operations.push_back(time_of(operation, pp_rank));
+    }
+    return work;
+  }
+
+ private:
+  std::vector<int> ranks_of(const comm::PlannedOperation& operation, int pp_rank) const {
+    std::vector<int> ranks = comm::ranks_of_group(shape_, coordinate(pp_rank), operation.group);
+    const bool is_message =
+        operation.operation == comm::Operation::send || operation.operation == comm::Operation::receive;
+    // Of the pipeline's collectives only that of a tied embedding moves bulk data: between its first and last rank.
+    if (!is_message && operation.group == comm::GroupKind::pp) return {ranks.front(), ranks.back()};
+    if (!is_message) return ranks;
+    const auto me = static_cast<std::size_t>(operation.group == comm::GroupKind::pp ? pp_rank : shape_.cp - 1);
+    const std::size_t other = (operation.to_next ? me + 1 : me + ranks.size() - 1) % ranks.size();
+    return {ranks[me], ranks[other]};
+  }
+
+  OperationTime time_of(const comm::PlannedOperation& operation, int pp_rank) const {
+    const GroupPlacement place = placement_of(ranks_of(operation, pp_rank), machine_);
+    const int level = place.nodes > 1 ? 1 : 0;
+    const auto seconds = [&](double bytes) { return collective_seconds(operation.operation, bytes, place, machine_); };
+    double time = seconds(operation.bytes);
+    const bool is_pipeline = operation.group == comm::GroupKind::pp && place.ranks == 2;
+    if (is_pipeline && software_.scatters_messages && shape_.tp > 1) {
+      time = seconds(operation.bytes / shape_.tp) + gather_seconds(operation.bytes, pp_rank);
+    }
+    // Five sums of a layer with full recomputation, six where its last GEMM is repeated too.
+    const bool is_sum = operation.group == comm::GroupKind::tp && operation.operation == comm::Operation::all_reduce;
+    if (is_sum && software_.recomputes_whole_layers) time *= 6.0 / 5.0;
+    if (!machine_.is_gpu) time *= crowding_;
+    return {time, level};
+  }
+
+  double gather_seconds(double bytes, int pp_rank) const {
+    const auto ranks = comm::ranks_of_group(shape_, coordinate(pp_rank), comm::GroupKind::tp);
+    return collective_seconds(comm::Operation::all_gather, bytes, placement_of(ranks, machine_), machine_);
+  }
+
+  const deck::Config& config_;
+  const deck::Machine& machine_;
+  const Software& software_;
+  comm::GridShape shape_;
+  LayerSizes sizes_;
+  double crowding_ = 1.0;  // ranks for each core
+};
+
+double flops_of(const WorkList& list) {
+  double flops = 0.0;
+  for (const WorkRow& row : list.rows()) flops += static_cast<double>(row.calls) * row.work.flops;
+  return flops;
+}
+
+deck::Config with_micro_batches(const deck::Config& config, std::int64_t micro_batches) {
+  deck::Config shorter = config;
+  shorter.data.global_batch_size = micro_batches * config.data.micro_batch_size * config.parallel.dp;
+  return shorter;
+}
+
+}  // namespace
+
+StepPrediction predict_step(const deck::Config& config, const deck::Machine& machine, const Software& software) {
+  if (built_for == Processor::gpu && !machine.is_gpu) {
+    fail(ExitCode::deck_error, {.what = "this program was built for GPUs and predicts steps on them only",
+                                .found = machine.name + ", processor = 'cpu'",
+                                .change = "the program of a CPU build predicts both"});
+  }
+  const MachineTimes times(config, machine, software);
+  const comm::GridShape shape = comm::shape_of(config);
+  const auto stages = static_cast<std::size_t>(shape.pp);
+  std::vector<WorkList> lists;
+  std::vector<RankWork> works;
+  lists.reserve(stages);
+  for (int r = 0; r < shape.pp; ++r) {
+    lists.push_back(trainer::step_work(config, times.coordinate(r), trainer::processor_of(machine), EventOrder::kept));
+    works.push_back(times.work_of(lists.back(), r));
+  }
+  const std::vector<RankTimes> ranks = simulate(works, {.overlaps = machine.is_gpu,
+                                                        .overlaps_tensor_parallel = software.overlaps_tensor_parallel,
+                                                        .collective_share = machine.collective_share});
+  StepPrediction p{.tokens = static_cast<double>(trainer::tokens_per_step(config)), .ranks = shape.size()};
+  for (std::size_t r = 0; r < stages; ++r) {
+    p.seconds = std::max(p.seconds, ranks[r].end);
+    p.hardware_flops += flops_of(lists[r]) / static_cast<double>(stages);
+    for (std::size_t s = 0; s < shares; ++s) p.shares[s] += ranks[r].seconds[s] / static_cast<double>(stages);
+  }
+  p.model_flops = p.tokens * model::training_flops_per_token(config.model, config.data.sequence_length) / shape.size();
+  p.nodes = machine.node.ranks == 0 ? 1 : (shape.size() + machine.node.ranks - 1) / machine.node.ranks;
+  p.watts = machine.node.watts * p.nodes;
+  return p;
+}
+
+StepPrediction estimate_step(const deck::Config& config, const deck::Machine& machine, const Software& software) {
+  const std::int64_t pp = config.parallel.pp,
+                     all = config.data.global_batch_size / config.parallel.dp / config.data.micro_batch_size;
+  const std::int64_t few = all % pp + 2 * pp;
+  if (all <= few + 2 * pp) return predict_step(config, machine, software);
+  StepPrediction a = predict_step(with_micro_batches(config, few), machine, software);
+  const StepPrediction b = predict_step(with_micro_batches(config, few + pp), machine, software);
+  const double more = static_cast<double>(all - few) / static_cast<double>(pp);
+  const auto extend = [&](double& value, double other) { value += more * (other - value); };
+  extend(a.seconds, b.seconds);
+  for (std::size_t s = 0; s < shares; ++s) extend(a.shares[s], b.shares[s]);
+  extend(a.tokens, b.tokens);
+  extend(a.model_flops, b.model_flops);
+  extend(a.hardware_flops, b.hardware_flops);
+  return a;
+}
+
+std::string describe(const StepPrediction& p, const deck::Config& config, const deck::Machine& machine) {
+  std::string text =
+      fmt::format("timeline of a step on {} ranks, {} nodes of {}, simulated:\n", p.ranks, p.nodes, machine.name);
+  for (std::size_t s = 0; s < shares; ++s) {
+    if (p.shares[s] <= 0.0) continue;
+    text += fmt::format("  {:<16}{:>12.3f} ms{:>9.1f} %\n", name_of(static_cast<Share>(s)), 1e3 * p.shares[s],
+                        100.0 * p.shares[s] / p.seconds);
+  }
+  const double peak = machine.peak(config.precision.compute);
+  text += fmt::format("  {:<16}{:>12.3f} ms\n", "step", 1e3 * p.seconds);
+  text += fmt::format("  {:.0f} tokens/s, MFU {:.1f} %, {:.1f} TFLOP/s per rank, {:.1f} with recomputation\n",
+                      p.tokens_per_second(), 100.0 * p.model_flops / p.seconds / peak, p.model_flops / p.seconds / 1e12,
+                      p.hardware_flops / p.seconds / 1e12);
+  const double hours = static_cast<double>(config.run.steps) * p.seconds / 3600.0;
+  text += fmt::format("  the run: {} steps, {:.2f} hours, {:.2f} node-hours", config.run.steps, hours, hours * p.nodes);
+  return text + (p.watts > 0.0 ? fmt::format(", {:.2f} kWh\n", hours * p.watts / 1e3) : "\n");
+}
+
+std::string describe_prediction(const deck::Config& config, const deck::Machine& machine) {
+  if (machine.node.ranks == 0 && comm::shape_of(config).size() > 1) {
+    return fmt::format("no timeline: the file of {} has no &node\n", machine.name);
+  }
+  return describe(predict_step(config, machine), config, machine);
+}
+
+}  // namespace nanotron::simulation

@@ -1,0 +1,68 @@
+#include "nanotron/trainer/stragglers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace nanotron::trainer {
+namespace {
+
+constexpr double slow = 1.5;  // times the median
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  if (values.size() % 2 == 1) return *middle;
+  return 0.5 * (*middle + *std::max_element(values.begin(), middle));
+}
+
+}  // namespace
+
+std::vector<Straggler> stragglers(const std::vector<double>& computing, const std::vector<int>& stage_of_rank) {
+  std::map<int, std::vector<double>> of_stage;
+  for (std::size_t r = 0; r < computing.size(); ++r) of_stage[stage_of_rank[r]].push_back(computing[r]);
+  std::map<int, double> median;
+  for (const auto& [stage, seconds] : of_stage) median[stage] = median_of(seconds);
+  std::vector<Straggler> found;
+  for (std::size_t r = 0; r < computing.size(); ++r) {
+    const double usual = median[stage_of_rank[r]];
+    if (computing[r] >= slow * usual && computing[r] > usual)
+      found.push_back({static_cast<int>(r), computing[r], usual});
+  }
+  std::ranges::sort(found,
+                    [](const Straggler& a, const Straggler& b) { return a.seconds * b.median > b.seconds * a.median; });
+  return found;
+}
+
+StragglerWatch::StragglerWatch(std::int64_t every, Timers& timers, comm::ProcessGrid& grid, Log& log)
+    : every_(every), timers_(timers), grid_(grid), log_(log) {}
+
+// The first step of a start makes what later steps use: it does not count.
+void StragglerWatch::check(std::int64_t step) {
+  if (every_ == 0 || grid_.world().size() == 1) return;
+  const bool is_first = before_.empty();
+  if (!is_first && step % every_ != 0) return;
+  const std::vector<double> now = timers_.phase_seconds();
+  std::vector<double> spent = now;
+  for (std::size_t i = 0; i < before_.size(); ++i) spent[i] -= before_[i];
+  before_ = now;
+  const std::int64_t first = std::exchange(since_, step) + 1;
+  if (is_first || before_.empty()) return;
+  const std::vector<double> computing = gather_computing(spent, grid_.world());
+  std::vector<int> stages;
+  for (int r = 0; r < static_cast<int>(computing.size()); ++r) {
+    stages.push_back(comm::coordinate_of(grid_.shape(), r).pp);
+  }
+  const std::vector<Straggler> slowest = stragglers(computing, stages);
+  if (slowest.empty()) return;
+  const Straggler& s = slowest.front();
+  log_.warn(
+      "steps {} to {}: rank {} on {} computes {:.1f} times as long as other ranks with the same work ({:.3g} s, "
+      "their median {:.3g} s){}: look at its clocks, its temperature and its neighbours, or leave the host out",
+      first, step, s.rank, grid_.hosts()[static_cast<std::size_t>(s.rank)], s.seconds / s.median, s.seconds, s.median,
+      slowest.size() > 1 ? fmt::format("; {} other ranks are slow too", slowest.size() - 1) : "");
+}
+
+}  // namespace nanotron::trainer

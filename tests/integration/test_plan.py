@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# ranks: 2
+# timeout: 300
+"""nanotron_plan, --plan --machine and nanotron_bench --machine: every deck that is written is a good one, a measured
+machine can be planned for, and what is said of files that say too little.
+
+    test_plan.py <folder of the programs>
+"""
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from runs import check, mpiexec, program, root
+
+programs = Path(program).parent
+a100 = root / "input/machines/a100_80gb.nml"
+SMALL = ["--set", "model.hidden_size=64", "--set", "model.num_hidden_layers=2", "--set", "model.intermediate_size=96",
+         "--set", "data.sequence_length=64", "--set", "data.path=none"]
+
+
+def run(*command, code=0, says=()):
+    done = subprocess.run([str(word) for word in command], text=True, timeout=250, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    what = " ".join(Path(str(word)).name for word in command)
+    check(done.returncode == code, f"'{what}' ends with {code}, not {done.returncode}", done.stdout)
+    for words in says:
+        check(words in done.stdout, f"'{what}' says '{words}'", done.stdout)
+    return done.stdout
+
+
+def written_decks_are_good(folder):
+    deck = root / "input/llama_7b.deck"
+    text = run(programs / "nanotron_plan", "--ranks", 16, "--machine", a100, "--set", "model.vocab_size=32000", "--write",
+               folder / "grids", deck, says=["combinations", "written: "])
+    decks = sorted((folder / "grids").glob("grid_*.deck"))
+    table = re.findall(r"^ +\d+ +(\d+) +(\d+) +(\d+) +(\d+) +\d+ .*$", text, re.MULTILINE)
+    check(len(decks) == 10 and len(table) == 10, "ten decks and ten rows", text)
+    for path, (dp, tp, pp, cp) in zip(decks, table):
+        run(program, "--check", path,
+            says=[f"grid: dp {dp} x pp {pp} x cp {cp} x tp {tp} = 16 ranks", "the deck is good"])
+
+
+def a_plan_has_a_timeline(folder):
+    plan = [program, "--plan", "--machine", a100, "--set", "model.vocab_size=32000"]
+    text = run(*plan, "--set", "parallel.dp=8", "--set", "parallel.tp=2", root / "input/llama_7b.deck",
+               says=["timeline of a step on 16 ranks, 2 nodes of DGX A100 80 GB", "node-hours", "kWh"])
+    shares = [float(share) for share in re.findall(r" ms +([0-9.]+) %$", text.split("timeline")[1], re.MULTILINE)]
+    check(abs(sum(shares) - 100) < 0.5, "the shares are the step", text)
+    lone = folder / "lone.nml"
+    lone.write_text(re.sub(r"&network.*?^/\n", "", a100.read_text(), flags=re.DOTALL | re.MULTILINE))
+    run(program, "--plan", "--machine", lone, "--set", "model.vocab_size=32000", "--set", "parallel.dp=16",
+        root / "input/llama_7b.deck", code=78, says=["expected: a group &network"])
+
+
+def a_measured_machine_is_planned_for(folder):
+    deck = root / "input/llama_30m.deck"
+    for ranks in (1, 2):
+        machine = folder / f"here_{ranks}.nml"
+        run(mpiexec, "-n", ranks, programs / "nanotron_bench", "--machine", machine, "--seconds", 0.01, "--deck", deck,
+            *SMALL, says=["Measured by nanotron_bench", "link_gb_per_s"])
+        run(program, "--plan", "--machine", machine, *SMALL, "--set", f"parallel.dp={ranks}", deck,
+            says=[f"timeline of a step on {ranks} ranks, 1 nodes"])
+
+
+def published_runs_are_judged(folder):
+    table = folder / "runs.csv"
+    table.write_text("source,parameters_B,layers,hidden,heads,tp,pp,gpus,batch,tflops_per_gpu,seconds_full,"
+                     "seconds_selective\nK22,22,48,6144,64,8,1,8,4,,1.42,\n")
+    validate = (programs / "nanotron_plan", "--machine", a100, "--validate", table)
+    run(*validate, says=["mean error of 1 runs", "within the bound"])
+    run(*validate, "--max-error", "0.001", code=65, says=["above the bound"])
+    run(programs / "nanotron_plan", "--machine", a100, code=78, says=["--ranks N and a deck"])
+
+
+with tempfile.TemporaryDirectory(prefix="nanotron_plan_") as name:
+    written_decks_are_good(Path(name))
+    a_plan_has_a_timeline(Path(name))
+    a_measured_machine_is_planned_for(Path(name))
+    published_runs_are_judged(Path(name))
+print("plan: passed")

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# ranks: 2
+# timeout: 600
+"""Writes of a checkpoint that fail, get lost or change on their way, on one rank: the run ends with the bits of a run
+that nothing disturbed and whole checkpoints, or with exit code 71, the earlier checkpoint as it was, and nothing half-written;
+the same command then goes on from there. Never other bits, never a hang. Half of the runs write while they train.
+
+    test_write_faults.py <folder of the programs>        NANOTRON_FAULTS (8) and NANOTRON_SEED (the time) choose
+"""
+import json
+import os
+import random
+import shutil
+import time
+
+from faults import build, run_with_faults, skip_under_sanitizers
+from runs import Case, check, state_at
+
+STEPS = 15
+MODEL = ["--set", "model.hidden_size=256", "--set", "model.intermediate_size=704"]  # several blocks of the manifest
+KINDS = ["eio", "enospc", "lost", "torn", "flip", "short", "fsync"]
+
+# Counts this process' writes into half-written checkpoints; from FAULT_FIRST on FAULT_COUNT of them go wrong.
+PRELOAD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_long count;
+
+static int meets(int descriptor, int kind_is_fsync) {
+  char link[64], path[PATH_MAX];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  const char *const kind = getenv("FAULT_KIND");
+  if (length < 0 || (strcmp(kind, "fsync") == 0) != kind_is_fsync) return 0;
+  path[length] = 0;
+  if (strstr(path, ".partial/checkpoint.h5") == NULL) return 0;
+  const long number = atomic_fetch_add(&count, 1), first = atol(getenv("FAULT_FIRST"));
+  if (number < first || number >= first + atol(getenv("FAULT_COUNT"))) return 0;
+  fprintf(stderr, "fault: write %ld, %s\n", number, kind);
+  return 1;
+}
+
+static ssize_t put(int descriptor, const void *from, size_t bytes, off64_t at) {
+  static ssize_t (*real)(int, const void *, size_t, off64_t);
+  if (!real) real = (ssize_t(*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+  if (bytes == 0 || !meets(descriptor, 0)) return real(descriptor, from, bytes, at);
+  const char *const kind = getenv("FAULT_KIND");
+  if (strcmp(kind, "eio") == 0 || strcmp(kind, "enospc") == 0) {
+    errno = strcmp(kind, "eio") == 0 ? EIO : ENOSPC;
+    return -1;
+  }
+  if (strcmp(kind, "short") == 0) return real(descriptor, from, bytes / 2 + 1, at);
+  if (strcmp(kind, "torn") == 0) real(descriptor, from, bytes / 2, at);
+  if (strcmp(kind, "flip") == 0) {
+    char *const other = malloc(bytes);
+    memcpy(other, from, bytes);
+    other[bytes * 7 / 11] ^= 4;
+    const ssize_t done = real(descriptor, other, bytes, at);
+    free(other);
+    return done;
+  }
+  return (ssize_t)bytes;
+}
+ssize_t pwrite64(int descriptor, const void *from, size_t bytes, off64_t at) { return put(descriptor, from, bytes, at); }
+ssize_t pwrite(int descriptor, const void *from, size_t bytes, off_t at) { return put(descriptor, from, bytes, at); }
+
+int fsync(int descriptor) {
+  static int (*real)(int);
+  if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+  if (!meets(descriptor, 1)) return real(descriptor);
+  errno = EIO;
+  return -1;
+}
+"""
+
+
+def main(faults, seed):
+    skip_under_sanitizers()
+    print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
+    chance = random.Random(seed)
+    counts = {}
+    with Case("write_faults", steps=10, run="check_replicas_every = 0") as case:
+        library = build(case.folder, PRELOAD)
+        arguments = [*MODEL, "--set", f"run.steps={STEPS}"]
+        code, text = case.run(*MODEL, "--set", "run.stop_after_steps=5")
+        check(code == 75, "the first part of the run stops", text)
+        begun = case.folder / "begun"
+        shutil.copytree(case.out, begun, symlinks=True)
+        code, text = case.run(*arguments)
+        check(code == 0, "the run goes on", text)
+        expected = {step: state_at(case, step) for step in (5, 10, STEPS)}
+
+        def restart():
+            shutil.rmtree(case.out)
+            shutil.copytree(begun, case.out, symlinks=True)
+
+        for number in range(faults):
+            kind, rank = KINDS[(number + seed) % len(KINDS)], chance.randrange(2)
+            first, count = chance.randrange(6), chance.choice([1, 1, 2, 10**6])
+            later = ["--set", "checkpoint.asynchronous=true"] if chance.random() < 0.5 else []
+            what = f"{kind} of {count} writes from number {first} on, on rank {rank}, {later}"
+            restart()
+            code, text = run_with_faults(case, library, rank, dict(FAULT_KIND=kind, FAULT_FIRST=first, FAULT_COUNT=count),
+                                         *arguments, *later)
+            hit = "fault: write" in text
+            check(code in (0, 71), f"{what}: exit code {code}", text)
+            check(code == 0 or hit, f"{what}: exit code {code} without a fault", text)
+            if kind == "short" or (kind == "eio" and count <= 2):
+                check(code == 0, f"{what}: made good", text)
+            if kind in ("enospc", "lost", "torn", "flip", "fsync") and hit:
+                check(code == 71 and "step_000000" in text, f"{what}: found before it counts, and named", text)
+            folders = sorted(p.name for p in (case.out / "checkpoints").glob("step_*"))
+            check(all(".partial" not in name for name in folders), f"{what}: {folders} are left", text)
+            for name in folders:
+                json.loads((case.out / "checkpoints" / name / "manifest.json").read_text())
+                step = int(name.split("_")[1])
+                check(state_at(case, step) == expected[step], f"{what}: other bits at step {step}", text)
+            if code != 0:
+                check(folders, f"{what}: no checkpoint is left", text)
+                again, text = case.run(*arguments)
+                check(again == 0 and state_at(case, STEPS) == expected[STEPS], f"{what}: then the run goes on", text)
+            counts[(code, hit)] = counts.get((code, hit), 0) + 1
+    check(any(hit for _, hit in counts), "no fault was met")
+    print(", ".join(f"{n} with exit code {code}{'' if hit else ' (no write so late)'}"
+                    for (code, hit), n in sorted(counts.items())))
+
+
+main(int(os.environ.get("NANOTRON_FAULTS", "8")), int(os.environ.get("NANOTRON_SEED", str(int(time.time())))))

@@ -1,0 +1,73 @@
+// ranks: 1
+#include "nanotron/deck/blend_stages.hpp"
+
+#include <gtest/gtest.h>
+
+namespace nanotron::deck {
+namespace {
+
+DataConfig blend(const std::string& weights, const std::string& stages = "", const std::string& path = "web=w code=c") {
+  DataConfig data;
+  data.path = path;
+  data.weights = weights;
+  data.stages = stages;
+  return data;
+}
+
+// "0: 1 2; 5: 3 4"
+std::string shown(const DataConfig& data) {
+  std::string text;
+  for (const BlendStage& stage : blend_stages(data)) {
+    text += (text.empty() ? "" : "; ") + std::to_string(stage.from_token) + ":";
+    for (const double weight : stage.weights) text += " " + std::to_string(weight).substr(0, 4);
+  }
+  return text;
+}
+
+std::string mistake(const DataConfig& data) {
+  BlendMistake found;
+  blend_stages(data, &found);
+  return found.key + ": " + found.found;
+}
+
+TEST(BlendStages, BeginWithTheWeights) {
+  EXPECT_EQ(shown(blend("", "", "a.h5")), "0: 1.00");
+  EXPECT_EQ(shown(blend("", "", "web=a.h5")), "0: 1.00");
+  EXPECT_EQ(shown(blend("code=3 web=0.25")), "0: 0.25 3.00");
+  EXPECT_EQ(shown(blend("web=1 code=0", " 2e9: web=.5 code=0.5;3000000001 :code=1; ")),
+            "0: 1.00 0.00; 2000000000: 0.50 0.50; 3000000001: 0.00 1.00");
+  for (const char* stages : {"", "7: code=1"}) EXPECT_EQ(mistake(blend("web=1 code=1", stages)), ": ");
+}
+
+TEST(BlendStages, MistakesNameTheKey) {
+  EXPECT_EQ(mistake(blend("")), "data.weights: data%path has several files, and there are no weights");
+  EXPECT_EQ(mistake(blend("web=1", "", "w.h5")), "data.weights: the file of data%path has no name");
+  EXPECT_EQ(mistake(blend("web=1")), "data.weights: there is no weight of 'code'");
+  EXPECT_EQ(mistake(blend("web=1 cod=1")), "data.weights: there is no file 'cod' in data%path");
+  EXPECT_EQ(mistake(blend("web=1 code=1 web=2")), "data.weights: 'web' is there twice");
+  EXPECT_EQ(mistake(blend("web=1 0.5")), "data.weights: '0.5' is not name=weight");
+  for (const char* weight : {"-0.5", "half", "1x", "nan", "inf", "1e999"}) {
+    EXPECT_EQ(mistake(blend(std::string("web=1 code=") + weight)),
+              std::string("data.weights: the weight '") + weight + "' of 'code' is not a number of 0 or more");
+  }
+  EXPECT_EQ(mistake(blend("web=0 code=0")), "data.weights: the sum of the weights is not positive");
+  EXPECT_EQ(mistake(blend("web=1 code=0")), "data.weights: 'code' has weight 0 in every stage");
+}
+
+TEST(BlendStages, MistakesInAStageToo) {
+  const auto in_stages = [](const std::string& stages) { return mistake(blend("web=1 code=1", stages)); };
+  EXPECT_EQ(mistake(blend("", "5: web=1", "w.h5")), "data.stages: the file of data%path has no name");
+  EXPECT_EQ(in_stages("web=1"), "data.stages: 'web=1' does not begin with a number of tokens and ':'");
+  EXPECT_EQ(in_stages("0: web=1"), "data.stages: '0: web=1' does not begin with a number of tokens and ':'");
+  EXPECT_EQ(in_stages("1.5: web=1"), "data.stages: '1.5: web=1' does not begin with a number of tokens and ':'");
+  EXPECT_EQ(in_stages("1e30: web=1"), "data.stages: '1e30: web=1' does not begin with a number of tokens and ':'");
+  EXPECT_EQ(in_stages("9: web=1;; 10: web=1"), "data.stages: '' does not begin with a number of tokens and ':'");
+  EXPECT_EQ(in_stages("9: web=1; 9: code=1"),
+            "data.stages: the stage from token 9 on does not come after the one before it");
+  EXPECT_EQ(in_stages("9: wiki=1"), "data.stages: there is no file 'wiki' in data%path");
+  EXPECT_EQ(in_stages("9: web=0"), "data.stages: the sum of the weights is not positive");
+  EXPECT_EQ(in_stages("9:"), "data.stages: the sum of the weights is not positive");
+}
+
+}  // namespace
+}  // namespace nanotron::deck

@@ -1,0 +1,102 @@
+// The time of GEMMs by shape and of kernels under other software.
+
+#include <gtest/gtest.h>
+
+#include "nanotron/simulation/kernel_time.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+deck::Machine gpu() {
+  deck::Machine m;
+  m.gemm_bf16 = 100e12;
+  m.gemm_fp32 = 10e12;
+  m.attention_forward = m.attention_backward = 50e12;
+  m.memory = 1e15;
+  m.gemm_model = {.multiprocessors = 100.0, .ramp_k = 0.0, .operands = 0.0};
+  return m;
+}
+
+double seconds(const GemmExtents& e, const deck::Machine& m) { return gemm_seconds(e, ScalarType::bf16, 0.0, m); }
+double flops(const GemmExtents& e) { return 2.0 * static_cast<double>(e.m * e.n * e.k * e.count); }
+
+// 100 tiles of 256 x 128 fill 100 multiprocessors: the full rate. A tile more: a second wave.
+TEST(GemmTime, IsQuantisedInWavesOfTiles) {
+  const deck::Machine m = gpu();
+  const GemmExtents full{2560, 1280, 4096, 1};
+  EXPECT_DOUBLE_EQ(seconds(full, m), flops(full) / 100e12);
+  const GemmExtents more{2561, 1280, 4096, 1};
+  EXPECT_GT(seconds(more, m), 1.05 * seconds(full, m));
+  EXPECT_LE(seconds(more, m), 2.0 * seconds(full, m));
+}
+
+TEST(GemmTime, ApproachesTheRateOfLargeShapes) {
+  deck::Machine m = gpu();
+  m.gemm_model.ramp_k = 64.0;
+  double last = 0.0;
+  for (const index_t n : {256, 1024, 4096, 16384}) {
+    const GemmExtents e{n, n, n, 1};
+    const double rate = flops(e) / seconds(e, m);
+    EXPECT_GT(rate, last) << n;
+    EXPECT_LE(rate, 100e12) << n;
+    last = rate;
+  }
+  EXPECT_GT(last, 97e12);
+}
+
+// A product of few rows is bound by its operands; k is split where C has few tiles.
+TEST(GemmTime, IsNeverFasterThanMemory) {
+  deck::Machine m = gpu();
+  m.memory = 1e9;
+  EXPECT_DOUBLE_EQ(gemm_seconds({1, 1024, 1024, 1}, ScalarType::bf16, 2e9, m), 2.0);
+  const GemmExtents deep{128, 128, 1 << 20, 1};
+  EXPECT_LT(seconds(deep, gpu()), 0.2 * flops(deep) / 1e12);
+}
+
+TEST(GemmTime, OfAHostAddsTheOperands) {
+  deck::Machine m = gpu();
+  m.gemm_model = {.multiprocessors = 0.0, .ramp_k = 0.0, .operands = 4.0};
+  EXPECT_DOUBLE_EQ(gemm_seconds({1000, 1000, 1000, 1}, ScalarType::fp32, 8.0, m), 2e9 / 10e12 + 2.0);
+}
+
+WorkRow attention(const char* kernel, double products) {
+  return {.kernel = kernel,
+          .work = {.flops = 2.0 * products * 64.0 * 512.0 * 513.0 / 2.0 * 8.0,
+                   .type = ScalarType::bf16,
+                   .gemm = {512, 512, 64, 8}},
+          .calls = 3,
+          .launches = 3};
+}
+
+// Scores of 8 heads, 512 x 512, two bytes each, in passes over memory: forward softmax 2 and dropout 2.5, backward 3
+// and 2.5; the GEMMs take no time here.
+TEST(KernelTime, OfUnfusedAttentionIsItsPassesOverTheScores) {
+  deck::Machine m = gpu();
+  m.memory = 1e9;
+  m.gemm_bf16 = 1e30;
+  m.gemm_model = {};
+  const double scores = 8.0 * 512.0 * 512.0, values = 8.0 * 512.0 * 64.0;
+  const double gemm = 2.0 * (2.0 * values + scores) / 1e9;
+  Software software{.attention = AttentionForm::unfused};
+  const WorkRow forward = attention("attention_forward", 2.0), backward = attention("attention_backward", 5.0);
+  EXPECT_NEAR(kernel_seconds(forward, m, software, {}), 2.0 * gemm + 2.0 * 2.0 * scores / 1e9, 1e-12);
+  software.dropout = true;
+  const double with_dropout = 2.0 * gemm + 2.0 * 4.5 * scores / 1e9;
+  EXPECT_NEAR(kernel_seconds(forward, m, software, {}), with_dropout, 1e-12);
+  const double back = 4.0 * gemm + 2.0 * 5.5 * scores / 1e9;
+  EXPECT_NEAR(kernel_seconds(backward, m, software, {}), back, 1e-12);
+  software.attention = AttentionForm::recomputed;
+  EXPECT_NEAR(kernel_seconds(backward, m, software, {}), back + with_dropout, 1e-12);
+  EXPECT_NEAR(kernel_seconds(forward, m, {}, {}), forward.work.flops / 50e12, 1e-12);
+}
+
+TEST(KernelTime, IsWhatTheFileMeasured) {
+  deck::Machine m = gpu();
+  m.kernels = {{"swiglu_forward", 4.0}};
+  m.launch = 0.5;
+  const WorkRow row{.kernel = "swiglu_forward", .work = {.read = 6.0, .written = 2.0}, .calls = 2, .launches = 2};
+  EXPECT_DOUBLE_EQ(kernel_seconds(row, m, {}, {}), 2.5);
+}
+
+}  // namespace
+}  // namespace nanotron::simulation

@@ -1,0 +1,135 @@
+// timeout: 300
+// Steps of shipped decks on shipped machines: what has to hold of any prediction; and the search.
+
+#include <gtest/gtest.h>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/deck/read_deck.hpp"
+#include "nanotron/model/cost.hpp"
+#include "nanotron/simulation/grid_search.hpp"
+#include "nanotron/simulation/memory_fit.hpp"
+#include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/roofline.hpp"
+#include "support/test_folder.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+std::string input(const std::string& name) { return (test::test_folder() / "../input" / name).string(); }
+
+deck::Machine machine(const std::string& name) {
+  const std::string path = input("machines/" + name);
+  return deck::read_machine(path, deck::read_deck_file(path));
+}
+
+// A small Llama; `set` may be anything.
+deck::Config small(std::vector<std::string> set, int ranks) {
+  const std::vector<std::string> sizes{"run.steps=1",
+                                       "model.hidden_size=1024",
+                                       "model.num_hidden_layers=8",
+                                       "model.num_attention_heads=16",
+                                       "model.intermediate_size=2816",
+                                       "model.vocab_size=32000",
+                                       "data.sequence_length=1024",
+                                       "data.global_batch_size=64",
+                                       "precision.compute=bf16",
+                                       "data.path=none"};
+  set.insert(set.begin(), sizes.begin(), sizes.end());
+  deck::Config config = trainer::read_deck_text("&run /\n&model /\n&data /\n", "small", set, nullptr, ranks);
+  trainer::resolve(config, ranks);
+  return config;
+}
+
+double seconds(const std::vector<std::string>& set, int ranks, const deck::Machine& m) {
+  return predict_step(small(set, ranks), m).seconds;
+}
+
+// On one rank nothing is communicated: the sum of the kernels.
+TEST(StepPrediction, OfOneRankIsTheSumOfItsKernels) {
+  deck::Machine m = machine("h100.nml");
+  m.gemm_model = {};
+  const deck::Config config = small({"parallel.dp=1"}, 1);
+  double sum = 0.0;
+  const WorkList work = trainer::step_work(config, {}, Processor::gpu);
+  for (const WorkRow& row : work.rows()) sum += trainer::roofline_seconds(row, m);
+  EXPECT_NEAR(predict_step(config, m).seconds, sum, 1e-9 * sum);
+}
+
+// Better machines are faster, each by itself.
+TEST(StepPrediction, IsMonotoneInTheMachine) {
+  const std::vector<std::string> set{"parallel.dp=4", "parallel.tp=2", "parallel.pp=2",
+                                     "parallel.tp_mode=reduce_scatter"};
+  const deck::Machine m = machine("a100_80gb.nml");
+  const double before = seconds(set, 16, m);
+  const auto faster = [&](auto change) {
+    deck::Machine other = m;
+    change(other);
+    return seconds(set, 16, other);
+  };
+  EXPECT_LT(faster([](deck::Machine& o) { o.gemm_bf16 *= 2.0; }), before);
+  EXPECT_LT(faster([](deck::Machine& o) { o.memory *= 2.0; }), before);
+  EXPECT_LT(faster([](deck::Machine& o) { o.launch = 0.0; }), before);
+  EXPECT_LT(faster([](deck::Machine& o) { o.node.link *= 2.0; }), before);
+  EXPECT_LT(faster([](deck::Machine& o) { o.network.rail *= 4.0; }), before);
+  EXPECT_LT(faster([](deck::Machine& o) { o.node.latency = 0.0; }), before);
+}
+
+TEST(StepPrediction, IsMonotoneInTheRun) {
+  const deck::Machine m = machine("a100_80gb.nml");
+  EXPECT_LT(seconds({"parallel.dp=16"}, 16, m), seconds({"parallel.dp=8"}, 8, m));
+  EXPECT_LT(seconds({"parallel.dp=8", "parallel.overlap=.true."}, 8, m),
+            seconds({"parallel.dp=8", "parallel.overlap=.false."}, 8, m));
+  EXPECT_LT(seconds({"parallel.dp=8"}, 8, m), seconds({"parallel.dp=8", "parallel.recompute=full"}, 8, m));
+  const auto of_schedule = [&](const std::string& name) {
+    return seconds({"parallel.pp=4", "parallel.dp=1", "data.global_batch_size=8", "parallel.pp_schedule=" + name}, 4,
+                   m);
+  };
+  EXPECT_LT(of_schedule("interleaved_1f1b"), of_schedule("gpipe"));
+}
+
+TEST(StepPrediction, IsEstimatedFromFewMicroBatches) {
+  const deck::Machine m = machine("a100_80gb.nml");
+  for (const char* schedule : {"1f1b", "interleaved_1f1b"}) {
+    const deck::Config config =
+        small({"parallel.pp=4", "parallel.dp=1", std::string("parallel.pp_schedule=") + schedule}, 4);
+    const StepPrediction whole = predict_step(config, m), estimate = estimate_step(config, m);
+    EXPECT_NEAR(estimate.seconds, whole.seconds, 0.01 * whole.seconds) << schedule;
+    EXPECT_NEAR(estimate.tokens, whole.tokens, 0.5);
+    EXPECT_NEAR(estimate.model_flops, whole.model_flops, 1e-6 * whole.model_flops);
+  }
+}
+
+// Every deck of the table is legal, fits, and is not slower than the next.
+TEST(GridSearch, FindsLegalGridsThatFit) {
+  const deck::Machine m = machine("a100_80gb.nml");
+  const std::string path = input("llama_7b.deck");
+  const SearchResult result =
+      search_grids(deck::read_deck_file(path), path, {"model.vocab_size=32000"}, 16, m, {.best = 5, .examined = 12});
+  ASSERT_EQ(result.best.size(), 5U);
+  double last = 0.0;
+  for (const GridCandidate& c : result.best) {
+    deck::Config again = trainer::read_deck_text(deck::canonical_deck(c.config), "grid", {}, nullptr, 16);
+    trainer::resolve(again, 16);
+    EXPECT_EQ(deck::grid_size(again.parallel), 16);
+    EXPECT_TRUE(fits(again, m));
+    EXPECT_NEAR(predict_step(again, m).seconds, c.prediction.seconds, 1e-9);
+    EXPECT_GE(c.prediction.seconds, last);
+    last = c.prediction.seconds;
+  }
+}
+
+TEST(GridSearch, SaysThatNothingFits) {
+  deck::Machine m = machine("a100_80gb.nml");
+  const std::string path = input("llama_70b.deck");
+  m.node.memory_bytes = 6e9;
+  try {
+    search_grids(deck::read_deck_file(path), path, {"model.vocab_size=32000"}, 8, m);
+    FAIL() << "70 billion parameters on 16 GB";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::deck_error);
+    EXPECT_NE(std::string(e.what()).find("no grid of 8 ranks trains this deck"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace nanotron::simulation

@@ -1,0 +1,171 @@
+// The timeline against closed forms: bubbles of pipeline schedules, overlap, and how kernels share a GPU.
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
+#include "nanotron/simulation/timeline.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+using comm::GroupKind;
+using comm::Operation;
+
+constexpr double forward = 1.0, backward = 2.0;  // of a whole stage
+
+// What a rank of the pipeline does: each action receives, computes and sends. `message`: seconds of one.
+struct Lists {
+  std::vector<WorkList> lists;
+  std::vector<RankWork> works;
+};
+
+WorkList list_of(const parallel::PipelineSchedule& schedule, int rank) {
+  WorkList list(EventOrder::kept);
+  const auto message = [&](Operation operation, bool to_next, int lane) {
+    return list.started(
+        {.operation = operation, .group = GroupKind::pp, .bytes = 1.0, .to_next = to_next, .lane = lane});
+  };
+  const std::vector<parallel::Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
+  const auto is_forward_of = [](const parallel::Action& a) { return a.work == parallel::Work::forward; };
+  const auto receives = [&](const parallel::Action& a) {
+    const int stage = schedule.stage_of(rank, a.virtual_stage);
+    return is_forward_of(a) ? stage > 0 : stage + 1 < schedule.stages();
+  };
+  std::vector<std::uint64_t> tickets;  // all receives are posted ahead
+  for (const parallel::Action& action : actions) {
+    const bool is_forward = is_forward_of(action);
+    tickets.push_back(receives(action) ? message(Operation::receive, !is_forward, is_forward ? 0 : 1) : 0);
+  }
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const int stage = schedule.stage_of(rank, actions[i].virtual_stage);
+    const bool is_forward = is_forward_of(actions[i]);
+    const bool sends = is_forward ? stage + 1 < schedule.stages() : stage > 0;
+    if (tickets[i] > 0) list.waited(tickets[i]);
+    list.open(is_forward ? "gemm" : "attention_backward", {.flops = is_forward ? 1.0 : 2.0});
+    list.close();
+    if (sends) message(Operation::send, is_forward, is_forward ? 0 : 1);
+  }
+  list.add_finish();
+  return list;
+}
+
+double step_of(deck::PpSchedule kind, int ranks, int virtual_stages, index_t micro_batches, double message = 0.0) {
+  const parallel::PipelineSchedule schedule = parallel::make_schedule(kind, ranks, virtual_stages, micro_batches);
+  Lists all;
+  all.lists.reserve(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    all.lists.push_back(list_of(schedule, r));
+    RankWork work{.list = &all.lists.back(), .kernels = {}, .operations = {}};
+    for (const WorkRow& row : all.lists.back().rows()) {
+      work.kernels.push_back((row.kernel == "gemm" ? forward : backward) / virtual_stages);
+    }
+    work.operations.assign(all.lists.back().operations().size(), {message, 0});
+    all.works.push_back(work);
+  }
+  const std::vector<RankTimes> times = simulate(all.works, {});
+  double end = 0.0;
+  for (const RankTimes& t : times) end = std::max(end, t.end);
+  for (const RankTimes& t : times) {
+    EXPECT_NEAR(std::accumulate(t.seconds.begin(), t.seconds.end(), 0.0), end, 1e-9 * end);
+  }
+  return end;
+}
+
+// Bubble over work: (p - 1) / m, of v virtual stages (p - 1) / (v m).
+TEST(Timeline, HasTheBubblesOfTheSchedules) {
+  for (const int p : {2, 4, 8}) {
+    for (const index_t m : {8, 16, 32}) {
+      const double work = static_cast<double>(m) * (forward + backward), fraction = (p - 1.0) / static_cast<double>(m);
+      EXPECT_NEAR(step_of(deck::PpSchedule::gpipe, p, 1, m), work * (1.0 + fraction), 1e-9);
+      EXPECT_NEAR(step_of(deck::PpSchedule::one_f_one_b, p, 1, m), work * (1.0 + fraction), 1e-9);
+      for (const int v : {2, 4}) {
+        EXPECT_NEAR(step_of(deck::PpSchedule::interleaved_1f1b, p, v, m), work * (1.0 + fraction / v), 1e-9) << p << v;
+      }
+    }
+  }
+}
+
+// A message crosses p - 1 boundaries down and up before the first backward ends; later ones hide behind work.
+TEST(Timeline, MessagesDelayThePipeline) {
+  const double without = step_of(deck::PpSchedule::gpipe, 4, 1, 8),
+               with = step_of(deck::PpSchedule::gpipe, 4, 1, 8, 0.1);
+  EXPECT_NEAR(with, without + 2 * 3 * 0.1, 1e-9);
+}
+
+class OneRank : public testing::Test {
+ protected:
+  void kernel(const char* name, double seconds) {
+    list_.open(name, {.read = seconds});
+    list_.close();
+    if (work_.kernels.size() < list_.rows().size()) work_.kernels.push_back(seconds);
+  }
+  std::uint64_t collective(GroupKind group, double seconds, int level = 0) {
+    const std::uint64_t ticket = list_.started({.operation = Operation::all_reduce, .group = group, .bytes = seconds});
+    if (work_.operations.size() < list_.operations().size()) work_.operations.push_back({seconds, level});
+    return ticket;
+  }
+  RankTimes run(const TimelineRules& rules = {}) {
+    work_.list = &list_;
+    return simulate({work_}, rules).front();
+  }
+  static double share(const RankTimes& times, Share share) { return times.seconds[static_cast<std::size_t>(share)]; }
+
+  WorkList list_{EventOrder::kept};
+  RankWork work_;
+};
+
+TEST_F(OneRank, ACollectiveHidesBehindKernels) {
+  const std::uint64_t ticket = collective(GroupKind::data, 3.0);
+  kernel("gemm", 2.0);
+  list_.waited(ticket);
+  kernel("add", 1.0);
+  const RankTimes times = run();
+  EXPECT_DOUBLE_EQ(times.end, 4.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::data_parallel), 1.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::gemm), 2.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::kernels), 1.0);
+}
+
+TEST_F(OneRank, AHostDoesOneThingAtATime) {
+  const std::uint64_t ticket = collective(GroupKind::data, 3.0);
+  kernel("gemm", 2.0);
+  list_.waited(ticket);
+  EXPECT_DOUBLE_EQ(run({.overlaps = false}).end, 5.0);
+}
+
+TEST_F(OneRank, TensorParallelCollectivesMayBeWaitedForAtOnce) {
+  const std::uint64_t ticket = collective(GroupKind::tp, 3.0);
+  kernel("gemm", 2.0);
+  list_.waited(ticket);
+  EXPECT_DOUBLE_EQ(run({.overlaps_tensor_parallel = false}).end, 5.0);
+  EXPECT_DOUBLE_EQ(run().end, 3.0);
+}
+
+// Levels are used side by side, a level by one collective after the other.
+TEST_F(OneRank, LevelsOfTheNetworkAreQueues) {
+  collective(GroupKind::data, 3.0, 0);
+  collective(GroupKind::tp, 2.0, 0);
+  collective(GroupKind::cp, 4.0, 1);
+  list_.add_finish();
+  EXPECT_DOUBLE_EQ(run().end, 5.0);
+}
+
+// 1 of 4 multiprocessors is taken for 3 s: these do 2.25 s of the GEMM's 4, the rest takes 1.75.
+TEST_F(OneRank, KernelsBesideACollectiveAreSlower) {
+  collective(GroupKind::data, 3.0);
+  kernel("gemm", 4.0);
+  list_.add_finish();
+  EXPECT_DOUBLE_EQ(run({.collective_share = 0.25}).end, 4.75);
+}
+
+TEST_F(OneRank, AMessageThatNobodySendsIsAnError) {
+  list_.waited(list_.started({.operation = Operation::receive, .group = GroupKind::pp, .bytes = 1.0}));
+  work_.operations.push_back({1.0, 0});
+  EXPECT_THROW(run(), Error);
+}
+
+}  // namespace
+}  // namespace nanotron::simulation

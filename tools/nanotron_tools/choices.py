@@ -1,0 +1,197 @@
+"""Turns multiple-choice questions into a file for nanotron_hpc --evaluate --choices.
+
+    nanotron-choices questions.jsonl --output questions.h5
+    nanotron-choices questions.jsonl --tokenizer tokenizer.json --output questions.h5
+
+Input: lines of JSON, each an object with these fields; others are passed over.
+    context     the text before the choices; or `question`, the same
+    choices     a list of two or more texts
+    answer      which of them is right, from 0
+
+A choice is scored behind its context and --delimiter, a blank by default. Give the tokenizer, --bos and --eos of the
+training's token file. Tokens are those of lm-evaluation-harness: context and choice are encoded in one piece, and the
+tokens of the context alone are counted off at the left; blanks at the end of a context belong to the choice. A context
+without text is the token --bos, where there is none --eos.
+
+Output, an HDF5 file that appears under its name only when it is complete:
+    /tokens                uint16, or uint32 from a vocabulary of 65537: choice after choice, each behind its context
+    /documents             uint64, where the context of each choice starts
+    /choices/tokens        uint64, so many tokens at its end are the choice itself
+    /choices/characters    uint64, of the choice without the delimiter: acc_norm divides by it
+    /choices/bytes         uint64, in UTF-8: acc_bytes divides by it
+    /questions/choices     uint64, how many choices the question has
+    /questions/answer      uint64, the right one, from 0
+    /questions/line        uint64, in the input, from 1
+    attributes             vocab_size, eos_token_id, bos_token_id, tokenizer, tokenizer_sha256; group /provenance
+
+Exit codes: 0; 2 or 64 a wrong command line; 65 questions or a tokenizer that cannot be used; 71 the system failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from . import common, hdf5, token_file
+from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
+
+
+@dataclass(frozen=True)
+class Question:
+    line: int
+    context: str
+    choices: list[str]
+    answer: int
+
+
+@dataclass
+class Columns:
+    """What is written, in lists that grow."""
+
+    tokens: list[np.ndarray] = field(default_factory=list)
+    scored: list[int] = field(default_factory=list)
+    characters: list[int] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+
+def refuse(where: str, expected: str, found: str) -> common.ToolError:
+    return common.ToolError(f"{where}: expected {expected}\n  found:  {found}")
+
+
+def question_of(text: str, where: str, line: int) -> Question:
+    try:
+        row = json.loads(text)
+    except ValueError as error:
+        raise refuse(where, "a line of JSON", f"{text[:60]!r} ({error})") from None
+    if not isinstance(row, dict):
+        raise refuse(where, "an object with the fields context, choices and answer", f"{text[:60]!r}")
+    names = [name for name in ("context", "question") if name in row]
+    if len(names) != 1 or not isinstance(row[names[0]], str):
+        raise refuse(where, "one text, in the field context or question",
+                     " and ".join(names) + (" of another type" if len(names) == 1 else "") if names else "neither")
+    choices, answer = row.get("choices"), row.get("answer")
+    if not isinstance(choices, list) or len(choices) < 2 or not all(isinstance(c, str) and c for c in choices):
+        raise refuse(where, "two or more texts in the field choices", repr(choices)[:60])
+    if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < len(choices):
+        raise refuse(where, f"a number from 0 to {len(choices) - 1} in the field answer", repr(answer)[:60])
+    return Question(line, row[names[0]], choices, answer)
+
+
+def read_questions(path: Path) -> Iterator[Question]:
+    if not path.is_file():
+        raise common.ToolError(f"{path}: no such file")
+    with open(path, encoding="utf-8", errors="strict") as file:
+        try:
+            for number, text in enumerate(file, 1):
+                if text.strip():
+                    yield question_of(text, f"{path}, line {number}", number)
+        except UnicodeDecodeError as error:
+            raise refuse(str(path), "text in UTF-8", str(error)) from None
+
+
+def encode_pair(tokenizer: Tokenizer, context: str, choice: str) -> tuple[np.ndarray, int]:
+    """Tokens of context and choice, and how many at the end are the choice's."""
+    rest = context.rstrip()
+    context, choice = rest, context[len(rest):] + choice
+    first = tokenizer.bos if tokenizer.bos is not None else None if context else tokenizer.eos
+    before = tokenizer.encode(context.encode())
+    whole = tokenizer.encode((context + choice).encode())
+    scored = len(whole) - len(before)
+    if first is not None:
+        whole = np.concatenate((np.array([first], dtype=whole.dtype), whole))
+    return whole, scored
+
+
+def add_question(columns: Columns, tokenizer: Tokenizer, question: Question, delimiter: str, where: str) -> None:
+    for number, choice in enumerate(question.choices, 1):
+        tokens, scored = encode_pair(tokenizer, question.context, delimiter + choice)
+        if not 1 <= scored < len(tokens):
+            what = "at least one token of context" if scored >= 1 else "at least one token behind the context"
+            raise refuse(f"{where}, choice {number}", what + "; change: --bos or --eos names the token of an empty "
+                         "context", f"{len(tokens)} tokens, {scored} of them behind the context")
+        columns.tokens.append(tokens)
+        columns.scored.append(scored)
+        columns.characters.append(len(choice))
+        columns.bytes.append(len(choice.encode()))
+    columns.counts.append(len(question.choices))
+    columns.answers.append(question.answer)
+    columns.lines.append(question.line)
+
+
+def write_file(path: Path, columns: Columns, tokenizer: Tokenizer) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    tokens = np.concatenate(columns.tokens).astype(token_file.token_dtype(tokenizer.vocab_size))
+    begins = np.cumsum([0, *(len(piece) for piece in columns.tokens[:-1])])
+    counts = np.bincount(tokens, minlength=tokenizer.vocab_size)
+    try:
+        with h5py.File(temporary, "w", libver=("earliest", "v110")) as file:
+            file.create_dataset("tokens", data=tokens)
+            for name, values in (("documents", begins), ("choices/tokens", columns.scored),
+                                 ("choices/characters", columns.characters), ("choices/bytes", columns.bytes),
+                                 ("questions/choices", columns.counts), ("questions/answer", columns.answers),
+                                 ("questions/line", columns.lines)):
+                file.create_dataset(name, data=np.asarray(values, dtype="<u8"))
+            token_file.write_vocabulary(file, tokenizer.vocabulary())
+            token_file.write_token_attributes(
+                file, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer.name, tokenizer_sha256=tokenizer.sha256,
+                special={"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.bos},
+                entropy=token_file.unigram_entropy(counts), provenance=hdf5.tool_provenance("nanotron_choices"))
+        with open(temporary, "rb+") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def choose_tokenizer(options: argparse.Namespace) -> Tokenizer:
+    if options.tokenizer == "bytes":
+        for option, value in (("--eos", options.eos), ("--bos", options.bos)):
+            if value not in (None, "none"):
+                raise common.ToolError(f"{option}: bytes have no named tokens: expected none, found {value!r}",
+                                       common.EXIT_USAGE)
+        return ByteTokenizer(options.eos != "none")
+    path = Path(options.tokenizer)
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.is_file():
+        raise common.ToolError(f"--tokenizer: expected 'bytes' or a tokenizer.json, found {path}", common.EXIT_USAGE)
+    return HuggingFaceTokenizer(path.name, path.read_text(encoding="utf-8"), options.eos, options.bos)
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = common.parser(__doc__)
+    parser.add_argument("questions", type=Path, help="a .jsonl file")
+    parser.add_argument("--output", "-o", required=True, type=Path, help="HDF5 file to write")
+    parser.add_argument("--tokenizer", default="bytes", metavar="bytes|tokenizer.json")
+    parser.add_argument("--delimiter", default=" ", metavar="TEXT",
+                        help="between context and choice (default: a blank)")
+    parser.add_argument("--eos", metavar="TOKEN|none", help="as for nanotron-tokenize")
+    parser.add_argument("--bos", metavar="TOKEN|none", help="token that begins each context (default: none)")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parse(argv)
+    tokenizer = choose_tokenizer(options)
+    columns = Columns()
+    for question in read_questions(options.questions):
+        add_question(columns, tokenizer, question, options.delimiter, f"{options.questions}, line {question.line}")
+    if not columns.counts:
+        raise common.ToolError(f"{options.questions}: expected questions, found none")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    write_file(options.output, columns, tokenizer)
+    longest = max(len(tokens) for tokens in columns.tokens)
+    print(f"{options.output}: {len(columns.counts):,} questions, {len(columns.scored):,} choices, "
+          f"{sum(map(len, columns.tokens)):,} tokens, at most {longest} with the context, vocabulary "
+          f"{tokenizer.vocab_size} ({tokenizer.name})")
+    return 0
