@@ -10,6 +10,7 @@
 #include "file_rows.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/communicator.hpp"
+#include "page_buffer.hpp"
 #include "pieces.hpp"
 
 namespace nanotron::io {
@@ -96,7 +97,10 @@ struct Header {
 class Exchange {
  public:
   Exchange(const comm::Communicator& world, const BlockedFile& file, std::vector<int> owners)
-      : world_(world), file_(file), owners_(std::move(owners)), outgoing_(static_cast<std::size_t>(world.size())) {}
+      : world_(world), file_(file), owners_(std::move(owners)), outgoing_(static_cast<std::size_t>(world.size())) {
+    const auto own = std::ranges::count(owners_, world.rank());
+    buffer_ = PageBuffer(static_cast<std::size_t>(std::min<std::int64_t>(own, held_blocks) * file_.block_bytes));
+  }
 
   void begin(const Window& window) {
     window_ = window;
@@ -105,7 +109,7 @@ class Exchange {
     for (std::int64_t block = window.first; block < window.last; ++block) {
       if (owner(block) == world_.rank()) slots_[static_cast<std::size_t>(block - window.first)] = held++;
     }
-    buffer_.assign(static_cast<std::size_t>(held * file_.block_bytes), std::byte{0});
+    std::memset(buffer_.data(), 0, static_cast<std::size_t>(held * file_.block_bytes));
     for (std::vector<std::byte>& message : outgoing_) message.clear();
   }
 
@@ -197,7 +201,7 @@ class Exchange {
   std::vector<int> owners_;  // of all blocks
   Window window_{};
   std::vector<std::int64_t> slots_;  // in the buffer, of the blocks of the window; -1: another rank's
-  std::vector<std::byte> buffer_;
+  PageBuffer buffer_;                // of those blocks
   std::vector<std::vector<std::byte>> outgoing_, incoming_;  // by rank; headers and bytes
 };
 

@@ -10,7 +10,9 @@
 
 namespace nanotron::io {
 
-/// This process' end of a file that several processes write in whole blocks. No communication.
+/// This process' end of a file that several processes write in whole blocks. No communication. Where the file system
+/// allows, whole blocks pass by its cache (O_DIRECT): no copy, no lock that writers of one file share, and what is read
+/// back comes from the disk.
 class BlockFile {
  public:
   /// Opens an existing file. Error(system_error).
@@ -19,8 +21,8 @@ class BlockFile {
   BlockFile(const BlockFile&) = delete;
   BlockFile& operator=(const BlockFile&) = delete;
 
-  /// Hashes the blocks as they are in memory, then writes them. A write that fails is repeated, three times in all;
-  /// then Error(system_error) that names bytes and host.
+  /// Hashes the blocks as they are in memory, then writes them; directly where they begin at a page. A write that fails
+  /// is repeated, three times in all; then Error(system_error) that names bytes and host.
   void write(std::int64_t position, std::span<const std::byte> blocks);
   /// Brings what was written to disk (fsync). Error(system_error).
   void sync();
@@ -29,7 +31,10 @@ class BlockFile {
   const std::vector<std::pair<std::int64_t, std::uint64_t>>& hashes() const { return hashes_; }
 
  private:
+  int write_some(std::span<const std::byte>& left, std::int64_t& position);
+
   int descriptor_;
+  int direct_;  // a descriptor of the same file; -1: no direct I/O
   std::string name_;
   std::int64_t block_bytes_;
   std::vector<std::pair<std::int64_t, std::uint64_t>> hashes_;

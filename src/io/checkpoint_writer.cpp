@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <future>
 #include <utility>
 
-#include "block_file.hpp"
+#include "block_queue.hpp"
 #include "checkpoint_image.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
@@ -99,9 +100,12 @@ fs::path whole_one_before(const fs::path& folder, std::int64_t step) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int64_t keep_last,
-                                   Log& log)
-    : world_(world), directory_(std::move(directory)), keep_last_(keep_last), log_(log) {
+CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int64_t keep_last, Log& log)
+    : world_(world),
+      directory_(std::move(directory)),
+      keep_last_(keep_last),
+      log_(log),
+      memory_(std::make_unique<PageBuffers>()) {
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world_, &rank_));
 }
 
@@ -109,24 +113,14 @@ CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int6
 struct CheckpointWriter::Draft {
   fs::path folder;
   Manifest manifest;
-  BlockFile file;
-  std::vector<std::pair<std::int64_t, std::vector<std::byte>>> kept;  // blocks of this rank, by position
-  bool is_written = false;                                            // by all ranks, with all hashes known
-  std::launch when = std::launch::deferred;                           // deferred: in the calls that wait
-  std::future<void> work;                                             // what this rank does now
+  BlockQueue blocks;
+  bool is_written = false;   // by all ranks, with all hashes known
+  std::future<void> work{};  // what this rank does now
 
-  Draft(const fs::path& partial, std::int64_t step, std::int64_t bytes)
+  Draft(const fs::path& partial, std::int64_t step, std::int64_t bytes, std::size_t room, PageBuffers& memory)
       : folder(partial),
         manifest{.step = step, .bytes = bytes, .blocks = {}},
-        file(partial / checkpoint_file_name, manifest_block_bytes) {}
-
-  void write_kept() {
-    for (auto& [position, bytes] : kept) {
-      file.write(position, bytes);
-      std::vector<std::byte>().swap(bytes);
-    }
-    file.sync();
-  }
+        blocks(partial / checkpoint_file_name, manifest_block_bytes, room, memory) {}
 };
 
 CheckpointWriter::~CheckpointWriter() = default;
@@ -148,26 +142,16 @@ void CheckpointWriter::guarded(const fs::path& partial, const F& work) {
 }
 
 void CheckpointWriter::write(const CheckpointContents& contents) {
+  begin(contents, static_cast<std::size_t>(held_blocks * manifest_block_bytes));
   finish();
-  guarded(partial_folder(contents), [&] {
-    assemble(contents, [&](std::int64_t position, std::span<const std::byte> blocks) {
-      const NotedRegion region("write");
-      draft_->file.write(position, blocks);
-    });
-    draft_->work = std::async(draft_->when, [draft = draft_.get()] { draft->file.sync(); });
-  });
-  finish();
+  memory_->release();
 }
 
-void CheckpointWriter::start(const CheckpointContents& contents) {
+void CheckpointWriter::start(const CheckpointContents& contents) { begin(contents, SIZE_MAX); }
+
+void CheckpointWriter::begin(const CheckpointContents& contents, std::size_t room) {
   finish();
-  guarded(partial_folder(contents), [&] {
-    assemble(contents, [&](std::int64_t position, std::span<const std::byte> blocks) {
-      draft_->kept.emplace_back(position, std::vector(blocks.begin(), blocks.end()));
-    });
-    draft_->when = std::launch::async;
-    draft_->work = std::async(draft_->when, [draft = draft_.get()] { draft->write_kept(); });
-  });
+  guarded(partial_folder(contents), [&] { assemble(contents, room); });
 }
 
 bool CheckpointWriter::advance() {
@@ -203,8 +187,8 @@ fs::path CheckpointWriter::partial_folder(const CheckpointContents& contents) co
   return step_folder(directory_, contents.state.step).string() + partial_suffix;
 }
 
-// Begins a draft whose blocks go to take(). Nothing of HDF5 touches the disk.
-void CheckpointWriter::assemble(const CheckpointContents& contents, const TakeBlocks& take) {
+// Begins a draft. Nothing of HDF5 touches the disk.
+void CheckpointWriter::assemble(const CheckpointContents& contents, std::size_t room) {
   const fs::path partial = partial_folder(contents), path = partial / checkpoint_file_name;
   FileImage image(path.string());
   std::vector<std::int64_t> layout;  // where the tensors begin, and the size of the file
@@ -225,8 +209,14 @@ void CheckpointWriter::assemble(const CheckpointContents& contents, const TakeBl
   NANOTRON_CHECK_MPI(MPI_Bcast(layout.data(), static_cast<int>(layout.size()), MPI_INT64_T, 0, world_));
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].begin = layout[i];
   require_same_file(world_, path, ExitCode::system_error);
-  collectively(world_, [&] { draft_ = std::make_unique<Draft>(partial, contents.state.step, layout.back()); });
-  collectively(world_, [&] { assemble_blocks(world_, {layout.back(), manifest_block_bytes}, image, tensors, take); });
+  collectively(world_,
+               [&] { draft_ = std::make_unique<Draft>(partial, contents.state.step, layout.back(), room, *memory_); });
+  collectively(world_, [&] {
+    assemble_blocks(
+        world_, {layout.back(), manifest_block_bytes}, image, tensors,
+        [&](std::int64_t position, std::span<const std::byte> blocks) { draft_->blocks.put(position, blocks); });
+  });
+  draft_->work = draft_->blocks.close();
 }
 
 // All blocks are on disk: gathers their hashes and has each rank read a share back.
@@ -235,13 +225,14 @@ void CheckpointWriter::check_written() {
   Manifest& manifest = draft.manifest;
   const BlockedFile file{manifest.bytes, manifest.block_bytes};
   manifest.blocks.assign(static_cast<std::size_t>(file.blocks()), 0);
-  for (const auto& [block, hash] : draft.file.hashes()) manifest.blocks[static_cast<std::size_t>(block)] = hash;
+  for (const auto& [block, hash] : draft.blocks.file().hashes())
+    manifest.blocks[static_cast<std::size_t>(block)] = hash;
   NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, manifest.blocks.data(), static_cast<int>(manifest.blocks.size()),
                                    MPI_UINT64_T, MPI_BOR, world_));
   draft.is_written = true;
   int size = 1;
   NANOTRON_CHECK_MPI(MPI_Comm_size(world_, &size));
-  draft.work = std::async(draft.when, [&draft, rank = rank_, size] {
+  draft.work = std::async(std::launch::async, [&draft, rank = rank_, size] {
     verify_share(draft.folder / checkpoint_file_name, draft.manifest, rank, size);
   });
 }

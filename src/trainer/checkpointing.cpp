@@ -126,8 +126,8 @@ std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state
 template <class T>
 std::size_t checkpoint_workspace(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state) {
   constexpr auto assembled = static_cast<std::size_t>(io::held_blocks * io::manifest_block_bytes);
-  return 3 * assembled + static_cast<std::size_t>(io::staging_bytes()) +  // own, sent, received
-         (config.checkpoint.asynchronous ? written_bytes(grid, state) : 0);
+  return 3 * assembled + static_cast<std::size_t>(io::staging_bytes()) +             // own, sent, received
+         (config.checkpoint.asynchronous ? written_bytes(grid, state) : assembled);  // being written
 }
 
 template <class S>

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from runs import Case, check, ranks_of, state_at, wait_for
+from runs import Case, check, killed_end, ranks_of, state_at, wait_for
 
 STEPS = 120
 
@@ -29,7 +29,7 @@ def kill_once(case, chance):
             os.kill(rank, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    text, _ = running.communicate(timeout=60)
+    text = killed_end(case, running)
     end = time.time() + 20
     while ranks_of(case) and time.time() < end:
         time.sleep(0.05)

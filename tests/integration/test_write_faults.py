@@ -48,6 +48,8 @@ static int meets(int descriptor, int kind_is_fsync) {
   return 1;
 }
 
+static size_t half(size_t bytes) { return bytes >= 8192 ? bytes / 8192 * 4096 : bytes / 2 + 1; }
+
 static ssize_t put(int descriptor, const void *from, size_t bytes, off64_t at) {
   static ssize_t (*real)(int, const void *, size_t, off64_t);
   if (!real) real = (ssize_t(*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
@@ -57,10 +59,10 @@ static ssize_t put(int descriptor, const void *from, size_t bytes, off64_t at) {
     errno = strcmp(kind, "eio") == 0 ? EIO : ENOSPC;
     return -1;
   }
-  if (strcmp(kind, "short") == 0) return real(descriptor, from, bytes / 2 + 1, at);
-  if (strcmp(kind, "torn") == 0) real(descriptor, from, bytes / 2, at);
+  if (strcmp(kind, "short") == 0) return real(descriptor, from, half(bytes), at);
+  if (strcmp(kind, "torn") == 0) real(descriptor, from, half(bytes), at);
   if (strcmp(kind, "flip") == 0) {
-    char *const other = malloc(bytes);
+    char *const other = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);  // as direct I/O wants it
     memcpy(other, from, bytes);
     other[bytes * 7 / 11] ^= 4;
     const ssize_t done = real(descriptor, other, bytes, at);

@@ -12,6 +12,8 @@
 
 namespace nanotron::io {
 
+class PageBuffers;
+
 /// Writes checkpoints into one directory and keeps the newest. A checkpoint is written under
 /// step_XXXXXXXX.partial: blocks are hashed in memory (block_exchange.hpp), written, synced, read back by another rank
 /// and compared; then it gets its manifest, and only then its name. An error before that leaves earlier checkpoints as
@@ -60,7 +62,8 @@ class CheckpointWriter {
   template <class F>
   void guarded(const std::filesystem::path& partial, const F& work);
   std::filesystem::path partial_folder(const CheckpointContents& contents) const;
-  void assemble(const CheckpointContents& contents, const TakeBlocks& take);
+  void begin(const CheckpointContents& contents, std::size_t room);
+  void assemble(const CheckpointContents& contents, std::size_t room);
   void check_written();
   void publish_draft();
   void publish(const std::filesystem::path& partial, std::int64_t step);  // rank 0
@@ -75,6 +78,7 @@ class CheckpointWriter {
   Log& log_;
   std::vector<std::int64_t> known_good_, not_yet_good_;  // steps in directory_, ascending
   std::filesystem::path newest_, newest_known_good_;     // may be outside of directory_
+  std::unique_ptr<PageBuffers> memory_;                  // of blocks that wait
   std::unique_ptr<Draft> draft_;                         // being written
 };
 
