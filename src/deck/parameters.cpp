@@ -260,6 +260,8 @@ std::vector<Parameter> other_rows() {
     KEY(precision, batch_shards).at_least(0).at_most(1e9).says("With 'layout': partial sums of the gradient over a global batch, added one after the other; a divisor of global_batch_size and a multiple of dp; fewer need less communication; 0: one per sequence."),
     KEY(checkpoint, directory).says("Folder of the checkpoints; empty: <output_dir>/checkpoints."),
     KEY(checkpoint, every_steps).at_least(0).at_most(1e12).in("steps").says("Steps from one checkpoint to the next; 0: none before the end."),
+    KEY(checkpoint, every_minutes).at_least(0).at_most(1e6).in("minutes").says("Wall time from one checkpoint to the next, besides every_steps; 0: time does not matter."),
+    KEY(checkpoint, node_mtbf).at_least(0).at_most(1e6).in("days").says("Mean time between failures of one node. Checkpoints are then written as often as loses least (Daly 2006), by the time that training waits for one and the number of nodes; 264 is what Llama 3's 16,384 GPUs had. 0: not given."),
     KEY(checkpoint, keep_last).at_least(0).at_most(1e9).says("How many known good checkpoints are kept, besides the newest; 0: all. A checkpoint is known good once a later step had a finite loss and gradient norm."),
     KEY(checkpoint, resume).says("Where to start from: 'auto' the newest valid checkpoint if there is one, 'none' from scratch, or the path of a checkpoint."),
     KEY(checkpoint, asynchronous).says("Checkpoints between the first and the last step are copied to host memory and written while the next steps run. Each rank then needs memory for its share of the file: see --plan."),

@@ -1,6 +1,8 @@
 #include "nanotron/trainer/trainer.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
@@ -29,6 +31,10 @@ void require_targets(const LoadedBatch& batch, index_t first_sample) {
         .change = "a larger data%global_batch_size, or text of which more counts"});
 }
 
+int nodes_of(const comm::ProcessGrid& grid) {
+  return std::max(1, static_cast<int>(std::set(grid.hosts().begin(), grid.hosts().end()).size()));
+}
+
 }  // namespace
 
 template <class T>
@@ -45,6 +51,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       routers_(make_router_monitor(config, grid, device, state_.model.router_sums())),
       replicas_(config, grid, device, state_),
       stragglers_(config.run.check_stragglers_every, device.timers(), grid, log),
+      checkpoint_times_(config.checkpoint, nodes_of(grid), log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, loaders.tokenizer, grid, state_, log),
       counters_{.seed = config.run.seed},
@@ -85,6 +92,7 @@ SavedCheckpoint Trainer<T>::save() {
 template <class T>
 void Trainer<T>::record_saved(Progress& progress, const std::optional<SavedCheckpoint>& saved) {
   if (!saved) return;
+  checkpoint_times_.record(*saved);
   if (saved->waited == saved->taken || save_seconds_ == 0.0) save_seconds_ = saved->taken;  // as the last one will be
   progress.record_checkpoint(*saved);
 }
@@ -92,6 +100,7 @@ void Trainer<T>::record_saved(Progress& progress, const std::optional<SavedCheck
 // In the middle of a run it may wait for the disk while the next steps run.
 template <class T>
 void Trainer<T>::save_now(Progress& progress, StopReason reason) {
+  checkpoint_times_.begin();
   progress.flush();
   record_saved(progress, checkpointing_.finish());
   if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == config_.run.steps)
@@ -207,7 +216,6 @@ double Trainer<T>::validation_estimate(const Progress& progress) const {
 
 template <class T>
 StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
-  const deck::CheckpointConfig& checkpoint = config_.checkpoint;
   const std::int64_t first_step = counters_.step;
   std::int64_t saved_at = first_step;
   double validation_seconds = 0.0;  // 0: not measured yet
@@ -239,8 +247,8 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
       log_.info("step {:>7}/{}  no validation, which takes about {:.1f} s: {}", counters_.step, config_.run.steps,
                 validation, describe(reason));
     }
-    const bool due = checkpoint.every_steps > 0 && counters_.step % checkpoint.every_steps == 0;
-    if (due || (finished ? checkpoint.at_end : reason != StopReason::none)) {
+    if (checkpoint_times_.is_due(grid_.world(), counters_.step) ||
+        (finished ? config_.checkpoint.at_end : reason != StopReason::none)) {
       save_now(progress, reason);
       saved_at = counters_.step;
     }

@@ -85,6 +85,8 @@ struct PrecisionConfig {
 struct CheckpointConfig {
   std::string directory;  // empty: checkpoint_directory()
   std::int64_t every_steps = 0;
+  double every_minutes = 0.0;  // 0: time does not matter
+  double node_mtbf = 0.0;      // days between failures of a node; 0: not given
   std::int64_t keep_last = 2;
   std::string resume = "auto";  // 'auto', 'none' or the path of a checkpoint
   bool at_end = true;

@@ -8,6 +8,7 @@
 #include "nanotron/data/batch_loader.hpp"
 #include "nanotron/optim/grad_clip.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
+#include "nanotron/trainer/checkpoint_times.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/forward_backward.hpp"
 #include "nanotron/trainer/progress.hpp"
@@ -80,6 +81,7 @@ class Trainer {
   std::unique_ptr<RouterMonitor> routers_;
   ReplicaComparison<T> replicas_;
   StragglerWatch stragglers_;
+  CheckpointTimes checkpoint_times_;
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;
