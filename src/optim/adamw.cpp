@@ -5,15 +5,14 @@
 namespace nanotron::optim {
 
 kernels::AdamwStep adamw_step(const deck::OptimizerConfig& config, const UpdatePart& part, std::int64_t steps,
-                              double learning_rate, double gradient_scale) {
+                              double learning_rate) {
   const double rate = model::adamw_rate(part.fan_in_ratio);
   return {.learning_rate = rate * learning_rate,
           .beta1 = config.beta1,
           .beta2 = config.beta2,
           .eps = config.eps,
           .weight_decay = part.decays ? config.weight_decay / rate : 0.0,
-          .step = steps,
-          .gradient_scale = gradient_scale};
+          .step = steps};
 }
 
 template <class M>
@@ -28,13 +27,12 @@ Adamw<M>::Adamw(const deck::OptimizerConfig& config, const model::ParameterTable
 
 template <class M>
 void Adamw<M>::update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
-                      double gradient_scale) {
-  ++steps_;
+                      Vector<const kernels::UpdateScalars> scalars) {
   for (const UpdatePart& p : parts_) {
     kernels::adamw<M>(device, weights.master_of(p), Vector<const M>(gradient.data() + p.gradient, p.size()),
                       Vector<M>(exp_avg_.data() + p.moments, p.size()),
                       Vector<M>(exp_avg_sq_.data() + p.moments, p.size()),
-                      adamw_step(config_, p, steps_, learning_rate, gradient_scale), weights.copy_of(p));
+                      adamw_step(config_, p, steps_ + 1, learning_rate), scalars, weights.copy_of(p));
   }
 }
 

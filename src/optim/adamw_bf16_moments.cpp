@@ -35,13 +35,12 @@ AdamwBf16Moments::AdamwBf16Moments(const deck::Config& config, const model::Para
       exp_avg_sq_(arena.take<bf16>(MemoryKind::optimizer, layout_.size())) {}
 
 void AdamwBf16Moments::update(Device& device, const UpdatedWeights<float>& weights, Vector<const float> gradient,
-                              double learning_rate, double gradient_scale) {
-  ++steps_;
+                              double learning_rate, Vector<const kernels::UpdateScalars> scalars) {
   for (const auto& [p, noise] : parts_) {
     kernels::adamw_bf16_moments(
         device, weights.master_of(p), Vector<const float>(gradient.data() + p.gradient, p.size()),
         Vector<bf16>(exp_avg_.data() + p.moments, p.size()), Vector<bf16>(exp_avg_sq_.data() + p.moments, p.size()),
-        adamw_step(config_, p, steps_, learning_rate, gradient_scale), noise, weights.copy_of(p));
+        adamw_step(config_, p, steps_ + 1, learning_rate), scalars, noise, weights.copy_of(p));
   }
 }
 

@@ -115,27 +115,27 @@ typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const Opti
 
 template <class M>
 void Muon<M>::update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
-                     double gradient_scale) {
-  adamw_.update(device, weights, gradient, learning_rate, gradient_scale);
+                     Vector<const kernels::UpdateScalars> scalars) {
+  adamw_.update(device, weights, gradient, learning_rate, scalars);
   const Region region(device.timers(), "muon");
   for (const Stack& stack : stacks_) {
     for (std::size_t layer = 0; layer < stack.layers.size(); ++layer) {
-      look_ahead(device, stack, layer, gradient, gradient_scale);
+      look_ahead(device, stack, layer, gradient, scalars);
       gather(device, stack);
       orthogonalise(device, stack);
-      descend(device, stack, layer, weights, learning_rate);
+      descend(device, stack, layer, weights, learning_rate, scalars);
     }
   }
 }
 
 template <class M>
 void Muon<M>::look_ahead(Device& device, const Stack& stack, std::size_t layer, Vector<const M> gradient,
-                         double gradient_scale) {
+                         Vector<const kernels::UpdateScalars> scalars) {
   M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit;
   for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
     kernels::nesterov<M>(device, Vector<const M>(gradient.data() + part.gradient, part.size()),
                          Vector<M>(momentum_.data() + part.moments, part.size()),
-                         Vector<M>(unit + in_unit, part.size()), config_.momentum, gradient_scale);
+                         Vector<M>(unit + in_unit, part.size()), config_.momentum, scalars);
   }
 }
 
@@ -176,7 +176,7 @@ void Muon<M>::orthogonalise(Device& device, const Stack& stack) {
 
 template <class M>
 void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, const UpdatedWeights<M>& weights,
-                      double learning_rate) {
+                      double learning_rate, Vector<const kernels::UpdateScalars> scalars) {
   const double keep = 1.0 - learning_rate * config_.weight_decay;
   for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
     const HiddenMatrix& m = stack.layout.matrices[matrix];
@@ -185,7 +185,7 @@ void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, con
     kernels::descend<M>(
         device, weights.master_of(part),
         MatrixRef<const M>(MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns)), in_shard,
-        keep, model::muon_rate(m.fan_in_ratio) * learning_rate * size, weights.copy_of(part));
+        keep, model::muon_rate(m.fan_in_ratio) * learning_rate * size, scalars, weights.copy_of(part));
   }
 }
 

@@ -2,21 +2,8 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/kernels/reduction/exact_sum.hpp"
 
 namespace nanotron::trainer {
-
-template <class T>
-double loss_sum(Device& device, comm::ProcessGrid& grid, const TrainingState<T>& state) {
-  const auto over_ranks = [&](const auto& combine, std::int64_t value) {
-    return combine(grid.pp(), combine(grid.data_parallel(), value));
-  };
-  const auto larger = [](comm::Group& group, std::int64_t x) { return comm::max(group, x); };
-  const auto add = [](comm::Group& group, std::int64_t x) { return comm::sum(group, x); };
-  return kernels::value(kernels::over_ranks(
-      kernels::sum(device, state.loaded_loss_rows()), [&](std::int64_t x) { return over_ranks(larger, x); },
-      [&](std::int64_t x) { return over_ranks(add, x); }));
-}
 
 template <class T>
 MeanLoss mean_loss(Device& device, comm::ProcessGrid& grid, TrainingState<T>& state,
@@ -29,7 +16,7 @@ MeanLoss mean_loss(Device& device, comm::ProcessGrid& grid, TrainingState<T>& st
     state.set_micro_batches(batch.micro_batches);
     targets += batch.targets;
     schedule.forward();
-    sum += loss_sum(device, grid, state);
+    sum += state.decision.loss_sum(device, state.loaded_loss_rows());
   }
   targets = comm::sum(grid.data_parallel(), targets);
   if (targets == 0)
@@ -39,7 +26,6 @@ MeanLoss mean_loss(Device& device, comm::ProcessGrid& grid, TrainingState<T>& st
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                               \
-  template double loss_sum<T>(Device&, comm::ProcessGrid&, const TrainingState<T>&);                          \
   template MeanLoss mean_loss<T>(Device&, comm::ProcessGrid&, TrainingState<T>&, ForwardBackwardSchedule<T>&, \
                                  TokenStage&, data::BatchLoader&, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)

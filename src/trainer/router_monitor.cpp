@@ -5,6 +5,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/tensor/pinned_memory.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -12,6 +13,7 @@ namespace {
 
 class NoRouters final : public RouterMonitor {
  public:
+  void start() override {}
   RouterNumbers collect() override { return {}; }
 };
 
@@ -32,12 +34,15 @@ class Routers final : public RouterMonitor {
         grid_(grid),
         device_(device),
         sums_(sums),
-        host_(Kokkos::create_mirror(sums)) {}
+        copy_(sums.size()),
+        host_(copy_.span().data(), sums.extent(0), sums.extent(1)) {}
 
-  RouterNumbers collect() override {
+  void start() override {
     Kokkos::deep_copy(device_.exec(), host_, sums_);
     kernels::fill<double>(device_, Vector<double>(sums_.data(), sums_.size()), 0.0);
-    device_.fence();
+  }
+
+  RouterNumbers collect() override {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, host_.data(), static_cast<int>(host_.size()), MPI_DOUBLE, MPI_SUM,
                                      grid_.data_parallel().mpi()));
     const auto experts = static_cast<std::size_t>(moe_.num_experts);
@@ -66,7 +71,8 @@ class Routers final : public RouterMonitor {
   comm::ProcessGrid& grid_;
   Device& device_;
   Matrix<double> sums_;
-  decltype(Kokkos::create_mirror(std::declval<Matrix<double>>())) host_;
+  PinnedArray<double> copy_;
+  Kokkos::View<double**, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host_;
 };
 
 }  // namespace

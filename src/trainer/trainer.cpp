@@ -1,14 +1,12 @@
 #include "nanotron/trainer/trainer.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/trainer/mean_loss.hpp"
-#include "norm_parts.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -46,7 +44,6 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       loaders_(loaders),
       log_(log),
       state_(config, grid, device, arena),
-      norm_(norm_parts(state_, grid)),
       schedule_(make_forward_backward<T>(config, grid, device, state_)),
       routers_(make_router_monitor(config, grid, device, state_.model.router_sums())),
       replicas_(config, grid, device, state_),
@@ -129,8 +126,8 @@ void Trainer<T>::read_ahead() {
   tokens_.read_ahead(loaders_.training, counters_.sample_cursor + loaded_.samples);
 }
 
-// Load a global batch; forward and backward of its micro-batches; reduce, clip, update. The host waits for the device
-// in loss_sum and global_norm.
+// Load a global batch; forward and backward of its micro-batches; reduce, clip, update. All is queued before the host
+// waits for the device, in read.
 template <class T>
 StepResult Trainer<T>::train_step() {
   const Region region(device_.timers(), "step");
@@ -144,21 +141,23 @@ StepResult Trainer<T>::train_step() {
   read_ahead();
   state_.reducers.finish();
   schedule_->all_reduce_tied_gradients();
-  r.loss = loss_sum(device_, grid_, state_) / static_cast<double>(loaded_.targets);
-  r.router = routers_->collect();
+  routers_->start();
+  state_.decision.decide(device_, state_.loaded_loss_rows(), p.gradient,
+                         {static_cast<double>(loaded_.targets), config_.optimizer.clip_grad_norm});
+  r.learning_rate = learning_rate_(counters_.step);
+  {
+    const Region optimizer(device_.timers(), "optimizer");
+    state_.optimizer->update(device_, {p.master, state_.model.compute_copy()}, p.gradient, r.learning_rate,
+                             state_.decision.scalars());
+    state_.model.refresh_after_update();
+  }
   r.token_hash = comm::sum(grid_.data_parallel(), r.token_hash);
 
-  r.grad_norm = optim::global_norm<M>(device_, grid_.model(), norm_, p.gradient);
-  r.learning_rate = learning_rate_(counters_.step);
-  const double clip = optim::clip_factor(r.grad_norm, config_.optimizer.clip_grad_norm);
-  const auto largest_square = static_cast<M>(clip * r.grad_norm * clip * r.grad_norm);  // Adam squares it
-  r.updated = std::isfinite(r.loss) && std::isfinite(largest_square);
+  const kernels::UpdateScalars& decided = state_.decision.read(device_);
+  r.loss = decided.loss, r.grad_norm = decided.norm, r.updated = decided.updates;
+  r.router = routers_->collect();
   if (r.updated) {
-    checkpointing_.mark_known_good();
-    const Region optimizer(device_.timers(), "optimizer");
-    state_.optimizer->update(device_, {p.master, state_.model.compute_copy()}, p.gradient, r.learning_rate, clip);
-    state_.model.refresh_after_update();
-    skipped_in_a_row_ = 0;
+    count_update();
   } else {
     skip_update(r);
   }
@@ -169,7 +168,15 @@ StepResult Trainer<T>::train_step() {
   return r;
 }
 
-// Skips an update with a non-finite loss or gradient norm; more than run%max_nonfinite_steps in a row end the run.
+template <class T>
+void Trainer<T>::count_update() {
+  checkpointing_.mark_known_good();
+  state_.optimizer->set_steps(state_.optimizer->steps() + 1);
+  skipped_in_a_row_ = 0;
+}
+
+// After an update with a non-finite loss or gradient norm, which the device skips; more than run%max_nonfinite_steps in
+// a row end the run.
 template <class T>
 void Trainer<T>::skip_update(const StepResult& r) {
   state_.reducers.reset();

@@ -6,6 +6,7 @@
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/forward_backward.hpp"
+#include "norm_parts.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -99,6 +100,10 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
           {.table = model.table(), .layouts = model.parameters().layouts, .sharding = sharding, .tp = &grid.tp()},
           arena)),
       reducers(config, model, sharding, grid, device, arena),
+      decision({.norm = norm_parts(model, sharding, grid),
+                .model = {&grid.tp(), &grid.pp()},
+                .loss = {&grid.data_parallel(), &grid.pp()}},
+               arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, grid))),

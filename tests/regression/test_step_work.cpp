@@ -42,7 +42,7 @@ struct Case {
 const std::vector<Case> cases{
     {"llama", {}},
     {"llama", {"parallel.recompute=full", "data.micro_batch_size=1"}},
-    {"llama", {"parallel.zero_stage=2", "optimizer.kind=muon"}},
+    {"llama", {"parallel.zero_stage=2", "optimizer.name=muon"}},
     {"gpt2", {"parallel.recompute=selective"}},
     {"qwen2", {"parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},
     {"qwen3", {"parallel.cp=2"}},
@@ -89,6 +89,18 @@ TEST_F(StepWork, HasTheLaunchesOfATrainedStep) {
     ++compared;
   }
   EXPECT_GE(compared, 3);
+}
+
+// At the end of the step, for its loss, its norm and whether it updated.
+TEST_F(StepWork, HasOneWaitOfTheHost) {
+  for (const Case& c : cases) {
+    const std::optional<deck::Config> config = deck_of(c);
+    if (!config) continue;
+    for (const Processor processor : {Processor::cpu, Processor::gpu}) {
+      EXPECT_EQ(trainer::step_work(*config, {}, processor).waits(), 1u)
+          << c.golden << " " << testing::PrintToString(c.set);
+    }
+  }
 }
 
 // 6 N per token and causal attention, of which backward computes the scores once more: 12 + 2 for 12.

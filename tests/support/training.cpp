@@ -70,7 +70,8 @@ Traffic counted(comm::ProcessGrid& grid) {
 void add_scalars(const deck::Config& config, Traffic& traffic) {
   if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash + count;  // loss
   if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;         // norm of the gradient
-  if (config.parallel.pp > 1) traffic.pipeline += exact_sum;                                   // loss
+  if (config.parallel.tp > 1) traffic.tensor_parallel += exact_sum;                            // norm
+  if (config.parallel.pp > 1) traffic.pipeline += 2 * exact_sum;                               // loss, norm
   if (config.parallel.ep == 1) return;
   traffic.expert_parallel += exact_sum;                                                        // norm of the experts
   if (deck::expert_shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;

@@ -9,7 +9,7 @@ namespace nanotron::optim {
 
 /// The update of a part, the steps-th one.
 kernels::AdamwStep adamw_step(const deck::OptimizerConfig& config, const UpdatePart& part, std::int64_t steps,
-                              double learning_rate, double gradient_scale);
+                              double learning_rate);
 
 /// No communication.
 template <class M>
@@ -20,7 +20,7 @@ class Adamw : public Optimizer<M> {
         Covers over, Arena& arena);
 
   void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
-              double gradient_scale) override;
+              Vector<const kernels::UpdateScalars> scalars) override;
   std::string name() const override { return "adamw"; }
   std::vector<Moment<M>> moments() const override;
   std::int64_t steps() const override { return steps_; }

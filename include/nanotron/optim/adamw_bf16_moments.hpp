@@ -18,7 +18,7 @@ class AdamwBf16Moments final : public Optimizer<float> {
                    Arena& arena);
 
   void update(Device& device, const UpdatedWeights<float>& weights, Vector<const float> gradient, double learning_rate,
-              double gradient_scale) override;
+              Vector<const kernels::UpdateScalars> scalars) override;
   std::string name() const override { return "adamw"; }
   std::vector<Moment<float>> moments() const override;
   std::int64_t steps() const override { return steps_; }

@@ -32,7 +32,7 @@ class Muon : public Optimizer<M> {
   Muon(const deck::Config& config, const OptimizerSetup& place, Arena& arena);
 
   void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
-              double gradient_scale) override;
+              Vector<const kernels::UpdateScalars> scalars) override;
   std::string name() const override { return "muon"; }
   std::vector<Moment<M>> moments() const override;
   comm::StepTraffic traffic() const override;
@@ -59,11 +59,11 @@ class Muon : public Optimizer<M> {
   index_t most(index_t MuonLayout::*of) const;
 
   void look_ahead(Device& device, const Stack& stack, std::size_t layer, Vector<const M> gradient,
-                  double gradient_scale);
+                  Vector<const kernels::UpdateScalars> scalars);
   void gather(Device& device, const Stack& stack);
   void orthogonalise(Device& device, const Stack& stack);
   void descend(Device& device, const Stack& stack, std::size_t layer, const UpdatedWeights<M>& weights,
-               double learning_rate);
+               double learning_rate, Vector<const kernels::UpdateScalars> scalars);
   Matrix<M> whole(const HiddenMatrix& m) const { return Matrix<M>(whole_.data() + m.at, m.rows, m.columns); }
 
   deck::OptimizerConfig config_;

@@ -11,6 +11,7 @@
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/step_traffic.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/model/sharding.hpp"
 #include "nanotron/optim/update_parts.hpp"
 #include "nanotron/tensor/device.hpp"
@@ -51,10 +52,11 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// One update with gradient_scale * gradient, of the elements whose moments this rank stores. Collective over the
-  /// tensor-parallel and the shard group.
+  /// Queues update steps() + 1 with gradient_scale * gradient, of the elements whose moments this rank stores, for the
+  /// device to carry out or to skip: scalars (1), in its memory, say which. Collective over the tensor-parallel and the
+  /// shard group.
   virtual void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
-                      double gradient_scale) = 0;
+                      Vector<const kernels::UpdateScalars> scalars) = 0;
 
   /// As in the deck and in a checkpoint. Moments of one optimizer cannot be used by another.
   virtual std::string name() const = 0;
@@ -62,7 +64,8 @@ class Optimizer {
   /// Per update.
   virtual comm::StepTraffic traffic() const { return {}; }
 
-  /// Updates done so far; part of a checkpoint.
+  /// Updates carried out so far; part of a checkpoint. Who queues an update counts it once it is known to be carried
+  /// out.
   virtual std::int64_t steps() const = 0;
   virtual void set_steps(std::int64_t steps) = 0;
 };

@@ -10,11 +10,6 @@
 
 namespace nanotron::trainer {
 
-/// Sum of the losses of the global batch that the schedule has computed last. Exact: the same bits on every rank, in
-/// any order of ranks and samples. Collective over the world; waits for the device.
-template <class T>
-double loss_sum(Device& device, comm::ProcessGrid& grid, const TrainingState<T>& state);
-
 struct MeanLoss {
   double loss = 0.0;  // nats per token
   index_t targets = 0;

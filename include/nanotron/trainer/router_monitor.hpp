@@ -22,11 +22,13 @@ struct RouterNumbers {
 class RouterMonitor {
  public:
   virtual ~RouterMonitor() = default;
-  /// Statistics since the last call. Waits for the device; collective over the world, the same on all ranks.
+  /// Queues the copy to the host of the statistics since the last call.
+  virtual void start() = 0;
+  /// What was copied, after a wait for the device. Collective over the world, the same on all ranks.
   virtual RouterNumbers collect() = 0;
 };
 
-/// config is resolved. sums: model::Transformer::router_sums, set to zero by collect. grid and device must outlive it.
+/// config is resolved. sums: model::Transformer::router_sums, set to zero by start. grid and device must outlive it.
 std::unique_ptr<RouterMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
                                                    Matrix<double> sums);
 

@@ -6,7 +6,6 @@
 
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/batch_loader.hpp"
-#include "nanotron/optim/grad_clip.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
 #include "nanotron/trainer/checkpoint_times.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
@@ -63,6 +62,7 @@ class Trainer {
  private:
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
   void read_ahead();
+  void count_update();
   void skip_update(const StepResult& result);
   void compare_replicas();
   void save_now(Progress& progress, StopReason reason);
@@ -76,7 +76,6 @@ class Trainer {
   Loaders& loaders_;
   Log& log_;
   TrainingState<T> state_;
-  std::vector<optim::NormPart> norm_;
   std::unique_ptr<ForwardBackwardSchedule<T>> schedule_;
   std::unique_ptr<RouterMonitor> routers_;
   ReplicaComparison<T> replicas_;

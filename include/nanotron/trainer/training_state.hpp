@@ -7,6 +7,7 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/transformer.hpp"
 #include "nanotron/optim/optimizer.hpp"
+#include "nanotron/optim/update_decision.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
 
 namespace nanotron::trainer {
@@ -39,6 +40,7 @@ struct TrainingState {
   model::Transformer<T> model;
   std::unique_ptr<optim::Optimizer<M>> optimizer;
   parallel::Reducers<T> reducers;
+  optim::UpdateDecision<M> decision;
   // This rank's tokens of a step, the largest, in sample order: (micro-batches, sequences, tokens of the sequence on
   // this rank).
   Vector<std::int32_t> inputs;

@@ -269,11 +269,14 @@ class KernelBench {
     kernels::fill<M>(device_, v.vector(n), 1e-3);
     by_bytes("fill, of the gradient", 1, bytes(n, sizeof(M)),
              [&] { kernels::fill<M>(device_, p.vector(n), 0.0); });
+    const Buffer<kernels::ExactSum> sum(1);
+    const Buffer<kernels::UpdateScalars> scalars(1);
     by_bytes("sum_of_squares, of the gradient", 1, bytes(n, sizeof(M)),
-             [&] { kernels::sum_of_squares<M>(device_, g.vector(n)); });
+             [&] { kernels::sum_of_squares<M>(device_, g.vector(n), sum.vector(1)); });
+    kernels::update_scalars<M>(device_, sum.vector(1), sum.vector(1), {}, scalars.vector(1));
     by_bytes("adamw", 1, 7 * bytes(n, sizeof(M)), [&] {
-      kernels::adamw<M>(device_, p.vector(n), g.vector(n), m.vector(n), v.vector(n),
-                        {.learning_rate = 1e-4});
+      kernels::adamw<M>(device_, p.vector(n), g.vector(n), m.vector(n), v.vector(n), {.learning_rate = 1e-4},
+                        scalars.vector(1));
     });
     if constexpr (!std::is_same_v<T, M>) {
       const Buffer<T> narrow(n);

@@ -44,7 +44,7 @@ std::vector<GroupShare> groups_of(comm::ProcessGrid& grid) {
   std::vector<GroupShare> groups{{"tensor parallel", &grid.tp()}};
   add_groups(groups, grid.data_groups(comm::ReplicaSet::data_parallel),
              {"data parallel", "shard group", "replicate group"});
-  groups.push_back({"model parallel", &grid.model()});
+  groups.push_back({"tensor parallel", &grid.tp()});
   if (grid.shape().cp > 1) groups.push_back({"context parallel", &grid.cp()});
   if (grid.shape().pp > 1) groups.push_back({"pipeline", &grid.pp()});
   if (grid.shape().ep == 1) return groups;

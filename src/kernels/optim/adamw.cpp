@@ -12,7 +12,7 @@ namespace {
 
 template <class M, class Moments, class Store>
 void run(Device& device, Vector<M> p, Vector<const M> g, const Moments& moments, const AdamwStep& step,
-         const Store& copy) {
+         Vector<const UpdateScalars> scalars, const Store& copy) {
   const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.step));
   const double correction2 = 1.0 - std::pow(step.beta2, static_cast<double>(step.step));
   const M keep = static_cast<M>(1.0 - step.learning_rate * step.weight_decay);
@@ -23,12 +23,14 @@ void run(Device& device, Vector<M> p, Vector<const M> g, const Moments& moments,
   const M root2 = static_cast<M>(std::sqrt(correction2));
   const M eps = static_cast<M>(step.eps);
   const M rate = static_cast<M>(step.learning_rate / correction1);
-  const M clip = static_cast<M>(step.gradient_scale);
   M* const parameter = p.data();
   const M* const gradient = g.data();
+  const UpdateScalars* const decided = scalars.data();
   for_each_piece<M>(
       device, "adamw", static_cast<index_t>(p.extent(0)),
       KOKKOS_LAMBDA(const Row& row, const index_t begin, const index_t count) {
+        if (!decided->updates) return;
+        const M clip = static_cast<M>(decided->gradient_scale);
         const Store stored = copy;
         const Moments held = moments;
         row.template for_each_chunk<M>(count, [=](const index_t at, const auto n) {
@@ -60,23 +62,25 @@ void require_equal_sizes(const Vector<M>& p, const Vector<const M>& g, const Vec
 
 template <class M>
 void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
-           Vector<bf16> copy) {
+           Vector<const UpdateScalars> scalars, Vector<bf16> copy) {
   const KernelRegion kernel(device, "adamw", reads(p, g, m, v), writes(p, m, v, copy));
   require_equal_sizes(p, g, m, v, step);
   const MasterMoments<M> moments{m.data(), v.data()};
-  with_copy(copy, p.extent(0), [&](const auto& store) { run<M>(device, p, g, moments, step, store); });
+  with_copy(copy, p.extent(0), [&](const auto& store) { run<M>(device, p, g, moments, step, scalars, store); });
 }
 
 void adamw_bf16_moments(Device& device, Vector<float> p, Vector<const float> g, Vector<bf16> m, Vector<bf16> v,
-                        const AdamwStep& step, const RoundingNoise& noise, Vector<bf16> copy) {
+                        const AdamwStep& step, Vector<const UpdateScalars> scalars, const RoundingNoise& noise,
+                        Vector<bf16> copy) {
   const KernelRegion kernel(device, "adamw", reads(p, g, m, v), writes(p, m, v, copy));
   require_equal_sizes(p, g, m, v, step);
   const Bf16Moments moments{m.data(), v.data(), noise, static_cast<std::uint32_t>(step.step)};
-  with_copy(copy, p.extent(0), [&](const auto& store) { run<float>(device, p, g, moments, step, store); });
+  with_copy(copy, p.extent(0), [&](const auto& store) { run<float>(device, p, g, moments, step, scalars, store); });
 }
 
-#define NANOTRON_INSTANTIATE(M) \
-  template void adamw<M>(Device&, Vector<M>, Vector<const M>, Vector<M>, Vector<M>, const AdamwStep&, Vector<bf16>);
+#define NANOTRON_INSTANTIATE(M)                                                                       \
+  template void adamw<M>(Device&, Vector<M>, Vector<const M>, Vector<M>, Vector<M>, const AdamwStep&, \
+                         Vector<const UpdateScalars>, Vector<bf16>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

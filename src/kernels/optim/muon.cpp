@@ -23,34 +23,62 @@ index_t aligned(index_t n) { return (n + alignment - 1) / alignment * alignment;
 
 template <class M, class Store>
 void run_descent(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, M keep, M rate,
-                 const Store& copy) {
+                 Vector<const UpdateScalars> scalars, const Store& copy) {
   M* const parameter = p.data();
-  for_each_element(
-      device, "descend", static_cast<index_t>(p.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        const index_t at = first + i;
-        const M updated = keep * parameter[i] - rate * direction(at / direction.columns, at % direction.columns);
-        parameter[i] = updated;
-        copy(i, Width<1>{}, Chunk<M, 1>{updated});
+  const UpdateScalars* const decided = scalars.data();
+  for_each_piece<M>(
+      device, "descend", static_cast<index_t>(p.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t begin, const index_t count) {
+        if (!decided->updates) return;
+        const Store stored = copy;
+        row.for_each(count, [=](const index_t n) {
+          const index_t i = begin + n, at = first + i;
+          const M updated = keep * parameter[i] - rate * direction(at / direction.columns, at % direction.columns);
+          parameter[i] = updated;
+          stored(i, Width<1>{}, Chunk<M, 1>{updated});
+        });
+      });
+}
+
+// x (n) *= 1 / max(|x|, smallest_norm), for the sum of its squares.
+template <class M>
+void normalise(Device& device, Vector<M> x, Vector<const ExactSum> squares) {
+  M* const element = x.data();
+  const ExactSum* const sum = squares.data();
+  for_each_piece<M>(
+      device, "normalise", static_cast<index_t>(x.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t begin, const index_t count) {
+        const double norm = std::sqrt(value(*sum));
+        const M scale = static_cast<M>(1.0 / (norm < smallest_norm ? smallest_norm : norm));
+        row.for_each(count, [=](const index_t i) { element[begin + i] *= scale; });
       });
 }
 
 }  // namespace
 
 template <class M>
-void nesterov(Device& device, Vector<const M> g, Vector<M> m, Vector<M> u, double beta, double gradient_scale) {
+void nesterov(Device& device, Vector<const M> g, Vector<M> m, Vector<M> u, double beta,
+              Vector<const UpdateScalars> scalars) {
   NANOTRON_REQUIRE(m.extent(0) == g.extent(0) && u.extent(0) == g.extent(0), "nesterov: {} gradients, {} momenta",
                    g.extent(0), m.extent(0));
-  const M keep = static_cast<M>(beta), rest = static_cast<M>(1.0 - beta), clip = static_cast<M>(gradient_scale);
+  const M keep = static_cast<M>(beta), rest = static_cast<M>(1.0 - beta);
   const M* const gradient = g.data();
   M* const momentum = m.data();
   M* const ahead = u.data();
+  const UpdateScalars* const decided = scalars.data();
   const KernelRegion kernel(device, "nesterov", reads(g, m), writes(m, u));
-  for_each_element(
-      device, "nesterov", static_cast<index_t>(g.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        const M part = rest * (clip * gradient[i]);
-        const M sum = keep * momentum[i] + part;
-        momentum[i] = sum;
-        ahead[i] = keep * sum + part;
+  for_each_piece<M>(
+      device, "nesterov", static_cast<index_t>(g.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t begin, const index_t count) {
+        if (!decided->updates) return;
+        const M clip = static_cast<M>(decided->gradient_scale);
+        row.for_each(count, [=](const index_t n) {
+          const index_t i = begin + n;
+          const M part = rest * (clip * gradient[i]);
+          const M sum = keep * momentum[i] + part;
+          momentum[i] = sum;
+          ahead[i] = keep * sum + part;
+        });
       });
 }
 
@@ -68,15 +96,14 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
                    "orthogonalise: a workspace of {} elements is too small for ({}, {})", workspace.extent(0), rows,
                    columns);
   const Vector<M> whole(x.data(), size);
-  const double norm = std::sqrt(value(sum_of_squares<M>(device, whole)));
-  const M scale = static_cast<M>(1.0 / std::max(norm, smallest_norm));
-  M* const element = x.data();
-  for_each_element(device, "normalise", size, KOKKOS_LAMBDA(const index_t i) { element[i] *= scale; });
+  M* const behind = workspace.data() + aligned(size);
+  const Vector<ExactSum> squares(reinterpret_cast<ExactSum*>(behind), 1);  // before the Gram matrix is there
+  sum_of_squares<M>(device, whole, squares);
+  normalise<M>(device, whole, squares);
 
   const bool wide = rows <= columns;
   const Op left = wide ? Op::none : Op::transpose, right = wide ? Op::transpose : Op::none;
   Matrix<M> from = x, to(workspace.data(), rows, columns);
-  M* const behind = workspace.data() + aligned(size);
   const Matrix<M> gram(behind, side, side), polynomial(behind + aligned(side * side), side, side);
   for (int step = 0; step < steps; ++step) {
     gemm<M, M>(device, left, right, 1.0, from, from, 0.0, gram);
@@ -95,17 +122,18 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
 
 template <class M>
 void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate,
-             Vector<bf16> copy) {
+             Vector<const UpdateScalars> scalars, Vector<bf16> copy) {
   const KernelRegion kernel(device, "descend", reads(p, p), writes(p, copy));
   with_copy(copy, p.extent(0), [&](const auto& stored) {
-    run_descent<M>(device, p, direction, first, static_cast<M>(keep), static_cast<M>(rate), stored);
+    run_descent<M>(device, p, direction, first, static_cast<M>(keep), static_cast<M>(rate), scalars, stored);
   });
 }
 
-#define NANOTRON_INSTANTIATE(M)                                                              \
-  template void nesterov<M>(Device&, Vector<const M>, Vector<M>, Vector<M>, double, double); \
-  template void orthogonalise<M>(Device&, Matrix<M>, Vector<M>, int);                        \
-  template void descend<M>(Device&, Vector<M>, MatrixRef<const M>, index_t, double, double, Vector<bf16>);
+#define NANOTRON_INSTANTIATE(M)                                                                                   \
+  template void nesterov<M>(Device&, Vector<const M>, Vector<M>, Vector<M>, double, Vector<const UpdateScalars>); \
+  template void orthogonalise<M>(Device&, Matrix<M>, Vector<M>, int);                                             \
+  template void descend<M>(Device&, Vector<M>, MatrixRef<const M>, index_t, double, double,                       \
+                           Vector<const UpdateScalars>, Vector<bf16>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -57,12 +57,13 @@ NANOTRON_FUNCTION double term(X x) {
 }
 
 template <int power, class X>
-ExactSum sum_of_powers(Device& device, Vector<const X> x) {
+void sum_of_powers(Device& device, Vector<const X> x, Vector<ExactSum> result) {
   const X* const data = x.data();
   const auto n = static_cast<index_t>(x.extent(0));
   constexpr X infinite = std::numeric_limits<X>::infinity(), finite = std::numeric_limits<X>::max();
-  return sum_of_rows<ExactSum>(
-      device, "exact_sum", (n + piece - 1) / piece, KOKKOS_LAMBDA(const Row& row, const index_t at) {
+  sum_of_rows<ExactSum>(
+      device, "exact_sum", (n + piece - 1) / piece,
+      KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const X* const part = data + at * piece;
         const index_t left = n - at * piece, count = left < piece ? left : piece;
         const X largest = row.template max<X>(count, X(0), [=](const index_t i) {
@@ -77,41 +78,53 @@ ExactSum sum_of_powers(Device& device, Vector<const X> x) {
             count, [=](const index_t i) { return places.digits(term<power>(part[i])); });
         for (int i = 0; i < ExactSum::places; ++i) sum.digits[i] = static_cast<std::int64_t>(sums[i]);
         return sum;
-      });
+      },
+      result);
 }
 
 }  // namespace
 
-double value(const ExactSum& sum) {
-  if (sum.top == ExactSum::not_finite) return std::numeric_limits<double>::infinity();
-  // Carries first: the same digits for the same sum, however it was made.
-  constexpr std::int64_t base = std::int64_t{1} << ExactSum::width;
-  std::int64_t digits[ExactSum::places], carry = 0;
-  for (int i = ExactSum::places - 1; i > 0; --i) {
-    const std::int64_t digit = sum.digits[i] + carry;
-    digits[i] = digit % base;
-    carry = digit / base;
-  }
-  digits[0] = sum.digits[0] + carry;
-  double total = 0;
-  for (int i = ExactSum::places - 1; i >= 0; --i) {
-    total += std::ldexp(static_cast<double>(digits[i]), ExactSum::width * static_cast<int>(sum.top - 1 - i));
-  }
-  return total;
-}
-
 template <class M>
-ExactSum sum_of_squares(Device& device, Vector<const M> x) {
+void sum_of_squares(Device& device, Vector<const M> x, Vector<ExactSum> result) {
   const KernelRegion kernel(device, "sum_of_squares", reads(x), writes());
-  return sum_of_powers<2, M>(device, x);
+  sum_of_powers<2, M>(device, x, result);
 }
 
-ExactSum sum(Device& device, Vector<const double> x) {
+void sum(Device& device, Vector<const double> x, Vector<ExactSum> result) {
   const KernelRegion kernel(device, "exact_sum", reads(x), writes());
-  return sum_of_powers<1, double>(device, x);
+  sum_of_powers<1, double>(device, x, result);
 }
 
-template ExactSum sum_of_squares<double>(Device&, Vector<const double>);
-template ExactSum sum_of_squares<float>(Device&, Vector<const float>);
+void sum(Device& device, Vector<const ExactSum> sums, Vector<ExactSum> result) {
+  const KernelRegion kernel(device, "exact_sum", reads(sums), writes());
+  const ExactSum* const part = sums.data();
+  const auto parts = static_cast<index_t>(sums.extent(0));
+  ExactSum* const total = result.data();
+  for_each_element(
+      device, "add_exact_sums", 1, KOKKOS_LAMBDA(const index_t) {
+        ExactSum all;
+        for (index_t i = 0; i < parts; ++i) all += part[i];
+        *total = all;
+      });
+}
+
+void top_place(Device& device, Vector<const ExactSum> sum, Vector<std::int64_t> place) {
+  const KernelRegion kernel(device, "exact_sum", reads(sum), writes());
+  const ExactSum* const from = sum.data();
+  std::int64_t* const to = place.data();
+  for_each_element(
+      device, "top_place", 1, KOKKOS_LAMBDA(const index_t) { *to = from->top; });
+}
+
+void at_place(Device& device, Vector<const std::int64_t> place, Vector<ExactSum> sum) {
+  const KernelRegion kernel(device, "exact_sum", reads(sum), writes());
+  const std::int64_t* const from = place.data();
+  ExactSum* const to = sum.data();
+  for_each_element(
+      device, "at_place", 1, KOKKOS_LAMBDA(const index_t) { *to = to->below(*from); });
+}
+
+template void sum_of_squares<double>(Device&, Vector<const double>, Vector<ExactSum>);
+template void sum_of_squares<float>(Device&, Vector<const float>, Vector<ExactSum>);
 
 }  // namespace nanotron::kernels

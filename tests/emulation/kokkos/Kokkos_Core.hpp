@@ -247,9 +247,24 @@ void parallel_for(const std::string& label, const Policy& policy, const F& f) {
       [cpu = policy.on_cpu(), f] { ::Kokkos::parallel_for(cpu, f); });
 }
 
+template <class Result>
+concept a_view = requires(const Result& result) {
+  result.data();
+};
+
+/// The result, in memory of the device, is there for what is queued afterwards.
+template <on_gpu Policy, class F, a_view Result>
+void parallel_reduce(const std::string& label, const Policy& policy, const F& f, const Result& result) {
+  check_functor<Policy::besides_reduce>(label, f);
+  nanotron::emulation::Scheduler::instance().launch_kernel(
+      policy.gpu().queue(), label + " " + typeid(F).name(), [cpu = policy.on_cpu(), f, result] {
+        ::Kokkos::parallel_reduce(cpu, f, static_cast<const typename Result::Base&>(result));
+      });
+}
 /// The result, on the host, is there on return.
 template <on_gpu Policy, class F, class Result>
-void parallel_reduce(const std::string& label, const Policy& policy, const F& f, Result&& result) {
+requires(!a_view<Result>) void parallel_reduce(const std::string& label, const Policy& policy, const F& f,
+                                               Result&& result) {
   check_functor<Policy::besides_reduce>(label, f);
   nanotron::emulation::Scheduler::instance().launch_kernel(policy.gpu().queue(), label + " " + typeid(F).name(), [&] {
     ::Kokkos::parallel_reduce(policy.on_cpu(), f, result);

@@ -8,9 +8,8 @@
 
 namespace nanotron::kernels::reference {
 
-/// One parameter.
+/// One parameter, with the gradient after clipping.
 inline void adamw(double& p, double g, double& m, double& v, const AdamwStep& s) {
-  g *= s.gradient_scale;
   p *= 1.0 - s.learning_rate * s.weight_decay;
   m = s.beta1 * m + (1.0 - s.beta1) * g;
   v = s.beta2 * v + (1.0 - s.beta2) * g * g;

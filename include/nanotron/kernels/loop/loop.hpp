@@ -72,15 +72,16 @@ void for_each_row_of(const Device& device, const char* label, index_t rows, inde
   }
 }
 
-/// Sum of f(row, i) over i < rows; on the host in order (Serial backend). The result is on the host at return.
+/// result (1) <- sum of f(row, i) over i < rows; on the host in order (Serial backend). R{} is zero. The result is in
+/// memory of the device, and nobody waits for it.
 template <class R, class F>
-R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f) {
-  R result{};
-  if (device.is_planning()) return device.launch_planned(), device.wait_planned(), result;
+void sum_of_rows(const Device& device, const char* label, index_t rows, const F& f, const Vector<R>& result) {
+  if (device.is_planning()) return device.launch_planned();
+  const Kokkos::View<R, MemorySpace, Kokkos::MemoryUnmanaged> into(result.data());
   if constexpr (on_host) {
     Kokkos::parallel_reduce(
         kept_label<F>(label), RangePolicy(device.exec(), 0, rows),
-        [=](const index_t i, R& sum) { sum += f(HostRow{}, i); }, result);
+        [=](const index_t i, R& sum) { sum += f(HostRow{}, i); }, into);
   } else {
     Kokkos::parallel_reduce(
         kept_label<F>(label), team_policy(device, rows),
@@ -88,9 +89,8 @@ R sum_of_rows(const Device& device, const char* label, index_t rows, const F& f)
           const R part = f(TeamRow{team}, team.league_rank());
           Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
         },
-        result);
+        into);
   }
-  return result;
 }
 
 /// f(i) for i < n, where no iteration reads what another one writes.

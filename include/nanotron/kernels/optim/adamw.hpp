@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/logical_index.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -21,15 +22,14 @@ struct AdamwStep {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0;
-  std::int64_t step = 1;      // of this update, from 1
-  double gradient_scale = 1;  // from clipping
+  std::int64_t step = 1;  // of this update, from 1
 };
 
-/// p, m, v (n) are updated, g (n) is read. copy (n, or empty): p rounded to bf16. M is double or float; scalars are
-/// computed in fp64.
+/// p, m, v (n) are updated where scalars (1) say so, g (n) is read. copy (n, or empty): p rounded to bf16. M is double
+/// or float; scalars are computed in fp64.
 template <class M>
 void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
-           Vector<bf16> copy = {});
+           Vector<const UpdateScalars> scalars, Vector<bf16> copy = {});
 
 /// The random bits of stochastic rounding: of seed, stream, the update and the element of the logical tensor. Element i
 /// of a vector is index(begin + i) of it.
@@ -44,6 +44,7 @@ struct RoundingNoise {
 /// 1959; Zamirai et al. 2021, "Revisiting BFloat16 training"): with x between neighbours a < x < b of bf16, to b with
 /// probability (x - a) / (b - a), to 2^-16; exactly representable values stay.
 void adamw_bf16_moments(Device& device, Vector<float> p, Vector<const float> g, Vector<bf16> m, Vector<bf16> v,
-                        const AdamwStep& step, const RoundingNoise& noise, Vector<bf16> copy = {});
+                        const AdamwStep& step, Vector<const UpdateScalars> scalars, const RoundingNoise& noise,
+                        Vector<bf16> copy = {});
 
 }  // namespace nanotron::kernels

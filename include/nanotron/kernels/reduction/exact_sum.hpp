@@ -9,7 +9,9 @@
 //
 // so that a term is off by less than 2^-84 of the largest one.
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -44,21 +46,38 @@ struct ExactSum {
 };
 
 /// Rounded to a double; infinity if any term is not finite.
-double value(const ExactSum& sum);
-
-/// The sum over ranks of theirs. max and add: of an std::int64_t over the same ranks.
-template <class Max, class Add>
-ExactSum over_ranks(const ExactSum& here, const Max& max, const Add& add) {
-  ExactSum all = here.below(max(here.top));
-  for (std::int64_t& digit : all.digits) digit = add(digit);
-  return all;
+NANOTRON_FUNCTION inline double value(const ExactSum& sum) {
+  if (sum.top == ExactSum::not_finite) return std::numeric_limits<double>::infinity();
+  // Carries first: the same digits for the same sum, however it was made.
+  constexpr std::int64_t base = std::int64_t{1} << ExactSum::width;
+  std::int64_t digits[ExactSum::places], carry = 0;
+  for (int i = ExactSum::places - 1; i > 0; --i) {
+    const std::int64_t digit = sum.digits[i] + carry;
+    digits[i] = digit % base;
+    carry = digit / base;
+  }
+  digits[0] = sum.digits[0] + carry;
+  double total = 0;
+  for (int i = ExactSum::places - 1; i >= 0; --i) {
+    total += std::ldexp(static_cast<double>(digits[i]), ExactSum::width * static_cast<int>(sum.top - 1 - i));
+  }
+  return total;
 }
 
-/// Sum of x^2, each rounded to a double. The result is on the host at return. M is double or float.
-template <class M>
-ExactSum sum_of_squares(Device& device, Vector<const M> x);
+// Results are in memory of the device, one element each, and nobody waits for them.
 
-/// Sum of x. The result is on the host at return.
-ExactSum sum(Device& device, Vector<const double> x);
+/// result <- sum of x^2, each rounded to a double. M is double or float.
+template <class M>
+void sum_of_squares(Device& device, Vector<const M> x, Vector<ExactSum> result);
+
+/// result <- sum of x; of sums: in any order the same bits, 0 of none.
+void sum(Device& device, Vector<const double> x, Vector<ExactSum> result);
+void sum(Device& device, Vector<const ExactSum> sums, Vector<ExactSum> result);
+
+/// A sum over ranks in four calls: top_place, all-reduce (max) of the place, at_place, all-reduce (sum) of the digits.
+/// place <- that of the sum.
+void top_place(Device& device, Vector<const ExactSum> sum, Vector<std::int64_t> place);
+/// sum <- what is left of it beside terms whose top place is place >= its own.
+void at_place(Device& device, Vector<const std::int64_t> place, Vector<ExactSum> sum);
 
 }  // namespace nanotron::kernels

@@ -1,7 +1,8 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
 #include "support/reference/adamw.hpp"
+#include "unit/kernels/kernel_test.hpp"
+#include "unit/kernels/optim/scalars.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -16,18 +17,14 @@ TYPED_TEST(Adamw, TwentyStepsFollowTheTwin) {
   const index_t n = 10007;
   auto p = Array<M>::random(n, 1), m = Array<M>(n), v = Array<M>(n);
   std::vector<double> p2(p.host.begin(), p.host.end()), m2(n), v2(n);
+  const Scalars half = Scalars::scaled(0.5);
   for (int t = 1; t <= 20; ++t) {
     const auto g = Array<M>::random(n, 100 + t, 0.1);
-    const kernels::AdamwStep step{.learning_rate = 1e-2,
-                                  .beta1 = 0.9,
-                                  .beta2 = 0.95,
-                                  .eps = 1e-8,
-                                  .weight_decay = 0.1,
-                                  .step = t,
-                                  .gradient_scale = 0.5};
-    kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), step);
+    const kernels::AdamwStep step{
+        .learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = t};
+    kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), step, half.read());
     for (index_t i = 0; i < n; ++i) {
-      kernels::reference::adamw(p2[i], static_cast<double>(g.host[i]), m2[i], v2[i], step);
+      kernels::reference::adamw(p2[i], 0.5 * static_cast<double>(g.host[i]), m2[i], v2[i], step);
     }
   }
   this->device_.fence();
@@ -47,14 +44,26 @@ TYPED_TEST(Adamw, WritesTheCopyInBf16) {
   const auto g = Array<M>::random(n, 2);
   auto copy = Array<bf16>(n, 7.0);
   const kernels::AdamwStep step{.learning_rate = 1e-2, .weight_decay = 0.1};
-  kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), step, copy.vector());
-  kernels::adamw<M>(this->device_, plain.vector(), g.read(), m2.vector(), v2.vector(), step);
+  const Scalars whole({});
+  kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), step, whole.read(), copy.vector());
+  kernels::adamw<M>(this->device_, plain.vector(), g.read(), m2.vector(), v2.vector(), step, whole.read());
   this->device_.fence();
   p.pull(), plain.pull(), copy.pull();
   EXPECT_EQ(p.host, plain.host);
   for (std::size_t i = 0; i < p.host.size(); ++i) {
     EXPECT_EQ(copy.host[i].bits, bf16(static_cast<float>(p.host[i])).bits);
   }
+}
+
+TYPED_TEST(Adamw, SkipsWhatTheDeviceDecidedToSkip) {
+  using M = TypeParam;
+  const index_t n = 5003;
+  const auto p = Array<M>::random(n, 1), m = Array<M>::random(n, 2), v = Array<M>(n, 0.5), g = Array<M>(n, INFINITY);
+  const auto copy = Array<bf16>(n, 7.0);
+  kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), {.learning_rate = 1.0},
+                    Scalars::skipped().read(), copy.vector());
+  this->device_.fence();
+  EXPECT_TRUE(is_unchanged(p) && is_unchanged(m) && is_unchanged(v) && is_unchanged(copy));
 }
 
 class AdamwBf16Moments : public KernelTest<float> {
@@ -68,19 +77,18 @@ class AdamwBf16Moments : public KernelTest<float> {
     Array<float> p;
     Array<bf16> m, v;
   };
-  static kernels::AdamwStep step_of(std::int64_t t) {
-    return {.learning_rate = 1e-2, .weight_decay = 0.1, .step = t, .gradient_scale = 0.5};
-  }
+  static kernels::AdamwStep step_of(std::int64_t t) { return {.learning_rate = 1e-2, .weight_decay = 0.1, .step = t}; }
   // The first moment of an update with beta1 = 0 is the gradient, rounded.
   std::vector<bf16> rounded(const Array<float>& g, const kernels::RoundingNoise& noise, std::int64_t t = 1) {
     Array<float> p(g.size());
     Array<bf16> m(g.size()), v(g.size());
     kernels::adamw_bf16_moments(device_, p.vector(), g.read(), m.vector(), v.vector(), {.beta1 = 0.0, .step = t},
-                                noise);
+                                whole_.read(), noise);
     device_.fence();
     m.pull();
     return m.host;
   }
+  Scalars whole_{{}};
 };
 
 // The parameters are those of an update with the same moments in fp32; each moment is a neighbour of what it gives.
@@ -91,8 +99,10 @@ TEST_F(AdamwBf16Moments, RoundsNothingButTheMomentsItStores) {
   for (index_t i = 0; i < n; ++i) m.host[i] = a.m.host[i], v.host[i] = a.v.host[i];
   m.push(), v.push();
   const auto g = Array<float>::random(n, 9);
-  kernels::adamw_bf16_moments(device_, a.p.vector(), g.read(), a.m.vector(), a.v.vector(), step_of(7), {.seed = 3});
-  kernels::adamw<float>(device_, b.p.vector(), g.read(), m.vector(), v.vector(), step_of(7));
+  const Scalars half = Scalars::scaled(0.5);
+  kernels::adamw_bf16_moments(device_, a.p.vector(), g.read(), a.m.vector(), a.v.vector(), step_of(7), half.read(),
+                              {.seed = 3});
+  kernels::adamw<float>(device_, b.p.vector(), g.read(), m.vector(), v.vector(), step_of(7), half.read());
   device_.fence();
   for (auto* x : {&a.p, &b.p, &m, &v}) x->pull();
   a.m.pull(), a.v.pull();
@@ -159,6 +169,15 @@ TEST_F(AdamwBf16Moments, BitsDependOnTheElementNotOnTheCut) {
   EXPECT_GT(differs(rounded(whole, {.seed = 11, .stream = 3, .index = all.index})), rows * columns / 10);
 }
 
+TEST_F(AdamwBf16Moments, SkipsWhatTheDeviceDecidedToSkip) {
+  const State a(5003, 1);
+  const Array<float> g(5003, NAN);
+  kernels::adamw_bf16_moments(device_, a.p.vector(), g.read(), a.m.vector(), a.v.vector(), step_of(7),
+                              Scalars::skipped().read(), {.seed = 3});
+  device_.fence();
+  EXPECT_TRUE(is_unchanged(a.p) && is_unchanged(a.m) && is_unchanged(a.v));
+}
+
 // With beta2 = 0.999 nearest rounding would keep v at 1 for ever.
 TEST_F(AdamwBf16Moments, SmallChangesAddUp) {
   const index_t n = 4096;
@@ -168,7 +187,7 @@ TEST_F(AdamwBf16Moments, SmallChangesAddUp) {
   const int updates = 1000;
   for (int t = 1; t <= updates; ++t) {
     kernels::adamw_bf16_moments(device_, p.vector(), g.read(), m.vector(), v.vector(), {.beta2 = beta2, .step = t},
-                                {.seed = 1});
+                                whole_.read(), {.seed = 1});
   }
   device_.fence();
   v.pull();

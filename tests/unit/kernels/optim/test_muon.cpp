@@ -1,7 +1,8 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/optim/muon.hpp"
 #include "support/reference/muon.hpp"
+#include "unit/kernels/kernel_test.hpp"
+#include "unit/kernels/optim/scalars.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -109,9 +110,10 @@ TYPED_TEST(Muon, MomentumLooksAhead) {
   const index_t n = 1003;
   auto m = Array<M>(n), u = Array<M>(n);
   std::vector<double> m2(n), u2(n);
+  const Scalars half = Scalars::scaled(0.5);
   for (unsigned step = 0; step < 10; ++step) {
     const auto g = Array<M>::random(n, step);
-    kernels::nesterov<M>(this->device_, g.read(), m.vector(), u.vector(), 0.95, 0.5);
+    kernels::nesterov<M>(this->device_, g.read(), m.vector(), u.vector(), 0.95, half.read());
     for (std::size_t i = 0; i < m2.size(); ++i) {
       m2[i] = 0.95 * m2[i] + 0.05 * 0.5 * static_cast<double>(g.host[i]);
       u2[i] = 0.95 * m2[i] + 0.05 * 0.5 * static_cast<double>(g.host[i]);
@@ -132,7 +134,7 @@ TYPED_TEST(Muon, DescendsAlongAnyPartOfABlock) {
   std::vector<double> p2(p.host.begin(), p.host.end());
   const MatrixRef<const M> block = MatrixRef<const M>(o.read(rows, columns)).row_block(1, 5).column_block(3, width);
   auto copy = Array<bf16>(n);
-  kernels::descend<M>(this->device_, p.vector(), block, first, 0.9, 0.25, copy.vector());
+  kernels::descend<M>(this->device_, p.vector(), block, first, 0.9, 0.25, Scalars({}).read(), copy.vector());
   this->device_.fence();
   p.pull(), copy.pull();
   for (index_t i = 0; i < n; ++i) {
@@ -144,6 +146,19 @@ TYPED_TEST(Muon, DescendsAlongAnyPartOfABlock) {
   for (std::size_t i = 0; i < p.host.size(); ++i) {
     EXPECT_EQ(copy.host[i].bits, bf16(static_cast<float>(p.host[i])).bits);
   }
+}
+
+TYPED_TEST(Muon, SkipsWhatTheDeviceDecidedToSkip) {
+  using M = TypeParam;
+  const index_t n = 5003;
+  const auto p = Array<M>::random(n, 1), m = Array<M>::random(n, 2), g = Array<M>(n, NAN);
+  const auto u = Array<M>(n);
+  const auto copy = Array<bf16>(n, 3.0);
+  const Scalars skipped = Scalars::skipped();
+  kernels::nesterov<M>(this->device_, g.read(), m.vector(), u.vector(), 0.95, skipped.read());
+  kernels::descend<M>(this->device_, p.vector(), g.read(1, n), 0, 0.9, 0.25, skipped.read(), copy.vector());
+  this->device_.fence();
+  EXPECT_TRUE(is_unchanged(p) && is_unchanged(m) && is_unchanged(copy));
 }
 
 }  // namespace

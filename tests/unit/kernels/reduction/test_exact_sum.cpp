@@ -12,19 +12,31 @@ using kernels::ExactSum;
 
 class ExactSums : public testing::Test {
  protected:
+  template <class M>
+  ExactSum squares_of(const Vector<const M>& x) {
+    kernels::sum_of_squares<M>(device_, x, result_);
+    return values_of(result_).front();
+  }
+  template <class X>
+  ExactSum sum_of(const Vector<const X>& x) {
+    kernels::sum(device_, x, result_);
+    return values_of(result_).front();
+  }
   // The sum of squares in `pieces` pieces, as ranks would make it.
   template <class M>
   double squares(const Array<M>& x, index_t pieces) {
     ExactSum sum;
     for (index_t p = 0; p < pieces; ++p) {
       const index_t begin = x.size() * p / pieces, end = x.size() * (p + 1) / pieces;
-      sum += kernels::sum_of_squares<M>(device_, Vector<const M>(x.data() + begin, end - begin));
+      sum += squares_of<M>(Vector<const M>(x.data() + begin, end - begin));
     }
     return kernels::value(sum);
   }
 
   Timers timers_;
   Device device_{timers_};
+  Kokkos::View<ExactSum*, Kokkos::LayoutRight, MemorySpace> result_{"sum", 1}, both_{"sums", 2};
+  Array<std::int64_t> place_{1};
 };
 
 TEST_F(ExactSums, DoesNotDependOnOrderOrOwner) {
@@ -44,12 +56,12 @@ TEST_F(ExactSums, DoesNotDependOnOrderOrOwner) {
 
 TEST_F(ExactSums, OfDoublesOfBothSigns) {
   const auto x = Array<double>::random(70'001, 2, 1e8);
-  const ExactSum whole = kernels::sum(device_, x.read());
+  const ExactSum whole = sum_of<double>(x.read());
   const long double reference = std::accumulate(x.host.begin(), x.host.end(), 0.0L);
   EXPECT_NEAR(kernels::value(whole), static_cast<double>(reference), 1e-3);  // 70,001 terms of 4e8 to 2^-84
   ExactSum parts;
   for (const auto& [begin, count] : {std::pair{0, 1}, {1, 40'000}, {40'001, 30'000}}) {
-    parts += kernels::sum(device_, Vector<const double>(x.data() + begin, count));
+    parts += sum_of<double>(Vector<const double>(x.data() + begin, count));
   }
   EXPECT_EQ(parts.top, whole.top);
   for (int i = 0; i < ExactSum::places; ++i) EXPECT_EQ(parts.digits[i], whole.digits[i]);
@@ -62,13 +74,26 @@ TEST_F(ExactSums, RanksOfDifferentMagnitude) {
   x.push();
   const double whole = squares(x, 1);
   for (const index_t pieces : {2, 9, 200, 40'000}) EXPECT_EQ(squares(x, pieces), whole);
-  const std::vector<ExactSum> ranks = {
-      kernels::sum_of_squares<double>(device_, Vector<const double>(x.data(), 200)),
-      kernels::sum_of_squares<double>(device_, Vector<const double>(x.data() + 200, 39'800))};
-  const auto largest = [&](std::int64_t) { return std::max(ranks[0].top, ranks[1].top); };
-  ExactSum all = ranks[0].below(largest(0));
-  all += ranks[1];
+  const std::vector<ExactSum> ranks = {squares_of<double>(Vector<const double>(x.data(), 200)),
+                                       squares_of<double>(Vector<const double>(x.data() + 200, 39'800))};
+  // What all-reduces do between top_place and at_place, and after it.
+  const std::int64_t largest = std::max(ranks[0].top, ranks[1].top);
+  ExactSum all;
+  all.top = largest;
+  for (const ExactSum& rank : ranks) {
+    set_values(result_, std::vector{rank});
+    kernels::top_place(device_, result_, place_.vector());
+    EXPECT_EQ(values_of(place_.vector()).front(), rank.top);
+    set_values(place_.vector(), std::vector{largest});
+    kernels::at_place(device_, place_.read(), result_);
+    const ExactSum below = values_of(result_).front();
+    EXPECT_EQ(below.top, largest);
+    for (int i = 0; i < ExactSum::places; ++i) all.digits[i] += below.digits[i];
+  }
   EXPECT_EQ(kernels::value(all), whole);
+  set_values(both_, ranks);
+  EXPECT_EQ(kernels::value(sum_of<ExactSum>(both_)), whole);
+  EXPECT_EQ(kernels::value(sum_of<ExactSum>(Vector<const ExactSum>())), 0.0);
 }
 
 // Beside a largest term of 1, terms of 2^-80.
@@ -76,7 +101,7 @@ TEST_F(ExactSums, SmallTermsAreNotLost) {
   auto x = Array<double>(100'000, 0x1p-40);
   x.host[77] = 1.0;
   x.push();
-  ExactSum sum = kernels::sum_of_squares<double>(device_, x.read());
+  ExactSum sum = squares_of<double>(x.read());
   EXPECT_EQ(kernels::value(sum), 1.0);
   sum.digits[0] = 0;
   EXPECT_EQ(kernels::value(sum), 99'999 * 0x1p-80);
@@ -97,9 +122,9 @@ TEST_F(ExactSums, FindsWhatIsNotFinite) {
     x.push();
     EXPECT_EQ(squares(x, 1), infinity);
     EXPECT_EQ(squares(x, 3), infinity);
-    EXPECT_EQ(std::isfinite(kernels::value(kernels::sum(device_, x.read()))), std::isfinite(bad));
+    EXPECT_EQ(std::isfinite(kernels::value(sum_of<double>(x.read()))), std::isfinite(bad));
   }
-  EXPECT_EQ(kernels::value(kernels::sum_of_squares<float>(device_, Vector<const float>())), 0.0);
+  EXPECT_EQ(kernels::value(squares_of<float>(Vector<const float>())), 0.0);
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+#pragma once
+
+// A trainer with everything that must outlive it, for tests that look at it between its steps.
+
+#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/run_memory.hpp"
+#include "nanotron/trainer/trainer.hpp"
+
+namespace nanotron::test {
+
+/// T: what precision%compute names; data%path is one file. config: resolved for the ranks of world, and outlives it.
+/// Collective.
+template <class T>
+class TrainerRun {
+ public:
+  TrainerRun(const deck::Config& config, MPI_Comm world)
+      : grid_(trainer::make_grid(world, config)),
+        log_(false, grid_.world().rank()),
+        device_(timers_, trainer::gemm_mode_of(config)),
+        tokens_(config.data.path),
+        loaders_{data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed),
+                                   std::span<const data::TokenFile>(&tokens_, 1), data::Split::training,
+                                   grid_.dp_rank(), grid_.shape().dp, trainer::sequence_layout(config)[grid_.cp_rank()],
+                                   trainer::neighbouring_sequences(config)),
+                 {}},
+        memory_(config, grid_, trainer::plan_step(config, grid_.coordinate()).memory),
+        trainer_(config, {}, grid_, device_, memory_.arena(), loaders_, log_) {}
+
+  trainer::Trainer<T>& operator*() { return trainer_; }
+  trainer::Trainer<T>* operator->() { return &trainer_; }
+  Device& device() { return device_; }
+
+ private:
+  comm::ProcessGrid grid_;
+  Log log_;
+  Timers timers_;
+  Device device_;
+  data::TokenFile tokens_;
+  trainer::Loaders loaders_;
+  trainer::RunMemory memory_;
+  trainer::Trainer<T> trainer_;
+};
+
+}  // namespace nanotron::test
