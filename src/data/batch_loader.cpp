@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/data/training_stages.hpp"
 #include "nanotron/deck/named_files.hpp"
 
 namespace nanotron::data {
@@ -56,7 +57,7 @@ std::vector<BatchLoader::File> BatchLoader::open(const deck::DataConfig& data, s
     found += count;
     if (files.size() > 1 || !training) require_sequences(data, files.subspan(i, 1), split, count, 1);
     if (count == 0) break;  // the one file of a training, too small
-    const std::uint64_t own_seed = training ? seed_of_file(seed, named.at(i).name) : seed;
+    const std::uint64_t own_seed = training ? seed_of_file(seed_of_cut(seed, data.cut), named.at(i).name) : seed;
     opened.push_back(
         {std::move(sequences), SampleOrder(own_seed, count, training ? data.shuffle : deck::Shuffle::none)});
   }
@@ -91,6 +92,7 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::
                   split == Split::training ? BatchRamp(data) : BatchRamp(data.global_batch_size), dp_rank, dp_size,
                   tokens, neighbours) {
   samples_ = samples_of(data, split, number_of_sequences());
+  if (split == Split::training) first_sample_ = data.cut.first_sample;
 }
 
 BatchLoader::BatchLoader(const deck::DataConfig& data, std::vector<File> files, const std::vector<BlendPart>& blend,
@@ -131,7 +133,7 @@ double BatchLoader::filled() const {
 }
 
 std::vector<BatchLoader::FileUse> BatchLoader::uses_before(index_t sample) const {
-  const std::vector<index_t> counts = blend_.counts_before(sample);
+  const std::vector<index_t> counts = blend_.counts_before(sample - first_sample_);
   std::vector<FileUse> uses;
   for (std::size_t i = 0; i < files_.size(); ++i) uses.push_back({files_[i].sequences->count(), counts[i]});
   return uses;
@@ -139,7 +141,7 @@ std::vector<BatchLoader::FileUse> BatchLoader::uses_before(index_t sample) const
 
 BatchLoader::Source BatchLoader::source_of(index_t sample) const {
   if (samples_ == 0) {
-    const Blend::Place place = blend_.at(sample);
+    const Blend::Place place = blend_.at(sample - first_sample_);
     const File& file = files_[place.file];
     return {file.sequences.get(), file.order.sequence_of(place.index)};
   }

@@ -40,6 +40,16 @@ index_t BatchRamp::after(index_t sample, index_t steps) const {
   return sample + steps * last_;
 }
 
+index_t BatchRamp::steps_until(index_t sample, index_t end) const {
+  index_t steps = 0;
+  while (sample < end && at(sample) < last_) {
+    const index_t here = std::min(steps_of_size(sample), divided_up(end - sample, at(sample)));
+    sample += here * at(sample);
+    steps += here;
+  }
+  return steps + (sample < end ? divided_up(end - sample, last_) : 0);
+}
+
 index_t BatchRamp::steps() const {
   index_t steps = 0;
   for (index_t sample = 0; at(sample) < last_;) {

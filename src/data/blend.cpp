@@ -56,7 +56,9 @@ void add_counts(const std::vector<std::uint64_t>& shares, std::size_t lo, std::s
 std::vector<BlendPart> blend_parts(const deck::DataConfig& data) {
   std::vector<BlendPart> parts;
   for (const deck::BlendStage& stage : deck::blend_stages(data)) {
-    parts.push_back({(stage.from_token + data.sequence_length - 1) / data.sequence_length, stage.weights});
+    const std::int64_t tokens = stage.from_token - data.cut.first_token;
+    if (tokens <= 0) parts.clear();
+    parts.push_back({tokens <= 0 ? 0 : (tokens + data.sequence_length - 1) / data.sequence_length, stage.weights});
   }
   return parts;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "nanotron/data/training_stages.hpp"
 #include "nanotron/deck/blend_stages.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/deck/phrases.hpp"
@@ -55,6 +56,7 @@ void check_data(const deck::Config& c, deck::Findings& f) {
             "sequences = 'documents' packs documents into sequences, and they must not attend to each other",
             "document_mask = 'block_diagonal'", "or sequences = 'stream'");
   }
+  if (f.errors() == 0 && !c.run_of) check_stages(c, f);
 }
 
 namespace {

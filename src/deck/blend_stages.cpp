@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "nanotron/deck/named_files.hpp"
+#include "nanotron/deck/parameters.hpp"
 
 namespace nanotron::deck {
 namespace {
@@ -63,7 +64,7 @@ void read_weights(const DataConfig& data, const std::vector<NamedFile>& files, s
   wrong.key = "data.weights";
   const bool is_list = !files.empty() && !files.front().name.empty();
   if (trimmed(data.weights).empty() && files.size() <= 1) {
-    stages.push_back({0, std::vector<double>(files.size(), 1.0)});
+    stages.push_back({0, std::vector<double>(files.size(), 1.0), {}});
     return;
   }
   if (!is_list || trimmed(data.weights).empty()) {
@@ -73,7 +74,7 @@ void read_weights(const DataConfig& data, const std::vector<NamedFile>& files, s
         is_list ? "name=weight for each of " + listed(files) : "data%path = 'name=path ...', or no weights";
     return;
   }
-  stages.push_back({0, weights_in(data.weights, files, wrong)});
+  stages.push_back({0, weights_in(data.weights, files, wrong), {}});
   for (std::size_t i = 0; i < files.size() && wrong.found.empty(); ++i) {
     if (stages.front().weights[i] >= 0.0) continue;
     wrong.found = "there is no weight of '" + files[i].name + "'";
@@ -81,14 +82,81 @@ void read_weights(const DataConfig& data, const std::vector<NamedFile>& files, s
   }
 }
 
-// "2e9: web=0.5 code=0.5"
+// The value as the key's type; nothing if it is not legal.
+std::optional<Scalar> legal_value(const Parameter& key, const std::string& text) {
+  if (key.type == ValueType::string)
+    return std::ranges::find(key.choices, text) != key.choices.end() ? std::optional(Scalar(text)) : std::nullopt;
+  const std::optional<double> value = number(text);
+  const ValueRange& range = key.range;
+  if (!value || *value < range.least || *value > range.most || (range.least_open && *value == range.least) ||
+      (range.most_open && *value == range.most))
+    return std::nullopt;
+  if (key.type == ValueType::real) return Scalar(*value);
+  return *value == std::floor(*value) ? std::optional(Scalar(static_cast<std::int64_t>(*value))) : std::nullopt;
+}
+
+const Parameter* stage_key(std::string_view name) {
+  const auto& keys = stage_keys();
+  const auto key = std::ranges::find(keys, name, &Parameter::name);
+  return key == keys.end() ? nullptr : *key;
+}
+
+std::string listed_keys() {
+  std::string text;
+  for (const Parameter* key : stage_keys()) text += (text.empty() ? "" : ", ") + key->name;
+  return text;
+}
+
+// Takes the keys of the deck out of a stage's words; the rest are weights.
+std::vector<StageSetting> settings_in(std::string_view text, std::string& weights, BlendMistake& wrong) {
+  std::vector<StageSetting> settings;
+  for (const auto& [name, value] : named_words(text, "value", nullptr)) {
+    const Parameter* const key = stage_key(name);
+    if (key == nullptr) continue;
+    const std::optional<Scalar> legal = legal_value(*key, value);
+    const bool twice = std::ranges::find(settings, key, &StageSetting::key) != settings.end();
+    if (wrong.found.empty() && (!legal || twice)) {
+      wrong.found = twice ? "'" + name + "' is there twice" : "'" + value + "' is no legal value of " + name;
+      wrong.expected = legal_values(*key) + (key->unit.empty() ? "" : " (" + key->unit + ")");
+    }
+    if (legal && !twice) settings.push_back({key, *legal});
+  }
+  for (std::size_t at = 0; (at = text.find_first_not_of(" \t", at)) != text.npos;) {
+    const std::size_t end = std::min(text.find_first_of(" \t", at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    const std::size_t equals = word.find('=');
+    if (equals == word.npos || stage_key(word.substr(0, equals)) == nullptr) weights += std::string(word) + " ";
+    at = end;
+  }
+  return settings;
+}
+
+bool have_names(const std::vector<NamedFile>& files) { return !files.empty() && !files.front().name.empty(); }
+
+// The weights of a stage: those of the one before if it names no file and has settings.
+std::vector<double> stage_weights(const std::string& text, const BlendStage& before, bool has_settings,
+                                  const std::vector<NamedFile>& files, BlendMistake& wrong) {
+  if (has_settings && text.empty()) return before.weights;
+  if (!have_names(files)) {
+    wrong.found = "the file of data%path has no name";
+    wrong.expected =
+        "data%path = 'name=path ...', or no weights in stages; keys that a stage may set are " + listed_keys();
+    return before.weights;
+  }
+  std::vector<double> weights = weights_in(text, files, wrong);
+  for (double& weight : weights) weight = std::max(weight, 0.0);
+  if (wrong.found.starts_with("there is no file")) wrong.expected += ", or of the keys " + listed_keys();
+  return weights;
+}
+
+// "2e9: web=0.5 code=0.5 sequence_length=8192"
 void read_stage(std::string_view text, const std::vector<NamedFile>& files, std::vector<BlendStage>& stages,
                 BlendMistake& wrong) {
   const std::size_t colon = text.find(':');
   const std::optional<double> from = number(trimmed(text.substr(0, std::min(colon, text.size()))));
   if (colon == text.npos || !from || *from < 1.0 || *from > largest_token || *from != std::floor(*from)) {
     wrong.found = "'" + std::string(trimmed(text)) + "' does not begin with a number of tokens and ':'";
-    wrong.expected = "for example '2e9: " + files.front().name + "=1'";
+    wrong.expected = "for example '2e9: " + (have_names(files) ? files.front().name + "=1'" : "sequence_length=8192'");
     return;
   }
   const auto token = static_cast<std::int64_t>(*from);
@@ -97,8 +165,10 @@ void read_stage(std::string_view text, const std::vector<NamedFile>& files, std:
     wrong.expected = "more than " + std::to_string(stages.back().from_token) + " tokens";
     return;
   }
-  BlendStage stage{token, weights_in(text.substr(colon + 1), files, wrong)};
-  for (double& weight : stage.weights) weight = std::max(weight, 0.0);
+  std::string weights;
+  BlendStage stage{token, {}, settings_in(text.substr(colon + 1), weights, wrong)};
+  if (!wrong.found.empty()) return;
+  stage.weights = stage_weights(weights, stages.back(), !stage.settings.empty(), files, wrong);
   stages.push_back(std::move(stage));
 }
 
@@ -106,9 +176,10 @@ void read_stages(const DataConfig& data, const std::vector<NamedFile>& files, st
                  BlendMistake& wrong) {
   wrong.key = "data.stages";
   std::string_view rest = trimmed(data.stages);
-  if (!rest.empty() && (files.empty() || files.front().name.empty())) {
-    wrong.found = "the file of data%path has no name";
-    wrong.expected = "data%path = 'name=path ...', or no stages";
+  const auto taken = std::ranges::find_if(files, [](const NamedFile& f) { return stage_key(f.name) != nullptr; });
+  if (!rest.empty() && taken != files.end()) {
+    wrong.found = "the file '" + taken->name + "' of data%path has the name of a key that stages may set";
+    wrong.expected = "another name than " + listed_keys();
   }
   while (!rest.empty() && wrong.found.empty()) {
     const std::size_t end = std::min(rest.find(';'), rest.size());
@@ -118,6 +189,13 @@ void read_stages(const DataConfig& data, const std::vector<NamedFile>& files, st
 }
 
 }  // namespace
+
+const std::vector<const Parameter*>& stage_keys() {
+  static const std::vector<const Parameter*> keys{
+      &parameter("data", "sequence_length"), &parameter("data", "global_batch_size"),
+      &parameter("data", "micro_batch_size"), &parameter("parallel", "recompute"), &parameter("model", "rope_theta")};
+  return keys;
+}
 
 std::vector<BlendStage> blend_stages(const DataConfig& data, BlendMistake* mistake) {
   const std::vector<NamedFile> files = named_files(data.path);

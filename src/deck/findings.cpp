@@ -13,6 +13,12 @@ void Findings::add(std::size_t source, Diagnostic diagnostic) {
 
 void Findings::error(const std::vector<std::string>& keys, std::string message,
                      std::string expected, std::string hint) {
+  if (const auto& [key, context] = within_; !key.empty()) {
+    const auto stage = origin_.spots.find(key);
+    const Origin::Spot at = stage == origin_.spots.end() ? Origin::Spot{} : stage->second;
+    return add(at.source, {Severity::error, at.offset, at.length, context + std::move(message), std::move(expected),
+                           std::move(hint)});
+  }
   Origin::Spot spot;
   std::string name = keys.empty() ? "" : keys.front() + ": ";
   for (const std::string& key : keys) {

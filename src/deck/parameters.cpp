@@ -231,7 +231,7 @@ std::vector<Parameter> data_rows() {
   return {
     KEY(data, path).of_training().needed().says("Token file (HDF5) to train on; or several with their names, blended by weights: 'web=w.h5 code=c.h5'."),
     KEY(data, weights).orders_data().says("Share of the samples of each file of path, relative to the sum: 'web=0.7 code=0.3'; needed with several files."),
-    KEY(data, stages).of_training().says("Other weights from a number of tokens on, sequence_length for each sample: '2e9: web=0.5 code=0.5; 3e9: code=1'; a file that a stage does not name has weight 0 in it."),
+    KEY(data, stages).of_training().says("Other weights from a number of tokens on, sequence_length for each sample: '2e9: web=0.5 code=0.5; 3e9: code=1'; a file that a stage does not name has weight 0 in it. A stage may also set sequence_length, global_batch_size, micro_batch_size, rope_theta and recompute: '3e9: sequence_length=32768 global_batch_size=4 rope_theta=5e6'; it begins with the next step, and keeps the weights if it names no file."),
     KEY(data, sequence_length).orders_data().needed().at_least(1).at_most(1e9).in("tokens").says("Length of a training sequence."),
     KEY(data, global_batch_size).of_training().needed().at_least(1).at_most(1e9).in("sequences").says("Sequences per optimizer step over all ranks, a multiple of micro_batch_size * dp."),
     KEY(data, rampup_batch_size).of_training().at_least(0).at_most(1e9).in("sequences").says("Batch-size ramp: sequences of the first steps, a multiple of micro_batch_size * dp; 0: every step has global_batch_size."),

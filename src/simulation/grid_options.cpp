@@ -16,6 +16,12 @@ const char* name_of(deck::Recompute recompute) {
   return recompute == deck::Recompute::none ? "none" : recompute == deck::Recompute::selective ? "selective" : "full";
 }
 
+const char* name_of(deck::PpSchedule schedule) {
+  return schedule == deck::PpSchedule::zero_bubble        ? "zero_bubble"
+         : schedule == deck::PpSchedule::interleaved_1f1b ? "interleaved_1f1b"
+                                                          : "1f1b";
+}
+
 std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t most) {
   std::vector<std::int64_t> all;
   for (std::int64_t d = 1; d <= std::min(n, most); ++d) {
@@ -45,6 +51,33 @@ void for_each_grid(const deck::Config& base, int ranks, const deck::Machine& mac
   }
 }
 
+// 1F1B; with a pipeline and a micro-batch for each rank also interleaved, and zero bubble with its two virtual stages.
+template <class F>
+void for_each_schedule(const deck::Config& base, GridOptions o, std::int64_t micro_batches, const F& f) {
+  for (const std::int64_t v : divisors(base.model.num_hidden_layers / o.pp, most_virtual_stages)) {
+    if (v > 1 && (o.pp == 1 || micro_batches < o.pp)) continue;
+    o.virtual_stages = v;
+    o.schedule = v > 1 ? deck::PpSchedule::interleaved_1f1b : deck::PpSchedule::one_f_one_b;
+    f(o);
+    if (v != 2) continue;
+    o.schedule = deck::PpSchedule::zero_bubble;
+    f(o);
+  }
+}
+
+template <class F>
+void for_each_memory_saving(GridOptions o, const F& f) {
+  for (const int zero : {0, 1, 2, 3}) {
+    if (zero > 0 && o.dp * o.cp == 1) continue;
+    for (const deck::Recompute recompute : recomputations) {
+      if (o.schedule == deck::PpSchedule::zero_bubble && recompute != deck::Recompute::none) continue;
+      o.zero_stage = zero;
+      o.recompute = recompute;
+      f(o);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> GridOptions::overrides() const {
@@ -59,14 +92,15 @@ std::vector<std::string> GridOptions::overrides() const {
                                fmt::format("parallel.tp_mode={}", tp > 1 ? "reduce_scatter" : "all_reduce"),
                                "parallel.zero_size=0",
                                "parallel.pp_layers=''"};
-  all.push_back(virtual_stages > 1 ? "parallel.pp_schedule=interleaved_1f1b" : "parallel.pp_schedule=1f1b");
-  if (virtual_stages > 1) all.push_back(fmt::format("parallel.pp_chunks={}", virtual_stages));
+  all.push_back(fmt::format("parallel.pp_schedule={}", name_of(schedule)));
+  if (schedule == deck::PpSchedule::interleaved_1f1b)
+    all.push_back(fmt::format("parallel.pp_chunks={}", virtual_stages));
   return all;
 }
 
 double GridOptions::in_flight(std::int64_t micro_batches) const {
   const auto p = static_cast<double>(pp), v = static_cast<double>(virtual_stages);
-  const double wanted = virtual_stages == 1 ? p : p * (1.0 + (p - 1.0) / (p * v));
+  const double wanted = schedule == deck::PpSchedule::interleaved_1f1b ? p * (1.0 + (p - 1.0) / (p * v)) : p;
   return std::min(wanted, static_cast<double>(micro_batches));
 }
 
@@ -75,19 +109,10 @@ std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const
   for_each_grid(base, ranks, machine, [&](GridOptions o) {
     const std::int64_t of_replica = base.data.global_batch_size / o.dp;
     for (const std::int64_t micro_batch : divisors(of_replica, largest_micro_batch)) {
-      for (const std::int64_t v : divisors(base.model.num_hidden_layers / o.pp, most_virtual_stages)) {
-        if (v > 1 && (o.pp == 1 || of_replica / micro_batch < o.pp)) continue;
-        for (const int zero : {0, 1, 2, 3}) {
-          if (zero > 0 && o.dp * o.cp == 1) continue;
-          for (const deck::Recompute recompute : recomputations) {
-            o.micro_batch = micro_batch;
-            o.virtual_stages = v;
-            o.zero_stage = zero;
-            o.recompute = recompute;
-            all.push_back(o);
-          }
-        }
-      }
+      o.micro_batch = micro_batch;
+      for_each_schedule(base, o, of_replica / micro_batch, [&](const GridOptions& scheduled) {
+        for_each_memory_saving(scheduled, [&](const GridOptions& option) { all.push_back(option); });
+      });
     }
   });
   return all;

@@ -12,6 +12,7 @@ namespace nanotron::simulation {
 
 struct GridOptions {
   std::int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, micro_batch = 1, virtual_stages = 1;
+  deck::PpSchedule schedule = deck::PpSchedule::one_f_one_b;
   int zero_stage = 0;
   deck::Recompute recompute = deck::Recompute::none;
 

@@ -9,6 +9,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
 #include "nanotron/simulation/collective_time.hpp"
 #include "nanotron/simulation/memory_fit.hpp"
 #include "nanotron/trainer/deck_features.hpp"
@@ -63,7 +64,8 @@ class Search {
     const auto m = static_cast<double>(base_.data.global_batch_size / o.dp / o.micro_batch);
     const auto p = static_cast<double>(o.pp), v = static_cast<double>(o.virtual_stages);
     const double stage = static_cast<double>(base_.model.num_hidden_layers) / p * layers->layer;
-    const double pipeline = (m + (p - 1.0) / v) * (stage + layers->rest / p);
+    const double bubble = o.schedule == deck::PpSchedule::zero_bubble ? zero_bubble(o) : (p - 1.0) / v;
+    const double pipeline = (m + bubble) * (stage + layers->rest / p);
     return pipeline + reduction(o, m) + 0.02 * (v - 1.0) * stage;  // messages grow with virtual stages
   }
 
@@ -98,6 +100,19 @@ class Search {
     return layers;
   }
 
+  // Bubble of the schedule's own lists, in times of a micro-batch on a stage: six units of theirs. It does not grow
+  // with more than a few micro-batches for each rank.
+  double zero_bubble(const GridOptions& o) {
+    const std::int64_t micro_batches = std::min(base_.data.global_batch_size / o.dp / o.micro_batch, 4 * o.pp);
+    const auto [found, is_new] = bubbles_.try_emplace({o.pp, micro_batches}, 0.0);
+    if (is_new) {
+      const parallel::Timeline timeline = parallel::simulate(parallel::make_schedule(
+          deck::PpSchedule::zero_bubble, static_cast<int>(o.pp), static_cast<int>(o.virtual_stages), micro_batches));
+      found->second = static_cast<double>(timeline.length - timeline.work) / 6.0;
+    }
+    return found->second;
+  }
+
   // Gradients once a step, half of it behind backward; with ZeRO-3 weights twice for each micro-batch, ZeRO-2
   // gradients.
   double reduction(const GridOptions& o, double micro_batches) const {
@@ -124,6 +139,7 @@ class Search {
   deck::Config base_;
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, deck::Recompute>, std::optional<Layers>>
       layers_;
+  std::map<std::pair<std::int64_t, std::int64_t>, double> bubbles_;  // by pp and micro-batches
 };
 
 std::vector<Ranked> ranked(Search& search, const std::vector<GridOptions>& all, const deck::Machine& machine) {
@@ -178,6 +194,16 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
   return result;
 }
 
+namespace {
+
+// "2"; "2 V" of zero bubble.
+std::string virtual_text(const deck::ParallelConfig& p) {
+  const bool is_vee = p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble;
+  return fmt::format("{}{}", deck::virtual_stages(p), is_vee ? " V" : "");
+}
+
+}  // namespace
+
 std::string describe(const SearchResult& result, const deck::Machine& machine) {
   std::string text = fmt::format("{} combinations, {} planned, {} simulated on {}\n", result.candidates, result.legal,
                                  result.examined, machine.name);
@@ -193,7 +219,7 @@ std::string describe(const SearchResult& result, const deck::Machine& machine) {
                         p.recompute == deck::Recompute::none        ? "none"
                         : p.recompute == deck::Recompute::selective ? "selective"
                                                                     : "full",
-                        deck::virtual_stages(p), c.memory / 1e9, c.prediction.seconds, c.prediction.tokens_per_second(),
+                        virtual_text(p), c.memory / 1e9, c.prediction.seconds, c.prediction.tokens_per_second(),
                         100.0 * c.prediction.model_flops / c.prediction.seconds / peak);
   }
   return text;

@@ -9,6 +9,7 @@
 #include "nanotron/simulation/collective_time.hpp"
 #include "nanotron/simulation/kernel_time.hpp"
 #include "nanotron/trainer/roofline.hpp"
+#include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::simulation {
@@ -161,10 +162,35 @@ std::string describe(const StepPrediction& p, const deck::Config& config, const 
   return text + (p.watts > 0.0 ? fmt::format(", {:.2f} kWh\n", hours * p.watts / 1e3) : "\n");
 }
 
+namespace {
+
+// A timeline for each stage of training, of its own steps, and what they take together.
+std::string describe_stages(const trainer::RunStages& stages, const deck::Machine& machine) {
+  std::string text;
+  double hours = 0.0, node_hours = 0.0, kilowatt_hours = 0.0;
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    deck::Config config = stages.config(k);
+    const trainer::RunStages::Point begin = stages.begin_of(k);
+    config.run.steps = std::max<std::int64_t>(stages.end_of(k, begin).step - begin.step, 0);
+    const StepPrediction p = predict_step(config, machine);
+    const double of_stage = static_cast<double>(config.run.steps) * p.seconds / 3600.0;
+    hours += of_stage;
+    node_hours += of_stage * p.nodes;
+    kilowatt_hours += of_stage * p.watts / 1e3;
+    text += fmt::format("{}: {}", stages.name(k), describe(p, config, machine));
+  }
+  text += fmt::format("all stages: {:.2f} hours, {:.2f} node-hours", hours, node_hours);
+  return text + (kilowatt_hours > 0.0 ? fmt::format(", {:.2f} kWh\n", kilowatt_hours) : "\n");
+}
+
+}  // namespace
+
 std::string describe_prediction(const deck::Config& config, const deck::Machine& machine) {
   if (machine.node.ranks == 0 && comm::shape_of(config).size() > 1) {
     return fmt::format("no timeline: the file of {} has no &node\n", machine.name);
   }
+  const trainer::RunStages stages(config);
+  if (stages.has_several()) return describe_stages(stages, machine);
   return describe(predict_step(config, machine), config, machine);
 }
 

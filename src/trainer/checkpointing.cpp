@@ -7,6 +7,7 @@
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/changes.hpp"
+#include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
@@ -190,15 +191,16 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       moments_(state.optimizer->moments()) {}
 
 template <class T>
-io::CheckpointState Checkpointing<T>::restore() {
-  auto reader = io::CheckpointReader::find(grid_.world().mpi(), deck::checkpoint_directory(config_),
-                                           config_.checkpoint.resume, log_);
+io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader> checkpoint) {
+  auto reader = checkpoint ? std::move(checkpoint)
+                           : io::CheckpointReader::find(grid_.world().mpi(), deck::checkpoint_directory(config_),
+                                                        config_.checkpoint.resume, log_);
   if (!reader) {
     writer_.begin_anew();
     return {.seed = config_.run.seed};
   }
   const io::CheckpointInfo& info = reader->info();
-  reader->require_model(config_.model);
+  reader->require_model(model_of_checkpoint(config_, info));
   comm::collectively(grid_.world().mpi(), [&] {
     compare_tokenizers(tokenizer_, info.tokenizer, fmt::format("the checkpoint {}", reader->folder().string()),
                        config_.data, log_);
@@ -220,7 +222,7 @@ io::CheckpointState Checkpointing<T>::restore() {
 
 template <class T>
 void Checkpointing<T>::tell_changes(const io::CheckpointInfo& info) const {
-  for (const deck::Change& change : deck::changes_since(info.deck, config_)) {
+  for (const deck::Change& change : deck::changes_since(info.deck, deck::whole_run(config_))) {
     const std::string what = fmt::format("{} is {} here and was {}", change.key, change.now, change.before);
     if (change.influence == deck::Influence::data_order) {
       log_.warn("{}: the order of the samples changes, some come again and some never", what);
@@ -300,7 +302,7 @@ void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& 
          .state = counters,
          .model = config_.model,
          .tokenizer = tokenizer_,
-         .deck = deck::canonical_deck(config_),
+         .deck = deck::canonical_deck(deck::whole_run(config_)),
          .provenance = provenance_});
 }
 

@@ -17,6 +17,7 @@
 #include "nanotron/io/token_agreement.hpp"
 #include "nanotron/trainer/choice_scores.hpp"
 #include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
@@ -137,7 +138,7 @@ std::vector<double> scores_as(const deck::Config& config, comm::ProcessGrid& gri
 
 ExitCode evaluate_choices(const deck::Config& of_deck, const std::string& choices, const std::string& results,
                           MPI_Comm world) {
-  deck::Config config = of_deck;
+  deck::Config config = config_of_checkpoint(of_deck, world);
   comm::ProcessGrid grid = make_grid(world, config);
   const bool is_first = grid.world().rank() == 0;
   Log log(is_first, grid.world().rank());

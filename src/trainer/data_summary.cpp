@@ -7,7 +7,6 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
-#include "nanotron/data/batch_ramp.hpp"
 #include "nanotron/deck/blend_stages.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/program.hpp"
@@ -42,8 +41,33 @@ std::string validation_text(const Loaders& loaders, const deck::DataConfig& data
   return text.empty() ? "0" : text;
 }
 
-// Samples of the whole run.
-index_t samples_of_run(const deck::Config& config) { return data::BatchRamp(config.data).after(0, config.run.steps); }
+// The blend as a table: of each file the weights, its sequences, and the epochs of it that the samples from `begin` to
+// `end` are. Empty for a file without a name.
+std::string blend_text(const deck::Config& config, const Loaders& loaders, index_t begin, index_t end) {
+  const std::vector<deck::NamedFile> named = deck::named_files(config.data.path);
+  if (named.front().name.empty()) return "";
+  const std::vector<deck::BlendStage> stages = deck::blend_stages(config.data);
+  const std::vector<data::BatchLoader::FileUse> uses = loaders.training.uses_before(end),
+                                                before = loaders.training.uses_before(begin);
+  std::size_t width = 4;
+  for (const deck::NamedFile& file : named) width = std::max(width, file.name.size());
+  std::string text =
+      fmt::format("blend of {} files, in % of the samples from a token of the run on\n  {:<{}} {:>12} {:>12} {:>10}",
+                  named.size(), "file", width, "sequences", "samples", "epochs");
+  for (const deck::BlendStage& stage : stages)
+    text += fmt::format(" {:>10}", fmt::format("from {:g}", static_cast<double>(stage.from_token)));
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    const index_t sequences = uses[i].sequences, samples = uses[i].samples - before[i].samples;
+    text += fmt::format("\n  {:<{}} {:>12} {:>12} {:>10.3f}", named[i].name, width, sequences, samples,
+                        static_cast<double>(samples) / static_cast<double>(sequences));
+    for (const deck::BlendStage& stage : stages) {
+      double sum = 0.0;
+      for (const double weight : stage.weights) sum += weight;
+      text += fmt::format(" {:>10.2f}", 100.0 * stage.weights[i] / sum);
+    }
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -85,29 +109,18 @@ std::string entropy_text(const TokenFiles& files, const deck::DataConfig& data) 
   return text.empty() ? "" : fmt::format("unigram entropy of the data: {} nats per token", text);
 }
 
-std::string blend_text(const deck::Config& config, const Loaders& loaders) {
-  const std::vector<deck::NamedFile> named = deck::named_files(config.data.path);
-  if (named.front().name.empty()) return "";
-  const std::vector<deck::BlendStage> stages = deck::blend_stages(config.data);
-  const std::vector<data::BatchLoader::FileUse> uses = loaders.training.uses_before(samples_of_run(config));
-  std::size_t width = 4;
-  for (const deck::NamedFile& file : named) width = std::max(width, file.name.size());
-  std::string text =
-      fmt::format("blend of {} files, in % of the samples from a token of the run on\n  {:<{}} {:>12} {:>12} {:>10}",
-                  named.size(), "file", width, "sequences", "samples", "epochs");
-  for (const deck::BlendStage& stage : stages)
-    text += fmt::format(" {:>10}", fmt::format("from {:g}", static_cast<double>(stage.from_token)));
-  for (std::size_t i = 0; i < named.size(); ++i) {
-    const auto [sequences, samples] = uses[i];
-    text += fmt::format("\n  {:<{}} {:>12} {:>12} {:>10.3f}", named[i].name, width, sequences, samples,
-                        static_cast<double>(samples) / static_cast<double>(sequences));
-    for (const deck::BlendStage& stage : stages) {
-      double sum = 0.0;
-      for (const double weight : stage.weights) sum += weight;
-      text += fmt::format(" {:>10.2f}", 100.0 * stage.weights[i] / sum);
-    }
+std::vector<std::string> data_tables(const RunStages& stages, const std::vector<Loaders>& loaders) {
+  std::vector<std::string> tables;
+  std::vector<index_t> sequences;
+  for (const Loaders& of_stage : loaders) sequences.push_back(of_stage.training.number_of_sequences());
+  if (stages.has_several()) tables.push_back(stages.table(sequences));
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    const RunStages::Point begin = stages.begin_of(k), end = stages.end_of(k, begin);
+    if (stages.has_several() && end.step <= begin.step) continue;
+    const std::string blend = blend_text(stages.config(k), loaders[k], begin.sample, end.sample);
+    if (!blend.empty()) tables.push_back(stages.has_several() ? stages.name(k) + ": " + blend : blend);
   }
-  return text;
+  return tables;
 }
 
 std::string describe_data(const deck::Config& config, MPI_Comm world) {
@@ -118,14 +131,21 @@ std::string describe_data(const deck::Config& config, MPI_Comm world) {
     const TokenFiles tokens(config);
     Log log(false);
     check_token_files(tokens, config, MPI_COMM_SELF, log);
-    const Loaders loaders = make_loaders(config, tokens, {});
-    const std::string blend = blend_text(config, loaders);
-    const std::string text = fmt::format(
-        "data: {} sequences of {} tokens for training, {} for validation; {} steps are {:.3g} epochs",
-        loaders.training.number_of_sequences(), config.data.sequence_length, validation_text(loaders, config.data),
-        config.run.steps,
-        static_cast<double>(samples_of_run(config)) / static_cast<double>(loaders.training.number_of_sequences()));
-    return blend.empty() ? text : text + "\n" + blend;
+    const RunStages stages(config);
+    std::vector<Loaders> loaders;
+    double epochs = 0.0;
+    for (std::size_t k = 0; k < stages.size(); ++k) {
+      loaders.push_back(in_stage(stages, k, [&] { return make_loaders(stages.config(k), tokens, {}); }));
+      const RunStages::Point begin = stages.begin_of(k), end = stages.end_of(k, begin);
+      epochs += static_cast<double>(std::max<index_t>(end.sample - begin.sample, 0)) /
+                static_cast<double>(loaders[k].training.number_of_sequences());
+    }
+    std::string text =
+        fmt::format("data: {} sequences of {} tokens for training, {} for validation; {} steps are {:.3g} epochs",
+                    loaders[0].training.number_of_sequences(), config.data.sequence_length,
+                    validation_text(loaders[0], config.data), config.run.steps, epochs);
+    for (const std::string& table : data_tables(stages, loaders)) text += "\n" + table;
+    return text;
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
@@ -14,8 +15,8 @@ std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world);
 /// "unigram entropy of the data: 7.1234 nats per token"; empty where no training file has it.
 std::string entropy_text(const TokenFiles& files, const deck::DataConfig& data);
 
-/// The blend of a run as a table: of each file the weights of the stages, its sequences, and the epochs of it that the
-/// run takes. Empty for a file without a name.
-std::string blend_text(const deck::Config& config, const Loaders& loaders);
+/// The stages of training as a table, where there are several; of files with names, for each stage, the weights, the
+/// sequences of each file and the epochs of it that the stage takes. Loaders: of each stage.
+std::vector<std::string> data_tables(const RunStages& stages, const std::vector<Loaders>& loaders);
 
 }  // namespace nanotron::trainer

@@ -1,7 +1,10 @@
 #include "nanotron/trainer/deck_features.hpp"
 
+#include <fmt/format.h>
+
 #include "nanotron/comm/grid_checks.hpp"
 #include "nanotron/data/data_checks.hpp"
+#include "nanotron/data/training_stages.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint_checks.hpp"
 #include "nanotron/model/model_checks.hpp"
@@ -35,6 +38,8 @@ void check_run(const deck::Config& c, deck::Findings& f) {
   }
 }
 
+void check_stage_configs(const deck::Config& c, deck::Findings& f);
+
 // A row per feature: its check and, if needed, the function that fills in keys of value 0. Errors at the same key are
 // reported in this order.
 constexpr deck::Feature features[] = {
@@ -59,7 +64,20 @@ constexpr deck::Feature features[] = {
     {parallel::check_adasum},
     {nn::check_moe, nn::fill_moe},
     {model::check_size},
+    {check_stage_configs},
 };
+
+// Each later stage of training as a deck of its own, where that of the run has no mistake.
+void check_stage_configs(const deck::Config& c, deck::Findings& f) {
+  if (f.errors() > 0 || c.run_of) return;
+  const std::vector<data::TrainingStage> stages = data::training_stages(c);
+  for (std::size_t k = 1; k < stages.size() && f.errors() == 0; ++k) {
+    const deck::Config stage = data::stage_config(c, stages[k]);
+    f.within("data.stages", fmt::format("in {}: ", data::name_of(stages[k])), [&] {
+      for (const deck::Feature& feature : features) feature.check(stage, f);
+    });
+  }
+}
 
 }  // namespace
 

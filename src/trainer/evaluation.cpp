@@ -10,6 +10,7 @@
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/mean_loss.hpp"
 #include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/token_files.hpp"
 
 namespace nanotron::trainer {
@@ -42,7 +43,7 @@ io::CheckpointReader open_for_evaluation(const deck::Config& config, comm::Group
   if (config.checkpoint.resume != "none") {
     auto reader = io::CheckpointReader::find(world.mpi(), directory, config.checkpoint.resume, log);
     if (reader) {
-      reader->require_model(config.model);
+      reader->require_model(model_of_checkpoint(config, reader->info()));
       log.info("{} (step {}, {} tokens seen)", reader->folder().string(), reader->info().state.step,
                reader->info().state.tokens_seen);
       return std::move(*reader);
@@ -55,7 +56,7 @@ io::CheckpointReader open_for_evaluation(const deck::Config& config, comm::Group
 }
 
 ExitCode evaluate(const deck::Config& of_deck, MPI_Comm world) {
-  deck::Config config = of_deck;
+  deck::Config config = config_of_checkpoint(of_deck, world);
   comm::ProcessGrid grid = make_grid(world, config);
   Log log(grid.world().rank() == 0, grid.world().rank());
   const std::unique_ptr<TokenFiles> files = open_token_files(config, world, log);

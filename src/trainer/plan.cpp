@@ -11,6 +11,7 @@
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/roofline.hpp"
+#include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -59,9 +60,7 @@ std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic&
   return text + "  span: from the first to the last rank of a group; a node of that many ranks can hold the group\n";
 }
 
-}  // namespace
-
-std::string describe_plan(const deck::Config& config, const std::optional<deck::Machine>& machine) {
+std::string plan_of_stage(const deck::Config& config, const std::optional<deck::Machine>& machine) {
   const comm::GridShape shape = comm::shape_of(config);
   const Processor processor = machine ? processor_of(*machine) : built_for;
   if (built_for == Processor::gpu && processor == Processor::cpu) {
@@ -87,6 +86,19 @@ std::string describe_plan(const deck::Config& config, const std::optional<deck::
       plan.memory.table(), static_cast<double>(plan.checkpoint_bytes) / mib,
       shape.size() > 1 ? traffic_table(shape, plan.traffic) : "",
       machine ? describe_roofline(config, largest, *machine) : "");
+}
+
+}  // namespace
+
+std::string describe_plan(const deck::Config& config, const std::optional<deck::Machine>& machine) {
+  const RunStages stages(config);
+  if (!stages.has_several()) return plan_of_stage(config, machine);
+  std::string text = stages.table({}) + "\n";
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    text += fmt::format("\n{}\n{}", stages.name(k),
+                        in_stage(stages, k, [&] { return plan_of_stage(stages.config(k), machine); }));
+  }
+  return text;
 }
 
 }  // namespace nanotron::trainer

@@ -36,11 +36,11 @@
 #include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/hang/watchdog.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
-#include "nanotron/trainer/run_memory.hpp"
 #include "nanotron/trainer/run_report.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "rank_memory.hpp"
+#include "staged_training.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -152,67 +152,82 @@ ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reas
   return ExitCode::stopped_early;
 }
 
+// What each stage needs on this rank; written to the log.
+std::vector<StepPlan> plans_of(const RunStages& stages, comm::ProcessGrid& grid, RankMemory& memory, Log& log) {
+  std::vector<StepPlan> plans;
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    plans.push_back(in_stage(stages, k, [&] { return plan_step(stages.config(k), grid.coordinate()); }));
+    RankMemory of_stage = memory;
+    of_stage.checkpoint = plans[k].checkpoint_bytes;
+    of_stage.plan = plans[k].memory;
+    if (of_stage.plan.total() > memory.plan.total()) memory = of_stage;
+    log.info("{}{}", stages.has_several() ? stages.name(k) + ": " : "",
+             plan_text(of_largest(of_stage, memory.staging + of_stage.plan.total(), grid.world())));
+  }
+  return plans;
+}
+
+void tell_filled(const deck::Config& config, const std::vector<Loaders>& loaders, Log& log) {
+  if (config.data.sequences != deck::SequenceKind::documents) return;
+  for (const Loaders& of_stage : loaders) {
+    log.info("training data: whole documents in {} sequences, {:.1f} % of their positions filled",
+             of_stage.training.number_of_sequences(), 100.0 * of_stage.training.filled());
+  }
+}
+
 // Trains with compute type T, after the set-up that all types share.
 template <class T>
-ExitCode train_as(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid, Loaders& loaders,
-                  io::RunStatus& status, Log& log, double start) {
+ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus& status, double start) {
+  const deck::Config& config = stages.config(0);
+  comm::ProcessGrid& grid = context.grid;
+  Log& log = context.log;
   const std::unique_ptr<Timers> timers =
       make_stream_timers(stream_of(ExecutionSpace()), config.output.timers ? TimerDetail::all : TimerDetail::phases);
   timers->set_phases(run_phases());
   Device device(*timers, gemm_mode_of(config));
   const double measured = gemm_peak<T>(device, grid.world(), log);
   use_gemm_algorithms(config, device, grid.world(), log);
-  const double stated = stated_peak(config, grid.world(), log);
-  const StepPlan plan = plan_step(config, grid.coordinate());
-  RankMemory memory{.program = resident_bytes(),
-                    .staging = staging_bytes(grid),
-                    .checkpoint = plan.checkpoint_bytes,
-                    .plan = plan.memory};
-  log.info("{}", plan_text(of_largest(memory, memory.staging + memory.plan.total(), grid.world())));
+  const StepCost peaks{.gemm_peak = measured, .stated_peak = stated_peak(config, grid.world(), log)};
+  RankMemory memory{.program = resident_bytes(), .staging = staging_bytes(grid), .plan = {}};
+  std::vector<MemoryPlan> plans;
+  for (const StepPlan& plan : plans_of(stages, grid, memory, log)) plans.push_back(plan.memory);
+  tell_filled(config, context.loaders, log);
 
-  if (config.data.sequences == deck::SequenceKind::documents) {
-    log.info("training data: whole documents in {} sequences, {:.1f} % of their positions filled",
-             loaders.training.number_of_sequences(), 100.0 * loaders.training.filled());
-  }
-  RunMemory run_memory(config, grid, memory.plan);
-  Trainer<T> trainer(config, provenance, grid, device, run_memory.arena(), loaders, log);
-  log.info("attention: {}", kernels::attention_library<T>(device, one_head(config)));
-  trainer.resume();
-  if (trainer.step() >= config.run.steps) {
+  StagedTraining<T> training(stages, plans, device, context);
+  training.begin();
+  const std::int64_t first_step = training.trainer().step();
+  if (first_step >= config.run.steps) {
     log.summary("nothing to do: {} is at step {}{} run%steps = {}; raise run%steps to go on", config.run.output_dir,
-                trainer.step(), trainer.step() == config.run.steps ? " of" : ", beyond", config.run.steps);
-    status.write(io::RunState::finished, trainer.step());
+                first_step, first_step == config.run.steps ? " of" : ", beyond", config.run.steps);
+    status.write(io::RunState::finished, first_step);
     return ExitCode::ok;
   }
   StopConditions stop(config.run, start);
-  std::unique_ptr<io::MetricsFile> metrics = begin_outputs(config, provenance, grid.world(), trainer.step(), log);
-  const auto tokens = static_cast<double>(tokens_per_step(config));
-  const StepCost cost{.tokens = tokens,
-                      .flops = tokens * model::training_flops_per_token(config.model, config.data.sequence_length),
-                      .gemm_peak = measured,
-                      .stated_peak = stated};
-  Progress progress(config, cost, std::move(metrics), status, log);
+  std::unique_ptr<io::MetricsFile> metrics = begin_outputs(config, context.provenance, grid.world(), first_step, log);
+  Progress progress(training.config(), training.cost_of_step(peaks), std::move(metrics), status, log);
 
-  status.write(io::RunState::running, trainer.step());
+  status.write(io::RunState::running, first_step);
   const double begin = wall_seconds();
   timers->reset();
-  const std::int64_t first_step = trainer.step();
-  const index_t first_sample = trainer.sample_cursor();
+  EnergyMeter meter(device_bus_id());
   const StopReason reason = [&] {
     const comm::TimedGroups timed(grid, *timers);
-    return trainer.run(stop, progress);
+    return training.run(stop, progress, peaks);
   }();
   report_times(config, *timers,
-               {.steps = trainer.step() - first_step,
-                .batches = static_cast<double>(trainer.sample_cursor() - first_sample) /
-                           static_cast<double>(config.data.global_batch_size),
+               {.steps = training.trainer().step() - first_step,
+                .batches = 1.0,
                 .seconds = wall_seconds() - begin,
-                .cost = cost},
+                .cost = {.tokens = training.tokens(),
+                         .flops = training.flops(),
+                         .gemm_peak = peaks.gemm_peak,
+                         .stated_peak = peaks.stated_peak},
+                .energy = gather_energy(meter, grid)},
                grid, log);
   tell_gemm_choices(config, device, grid.world(), log);
   memory.peak = peak_resident_bytes();
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
-  return conclude(config, trainer.step(), reason, progress, status, log, start);
+  return conclude(config, training.trainer().step(), reason, progress, status, log, start);
 }
 
 // Creates and locks the directories that the run writes into, and opens the log. The locks last as long as the result.
@@ -310,14 +325,21 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
 
   const std::unique_ptr<TokenFiles> opened = open_token_files(config, world, log);
   const TokenFiles& tokens = *opened;
-  Loaders loaders = make_loaders(config, tokens, grid.coordinate());
+  RunStages stages(config);
+  std::vector<Loaders> loaders;
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    loaders.push_back(in_stage(stages, k, [&] { return make_loaders(stages.config(k), tokens, grid.coordinate()); }));
+  }
   if (const std::string text = entropy_text(tokens, config.data); !text.empty()) log.info("{}", text);
-  if (const std::string text = blend_text(config, loaders); !text.empty()) log.info("{}", text);
-  choose_pipeline_cut(config, grid);
-  choose_bucket(config, grid, log);
-  if (config.parallel.pp > 1) log.info("{}", describe_pipeline(config));
+  for (const std::string& text : data_tables(stages, loaders)) log.info("{}", text);
+  for (deck::Config& stage : stages.configs()) choose_pipeline_cut(stage, grid);
+  choose_bucket(stages.configs().front(), grid, log);
+  stages.share_choices();
+  if (config.parallel.pp > 1) {
+    for (const deck::Config& stage : stages.configs()) log.info("{}", describe_pipeline(stage));
+  }
   const ExitCode code = with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
-    return train_as<T>(config, provenance, grid, loaders, status, log, start);
+    return train_as<T>(stages, {provenance, grid, loaders, log}, status, start);
   });
   comm::barrier(grid.world());  // before the first watchdog ends
   return code;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <utility>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
@@ -37,13 +38,23 @@ std::string router_text(const deck::MoeConfig& moe, const RouterNumbers& r) {
 
 Progress::Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
                    io::RunStatus& status, Log& log)
-    : config_(config),
+    : config_(&config),
       cost_(cost),
       validation_sets_(deck::validation_set_names(config.data)),
       metrics_(std::move(metrics)),
       status_(status),
       log_(log),
       ramp_(config.data) {}
+
+void Progress::enter(const deck::Config& stage, const StepCost& cost, const LaterStages& later) {
+  full_seconds_ *= cost.flops / cost_.flops;
+  recent_seconds_ = full_seconds_;
+  config_ = &stage;
+  cost_ = cost;
+  later_ = later;
+  ramp_ = data::BatchRamp(stage.data);
+  is_first_ = true;
+}
 
 template <class Work>
 void Progress::with_metrics(const Work& work) {
@@ -60,21 +71,24 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
   const NotedRegion region("output");
   const std::int64_t step = now.step;
   const auto share = [&](index_t samples) {  // of global_batch_size
-    return static_cast<double>(samples) / static_cast<double>(config_.data.global_batch_size);
+    return static_cast<double>(samples) / static_cast<double>(config_->data.global_batch_size);
   };
-  const index_t left = ramp_.after(now.sample_cursor, config_.run.steps - step) - now.sample_cursor;
-  // The first step of a run also touches memory and builds primitives. The average restarts at steps 2, 66, 130, ...
-  const bool first = ++steps_ == 1;
-  const bool last = step == config_.run.steps || steps_ == config_.run.stop_after_steps;
+  const std::int64_t end = later_.from_step > 0 ? later_.from_step : config_->run.steps;
+  const double left =
+      share(ramp_.after(now.sample_cursor, end - step) - now.sample_cursor) + later_.flops / cost_.flops;
+  // The first step of a stage also touches memory and builds primitives. The average restarts there, and at steps 2,
+  // 66, 130, ...
+  const bool first = ++steps_ == 1, restarts = std::exchange(is_first_, false) || step % 64 == 2;
+  const bool last = step == config_->run.steps || steps_ == config_->run.stop_after_steps;
   loss_ = r.loss;
   const double full = seconds / share(r.samples);
-  full_seconds_ = first || step % 64 == 2 ? full : full_seconds_ + 0.1 * (full - full_seconds_);
+  full_seconds_ = restarts ? full : full_seconds_ + 0.1 * (full - full_seconds_);
   recent_seconds_ = full_seconds_ * share(ramp_.at(now.sample_cursor));
   const auto mfu = [&](double step_seconds) {
     return cost_.stated_peak > 0.0 ? cost_.flops / step_seconds / cost_.stated_peak
                                    : std::numeric_limits<double>::quiet_NaN();
   };
-  if (step % config_.output.metrics_every == 0 || step == config_.run.steps) {
+  if (step % config_->output.metrics_every == 0 || step == config_->run.steps) {
     with_metrics([&](io::MetricsFile& metrics) {
       metrics.append({.step = step,
                       .loss = r.loss,
@@ -92,15 +106,15 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
                       .busiest_expert_share = r.router.busiest_share});
     });
   }
-  if (first || last || step % config_.run.log_every == 0) {
+  if (first || last || step % config_->run.log_every == 0) {
     const std::string utilisation =
         cost_.stated_peak > 0.0 ? fmt::format("  mfu {:4.1f} %", 100.0 * mfu(full_seconds_)) : "";
     log_.info(
         "step {:>7}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tokens/s{}  {:4.1f} % of GEMM peak  "
         "ETA {}{}",
-        step, config_.run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / full_seconds_),
-        utilisation, 100.0 * cost_.flops / full_seconds_ / cost_.gemm_peak, clock_text(full_seconds_ * share(left)),
-        router_text(config_.model.moe, r.router));
+        step, config_->run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / full_seconds_),
+        utilisation, 100.0 * cost_.flops / full_seconds_ / cost_.gemm_peak, clock_text(full_seconds_ * left),
+        router_text(config_->model.moe, r.router));
   }
 }
 
@@ -112,7 +126,7 @@ void Progress::record_validation(std::int64_t step, std::span<const double> loss
     validation_loss_ += i < validation_sets_.size() ? fmt::format("  {} {:.4f}", validation_sets_[i], losses[i])
                                                     : fmt::format(" {:.4f}", losses[i]);
   }
-  log_.info("step {:>7}/{}  validation loss{}", step, config_.run.steps, validation_loss_);
+  log_.info("step {:>7}/{}  validation loss{}", step, config_->run.steps, validation_loss_);
 }
 
 std::string Progress::summary() const {
@@ -123,8 +137,8 @@ std::string Progress::summary() const {
 
 void Progress::record_checkpoint(const SavedCheckpoint& saved) {
   const NotedRegion region("output");
-  status_.add_checkpoint(saved.step, io::step_folder(deck::checkpoint_directory(config_), saved.step));
-  log_.info("step {:>7}/{}  checkpoint written in {:.1f} s{}", saved.step, config_.run.steps, saved.taken,
+  status_.add_checkpoint(saved.step, io::step_folder(deck::checkpoint_directory(*config_), saved.step));
+  log_.info("step {:>7}/{}  checkpoint written in {:.1f} s{}", saved.step, config_->run.steps, saved.taken,
             saved.waited < saved.taken ? fmt::format(", of which training waited {:.1f} s", saved.waited) : "");
 }
 

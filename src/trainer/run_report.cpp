@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/timed_groups.hpp"
@@ -105,6 +108,19 @@ std::string first_advice(const std::map<std::string, double>& share, double imba
   return worst.share > 0.0 ? worst.text : "";
 }
 
+// "energy measured: 0.1234 kWh, 456 W on average (processors and memory of the hosts)"; empty where none was measured.
+std::string energy_text(const Energy& energy, double seconds) {
+  const double joules = energy.processors + energy.gpus;
+  if (joules <= 0.0 || seconds <= 0.0) return "";
+  const double gpus = 100.0 * energy.gpus / joules;
+  return fmt::format("\nenergy measured: {:.4g} kWh, {:.4g} W on average ({})", joules / 3.6e6, joules / seconds,
+                     energy.gpus == 0.0         ? "processors and memory of the hosts"
+                     : energy.processors == 0.0 ? "GPUs"
+                                                : fmt::format("GPUs {:.1f} %, the rest processors and memory of the "
+                                                              "hosts",
+                                                              gpus));
+}
+
 }  // namespace
 
 std::vector<Phase> run_phases() {
@@ -126,6 +142,34 @@ std::vector<RankPhases> gather_phases(Timers& timers, comm::ProcessGrid& grid) {
     gathered.push_back({{first, first + static_cast<std::ptrdiff_t>(mine.size())}, grid.hosts()[r]});
   }
   return gathered;
+}
+
+Energy gather_energy(EnergyMeter& meter, comm::ProcessGrid& grid) {
+  const comm::Group& world = grid.world();
+  std::string mine;
+  for (const EnergyReading& r : meter.read()) mine += fmt::format("{}\t{}\n", r.meter, r.joules);
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<int> lengths(ranks), begins(ranks + 1, 0);
+  const int length = static_cast<int>(mine.size());
+  NANOTRON_CHECK_MPI(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, world.mpi()));
+  std::partial_sum(lengths.begin(), lengths.end(), begins.begin() + 1);
+  std::string all(world.rank() == 0 ? static_cast<std::size_t>(begins.back()) : 0, '\0');
+  NANOTRON_CHECK_MPI(
+      MPI_Gatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(), MPI_CHAR, 0, world.mpi()));
+  std::map<std::pair<std::string, std::string>, double> meters;  // by host and name
+  for (std::size_t r = 0; world.rank() == 0 && r < ranks; ++r) {
+    std::istringstream lines(all.substr(static_cast<std::size_t>(begins[r]), static_cast<std::size_t>(lengths[r])));
+    std::string name;
+    for (double joules = 0.0; std::getline(lines, name, '\t') && lines >> joules >> std::ws;) {
+      double& of_meter = meters[{grid.hosts()[r], name}];
+      of_meter = std::max(of_meter, joules);
+    }
+  }
+  Energy sum;
+  for (const auto& [meter_of_host, joules] : meters) {
+    (EnergyReading{meter_of_host.second}.is_gpu() ? sum.gpus : sum.processors) += joules;
+  }
+  return sum;
 }
 
 std::vector<double> gather_computing(const std::vector<double>& phase_seconds, comm::Group& world) {
@@ -182,6 +226,7 @@ std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& r
     text += fmt::format(", mfu {:.1f} %", 100.0 * totals.cost.flops * per_second / totals.cost.stated_peak);
   }
   text += fmt::format("; {:.4g} node-hours", totals.seconds / 3600.0 * static_cast<double>(hosts.size()));
+  text += energy_text(totals.energy, totals.seconds);
   const std::string advice = first_advice(share, imbalance, ranks[of_computing.slowest].host);
   if (!advice.empty()) text += fmt::format("\nto be faster, first: {}", advice);
   return text;

@@ -52,6 +52,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, loaders.tokenizer, grid, state_, log),
       counters_{.seed = config.run.seed},
+      end_(config.run.steps),
       tokens_(state_.inputs, state_.targets, state_.document_starts) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.layouts.master);
@@ -60,9 +61,9 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
 }
 
 template <class T>
-void Trainer<T>::resume() {
+void Trainer<T>::resume(std::optional<io::CheckpointReader> checkpoint) {
   const NotedRegion region("resume");
-  counters_ = checkpointing_.restore();
+  counters_ = checkpointing_.restore(std::move(checkpoint));
   state_.model.refresh_compute_weights();
   compare_replicas();
 }
@@ -100,7 +101,7 @@ void Trainer<T>::save_now(Progress& progress, StopReason reason) {
   checkpoint_times_.begin();
   progress.flush();
   record_saved(progress, checkpointing_.finish());
-  if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == config_.run.steps)
+  if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == end_)
     return record_saved(progress, save());
   compare_replicas();
   const Region region(device_.timers(), "checkpoint");
@@ -121,7 +122,7 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
 // The next step's, while a GPU computes what is queued for this one. A validation in between would displace it.
 template <class T>
 void Trainer<T>::read_ahead() {
-  if (counters_.step + 1 == config_.run.steps || validation_is_due(counters_.step + 1)) return;
+  if (counters_.step + 1 == end_ || validation_is_due(counters_.step + 1)) return;
   const Region region(device_.timers(), "load tokens");
   tokens_.read_ahead(loaders_.training, counters_.sample_cursor + loaded_.samples);
 }
@@ -222,12 +223,12 @@ double Trainer<T>::validation_estimate(const Progress& progress) const {
 }
 
 template <class T>
-StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
-  const std::int64_t first_step = counters_.step;
-  std::int64_t saved_at = first_step;
+StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_t until) {
+  end_ = until > 0 ? until : config_.run.steps;
+  std::int64_t saved_at = counters_.step;
   double validation_seconds = 0.0;  // 0: not measured yet
   StopReason reason = StopReason::none;
-  while (counters_.step < config_.run.steps && reason == StopReason::none) {
+  while (counters_.step < end_ && reason == StopReason::none) {
     const double begin = wall_seconds();
     flight_recorder().begin_step(counters_.step + 1);
     const StepResult result = train_step();
@@ -242,7 +243,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
     const double validation = validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress);
     const double ahead = progress.recent_seconds() + save_seconds_ +
                          (validates || validation_is_due(counters_.step + 1) ? validation : 0.0);
-    reason = stop.check(grid_.world(), counters_.step - first_step, ahead);
+    reason = stop.check(grid_.world(), progress.steps(), ahead);
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
     const auto record_validation = [&] {
       const double validation_begin = wall_seconds();
@@ -254,8 +255,9 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
       log_.info("step {:>7}/{}  no validation, which takes about {:.1f} s: {}", counters_.step, config_.run.steps,
                 validation, describe(reason));
     }
-    if (checkpoint_times_.is_due(grid_.world(), counters_.step) ||
-        (finished ? config_.checkpoint.at_end : reason != StopReason::none)) {
+    const bool due = checkpoint_times_.is_due(grid_.world(), counters_.step);
+    const bool ends = counters_.step == end_ || reason != StopReason::none;
+    if (due || (finished ? config_.checkpoint.at_end : ends)) {
       save_now(progress, reason);
       saved_at = counters_.step;
     }

@@ -190,6 +190,21 @@ def test_lists_as_prompt_and_completion_and_parts_of_contents(package, tokenizer
     assert tokens.tolist() == package.encode(chatml([*TALK[:3], {"role": "assistant", "content": "one two"}])).ids
 
 
+def test_sharegpt_is_the_same_conversation(tokenizer_json, tmp_path, tool):
+    names = {"system": "system", "user": "human", "assistant": "gpt"}
+    theirs = [{"from": names[each["role"]], "value": each["content"]} for each in TALK]
+    talks = [{"messages": TALK}, {"conversations": theirs, "id": "x"}, {"messages": None, "conversations": theirs}]
+    found = []
+    for talk in talks:
+        path = lines(tmp_path / "t.jsonl", [talk])
+        tool("tokenize", path, "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
+        found.append([part.tobytes() for part in read(tmp_path / "t.h5")[:3]])
+    pyarrow.parquet.write_table(pyarrow.table({"conversations": [theirs]}), tmp_path / "t.parquet")
+    tool("tokenize", tmp_path / "t.parquet", "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
+    found.append([part.tobytes() for part in read(tmp_path / "t.h5")[:3]])
+    assert found.count(found[0]) == 4
+
+
 def test_parquet_and_workers_have_the_same_bytes(tokenizer_json, tmp_path, tool):
     talks = [[{"role": "user", "content": f"question {i} " * (i % 9)}, {"role": "assistant", "content": f"{i}\n" * (i % 5)}]
              for i in range(200)]
@@ -211,13 +226,17 @@ def test_a_bpe_is_trained_with_the_tokens_of_the_template(tmp_path, tool):
 
 
 @pytest.mark.parametrize("record, expected, found", [
-    ({"text": "x"}, "messages, or prompt and completion", "the fields text"),
+    ({"text": "x"}, "messages, conversations, or prompt and completion", "the fields text"),
     ({"messages": []}, "a list of objects", "[]"),
     ({"messages": "hi"}, "a list of objects", "'hi'"),
     ({"messages": [{"content": "x"}]}, "messages[0] with a role", "{'content': 'x'}"),
     ({"messages": [TALK[0], {"role": "assistant", "content": None}]}, "messages[1] with a content", "None"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "parts of the type text", "image_url"),
-    ({"prompt": "x"}, "messages, or prompt and completion", "the fields prompt"),
+    ({"prompt": "x"}, "messages, conversations, or prompt and completion", "the fields prompt"),
+    ({"conversations": []}, "conversations, a list of objects", "[]"),
+    ({"conversations": [{"from": "human", "value": "x"}, {"from": "bing", "value": "y"}]},
+     "conversations[1] from one of human, user, gpt, assistant, system", "bing"),
+    ({"conversations": [{"from": "gpt", "value": 3}]}, "conversations[0] with a value", "3"),
     ({"prompt": "x", "completion": 3}, "a completion that is a text", "3"),
     ([1], "an object with messages", "[1]"),
 ])

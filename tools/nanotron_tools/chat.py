@@ -1,7 +1,8 @@
 """Conversations as documents with a loss mask: templates, and which tokens count.
 
-A record is {"messages": [{"role": ..., "content": ...}, ...]} or {"prompt": ..., "completion": ...}, where both
-are texts or both lists of messages. What counts in the loss are the answers: of `messages` those of the role
+A record is {"messages": [{"role": ..., "content": ...}, ...]}, {"conversations": [{"from": ..., "value": ...}, ...]}
+(ShareGPT's, from human, gpt or system) or {"prompt": ..., "completion": ...}, where both are texts or both lists of
+messages. What counts in the loss are the answers: of `messages` those of the role
 assistant (unless they have "weight": 0), of a pair the completion. An answer's tokens are those of its content and
 the special token of the template right after it; where there is none, the rest of the turn, and the token that
 ends the document. A token with characters of an answer and of the template counts.
@@ -23,6 +24,7 @@ from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
 
 SPECIAL = re.compile(r"<\|[^|<>]+\|>")
 ANSWERS = "assistant"
+SHAREGPT = {"human": "user", "user": "user", "gpt": ANSWERS, "assistant": ANSWERS, "system": "system"}
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,30 @@ def messages_in(items: Any, what: str, answers: bool) -> list[Message]:
     return found
 
 
+def messages_of_sharegpt(items: Any) -> list[dict[str, Any]]:
+    """{"from", "value"} as {"role", "content"}."""
+    if not isinstance(items, list) or not items:
+        raise WrongChat("conversations, a list of objects with from and value", repr(items)[:80])
+    for number, item in enumerate(items):
+        if not isinstance(item, dict) or not isinstance(item.get("from"), str) or item["from"] not in SHAREGPT:
+            raise WrongChat(f"conversations[{number}] from one of {', '.join(SHAREGPT)}", repr(item)[:80])
+        content_of(item.get("value"), f"conversations[{number}] with a value")
+    return [{"role": SHAREGPT[item["from"]], "content": item["value"], "weight": item.get("weight")} for item in items]
+
+
 def messages_of(record: Any, template: Template) -> list[Message]:
     if not isinstance(record, dict):
-        raise WrongChat("an object with messages, or with prompt and completion", repr(record)[:80])
-    if record.get("messages") is not None:
+        raise WrongChat("an object with messages, with conversations, or with prompt and completion", repr(record)[:80])
+    for field in ("messages", "conversations"):
+        if record.get(field) is None:
+            continue
         if template is CONCATENATE:
-            raise WrongChat("prompt and completion (--chat concatenate has no roles)", "messages")
-        return messages_in(record["messages"], "messages", True)
+            raise WrongChat("prompt and completion (--chat concatenate has no roles)", field)
+        items = record[field] if field == "messages" else messages_of_sharegpt(record[field])
+        return messages_in(items, field, True)
     if "prompt" not in record or "completion" not in record:
-        raise WrongChat("messages, or prompt and completion", "the fields " + ", ".join(map(str, record))[:200])
+        raise WrongChat("messages, conversations, or prompt and completion",
+                        "the fields " + ", ".join(map(str, record))[:200])
     prompt, completion = record["prompt"], record["completion"]
     if isinstance(prompt, list) and isinstance(completion, list) and template is not CONCATENATE:
         return messages_in(prompt, "prompt", False) + messages_in(completion, "completion", True)

@@ -143,8 +143,9 @@ def max_positions_of(options: argparse.Namespace, origin: dict[str, Any], deck: 
               "positions", file=sys.stderr)
     if learned > 0 or options.max_positions is not None:
         return learned or options.max_positions
-    known = [int(value) for value in (origin["config"].get("max_position_embeddings"),
-                                      deck.get("data.sequence_length")) if value]
+    stages = re.findall(r"\bsequence_length=([0-9.e+]+)", deck.get("data.stages", ""))  # from a token of the run on
+    known = [int(float(value)) for value in (origin["config"].get("max_position_embeddings"),
+                                             deck.get("data.sequence_length"), *stages) if value]
     if not known:
         raise common.ToolError(f"{folder}: expected the checkpoint's deck or {ORIGIN_FILE} to say "
                                "max_position_embeddings, found neither: give --max-positions N", common.EXIT_USAGE)

@@ -18,7 +18,7 @@ from . import common
 from .corpus import Block, show
 
 MOST_ROWS = 256  # read at a time: what a row needs, packed, says little of its size
-CHAT_COLUMNS = ("messages", "prompt", "completion")
+CHAT_COLUMNS = ("messages", "conversations", "prompt", "completion")
 
 
 def blocks(path: Path, kind: str, field: str, chunk_bytes: int, limit: int) -> Iterator[Block]:
@@ -99,7 +99,7 @@ def columns_of(file: Any, path: Path, field: str) -> list[str]:
     names: list[str] = file.schema_arrow.names
     wanted = [field] if field else [name for name in CHAT_COLUMNS if name in names]
     if not wanted or not set(wanted) <= set(names):
-        expected = f"a column '{field}'" if field else "a column 'messages', or 'prompt' and 'completion'"
+        expected = f"a column '{field}'" if field else "a column 'messages' or 'conversations', or 'prompt' and 'completion'"
         change = "name the column with --field" if field else "rename the columns"
         raise common.wrong(path, expected, f"the columns {', '.join(names)}", change)
     return wanted

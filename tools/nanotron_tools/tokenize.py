@@ -18,8 +18,8 @@ the names alone (of equal names, also which one it is).
 Every document ends with the end-of-text token (--eos; none: without) and, where --bos is given,
 begins with that one. --train-bpe trains tokens of these names (--eos: <|endoftext|> by default).
 
---chat: each line or row is a conversation, {"messages": [{"role", "content"}, ...]} or {"prompt",
-"completion"}. Only answers count in the loss: contents of the role assistant, completions, and the
+--chat: each line or row is a conversation, {"messages": [{"role", "content"}, ...]}, ShareGPT's
+{"conversations": [{"from", "value"}, ...]} or {"prompt", "completion"}. Only answers count in the loss: contents of the role assistant, completions, and the
 token that ends them. Templates: chatml, llama3, concatenate (prompt and completion without anything
 around them), or a turn of your own, as '### {role}:\\n{content}\\n'. With chatml and llama3 a document
 ends with its last turn, unless --eos names a token to follow it.

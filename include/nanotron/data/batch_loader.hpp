@@ -31,7 +31,7 @@ class BatchLoader {
   /// sequence spread(i, n, V) (data/held_out.hpp). Error(data_error) when training has less than one global batch or a
   /// file no sequence; Error(deck_error) when GBS is not a multiple of dp_size * micro_batch_size.
   /// Of each sequence the part `tokens`. dp ranks take `neighbours` samples each in turn (round-robin); neighbours
-  /// divides GBS/dp.
+  /// divides GBS/dp. Training samples are those of data.cut, from its first on.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files, Split split,
               int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
   /// All of these sequences once, in their order, as validation takes its own.
@@ -107,7 +107,8 @@ class BatchLoader {
   const Sequences* padding_ = nullptr;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t dp_rank_, dp_size_, neighbours_;
-  index_t samples_ = 0;  // of validation; 0: training, without end
+  index_t samples_ = 0;       // of validation; 0: training, without end
+  index_t first_sample_ = 0;  // of the cut, of training (data/training_stages.hpp)
   SequenceShard shard_;
   deck::DocumentMask mask_;
   std::vector<std::int32_t> tokens_, next_;  // inputs of a sequence, then its last target; targets

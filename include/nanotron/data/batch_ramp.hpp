@@ -25,6 +25,8 @@ class BatchRamp {
   index_t at(index_t sample) const;
   /// The sample at which the run is after so many steps from here.
   index_t after(index_t sample, index_t steps) const;
+  /// Steps from `sample` on until a step begins at `end` or later.
+  index_t steps_until(index_t sample, index_t end) const;
   /// All sizes, rising.
   std::vector<index_t> sizes() const;
   /// Steps of a run before the first one of the last size.

@@ -17,7 +17,8 @@ struct BlendPart {
   std::vector<double> weights;
 };
 
-/// The parts of data%weights and data%stages: a stage from token n on begins at sample ceil(n / sequence_length).
+/// The parts of data%weights and data%stages in a cut (data/training_stages.hpp) that begins at token t, by samples
+/// from its first on: a stage from token n on begins at sample ceil(max(n - t, 0) / sequence_length) of it.
 std::vector<BlendPart> blend_parts(const deck::DataConfig& data);
 
 /// K files. A binary tree divides them in halves, [lo, hi) in [lo, mid) and [mid, hi) with mid = floor((lo + hi) / 2).

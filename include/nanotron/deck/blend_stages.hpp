@@ -1,29 +1,46 @@
 #pragma once
-// data%weights and data%stages: in which proportions a run takes its samples from the files of data%path.
+// data%weights and data%stages: in which proportions a run takes its samples from the files of data%path, and with
+// which keys of the deck it trains from a token on.
 //
 //   path    = 'web=w.h5 code=c.h5'
 //   weights = 'web=0.7 code=0.3'
-//   stages  = '2e9: web=0.5 code=0.5; 3e9: code=1'     from token 2e9 on half and half, from 3e9 on code alone
+//   stages  = '2e9: web=0.5 code=0.5; 3e9: code=1 sequence_length=32768 global_batch_size=4 rope_theta=5e6'
+//
+// From token 2e9 on half and half, from 3e9 on code alone, in steps of four sequences of 32768 tokens.
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nanotron/deck/data_config.hpp"
+#include "nanotron/deck/namelist.hpp"
 
 namespace nanotron::deck {
 
-struct BlendStage {
-  std::int64_t from_token = 0;  // of the run, sequence_length for each sample
-  std::vector<double> weights;  // of the files of data%path in their order, not negative, their sum positive
+struct Parameter;
+
+/// A key of the deck that a stage sets.
+struct StageSetting {
+  const Parameter* key = nullptr;
+  Scalar value{};  // checked
 };
+
+struct BlendStage {
+  std::int64_t from_token = 0;         // of the run, sequence_length for each sample
+  std::vector<double> weights;         // of the files of data%path in their order, not negative, their sum positive
+  std::vector<StageSetting> settings;  // empty: a stage of weights alone
+};
+
+/// data%sequence_length, global_batch_size and micro_batch_size, parallel%recompute, model%rope_theta.
+const std::vector<const Parameter*>& stage_keys();
 
 struct BlendMistake {
   std::string key, found, expected;  // key: "data.weights" or "data.stages"; empty: no mistake
 };
 
-/// The stages, the first from token 0 with data%weights; a file that a later stage does not name has weight 0 there.
-/// One file needs no weights. Up to the first mistake.
+/// The stages, the first from token 0 with data%weights; a file that a later stage does not name has weight 0 there. A
+/// stage that names no file keeps the weights of the one before. One file needs no weights. Up to the first mistake.
 std::vector<BlendStage> blend_stages(const DataConfig& data, BlendMistake* mistake = nullptr);
 
 }  // namespace nanotron::deck

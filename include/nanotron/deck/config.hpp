@@ -113,7 +113,11 @@ struct Config {
   CheckpointConfig checkpoint;
   OutputConfig output;
   std::shared_ptr<const Origin> origin;  // lets resolve() (read_deck.hpp) point into the deck; may be null
+  std::shared_ptr<const Config> run_of{};  // of a later stage of training: the run's; else null
 };
+
+/// The configuration of the whole run, of which this may be a stage (data/training_stages.hpp).
+inline const Config& whole_run(const Config& config) { return config.run_of ? *config.run_of : config; }
 
 /// The configuration as a deck (deck.nml), which gfortran reads too: every key, non-defaults marked, reals exact.
 std::string canonical_deck(const Config& config);

@@ -8,6 +8,14 @@
 
 namespace nanotron::deck {
 
+/// Where the sequences that a stage takes begin to be cut anew: filled in by data/training_stages.hpp, no key of the
+/// deck.
+struct SequenceCut {
+  std::int64_t number = 0;        // 0: of the beginning of the run
+  std::int64_t first_sample = 0;  // of the run
+  std::int64_t first_token = 0;   // of the run, sequence_length for each sample
+};
+
 struct DataConfig {
   std::string path = "tokens.h5";  // one file or named ones, see deck/named_files.hpp
   std::string weights, stages;     // of named files, see deck/blend_stages.hpp
@@ -25,6 +33,7 @@ struct DataConfig {
   double validation_fraction = 0.0;
   std::int64_t validation_every = 0;
   std::int64_t validation_batches = 8;
+  SequenceCut cut{};
 };
 
 }  // namespace nanotron::deck

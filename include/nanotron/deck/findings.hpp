@@ -41,6 +41,14 @@ class Findings {
   void distrust(const std::string& key) { distrusted_.insert(key); }
   bool trusted(const std::vector<std::string>& keys) const;
 
+  /// Calls check(). What it finds is shown at `key`, and begins with `context`.
+  template <class Check>
+  void within(const std::string& key, const std::string& context, const Check& check) {
+    within_ = {key, context};
+    check();
+    within_ = {};
+  }
+
   int errors() const { return errors_; }
   std::string text() const;
   /// Throws Error(deck_error) with text() if there is an error.
@@ -51,6 +59,7 @@ class Findings {
   std::vector<std::vector<Diagnostic>> found_;
   std::set<std::string> distrusted_;
   std::string advice_;
+  std::pair<std::string, std::string> within_;  // key and context; empty: none
   int errors_ = 0;
 };
 

@@ -2,9 +2,9 @@
 
 // The grids and options of a deck on so many ranks of a machine, the fastest first.
 //
-//   1  candidates: tp within a node, pp, cp, ep, micro-batch, ZeRO stage, recomputation, virtual stages; those whose
-//      parameters, gradients and moments alone are larger than the memory are left out, and those that the checks of
-//      the deck refuse
+//   1  candidates: tp within a node, pp, cp, ep, micro-batch, ZeRO stage, recomputation, pipeline schedule (1f1b,
+//      interleaved with its virtual stages, zero_bubble); those whose parameters, gradients and moments alone are
+//      larger than the memory are left out, and those that the checks of the deck refuse
 //   2  they are ranked by a formula: layers simulated once for each (tp, cp, ep, micro-batch, recomputation), times the
 //      bubble, and the gradient reduction
 //   3  in that order: the arena of the run is planned, and what fits is simulated with few micro-batches; the best are

@@ -40,6 +40,8 @@ class Arena {
   bool is_planning() const { return planning_; }
   Processor processor() const { return processor_; }
   const MemoryPlan& plan() const { return plan_; }
+  /// All of its memory; empty when planning.
+  std::span<std::byte> memory() const { return {memory_, memory_ == nullptr ? 0 : bytes_of(plan_)}; }
 
   /// Zero-initialised memory for the life of the arena, 256-byte aligned; null when planning.
   /// Error (system_error) when more is taken than was planned.

@@ -75,10 +75,10 @@ class Checkpointing {
   Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
                 comm::ProcessGrid& grid, TrainingState<T>& state, Log& log);
 
-  /// Reads the checkpoint that checkpoint%resume names into the state, whatever grid wrote it. Returns its counters, or
-  /// zeros and run%seed if there is nothing to resume from. Error(deck_error) if the deck's model differs,
+  /// Reads `checkpoint`, or what checkpoint%resume names, into the state, whatever grid wrote it. Returns its counters,
+  /// or zeros and run%seed if there is nothing to resume from. Error(deck_error) if the deck's model differs,
   /// Error(data_error) if the tokenizer differs and data%other_tokenizer does not accept it. Collective.
-  io::CheckpointState restore();
+  io::CheckpointState restore(std::optional<io::CheckpointReader> checkpoint = {});
 
   /// Writes the state after `counters.step` updates. Collective.
   SavedCheckpoint save(const io::CheckpointState& counters);

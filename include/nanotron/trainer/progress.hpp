@@ -37,6 +37,12 @@ struct StepCost {
   double stated_peak = 0.0;  // of the devices; 0: not known
 };
 
+/// What comes after the present stage of a run (trainer/run_stages.hpp).
+struct LaterStages {
+  std::int64_t from_step = 0;  // 0: none
+  double flops = 0.0;
+};
+
 // If metrics cannot be written (a full disk), the run warns once and continues without them.
 class Progress {
  public:
@@ -44,11 +50,16 @@ class Progress {
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
            io::RunStatus& status, Log& log);
 
+  /// From here on the steps are those of a stage of the run. What is known of the speed is scaled by their FLOPs.
+  void enter(const deck::Config& stage, const StepCost& cost, const LaterStages& later);
+
   /// After the step that brought the run to `now`, which took `seconds`.
   void record(const io::CheckpointState& now, double seconds, const StepResult& result);
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);
   void record_checkpoint(const SavedCheckpoint& saved);
+  /// Steps since the start of the program.
+  std::int64_t steps() const { return steps_; }
   /// Seconds of a step like the next one, by a moving average of the latest; 0 before the first.
   double recent_seconds() const { return recent_seconds_; }
   /// The same of a step of global_batch_size.
@@ -61,8 +72,9 @@ class Progress {
   template <class Work>
   void with_metrics(const Work& work);
 
-  const deck::Config& config_;
+  const deck::Config* config_;
   StepCost cost_;
+  LaterStages later_{};
   std::vector<std::string> validation_sets_;  // names; empty: one set without a name
   std::unique_ptr<io::MetricsFile> metrics_;  // also null after a failed write
   io::RunStatus& status_;
@@ -71,6 +83,7 @@ class Progress {
   double full_seconds_ = 0.0;    // of a step of global_batch_size, moving average of the latest
   double recent_seconds_ = 0.0;  // of the next step
   std::int64_t steps_ = 0;  // recorded
+  bool is_first_ = true;    // the next step, of its stage
   double loss_ = 0.0;       // the last
   std::string validation_loss_;  // of the last validation, as text; empty before
 };

@@ -3,6 +3,7 @@
 // The device memory of a run.
 
 #include <memory>
+#include <optional>
 
 #include "nanotron/comm/registered_memory.hpp"
 #include "nanotron/tensor/arena.hpp"
@@ -21,9 +22,13 @@ class RunMemory {
 
   Arena& arena() { return arena_; }
 
+  /// An arena of another plan, at most as large, in the same memory. What took memory of the one before is gone.
+  Arena& arena_of(const MemoryPlan& plan) { return stage_.emplace(plan, arena_.memory()); }
+
  private:
   std::unique_ptr<comm::RegisteredMemory> registered_;
   Arena arena_;
+  std::optional<Arena> stage_;
 };
 
 }  // namespace nanotron::trainer

@@ -37,11 +37,12 @@ class Trainer {
   Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
           Device& device, Arena& arena, Loaders& loaders, Log& log);
 
-  /// Continues from the checkpoint that checkpoint%resume names, if there is one.
-  void resume();
+  /// Continues from `checkpoint`, or from what checkpoint%resume names, if there is one.
+  void resume(std::optional<io::CheckpointReader> checkpoint = {});
 
-  /// Trains until run%steps or a reason to stop, with validation, checkpoints and progress reports.
-  StopReason run(StopConditions& stop, Progress& progress);
+  /// Trains until step `until` (0: run%steps) or a reason to stop, with validation, checkpoints and progress reports. A
+  /// step before run%steps at which it ends is in a checkpoint.
+  StopReason run(StopConditions& stop, Progress& progress, std::int64_t until = 0);
 
   /// Forward, backward, gradient reduction, clipping and update of the next step.
   StepResult train_step();
@@ -84,6 +85,7 @@ class Trainer {
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
   io::CheckpointState counters_;
+  std::int64_t end_;  // step
   std::int64_t skipped_in_a_row_ = 0;
   double save_seconds_ = 0.0;  // of the last checkpoint; 0: not measured yet
   LoadedBatch loaded_;

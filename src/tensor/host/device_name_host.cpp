@@ -4,4 +4,6 @@ namespace nanotron {
 
 std::string device_name() { return ""; }
 
+std::string device_bus_id() { return ""; }
+
 }  // namespace nanotron

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "nanotron/deck/parameters.hpp"
+
 namespace nanotron::deck {
 namespace {
 
@@ -67,6 +69,46 @@ TEST(BlendStages, MistakesInAStageToo) {
   EXPECT_EQ(in_stages("9: wiki=1"), "data.stages: there is no file 'wiki' in data%path");
   EXPECT_EQ(in_stages("9: web=0"), "data.stages: the sum of the weights is not positive");
   EXPECT_EQ(in_stages("9:"), "data.stages: the sum of the weights is not positive");
+}
+
+// "sequence_length 64, rope_theta 5e5" of each stage.
+std::string settings(const DataConfig& data) {
+  std::string text;
+  for (const BlendStage& stage : blend_stages(data)) {
+    text += "[";
+    for (const StageSetting& s : stage.settings) text += " " + s.key->name + " " + spelled(s.value);
+    text += " ]";
+  }
+  return text;
+}
+
+TEST(BlendStages, SetKeysOfTheDeck) {
+  const DataConfig data = blend("web=1 code=1",
+                                "5: sequence_length=64 code=2 rope_theta=5e5; 6: web=1;"
+                                "7: global_batch_size=1e2 micro_batch_size=2 recompute=full");
+  EXPECT_EQ(shown(data), "0: 1.00 1.00; 5: 0.00 2.00; 6: 1.00 0.00; 7: 1.00 0.00");
+  EXPECT_EQ(
+      settings(data),
+      "[ ][ sequence_length 64 rope_theta 5e+05 ][ ][ global_batch_size 100 micro_batch_size 2 recompute 'full' ]");
+  const DataConfig one = blend("", "5: sequence_length=64", "a.h5");
+  EXPECT_EQ(mistake(one), ": ");
+  EXPECT_EQ(settings(one), "[ ][ sequence_length 64 ]");
+}
+
+TEST(BlendStages, ValuesOfKeysAreLegal) {
+  const auto in_stages = [](const std::string& stages) { return mistake(blend("web=1 code=1", stages)); };
+  for (const char* wrong : {"sequence_length=0", "sequence_length=1.5", "sequence_length=x", "rope_theta=0",
+                            "micro_batch_size=-1", "global_batch_size=1e30", "recompute=all"}) {
+    const std::string text = wrong, key = text.substr(0, text.find('='));
+    EXPECT_EQ(in_stages("5: " + text),
+              "data.stages: '" + text.substr(key.size() + 1) + "' is no legal value of " + key);
+  }
+  EXPECT_EQ(in_stages("5: sequence_length=64 sequence_length=64"), "data.stages: 'sequence_length' is there twice");
+  EXPECT_EQ(in_stages("5: sequence_length=64 wiki=1"), "data.stages: there is no file 'wiki' in data%path");
+  EXPECT_EQ(mistake(blend("", "5: sequence_length=64 web=1", "w.h5")),
+            "data.stages: the file of data%path has no name");
+  EXPECT_EQ(mistake(blend("", "5: web=1", "rope_theta=w.h5")),
+            "data.stages: the file 'rope_theta' of data%path has the name of a key that stages may set");
 }
 
 }  // namespace

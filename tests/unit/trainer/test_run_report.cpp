@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/comm/timed_groups.hpp"
 #include "nanotron/trainer/run_report.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::trainer {
@@ -53,6 +55,46 @@ TEST(RunReport, AddsUpAndNamesTheSlowestRank) {
   has("load imbalance of computing: 33.3 % (rank 3 on node2 takes longest)");
   has("5000 tokens, 500 tokens/s, 50.0 % of GEMM peak, mfu 25.0 %; 0.005556 node-hours");
   has("to be faster, first: host node2");
+}
+
+TEST(RunReport, SaysWhatEnergyWasMeasured) {
+  const auto text = [](const Energy& energy) {
+    return run_report({.steps = 5,
+                       .batches = 5.0,
+                       .seconds = 10.0,
+                       .cost = {.tokens = 1.0, .flops = 1.0, .gemm_peak = 1.0},
+                       .energy = energy},
+                      four_ranks(2.0));
+  };
+  EXPECT_EQ(text({}).find("energy"), std::string::npos);
+  EXPECT_NE(text({.processors = 3600.0})
+                .find("energy measured: 0.001 kWh, 360 W on average (processors and memory of the hosts)"),
+            std::string::npos);
+  EXPECT_NE(text({.gpus = 7.2e6}).find("energy measured: 2 kWh, 7.2e+05 W on average (GPUs)"), std::string::npos);
+  EXPECT_NE(text({.processors = 1e4, .gpus = 3e4}).find("(GPUs 75.0 %, the rest processors"), std::string::npos);
+}
+
+// The ranks of a host read the same meters.
+TEST(RunReport, CountsTheMetersOfAHostOnce) {
+  comm::Communicator world = comm::Communicator::duplicate(test::world());
+  comm::ProcessGrid grid(world, {.tp = world.size()}, comm::choose_transport(deck::Backend::automatic, world));
+  const test::TemporaryFolder folder(test::world(), "powercap");
+  const auto counts = [&](double microjoules) {
+    MPI_Barrier(test::world());
+    if (world.rank() == 0) {
+      std::filesystem::create_directories(folder.path() / "intel-rapl:0");
+      std::ofstream(folder.path() / "intel-rapl:0/name") << "package-0";
+      std::ofstream(folder.path() / "intel-rapl:0/max_energy_range_uj") << 1e9;
+      std::ofstream(folder.path() / "intel-rapl:0/energy_uj") << microjoules;
+    }
+    MPI_Barrier(test::world());
+  };
+  counts(1e6);
+  EnergyMeter meter("", folder.path());
+  counts(3.5e6);
+  const Energy energy = gather_energy(meter, grid);
+  EXPECT_EQ(energy.processors, world.rank() == 0 ? 2.5 : 0.0);
+  EXPECT_EQ(energy.gpus, 0.0);
 }
 
 TEST(RunReport, AdvisesTheLargestLoss) {
