@@ -32,6 +32,7 @@
 #include "nanotron/tensor/device_name.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
 #include "nanotron/trainer/choose_bucket.hpp"
+#include "nanotron/trainer/data_identity.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/hang/watchdog.hpp"
@@ -311,6 +312,7 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   const std::unique_ptr<TokenFiles> opened = open_token_files(config, world, log);
   const TokenFiles& tokens = *opened;
   Loaders loaders = make_loaders(config, tokens, grid.coordinate());
+  loaders.data = data_of(tokens, config, world);
   if (const std::string text = entropy_text(tokens, config.data); !text.empty()) log.info("{}", text);
   if (const std::string text = blend_text(config, loaders); !text.empty()) log.info("{}", text);
   choose_pipeline_cut(config, grid);

@@ -46,7 +46,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       replicas_(config, grid, device, state_),
       stragglers_(config.run.check_stragglers_every, device.timers(), grid, log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
-      checkpointing_(config, provenance, loaders.tokenizer, grid, state_, log),
+      checkpointing_(config, provenance, loaders.tokenizer, loaders.data, grid, state_, log),
       counters_{.seed = config.run.seed},
       tokens_(state_.inputs, state_.targets, state_.document_starts) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
@@ -94,6 +94,7 @@ template <class T>
 void Trainer<T>::save_now(Progress& progress, StopReason reason) {
   progress.flush();
   record_saved(progress, checkpointing_.finish());
+  loaders_.watch.check(grid_.world().mpi(), config_.data.on_change, log_);
   if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == config_.run.steps)
     return record_saved(progress, save());
   compare_replicas();
@@ -231,6 +232,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress) {
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
     const auto record_validation = [&] {
       const double validation_begin = wall_seconds();
+      loaders_.watch.check(grid_.world().mpi(), config_.data.on_change, log_);
       progress.record_validation(counters_.step, validate());
       validation_seconds = wall_seconds() - validation_begin;
     };
