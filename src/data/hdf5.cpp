@@ -9,6 +9,8 @@
 namespace nanotron::hdf5 {
 namespace {
 
+constexpr std::size_t longest_attribute = 1 << 20;
+
 thread_local std::exception_ptr failure_of_driver;
 
 // The quoted text in HDF5's "... errno = 28, error message = 'No space left on device', buf = ...".
@@ -226,6 +228,10 @@ std::optional<std::string> read_string(hid_t object, const char* name, const std
     H5free_memory(text);
     return value;
   }
+  if (H5Tget_size(type.id()) > longest_attribute)
+    nanotron::fail(ExitCode::data_error, {fmt::format("attribute '{}' is damaged", name),
+                                          fmt::format("a text of at most {} bytes", longest_attribute),
+                                          fmt::format("{} bytes", H5Tget_size(type.id())), file, ""});
   std::string value(H5Tget_size(type.id()), '\0');
   check(H5Aread(attribute.id(), type.id(), value.data()), ExitCode::data_error, doing);
   value.resize(std::strlen(value.c_str()));

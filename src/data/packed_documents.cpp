@@ -70,9 +70,7 @@ void PackedDocuments::read(index_t sequence, const Range& positions, std::int32_
     const index_t begin = std::max(at, positions.begin), end = std::min(at + piece.length, positions.end);
     if (begin < end) {
       const index_t first = piece.token + begin - at, out = begin - positions.begin;
-      file_.read(first, end - begin, inputs + out);
-      std::copy_n(inputs + out + 1, end - begin - 1, targets + out);
-      file_.read(first + end - begin, 1, targets + out + end - begin - 1);
+      file_.read_with_next(first, end - begin, inputs + out, targets + out);
       file_.loss_mask().apply(first + 1, {targets + out, static_cast<std::size_t>(end - begin)});
     }
     at += piece.length;

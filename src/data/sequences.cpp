@@ -26,9 +26,7 @@ class Stream final : public Sequences {
   index_t count() const override { return is_rest_ ? parts_.training_count() : parts_.validation_count(); }
   void read(index_t sequence, const Range& positions, std::int32_t* inputs, std::int32_t* targets) const override {
     if (positions.size() == 0) return;
-    file_.read(token(sequence) + positions.begin, positions.size(), inputs);
-    std::copy_n(inputs + 1, positions.size() - 1, targets);
-    file_.read(token(sequence) + positions.end, 1, targets + positions.size() - 1);
+    file_.read_with_next(token(sequence) + positions.begin, positions.size(), inputs, targets);
     file_.loss_mask().apply(token(sequence) + positions.begin + 1,
                             {targets, static_cast<std::size_t>(positions.size())});
   }

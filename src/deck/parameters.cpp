@@ -243,6 +243,7 @@ std::vector<Parameter> data_rows() {
     KEY(data, document_mask).of_training().says("Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own document, with positions that start at 0 in each ('block_diagonal'; needs /documents in the token file)."),
     KEY(data, verify).says("What is compared at the start to ensure that all hosts see the same token files: every token ('full'), 64 blocks of 1,048,576 tokens per file ('sample') or nothing ('none'). 'auto' is 'sample' where a file is larger than 1 GiB and inode, size and times say that it is one file on all hosts, else 'full'."),
     KEY(data, other_tokenizer).says("When a validation file or a checkpoint has another tokenizer than the training file: exit code 65 ('refuse'), or a warning ('accept')."),
+    KEY(data, on_change).says("When a run that resumes, or goes on, finds other data under its names, or a deck under which samples would come again or never: an error that lists the differences ('refuse'), or a warning ('warn')."),
     KEY(data, validation_path).says("Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: see validation_fraction."),
     KEY(data, validation_fraction).orders_data().at_least(0).below(1).says("Fraction of the training file that is held out for validation, in up to 256 evenly spaced pieces."),
     KEY(data, validation_every).at_least(0).at_most(1e12).in("steps").says("Steps from one validation to the next, besides the one after the last step; 0: only that one."),

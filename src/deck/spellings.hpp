@@ -123,6 +123,10 @@ inline const Spellings<OtherTokenizer>& spellings(OtherTokenizer) {
   static const Spellings<OtherTokenizer> s = {{"refuse", OtherTokenizer::refuse}, {"accept", OtherTokenizer::accept}};
   return s;
 }
+inline const Spellings<OnChange>& spellings(OnChange) {
+  static const Spellings<OnChange> s = {{"refuse", OnChange::refuse}, {"warn", OnChange::warn}};
+  return s;
+}
 inline const Spellings<Reproducible>& spellings(Reproducible) {
   static const Spellings<Reproducible> s = {{"run", Reproducible::run}, {"layout", Reproducible::layout}};
   return s;

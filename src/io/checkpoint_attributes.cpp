@@ -20,24 +20,29 @@ using Member = std::int64_t CheckpointState::*;
 struct Counter {
   const char* name;
   Member member;
-  std::int64_t low;
+  std::int64_t low, high;
 };
-constexpr Counter counters_of_state[] = {{"step", &CheckpointState::step, 0},
-                                         {"tokens_seen", &CheckpointState::tokens_seen, 0},
-                                         {"sample_cursor", &CheckpointState::sample_cursor, 0},
-                                         {"seed", &CheckpointState::seed, INT64_MIN},
-                                         {"adam_step", &CheckpointState::adam_step, 0}};
+// No run comes near 2^53 steps or samples; the arithmetic of sample indices is exact far beyond (data/blend.hpp).
+constexpr std::int64_t most = std::int64_t{1} << 53, most_tokens = std::int64_t{1} << 62;
+constexpr Counter counters_of_state[] = {{"step", &CheckpointState::step, 0, most},
+                                         {"tokens_seen", &CheckpointState::tokens_seen, 0, most_tokens},
+                                         {"sample_cursor", &CheckpointState::sample_cursor, 0, most},
+                                         {"seed", &CheckpointState::seed, INT64_MIN, INT64_MAX},
+                                         {"adam_step", &CheckpointState::adam_step, 0, most}};
 
 [[noreturn]] void wrong_attribute(const char* name, const std::string& expected, const std::string& found,
                                   const std::string& file) {
   damaged(fmt::format("the attribute '{}' is missing or out of range", name), expected, found, file);
 }
 
-std::int64_t required_integer(hid_t object, const char* name, std::int64_t low, const std::string& file) {
+std::int64_t required_integer(hid_t object, const char* name, std::int64_t low, const std::string& file,
+                              std::int64_t high = INT64_MAX) {
   const auto value = hdf5::read_integer(object, name, file);
-  if (!value || *value < low) {
-    wrong_attribute(name, fmt::format("an integer of {} or more", low), value ? fmt::format("{}", *value) : "nothing",
-                    file);
+  if (!value || *value < low || *value > high) {
+    wrong_attribute(name,
+                    high == INT64_MAX ? fmt::format("an integer of {} or more", low)
+                                      : fmt::format("an integer from {} to {}", low, high),
+                    value ? fmt::format("{}", *value) : "nothing", file);
   }
   return *value;
 }
@@ -158,7 +163,7 @@ void write_state(hid_t state, const CheckpointState& counters) {
 
 CheckpointState read_state(hid_t state, const std::string& file) {
   CheckpointState counters;
-  for (const Counter& c : counters_of_state) counters.*c.member = required_integer(state, c.name, c.low, file);
+  for (const Counter& c : counters_of_state) counters.*c.member = required_integer(state, c.name, c.low, file, c.high);
   return counters;
 }
 

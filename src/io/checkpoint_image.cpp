@@ -47,6 +47,25 @@ void write_tokenizer(hid_t file, const data::TokenizerId& tokenizer) {
   write("vocabulary_xxh3_128", tokenizer.vocabulary);
 }
 
+// A group for each file: /data/0, /data/1, ...
+void write_data(hid_t file, std::span<const DataFile> data) {
+  if (data.empty()) return;
+  const hdf5::Group all = create_group(file, "data");
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const hdf5::Group group = create_group(all.id(), fmt::format("{}", i).c_str());
+    const auto write = [&](const char* key, const std::string& value) {
+      if (!value.empty()) hdf5::write_string(group.id(), key, value.substr(0, attribute_limit));
+    };
+    write("use", data[i].use);
+    write("name", data[i].name);
+    hdf5::write_integer(group.id(), "tokens", data[i].tokens);
+    write("content", data[i].content);
+    write("sample", data[i].sample);
+    write("tokenizer_sha256", data[i].tokenizer.sha256);
+    write("vocabulary_xxh3_128", data[i].tokenizer.vocabulary);
+  }
+}
+
 // Returns where its elements begin.
 std::int64_t create_dataset(hid_t file, const std::string& path, const StateTensor& tensor, ScalarType type) {
   const std::vector<hsize_t> shape(tensor.global_shape.begin(), tensor.global_shape.end());
@@ -75,6 +94,7 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
   write_model(create_group(file.id(), "parameters").id(), contents.model);
   write_state(create_group(file.id(), "state").id(), contents.state);
   write_tokenizer(file.id(), contents.tokenizer);
+  write_data(file.id(), contents.data);
   write_deck(file.id(), contents.deck);
   write_provenance(file.id(), contents.provenance);
   if (!contents.moments.empty())

@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr index_t deck_limit = 16 << 20;
+constexpr std::size_t most_data_files = 65536;
 
 std::string read_deck(hid_t file, const std::string& name) {
   const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
@@ -36,6 +37,23 @@ data::TokenizerId read_tokenizer(hid_t file, const std::string& name) {
   const hdf5::Group group = hdf5::open_group(file, "tokenizer", name);
   const auto text = [&](const char* key) { return hdf5::read_string(group.id(), key, name).value_or(""); };
   return {text("name"), text("sha256"), text("vocabulary_xxh3_128")};
+}
+
+std::vector<DataFile> read_data(hid_t file, const std::string& name) {
+  std::vector<DataFile> data;
+  if (!hdf5::exists(file, "data")) return data;
+  const hdf5::Group all = hdf5::open_group(file, "data", name);
+  while (data.size() < most_data_files && hdf5::exists(all.id(), fmt::format("{}", data.size()))) {
+    const hdf5::Group group = hdf5::open_group(all.id(), fmt::format("{}", data.size()), name);
+    const auto text = [&](const char* key) { return hdf5::read_string(group.id(), key, name).value_or(""); };
+    data.push_back({.use = text("use"),
+                    .name = text("name"),
+                    .tokens = hdf5::read_integer(group.id(), "tokens", name).value_or(0),
+                    .content = text("content"),
+                    .sample = text("sample"),
+                    .tokenizer = {"", text("tokenizer_sha256"), text("vocabulary_xxh3_128")}});
+  }
+  return data;
 }
 
 // Bytes of the dataset's type: 4 or 8 for float32 or float64, of a moment also 2 for bfloat16. Error(data_error) for
@@ -195,6 +213,7 @@ void CheckpointReader::read_info() {
   const hdf5::Group state = hdf5::open_group(file_.id(), "state", file_name_);
   info_.state = read_state(state.id(), file_name_);
   info_.tokenizer = read_tokenizer(file_.id(), file_name_);
+  info_.data = read_data(file_.id(), file_name_);
   info_.deck = read_deck(file_.id(), file_name_);
   info_.has_optimizer = hdf5::exists(file_.id(), "optimizer");
   if (info_.has_optimizer) {

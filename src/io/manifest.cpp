@@ -2,17 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <charconv>
 #include <climits>
-#include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 
-#include <xxhash.h>
-
-#include "block_read.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/data/read_only_file.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "step_folders.hpp"
 
@@ -24,6 +22,8 @@ using nlohmann::json;
 
 constexpr std::uintmax_t manifest_limit = std::uintmax_t{256} << 20;
 constexpr std::int64_t smallest_block = 4096, largest_block = std::int64_t{1} << 30;
+constexpr std::size_t most_blocks = std::size_t{1} << 24;  // 64 TiB of the blocks that are written here
+constexpr int most_depth = 16;
 
 [[noreturn]] void damaged(const std::string& what) { throw Error(ExitCode::data_error, what); }
 
@@ -45,19 +45,80 @@ void string_field(const json& object, const char* name, const std::string& expec
     damaged(fmt::format("the manifest's '{}' is not '{}'", name, expected));
 }
 
-std::uint64_t hash_field(const json& text, std::size_t index) {
+// Nothing where the text is no hash.
+std::optional<std::uint64_t> hash_of(const std::string& digits) {
   std::uint64_t value = 0;
-  if (text.is_string()) {
-    const auto& digits = text.get_ref<const std::string&>();
-    const char* end = digits.data() + digits.size();
-    const auto [stop, error] = std::from_chars(digits.data(), end, value, 16);
-    if (digits.size() == 16 && error == std::errc() && stop == end) return value;
-  }
-  damaged(fmt::format("the manifest's hash of block {} is not 16 hexadecimal digits", index));
+  const char* end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, value, 16);
+  if (digits.size() != 16 || error != std::errc() || stop != end) return std::nullopt;
+  return value;
 }
+
+// Takes a manifest as it is parsed, so that memory is bounded whatever the text: the known scalars of the object, and
+// the hashes. A parser that it tells to stop (false) found no manifest.
+class ManifestText final : public nlohmann::json_sax<json> {
+ public:
+  json fields = json::object();
+  std::vector<std::uint64_t> blocks;
+  bool has_blocks = false, ended = false;
+  std::optional<std::size_t> wrong_block;
+
+  bool null() override { return add(json()); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool binary(binary_t&) override { return false; }
+  bool string(string_t& value) override {
+    if (!in_blocks()) return add(value);
+    const auto hash = hash_of(value);
+    if (!hash && !wrong_block) wrong_block = blocks.size();
+    blocks.push_back(hash.value_or(0));
+    return blocks.size() <= most_blocks;
+  }
+  bool key(string_t& value) override {
+    if (depth_ == 1) key_ = value;
+    return true;
+  }
+  bool start_object(std::size_t) override { return enter(false); }
+  bool start_array(std::size_t) override { return depth_ > 0 && enter(depth_ == 1 && key_ == "blocks"); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  bool in_blocks() const { return is_blocks_ && depth_ == 2; }
+  bool enter(bool blocks_begin) {
+    if (in_blocks() && !wrong_block) wrong_block = blocks.size();
+    if (blocks_begin) has_blocks = is_blocks_ = true;
+    return ++depth_ <= most_depth;
+  }
+  bool leave() {
+    if (--depth_ == 1) is_blocks_ = false;
+    ended = depth_ == 0;
+    return true;
+  }
+  bool add(json value) {
+    static constexpr const char* known[] = {"format", "version", "step", "file", "bytes", "block_bytes", "hash"};
+    if (in_blocks() && !wrong_block) wrong_block = blocks.size();
+    if (depth_ == 1 && std::ranges::find(known, key_) != std::end(known)) fields[key_] = std::move(value);
+    return depth_ > 0;
+  }
+
+  int depth_ = 0;
+  bool is_blocks_ = false;
+  std::string key_;
+};
 
 std::int64_t blocks_of(std::int64_t bytes, std::int64_t block_bytes) {
   return bytes / block_bytes + (bytes % block_bytes != 0);
+}
+
+// Bytes that the manifest of this file may have: a line of 22 for each of its blocks, and some.
+std::uintmax_t largest_manifest(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+  return error ? manifest_limit : std::min(manifest_limit, 65536 + 32 * (bytes / smallest_block + 1));
 }
 
 // The text of the manifest as rank 0 reads it, on all ranks.
@@ -67,8 +128,9 @@ std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path
     std::error_code error;
     const auto bytes = std::filesystem::file_size(path, error);
     if (error) damaged(fmt::format("{} cannot be read: {}", manifest_file_name, error.message()));
-    if (bytes > manifest_limit) damaged(fmt::format("{} has {} bytes", manifest_file_name, bytes));
-    const ReadOnlyFile input(path);
+    const std::uintmax_t limit = largest_manifest(path.parent_path() / checkpoint_file_name);
+    if (bytes > limit) damaged(fmt::format("{} has {} bytes, expected at most {}", manifest_file_name, bytes, limit));
+    const data::ReadOnlyFile input(path);
     std::string text(bytes, '\0'), again = text;
     const auto count = static_cast<std::int64_t>(bytes);
     input.read(text.data(), count, 0);
@@ -103,8 +165,9 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text) {
-  const json object = json::parse(text, nullptr, false);
-  if (object.is_discarded() || !object.is_object()) damaged("the manifest is not a JSON object");
+  ManifestText parsed;
+  if (!json::sax_parse(text, &parsed) || !parsed.ended) damaged("the manifest is not a JSON object");
+  const json& object = parsed.fields;
   string_field(object, "format", checkpoint_format);
   const std::int64_t version = integer_field(object, "version", 0, INT64_MAX);
   if (version != checkpoint_version) {
@@ -120,25 +183,24 @@ Manifest parse_manifest(const std::string& text) {
   manifest.step = integer_field(object, "step", 0, INT64_MAX);
   manifest.bytes = integer_field(object, "bytes", 1, INT64_MAX / 2);
   manifest.block_bytes = integer_field(object, "block_bytes", smallest_block, largest_block);
-  const auto blocks = object.find("blocks");
   const std::int64_t expected = blocks_of(manifest.bytes, manifest.block_bytes);
-  if (blocks == object.end() || !blocks->is_array() ||
-      static_cast<std::int64_t>(blocks->size()) != expected)
+  if (!parsed.has_blocks || (std::ssize(parsed.blocks) != expected && !parsed.wrong_block))
     damaged(fmt::format("the manifest has not the {} block hashes its size asks for", expected));
-  for (std::size_t i = 0; i < blocks->size(); ++i)
-    manifest.blocks.push_back(hash_field((*blocks)[i], i));
+  if (parsed.wrong_block)
+    damaged(fmt::format("the manifest's hash of block {} is not 16 hexadecimal digits", *parsed.wrong_block));
+  manifest.blocks = std::move(parsed.blocks);
   return manifest;
 }
 
 void verify_share(const std::filesystem::path& file, const Manifest& manifest, int rank, int size) {
   const std::int64_t count = blocks_of(manifest.bytes, manifest.block_bytes);
-  const ReadOnlyFile input(file);
+  const data::ReadOnlyFile input(file);
   std::vector<char> block;
   for (std::int64_t i = count * rank / size; i < count * (rank + 1) / size; ++i) {
     const std::int64_t begin = i * manifest.block_bytes;
     block.resize(static_cast<std::size_t>(std::min(manifest.block_bytes, manifest.bytes - begin)));
     const std::uint64_t expected = manifest.blocks[static_cast<std::size_t>(i)];
-    const std::uint64_t found = read_block(input, begin, block, expected);
+    const std::uint64_t found = data::read_block(input, begin, block, expected);
     if (found == expected) continue;
     damaged(fmt::format("{} is damaged in block {} (bytes {} to {}): hash {:016x}, the manifest says {:016x}",
                         checkpoint_file_name, i, begin, begin + std::ssize(block) - 1, found, expected));

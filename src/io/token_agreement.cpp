@@ -1,12 +1,9 @@
 #include "nanotron/io/token_agreement.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <span>
 #include <vector>
@@ -23,22 +20,6 @@ namespace nanotron::io {
 namespace {
 
 constexpr std::int64_t always_full = std::int64_t{1} << 30;  // bytes
-
-// Metadata of the file on this host, without reading the content.
-struct FileStatus {
-  std::int64_t device = 0, inode = 0, bytes = 0, modified = 0, changed = 0, tokens = 0;  // times in ns
-  bool operator==(const FileStatus&) const = default;
-};
-
-FileStatus status_of(const data::TokenFile& file) {
-  struct stat s {};
-  if (::stat(file.path().c_str(), &s) != 0)
-    fail(ExitCode::data_error,
-         {.what = "the token file cannot be read", .found = std::strerror(errno), .where = file.path()});
-  const auto ns = [](const timespec& t) { return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec; };
-  return {static_cast<std::int64_t>(s.st_dev), static_cast<std::int64_t>(s.st_ino), s.st_size,
-          ns(s.st_mtim), ns(s.st_ctim), file.size()};
-}
 
 bool is_same(MPI_Comm world, std::int64_t value) {
   std::int64_t range[2] = {value, -value};
@@ -58,7 +39,7 @@ struct Sharers {
   bool all = false;
 };
 
-Sharers sharers_of(const comm::Communicator& world, const FileStatus& mine) {
+Sharers sharers_of(const comm::Communicator& world, const data::FileStatus& mine) {
   const comm::Communicator node = world.split_by_node();
   std::vector<std::int64_t> on_node(2 * static_cast<std::size_t>(node.size()));
   const std::int64_t here[2] = {mine.device, mine.inode};
@@ -176,14 +157,14 @@ void require_same_tokens(MPI_Comm given, const data::TokenFile& file, const std:
   const double begin = wall_seconds();
   const comm::Communicator world = comm::Communicator::duplicate(given);
   if (world.size() == 1 || verify == deck::Verify::none) return;
-  FileStatus status;
-  comm::collectively(world.get(), [&] { status = status_of(file); });
+  data::FileStatus status;
+  comm::collectively(world.get(), [&] { status = data::status_of(file.path()); });
   const Sharers sharers = sharers_of(world, status);
   if (sharers.all) {
     log.info("token file {}: one file, seen by all ranks", file.path());
     return;
   }
-  const bool same_size = is_same(world.get(), status.tokens);
+  const bool same_size = is_same(world.get(), file.size());
   bool one_file = same_size;
   for (const std::int64_t value : {status.inode, status.bytes, status.modified, status.changed})
     one_file = is_same(world.get(), value) && one_file;

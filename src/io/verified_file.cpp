@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "block_read.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
+#include "nanotron/data/read_only_file.hpp"
 
 namespace nanotron::io {
 VerifiedFile::VerifiedFile(const std::filesystem::path& path, Manifest manifest)
-    : file_(std::make_unique<ReadOnlyFile>(path)), manifest_(std::move(manifest)) {}
+    : file_(std::make_unique<data::ReadOnlyFile>(path)), manifest_(std::move(manifest)) {}
 VerifiedFile::~VerifiedFile() = default;
 
 const std::string& VerifiedFile::name() const { return file_->name(); }
@@ -23,7 +23,7 @@ void VerifiedFile::load(std::int64_t block) {
   block_.resize(static_cast<std::size_t>(bytes));
   loaded_ = -1;
   const std::uint64_t expected = manifest_.blocks[static_cast<std::size_t>(block)];
-  const std::uint64_t hash = read_block(*file_, begin, block_, expected);
+  const std::uint64_t hash = data::read_block(*file_, begin, block_, expected);
   if (hash != expected) {
     fail(ExitCode::system_error,
          {.what = fmt::format("block {} of {} (bytes {} to {}) was whole when it was checked and is not on host {}",

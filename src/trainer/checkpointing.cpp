@@ -6,7 +6,7 @@
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/deck/changes.hpp"
+#include "nanotron/trainer/data_identity.hpp"
 #include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/token_files.hpp"
 
@@ -178,11 +178,12 @@ std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, 
 
 template <class T>
 Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
-                                const data::TokenizerId& tokenizer, comm::ProcessGrid& grid, TrainingState<T>& state,
-                                Log& log)
+                                const data::TokenizerId& tokenizer, const std::vector<io::DataFile>& data,
+                                comm::ProcessGrid& grid, TrainingState<T>& state, Log& log)
     : config_(config),
       provenance_(provenance),
       tokenizer_(tokenizer),
+      data_(data),
       grid_(grid),
       state_(state),
       log_(log),
@@ -204,6 +205,7 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
   comm::collectively(grid_.world().mpi(), [&] {
     compare_tokenizers(tokenizer_, info.tokenizer, fmt::format("the checkpoint {}", reader->folder().string()),
                        config_.data, log_);
+    compare_data(info, data_, deck::whole_run(config_), reader->folder().string(), log_);
   });
   read_into(*reader);
   writer_.continue_from(reader->folder(), info.state.step);  // moves other checkpoints aside: only after all reads
@@ -214,22 +216,9 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
     log_.warn("optimizer%name is '{}' here and was '{}': all moments start at zero, and the count of updates too",
               state_.optimizer->name(), info.optimizer);
   }
-  tell_changes(info);
   io::CheckpointState counters = info.state;
   counters.seed = config_.run.seed;
   return counters;
-}
-
-template <class T>
-void Checkpointing<T>::tell_changes(const io::CheckpointInfo& info) const {
-  for (const deck::Change& change : deck::changes_since(info.deck, deck::whole_run(config_))) {
-    const std::string what = fmt::format("{} is {} here and was {}", change.key, change.now, change.before);
-    if (change.influence == deck::Influence::data_order) {
-      log_.warn("{}: the order of the samples changes, some come again and some never", what);
-    } else {
-      log_.info("changed since the checkpoint: {}", what);
-    }
-  }
 }
 
 template <class T>
@@ -302,6 +291,7 @@ void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& 
          .state = counters,
          .model = config_.model,
          .tokenizer = tokenizer_,
+         .data = data_,
          .deck = deck::canonical_deck(deck::whole_run(config_)),
          .provenance = provenance_});
 }

@@ -32,6 +32,7 @@
 #include "nanotron/tensor/device_name.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
 #include "nanotron/trainer/choose_bucket.hpp"
+#include "nanotron/trainer/data_identity.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/hang/watchdog.hpp"
@@ -326,9 +327,11 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   const std::unique_ptr<TokenFiles> opened = open_token_files(config, world, log);
   const TokenFiles& tokens = *opened;
   RunStages stages(config);
+  const std::vector<io::DataFile> data = data_of(tokens, config, world);
   std::vector<Loaders> loaders;
   for (std::size_t k = 0; k < stages.size(); ++k) {
     loaders.push_back(in_stage(stages, k, [&] { return make_loaders(stages.config(k), tokens, grid.coordinate()); }));
+    loaders.back().data = data;
   }
   if (const std::string text = entropy_text(tokens, config.data); !text.empty()) log.info("{}", text);
   for (const std::string& text : data_tables(stages, loaders)) log.info("{}", text);

@@ -37,6 +37,20 @@ std::vector<data::TokenFile> opened(const char* key, const std::string& files, c
   return found;
 }
 
+// A line for the files whose tokens nothing proves.
+void tell_of_hashes(const TokenFiles& files, Log& log) {
+  std::string without;
+  for (const auto& of : {&files.training, &files.validation}) {
+    for (const data::TokenFile& file : *of) {
+      if (!file.hashes().exist()) without += " " + file.path();
+    }
+  }
+  if (without.empty()) return;
+  log.info(
+      "without hashes of their blocks, so that damage goes unnoticed:{}; tools/nanotron_verify.py --add writes them",
+      without);
+}
+
 std::string first_path(const deck::DataConfig& data) { return deck::named_files(data.path).front().path; }
 
 }  // namespace
@@ -57,6 +71,7 @@ void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_
     io::require_same_tokens(world, files.validation[i], deck::key_of(validation_key, sets[i]), data.verify, documents,
                             log);
   }
+  tell_of_hashes(files, log);
   const data::TokenizerId& first = files.training.front().tokenizer();
   comm::collectively(world, [&] {
     for (std::size_t i = 1; i < named.size(); ++i) {
@@ -135,6 +150,7 @@ Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const 
   };
   validate_on(validation_key, config.data.validation_path, files.validation);
   if (config.data.validation_fraction > 0.0) validate_on(path_key, config.data.path, files.training);
+  loaders.watch = DataWatch(files.training, files.validation);
   for (data::BatchLoader& validation : loaders.validation) validation.pad_with(loaders.training);
   return loaders;
 }

@@ -50,7 +50,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       stragglers_(config.run.check_stragglers_every, device.timers(), grid, log),
       checkpoint_times_(config.checkpoint, nodes_of(grid), log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
-      checkpointing_(config, provenance, loaders.tokenizer, grid, state_, log),
+      checkpointing_(config, provenance, loaders.tokenizer, loaders.data, grid, state_, log),
       counters_{.seed = config.run.seed},
       end_(config.run.steps),
       tokens_(state_.inputs, state_.targets, state_.document_starts) {
@@ -101,6 +101,7 @@ void Trainer<T>::save_now(Progress& progress, StopReason reason) {
   checkpoint_times_.begin();
   progress.flush();
   record_saved(progress, checkpointing_.finish());
+  loaders_.watch.check(grid_.world().mpi(), config_.data.on_change, log_);
   if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == end_)
     return record_saved(progress, save());
   compare_replicas();
@@ -247,6 +248,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
     const auto record_validation = [&] {
       const double validation_begin = wall_seconds();
+      loaders_.watch.check(grid_.world().mpi(), config_.data.on_change, log_);
       progress.record_validation(counters_.step, validate());
       validation_seconds = wall_seconds() - validation_begin;
     };

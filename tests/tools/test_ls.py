@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from nanotron_tools import checkpoint as checkpoint_file
-from nanotron_tools import common, hdf5
+from nanotron_tools import common, hdf5, xxh3
 
 STEP = "step_00000000"
 
@@ -41,7 +41,7 @@ def test_manifest_hash_is_xxh3(golden):
 def test_hash_without_the_package(monkeypatch):
     """The C library gives the same numbers."""
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    function = checkpoint_file._load_xxh3()
+    function = xxh3.load()
     assert function is not None, "neither the package xxhash nor libxxhash.so.0"
     for data in (b"", b"a", bytes(range(256)) * 1000):
         assert function(data) == xxhash.xxh3_64_intdigest(data)

@@ -1,17 +1,15 @@
 """Checkpoints: names and shapes, the manifest, writing and finding them.
 
-The layout is the one of doc/checkpoint_format.md; the C++ counterpart is src/io. Needs numpy and h5py. The
-manifest hash needs the package `xxhash` or the library libxxhash.so.0.
+The layout is the one of doc/checkpoint_format.md; the C++ counterpart is src/io. Needs numpy and h5py, and for
+hashes what xxh3.py needs.
 """
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +20,7 @@ import numpy as np
 from . import common, hdf5
 from .model_sizes import ModelSizes as ModelSizes
 from .model_sizes import hugging_face_names as hugging_face_names
+from .xxh3 import xxh3_64
 
 CHECKPOINT_FORMAT = "nanotron_hpc checkpoint"
 CHECKPOINT_VERSION = 1
@@ -33,41 +32,6 @@ STEP_FOLDER = re.compile(r"^step_(\d{8,})$")
 
 # ---------------------------------------------------------------------------------------------
 # Hash and manifest
-
-
-def _load_xxh3() -> Callable[[bytes], int] | None:
-    try:
-        import xxhash
-
-        return lambda data: xxhash.xxh3_64_intdigest(data)
-    except ImportError:
-        pass
-    for name in ("libxxhash.so.0", ctypes.util.find_library("xxhash")):
-        try:
-            library = ctypes.CDLL(name) if name else None
-            function = library.XXH3_64bits if library else None
-        except (OSError, AttributeError):
-            continue
-        if function:
-            function.restype = ctypes.c_uint64
-            function.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-            return lambda data: function(bytes(data), len(data))
-    return None
-
-
-_XXH3: Callable[[bytes], int] | None = None
-
-
-def xxh3_64(data: bytes) -> int:
-    """XXH3-64 with seed 0."""
-    global _XXH3
-    if _XXH3 is None:
-        _XXH3 = _load_xxh3()
-    if _XXH3 is None:
-        raise common.ToolError("expected XXH3 for the hashes of the manifest, found neither the Python package xxhash "
-                               "nor libxxhash.so.0; " + common.how_to_get(["xxhash"]) + "; or install libxxhash0",
-                               common.EXIT_SYSTEM)
-    return _XXH3(data)
 
 
 def _block_hashes(path: Path, block_bytes: int) -> Iterator[str]:
@@ -109,6 +73,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise common.ToolError(f"{folder}: no {MANIFEST_FILE}, so the checkpoint was never completed")
+    file, size = folder / CHECKPOINT_FILE, path.stat().st_size
+    limit = 65536 + 32 * (file.stat().st_size // 4096 + 1) if file.is_file() else 1 << 28
+    if size > limit:
+        raise common.ToolError(f"{path}: expected at most {limit} bytes, found {size}")
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         good = (

@@ -39,7 +39,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from . import common, hdf5, token_file
+from . import common, hdf5, token_file, token_hashes
 from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
 
 
@@ -146,6 +146,7 @@ def write_file(path: Path, columns: Columns, tokenizer: Tokenizer) -> None:
                 file, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer.name, tokenizer_sha256=tokenizer.sha256,
                 special={"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.bos},
                 entropy=token_file.unigram_entropy(counts), provenance=hdf5.tool_provenance("nanotron_choices"))
+            token_hashes.put(file, *token_hashes.compute(file))
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)

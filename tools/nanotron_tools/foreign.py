@@ -20,7 +20,7 @@ from typing import Protocol
 import h5py
 import numpy as np
 
-from . import hdf5
+from . import hdf5, token_hashes
 from .common import wrong
 
 PIECE = 1 << 22  # tokens read at a time
@@ -184,20 +184,23 @@ def proof(file: h5py.File, name: str) -> str:
 
 
 class Digests:
-    """Hashes of the data of a token file, as they are read, against those that the file has (of a shard all)."""
+    """Hashes of the data of a token file, as they are read, against those that the file has: of its blocks, and of a
+    shard of each dataset."""
 
     def __init__(self, file: h5py.File):
         self.expected = {name: proof(file, f"{name}_blake2b") for name in ("tokens", "documents", "loss_mask")
                          if name in file and proof(file, f"{name}_blake2b")}
         self.found = {name: hashlib.blake2b(digest_size=16) for name in self.expected}
+        self.blocks = token_hashes.Comparison(file)
 
     def add(self, name: str, data: np.ndarray) -> np.ndarray:
         if name in self.found:
             self.found[name].update(np.ascontiguousarray(data).data.cast("B"))
-        return data
+        return self.blocks.add(name, data)
 
     def wrong(self) -> list[str]:
-        return [f"/{name}" for name, digest in self.found.items() if digest.hexdigest() != self.expected[name]]
+        return [*(f"/{name}" for name, digest in self.found.items() if digest.hexdigest() != self.expected[name]),
+                *self.blocks.finish()[:8]]
 
 
 class TokenFile:

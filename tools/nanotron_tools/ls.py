@@ -48,6 +48,7 @@ def list_checkpoint(folder: Path, options: argparse.Namespace) -> int:
             if title in file and len(file[title].attrs):
                 print("model" if title == "parameters" else title)
                 table(attribute_rows(file[title]))
+        list_data(file)
         for title in ("parameters", "optimizer/exp_avg", "optimizer/exp_avg_sq", "optimizer/momentum"):
             if title in file:
                 list_tensors(title, datasets_below(file[title]), options.values)
@@ -57,6 +58,18 @@ def list_checkpoint(folder: Path, options: argparse.Namespace) -> int:
             print("deck")
             print(hdf5.as_text(file["deck"][()]) or "  (empty)")
     return 0
+
+
+def list_data(file: h5py.File) -> None:
+    """The token files of the run, as far as the checkpoint says them."""
+    rows = []
+    for number in sorted(file["data"], key=int) if "data" in file else ():
+        said = {key: hdf5.as_text(value) for key, value in file["data"][number].attrs.items()}
+        proof = f"content {said['content']}" if "content" in said else f"sample {said.get('sample', 'unknown')}"
+        rows.append((said.get("use", ""), said.get("name", ""), f"{int(said['tokens']):,} tokens", proof))
+    if rows:
+        print("data")
+        table(rows)
 
 
 def type_of(item: h5py.Dataset) -> str:
@@ -138,6 +151,11 @@ def list_tokens(path: Path, options: argparse.Namespace) -> int:
             rows.append(("documents", f"{file['documents'].shape[0]:,}"))
         if "loss_mask" in file:
             rows.append(("loss mask", "of every token"))
+        if "hashes" in file:
+            hashes = file["hashes"].attrs
+            rows.append(("hashes", f"of blocks of {hashes['block']} values, content {hdf5.as_text(hashes['content'])}"))
+        else:
+            rows.append(("hashes", "none: nanotron-verify --add writes them"))
         table(rows + [row for row in attribute_rows(file) if row[0] != "vocabulary_layout"])
         if "provenance" in file:
             print("provenance")

@@ -2,8 +2,8 @@
 
 Tokens are written once. Where their number is not known they go to byte 4096 and on of a plain file; HDF5 then makes
 a file for that number, whose /tokens it puts at this place and does not write. Its other bytes are put around them.
-Beside the output, until it is complete: <output>.tmp and <output>.<dataset>.tmp; starts of documents and the mask are
-copied from theirs, last part first, while these are cut shorter, so that the disk holds them once.
+Beside the output, until it is complete: <output>.tmp and <output>.<dataset>.tmp; starts of documents, the mask and
+hashes are copied from theirs, last part first, while these are cut shorter, so that the disk holds them once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import IO, Any
 import h5py
 import numpy as np
 
-from . import common, hdf5, token_file
+from . import common, hdf5, token_file, token_hashes
+from .xxh3 import xxh3_64
 
 COPY_BYTES = 1 << 26
 TOKENS_AT = 4096
@@ -112,6 +113,12 @@ class TokenWriter:
         self.counts = np.zeros(vocab_size, np.int64)
         self.digests = {name: hashlib.blake2b(digest_size=16) for name in ("tokens", "documents", "loss_mask")} \
             if digest else {}
+        self.hashes = {"tokens": token_hashes.Hashes(self.dtype)}
+        if documents:
+            self.hashes["documents"] = token_hashes.Hashes(np.dtype("<u8"))
+        if masked:
+            self.hashes["loss_mask"] = token_hashes.Hashes(np.dtype(np.uint8))
+        xxh3_64(b"")  # if it is missing, an error before the work
         self._pending = np.zeros(0, np.int64)  # the last start: a document begins there if a token follows
         self._raw: dict[str, IO[bytes]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,6 +129,8 @@ class TokenWriter:
                 self._raw["tokens"].seek(TOKENS_AT)
             if masked:
                 self._raw["loss_mask"] = open_locked(self._side("loss_mask"))
+            for name in self.hashes:
+                self._raw[f"hashes.{name}"] = open_locked(self._side(f"hashes.{name}"))
             self.temporary = path.with_name(path.name + ".tmp")
             self._file = create_file(self.temporary)
             if tokens is not None:
@@ -154,6 +163,8 @@ class TokenWriter:
             self._raw[name].write(data.data.cast("B"))
         if name in self.digests:
             self.digests[name].update(data.data.cast("B"))
+        if name in self.hashes:
+            self._raw[f"hashes.{name}"].write(self.hashes[name].update(data).data.cast("B"))
 
     def append(self, tokens: np.ndarray, starts: np.ndarray, mask: np.ndarray | None = None) -> None:
         """`starts`: where documents begin, counted from these tokens; one without tokens is left out."""
@@ -203,6 +214,7 @@ class TokenWriter:
         token_file.write_token_attributes(file, entropy=self.entropy(), **attributes)
         if chat_template is not None:
             hdf5.set_text(file, "chat_template", chat_template, attribute=True)
+        self._write_hashes()
         for name, digest in self.digests.items():
             if name in file:
                 hdf5.set_text(file["provenance"], f"{name}_blake2b", digest.hexdigest(), attribute=True)
@@ -210,6 +222,15 @@ class TokenWriter:
         if self.expected is None:
             self._complete_tokens(place)
         publish(self.temporary, self.path)
+
+    def _write_hashes(self) -> None:
+        """/hashes; what they are of is complete."""
+        group = self._file.create_group("hashes")
+        for name, hashes in self.hashes.items():
+            raw = self._raw[f"hashes.{name}"]
+            raw.write(hashes.finish().data.cast("B"))
+            move_into(raw, group.create_dataset(name, shape=(hashes.count,), dtype="<u8"), hashes.count)
+        token_hashes.write_attributes(self._file, {name: hashes.digest() for name, hashes in self.hashes.items()})
 
     def _complete_tokens(self, place: int | None) -> None:
         """<output>.tokens.tmp becomes <output>.tmp."""

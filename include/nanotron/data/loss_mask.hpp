@@ -7,29 +7,31 @@
 #include <string>
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/data/hdf5.hpp"
+#include "nanotron/data/stored_array.hpp"
 
 namespace nanotron::data {
 
 /// Target of a position without a target; the loss ignores it.
 inline constexpr std::int32_t no_target = -1;
 
-/// uint8, one for each of /tokens. 1: the loss of predicting this token counts; 0: it is ignored. Read through HDF5.
-/// Errors are Error(data_error).
+/// uint8, one for each of /tokens. 1: the loss of predicting this token counts; 0: it is ignored. Errors are those of
+/// StoredArray.
 class LossMask {
  public:
-  /// Opens /loss_mask of a file; where there is none every token counts.
-  LossMask() = default;
-  LossMask(hid_t file, const std::string& path, index_t tokens);
+  LossMask() = default;  // of a file without one: every token counts
+  LossMask(StoredArray values, const std::string& path, index_t tokens);
 
-  bool exists() const { return static_cast<bool>(set_); }
+  bool exists() const { return values_.exists(); }
   /// targets: tokens [first, first + size) of the file. Those that do not count <- no_target.
   void apply(index_t first, std::span<std::int32_t> targets) const;
   /// out <- the mask of tokens [first, first + size). Only if it exists.
   void read(index_t first, std::span<std::uint8_t> out) const;
 
+  StoredArray& values() { return values_; }
+  const StoredArray& values() const { return values_; }
+
  private:
-  hdf5::Dataset set_;
+  StoredArray values_;
   std::string path_;
 };
 

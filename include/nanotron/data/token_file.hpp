@@ -1,12 +1,14 @@
 #pragma once
 
 // A token file: HDF5 with the 1-D dataset /tokens (uint16 or uint32). Optional: /documents (uint64 start
-// offsets, see documents.hpp), /loss_mask (see loss_mask.hpp); attributes vocab_size, eos_token_id, tokenizer (its
-// name), tokenizer_sha256, unigram_entropy (nats per token); and the vocabulary as bytes, where token i is
-// /vocabulary/bytes[offsets[i] .. offsets[i+1]-1] with offsets = /vocabulary/offsets.
+// offsets, see documents.hpp), /loss_mask (see loss_mask.hpp), /hashes (see token_hashes.hpp); attributes vocab_size,
+// eos_token_id, bos_token_id, tokenizer (its name), tokenizer_sha256, unigram_entropy (nats per token), chat_template;
+// and the vocabulary as bytes, where token i is /vocabulary/bytes[offsets[i] .. offsets[i+1]-1] with offsets =
+// /vocabulary/offsets.
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,35 +18,47 @@
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/hdf5.hpp"
 #include "nanotron/data/loss_mask.hpp"
+#include "nanotron/data/stored_array.hpp"
+#include "nanotron/data/token_hashes.hpp"
 #include "nanotron/data/tokenizer_id.hpp"
 
 namespace nanotron::data {
 
-/// Each rank opens the file read-only; nothing here is collective. Shapes and types are checked on opening;
-/// all errors are Error(data_error) and name the file.
+/// Each rank opens the file read-only; nothing here is collective. Shapes, types and sizes are checked on opening, and
+/// where the file has hashes all that is read. Errors are Error(data_error) and name the file, or Error(system_error)
+/// where the system cannot read it.
 class TokenFile {
  public:
-  explicit TokenFile(const std::filesystem::path& path);
-  ~TokenFile();
-  TokenFile(TokenFile&& other) noexcept;
+  enum class Hashes { compared, ignored };
+  explicit TokenFile(const std::filesystem::path& path, Hashes hashes = Hashes::compared);
+  TokenFile(TokenFile&& other) noexcept = default;
   TokenFile& operator=(TokenFile&&) = delete;
 
   const std::string& path() const { return path_; }
-  index_t size() const { return size_; }
+  index_t size() const { return tokens_.size(); }
   /// From the attribute, else from the vocabulary; 0 when the file has neither.
   index_t vocab_size() const { return vocab_size_; }
-  index_t number_of_documents() const { return number_of_documents_; }
+  index_t number_of_documents() const { return documents_.size(); }
   std::optional<std::int64_t> eos_token_id() const { return eos_token_id_; }
   std::optional<double> unigram_entropy() const { return unigram_entropy_; }
   const TokenizerId& tokenizer() const { return tokenizer_; }
+  const TokenHashes& hashes() const { return hashes_; }
+
+  /// Of the file as it was opened, and whether it, or the path, has been written to since.
+  enum class Change { none, replaced, written };  // replaced: the path leads to another file; this one is as it was
+  const FileStatus& status() const { return opened_; }
+  FileStatus status_now() const { return disk_->status(); }
+  Change change_since(const FileStatus& before) const;
 
   /// read() then checks ids against the model's vocabulary size. Throws when the file's own is larger.
   void require_vocab_size(index_t model_vocab_size);
 
   /// out[0 .. count-1] <- tokens[first .. first+count-1]. Throws when the range exceeds the file, or an id is
-  /// not below the vocabulary size (with its position). If /tokens is contiguous it is read with pread:
-  /// without allocation, and from any thread.
+  /// not below the vocabulary size (with its position). If /tokens is contiguous it is read with pread, from any
+  /// thread, and without allocation on the thread that opened the file.
   void read(index_t first, index_t count, std::int32_t* out) const;
+  /// The same, and next[i] <- tokens[first + i + 1]; count >= 1.
+  void read_with_next(index_t first, index_t count, std::int32_t* out, std::int32_t* next) const;
 
   /// Which tokens count in the loss as targets.
   const LossMask& loss_mask() const { return loss_mask_; }
@@ -54,6 +68,11 @@ class TokenFile {
 
   /// /documents; empty when the file has none.
   std::vector<std::uint64_t> read_documents() const;
+
+  /// /tokens, /documents and /loss_mask, as far as the file has them.
+  std::vector<const StoredArray*> arrays() const;
+  /// All sizes and attributes as lines of text: what /hashes has a hash of.
+  std::string metadata() const;
 
   bool has_vocabulary() const { return !vocabulary_offsets_.empty(); }
   /// The concatenated bytes of these tokens. Ids outside the vocabulary become "<id>".
@@ -67,22 +86,27 @@ class TokenFile {
  private:
   void open_tokens();
   void open_documents();
-  void open_plain(const std::filesystem::path& path);
+  void open_loss_mask();
+  void open_hashes();
+  void require_written() const;
+  void read_attributes();
   void read_vocabulary();
   void read_raw(index_t first, index_t count, std::int32_t* out) const;
   void require_inside(index_t first, index_t count) const;
+  void require_ids(index_t first, index_t count, const std::int32_t* ids) const;
   std::string_view word(std::size_t id) const;
 
   std::string path_;
+  std::shared_ptr<const ReadOnlyFile> disk_;
+  FileStatus opened_;
   hdf5::File file_;
-  hdf5::Dataset tokens_;
+  StoredArray tokens_, documents_;
   LossMask loss_mask_;
-  int descriptor_ = -1;      // of the file, when /tokens can be read with pread; else -1
-  std::int64_t offset_ = 0;  // of /tokens in the file, in bytes
-  int token_bytes_ = 0;      // 2 or 4
-  index_t size_ = 0, vocab_size_ = 0, id_limit_ = 0, number_of_documents_ = 0;
-  std::optional<std::int64_t> eos_token_id_;
+  TokenHashes hashes_;
+  index_t vocab_size_ = 0, id_limit_ = 0;
+  std::optional<std::int64_t> stated_vocab_size_, eos_token_id_, bos_token_id_;
   std::optional<double> unigram_entropy_;
+  std::optional<std::string> chat_template_;
   TokenizerId tokenizer_;
   std::vector<std::uint64_t> vocabulary_offsets_;
   std::string vocabulary_bytes_;

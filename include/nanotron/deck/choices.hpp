@@ -21,6 +21,7 @@ enum class DocumentMask { none, block_diagonal };
 enum class SequenceKind { stream, documents };
 enum class Verify { automatic, full, sample, none };
 enum class OtherTokenizer { refuse, accept };
+enum class OnChange { refuse, warn };
 enum class Reproducible { run, layout };
 enum class MomentType { master, bf16 };
 enum class Console { progress, quiet };

@@ -29,6 +29,7 @@ struct DataConfig {
   DocumentMask document_mask = DocumentMask::none;
   Verify verify = Verify::automatic;
   OtherTokenizer other_tokenizer = OtherTokenizer::refuse;
+  OnChange on_change = OnChange::refuse;
   std::string validation_path;  // see deck/named_files.hpp
   double validation_fraction = 0.0;
   std::int64_t validation_every = 0;

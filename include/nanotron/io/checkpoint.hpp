@@ -58,6 +58,16 @@ struct CheckpointState {
   std::int64_t adam_step = 0;
 };
 
+/// A token file of the run that wrote a checkpoint. Empty parts are not known.
+struct DataFile {
+  std::string use;   // "training" or "validation"
+  std::string name;  // that the deck gives it; empty: the only one
+  index_t tokens = 0;
+  std::string content{};  // 16 hexadecimal digits: data::TokenHashes::content
+  std::string sample{};   // the same of some blocks alone: sample_hash (trainer/data_identity.hpp)
+  data::TokenizerId tokenizer{};
+};
+
 /// Contents of one checkpoint, for the writer. The same tensors in the same order on all ranks; of
 /// ranks that hold the same part only one passes it. The spans borrow.
 struct CheckpointContents {
@@ -71,6 +81,7 @@ struct CheckpointContents {
   CheckpointState state;
   deck::ModelConfig model;  // resolved
   data::TokenizerId tokenizer{};  // of the training file
+  std::span<const DataFile> data{};
   std::string deck;         // canonical text
   Provenance provenance;
 };
@@ -83,6 +94,7 @@ struct CheckpointInfo {
   bool has_optimizer = false;  // false: converted from Hugging Face, the moments start at zero
   std::string optimizer;       // whose moments it has: "adamw", "muon"; empty without any
   data::TokenizerId tokenizer;  // empty parts: not in the file
+  std::vector<DataFile> data;   // empty: not in the file
   std::string deck;
   std::string compression_layout;  // empty: no such state
 };

@@ -8,9 +8,11 @@
 #include "nanotron/io/byte_store.hpp"
 #include "nanotron/io/manifest.hpp"
 
-namespace nanotron::io {
-
+namespace nanotron::data {
 class ReadOnlyFile;
+}
+
+namespace nanotron::io {
 
 /// A file whose bytes are compared with the hashes of its manifest as this process reads them, one block after
 /// another: what a disk, the network or this host's cache does to a read is found.
@@ -32,7 +34,7 @@ class VerifiedFile final : public ByteStore {
  private:
   void load(std::int64_t block);
 
-  std::unique_ptr<ReadOnlyFile> file_;
+  std::unique_ptr<data::ReadOnlyFile> file_;
   Manifest manifest_;
   std::vector<char> block_;  // the one read last
   std::int64_t loaded_ = -1;

@@ -71,13 +71,14 @@ class Checkpointing {
  public:
   using M = master_t<T>;
 
-  // Every checkpoint contains provenance and the tokenizer of the training file.
+  // Every checkpoint contains provenance, the tokenizer of the training file and what is known of all files.
   Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
-                comm::ProcessGrid& grid, TrainingState<T>& state, Log& log);
+                const std::vector<io::DataFile>& data, comm::ProcessGrid& grid, TrainingState<T>& state, Log& log);
 
   /// Reads `checkpoint`, or what checkpoint%resume names, into the state, whatever grid wrote it. Returns its counters,
   /// or zeros and run%seed if there is nothing to resume from. Error(deck_error) if the deck's model differs,
-  /// Error(data_error) if the tokenizer differs and data%other_tokenizer does not accept it. Collective.
+  /// Error(data_error) if the tokenizer differs and data%other_tokenizer does not accept it; other data or another
+  /// order of them: compare_data (data_identity.hpp). Collective.
   io::CheckpointState restore(std::optional<io::CheckpointReader> checkpoint = {});
 
   /// Writes the state after `counters.step` updates. Collective.
@@ -94,7 +95,6 @@ class Checkpointing {
 
  private:
   bool has_our_moments(const io::CheckpointInfo& info) const;
-  void tell_changes(const io::CheckpointInfo& info) const;
   void read_into(io::CheckpointReader& reader);
   void read_compression(io::CheckpointReader& reader);
   nn::BufferLayout owned_part(const nn::BufferLayout& place) const;
@@ -106,6 +106,7 @@ class Checkpointing {
   const deck::Config& config_;
   Provenance provenance_;
   data::TokenizerId tokenizer_;
+  std::vector<io::DataFile> data_;
   comm::ProcessGrid& grid_;
   TrainingState<T>& state_;
   Log& log_;

@@ -9,6 +9,7 @@
 #include "nanotron/optim/lr_schedule.hpp"
 #include "nanotron/trainer/checkpoint_times.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
+#include "nanotron/trainer/data_watch.hpp"
 #include "nanotron/trainer/forward_backward.hpp"
 #include "nanotron/trainer/progress.hpp"
 #include "nanotron/trainer/replica_comparison.hpp"
@@ -24,6 +25,8 @@ struct Loaders {
   data::BatchLoader training;
   std::vector<data::BatchLoader> validation;
   data::TokenizerId tokenizer{};  // of the training file
+  std::vector<io::DataFile> data{};  // what checkpoints keep of the files (data_identity.hpp)
+  DataWatch watch{};
 };
 
 /// Every function is collective over the world of the grid.

@@ -341,7 +341,7 @@ TEST(BatchLoader, RefusesADamagedLossMask) {
   make("short.h5", 1, 40, H5T_STD_U8LE);
   expect_error(ExitCode::data_error, "41 values of uint8", [&] { TokenFile(scratch / "short.h5"); });
   make("wide.h5", 1, 41, H5T_STD_I32LE);
-  expect_error(ExitCode::data_error, "another type", [&] { TokenFile(scratch / "wide.h5"); });
+  expect_error(ExitCode::data_error, "signed integers of 4 bytes", [&] { TokenFile(scratch / "wide.h5"); });
   make("two.h5", 2, 41, H5T_STD_U8LE);
   const TokenFile file(scratch / "two.h5");
   BatchLoader loader(data_config(8, 4, 4, deck::Shuffle::none), 1, file, Split::training, 0, 1);

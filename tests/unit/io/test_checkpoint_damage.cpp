@@ -169,6 +169,21 @@ TEST_F(Damage, ATruncatedFileIsRefused) {
   expect_newest_refused("checkpoint.h5 cannot be read");
 }
 
+// A cursor near 2^63 would overflow with the next batch.
+TEST_F(Damage, CountersThatNoRunReachesAreRefused) {
+  for (const char* const counter : {"step", "tokens_seen", "sample_cursor", "adam_step"}) {
+    for (const std::int64_t value : {INT64_MAX, INT64_MAX - 7, std::int64_t{-1}}) {
+      edit_newest([&](hid_t file) {
+        const hdf5::Group group = hdf5::open_group(file, "state", "");
+        H5Adelete(group.id(), counter);
+        hdf5::write_integer(group.id(), counter, value);
+      });
+      expect_newest_refused(counter);
+    }
+    save(20);
+  }
+}
+
 TEST_F(Damage, AWrongManifestIsRefused) {
   const fs::path file = newest() / manifest_file_name;
   const auto bytes = test::read_bytes(file);
@@ -178,34 +193,35 @@ TEST_F(Damage, AWrongManifestIsRefused) {
     text.replace(text.find(from), from.size(), to);
     return text;
   };
-  const std::vector<std::string> bad{
-      "",
-      "{",
-      "not json",
-      "[]",
-      "null",
-      "{}",
-      "{\"format\": 5}",
-      good.substr(0, good.size() / 2),
-      std::string(100, '\0'),
-      std::string(20000, '['),
-      with("nanotron_hpc checkpoint", "another checkpoint"),
-      with("\"version\": 1", "\"version\": 2"),
-      with("\"version\": 1", "\"version\": 1e99"),
-      with("\"step\": 20", "\"step\": 21"),
-      with("\"step\": 20", "\"step\": -1"),
-      with("\"step\": 20", "\"step\": \"20\""),
-      with("\"step\": 20", "\"step\": 18446744073709551615"),
-      with("checkpoint.h5", "/etc/passwd"),
-      with("4194304", "0"),
-      with("4194304", "9223372036854775807"),
-      with("4194304", "8192"),
-      with("\"bytes\": ", "\"bytes\": 9"),
-      with("xxh3_64", "crc32"),
-      with("\"blocks\"", "\"block\""),
-      good.substr(0, good.find("\"blocks\"")) + "\"blocks\": [12345]}",
-      good.substr(0, good.find("\"blocks\"")) + "\"blocks\": [\"0123456789abcdeg\"]}",
-      good.substr(0, good.find("\"blocks\"")) + "\"blocks\": [\"0123456789abcdef\"]}"};
+  const std::vector<std::string> bad{"",
+                                     "{",
+                                     "not json",
+                                     "[]",
+                                     "null",
+                                     "{}",
+                                     "{\"format\": 5}",
+                                     good.substr(0, good.size() / 2),
+                                     std::string(100, '\0'),
+                                     std::string(20000, '['),
+                                     "{\"blocks\": " + std::string(20000, '['),
+                                     good + std::string(200000, ' '),
+                                     with("nanotron_hpc checkpoint", "another checkpoint"),
+                                     with("\"version\": 1", "\"version\": 2"),
+                                     with("\"version\": 1", "\"version\": 1e99"),
+                                     with("\"step\": 20", "\"step\": 21"),
+                                     with("\"step\": 20", "\"step\": -1"),
+                                     with("\"step\": 20", "\"step\": \"20\""),
+                                     with("\"step\": 20", "\"step\": 18446744073709551615"),
+                                     with("checkpoint.h5", "/etc/passwd"),
+                                     with("4194304", "0"),
+                                     with("4194304", "9223372036854775807"),
+                                     with("4194304", "8192"),
+                                     with("\"bytes\": ", "\"bytes\": 9"),
+                                     with("xxh3_64", "crc32"),
+                                     with("\"blocks\"", "\"block\""),
+                                     good.substr(0, good.find("\"blocks\"")) + "\"blocks\": [12345]}",
+                                     good.substr(0, good.find("\"blocks\"")) + "\"blocks\": [\"0123456789abcdeg\"]}",
+                                     good.substr(0, good.find("\"blocks\"")) + "\"blocks\": [\"0123456789abcdef\"]}"};
   for (const std::string& text : bad) {
     on_root([&] { test::write_bytes(file, {text.begin(), text.end()}); });
     expect_error(ExitCode::data_error, "step_00000020",

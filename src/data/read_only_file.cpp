@@ -1,15 +1,16 @@
-#include "read_only_file.hpp"
+#include "nanotron/data/read_only_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "nanotron/base/error.hpp"
 
-namespace nanotron::io {
+namespace nanotron::data {
 
 ReadOnlyFile::ReadOnlyFile(const std::filesystem::path& path)
     : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), name_(path.string()) {
@@ -40,4 +41,16 @@ void ReadOnlyFile::forget(std::int64_t bytes, std::int64_t position) const {
   ::posix_fadvise(descriptor_, position, bytes, POSIX_FADV_DONTNEED);
 }
 
-}  // namespace nanotron::io
+ReadOnlyFile::Hole ReadOnlyFile::find_hole(std::int64_t bytes, std::int64_t position, std::int64_t smallest) const {
+  const std::int64_t end = position + bytes;
+  for (std::int64_t at = position; at < end;) {
+    const std::int64_t hole = ::lseek(descriptor_, at, SEEK_HOLE);
+    if (hole < 0 || hole >= end) return {};
+    const std::int64_t data = ::lseek(descriptor_, hole, SEEK_DATA), last = data < 0 ? end : std::min(data, end);
+    if (last - hole >= smallest) return {hole, last - hole};
+    at = last;
+  }
+  return {};
+}
+
+}  // namespace nanotron::data

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace nanotron::data {
+
+/// What the system says of a file, without its content. Times in ns.
+struct FileStatus {
+  std::int64_t device = 0, inode = 0, bytes = 0, modified = 0, changed = 0;
+  bool operator==(const FileStatus&) const = default;
+
+  bool is_same_file(const FileStatus& other) const { return device == other.device && inode == other.inode; }
+  /// Whether something was written into it in between. chmod or another link to the file are no such thing.
+  bool is_unwritten_since(const FileStatus& before) const {
+    return bytes == before.bytes && modified == before.modified;
+  }
+};
+
+/// Error(data_error) with the words of the system.
+FileStatus status_of(const std::filesystem::path& path);
+FileStatus status_of(int descriptor, const std::filesystem::path& path);
+
+}  // namespace nanotron::data

@@ -1,0 +1,155 @@
+#include "stored_dataset.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::data {
+namespace {
+
+constexpr index_t packed_at_most = index_t{1} << 16;  // values' bytes per stored byte of a filtered dataset
+
+hid_t native_type(int width) {
+  return width == 1   ? H5T_NATIVE_UINT8
+         : width == 2 ? H5T_NATIVE_UINT16
+         : width == 4 ? H5T_NATIVE_UINT32
+                      : H5T_NATIVE_UINT64;
+}
+
+class PlainValues final : public BlockSource {
+ public:
+  PlainValues(std::shared_ptr<const ReadOnlyFile> disk, const std::string& name, std::int64_t offset)
+      : disk_(std::move(disk)), name_(fmt::format("{} of {}", name, disk_->name())), offset_(offset) {}
+  const std::string& name() const override { return name_; }
+  void read(void* target, std::int64_t bytes, std::int64_t position) const override {
+    disk_->read(target, bytes, offset_ + position);
+  }
+  void forget(std::int64_t bytes, std::int64_t position) const override { disk_->forget(bytes, offset_ + position); }
+
+ private:
+  std::shared_ptr<const ReadOnlyFile> disk_;
+  std::string name_;
+  std::int64_t offset_;
+};
+
+class ConvertedValues final : public BlockSource {
+ public:
+  ConvertedValues(hdf5::Dataset dataset, const std::string& name, int width, std::shared_ptr<const ReadOnlyFile> disk)
+      : dataset_(std::move(dataset)),
+        disk_(std::move(disk)),
+        name_(fmt::format("{} of {}", name, disk_->name())),
+        width_(width) {}
+  const std::string& name() const override { return name_; }
+  void read(void* target, std::int64_t bytes, std::int64_t position) const override {
+    const hsize_t start = static_cast<hsize_t>(position / width_), extent = static_cast<hsize_t>(bytes / width_);
+    const hdf5::Dataspace file_space(H5Dget_space(dataset_.id()));
+    const hdf5::Dataspace memory_space(H5Screate_simple(1, &extent, nullptr));
+    H5Sselect_hyperslab(file_space.id(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr);
+    hdf5::check(H5Dread(dataset_.id(), native_type(width_), memory_space.id(), file_space.id(), H5P_DEFAULT, target),
+                ExitCode::data_error, fmt::format("reading {}", name_));
+  }
+  // HDF5 does not say where its chunks are: the advice is about the whole file.
+  void forget(std::int64_t, std::int64_t) const override { disk_->forget(0, 0); }
+
+ private:
+  hdf5::Dataset dataset_;
+  std::shared_ptr<const ReadOnlyFile> disk_;
+  std::string name_;
+  int width_;
+};
+
+[[noreturn]] void never_written(const std::string& name, const std::string& found, const ReadOnlyFile& disk) {
+  fail(ExitCode::data_error, {.what = fmt::format("{} was never written, or not all of it", name),
+                              .expected = "values in the file: HDF5 reads others as zeros",
+                              .found = found,
+                              .where = disk.name(),
+                              .change = "make the file again, and let the program that writes it come to its end"});
+}
+
+// A chunk that was never written has no place in the file.
+void require_all_chunks(const hdf5::Dataset& dataset, const hdf5::PropertyList& creation, const std::string& name,
+                        index_t size, const ReadOnlyFile& disk) {
+#if H5_VERSION_GE(1, 10, 5)
+  hsize_t chunk = 1, found = 0;
+  const hdf5::Dataspace space(H5Dget_space(dataset.id()));
+  if (H5Pget_chunk(creation.id(), 1, &chunk) != 1 || chunk == 0 ||
+      H5Dget_num_chunks(dataset.id(), space.id(), &found) < 0)
+    hdf5::fail(ExitCode::data_error, fmt::format("{}: counting the chunks of {}", disk.name(), name));
+  const hsize_t all = (static_cast<hsize_t>(size) - 1) / chunk + 1;
+  if (found < all) never_written(name, fmt::format("{} of {} chunks", found, all), disk);
+#else
+  (void)dataset, (void)creation, (void)name, (void)size, (void)disk;
+#endif
+}
+
+}  // namespace
+
+int unsigned_bytes(const hdf5::Datatype& type) {
+  if (H5Tget_class(type.id()) != H5T_INTEGER || H5Tget_sign(type.id()) != H5T_SGN_NONE) return 0;
+  return static_cast<int>(H5Tget_size(type.id()));
+}
+
+std::string words_of(const hdf5::Datatype& type) {
+  const H5T_class_t kind = H5Tget_class(type.id());
+  const char* const words = kind == H5T_INTEGER  ? "signed integers"
+                            : kind == H5T_FLOAT  ? "real numbers"
+                            : kind == H5T_STRING ? "strings"
+                                                 : "another type";
+  return fmt::format("{} of {} bytes", unsigned_bytes(type) > 0 ? "unsigned integers" : words, H5Tget_size(type.id()));
+}
+
+index_t checked_length(const hdf5::Dataset& dataset, const std::string& name, const ReadOnlyFile& disk) {
+  const std::vector<index_t> shape = hdf5::checked_shape(dataset, name, disk.name());
+  if (shape.size() != 1)
+    fail(ExitCode::data_error, {fmt::format("{} has the wrong shape", name), "one dimension",
+                                fmt::format("{} dimensions", shape.size()), disk.name(), ""});
+  const index_t size = shape[0];
+  if (size == 0) return 0;
+  const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  const auto stored = static_cast<index_t>(H5Dget_storage_size(dataset.id()));
+  const auto bytes = static_cast<index_t>(H5Tget_size(type.id()));
+  if (stored == 0) never_written(name, fmt::format("{} values, and no byte of them", size), disk);
+  const bool chunked = H5Pget_layout(creation.id()) == H5D_CHUNKED;
+  const bool filtered = chunked && H5Pget_nfilters(creation.id()) > 0;
+  if (chunked && size > 0) require_all_chunks(dataset, creation, name, size, disk);
+  const index_t room = std::min(stored, disk.status().bytes);
+  if (stored < 0 || bytes <= 0 || size < 0 || size / (filtered ? packed_at_most : 1) > room / bytes)
+    fail(ExitCode::data_error, {.what = fmt::format("{} does not fit into its file", name),
+                                .expected = fmt::format("at most {} values, for which there is room", room / bytes),
+                                .found = fmt::format("{}", size),
+                                .where = disk.name(),
+                                .change = "the file is truncated or damaged: copy it again, or make it again"});
+  return size;
+}
+
+std::optional<std::int64_t> plain_offset(const hdf5::Dataset& dataset, const std::string& name, int width, index_t size,
+                                         const ReadOnlyFile& disk) {
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  const haddr_t offset = H5Dget_offset(dataset.id());  // undefined unless contiguous
+  const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
+  if (H5Pget_layout(creation.id()) != H5D_CONTIGUOUS || H5Tequal(type.id(), native_type(width)) <= 0 ||
+      offset == HADDR_UNDEF)
+    return std::nullopt;
+  const std::int64_t begin = static_cast<std::int64_t>(offset), found = disk.status().bytes;
+  if (begin < 0 || begin > found - size * width)
+    fail(ExitCode::data_error,
+         {"the token file is truncated", fmt::format("{} bytes from byte {} on, for {}", size * width, offset, name),
+          fmt::format("{} bytes", found), disk.name(), ""});
+  return begin;
+}
+
+std::unique_ptr<BlockSource> open_plain(const std::string& name, std::int64_t offset,
+                                        std::shared_ptr<const ReadOnlyFile> disk) {
+  return std::make_unique<PlainValues>(std::move(disk), name, offset);
+}
+
+std::unique_ptr<BlockSource> open_converted(hdf5::Dataset dataset, const std::string& name, int width,
+                                            std::shared_ptr<const ReadOnlyFile> disk) {
+  return std::make_unique<ConvertedValues>(std::move(dataset), name, width, std::move(disk));
+}
+
+}  // namespace nanotron::data

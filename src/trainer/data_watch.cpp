@@ -1,0 +1,70 @@
+#include "nanotron/trainer/data_watch.hpp"
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/agreement.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+using Change = data::TokenFile::Change;
+
+// Of the file as it is now; a file that is being written may be no token file.
+bool has_same_content(const data::TokenFile& opened) {
+  if (!opened.hashes().exist()) return false;
+  try {
+    const data::TokenFile now(opened.path());
+    return now.hashes().exist() && now.hashes().content == opened.hashes().content &&
+           now.metadata() == opened.metadata();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+DataWatch::DataWatch(std::span<const data::TokenFile> training, std::span<const data::TokenFile> validation) {
+  for (const auto& files : {training, validation}) {
+    for (const data::TokenFile& file : files) files_.push_back({&file, file.status()});
+  }
+}
+
+void DataWatch::check(Watched& watched, deck::OnChange on_change, Log& log) {
+  const data::TokenFile& file = *watched.file;
+  const Change change = file.change_since(watched.before);
+  if (change == Change::none) return;
+  if (change == Change::replaced) {
+    if (!watched.is_replaced) {
+      log.warn("the path {} leads to another file by now, or to none: this run goes on with the one that it opened",
+               file.path());
+    }
+    watched.is_replaced = true;
+    return;
+  }
+  watched.before = file.status_now();
+  if (has_same_content(file)) {
+    log.info("the token file {} was written to; its hashes say that it has the same content", file.path());
+    return;
+  }
+  if (!file.hashes().exist() && on_change == deck::OnChange::warn) {
+    log.warn("the token file {} was written to while this run uses it: what it reads may be other data from here on",
+             file.path());
+    return;
+  }
+  fail(
+      ExitCode::data_error,
+      {.what = "the token file was written to while this run used it",
+       .expected = "the size, time of change and content of the file as it was opened",
+       .found = file.hashes().exist() ? "other ones" : "another size or time of change, and no hashes of its content",
+       .where = file.path(),
+       .change = "bring back the file that the run began with, and go on from the last checkpoint; make new data under "
+                 "another name. No checkpoint was written since the change was there to see"});
+}
+
+void DataWatch::check(MPI_Comm world, deck::OnChange on_change, Log& log) {
+  if (files_.empty()) return;
+  comm::collectively(world, [&] {
+    for (Watched& watched : files_) check(watched, on_change, log);
+  });
+}
+
+}  // namespace nanotron::trainer

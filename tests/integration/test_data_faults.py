@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+# ranks: 2
+# timeout: 900
+"""Data that lie: flipped bytes of a token file, files cut short, never written, rewritten during a run, and a resume
+with other data. Each is found, with its exit code and the name of the file, or harmless: the bits of a good run.
+
+    test_data_faults.py <folder of the programs>      NANOTRON_FAULTS (8) and NANOTRON_SEED (the time) choose the bytes;
+                                                      NANOTRON_FULL=1: every 8th byte of the file
+"""
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+
+from faults import build, run_with_faults, skip_under_sanitizers
+from runs import Case, check, program, root, wait_for
+
+sys.path.insert(0, str(root / "tools"))
+from nanotron_tools import token_file, token_hashes  # noqa: E402
+
+FULL = os.environ.get("NANOTRON_FULL") == "1"
+ONE = ("--set", "parallel.tp=1", "--set", "checkpoint.at_end=false", "--set", "run.steps=3", "--set",
+       "output.console=quiet")
+TOKENS = 3000
+
+# Flips a bit of what this process reads of the token file, FAULT_COUNT times from FAULT_FIRST on.
+PRELOAD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static long number;
+static void tell(void) __attribute__((destructor));
+static void tell(void) { fprintf(stderr, "token file reads: %ld\n", number); }
+ssize_t pread64(int descriptor, void *to, size_t bytes, off64_t at) {
+  static ssize_t (*real)(int, void *, size_t, off64_t);
+  if (!real) real = (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+  const ssize_t got = real(descriptor, to, bytes, at);
+  char link[64], path[PATH_MAX];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length < 9 || got <= 0 || memcmp(path + length - 9, "tokens.h5", 9) != 0) return got;
+  const long first = atol(getenv("FAULT_FIRST"));
+  if (number >= first && number < first + atol(getenv("FAULT_COUNT"))) {
+    ((unsigned char *)to)[(got * 7 / 11 + number * atol(getenv("FAULT_STRIDE"))) % got] ^= 4;
+    fprintf(stderr, "fault: read %ld\n", number);
+  }
+  ++number;
+  return got;
+}
+ssize_t pread(int descriptor, void *to, size_t bytes, off_t at) { return pread64(descriptor, to, bytes, at); }
+"""
+
+
+def write_tokens(path, seed=1, count=TOKENS, hashes=True, block=64, sha256="a" * 64):
+    random_ids = np.random.default_rng(seed).integers(0, 131, count).astype(np.uint16)
+    with h5py.File(path, "w", libver=("earliest", "v110")) as file:
+        file["tokens"] = random_ids
+        file["documents"] = np.arange(0, count, 150).astype("<u8")
+        file["loss_mask"] = (np.arange(count) % 5 > 0).astype(np.uint8)
+        token_file.write_vocabulary(file, [bytes([i]) for i in range(131)])
+        token_file.write_token_attributes(file, vocab_size=131, special={"eos_token_id": 3}, tokenizer="bytes",
+                                          tokenizer_sha256=sha256, entropy=4.0, provenance={})
+    if hashes:
+        token_hashes.add(path, block)
+
+
+def alone(case, path, *keys):
+    """A run of one rank, without a launcher."""
+    done = subprocess.run([program, *(keys or ("--set", f"data.path={path}", *ONE)), str(case.deck)], text=True, timeout=100,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout
+
+
+def losses(case):
+    with h5py.File(case.out / "metrics.h5") as file:
+        return {name: file[name][:].tobytes() for name in ("loss", "token_hash", "grad_norm")}
+
+
+def flipped_bytes(seed, faults):
+    """Of the data, and of all that is not data."""
+    chance = random.Random(seed)
+    with Case("flips", run="check_replicas_every = 0", data="document_mask = 'block_diagonal'") as case:
+        path = case.folder / "tokens.h5"
+        write_tokens(path)
+        good = path.read_bytes()
+        with h5py.File(path) as file:
+            data = set()
+            for name in ("tokens", "documents", "loss_mask"):
+                begin = file[name].id.get_offset()
+                data |= set(range(begin, begin + file[name].id.get_storage_size()))
+        rest = sorted(set(range(len(good))) - data)
+
+        def run():
+            shutil.rmtree(case.out, ignore_errors=True)
+            return alone(case, path)
+
+        code, text = run()
+        check(code == 0, "a good file trains", text)
+        check("without hashes" not in (case.out / "run.log").read_text(), "and has hashes", text)
+        expected = losses(case)
+        found, harmless = 0, 0
+        places = range(0, len(good), 8) if FULL else \
+            [chance.choice(sorted(data)) for _ in range(faults)] + [chance.choice(rest) for _ in range(faults)]
+        for place in places:
+            bits = chance.randrange(1, 256)
+            bad = bytearray(good)
+            bad[place] ^= bits
+            path.write_bytes(bad)
+            code, text = run()
+            what = f"byte {place} ^ {bits}"
+            check(code in (0, 65), f"{what}: exit code {code}", text)
+            if code == 65:
+                check("tokens.h5" in text and "error:" in text, f"{what}: the file is named", text)
+                found += 1
+            else:
+                check(losses(case) == expected, f"{what} trains on other data", text)
+                harmless += 1
+        print(f"flips: {found} found, {harmless} harmless", flush=True)
+        check(found >= len(places) // 8, "flips of data are found")
+
+
+def cut_short_and_never_written():
+    with Case("cut") as case:
+        path = case.folder / "tokens.h5"
+
+        def refused(words, what):
+            code, text = alone(case, path)
+            check(code == 65 and words in text and "tokens.h5" in text, f"{what}: exit code {code}", text)
+
+        write_tokens(path)
+        path.write_bytes(path.read_bytes()[:-100])
+        refused("truncated", "a file that is cut")
+        with h5py.File(path, "w") as file:
+            file.create_dataset("tokens", shape=(1 << 33,), dtype="<u2")
+            file.attrs["vocab_size"] = 131
+        refused("was never written", "2^33 tokens that were never written")
+        with h5py.File(path, "w") as file:
+            file.create_dataset("tokens", shape=(1 << 33,), dtype="<u2", chunks=(1 << 20,))[:4096] = 1
+        refused("of 8192 chunks", "chunks that were never written")
+        write_tokens(path, hashes=False)
+        code, text = alone(case, path)
+        log = (case.out / "run.log").read_text()
+        check(code == 0 and log.count("without hashes of their blocks") == 1 and "nanotron_verify.py --add" in log,
+              "a file without hashes trains, and the log says so once", log)
+
+
+def a_read_that_fails_once():
+    """Another try gives the block: nothing happens. Bytes that change with each read: exit code 71."""
+    with Case("reads", run="check_replicas_every = 0") as case:
+        path, library = case.folder / "tokens.h5", build(case.folder, PRELOAD)
+        write_tokens(path)
+        keys = ("--set", f"data.path={path}", *ONE[2:])
+
+        def run(**settings):
+            shutil.rmtree(case.out, ignore_errors=True)
+            return run_with_faults(case, library, 0, {"FAULT_STRIDE": 0, **settings}, *keys)
+
+        code, text = run(FAULT_FIRST=10**9, FAULT_COUNT=1)
+        check(code == 0, "the run trains", text)
+        expected = losses(case)
+        reads = int(re.search(r"token file reads: (\d+)", text)[1])
+        for first in (reads // 2, reads // 2 + 1, reads - 2, reads - 1):
+            code, text = run(FAULT_FIRST=first, FAULT_COUNT=1)
+            check(code == 0 and "fault: read" in text and losses(case) == expected, f"a flip of read {first} is repaired", text)
+        code, text = run(FAULT_FIRST=reads // 2, FAULT_COUNT=10**6, FAULT_STRIDE=1)
+        check(code in (65, 71) and "tokens.h5" in text and "error:" in text, f"reads that never agree end with {code}", text)
+
+
+def rewritten_during_the_run():
+    with Case("rewritten", steps=100000, run="check_replicas_every = 0") as case:
+        path = case.folder / "tokens.h5"
+
+        def start(*keys):
+            shutil.rmtree(case.out, ignore_errors=True)
+            running = case.start("--set", f"data.path={path}", *keys)
+            wait_for(case.out / "checkpoints/step_00000005")
+            return running
+
+        def rewrite(new):
+            with open(path, "r+b") as file:  # the same file: its inode stays
+                file.write(new)
+                file.flush()
+                os.fsync(file.fileno())
+            os.utime(path, ns=(time.time_ns(), time.time_ns() + 10**9))
+
+        for hashes in (True, False):
+            write_tokens(case.folder / "other.h5", seed=2, hashes=hashes)
+            write_tokens(path, hashes=hashes)
+            running = start()
+            rewrite((case.folder / "other.h5").read_bytes())
+            text, _ = running.communicate(timeout=60)
+            check(running.returncode == 65 and "was written to while this run used it" in text and "tokens.h5" in text,
+                  f"a rewritten file (hashes: {hashes}) gives 65, not {running.returncode}", text)
+        write_tokens(path)
+        running = start()
+        os.utime(path)
+        write_tokens(case.folder / "new.h5", seed=2)
+        wait_for_text(case, "has the same content")
+        os.replace(case.folder / "new.h5", path)
+        wait_for_text(case, "leads to another file by now")
+        running.send_signal(signal.SIGUSR1)
+        text, _ = running.communicate(timeout=60)
+        check(running.returncode == 75 and text.count("leads to another file") == 1, "a replaced file is told once", text)
+        code, text = case.run("--set", f"data.path={path}")
+        check(code == 65 and "the training file (data%path) has 3000 tokens" in text, "and is refused at the resume", text)
+
+
+def wait_for_text(case, words, seconds=60):
+    end = time.time() + seconds
+    while words not in (case.out / "run.log").read_text():
+        check(time.time() < end, f"'{words}' never came", (case.out / "run.log").read_text())
+        time.sleep(0.05)
+
+
+def resumed_with_other_data():
+    with Case("resumed", steps=5, data="validation_path = 'VALID'") as case:
+        path, valid = case.folder / "tokens.h5", case.folder / "valid.h5"
+        case.deck.write_text(case.deck.read_text().replace("VALID", str(valid)))
+        write_tokens(path)
+        write_tokens(valid, seed=5, count=500)
+        base = ("--set", f"data.path={path}")
+        code, text = case.run(*base)
+        check(code == 0, "the first part", text)
+        begun = case.folder / "begun"
+        shutil.copytree(case.out, begun)
+
+        def resumed(*keys, steps=7, ranks=1, data=path):
+            shutil.rmtree(case.out)
+            shutil.copytree(begun, case.out)
+            words = [word for key in keys for word in ("--set", key)]
+            keys = ["--set", f"data.path={data}", "--set", f"run.steps={steps}", *words]
+            return case.run(*keys, ranks=2) if ranks == 2 else alone(case, data, *keys, "--set", "parallel.tp=1")
+
+        # What may change: the path, the grid, the micro-batch, the size of the batch, hashes of other blocks.
+        shutil.copy(path, case.folder / "elsewhere.h5")
+        for keys, ranks, data in (((), 1, case.folder / "elsewhere.h5"), (("parallel.tp=1", "parallel.dp=2"), 2, path),
+                                  (("data.micro_batch_size=4",), 1, path), (("data.global_batch_size=4",), 1, path)):
+            code, text = resumed(*keys, ranks=ranks, data=data)
+            check(code == 0 and "samples" not in text[text.find("resumed from"):].split("step")[0],
+                  f"{keys} {data} may change", text)
+        # What may not, unless it is meant.
+        for key, code_of in (("data.sequence_length=8", 78), ("data.shuffle=none", 78), ("run.seed=9", 78)):
+            code, text = resumed(key)
+            name = "%".join(key.split("=")[0].split("."))
+            check(code == code_of and "are not those of the checkpoint" in text and f"{name} is " in text
+                  and "data.on_change=warn" in text, f"{key} is refused, not {code}", text)
+            code, text = resumed(key, "data.on_change=warn")
+            check(code == 0 and f"{name} is " in text and "the order of the samples changes" in text, f"{key} may be meant", text)
+        for file, words in ((path, "the training file (data%path) has"), (valid, "the validation file (data%validation_path) has")):
+            good = file.read_bytes()
+            for hashes in (True, False):
+                write_tokens(file, seed=7, count=TOKENS if file == path else 500, hashes=hashes)
+                code, text = resumed()
+                check(code == 65 and words in text and "and had" in text, f"{file} of other content is refused, not {code}", text)
+            code, text = resumed("data.on_change=warn")
+            check(code == 0 and words in text, f"{file} may be meant", text)
+            file.write_bytes(good)
+        code, text = resumed("run.steps=7")
+        check(code == 0, "and the old files go on", text)
+
+
+def blends_that_go_on():
+    with Case("blend", steps=5, data="weights = 'a=0.5 b=0.5'") as case:
+        for number, name in enumerate("abc"):
+            write_tokens(case.folder / f"{name}.h5", seed=number)
+        files = " ".join(f"{name}={case.folder}/{name}.h5" for name in "ab")
+        code, text = case.run("--set", f"data.path={files}")
+        check(code == 0, "the first part", text)
+        begun = case.folder / "begun"
+        shutil.copytree(case.out, begun)
+
+        def resumed(*keys):
+            shutil.rmtree(case.out)
+            shutil.copytree(begun, case.out)
+            words = [word for key in keys for word in ("--set", key)]
+            return case.run("--set", f"data.path={files}", "--set", "run.steps=7", *words)
+
+        three = f"data.path={files} c={case.folder}/c.h5"
+        for keys in (("data.weights=a=3 b=3",), ("data.stages=640: b=1",),
+                     (three, "data.weights=a=0.5 b=0.5 c=0", "data.stages=640: c=1")):
+            code, text = resumed(*keys)
+            check(code == 0 and "the order" not in text, f"{keys} goes on where it was", text)
+        code, text = resumed("data.weights=a=0.75 b=0.25")
+        check(code == 78 and "of the 40 samples so far 30 are of 'a' here and 20 were" in text, "other weights are refused", text)
+        write_tokens(case.folder / "b.h5", seed=9)
+        code, text = resumed()
+        check(code == 65 and "the training file 'b'" in text and "'a'" not in text, "the file that changed is named", text)
+
+
+def verified_by_the_tool():
+    with Case("tool") as case:
+        path = case.folder / "tokens.h5"
+        write_tokens(path, block=token_hashes.BLOCK)
+        tool = [sys.executable, root / "tools/nanotron_verify.py"]
+        done = subprocess.run([*tool, path], text=True, capture_output=True)
+        check(done.returncode == 0 and "verified" in done.stdout, "the tool verifies", done.stdout + done.stderr)
+
+
+skip_under_sanitizers()
+seed, faults = int(os.environ.get("NANOTRON_SEED", str(int(time.time())))), int(os.environ.get("NANOTRON_FAULTS", "8"))
+print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
+for part in (flipped_bytes, cut_short_and_never_written, a_read_that_fails_once,
+             rewritten_during_the_run, resumed_with_other_data, blends_that_go_on, verified_by_the_tool):
+    begin = time.time()
+    part(seed, faults) if part is flipped_bytes else part()
+    print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)

@@ -1,0 +1,100 @@
+"""Compares token files with the hashes of their blocks, or writes these.
+
+    nanotron-verify tokens.h5 more.h5        is every block what was written?
+    nanotron-verify --add tokens.h5          writes hashes into a file without any, as of another program
+
+nanotron-tokenize and nanotron-import write the hashes with the tokens. nanotron_hpc compares each block that it reads
+with its hash, so that this is needed only to find all damage, or to hash the tokens of other programs.
+
+--add leaves hashes that are right as they are. --replace writes new ones, where a change of a file was meant. Both
+read the whole file first, and then write into it: no other program may use it meanwhile.
+
+Exit codes: 0; 2 or 64 a wrong command line; 65 a file that is damaged, or has no hashes; 71 the system failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import h5py
+
+from . import common, token_hashes
+
+MOST_LINES = 20
+
+
+def compare(path: Path) -> token_hashes.Comparison:
+    """The whole file against its hashes."""
+    with h5py.File(path, "r") as file:
+        comparison = token_hashes.Comparison(file)
+        if comparison.exists:
+            for name in token_hashes.NAMES:
+                if name in file:
+                    for _, data in token_hashes.pieces(file[name]):
+                        comparison.add(name, data)
+            comparison.finish()
+        return comparison
+
+
+def problems(path: Path, comparison: token_hashes.Comparison) -> common.ToolError | None:
+    found = [*map(str, comparison.damages), *comparison.wrong]
+    if not found:
+        return None
+    more = f"\n          and {len(found) - MOST_LINES} more" if len(found) > MOST_LINES else ""
+    return common.wrong(path, "the data that were written, as the hashes say",
+                        "another hash of\n          " + "\n          ".join(found[:MOST_LINES]) + more,
+                        "bring back the file from a copy, or make it again; where the change was meant: --replace")
+
+
+def check_ids(path: Path) -> None:
+    """Hashes of tokens that are none would only say that they stayed so."""
+    with h5py.File(path, "r") as file:
+        if "tokens" not in file or file["tokens"].ndim != 1 or file["tokens"].dtype.kind != "u":
+            raise common.wrong(path, "a token file", ", ".join(file) or "nothing", "name a token file")
+        limit = int(file.attrs.get("vocab_size", 1 << 31))
+        for begin, data in token_hashes.pieces(file["tokens"]):
+            if data.size and int(data.max()) >= limit:
+                at = begin + int((data >= limit).argmax())
+                raise common.wrong(f"{path}, /tokens[{at}]", f"an id below {limit}", str(data[at - begin]),
+                                   "make the file again, or correct its vocab_size")
+
+
+def one(path: Path, options: argparse.Namespace) -> None:
+    if not path.is_file():
+        raise common.wrong(path, "a token file", "no such file", "correct the name")
+    begin = time.perf_counter()
+    try:
+        comparison = None if options.replace else compare(path)
+        if comparison and comparison.exists:
+            if error := problems(path, comparison):
+                raise error
+            content = comparison.content
+        elif options.add or options.replace:
+            check_ids(path)
+            content = token_hashes.add(path)
+        else:
+            raise common.wrong(path, "hashes of its blocks", "none", "write them: nanotron_verify.py --add")
+    except OSError as error:
+        raise common.wrong(path, "an HDF5 file that can be used", str(error), "fetch or write it again") from None
+    seconds = time.perf_counter() - begin
+    done = "verified" if comparison and comparison.exists else "hashed"
+    print(f"{path}: {done}, content {content}, {path.stat().st_size / 1e9:.3f} GB in {seconds:.1f} s")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = common.parser(__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--add", action="store_true", help="write hashes into files that have none")
+    parser.add_argument("--replace", action="store_true", help="write new hashes")
+    options = parser.parse_args(argv)
+    worst = 0
+    for path in options.files:
+        try:
+            one(path, options)
+        except common.ToolError as error:
+            print(f"{parser.prog}: error: {error}", file=sys.stderr)
+            worst = max(worst, error.exit_code)
+    return worst
