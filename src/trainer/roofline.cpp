@@ -72,9 +72,9 @@ std::string describe_roofline(const deck::Config& config, const comm::GridCoordi
   const auto ranks = static_cast<double>(comm::shape_of(config).size());
   const double flops = tokens * model::training_flops_per_token(config.model, config.data.sequence_length) / ranks;
   const double peak = machine.peak(config.precision.compute);
-  return text + fmt::format("  {:.0f} tokens/s per rank, {:.1f} % of {:.0f} TFLOP/s, {} waits of the host\n",
-                            tokens / ranks / all.seconds, 100.0 * flops / all.seconds / peak, peak / 1e12,
-                            work.waits());
+  return text + fmt::format("  {:.0f} tokens/s per rank, {:.1f} % of {:.0f} TFLOP/s, {} wait{} of the host\n",
+                            tokens / ranks / all.seconds, 100.0 * flops / all.seconds / peak, peak / 1e12, work.waits(),
+                            work.waits() == 1 ? "" : "s");
 }
 
 }  // namespace nanotron::trainer

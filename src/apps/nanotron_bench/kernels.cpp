@@ -7,6 +7,7 @@
 #include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
+#include "nanotron/kernels/gemm/grouped_gemm.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/mlp/weighted_swiglu.hpp"
 #include "nanotron/kernels/norm/rms_norm.hpp"
@@ -28,6 +29,16 @@ Kokkos::View<std::int32_t*, MemorySpace> some_ids(index_t n, index_t below) {
       KOKKOS_LAMBDA(const index_t i) { ids(i) = static_cast<std::int32_t>(i * 7919 % below); });
   Kokkos::fence();
   return ids;
+}
+
+// The first row of each expert, and the end of the last one's.
+Kokkos::View<std::int64_t*, Kokkos::LayoutRight, MemorySpace> even_offsets(const EvenLoad& load) {
+  const Kokkos::View<std::int64_t*, Kokkos::LayoutRight, MemorySpace> begin("offsets",
+                                                                            static_cast<std::size_t>(load.experts + 1));
+  const index_t rows = load.rows;
+  Kokkos::parallel_for(
+      "offsets", kernels::RangePolicy(0, load.experts + 1), KOKKOS_LAMBDA(const index_t e) { begin(e) = e * rows; });
+  return begin;
 }
 
 // A row of the table for each kernel.
@@ -56,6 +67,7 @@ class KernelBench {
     norms();
     attention();
     swiglu();
+    experts();
     embedding();
     cross_entropy();
     optimizer();
@@ -214,6 +226,31 @@ class KernelBench {
     });
   }
 
+  // The first GEMM of the experts here with as many rows each, one after another as in a step, and in one launch.
+  void experts() {
+    if constexpr (std::is_same_v<T, bf16> && !kernels::on_host) {
+      if (bench_.config.model.moe.num_experts == 0) return;
+      const EvenLoad e = bench_.even_load();
+      const index_t out = 2 * e.width, in = s_.hidden, rows = e.experts * e.rows;
+      if (out % 8 != 0 || in % 8 != 0) return;
+      const Buffer<T> x(rows * in), w(e.experts * out * in), y(rows * out);
+      const auto begin = even_offsets(e);
+      const double operations = 2.0 * static_cast<double>(rows) * static_cast<double>(out * in);
+      by_operations("experts, a GEMM each", in_layers_, operations, [&] {
+        for (index_t i = 0; i < e.experts; ++i) {
+          kernels::gemm<T, T>(device_, kernels::Op::none, kernels::Op::transpose, 1.0,
+                              MatrixRef<const T>(x.data() + i * e.rows * in, e.rows, in),
+                              MatrixRef<const T>(w.data() + i * out * in, out, in), 0.0,
+                              MatrixRef<T>(y.data() + i * e.rows * out, e.rows, out));
+        }
+      });
+      by_operations("experts, grouped", in_layers_, operations, [&] {
+        kernels::grouped_forward(device_, x.matrix(rows, in), {w.data(), e.experts, out, in, out * in}, begin,
+                                 y.matrix(rows, out));
+      });
+    }
+  }
+
   void embedding() {
     const index_t n = s_.tokens, h = s_.hidden;
     const Range range = bench_.table().vocabulary;
@@ -269,14 +306,13 @@ class KernelBench {
     kernels::fill<M>(device_, v.vector(n), 1e-3);
     by_bytes("fill, of the gradient", 1, bytes(n, sizeof(M)),
              [&] { kernels::fill<M>(device_, p.vector(n), 0.0); });
-    const Buffer<kernels::ExactSum> sum(1);
-    const Buffer<kernels::UpdateScalars> scalars(1);
+    const Kokkos::View<kernels::ExactSum*, Kokkos::LayoutRight, MemorySpace> sum("sum", 1);
+    const Kokkos::View<kernels::UpdateScalars*, Kokkos::LayoutRight, MemorySpace> scalars("scalars", 1);
     by_bytes("sum_of_squares, of the gradient", 1, bytes(n, sizeof(M)),
-             [&] { kernels::sum_of_squares<M>(device_, g.vector(n), sum.vector(1)); });
-    kernels::update_scalars<M>(device_, sum.vector(1), sum.vector(1), {}, scalars.vector(1));
+             [&] { kernels::sum_of_squares<M>(device_, g.vector(n), sum); });
+    kernels::update_scalars<M>(device_, sum, sum, {}, scalars);
     by_bytes("adamw", 1, 7 * bytes(n, sizeof(M)), [&] {
-      kernels::adamw<M>(device_, p.vector(n), g.vector(n), m.vector(n), v.vector(n), {.learning_rate = 1e-4},
-                        scalars.vector(1));
+      kernels::adamw<M>(device_, p.vector(n), g.vector(n), m.vector(n), v.vector(n), {.learning_rate = 1e-4}, scalars);
     });
     if constexpr (!std::is_same_v<T, M>) {
       const Buffer<T> narrow(n);

@@ -117,7 +117,7 @@ void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps) 
     }
     std::swap(from, to);
   }
-  if (from.data() != x.data()) copy_matrix<M>(device, from, x);
+  if (steps % 2 != 0) copy_matrix<M>(device, from, x);
 }
 
 template <class M>

@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "kernels/attention/attention_blocks.hpp"
-#include "kernels/attention/mma/tiles.hpp"
+#include "kernels/mma/tiles.hpp"
 
 namespace nanotron::kernels::mma {
 

@@ -2,7 +2,7 @@
 
 // Operands of a block's products: tiles in shared memory, sums in registers.
 
-#include "kernels/attention/mma/fragments.hpp"
+#include "kernels/mma/fragments.hpp"
 
 namespace nanotron::kernels::mma {
 
@@ -37,28 +37,30 @@ struct SharedTile {
   /// A: 16 rows of each warp, its row tile r of row_tiles, columns column ... column + 15.
   template <int row_tiles, int threads>
   NANOTRON_FUNCTION void load_a(int r, int column, PerThread<Registers, threads>& to) const {
-    load<false, true>([=](int thread) { return (thread / warp_size * row_tiles + r) * 16; }, column, to);
+    load<false, true>([=](int thread) { return (thread / warp_size * row_tiles + r) * 16; },
+                      [=](int) { return column; }, to);
   }
   /// Two B (16, 8) of the transposed tile: column + k x row + n; the second one's n from 8 on.
   template <int threads>
   NANOTRON_FUNCTION void load_transposed_b(int row, int column, PerThread<Registers, threads>& to) const {
-    load<false, false>([=](int) { return row; }, column, to);
+    load<false, false>([=](int) { return row; }, [=](int) { return column; }, to);
   }
   /// Two B (16, 8): row + k x column + n.
   template <int threads>
   NANOTRON_FUNCTION void load_b(int row, int column, PerThread<Registers, threads>& to) const {
-    load<true, true>([=](int) { return row; }, column, to);
+    load<true, true>([=](int) { return row; }, [=](int) { return column; }, to);
   }
 
- private:
-  // Four matrices of 8 x 8 from (first_row(thread), column) on: the second one is below the first, or beside it.
-  template <bool transposed, bool below_first, int threads, class F>
-  NANOTRON_FUNCTION void load(const F& first_row, int column, PerThread<Registers, threads>& to) const {
+  /// Four matrices of 8 x 8 from (first_row(thread), first_column(thread)) on: the second one is below the first, or
+  /// beside it. As A: <false, true>, of the transposed tile <true, false>; as two B: <true, true>, of the transposed
+  /// tile <false, false>.
+  template <bool transposed, bool below_first, int threads, class R, class C>
+  NANOTRON_FUNCTION void load(const R& first_row, const C& first_column, PerThread<Registers, threads>& to) const {
     PerThread<SharedAddress, threads> address;
     for (int kept = 0; kept < kept_threads<threads>(); ++kept) {
       const int thread = thread_of(kept), row = thread % 8, matrix = thread % warp_size / 8;
       const int below = below_first ? matrix % 2 : matrix / 2, beside = below_first ? matrix / 2 : matrix % 2;
-      const int in_row = (16 * (beside ^ row)) ^ (column * static_cast<int>(sizeof(bf16)));
+      const int in_row = (16 * (beside ^ row)) ^ (first_column(thread) * static_cast<int>(sizeof(bf16)));
       address.of[kept] = first + ((first_row(thread) + 8 * below + row) * row_bytes + in_row);
     }
     load_matrices<transposed>(address, to);
@@ -122,6 +124,22 @@ struct SumTile {
       NANOTRON_UNROLL
       for (int n = 0; n < columns; n += 16) {
         b.load_transposed_b(b_row + n, k, right);
+        multiply_by(left, right, n);
+      }
+    }
+  }
+
+  /// += A B over `depth` terms: load_a(r, k, registers) and load_b(k, n, registers) have those from term k on.
+  template <int depth, class LoadA, class LoadB>
+  NANOTRON_FUNCTION void add_terms(const LoadA& load_a, const LoadB& load_b) {
+    NANOTRON_UNROLL
+    for (int k = 0; k < depth; k += 16) {
+      PerThread<Registers, threads> left[row_tiles], right;
+      NANOTRON_UNROLL
+      for (int r = 0; r < row_tiles; ++r) load_a(r, k, left[r]);
+      NANOTRON_UNROLL
+      for (int n = 0; n < columns; n += 16) {
+        load_b(k, n, right);
         multiply_by(left, right, n);
       }
     }

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/attention/mma/block.hpp"
+#include "kernels/mma/block.hpp"
 
 namespace nanotron::kernels::mma {
 
