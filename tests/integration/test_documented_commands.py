@@ -30,7 +30,7 @@ if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_F
     sys.exit(77)
 
 DOCUMENTS = ("README.md", "doc/tutorial.md", "doc/user_guide.md", "doc/troubleshooting.md", "doc/tools.md",
-             "doc/token_files.md", "doc/hugging_face.md", "doc/evaluation.md", "doc/checkpoint_format.md")
+             "doc/token_files.md", "doc/hugging_face.md", "doc/chats.md", "doc/evaluation.md", "doc/checkpoint_format.md")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
 # Commands that are not run here, and why.
@@ -180,6 +180,14 @@ def rest_deck(scratch):
     shrunk(deck, steps=4, warmup_steps=2, sequence_length=32, global_batch_size=4)
 
 
+def chats_deck(scratch):
+    """The deck that doc/chats.md shows."""
+    shown = [lines for _, _, lines in blocks_of("doc/chats.md") if lines[0] == "&run"]
+    check(len(shown) == 1, "doc/chats.md shows rest.deck")
+    (scratch / "runs/chats/rest.deck").write_text("\n".join(shown[0]) + "\n")
+    shrunk(scratch / "runs/chats/rest.deck", steps=12, validation_every=6)
+
+
 def small_defaults(scratch):
     """What a user changes in the deck of --print-defaults, and smaller."""
     shrunk(scratch / "input.deck", steps=4, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
@@ -190,9 +198,10 @@ BEFORE = {
     "python3 tools/nanotron_plot.py 'tp 2'=runs/a 'tp 1'=runs/b -o both.png": two_runs,
     "python3 tools/nanotron_tokenize.py my_texts/ --tokenizer Qwen3-0.6B/tokenizer.json --output tokens.h5": nothing_converted,
     "cat runs/qwen/checkpoints/model.nml rest.deck > qwen.deck": rest_deck,
+    "cat runs/chats/tuned/checkpoints/model.nml runs/chats/rest.deck > runs/chats/tune.deck": chats_deck,
 }
 AFTER = {"build/release/bin/nanotron_hpc --print-defaults > input.deck": small_defaults}
-NEEDS = {"tokenizers": r"--train-bpe|--tokenizer|talks\.h5|--merge", "matplotlib": r"nanotron[_-]plot", "tensorboard": r"tensorboard",
+NEEDS = {"tokenizers": r"--train-bpe|--tokenizer|talks\.h5|--merge|runs/chats/", "matplotlib": r"nanotron[_-]plot", "tensorboard": r"tensorboard",
          "pyarrow": r"parquet", "wandb": r"wandb", "xarray": r"xarray", "h5netcdf": r"h5netcdf", "lm_eval": r"lm_eval"}
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,10 @@ using comm::Operation;
 
 constexpr double forward = 1.0, backward = 2.0;  // of a whole stage
 
+struct Backward {
+  double inputs = 1.0, weights = 1.0;  // their gradients
+};
+
 // What a rank of the pipeline does: each action receives, computes and sends. `message`: seconds of one.
 struct Lists {
   std::vector<WorkList> lists;
@@ -46,9 +50,11 @@ WorkList list_of(const parallel::PipelineSchedule& schedule, int rank) {
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const bool is_forward = is_forward_of(actions[i]), is_whole = actions[i].work == parallel::Work::backward;
     if (tickets[i] > 0) list.waited(tickets[i]);
-    list.open(is_forward ? "gemm"
-              : is_whole ? "attention_backward"
-                         : "attention_part",
+    const bool is_weight = actions[i].work == parallel::Work::backward_weight;
+    list.open(is_forward  ? "gemm"
+              : is_whole  ? "attention_backward"
+              : is_weight ? "weights"
+                          : "inputs",
               {.flops = is_whole ? 2.0 : 1.0});
     list.close();
     message_of(actions[i], Operation::send, is_forward ? 1 : -1);
@@ -57,7 +63,8 @@ WorkList list_of(const parallel::PipelineSchedule& schedule, int rank) {
   return list;
 }
 
-double step_of(deck::PpSchedule kind, int ranks, int virtual_stages, index_t micro_batches, double message = 0.0) {
+double step_of(deck::PpSchedule kind, int ranks, int virtual_stages, index_t micro_batches, double message = 0.0,
+               const Backward& parts = {}) {
   const parallel::PipelineSchedule schedule = parallel::make_schedule(kind, ranks, virtual_stages, micro_batches);
   Lists all;
   all.lists.reserve(static_cast<std::size_t>(ranks));
@@ -65,8 +72,11 @@ double step_of(deck::PpSchedule kind, int ranks, int virtual_stages, index_t mic
     all.lists.push_back(list_of(schedule, r));
     RankWork work{.list = &all.lists.back(), .kernels = {}, .operations = {}};
     for (const WorkRow& row : all.lists.back().rows()) {
-      const bool is_whole = row.kernel == "attention_backward";
-      work.kernels.push_back((row.kernel == "gemm" ? forward : is_whole ? backward : backward / 2.0) / virtual_stages);
+      const double seconds = row.kernel == "gemm"      ? forward
+                             : row.kernel == "inputs"  ? parts.inputs
+                             : row.kernel == "weights" ? parts.weights
+                                                       : parts.inputs + parts.weights;
+      work.kernels.push_back(seconds / virtual_stages);
     }
     work.operations.assign(all.lists.back().operations().size(), {message, 0});
     all.works.push_back(work);
@@ -103,6 +113,22 @@ TEST(Timeline, HasTheBubbleOfTheZeroBubbleLists) {
       EXPECT_NEAR(step_of(deck::PpSchedule::zero_bubble, p, 2, m), units * forward / 2.0, 1e-9) << p << " " << m;
     }
   }
+}
+
+// The lists are made for parts of equal time. A longer backward of the input makes other ranks wait for it in each
+// micro-batch: of many, 1F1B has the smaller bubble.
+TEST(Timeline, ZeroBubbleIsForEqualParts) {
+  const auto bubble = [](deck::PpSchedule kind, index_t m) {
+    const Backward parts{.inputs = 1.3, .weights = 0.85};
+    const double work = static_cast<double>(m) * (forward + parts.inputs + parts.weights);
+    const double step = step_of(kind, 4, kind == deck::PpSchedule::one_f_one_b ? 1 : 2, m, 0.0, parts);
+    return 100.0 * (1.0 - work / step);
+  };
+  EXPECT_NEAR(bubble(deck::PpSchedule::one_f_one_b, 8), 27.3, 0.05);
+  EXPECT_NEAR(bubble(deck::PpSchedule::interleaved_1f1b, 8), 15.8, 0.05);
+  EXPECT_NEAR(bubble(deck::PpSchedule::zero_bubble, 8), 18.6, 0.05);
+  EXPECT_NEAR(bubble(deck::PpSchedule::one_f_one_b, 32), 8.6, 0.05);
+  EXPECT_NEAR(bubble(deck::PpSchedule::zero_bubble, 32), 19.5, 0.5);
 }
 
 // A message crosses p - 1 boundaries down and up before the first backward ends; later ones hide behind work.
