@@ -171,8 +171,8 @@ class Comparison:
     def _open(self, group: h5py.Group) -> tuple[int, str]:
         kind, block = hdf5.as_text(group.attrs.get("algorithm", "nothing")), group.attrs.get("block", 0)
         if kind != ALGORITHM or not SMALLEST_BLOCK <= int(block) <= LARGEST_BLOCK:
-            raise common.wrong(self.path, f"hashes by {ALGORITHM} of blocks of {SMALLEST_BLOCK} to {LARGEST_BLOCK} values",
-                               f"{kind}, {block}", "write them again: nanotron_verify.py --replace")
+            raise common.wrong(self.path, f"{ALGORITHM} of blocks of {SMALLEST_BLOCK} to {LARGEST_BLOCK} values",
+                               f"{kind} of {block}", "write them again: nanotron_verify.py --replace")
         return int(block), hdf5.as_text(group.attrs.get("content", ""))
 
     def _expect(self, file: h5py.File, name: str) -> None:

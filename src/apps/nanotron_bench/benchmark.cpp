@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "collectives.hpp"
+#include "data.hpp"
 #include "gemm.hpp"
 #include "gemm_algorithms.hpp"
 #include "host_load.hpp"
@@ -91,6 +92,7 @@ void run(const Options& options, const comm::Communicator& world) {
   measure("collectives", measure_collectives);
   measure("overlap", measure_overlap);
   measure("pipeline", measure_pipelines);
+  measure("data", measure_data);
   measure("step", measure_steps);
   report.write(options.json);
 }

@@ -19,6 +19,7 @@ const Program program{
         "  collectives  algbw and busbw (as nccl-tests define them) of the tp and dp groups\n"
         "  overlap      GEMMs overlapped with all-gather and reduce-scatter, as with tp_mode = 'reduce_scatter'\n"
         "  pipeline     bubbles of the pipeline schedules over all ranks, with delays in place of computation\n"
+        "  data         reading tokens, with hashes of blocks of several sizes and without\n"
         "  step         training steps: share of the GEMM rate, where the time goes, communication\n"
         "All ranks work at once. Tokens are synthetic; a token file is opened only where the deck does not set "
         "model%vocab_size.\n",
@@ -53,7 +54,7 @@ void add_options(CLI::App& app, Options& o) {
       ->allow_extra_args(false);
   app.add_option("--only", o.only, "what is measured; several with commas")
       ->delimiter(',')
-      ->check(CLI::IsMember({"gemm", "kernels", "collectives", "overlap", "pipeline", "step"}));
+      ->check(CLI::IsMember({"gemm", "kernels", "collectives", "overlap", "pipeline", "data", "step"}));
   app.add_option("--types", o.types, "types to compute in, several with commas and in turn (default: the deck's)")
       ->delimiter(',')
       ->transform(training_type());

@@ -12,7 +12,7 @@ namespace nanotron::apps::bench {
 struct Options {
   std::string deck;
   std::vector<std::string> overrides;  // group.name=value
-  std::set<std::string> only;          // gemm, kernels, collectives, overlap, pipeline, step; empty: all
+  std::set<std::string> only;          // gemm, kernels, collectives, overlap, pipeline, data, step; empty: all
   std::vector<ScalarType> types;       // empty: the deck's
   int rounds = 5;                      // of GEMM peak and steps in turn
   int steps = 2;                       // per round

@@ -60,6 +60,7 @@ void write_tokens(const std::filesystem::path& path, const FileSize& size) {
     hdf5::write_integer(file.id(), "vocab_size", size.vocabulary);
   }
   file.close(code, doing);
+  data::add_hashes(path);  // as the tools write
 }
 
 FileSize size_from_root(const Options& options, const comm::Communicator& world) {
