@@ -47,7 +47,8 @@ struct ExactSum {
 
 /// Rounded to a double; infinity if any term is not finite.
 NANOTRON_FUNCTION inline double value(const ExactSum& sum) {
-  if (sum.top == ExactSum::not_finite) return std::numeric_limits<double>::infinity();
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (sum.top == ExactSum::not_finite) return infinity;
   // Carries first: the same digits for the same sum, however it was made.
   constexpr std::int64_t base = std::int64_t{1} << ExactSum::width;
   std::int64_t digits[ExactSum::places], carry = 0;

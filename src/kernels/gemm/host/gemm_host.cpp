@@ -59,10 +59,9 @@ class Pieces {
   std::size_t left_;
 };
 
-void run_matmul(Device& device, const GemmProblem& p, Type operands, Type result, bool pack, const void* a,
-                const void* b, void* c) {
+void run_matmul(Device& device, Pieces pieces, const GemmProblem& p, Type operands, Type result, bool pack,
+                const void* a, const void* b, void* c) {
   GemmHandles& all = handles(device);
-  Pieces pieces(device);
   GemmHandles::Matmul* matmul = &all.find(p, operands, result, pack);
   std::byte* packed = pack ? pieces.take(matmul->packed_b_bytes) : nullptr;
   if (pack && packed == nullptr) matmul = &all.find(p, operands, result, false);
@@ -74,6 +73,18 @@ constexpr index_t least_rows_to_pack = 64;
 
 template <class C>
 void widen_and_multiply(Device& device, const GemmProblem& p, const bf16* a, const bf16* b, C* c);
+
+// free: what is left of the GEMM workspace.
+void multiply_floats(Device& device, const Pieces& free, const GemmProblem& p, const float* a, const float* b,
+                     float* c) {
+  if (p.op_a == Op::transpose && p.op_b == Op::none) {
+    return run_matmul(device, free, p, Type::f32, Type::f32, false, a, b, c);
+  }
+  const auto letter = [](Op op) { return op == Op::none ? 'N' : 'T'; };
+  const dnnl_status_t status = dnnl_sgemm(letter(p.op_a), letter(p.op_b), p.m, p.n, p.k, static_cast<float>(p.alpha), a,
+                                          p.leading_a, b, p.leading_b, static_cast<float>(p.beta), c, p.leading_c);
+  NANOTRON_REQUIRE(status == dnnl_success, "oneDNN's sgemm failed: status {}", static_cast<int>(status));
+}
 
 }  // namespace
 
@@ -90,15 +101,7 @@ void multiply<double, double>(Device& device, const GemmProblem& p, const double
 template <>
 void multiply<float, float>(Device& device, const GemmProblem& p, const float* a, const float* b, float* c) {
   device.fence();
-  if (p.op_a == Op::transpose && p.op_b == Op::none) {
-    return run_matmul(device, p, Type::f32, Type::f32, false, a, b, c);
-  }
-  const auto letter = [](Op op) { return op == Op::none ? 'N' : 'T'; };
-  const dnnl_status_t status =
-      dnnl_sgemm(letter(p.op_a), letter(p.op_b), p.m, p.n, p.k, static_cast<float>(p.alpha), a,
-                 p.leading_a, b, p.leading_b, static_cast<float>(p.beta), c, p.leading_c);
-  NANOTRON_REQUIRE(status == dnnl_success, "oneDNN's sgemm failed: status {}",
-                   static_cast<int>(status));
+  multiply_floats(device, Pieces(device), p, a, b, c);
 }
 
 namespace {
@@ -112,7 +115,7 @@ void multiply_bf16(Device& device, const GemmProblem& p, Type result, const bf16
     if (workspace != nullptr) return bf16_tiles::multiply<C>(device, p, a, b, c, workspace);
   }
   if (!has_bf16_instructions()) return widen_and_multiply(device, p, a, b, c);
-  run_matmul(device, p, Type::bf16, result, p.m >= least_rows_to_pack, a, b, c);
+  run_matmul(device, Pieces(device), p, Type::bf16, result, p.m >= least_rows_to_pack, a, b, c);
 }
 
 }  // namespace
@@ -161,7 +164,7 @@ void widen_and_multiply(Device& device, const GemmProblem& p, const bf16* a, con
   wide.leading_b = columns_b;
   wide.leading_c = p.n;
   wide.beta = 0;
-  multiply<float, float>(device, wide, wide_a, wide_b, wide_c);
+  multiply_floats(device, pieces, wide, wide_a, wide_b, wide_c);
   const float beta = static_cast<float>(p.beta);
   for (index_t r = 0; r < p.m; ++r) {
     for (index_t j = 0; j < p.n; ++j) {
