@@ -151,6 +151,33 @@ def asynchronous_checkpoints_and_pipelines():
         check(metrics(case)["token_hash"].tolist() == hashes(files, PLAN, STEPS, 1234), "hashes with pp = 2", text)
 
 
+def documents_masks_and_context_parallel():
+    """Whole documents with a loss mask and a held-out part: the same on three grids, one of them with two restarts."""
+    found = []
+    for grids in ([((), 1, 0)], [(("parallel.cp=2",), 2, 4), ((), 1, 3), (("parallel.dp=2",), 2, 0)]):
+        case = Case("stages_documents", steps=12, tp=1)
+        with case:
+            rng = np.random.default_rng(5)
+            starts = np.unique(np.concatenate(([0], rng.integers(1, 6000, 150)))).astype(np.uint64)
+            with h5py.File(case.folder / "talks.h5", "w") as file:
+                file["tokens"] = rng.integers(0, 131, 6000).astype(np.uint16)
+                file["documents"] = starts
+                file["loss_mask"] = rng.integers(0, 2, 6000).astype(np.uint8)
+                file.attrs["vocab_size"] = 131
+            settings = (f"data.path={case.folder}/talks.h5", "data.sequences=documents", "data.document_mask=block_diagonal",
+                        "data.validation_fraction=0.1", "data.validation_every=4", "data.sequence_length=32",
+                        "data.stages=1e3: sequence_length=96 global_batch_size=4; 2400: sequence_length=64 micro_batch_size=2",
+                        "precision.compute=fp64")
+            for grid, ranks, stop in grids:
+                code, text = run(case, (), *settings, *grid, f"run.stop_after_steps={stop}", ranks=ranks)
+                check(code == (75 if stop else 0), f"documents on {grid}", text)
+                check("3 stages of training" in text, "three stages", text)
+            found.append(metrics(case))
+    for name in ("token_hash", "tokens", "validation_step"):
+        check((found[0][name] == found[1][name]).all(), f"{name} with documents, masks and cp", str(found))
+    check(np.allclose(found[0]["loss"], found[1]["loss"], rtol=1e-11, atol=0), "losses with documents, masks and cp", str(found))
+
+
 def mistakes_are_found_before_the_first_step():
     case, _, keys = staged_case("stages_mistakes")
     with case:
@@ -180,6 +207,7 @@ def mistakes_are_found_before_the_first_step():
 def main():
     the_same_on_every_grid_and_after_restarts()
     asynchronous_checkpoints_and_pipelines()
+    documents_masks_and_context_parallel()
     mistakes_are_found_before_the_first_step()
     print("stages of training are those of doc/numerics.md, on every grid")
 
