@@ -7,11 +7,13 @@ has it, "Stages of training", against the token hashes of runs, and the same par
     test_training_stages.py <folder of the programs>
 """
 import re
+import subprocess
+import sys
 
 import h5py
 import numpy as np
 
-from runs import Case, check, state_at
+from runs import Case, check, root, state_at
 from test_sample_order import held_out, permuted, place, xxh3_64
 
 MASK = 2**64 - 1
@@ -105,8 +107,10 @@ def run(case, keys, *more, ranks=1):
 def the_same_on_every_grid_and_after_restarts():
     whole, files, keys = staged_case("stages_whole")
     with whole:
-        code, text = run(whole, keys)
+        code, text = run(whole, (*keys, "--status", str(whole.folder / "status")))
         check(code == 0, "a run over three stages ends well", text)
+        status = (whole.folder / "status").read_text()
+        check("state = finished" in status and f"step = {STEPS}" in status, "the status is that of one run", status)
         for words in ("3 stages of training", "the stage from token 1100 on begins: 4 sequences of 64 tokens",
                       "the stage from token 3000 on: memory of rank 0", "where the time went: 18 steps"):
             check(words in text, f"the run says '{words}'", text)
@@ -126,6 +130,12 @@ def the_same_on_every_grid_and_after_restarts():
         check(code == 0, "--evaluate takes the stage of the checkpoint", evaluated)
         last, again = (float(re.findall(r"loss +([0-9.]+)", words)[-1]) for words in (text, evaluated))
         check(abs(last - again) <= 0.5001e-4, f"with the loss {last} of the run", evaluated)
+
+        done = subprocess.run([sys.executable, root / "tools/nanotron_convert.py", "to-hf", whole.out, whole.folder / "hf"],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check(done.returncode == 0, "the export", done.stdout)
+        config = (whole.folder / "hf/config.json").read_text()
+        check('"max_position_embeddings": 128' in config and "500000" in config, "the export has the last stage's sizes", config)
 
     # Restarts: exactly at the beginning of the last stage, and within it; then on one within the second stage.
     for stops in ((12, 3, 0), (7, 8, 0)):
