@@ -7,11 +7,13 @@ has it, "Stages of training", against the token hashes of runs, and the same par
     test_training_stages.py <folder of the programs>
 """
 import re
+import subprocess
+import sys
 
 import h5py
 import numpy as np
 
-from runs import Case, check, state_at
+from runs import Case, check, root, state_at
 from test_sample_order import held_out, permuted, place, xxh3_64
 
 MASK = 2**64 - 1
@@ -105,8 +107,10 @@ def run(case, keys, *more, ranks=1):
 def the_same_on_every_grid_and_after_restarts():
     whole, files, keys = staged_case("stages_whole")
     with whole:
-        code, text = run(whole, keys)
+        code, text = run(whole, (*keys, "--status", str(whole.folder / "status")))
         check(code == 0, "a run over three stages ends well", text)
+        status = (whole.folder / "status").read_text()
+        check("state = finished" in status and f"step = {STEPS}" in status, "the status is that of one run", status)
         for words in ("3 stages of training", "the stage from token 1100 on begins: 4 sequences of 64 tokens",
                       "the stage from token 3000 on: memory of rank 0", "where the time went: 18 steps"):
             check(words in text, f"the run says '{words}'", text)
@@ -126,6 +130,12 @@ def the_same_on_every_grid_and_after_restarts():
         check(code == 0, "--evaluate takes the stage of the checkpoint", evaluated)
         last, again = (float(re.findall(r"loss +([0-9.]+)", words)[-1]) for words in (text, evaluated))
         check(abs(last - again) <= 0.5001e-4, f"with the loss {last} of the run", evaluated)
+
+        done = subprocess.run([sys.executable, root / "tools/nanotron_convert.py", "to-hf", whole.out, whole.folder / "hf"],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check(done.returncode == 0, "the export", done.stdout)
+        config = (whole.folder / "hf/config.json").read_text()
+        check('"max_position_embeddings": 128' in config and "500000" in config, "the export has the last stage's sizes", config)
 
     # Restarts: exactly at the beginning of the last stage, and within it; then on one within the second stage.
     for stops in ((12, 3, 0), (7, 8, 0)):
@@ -149,6 +159,33 @@ def asynchronous_checkpoints_and_pipelines():
         code, text = run(case, keys, "parallel.pp=2", "checkpoint.at_end=.false.", "precision.reproducible=run", ranks=2)
         check(code == 0, "pp = 2", text)
         check(metrics(case)["token_hash"].tolist() == hashes(files, PLAN, STEPS, 1234), "hashes with pp = 2", text)
+
+
+def documents_masks_and_context_parallel():
+    """Whole documents with a loss mask and a held-out part: the same on three grids, one of them with two restarts."""
+    found = []
+    for grids in ([((), 1, 0)], [(("parallel.cp=2",), 2, 4), ((), 1, 3), (("parallel.dp=2",), 2, 0)]):
+        case = Case("stages_documents", steps=12, tp=1)
+        with case:
+            rng = np.random.default_rng(5)
+            starts = np.unique(np.concatenate(([0], rng.integers(1, 6000, 150)))).astype(np.uint64)
+            with h5py.File(case.folder / "talks.h5", "w") as file:
+                file["tokens"] = rng.integers(0, 131, 6000).astype(np.uint16)
+                file["documents"] = starts
+                file["loss_mask"] = rng.integers(0, 2, 6000).astype(np.uint8)
+                file.attrs["vocab_size"] = 131
+            settings = (f"data.path={case.folder}/talks.h5", "data.sequences=documents", "data.document_mask=block_diagonal",
+                        "data.validation_fraction=0.1", "data.validation_every=4", "data.sequence_length=32",
+                        "data.stages=1e3: sequence_length=96 global_batch_size=4; 2400: sequence_length=64 micro_batch_size=2",
+                        "precision.compute=fp64")
+            for grid, ranks, stop in grids:
+                code, text = run(case, (), *settings, *grid, f"run.stop_after_steps={stop}", ranks=ranks)
+                check(code == (75 if stop else 0), f"documents on {grid}", text)
+                check("3 stages of training" in text, "three stages", text)
+            found.append(metrics(case))
+    for name in ("token_hash", "tokens", "validation_step"):
+        check((found[0][name] == found[1][name]).all(), f"{name} with documents, masks and cp", str(found))
+    check(np.allclose(found[0]["loss"], found[1]["loss"], rtol=1e-11, atol=0), "losses with documents, masks and cp", str(found))
 
 
 def mistakes_are_found_before_the_first_step():
@@ -180,6 +217,7 @@ def mistakes_are_found_before_the_first_step():
 def main():
     the_same_on_every_grid_and_after_restarts()
     asynchronous_checkpoints_and_pipelines()
+    documents_masks_and_context_parallel()
     mistakes_are_found_before_the_first_step()
     print("stages of training are those of doc/numerics.md, on every grid")
 

@@ -10,10 +10,10 @@ namespace {
 
 cudaDeviceProp properties() {
   int device = 0;
-  cudaDeviceProp properties{};
+  cudaDeviceProp found{};
   NANOTRON_CHECK_CUDA(cudaGetDevice(&device));
-  NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
-  return properties;
+  NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&found, device));
+  return found;
 }
 
 }  // namespace
