@@ -107,32 +107,39 @@ void StoredArray::read_compared(index_t first, std::span<char> bytes) const {
   }
 }
 
-// The hash may be what came back wrong, or the block, or both.
+// The hash may be what came back wrong, or the block, or both. In a file that is being written to anything may be.
 void StoredArray::read_again(index_t block, std::span<char> bytes) const {
   const auto size = static_cast<std::int64_t>(bytes.size());
-  std::uint64_t expected = 0;
-  hashes_->source_->forget(8, 8 * block);
-  hashes_->source_->read(&expected, 8, 8 * block);
-  source_->forget(size, block * block_ * width_);
-  const std::uint64_t found = read_block(*source_, block * block_ * width_, bytes, expected);
-  if (found != expected) damaged(block, expected, found);
-}
-
-void StoredArray::damaged(index_t block, std::uint64_t expected, std::uint64_t found) const {
-  const index_t begin = block * block_, end = std::min(size_, begin + block_);
-  const std::string range = fmt::format("block {} of {} (values {} to {})", block, name_, begin, end - 1);
-  if (!disk_->status().is_unwritten_since(opened_))
+  try {
+    std::uint64_t expected = 0;
+    hashes_->source_->forget(8, 8 * block);
+    hashes_->source_->read(&expected, 8, 8 * block);
+    source_->forget(size, block * block_ * width_);
+    const std::uint64_t found = read_block(*source_, block * block_ * width_, bytes, expected);
+    if (found != expected) damaged(block, expected, found);
+  } catch (const Error& error) {
+    if (disk_->status().is_unwritten_since(opened_)) throw;
     fail(ExitCode::data_error,
-         {.what = fmt::format("the token file was written to while this run used it: {} is another one", range),
-          .expected = fmt::format("the hash {:016x}, of {}, and the size and time of change as the file was opened",
-                                  expected, hashes_->name()),
-          .found = fmt::format("{:016x}, three times", found),
+         {.what =
+              fmt::format("the token file was written to while this run used it: {} is another one", range_of(block)),
+          .expected = "the size and time of change that the file had as it was opened",
+          .found = fmt::format("other ones, and {}", reason(error)),
           .where = path_,
           .change = "bring back the file that the run began with, and go on from the last checkpoint; make new data "
                     "under another name"});
+  }
+}
+
+// "block 3 of /tokens (values 12288 to 16383)"
+std::string StoredArray::range_of(index_t block) const {
+  const index_t begin = block * block_, end = std::min(size_, begin + block_);
+  return fmt::format("block {} of {} (values {} to {})", block, name_, begin, end - 1);
+}
+
+void StoredArray::damaged(index_t block, std::uint64_t expected, std::uint64_t found) const {
   fail(
       ExitCode::data_error,
-      {.what = fmt::format("the token file is damaged in {}", range),
+      {.what = fmt::format("the token file is damaged in {}", range_of(block)),
        .expected = fmt::format("the hash {:016x}, of {}", expected, hashes_->name()),
        .found = fmt::format("{:016x}, three times", found),
        .where = path_,

@@ -51,13 +51,22 @@ std::string metadata_text(index_t block, std::uint64_t content, const std::strin
   return fmt::format("block {}\ncontent {}\n{}", block, hex(content), metadata);
 }
 
+// Of a damaged file: what a terminal can show, and not all of a long template.
+std::string printable(std::string text) {
+  constexpr std::size_t longest = 800;
+  for (char& c : text) {
+    if (c != '\n' && (c < ' ' || c > '~')) c = '?';
+  }
+  return text.size() <= longest ? text : text.substr(0, longest) + "...";
+}
+
 [[noreturn]] void damaged(const std::string& what, const std::string& expected, const std::string& found,
                           const std::string& path) {
   fail(
       ExitCode::data_error,
       {.what = what,
        .expected = expected,
-       .found = found,
+       .found = printable(found),
        .where = path,
        .change = fmt::format("bring back the file from a copy, or make it again. Where a change of sizes or attributes "
                              "was meant: tools/nanotron_verify.py --replace {} writes new hashes",

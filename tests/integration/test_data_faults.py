@@ -4,7 +4,8 @@
 """Data that lie: flipped bytes of a token file, files cut short, never written, rewritten during a run, and a resume
 with other data. Each is found, with its exit code and the name of the file, or harmless: the bits of a good run.
 
-    test_data_faults.py <folder of the programs>      NANOTRON_FAULTS (8) and NANOTRON_SEED (the time) choose the bytes;
+    test_data_faults.py <folder of the programs> [<part> ...]
+                                                      NANOTRON_FAULTS (6) and NANOTRON_SEED (the time) choose the bytes;
                                                       NANOTRON_FULL=1: every 8th byte of the file
 """
 import os
@@ -103,15 +104,16 @@ def flipped_bytes(seed, faults):
 
         def run():
             shutil.rmtree(case.out, ignore_errors=True)
-            return alone(case, path)
+            return alone(case, path, "--set", f"data.path={path}", *ONE, "--set", "run.steps=24")  # every sequence
 
         code, text = run()
         check(code == 0, "a good file trains", text)
         check("without hashes" not in (case.out / "run.log").read_text(), "and has hashes", text)
         expected = losses(case)
         found, harmless = 0, 0
+        values = sorted(data)
         places = range(0, len(good), 8) if FULL else \
-            [chance.choice(sorted(data)) for _ in range(faults)] + [chance.choice(rest) for _ in range(faults)]
+            [chance.choice(values) for _ in range(faults)] + [chance.choice(rest) for _ in range(faults)]
         for place in places:
             bits = chance.randrange(1, 256)
             bad = bytearray(good)
@@ -124,10 +126,10 @@ def flipped_bytes(seed, faults):
                 check("tokens.h5" in text and "error:" in text, f"{what}: the file is named", text)
                 found += 1
             else:
+                check(place not in data, f"{what}: it was read", text)
                 check(losses(case) == expected, f"{what} trains on other data", text)
                 harmless += 1
         print(f"flips: {found} found, {harmless} harmless", flush=True)
-        check(found >= len(places) // 8, "flips of data are found")
 
 
 def cut_short_and_never_written():
@@ -308,10 +310,12 @@ def verified_by_the_tool():
 
 
 skip_under_sanitizers()
-seed, faults = int(os.environ.get("NANOTRON_SEED", str(int(time.time())))), int(os.environ.get("NANOTRON_FAULTS", "8"))
+seed, faults = int(os.environ.get("NANOTRON_SEED", str(int(time.time())))), int(os.environ.get("NANOTRON_FAULTS", "6"))
 print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
 for part in (flipped_bytes, cut_short_and_never_written, a_read_that_fails_once,
              rewritten_during_the_run, resumed_with_other_data, blends_that_go_on, verified_by_the_tool):
+    if sys.argv[2:] and part.__name__ not in sys.argv[2:]:
+        continue
     begin = time.time()
     part(seed, faults) if part is flipped_bytes else part()
     print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)

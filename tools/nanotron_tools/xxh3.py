@@ -9,7 +9,7 @@ from collections.abc import Callable
 from . import common
 
 
-def load() -> Callable[[bytes], int] | None:
+def load() -> Callable[[bytes | memoryview], int] | None:
     try:
         import xxhash
 
@@ -29,10 +29,10 @@ def load() -> Callable[[bytes], int] | None:
     return None
 
 
-_XXH3: Callable[[bytes], int] | None = None
+_XXH3: Callable[[bytes | memoryview], int] | None = None
 
 
-def xxh3_64(data: bytes) -> int:
+def xxh3_64(data: bytes | memoryview) -> int:
     """XXH3-64 with seed 0."""
     global _XXH3
     if _XXH3 is None:

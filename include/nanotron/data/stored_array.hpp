@@ -75,6 +75,7 @@ class StoredArray {
   std::size_t piece_bytes() const;
   void read_compared(index_t first, std::span<char> bytes) const;
   void read_again(index_t block, std::span<char> bytes) const;
+  std::string range_of(index_t block) const;
   [[noreturn]] void damaged(index_t block, std::uint64_t expected, std::uint64_t found) const;
 
   std::string name_, path_;

@@ -29,7 +29,7 @@ namespace nanotron::data {
 /// where the system cannot read it.
 class TokenFile {
  public:
-  enum class Hashes { compared, ignored };
+  enum class Hashes { compared, ignored };  // ignored: zeros that were never written are taken for tokens, too
   explicit TokenFile(const std::filesystem::path& path, Hashes hashes = Hashes::compared);
   TokenFile(TokenFile&& other) noexcept = default;
   TokenFile& operator=(TokenFile&&) = delete;

@@ -200,6 +200,8 @@ TEST(TokenHashes, RefuseWhatWasNeverWritten) {
   never("was never written", chunked, 10000);
   never("of 10 chunks", chunked, 10000, 4500);
   never("a hole of", early, 1 << 24, 100);
+  add_hashes(path);  // zeros that are meant
+  EXPECT_NO_THROW(TokenFile{path});
 }
 
 // No memory is asked for by a number that the file cannot bear out.
@@ -236,6 +238,11 @@ TEST(TokenHashes, TellWhetherTheFileChanged) {
   std::filesystem::last_write_time(path, later);
   EXPECT_EQ(again.change_since(again.status()), TokenFile::Change::written);
   expect_error(ExitCode::data_error, "written to while this run used it", [&] { read(again, 0, 10); });
+  make_hashed(scratch / "cut.h5");
+  const TokenFile cut(scratch / "cut.h5");
+  const std::int64_t begin = place_of(scratch / "cut.h5", "tokens");
+  std::filesystem::resize_file(scratch / "cut.h5", static_cast<std::uintmax_t>(begin) + 500);
+  expect_error(ExitCode::data_error, "written to while this run used it", [&] { read(cut, 0, 1000); });
 }
 
 }  // namespace
