@@ -1,14 +1,13 @@
-// ranks: 1 2
 #include "nanotron/trainer/checkpoint_times.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <thread>
 
-#include "nanotron/comm/process_grid.hpp"
-#include "support/world.hpp"
+#include "nanotron/comm/group.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -33,14 +32,14 @@ TEST(CheckpointTimes, TheIntervalIsTheBestOfDalysModel) {
 }
 
 TEST(CheckpointTimes, StepsAloneNeedNoClock) {
-  Log log;
+  Log log(false);
   CheckpointTimes times({.every_steps = 5}, 1, log);
   EXPECT_FALSE(times.is_due(comm::alone(), 4));
   EXPECT_TRUE(times.is_due(comm::alone(), 5));
 }
 
 TEST(CheckpointTimes, TimeBeginsAgainWithACheckpoint) {
-  Log log;
+  Log log(false);
   CheckpointTimes times({.every_minutes = 0.1 / 60.0}, 1, log);
   times.begin();
   EXPECT_FALSE(times.is_due(comm::alone(), 1));
@@ -51,7 +50,7 @@ TEST(CheckpointTimes, TimeBeginsAgainWithACheckpoint) {
 }
 
 TEST(CheckpointTimes, CheapOnesAndManyNodesMakeThemFrequent) {
-  Log log;
+  Log log(false);
   CheckpointTimes times({.node_mtbf = 1.0}, 1 << 20, log);  // the job fails every 82 ms
   times.record({.step = 1, .taken = 1.0, .waited = 1e-6});
   times.begin();
