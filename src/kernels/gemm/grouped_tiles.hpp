@@ -77,7 +77,7 @@ NANOTRON_FUNCTION inline void store_rounded(const GroupSums& sums, const MatrixR
   });
 }
 
-inline constexpr index_t tiles_of(index_t n) { return (n + group_side - 1) / group_side; }
+NANOTRON_FUNCTION constexpr index_t tiles_of(index_t n) { return (n + group_side - 1) / group_side; }
 
 /// Rows of one expert: up to group_side of them from `first` on; count = 0: a block without a tile.
 struct GroupRows {

@@ -45,10 +45,11 @@ struct ExactSum {
   }
 };
 
+inline constexpr double not_a_sum = std::numeric_limits<double>::infinity();  // named outside of functions for nvcc
+
 /// Rounded to a double; infinity if any term is not finite.
 NANOTRON_FUNCTION inline double value(const ExactSum& sum) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  if (sum.top == ExactSum::not_finite) return infinity;
+  if (sum.top == ExactSum::not_finite) return not_a_sum;
   // Carries first: the same digits for the same sum, however it was made.
   constexpr std::int64_t base = std::int64_t{1} << ExactSum::width;
   std::int64_t digits[ExactSum::places], carry = 0;
