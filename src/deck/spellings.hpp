@@ -135,6 +135,25 @@ inline const Spellings<MomentType>& spellings(MomentType) {
   static const Spellings<MomentType> s = {{"master", MomentType::master}, {"bf16", MomentType::bf16}};
   return s;
 }
+inline const Spellings<MemoryRegistration>& spellings(MemoryRegistration) {
+  static const Spellings<MemoryRegistration> s = {{"none", MemoryRegistration::none},
+                                                  {"local", MemoryRegistration::local},
+                                                  {"symmetric", MemoryRegistration::symmetric}};
+  return s;
+}
+inline const Spellings<CollectiveEngine>& spellings(CollectiveEngine) {
+  static const Spellings<CollectiveEngine> s = {{"blocks", CollectiveEngine::blocks},
+                                                {"copies", CollectiveEngine::copies}};
+  return s;
+}
+inline const Spellings<ExpertGemms>& spellings(ExpertGemms) {
+  static const Spellings<ExpertGemms> s = {{"library", ExpertGemms::library}, {"grouped", ExpertGemms::grouped}};
+  return s;
+}
+inline const Spellings<OnBadStep>& spellings(OnBadStep) {
+  static const Spellings<OnBadStep> s = {{"skip", OnBadStep::skip}, {"roll_back", OnBadStep::roll_back}};
+  return s;
+}
 inline const Spellings<Console>& spellings(Console) {
   static const Spellings<Console> s = {{"progress", Console::progress}, {"quiet", Console::quiet}};
   return s;

@@ -10,6 +10,8 @@ enum class PpSchedule { gpipe, one_f_one_b, interleaved_1f1b, zero_bubble };
 enum class PpCut { flops, parameters, time };
 enum class CpMode { ring, all_to_all };
 enum class Backend { automatic, mpi, nccl };
+enum class MemoryRegistration { none, local, symmetric };
+enum class CollectiveEngine { blocks, copies };
 enum class GradientRule { sum, adasum };
 enum class Compression { none, bf16, fp16, powersgd };
 enum class Recompute { none, selective, full };
@@ -25,5 +27,7 @@ enum class OnChange { refuse, warn };
 enum class Reproducible { run, layout };
 enum class MomentType { master, bf16 };
 enum class Console { progress, quiet };
+enum class ExpertGemms { library, grouped };
+enum class OnBadStep { skip, roll_back };
 
 }  // namespace nanotron::deck

@@ -23,9 +23,13 @@ struct RunConfig {
   std::int64_t log_every = 10;
   double wall_time_limit = 0.0, wall_time_margin = 60.0;
   std::int64_t max_nonfinite_steps = 0;
+  double spike_factor = 0.0;  // 0: a finite gradient norm is never a bad one
+  OnBadStep on_bad_step = OnBadStep::skip;
+  std::int64_t check_memory_every = 0;  // 0: never
   std::int64_t check_replicas_every = 100;
   double hang_timeout = 600.0;  // 0: no watchdog
   std::int64_t check_stragglers_every = 100;
+  ExpertGemms expert_gemms = ExpertGemms::library;
   std::string gemm_algorithms{};  // a file; empty: the library's heuristic
 };
 
@@ -45,7 +49,8 @@ struct ParallelConfig {
   std::int64_t zero_stage = 0;
   std::int64_t zero_size = 0;  // 0: dp x cp
   Backend backend = Backend::automatic;
-  bool register_memory = false;     // with NCCL
+  MemoryRegistration register_memory = MemoryRegistration::none;  // with NCCL
+  CollectiveEngine collective_engine = CollectiveEngine::blocks;  // with NCCL
   std::int64_t message_blocks = 0;  // with NCCL, of messages between pipeline stages; 0: NCCL's choice
   GradientRule gradient_sum = GradientRule::sum;
   Compression compression = Compression::none;
@@ -91,6 +96,8 @@ struct CheckpointConfig {
   std::string resume = "auto";  // 'auto', 'none' or the path of a checkpoint
   bool at_end = true;
   bool asynchronous = false;
+  std::int64_t neighbour_every_steps = 0;  // 0: never
+  std::string neighbour_directory{};       // of each host
 };
 
 struct OutputConfig {

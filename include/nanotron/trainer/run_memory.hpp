@@ -15,7 +15,7 @@ namespace nanotron::trainer {
 class RunMemory {
  public:
   RunMemory(const deck::Config& config, comm::ProcessGrid& grid, const MemoryPlan& plan)
-      : registered_(config.parallel.register_memory
+      : registered_(config.parallel.register_memory != deck::MemoryRegistration::none
                         ? std::make_unique<comm::RegisteredMemory>(grid, Arena::bytes_of(plan))
                         : nullptr),
         arena_(registered_ ? Arena(plan, registered_->bytes()) : Arena(plan)) {}
