@@ -10,7 +10,6 @@
 #include "file_rows.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/communicator.hpp"
-#include "page_buffer.hpp"
 #include "pieces.hpp"
 
 namespace nanotron::io {
@@ -41,8 +40,12 @@ int lot_of(std::int64_t block, int rank, int lots) {
   return static_cast<int>((mixed ^ mixed >> 12) % static_cast<std::uint32_t>(lots));
 }
 
-// Who writes each block: the rank with most of its bytes, between equals by lot.
-std::vector<int> owners_of(const comm::Communicator& world, const BlockedFile& file, const FileImage& image,
+struct Blocks {
+  std::vector<int> owners;     // who writes each: the rank with most of its bytes, between equals by lot
+  std::vector<bool> has_gaps;  // bytes of no rank
+};
+
+Blocks blocks_of(const comm::Communicator& world, const BlockedFile& file, const FileImage& image,
                            std::span<const PlacedTensor> tensors) {
   const std::int64_t size = file.block_bytes;
   std::vector<std::int64_t> held(static_cast<std::size_t>(file.blocks()), 0);
@@ -70,9 +73,13 @@ std::vector<int> owners_of(const comm::Communicator& world, const BlockedFile& f
   NANOTRON_REQUIRE(claims.size() <= INT_MAX, "{} blocks", claims.size());
   NANOTRON_CHECK_MPI(
       MPI_Allreduce(MPI_IN_PLACE, claims.data(), static_cast<int>(claims.size()), MPI_2INT, MPI_MAXLOC, world.get()));
-  std::vector<int> owners(claims.size());
-  std::ranges::transform(claims, owners.begin(), &Claim::rank);
-  return owners;
+  Blocks blocks;
+  blocks.owners.resize(claims.size());
+  std::ranges::transform(claims, blocks.owners.begin(), &Claim::rank);
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, held.data(), static_cast<int>(held.size()), MPI_INT64_T, MPI_SUM,
+                                   world.get()));
+  std::ranges::transform(held, std::back_inserter(blocks.has_gaps), [&](std::int64_t bytes) { return bytes < size; });
+  return blocks;
 }
 
 // A window ends where a rank has held_blocks of it.
@@ -96,20 +103,24 @@ struct Header {
 
 class Exchange {
  public:
-  Exchange(const comm::Communicator& world, const BlockedFile& file, std::vector<int> owners)
-      : world_(world), file_(file), owners_(std::move(owners)), outgoing_(static_cast<std::size_t>(world.size())) {
-    const auto own = std::ranges::count(owners_, world.rank());
-    buffer_ = PageBuffer(static_cast<std::size_t>(std::min<std::int64_t>(own, held_blocks) * file_.block_bytes));
-  }
+  Exchange(const comm::Communicator& world, const BlockedFile& file, Blocks blocks)
+      : world_(world), file_(file), blocks_(std::move(blocks)), outgoing_(static_cast<std::size_t>(world.size())) {}
 
-  void begin(const Window& window) {
+  // Without memory the blocks of this rank are lost, and the others still get theirs.
+  template <class F>
+  void begin(const Window& window, const F& memory) {
     window_ = window;
     slots_.assign(static_cast<std::size_t>(window.last - window.first), -1);
     std::int64_t held = 0;
     for (std::int64_t block = window.first; block < window.last; ++block) {
       if (owner(block) == world_.rank()) slots_[static_cast<std::size_t>(block - window.first)] = held++;
     }
-    std::memset(buffer_.data(), 0, static_cast<std::size_t>(held * file_.block_bytes));
+    memory_ = {};
+    if (held > 0) memory_ = memory(static_cast<std::size_t>(held * file_.block_bytes));
+    for (std::int64_t block = window.first; block < window.last && !memory_.empty(); ++block) {
+      if (slot_of(block) >= 0 && blocks_.has_gaps[static_cast<std::size_t>(block)])
+        std::ranges::fill(memory_of(block), std::byte{0});
+    }
     for (std::vector<std::byte>& message : outgoing_) message.clear();
   }
 
@@ -141,26 +152,31 @@ class Exchange {
   // f(position, bytes) for each run of consecutive blocks of this rank.
   template <class F>
   void for_each_run(const F& f) const {
-    for (std::int64_t block = window_.first; block < window_.last;) {
+    for (std::int64_t block = window_.first; block < window_.last && !memory_.empty();) {
       const std::int64_t slot = slot_of(block);
       std::int64_t next = block + 1;
       if (slot >= 0) {
         while (next < window_.last && slot_of(next) >= 0) ++next;
         const std::int64_t position = block * file_.block_bytes;
         const std::int64_t bytes = std::min(next * file_.block_bytes, file_.bytes) - position;
-        f(position, std::span(buffer_.data() + slot * file_.block_bytes, static_cast<std::size_t>(bytes)));
+        f(position, memory_.subspan(static_cast<std::size_t>(slot * file_.block_bytes), static_cast<std::size_t>(bytes)));
       }
       block = next;
     }
   }
 
  private:
-  int owner(std::int64_t block) const { return owners_[static_cast<std::size_t>(block)]; }
+  int owner(std::int64_t block) const { return blocks_.owners[static_cast<std::size_t>(block)]; }
   std::int64_t slot_of(std::int64_t block) const { return slots_[static_cast<std::size_t>(block - window_.first)]; }
 
+  std::span<std::byte> memory_of(std::int64_t block) const {
+    return memory_.subspan(static_cast<std::size_t>(slot_of(block) * file_.block_bytes),
+                           static_cast<std::size_t>(file_.block_bytes));
+  }
+
   void put(std::int64_t position, const std::byte* from, std::int64_t bytes) {
-    const std::int64_t block = position / file_.block_bytes;
-    std::memcpy(buffer_.data() + slot_of(block) * file_.block_bytes + position % file_.block_bytes, from,
+    if (memory_.empty()) return;
+    std::memcpy(memory_of(position / file_.block_bytes).data() + position % file_.block_bytes, from,
                 static_cast<std::size_t>(bytes));
   }
 
@@ -198,10 +214,10 @@ class Exchange {
 
   const comm::Communicator& world_;
   BlockedFile file_;
-  std::vector<int> owners_;  // of all blocks
+  Blocks blocks_;
   Window window_{};
-  std::vector<std::int64_t> slots_;  // in the buffer, of the blocks of the window; -1: another rank's
-  PageBuffer buffer_;                // of those blocks
+  std::vector<std::int64_t> slots_;  // in memory_, of the blocks of the window; -1: another rank's
+  std::span<std::byte> memory_;      // of this rank's blocks of the window
   std::vector<std::vector<std::byte>> outgoing_, incoming_;  // by rank; headers and bytes
 };
 
@@ -241,28 +257,35 @@ void add_tensor(const PlacedTensor& placed, std::int64_t from, std::int64_t to, 
 }  // namespace
 
 void assemble_blocks(MPI_Comm given, const BlockedFile& file, const FileImage& image,
-                     std::span<const PlacedTensor> tensors, const TakeBlocks& take) {
+                     std::span<const PlacedTensor> tensors, BlockSink& sink) {
   const comm::Communicator world = comm::Communicator::duplicate(given);
-  std::vector<int> owners = owners_of(world, file, image, tensors);
-  const std::vector<Window> windows = windows_of(owners, world.size());
-  Exchange exchange(world, file, std::move(owners));
+  Blocks blocks = blocks_of(world, file, image, tensors);
+  const std::vector<Window> windows = windows_of(blocks.owners, world.size());
+  Exchange exchange(world, file, std::move(blocks));
   Staging staging;
-  std::exception_ptr failure;
+  std::exception_ptr failure;  // the other ranks wait for our bytes all the same
+  const auto unless_failed = [&](const auto& f) {
+    if (failure) return;
+    try {
+      f();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
   for (const Window& window : windows) {
     const std::int64_t from = window.first * file.block_bytes, to = window.last * file.block_bytes;
-    exchange.begin(window);
+    exchange.begin(window, [&](std::size_t bytes) {
+      std::span<std::byte> memory;
+      unless_failed([&] { memory = sink.memory(bytes); });
+      return memory;
+    });
     if (world.rank() == 0) {
       for (const auto& [position, bytes] : image.extents())
         exchange.add(position, bytes.data(), static_cast<std::int64_t>(bytes.size()));
     }
     for (const PlacedTensor& placed : tensors) add_tensor(placed, from, to, staging, exchange);
     exchange.finish();
-    if (failure) continue;  // the other ranks wait for our bytes all the same
-    try {
-      exchange.for_each_run(take);
-    } catch (...) {
-      failure = std::current_exception();
-    }
+    unless_failed([&] { exchange.for_each_run([&](std::int64_t at, auto run) { sink.put(at, run); }); });
   }
   if (failure) std::rethrow_exception(failure);
 }

@@ -61,17 +61,18 @@ int BlockFile::write_some(std::span<const std::byte>& left, std::int64_t& positi
   return 0;
 }
 
-void BlockFile::write(std::int64_t position, std::span<const std::byte> blocks) {
+std::vector<std::uint64_t> BlockFile::write(std::int64_t position, std::span<const std::byte> blocks) {
+  std::vector<std::uint64_t> hashes;
   for (std::size_t at = 0; at < blocks.size(); at += static_cast<std::size_t>(block_bytes_)) {
     const auto block = blocks.subspan(at, std::min(blocks.size() - at, static_cast<std::size_t>(block_bytes_)));
-    hashes_.emplace_back((position + static_cast<std::int64_t>(at)) / block_bytes_,
-                         XXH3_64bits(block.data(), block.size()));
+    hashes.push_back(XXH3_64bits(block.data(), block.size()));
+    hashes_.emplace_back((position + static_cast<std::int64_t>(at)) / block_bytes_, hashes.back());
   }
   constexpr int attempts = 3;
   int cause = 0;
   for (int attempt = 0; attempt < attempts; ++attempt) {
     cause = write_some(blocks, position);
-    if (cause == 0) return;
+    if (cause == 0) return hashes;
     if (!may_pass(cause)) break;
   }
   fail(ExitCode::system_error,

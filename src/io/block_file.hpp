@@ -22,10 +22,13 @@ class BlockFile {
   BlockFile& operator=(const BlockFile&) = delete;
 
   /// Hashes the blocks as they are in memory, then writes them; directly where they begin at a page. A write that fails
-  /// is repeated, three times in all; then Error(system_error) that names bytes and host.
-  void write(std::int64_t position, std::span<const std::byte> blocks);
+  /// is repeated, three times in all; then Error(system_error) that names bytes and host. Returns the hashes.
+  std::vector<std::uint64_t> write(std::int64_t position, std::span<const std::byte> blocks);
   /// Brings what was written to disk (fsync). Error(system_error).
   void sync();
+
+  /// Whether whole pages pass by the cache.
+  bool is_direct() const { return direct_ >= 0; }
 
   /// Number and XXH3-64 of each block written here.
   const std::vector<std::pair<std::int64_t, std::uint64_t>>& hashes() const { return hashes_; }

@@ -31,7 +31,11 @@ void PageBuffers::release() {
 
 BlockQueue::BlockQueue(const std::filesystem::path& path, std::int64_t block_bytes, std::size_t room,
                        PageBuffers& memory)
-    : file_(path, block_bytes), room_(room), memory_(&memory), thread_([this] { write_all(); }) {}
+    : file_(path, block_bytes),
+      checker_(path, block_bytes),
+      room_(room),
+      memory_(&memory),
+      thread_([this] { write_all(); }) {}
 
 BlockQueue::~BlockQueue() {
   {
@@ -40,27 +44,42 @@ BlockQueue::~BlockQueue() {
   }
   changed_.notify_all();
   thread_.join();
-  for (Waiting& dropped : waiting_) memory_->give_back(std::move(dropped.buffer));
+}
+
+std::span<std::byte> BlockQueue::memory(std::size_t bytes) {
+  const NotedRegion region("write");
+  lent_.reset();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return failure_ || lent_bytes_ == 0 || lent_bytes_ + bytes <= room_; });
+    if (failure_) std::rethrow_exception(failure_);
+    lent_bytes_ += bytes;
+  }
+  const auto give_back = [this, bytes](PageBuffer* buffer) {
+    memory_->give_back(std::move(*buffer));
+    delete buffer;
+    {
+      const std::scoped_lock lock(mutex_);
+      lent_bytes_ -= bytes;
+    }
+    changed_.notify_all();
+  };
+  const std::shared_ptr<PageBuffer> buffer(new PageBuffer(memory_->take(bytes)), give_back);
+  lent_ = buffer;
+  return {buffer->data(), bytes};
 }
 
 void BlockQueue::put(std::int64_t position, std::span<const std::byte> blocks) {
-  const NotedRegion region("write");
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return failure_ || waiting_.empty() || waiting_bytes_ + blocks.size() <= room_; });
-    if (failure_) std::rethrow_exception(failure_);
-  }
-  Waiting next{position, blocks.size(), memory_->take(blocks.size())};
-  std::memcpy(next.buffer.data(), blocks.data(), blocks.size());
   {
     const std::scoped_lock lock(mutex_);
-    waiting_bytes_ += next.bytes;
-    waiting_.push_back(std::move(next));
+    if (failure_) std::rethrow_exception(failure_);
+    waiting_.push_back({position, blocks, lent_});
   }
   changed_.notify_all();
 }
 
 std::future<void> BlockQueue::close() {
+  lent_.reset();
   {
     const std::scoped_lock lock(mutex_);
     is_closed_ = true;
@@ -69,28 +88,39 @@ std::future<void> BlockQueue::close() {
   return written_.get_future();
 }
 
-void BlockQueue::write_all() try {
-  while (true) {
+// Whether there was one.
+bool BlockQueue::write_next() {
+  Waiting next;
+  {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return is_dropped_ || is_closed_ || !waiting_.empty(); });
-    if (is_dropped_) return;
-    if (waiting_.empty()) break;
-    const Waiting& first = waiting_.front();  // stays where it is: a deque that grows at its end
-    lock.unlock();
-    file_.write(first.position, {first.buffer.data(), first.bytes});
-    lock.lock();
-    waiting_bytes_ -= first.bytes;
-    memory_->give_back(std::move(waiting_.front().buffer));
+    if (is_dropped_ || waiting_.empty()) return false;
+    next = std::move(waiting_.front());
     waiting_.pop_front();
-    lock.unlock();
-    changed_.notify_all();
   }
+  HashedBlocks written{next.position, std::ssize(next.blocks), file_.write(next.position, next.blocks)};
+  if (file_.is_direct()) {
+    checker_.add(std::move(written));
+  } else {
+    in_cache_.push_back(std::move(written));
+  }
+  return true;
+}
+
+void BlockQueue::write_all() try {
+  while (write_next()) {
+  }
+  if (is_dropped_) return;
   file_.sync();
+  for (HashedBlocks& blocks : in_cache_) checker_.add(std::move(blocks));
+  checker_.finish();
   written_.set_value();
 } catch (...) {
+  std::deque<Waiting> lost;
   {
     const std::scoped_lock lock(mutex_);
     failure_ = std::current_exception();
+    lost.swap(waiting_);
   }
   changed_.notify_all();
   written_.set_exception(failure_);

@@ -7,13 +7,15 @@
 #include <exception>
 #include <filesystem>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
-#include <utility>
 #include <vector>
 
+#include "block_checker.hpp"
 #include "block_file.hpp"
+#include "nanotron/io/block_exchange.hpp"
 #include "page_buffer.hpp"
 
 namespace nanotron::io {
@@ -31,17 +33,20 @@ class PageBuffers {
   std::vector<PageBuffer> free_;  // from the smallest
 };
 
-/// A BlockFile that a thread writes while its owner assembles the next blocks. No communication.
-class BlockQueue {
+/// A BlockFile that a thread writes while its owner assembles the next blocks, and another thread reads back. No
+/// communication.
+class BlockQueue final : public BlockSink {
  public:
-  /// room: bytes that may wait; put() waits for more. `memory` is borrowed.
+  /// room: bytes to lend at a time; memory() waits for more. `memory` is borrowed.
   BlockQueue(const std::filesystem::path& path, std::int64_t block_bytes, std::size_t room, PageBuffers& memory);
   /// Blocks that wait are dropped.
-  ~BlockQueue();
+  ~BlockQueue() override;
 
-  /// Copies whole blocks. Throws what an earlier block met.
-  void put(std::int64_t position, std::span<const std::byte> blocks);
-  /// No more blocks come. The future is ready when all are on disk, or has the error of the first that is not. Once.
+  /// Throws what an earlier block met.
+  std::span<std::byte> memory(std::size_t bytes) override;
+  void put(std::int64_t position, std::span<const std::byte> blocks) override;
+  /// No more blocks come. The future is ready when all are on disk and have been read back, or has the error of the
+  /// first that is not. Once.
   std::future<void> close();
 
   /// When the future of close() is ready.
@@ -50,18 +55,22 @@ class BlockQueue {
  private:
   struct Waiting {
     std::int64_t position;
-    std::size_t bytes;
-    PageBuffer buffer;
+    std::span<const std::byte> blocks;
+    std::shared_ptr<void> memory;  // keeps it lent
   };
   void write_all();
+  bool write_next();
 
   BlockFile file_;
+  BlockChecker checker_;
   std::size_t room_;
   PageBuffers* memory_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Waiting> waiting_;  // the first is being written
-  std::size_t waiting_bytes_ = 0;
+  std::size_t lent_bytes_ = 0;
+  std::deque<Waiting> waiting_;
+  std::shared_ptr<void> lent_;  // by the last memory()
+  std::vector<HashedBlocks> in_cache_{};  // to be read back after sync
   bool is_closed_ = false, is_dropped_ = false;
   std::exception_ptr failure_;
   std::promise<void> written_;

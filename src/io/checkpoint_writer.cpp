@@ -66,6 +66,15 @@ void write_text(const fs::path& path, const std::string& text) {
   if (!good) system_failure(path.string());
 }
 
+// The name may lead to another file than the one that was written.
+void require_size(const fs::path& path, std::int64_t bytes) {
+  std::error_code error;
+  const std::uintmax_t found = fs::file_size(path, error);
+  if (error) fail(ExitCode::system_error, {.what = fmt::format("{}: {}", path.string(), error.message())});
+  if (found != static_cast<std::uintmax_t>(bytes))
+    fail(ExitCode::system_error, {.what = fmt::format("{} has {} bytes, {} were written", path.string(), found, bytes)});
+}
+
 void rename_or_fail(const fs::path& from, const fs::path& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0)
     system_failure(fmt::format("renaming {} to {}", from.string(), to.string()));
@@ -114,8 +123,7 @@ struct CheckpointWriter::Draft {
   fs::path folder;
   Manifest manifest;
   BlockQueue blocks;
-  bool is_written = false;   // by all ranks, with all hashes known
-  std::future<void> work{};  // what this rank does now
+  std::future<void> work{};  // this rank writes its blocks and reads them back
 
   Draft(const fs::path& partial, std::int64_t step, std::int64_t bytes, std::size_t room, PageBuffers& memory)
       : folder(partial),
@@ -142,7 +150,7 @@ void CheckpointWriter::guarded(const fs::path& partial, const F& work) {
 }
 
 void CheckpointWriter::write(const CheckpointContents& contents) {
-  begin(contents, static_cast<std::size_t>(held_blocks * manifest_block_bytes));
+  begin(contents, static_cast<std::size_t>(blocks_in_memory * manifest_block_bytes));
   finish();
   memory_->release();
 }
@@ -163,20 +171,17 @@ bool CheckpointWriter::advance() {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, world_));
     if (ready == 0) return;
     collectively(world_, [&] { draft_->work.get(); });
-    if (draft_->is_written) {
-      publish_draft();
-      published = true;
-    } else {
-      check_written();
-    }
+    gather_hashes();
+    publish_draft();
+    published = true;
   });
   return published;
 }
 
 bool CheckpointWriter::finish() {
   bool published = false;
-  while (draft_) {
-    const NotedRegion region(draft_->is_written ? "read back" : "write and fsync");
+  if (draft_) {
+    const NotedRegion region("write, fsync and read back");
     draft_->work.wait();
     published = advance();
   }
@@ -212,35 +217,27 @@ void CheckpointWriter::assemble(const CheckpointContents& contents, std::size_t 
   collectively(world_,
                [&] { draft_ = std::make_unique<Draft>(partial, contents.state.step, layout.back(), room, *memory_); });
   collectively(world_, [&] {
-    assemble_blocks(
-        world_, {layout.back(), manifest_block_bytes}, image, tensors,
-        [&](std::int64_t position, std::span<const std::byte> blocks) { draft_->blocks.put(position, blocks); });
+    assemble_blocks(world_, {layout.back(), manifest_block_bytes}, image, tensors, draft_->blocks);
   });
   draft_->work = draft_->blocks.close();
 }
 
-// All blocks are on disk: gathers their hashes and has each rank read a share back.
-void CheckpointWriter::check_written() {
-  Draft& draft = *draft_;
-  Manifest& manifest = draft.manifest;
+// All blocks are on disk and were read back.
+void CheckpointWriter::gather_hashes() {
+  Manifest& manifest = draft_->manifest;
   const BlockedFile file{manifest.bytes, manifest.block_bytes};
   manifest.blocks.assign(static_cast<std::size_t>(file.blocks()), 0);
-  for (const auto& [block, hash] : draft.blocks.file().hashes())
+  for (const auto& [block, hash] : draft_->blocks.file().hashes())
     manifest.blocks[static_cast<std::size_t>(block)] = hash;
   NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, manifest.blocks.data(), static_cast<int>(manifest.blocks.size()),
                                    MPI_UINT64_T, MPI_BOR, world_));
-  draft.is_written = true;
-  int size = 1;
-  NANOTRON_CHECK_MPI(MPI_Comm_size(world_, &size));
-  draft.work = std::async(std::launch::async, [&draft, rank = rank_, size] {
-    verify_share(draft.folder / checkpoint_file_name, draft.manifest, rank, size);
-  });
 }
 
 void CheckpointWriter::publish_draft() {
   const std::int64_t step = draft_->manifest.step;
   collectively(world_, [&] {
     if (rank_ != 0) return;
+    require_size(draft_->folder / checkpoint_file_name, draft_->manifest.bytes);
     const fs::path folder = draft_->folder, temporary = folder / (std::string(manifest_file_name) + ".tmp");
     write_text(temporary, to_json(draft_->manifest));
     rename_or_fail(temporary, folder / manifest_file_name);

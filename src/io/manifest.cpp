@@ -192,6 +192,17 @@ Manifest parse_manifest(const std::string& text) {
   return manifest;
 }
 
+void require_block(const data::BlockSource& source, std::int64_t number, std::int64_t begin, std::span<char> block,
+                   std::uint64_t expected) {
+  const std::uint64_t found = data::read_block(source, begin, block, expected);
+  if (found == expected) return;
+  damaged(fmt::format("{} is damaged in block {} (bytes {} to {}): hash {:016x}, the manifest says {:016x}",
+                      checkpoint_file_name, number, begin, begin + std::ssize(block) - 1, found, expected));
+}
+
+namespace {
+
+// The share of rank `rank` of `size`: consecutive blocks.
 void verify_share(const std::filesystem::path& file, const Manifest& manifest, int rank, int size) {
   const std::int64_t count = blocks_of(manifest.bytes, manifest.block_bytes);
   const data::ReadOnlyFile input(file);
@@ -199,13 +210,11 @@ void verify_share(const std::filesystem::path& file, const Manifest& manifest, i
   for (std::int64_t i = count * rank / size; i < count * (rank + 1) / size; ++i) {
     const std::int64_t begin = i * manifest.block_bytes;
     block.resize(static_cast<std::size_t>(std::min(manifest.block_bytes, manifest.bytes - begin)));
-    const std::uint64_t expected = manifest.blocks[static_cast<std::size_t>(i)];
-    const std::uint64_t found = data::read_block(input, begin, block, expected);
-    if (found == expected) continue;
-    damaged(fmt::format("{} is damaged in block {} (bytes {} to {}): hash {:016x}, the manifest says {:016x}",
-                        checkpoint_file_name, i, begin, begin + std::ssize(block) - 1, found, expected));
+    require_block(input, i, begin, block, manifest.blocks[static_cast<std::size_t>(i)]);
   }
 }
+
+}  // namespace
 
 Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder) {
   const Manifest manifest = parse_manifest(broadcast_manifest(world, folder / manifest_file_name));

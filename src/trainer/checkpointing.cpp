@@ -127,8 +127,9 @@ std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state
 template <class T>
 std::size_t checkpoint_workspace(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state) {
   constexpr auto assembled = static_cast<std::size_t>(io::held_blocks * io::manifest_block_bytes);
-  return 3 * assembled + static_cast<std::size_t>(io::staging_bytes()) +             // own, sent, received
-         (config.checkpoint.asynchronous ? written_bytes(grid, state) : assembled);  // being written
+  constexpr auto held = static_cast<std::size_t>(io::blocks_in_memory * io::manifest_block_bytes);
+  return 2 * assembled + static_cast<std::size_t>(io::staging_bytes()) +  // sent, received
+         (config.checkpoint.asynchronous ? assembled + written_bytes(grid, state) : held);
 }
 
 template <class S>

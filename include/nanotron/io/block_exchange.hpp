@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,16 +31,23 @@ struct BlockedFile {
   std::int64_t blocks() const { return (bytes + block_bytes - 1) / block_bytes; }
 };
 
-/// Gets bytes of whole, consecutive blocks of this rank, with their position in the file.
-using TakeBlocks = std::function<void(std::int64_t position, std::span<const std::byte> bytes)>;
+/// Where the blocks of this rank go. It lends the memory in which they are assembled, so that they need not be copied.
+class BlockSink {
+ public:
+  virtual ~BlockSink() = default;
+  /// For the next blocks; the caller writes to it until it asks for more.
+  virtual std::span<std::byte> memory(std::size_t bytes) = 0;
+  /// Whole, consecutive blocks that lie in the last memory(), with their position in the file.
+  virtual void put(std::int64_t position, std::span<const std::byte> blocks) = 0;
+};
 
 /// Most blocks that a rank holds at a time.
 inline constexpr std::int64_t held_blocks = 8;
 
 /// Assembles a file of what rank 0 has in `image` and what the ranks have of the tensors, which is written once; the
-/// rest is zeros. Every block is passed to take() of one rank, in the order of the file, at most held_blocks at once.
-/// Collective; take() must not communicate, and its exceptions are thrown after the last block.
+/// rest is zeros. Every block is put into the sink of one rank, in the order of the file, at most held_blocks at once.
+/// Collective; the sink must not communicate, and its exceptions are thrown after the last block.
 void assemble_blocks(MPI_Comm world, const BlockedFile& file, const FileImage& image,
-                     std::span<const PlacedTensor> tensors, const TakeBlocks& take);
+                     std::span<const PlacedTensor> tensors, BlockSink& sink);
 
 }  // namespace nanotron::io

@@ -14,9 +14,12 @@ namespace nanotron::io {
 
 class PageBuffers;
 
+/// Most blocks in the memory of a rank while training waits for a checkpoint.
+inline constexpr std::int64_t blocks_in_memory = 3 * held_blocks;
+
 /// Writes checkpoints into one directory and keeps the newest. A checkpoint is written under
-/// step_XXXXXXXX.partial: blocks are hashed in memory (block_exchange.hpp), written, synced, read back by another rank
-/// and compared; then it gets its manifest, and only then its name. An error before that leaves earlier checkpoints as
+/// step_XXXXXXXX.partial: blocks are hashed in memory (block_exchange.hpp), written, read back from the disk and
+/// compared, and synced; then it gets its manifest, and only then its name. An error before that leaves earlier checkpoints as
 /// they were. Each rank writes and reads for itself: a failing disk is an error of one rank, which all learn. Diverged
 /// weights may still be finite in one more checkpoint. So a checkpoint replaces older ones only once it is known good:
 /// a later step had a finite loss and gradient norm.
@@ -64,7 +67,7 @@ class CheckpointWriter {
   std::filesystem::path partial_folder(const CheckpointContents& contents) const;
   void begin(const CheckpointContents& contents, std::size_t room);
   void assemble(const CheckpointContents& contents, std::size_t room);
-  void check_written();
+  void gather_hashes();
   void publish_draft();
   void publish(const std::filesystem::path& partial, std::int64_t step);  // rank 0
   void set_aside_newer(std::int64_t step);                                // rank 0

@@ -9,8 +9,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "nanotron/data/block_read.hpp"
 
 namespace nanotron::io {
 
@@ -31,10 +34,11 @@ std::string to_json(const Manifest& manifest);
 /// Throws Error(data_error) saying which field is missing or wrong, whatever the text.
 Manifest parse_manifest(const std::string& text);
 
-/// Reads the blocks of rank `rank` of `size` and compares their hashes; ranks have consecutive shares. A block with
-/// another hash is read three times. Error(data_error) that names the first bad block and its bytes, or for a file that
-/// is missing; Error(system_error) where a read fails or differs each time. One process.
-void verify_share(const std::filesystem::path& file, const Manifest& manifest, int rank, int size);
+/// Fills `block`, number `number` of a checkpoint's file, with the bytes from `begin` on. Read three times where the
+/// hash is another one: Error(data_error) that names block and bytes, Error(system_error) where a read fails or differs
+/// each time. One process.
+void require_block(const data::BlockSource& source, std::int64_t number, std::int64_t begin, std::span<char> block,
+                   std::uint64_t expected);
 
 /// Collective: checks a step folder against its manifest. Throws Error(data_error) that names the
 /// first damage: manifest missing or malformed, another step, size, the first bad block and its

@@ -31,6 +31,23 @@ inline std::vector<std::int64_t> lay_out(io::FileImage& image, const std::vector
   return begins;
 }
 
+class FileSink final : public io::BlockSink {
+ public:
+  explicit FileSink(const std::filesystem::path& path) : file_(path, std::ios::in | std::ios::out | std::ios::binary) {}
+  std::span<std::byte> memory(std::size_t bytes) override {
+    memory_.resize(bytes);
+    return memory_;
+  }
+  void put(std::int64_t position, std::span<const std::byte> blocks) override {
+    file_.seekp(position).write(reinterpret_cast<const char*>(blocks.data()), std::ssize(blocks));
+  }
+  void close() { file_.close(); }
+
+ private:
+  std::fstream file_;
+  std::vector<std::byte> memory_;
+};
+
 /// Writes it in blocks of `block_bytes`. Collective.
 inline void write_file(MPI_Comm world, const std::filesystem::path& path, const std::vector<io::StateTensor>& tensors,
                        ScalarType type, std::int64_t block_bytes) {
@@ -46,10 +63,8 @@ inline void write_file(MPI_Comm world, const std::filesystem::path& path, const 
   MPI_Bcast(layout.data(), static_cast<int>(layout.size()), MPI_INT64_T, 0, world);
   std::vector<io::PlacedTensor> placed;
   for (std::size_t i = 0; i < tensors.size(); ++i) placed.push_back({&tensors[i], type, layout[i]});
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  io::assemble_blocks(world, {layout.back(), block_bytes}, image, placed, [&](std::int64_t at, auto bytes) {
-    file.seekp(at).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
-  });
+  FileSink file(path);
+  io::assemble_blocks(world, {layout.back(), block_bytes}, image, placed, file);
   file.close();
   MPI_Barrier(world);
 }

@@ -69,12 +69,28 @@ Tensor drawn_tensor(std::mt19937& random, const Ranks& ranks, std::int64_t begin
   return t;
 }
 
+// Calls f(position, blocks).
+template <class F>
+class Sink final : public BlockSink {
+ public:
+  explicit Sink(F f) : f_(std::move(f)) {}
+  std::span<std::byte> memory(std::size_t bytes) override {
+    memory_.assign(bytes, std::byte{0xa5});
+    return memory_;
+  }
+  void put(std::int64_t position, std::span<const std::byte> blocks) override { f_(position, blocks); }
+
+ private:
+  F f_;
+  std::vector<std::byte> memory_;
+};
+
 // The whole file from the blocks that the ranks were given; each byte once.
 std::vector<std::byte> gathered(const BlockedFile& file, const FileImage& image,
                                 std::span<const PlacedTensor> tensors) {
   std::vector<unsigned char> mine(static_cast<std::size_t>(file.bytes), 0), times(mine.size(), 0), all = mine;
   std::int64_t last = -1;
-  assemble_blocks(test::world(), file, image, tensors, [&](std::int64_t at, std::span<const std::byte> bytes) {
+  Sink sink([&](std::int64_t at, std::span<const std::byte> bytes) {
     EXPECT_GT(at, last);
     EXPECT_EQ(at % file.block_bytes, 0);
     EXPECT_LE(std::ssize(bytes), held_blocks * file.block_bytes);
@@ -83,6 +99,7 @@ std::vector<std::byte> gathered(const BlockedFile& file, const FileImage& image,
     std::memcpy(mine.data() + at, bytes.data(), bytes.size());
     for (std::size_t i = 0; i < bytes.size(); ++i) ++times[static_cast<std::size_t>(at) + i];
   });
+  assemble_blocks(test::world(), file, image, tensors, sink);
   MPI_Allreduce(mine.data(), all.data(), int(mine.size()), MPI_UNSIGNED_CHAR, MPI_BOR, test::world());
   MPI_Allreduce(MPI_IN_PLACE, times.data(), int(times.size()), MPI_UNSIGNED_CHAR, MPI_SUM, test::world());
   EXPECT_TRUE(std::ranges::all_of(times, [](unsigned char n) { return n == 1; }));
@@ -136,16 +153,17 @@ TEST(BlockExchange, BlocksStayWhereTheirBytesAre) {
   const std::int64_t bytes = rows * ranks.size * columns * 4;
   std::int64_t here = 0;
   const PlacedTensor first[] = {{&mine, ScalarType::fp32, 0}};
-  assemble_blocks(test::world(), {bytes, 4096}, FileImage("image"), first, [&](std::int64_t at, auto block) {
+  Sink rows_here([&](std::int64_t at, auto block) {
     EXPECT_GE(at, rows * ranks.rank * columns * 4);
     here += std::ssize(block);
   });
+  assemble_blocks(test::world(), {bytes, 4096}, FileImage("image"), first, rows_here);
   EXPECT_EQ(here, rows * columns * 4);
   here = 0;
   const PlacedTensor second[] = {{&shared, ScalarType::fp32, 0}};
   const std::int64_t all = rows * width * ranks.size * 4;
-  assemble_blocks(test::world(), {all, 1024}, FileImage("image"), second,
-                  [&](std::int64_t, auto block) { here += std::ssize(block); });
+  Sink blocks_here([&](std::int64_t, auto block) { here += std::ssize(block); });
+  assemble_blocks(test::world(), {all, 1024}, FileImage("image"), second, blocks_here);
   EXPECT_GT(here, all / ranks.size / 3);
   EXPECT_LT(here, all / ranks.size * 2);
 }
@@ -156,11 +174,12 @@ TEST(BlockExchange, AFailureOfOneRankDoesNotStopTheOthers) {
   const StateTensor mine{"rows", {1000 * ranks.size}, {{{1000 * ranks.rank}, {1000}, memory.data(), {1}}}};
   const PlacedTensor placed[] = {{&mine, ScalarType::fp32, 0}};
   int calls = 0;
+  Sink sink([&](std::int64_t, auto) {
+    ++calls;
+    if (ranks.rank == ranks.size - 1) fail(ExitCode::system_error, {.what = "the disk is gone"});
+  });
   const auto assemble = [&] {
-    assemble_blocks(test::world(), {4000 * ranks.size, 64}, FileImage("image"), placed, [&](std::int64_t, auto) {
-      ++calls;
-      if (ranks.rank == ranks.size - 1) fail(ExitCode::system_error, {.what = "the disk is gone"});
-    });
+    assemble_blocks(test::world(), {4000 * ranks.size, 64}, FileImage("image"), placed, sink);
   };
   if (ranks.rank == ranks.size - 1) {
     EXPECT_THROW(assemble(), Error);
