@@ -46,7 +46,7 @@ struct Blocks {
 };
 
 Blocks blocks_of(const comm::Communicator& world, const BlockedFile& file, const FileImage& image,
-                           std::span<const PlacedTensor> tensors) {
+                 std::span<const PlacedTensor> tensors) {
   const std::int64_t size = file.block_bytes;
   std::vector<std::int64_t> held(static_cast<std::size_t>(file.blocks()), 0);
   const auto add = [&](std::int64_t position, std::int64_t bytes) {
@@ -76,8 +76,8 @@ Blocks blocks_of(const comm::Communicator& world, const BlockedFile& file, const
   Blocks blocks;
   blocks.owners.resize(claims.size());
   std::ranges::transform(claims, blocks.owners.begin(), &Claim::rank);
-  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, held.data(), static_cast<int>(held.size()), MPI_INT64_T, MPI_SUM,
-                                   world.get()));
+  NANOTRON_CHECK_MPI(
+      MPI_Allreduce(MPI_IN_PLACE, held.data(), static_cast<int>(held.size()), MPI_INT64_T, MPI_SUM, world.get()));
   std::ranges::transform(held, std::back_inserter(blocks.has_gaps), [&](std::int64_t bytes) { return bytes < size; });
   return blocks;
 }
@@ -159,7 +159,8 @@ class Exchange {
         while (next < window_.last && slot_of(next) >= 0) ++next;
         const std::int64_t position = block * file_.block_bytes;
         const std::int64_t bytes = std::min(next * file_.block_bytes, file_.bytes) - position;
-        f(position, memory_.subspan(static_cast<std::size_t>(slot * file_.block_bytes), static_cast<std::size_t>(bytes)));
+        f(position,
+          memory_.subspan(static_cast<std::size_t>(slot * file_.block_bytes), static_cast<std::size_t>(bytes)));
       }
       block = next;
     }

@@ -8,4 +8,12 @@ std::filesystem::path step_folder(const std::filesystem::path& directory, std::i
   return directory / fmt::format("step_{:08}", step);
 }
 
+const std::string& dataset_of(const StateTensor& tensor) { return tensor.slice ? tensor.slice->dataset : tensor.name; }
+
+std::vector<index_t> dataset_shape(const StateTensor& tensor) {
+  std::vector<index_t> shape = tensor.global_shape;
+  if (tensor.slice) shape.insert(shape.begin(), tensor.slice->count);
+  return shape;
+}
+
 }  // namespace nanotron::io

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <numeric>
+#include <unordered_map>
+
 #include "checkpoint_attributes.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
@@ -66,9 +70,10 @@ void write_data(hid_t file, std::span<const DataFile> data) {
   }
 }
 
-// Returns where its elements begin.
+// Returns where its elements begin in the file.
 std::int64_t create_dataset(hid_t file, const std::string& path, const StateTensor& tensor, ScalarType type) {
-  const std::vector<hsize_t> shape(tensor.global_shape.begin(), tensor.global_shape.end());
+  const std::vector<index_t> extents = dataset_shape(tensor);
+  const std::vector<hsize_t> shape(extents.begin(), extents.end());
   const hdf5::Dataspace space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr));
   const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE)), links(H5Pcreate(H5P_LINK_CREATE));
   H5Pset_layout(creation.id(), H5D_CONTIGUOUS);
@@ -83,6 +88,13 @@ std::int64_t create_dataset(hid_t file, const std::string& path, const StateTens
   const bool is_empty = H5Dget_storage_size(made.id()) == 0;
   NANOTRON_REQUIRE(begin != HADDR_UNDEF || is_empty, "{} has no place in the file", path);
   return is_empty ? 0 : static_cast<std::int64_t>(begin);
+}
+
+std::int64_t begin_in_dataset(const StateTensor& tensor, ScalarType type) {
+  if (!tensor.slice) return 0;
+  const std::vector<index_t>& shape = tensor.global_shape;
+  return std::accumulate(shape.begin(), shape.end(), tensor.slice->index, std::multiplies<>()) *
+         static_cast<std::int64_t>(size_of(type));
 }
 
 }  // namespace
@@ -104,8 +116,12 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
   }
   std::vector<std::int64_t> begins;
   for_each_group(contents, [&](const std::string& group, std::span<const StateTensor> tensors, ScalarType type) {
-    for (const StateTensor& tensor : tensors)
-      begins.push_back(create_dataset(file.id(), group + tensor.name, tensor, type));
+    std::unordered_map<std::string, std::int64_t> made;
+    for (const StateTensor& tensor : tensors) {
+      const std::string path = group + dataset_of(tensor);
+      if (!made.contains(path)) made[path] = create_dataset(file.id(), path, tensor, type);
+      begins.push_back(made[path] + begin_in_dataset(tensor, type));
+    }
   });
   file.close(ExitCode::system_error, fmt::format("closing {}", image.name()));
   return begins;

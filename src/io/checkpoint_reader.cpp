@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <unordered_map>
+
 #include "checkpoint_attributes.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/manifest.hpp"
@@ -261,18 +263,25 @@ void CheckpointReader::read_compression(std::span<const StateTensor> tensors, Sc
 
 void CheckpointReader::open_group(const std::string& group, std::span<const StateTensor> tensors, ScalarType type,
                                   std::vector<Slab>& slabs) const {
+  std::unordered_map<std::string, std::shared_ptr<const hdf5::Dataset>> opened;
   for (const StateTensor& tensor : tensors) {
-    const std::string path = group + tensor.name;
-    hdf5::Dataset dataset = hdf5::open_dataset(file_.id(), path, file_name_);
-    const std::vector<index_t> shape = hdf5::checked_shape(dataset, path, file_name_);
-    if (shape != tensor.global_shape)
-      damaged(fmt::format("the dataset '{}' has the wrong shape", path),
-              fmt::format("({})", fmt::join(tensor.global_shape, ", ")),
-              fmt::format("({})", fmt::join(shape, ", ")), file_name_,
-              "resume with the &model the checkpoint was written with");
-    real_bytes(dataset, path, file_name_);
-    slabs.push_back({std::move(dataset), &tensor, type, fmt::format("{}: {}", file_name_, path)});
+    const std::string path = group + dataset_of(tensor);
+    std::shared_ptr<const hdf5::Dataset>& dataset = opened[path];
+    if (!dataset) dataset = open_tensor(path, dataset_shape(tensor));
+    slabs.push_back({dataset, &tensor, type, fmt::format("{}: {}", file_name_, group + tensor.name)});
   }
+}
+
+std::shared_ptr<const hdf5::Dataset> CheckpointReader::open_tensor(const std::string& path,
+                                                                   const std::vector<index_t>& expected) const {
+  auto dataset = std::make_shared<const hdf5::Dataset>(hdf5::open_dataset(file_.id(), path, file_name_));
+  const std::vector<index_t> shape = hdf5::checked_shape(*dataset, path, file_name_);
+  if (shape != expected)
+    damaged(fmt::format("the dataset '{}' has the wrong shape", path), fmt::format("({})", fmt::join(expected, ", ")),
+            fmt::format("({})", fmt::join(shape, ", ")), file_name_,
+            "resume with the &model the checkpoint was written with");
+  real_bytes(*dataset, path, file_name_);
+  return dataset;
 }
 
 }  // namespace nanotron::io

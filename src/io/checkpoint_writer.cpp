@@ -30,8 +30,7 @@ namespace fs = std::filesystem;
 using comm::collectively;
 
 [[noreturn]] void system_failure(const std::string& what) {
-  fail(ExitCode::system_error,
-       {.what = fmt::format("writing a checkpoint: {}: {}", what, std::strerror(errno))});
+  fail(ExitCode::system_error, {.what = fmt::format("writing a checkpoint: {}: {}", what, std::strerror(errno))});
 }
 
 // fsync() of a file or a directory.
@@ -72,7 +71,8 @@ void require_size(const fs::path& path, std::int64_t bytes) {
   const std::uintmax_t found = fs::file_size(path, error);
   if (error) fail(ExitCode::system_error, {.what = fmt::format("{}: {}", path.string(), error.message())});
   if (found != static_cast<std::uintmax_t>(bytes))
-    fail(ExitCode::system_error, {.what = fmt::format("{} has {} bytes, {} were written", path.string(), found, bytes)});
+    fail(ExitCode::system_error,
+         {.what = fmt::format("{} has {} bytes, {} were written", path.string(), found, bytes)});
 }
 
 void rename_or_fail(const fs::path& from, const fs::path& to) {

@@ -59,12 +59,17 @@ hdf5::Dataspace memory_space(const StatePart& t, const std::vector<index_t>& ext
                    {u(extent[0]), u(extent[1]), u(extent[2])});
 }
 
-void add_to_file_selection(const hdf5::Dataspace& file, const Piece& piece, H5S_seloper_t how) {
+void add_to_file_selection(const hdf5::Dataspace& file, const StateTensor& tensor, const Piece& piece,
+                           H5S_seloper_t how) {
   std::vector<hsize_t> start(piece.part->offset.begin(), piece.part->offset.end());
   start[0] += static_cast<hsize_t>(piece.outer.begin);
   if (start.size() == 3) start[1] += static_cast<hsize_t>(piece.inner.begin);
   const std::vector<index_t> extent = extent_of(piece);
-  const std::vector<hsize_t> count(extent.begin(), extent.end());
+  std::vector<hsize_t> count(extent.begin(), extent.end());
+  if (tensor.slice) {
+    start.insert(start.begin(), static_cast<hsize_t>(tensor.slice->index));
+    count.insert(count.begin(), 1);
+  }
   hdf5::check(H5Sselect_hyperslab(file.id(), how, start.data(), nullptr, count.data(), nullptr),
               ExitCode::system_error, "selecting a part");
 }
@@ -87,9 +92,9 @@ hdf5::Dataspace intervals(const Transfer& transfer, ScalarType type) {
 }
 
 /// Selections of a transfer in the file and in this rank's memory; empty for an empty transfer.
-Selection select(const hdf5::Dataset& dataset, const Transfer& transfer, ScalarType type) {
+Selection select(const Slab& slab, const Transfer& transfer) {
   Selection s;
-  s.file = hdf5::Dataspace(H5Dget_space(dataset.id()));
+  s.file = hdf5::Dataspace(H5Dget_space(slab.dataset->id()));
   H5Sselect_none(s.file.id());
   if (transfer.empty()) {
     const hsize_t one = 1;
@@ -98,10 +103,10 @@ Selection select(const hdf5::Dataset& dataset, const Transfer& transfer, ScalarT
     return s;
   }
   for (const Piece& piece : transfer) {
-    add_to_file_selection(s.file, piece, transfer.size() == 1 ? H5S_SELECT_SET : H5S_SELECT_OR);
+    add_to_file_selection(s.file, *slab.tensor, piece, transfer.size() == 1 ? H5S_SELECT_SET : H5S_SELECT_OR);
   }
   s.memory = transfer.size() == 1 ? memory_space(*transfer.front().part, extent_of(transfer.front()))
-                                  : intervals(transfer, type);
+                                  : intervals(transfer, slab.type);
   return s;
 }
 
@@ -148,7 +153,7 @@ void in_transfers(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piec
         const ScalarType type = slabs[i].type;
         const Transfer& transfer = staging.place(pieces, type);
         std::byte* const data = transfer.empty() ? nothing : memory_of(transfer.front(), type);
-        move(slabs[i], select(slabs[i].dataset, transfer, type), data, transfer, staging);
+        move(slabs[i], select(slabs[i], transfer), data, transfer, staging);
       });
     }
   }
@@ -173,7 +178,7 @@ void read_slabs(MPI_Comm world, std::span<const Slab> slabs, std::int64_t piece_
   in_transfers(world, slabs, piece_bytes,
                [&](const Slab& slab, const Selection& s, std::byte* data, const Transfer&, Staging& staging) {
                  hdf5::check(
-                     H5Dread(slab.dataset.id(), native_type(slab.type), s.memory.id(), s.file.id(), H5P_DEFAULT, data),
+                     H5Dread(slab.dataset->id(), native_type(slab.type), s.memory.id(), s.file.id(), H5P_DEFAULT, data),
                      ExitCode::data_error, fmt::format("reading {}", slab.name));
                  staging.copy_to_device();
                });

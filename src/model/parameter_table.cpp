@@ -1,6 +1,7 @@
 #include "nanotron/model/parameter_table.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/model/parametrization.hpp"
@@ -282,8 +283,13 @@ void add_experts(Builder& build, const deck::ModelConfig& m, ParameterTable& tab
   for (index_t e = 0; e < m.moe.num_experts; ++e) {
     build.hold(table.experts.contains(e));
     build.align();
-    add_mlp(build, "model/layers/mlp/experts/" + std::to_string(e) + "/", gate_and_up, m.hidden_size,
-            m.moe.moe_intermediate_size, table.expert_width);
+    const std::size_t begin = table.specs.size();
+    const std::string stack = "model/layers/mlp/experts/", own = stack + std::to_string(e) + "/";
+    add_mlp(build, own, gate_and_up, m.hidden_size, m.moe.moe_intermediate_size, table.expert_width);
+    for (ParameterSpec& spec : std::span(table.specs).subspan(begin)) {
+      spec.stack = stack + spec.name.substr(own.size());
+      spec.number = e, spec.numbers = m.moe.num_experts;
+    }
   }
   build.end_layer_units(table.first_expert_spec, layers);
   build.end_section(no_1d);

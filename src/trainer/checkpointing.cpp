@@ -19,12 +19,17 @@ Range range_of(const nn::ParameterSpec& spec, const Part& part) {
   return part.of == Part::Of::held ? spec.local : spec.owned;
 }
 
-// The rows of tensor number `tensor` that this one of the replicas takes: none, where a share would become small.
-Range share_of(const Range& rows, index_t row_bytes, const Part& part, index_t tensor) {
+// The rows that this one of the replicas takes: none, where a share would become small. Replicas take turns.
+Range share_of(const Range& rows, index_t row_bytes, const Part& part, index_t turn) {
   const index_t shares = std::clamp<index_t>(rows.size() * row_bytes / shared_row_bytes, 1, part.replicas);
-  const index_t mine = (part.replica + tensor) % part.replicas;
+  const index_t mine = (part.replica + turn) % part.replicas;
   if (mine >= shares) return {0, 0};
   return {rows.begin + rows.size() * mine / shares, rows.begin + rows.size() * (mine + 1) / shares};
+}
+
+// Of tensor number `tensor`. Small experts that lie side by side in a file are written by one rank.
+index_t turn_of(const nn::ParameterSpec& spec, index_t element_bytes, index_t tensor) {
+  return spec.stack.empty() ? tensor : spec.number * spec.logical_size() * element_bytes / shared_row_bytes;
 }
 
 std::vector<index_t> shape_of(const nn::ParameterSpec& spec) {
@@ -33,6 +38,11 @@ std::vector<index_t> shape_of(const nn::ParameterSpec& spec) {
   shape.push_back(spec.rows);
   if (!spec.is_1d) shape.push_back(spec.columns);
   return shape;
+}
+
+std::optional<io::Slice> slice_of(const nn::ParameterSpec& spec) {
+  if (spec.stack.empty()) return std::nullopt;
+  return io::Slice{spec.stack, spec.number, spec.numbers};
 }
 
 // A block of the local matrix in each of `layers`. Layers are numbers of the model; rows and columns are local indices.
@@ -137,7 +147,7 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
                                            const Parts& part) {
   std::vector<io::StateTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
-    tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}});
+    tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}, .slice = slice_of(spec)});
     const Range range = range_of(spec, part.of(spec.replicas));
     if (range.size() == 0 || spec.local_layers() == 0) continue;
     // Row-parallel columns are never replicated: a rank owns all rows of its columns.
@@ -145,7 +155,8 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
                             ? Range{0, spec.rows}
                             : Range{range.begin - spec.local.begin, range.end - spec.local.begin};
     const auto row_bytes = spec.local_columns() * static_cast<index_t>(sizeof(S));
-    const Range rows = share_of(owned, row_bytes, part.of(spec.replicas), std::ssize(tensors));
+    const Range rows = share_of(owned, row_bytes, part.of(spec.replicas),
+                                turn_of(spec, static_cast<index_t>(sizeof(S)), std::ssize(tensors)));
     if (rows.size() == 0) continue;
     tensors.back().parts = state_parts(spec, place, data, rows);
   }

@@ -77,7 +77,7 @@ def config_of(case):
 
 
 def to_theirs(stored, weights):
-    parts = [weights[name] if layer is None else weights[name][layer] for name, layer, _ in stored.parts]
+    parts = [weights[name][index] for name, index, _ in stored.parts]
     whole = np.concatenate(parts)
     return torch.from_numpy(np.ascontiguousarray(whole.T if stored.transposed else whole))
 
@@ -102,8 +102,8 @@ def stacked(case, sizes, named):
     for full, stored in tensors_of(case, sizes).items():
         value = named[full].detach().double().numpy()
         value = value.T if stored.transposed else value
-        for name, layer, first, last in stored.rows():
-            result[name][... if layer is None else layer] = value[first:last]
+        for name, index, first, last in stored.rows():
+            result[name][index] = value[first:last]
     return result
 
 

@@ -205,8 +205,8 @@ class CausalLM(nn.Module):
 def initial_weights(sizes, seed):
     """Stacked name -> float32 array. Wider than in practice, so that every term is felt."""
     generator = np.random.default_rng(seed)
-    weights = {}
-    for name, shape in sizes.parameter_shapes().items():
+    weights = {name: np.empty(shape, np.float32) for name, shape in sizes.parameter_shapes().items()}
+    for name, index, shape in drawn_in_turn(sizes.parameter_shapes()):
         draw = generator.standard_normal(shape)
         if name.endswith("norm/weight"):
             value = 1.0 + 0.1 * draw
@@ -214,8 +214,18 @@ def initial_weights(sizes, seed):
             value = 0.1 * draw
         else:
             value = 0.08 * draw
-        weights[name] = value.astype(np.float32)
+        weights[name][index] = value.astype(np.float32)
     return weights
+
+
+def drawn_in_turn(shapes):
+    """(name, index, shape) of what is drawn at a time: a dataset, and all of an expert before the next one."""
+    experts = [name for name in shapes if "/experts/" in name]
+    for name, shape in shapes.items():
+        if name not in experts:
+            yield name, (), shape
+        elif name == experts[0]:
+            yield from ((each, (expert,), shapes[each][1:]) for expert in range(shape[0]) for each in experts)
 
 
 def make_tokens(vocab_size, seed):
@@ -236,10 +246,8 @@ def build(sizes, weights, dtype):
     model = CausalLM(sizes).to(dtype)
     state = {}
     for name, value in weights.items():
-        names = checkpoint_file.hugging_face_names(name, sizes.num_hidden_layers)
-        for layer, full in enumerate(names):
-            piece = value[layer] if name.startswith("model/layers/") else value
-            state[full] = torch.from_numpy(piece.copy()).to(dtype)
+        for full, index in checkpoint_file.hugging_face_tensors(name, value.shape):
+            state[full] = torch.from_numpy(value[index].copy()).to(dtype)
     if sizes.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model.load_state_dict(state)
@@ -249,16 +257,22 @@ def build(sizes, weights, dtype):
 def stacked(sizes, named):
     """Stacked name -> float64 array of a dict of Hugging Face names."""
     result = {}
-    for name in sizes.parameter_shapes():
-        pieces = [named[full].detach().double().numpy()
-                  for full in checkpoint_file.hugging_face_names(name, sizes.num_hidden_layers)]
-        result[name] = np.stack(pieces) if name.startswith("model/layers/") else pieces[0]
+    for name, shape in sizes.parameter_shapes().items():
+        result[name] = np.empty(shape)
+        for full, index in checkpoint_file.hugging_face_tensors(name, shape):
+            result[name][index] = named[full].detach().double().numpy()
     return result
 
 
 def summary(arrays):
-    return {name: {"sum": float(a.sum()), "l2": float(np.sqrt((a * a).sum()))}
-            for name, a in arrays.items()}
+    """Of each tensor, of experts one by one."""
+    def tensors():
+        for name, a in arrays.items():
+            if "/experts/" in name:
+                yield from ((name.replace("/experts/", f"/experts/{expert}/"), of) for expert, of in enumerate(a))
+            else:
+                yield name, a
+    return {name: {"sum": float(a.sum()), "l2": float(np.sqrt((a * a).sum()))} for name, a in tensors()}
 
 
 def learning_rate(step):

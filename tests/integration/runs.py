@@ -55,6 +55,33 @@ class Case:
         return done.returncode, done.stdout
 
 
+class Tally:
+    """What became of the faults of each kind, for tests/fault_table.py."""
+
+    def __init__(self):
+        self.counts = {}
+
+    def add(self, kind, outcome):
+        self.counts.setdefault(kind, {}).setdefault(outcome, 0)
+        self.counts[kind][outcome] += 1
+
+    def print(self):
+        for kind, outcomes in sorted(self.counts.items()):
+            print(f"faults: {kind}: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())),
+                  flush=True)
+
+
+def outcome_of(code, hit=True):
+    return {0: "same bits", 65: "refused", 71: "ended with 71"}[code] if hit else "not met"
+
+
+def alone(case, *arguments):
+    """A run of one rank, without a launcher."""
+    done = subprocess.run([program, *arguments, str(case.deck)], text=True, timeout=100, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout
+
+
 def check(condition, what, output=""):
     if not condition:
         print(f"FAILED: {what}\n{output}")

@@ -21,7 +21,8 @@ import h5py
 import numpy as np
 
 from faults import build, run_with_faults, skip_under_sanitizers
-from runs import Case, check, program, root, wait_for
+import runs
+from runs import Case, Tally, check, outcome_of, program, root, wait_for
 
 sys.path.insert(0, str(root / "tools"))
 from nanotron_tools import token_file, token_hashes  # noqa: E402
@@ -77,10 +78,7 @@ def write_tokens(path, seed=1, count=TOKENS, hashes=True, block=64, sha256="a" *
 
 
 def alone(case, path, *keys):
-    """A run of one rank, without a launcher."""
-    done = subprocess.run([program, *(keys or ("--set", f"data.path={path}", *ONE)), str(case.deck)], text=True, timeout=100,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-    return done.returncode, done.stdout
+    return runs.alone(case, *(keys or ("--set", f"data.path={path}", *ONE)))
 
 
 def losses(case):
@@ -110,7 +108,7 @@ def flipped_bytes(seed, faults):
         check(code == 0, "a good file trains", text)
         check("without hashes" not in (case.out / "run.log").read_text(), "and has hashes", text)
         expected = losses(case)
-        found, harmless = 0, 0
+        tally = Tally()
         values = sorted(data)
         places = range(0, len(good), 8) if FULL else \
             [chance.choice(values) for _ in range(faults)] + [chance.choice(rest) for _ in range(faults)]
@@ -124,12 +122,11 @@ def flipped_bytes(seed, faults):
             check(code in (0, 65), f"{what}: exit code {code}", text)
             if code == 65:
                 check("tokens.h5" in text and "error:" in text, f"{what}: the file is named", text)
-                found += 1
             else:
                 check(place not in data, f"{what}: it was read", text)
                 check(losses(case) == expected, f"{what} trains on other data", text)
-                harmless += 1
-        print(f"flips: {found} found, {harmless} harmless", flush=True)
+            tally.add(f"token file: byte of {'data' if place in data else 'metadata'} flipped", outcome_of(code))
+        tally.print()
 
 
 def cut_short_and_never_written():

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from runs import Case, check, killed_end, ranks_of, state_at, wait_for
+from runs import Case, Tally, check, killed_end, ranks_of, state_at, wait_for
 
 STEPS = 120
 
@@ -44,7 +44,7 @@ def main(kills, seed):
         code, text = whole.run()
         check(code == 0, "the run that nobody disturbs finishes", text)
         expected = state_at(whole, STEPS)
-    done = 0
+    done, tally = 0, Tally()
     while done < kills:
         later = chance.choice(["true", "false"])
         with Case("killed", steps=STEPS, checkpoint=f"keep_last = 2 asynchronous = .{later}.") as case:
@@ -53,7 +53,9 @@ def main(kills, seed):
             code, text = case.run()
             check(code == 0, f"after {done} kills the run finishes, with {code} (asynchronous: {later})", text)
             check(state_at(case, STEPS) == expected, f"after {done} kills the last checkpoint has the same bits", text)
-    print(f"{done} kills: the same bits")
+    for _ in range(done):
+        tally.add("kills of ranks", "same bits")
+    tally.print()
 
 
 main(int(os.environ.get("NANOTRON_KILLS", "3")), int(os.environ.get("NANOTRON_SEED", str(int(time.time())))))

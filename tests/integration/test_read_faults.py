@@ -12,7 +12,7 @@ import shutil
 import time
 
 from faults import build, run_with_faults, skip_under_sanitizers
-from runs import Case, check, state_at
+from runs import Case, Tally, check, outcome_of, state_at
 
 STEPS = 15
 MODEL = ["--set", "model.hidden_size=256", "--set", "model.intermediate_size=704"]  # several blocks of the manifest
@@ -78,7 +78,7 @@ def main(faults, seed):
     skip_under_sanitizers()
     print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
     chance = random.Random(seed)
-    counts = {}
+    tally = Tally()
     with Case("faults", steps=10, run="check_replicas_every = 0") as case:
         library = build(case.folder, PRELOAD)
         code, text = case.run(*MODEL)
@@ -110,10 +110,9 @@ def main(faults, seed):
                 check(state_at(case, STEPS) == expected, f"{what}: other bits at exit code 0", text)
             else:
                 check("error:" in text and ("checkpoint.h5" in text), f"{what}: the error names the file", text)
-            counts[(code, hit)] = counts.get((code, hit), 0) + 1
-    check(any(hit for _, hit in counts), "no fault was met")
-    print(", ".join(f"{n} with exit code {code}{'' if hit else ' (no read so late)'}"
-                    for (code, hit), n in sorted(counts.items())))
+            tally.add(f"checkpoint reads: {kind}", outcome_of(code, hit))
+    check(any(set(outcomes) - {"not met"} for outcomes in tally.counts.values()), "no fault was met")
+    tally.print()
 
 
 main(int(os.environ.get("NANOTRON_FAULTS", "8")), int(os.environ.get("NANOTRON_SEED", str(int(time.time())))))

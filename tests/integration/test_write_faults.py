@@ -14,7 +14,7 @@ import shutil
 import time
 
 from faults import build, run_with_faults, skip_under_sanitizers
-from runs import Case, check, state_at
+from runs import Case, Tally, check, outcome_of, state_at
 
 STEPS = 15
 MODEL = ["--set", "model.hidden_size=256", "--set", "model.intermediate_size=704"]  # several blocks of the manifest
@@ -88,7 +88,7 @@ def main(faults, seed):
     skip_under_sanitizers()
     print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
     chance = random.Random(seed)
-    counts = {}
+    tally = Tally()
     with Case("write_faults", steps=10, run="check_replicas_every = 0") as case:
         library = build(case.folder, PRELOAD)
         arguments = [*MODEL, "--set", f"run.steps={STEPS}"]
@@ -129,10 +129,9 @@ def main(faults, seed):
                 check(folders, f"{what}: no checkpoint is left", text)
                 again, text = case.run(*arguments)
                 check(again == 0 and state_at(case, STEPS) == expected[STEPS], f"{what}: then the run goes on", text)
-            counts[(code, hit)] = counts.get((code, hit), 0) + 1
-    check(any(hit for _, hit in counts), "no fault was met")
-    print(", ".join(f"{n} with exit code {code}{'' if hit else ' (no write so late)'}"
-                    for (code, hit), n in sorted(counts.items())))
+            tally.add(f"checkpoint writes: {kind}", outcome_of(code, hit))
+    check(any(set(outcomes) - {"not met"} for outcomes in tally.counts.values()), "no fault was met")
+    tally.print()
 
 
 main(int(os.environ.get("NANOTRON_FAULTS", "8")), int(os.environ.get("NANOTRON_SEED", str(int(time.time())))))

@@ -75,10 +75,11 @@ def test_names_of_experts(case, gate, expert, shared, golden, tmp_path, tool):
     tool("convert", *TO_HF, golden / case, tmp_path / "hf")
     tensors, stacks = load_file(tmp_path / "hf" / "model.safetensors"), parameters(golden / case / STEP)
 
-    def same(theirs, ours):
-        return np.array_equal(tensors[f"model.layers.1.{theirs}.weight"], stacks[f"model/layers/mlp/{ours}/weight"][1])
+    def same(theirs, ours, *expert):
+        return np.array_equal(tensors[f"model.layers.1.{theirs}.weight"],
+                              stacks[f"model/layers/mlp/{ours}/weight"][(*expert, 1)])
 
-    assert same(gate, "gate") and same(expert, "experts/3/down_proj")
+    assert same(gate, "gate") and same(expert, "experts/down_proj", 3)
     if shared:
         assert same(shared, "shared_expert/up_proj") and same("mlp.shared_expert_gate", "shared_expert_gate")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())

@@ -19,7 +19,7 @@ import numpy as np
 
 from . import common, hdf5
 from .model_sizes import ModelSizes as ModelSizes
-from .model_sizes import hugging_face_names as hugging_face_names
+from .model_sizes import hugging_face_tensors as hugging_face_tensors
 from .xxh3 import xxh3_64
 
 CHECKPOINT_FORMAT = "nanotron_hpc checkpoint"

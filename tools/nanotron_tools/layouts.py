@@ -35,22 +35,22 @@ TRANSPOSED = frozenset(("gpt2",))
 
 @dataclass
 class Stored:
-    """A tensor of a model's files, and those of the checkpoint that it is made of: (dataset, layer or None, shape)."""
+    """A tensor of a model's files, and those of the checkpoint that it is made of: (dataset, index in it, shape)."""
 
     shape: tuple[int, ...] = ()
-    parts: list[tuple[str, int | None, tuple[int, ...]]] = field(default_factory=list)
+    parts: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
     transposed: bool = False
 
-    def add(self, dataset: str, layer: int | None, shape: tuple[int, ...]) -> None:
-        self.parts.append((dataset, layer, shape))
+    def add(self, dataset: str, index: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        self.parts.append((dataset, index, shape))
         above = (sum(part[2][0] for part in self.parts), *shape[1:])
         self.shape = above[::-1] if self.transposed else above
 
-    def rows(self) -> Iterator[tuple[str, int | None, int, int]]:
-        """(dataset, layer, first row, last row) of each part, rows counted in what is stored, turned back."""
+    def rows(self) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
+        """(dataset, index, first row, last row) of each part, rows counted in what is stored, turned back."""
         first = 0
-        for dataset, layer, shape in self.parts:
-            yield dataset, layer, first, first + shape[0]
+        for dataset, index, shape in self.parts:
+            yield dataset, index, first, first + shape[0]
             first += shape[0]
 
 
@@ -68,11 +68,10 @@ def stored_tensors(sizes: model_sizes.ModelSizes, kind: str) -> dict[str, Stored
     """Name in a model's files -> what it is made of, in file order."""
     result: dict[str, Stored] = {}
     for name, shape in sizes.parameter_shapes().items():
-        stacked = name.startswith("model/layers/")
-        for layer, full in enumerate(model_sizes.hugging_face_names(name, sizes.num_hidden_layers)):
+        for full, index in model_sizes.hugging_face_tensors(name, shape):
             transposed = kind in TRANSPOSED and "_proj/weight" in name
             stored = result.setdefault(published_name(full, kind), Stored(transposed=transposed))
-            stored.add(name, layer if stacked else None, shape[1:] if stacked else shape)
+            stored.add(name, index, shape[len(index):])
     return result
 
 
@@ -80,29 +79,29 @@ def load(stored: Stored, tensor: st.StoredTensor, dataset_of: Callable[[str], h5
     """Reads a tensor of a model's files into the datasets of its parts."""
     for start, block in tensor.pieces():
         stop = start + block.shape[0]
-        for name, layer, first, last in stored.rows():
-            dataset, own = dataset_of(name), ... if layer is None else layer
+        for name, index, first, last in stored.rows():
+            dataset = dataset_of(name)
             if stored.transposed:
-                dataset[own, :, start:stop] = block[:, first:last].T
+                dataset[(*index, slice(None), slice(start, stop))] = block[:, first:last].T
                 continue
             begin, end = max(start, first), min(stop, last)
             if begin >= end:
                 continue
             rows = slice(begin - first, end - first)
-            dataset[rows if layer is None else (layer, rows)] = block[begin - start:end - start]
+            dataset[(*index, rows)] = block[begin - start:end - start]
 
 
 def save(stored: Stored, dtype: str, dataset_of: Callable[[str], h5py.Dataset], writer: st.SafetensorsWriter) -> None:
     """Writes it from them."""
     if stored.transposed:
         return _save_transposed(stored, dtype, dataset_of, writer)
-    for name, layer, shape in stored.parts:
+    for name, index, shape in stored.parts:
         dataset = dataset_of(name)
         row = max(1, math.prod(shape[1:])) * dataset.dtype.itemsize
         step = max(1, st.PIECE_BYTES // row)
         for start in range(0, shape[0], step):
             rows = slice(start, min(start + step, shape[0]))
-            writer.write(dataset[rows if layer is None else (layer, rows)], dtype)
+            writer.write(dataset[(*index, rows)], dtype)
 
 
 def _save_transposed(stored: Stored, dtype: str, dataset_of: Callable[[str], h5py.Dataset],
@@ -111,7 +110,7 @@ def _save_transposed(stored: Stored, dtype: str, dataset_of: Callable[[str], h5p
     step = max(1, st.PIECE_BYTES // (outputs * 8))
     for start in range(0, inputs, step):
         columns = slice(start, min(start + step, inputs))
-        blocks = [dataset_of(name)[layer, :, columns].T for name, layer, _ in stored.parts]
+        blocks = [dataset_of(name)[(*index, slice(None), columns)].T for name, index, _ in stored.parts]
         writer.write(np.concatenate(blocks, axis=1), dtype)
 
 

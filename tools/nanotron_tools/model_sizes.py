@@ -107,20 +107,19 @@ class ModelSizes:
             shapes[block + "self_attn/q_norm/weight"] = (layers, self.head_dim)
             shapes[block + "self_attn/k_norm/weight"] = (layers, self.head_dim)
 
-        def gated(prefix: str, width: int) -> None:
-            shapes[prefix + "gate_proj/weight"] = (layers, width, hidden)
-            shapes[prefix + "up_proj/weight"] = (layers, width, hidden)
-            shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
+        def gated(prefix: str, stacked: tuple[int, ...], width: int) -> None:
+            shapes[prefix + "gate_proj/weight"] = (*stacked, width, hidden)
+            shapes[prefix + "up_proj/weight"] = (*stacked, width, hidden)
+            shapes[prefix + "down_proj/weight"] = (*stacked, hidden, width)
 
         if self.num_experts == 0:
             shapes |= self._dense_mlp(block + "mlp/", layers, hidden, ffn)
         else:
             shapes[block + "mlp/gate/weight"] = (layers, self.num_experts, hidden)
-            for expert in range(self.num_experts):
-                gated(f"{block}mlp/experts/{expert}/", self.moe_intermediate_size)
+            gated(block + "mlp/experts/", (self.num_experts, layers), self.moe_intermediate_size)
         if self.shared_expert_intermediate_size > 0:
             shapes[block + "mlp/shared_expert_gate/weight"] = (layers, 1, hidden)
-            gated(block + "mlp/shared_expert/", self.shared_expert_intermediate_size)
+            gated(block + "mlp/shared_expert/", (layers,), self.shared_expert_intermediate_size)
         for kind in ("weight", "bias") if self.normalization == "layer_norm" else ("weight",):
             shapes[f"{block}input_layernorm/{kind}"] = (layers, hidden)
             shapes[f"{block}post_attention_layernorm/{kind}"] = (layers, hidden)
@@ -179,10 +178,13 @@ class ModelSizes:
                                       for key, value in found.items()})
 
 
-def hugging_face_names(name: str, layers: int) -> list[str]:
-    """Hugging Face tensor names of a dataset: one per layer for stacked ones, else one."""
-    dotted = name.replace("/", ".")
-    prefix = "model.layers."
+def hugging_face_tensors(name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
+    """The tensors of a dataset of this shape under their Hugging Face names, each with its index in the dataset."""
+    dotted, prefix, experts = name.replace("/", "."), "model.layers.", ".experts."
     if not dotted.startswith(prefix):
-        return [dotted]
-    return [f"{prefix}{layer}.{dotted[len(prefix):]}" for layer in range(layers)]
+        return [(dotted, ())]
+    block, stacked, last = dotted[len(prefix):].partition(experts)
+    if not stacked:
+        return [(f"{prefix}{layer}.{block}", (layer,)) for layer in range(shape[0])]
+    return [(f"{prefix}{layer}.{block}{experts}{expert}.{last}", (expert, layer))
+            for expert in range(shape[0]) for layer in range(shape[1])]

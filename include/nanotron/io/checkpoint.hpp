@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,13 @@ struct StatePart {
   std::vector<index_t> stride;  // elements
 };
 
+/// Where tensors of one shape lie one after another in a dataset, (count, shape of a tensor): what is tensor `index` of
+/// it.
+struct Slice {
+  std::string dataset;
+  index_t index = 0, count = 0;
+};
+
 /// One logical tensor and the parts of it that this rank stores; without parts it writes or reads
 /// nothing of it. Several parts have no row in common and come in the order of the tensor; each is
 /// packed, and they are stored one after another in one allocation.
@@ -39,7 +47,12 @@ struct StateTensor {
   /// (layers, rows, columns), (layers, n), (rows, columns) or (n).
   std::vector<index_t> global_shape;
   std::vector<StatePart> parts;
+  std::optional<Slice> slice{};  // none: the dataset is the tensor's own, of its name
 };
+
+/// The dataset below a group that holds the tensor, and its shape.
+const std::string& dataset_of(const StateTensor& tensor);
+std::vector<index_t> dataset_shape(const StateTensor& tensor);
 
 /// Tensors below /optimizer/<name>: one kind of moment. Not every parameter has every moment.
 struct StateGroup {

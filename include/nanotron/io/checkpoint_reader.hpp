@@ -56,6 +56,7 @@ class CheckpointReader {
   void read_info();
   void open_group(const std::string& group, std::span<const StateTensor> tensors, ScalarType type,
                   std::vector<Slab>& slabs) const;
+  std::shared_ptr<const hdf5::Dataset> open_tensor(const std::string& path, const std::vector<index_t>& expected) const;
 
   MPI_Comm world_;
   std::filesystem::path folder_;

@@ -19,15 +19,14 @@ inline constexpr std::int64_t blocks_in_memory = 3 * held_blocks;
 
 /// Writes checkpoints into one directory and keeps the newest. A checkpoint is written under
 /// step_XXXXXXXX.partial: blocks are hashed in memory (block_exchange.hpp), written, read back from the disk and
-/// compared, and synced; then it gets its manifest, and only then its name. An error before that leaves earlier checkpoints as
-/// they were. Each rank writes and reads for itself: a failing disk is an error of one rank, which all learn. Diverged
-/// weights may still be finite in one more checkpoint. So a checkpoint replaces older ones only once it is known good:
-/// a later step had a finite loss and gradient norm.
+/// compared, and synced; then it gets its manifest, and only then its name. An error before that leaves earlier
+/// checkpoints as they were. Each rank writes and reads for itself: a failing disk is an error of one rank, which all
+/// learn. Diverged weights may still be finite in one more checkpoint. So a checkpoint replaces older ones only once it
+/// is known good: a later step had a finite loss and gradient norm.
 class CheckpointWriter {
  public:
   /// `world` is borrowed. keep_last 0 keeps all. `log` is used by the rank that speaks.
-  CheckpointWriter(MPI_Comm world, std::filesystem::path directory, std::int64_t keep_last,
-                   Log& log);
+  CheckpointWriter(MPI_Comm world, std::filesystem::path directory, std::int64_t keep_last, Log& log);
   ~CheckpointWriter();  // waits for what start() began; it is not published
 
   /// Call one of the two once, before the first write: the run starts at step 0, or continues from the

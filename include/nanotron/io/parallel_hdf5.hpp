@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,9 +21,9 @@ using comm::collectively;
 /// Of fp32, fp64 or bf16, the last one described by its bits: h5py and h5dump show it as float32.
 hid_t native_type(ScalarType type);
 
-/// A tensor and the open dataset that holds it.
+/// A tensor and the open dataset that holds it, perhaps with others.
 struct Slab {
-  hdf5::Dataset dataset;
+  std::shared_ptr<const hdf5::Dataset> dataset;
   const StateTensor* tensor;
   ScalarType type;   // of the parts in memory
   std::string name;  // file and dataset, for messages

@@ -24,7 +24,8 @@ hdf5::File make_file(MPI_Comm world, const fs::path& path, const std::vector<Sta
 std::vector<Slab> slabs_of(const hdf5::File& file, const std::vector<StateTensor>& tensors,
                            ScalarType type = ScalarType::fp64) {
   std::vector<Slab> slabs;
-  for (const StateTensor& t : tensors) slabs.push_back({hdf5::open_dataset(file.id(), t.name, ""), &t, type, t.name});
+  for (const StateTensor& t : tensors)
+    slabs.push_back({std::make_shared<hdf5::Dataset>(hdf5::open_dataset(file.id(), t.name, "")), &t, type, t.name});
   return slabs;
 }
 

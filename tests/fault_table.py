@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Runs the tests that plant faults, with as many as asked for, and prints one table of what became of them.
+
+    tests/fault_table.py <folder of the programs> [--faults 4000] [--seed N] [--markdown FILE]
+
+Each fault is a run of the program. A run that ends with other bits, without a word, by a signal or not at all ends its
+test: the row "FAILED" says which, and the exit code is 1. About a second a fault on two cores.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent / "integration"
+# Test, its variable, its share of all faults, what one counts as.
+SHARES = [("test_damage.py", "NANOTRON_FAULTS", 0.60), ("test_read_faults.py", "NANOTRON_FAULTS", 0.12),
+          ("test_write_faults.py", "NANOTRON_FAULTS", 0.12), ("test_kills.py", "NANOTRON_KILLS", 0.06),
+          ("test_data_faults.py", "NANOTRON_FAULTS", 0.05)]  # which plants two for each
+OUTCOMES = ["same bits", "refused", "ended with 71", "not met"]
+
+
+def run(test, variable, count, seed, programs):
+    environment = dict(os.environ, **{variable: str(count), "NANOTRON_SEED": str(seed)})
+    parts = ["flipped_bytes"] if test == "test_data_faults.py" else []
+    done = subprocess.run([sys.executable, TESTS / test, programs, *parts], text=True, env=environment,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    rows = {}
+    for kind, counts in re.findall(r"^faults: (.*): (.*)$", done.stdout, re.MULTILINE):
+        rows[kind] = {outcome: int(number) for number, outcome in re.findall(r"(\d+) ([^,]+)", counts)}
+    if done.returncode != 0:
+        failed = re.search(r"^FAILED: (.*)$", done.stdout, re.MULTILINE)
+        rows[f"{test}, seed {seed}"] = {"FAILED: " + (failed[1] if failed else f"exit code {done.returncode}"): 1}
+        print(done.stdout[-4000:], file=sys.stderr)
+    return rows
+
+
+def table(rows):
+    lines = ["| fault | runs | " + " | ".join(OUTCOMES) + " | FAILED |", "|---" * (len(OUTCOMES) + 3) + "|"]
+    total = dict.fromkeys([*OUTCOMES, "FAILED"], 0)
+    for kind, counts in sorted(rows.items()):
+        known = {outcome: counts.get(outcome, 0) for outcome in OUTCOMES}
+        known["FAILED"] = sum(counts.values()) - sum(known.values())
+        for outcome, number in known.items():
+            total[outcome] += number
+        words = "".join(f" ({word})" for word in counts if word not in OUTCOMES)
+        lines.append(f"| {kind}{words} | {sum(known.values())} | " + " | ".join(map(str, known.values())) + " |")
+    lines.append(f"| all | {sum(total.values())} | " + " | ".join(map(str, total.values())) + " |")
+    return "\n".join(lines), total["FAILED"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("programs", type=Path)
+    parser.add_argument("--faults", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--markdown", type=Path)
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    rows = {}
+    for test, variable, share in SHARES:
+        begin, count = time.time(), max(1, round(arguments.faults * share))
+        rows |= run(test, variable, count, arguments.seed, arguments.programs.resolve())
+        print(f"{test}: {count} in {time.time() - begin:.0f} s", flush=True)
+    text, failed = table(rows)
+    print(text)
+    if arguments.markdown:
+        arguments.markdown.write_text(text + "\n", encoding="utf-8")
+    sys.exit(1 if failed else 0)
+
+
+main()
