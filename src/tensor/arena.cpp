@@ -10,6 +10,7 @@ namespace nanotron {
 namespace {
 
 constexpr std::size_t alignment = 256;
+constexpr std::uint64_t hash_prime = 1099511628211u;  // FNV-1a's
 
 constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
@@ -83,6 +84,7 @@ void* Arena::take_bytes(MemoryKind kind, std::size_t bytes) {
   const std::size_t size = aligned(bytes);
   if (planning_) {
     plan_.bytes[static_cast<std::size_t>(kind)] += size;
+    plan_.offsets = (plan_.offsets ^ size) * hash_prime;
     return nullptr;
   }
   NANOTRON_REQUIRE(used_ + size <= plan_.total(), "the arena was planned for {} bytes and asked for {}",

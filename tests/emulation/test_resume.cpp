@@ -24,7 +24,8 @@ TEST_P(Resumed, OnAnotherGridFollowsTheSerialRun) {
     deck::Config config = base;
     config.checkpoint.directory = folder.path().string();
     config.parallel.tp = 2;
-    config.parallel.register_memory = true;
+    config.parallel.register_memory = deck::MemoryRegistration::symmetric;
+    config.parallel.collective_engine = deck::CollectiveEngine::copies;
     config.parallel.message_blocks = 4;
     test::run_training(config, test::world(), 2, true);
     config.checkpoint.resume = "auto";
