@@ -78,6 +78,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
           .tp_mode = config.parallel.tp_mode,
           .overlap = nn::tp_overlap(config.parallel),
+          .expert_gemms = config.run.expert_gemms,
           .tp = &grid.tp(),
           .cp = &grid.cp(),
           .ep = &grid.ep(),
