@@ -13,8 +13,14 @@
 
 namespace nanotron::comm::detail {
 
+struct CollectiveSetup {
+  Sums sums = Sums::any_order;
+  deck::CollectiveEngine engine = deck::CollectiveEngine::blocks;
+};
+
 /// For a transport of GPU memory. make_host makes the host channel that a staged one goes through.
-std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, Transport transport, Sums sums,
+std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, Transport transport,
+                                             const CollectiveSetup& setup,
                                              const std::function<std::unique_ptr<Channel>()>& make_host);
 std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport, int blocks);
 

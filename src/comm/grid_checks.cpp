@@ -15,6 +15,13 @@ void check_grid(const deck::Config& c, deck::Findings& f) {
     f.error({"parallel.order"}, deck::quoted(p.order) + " is no order of the grid's axes",
             "tp, cp, pp and dp, each once, joined by '-', the innermost first: 'tp-cp-pp-dp'");
   }
+  if (p.collective_engine == deck::CollectiveEngine::copies &&
+      p.register_memory != deck::MemoryRegistration::symmetric &&
+      f.trusted({"parallel.collective_engine", "parallel.register_memory"})) {
+    f.error({"parallel.collective_engine", "parallel.register_memory"},
+            "copy engines move data of symmetric memory only", "register_memory = 'symmetric'",
+            "or collective_engine = 'blocks'");
+  }
 }
 
 }  // namespace nanotron::comm

@@ -13,14 +13,15 @@ std::unique_ptr<Channel> make_host_channel(const Communicator& communicator) {
   return make_mpi_channel(communicator);
 }
 
-std::unique_ptr<Channel> make_channel(const Communicator& communicator, Transport transport, Sums sums) {
+std::unique_ptr<Channel> make_channel(const Communicator& communicator, Transport transport, Sums sums,
+                                      deck::CollectiveEngine engine) {
   if (communicator.size() < 2) return nullptr;
   const auto host = [&] {
     auto channel = make_host_channel(communicator);
     return sums == Sums::tree ? make_tree_channel(communicator, std::move(channel)) : std::move(channel);
   };
   if (transport == Transport::mpi) return host();
-  return detail::make_device_channel(communicator, transport, sums, host);
+  return detail::make_device_channel(communicator, transport, {sums, engine}, host);
 }
 
 std::unique_ptr<Messages> make_messages(const Communicator& communicator, Transport transport, int blocks) {
@@ -39,9 +40,12 @@ const char* name_of(Transport transport) {
   }
 }
 
-Group::Group(Communicator communicator, Transport transport, Sums sums)
-    : communicator_(std::move(communicator)), rank_(communicator_.rank()), size_(communicator_.size()),
-      transport_(transport), channel_(make_channel(communicator_, transport, sums)) {}
+Group::Group(Communicator communicator, Transport transport, Sums sums, deck::CollectiveEngine engine)
+    : communicator_(std::move(communicator)),
+      rank_(communicator_.rank()),
+      size_(communicator_.size()),
+      transport_(transport),
+      channel_(make_channel(communicator_, transport, sums, engine)) {}
 
 Group::Group(Communicator communicator, std::unique_ptr<Channel> channel)
     : communicator_(std::move(communicator)), rank_(communicator_.rank()), size_(communicator_.size()),
@@ -78,15 +82,15 @@ Channel& Group::channel() {
 Messages& Group::messages() {
   if (!messages_) {
     messages_ = is_planned() ? make_planned_messages(log_) : make_messages(communicator_, transport_, message_blocks_);
-    messages_->register_memory(memory_);
+    messages_->register_memory(registration_);
   }
   return *messages_;
 }
 
-void Group::register_memory(std::span<std::byte> memory) {
-  memory_ = memory;
-  if (channel_) channel_->register_memory(memory);
-  if (messages_) messages_->register_memory(memory);
+void Group::register_memory(const Registration& registration) {
+  registration_ = registration;
+  if (channel_) channel_->register_memory(registration);
+  if (messages_) messages_->register_memory(registration);
 }
 
 void Group::open_messages() {

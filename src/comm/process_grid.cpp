@@ -95,10 +95,11 @@ std::string ranges(const std::vector<int>& ranks) {
 }
 
 // Without sharding the group has no channel for bulk data.
-Group make_replicate_group(const Communicator& data, int shards, int all_shards, Transport transport) {
+Group make_replicate_group(const Communicator& data, int shards, int all_shards, Transport transport,
+                           deck::CollectiveEngine engine) {
   Communicator same_place = data.split(data.rank() % shards, data.rank());
   if (all_shards == 1) return {std::move(same_place), std::unique_ptr<Channel>()};
-  return {std::move(same_place), transport};
+  return {std::move(same_place), transport, Sums::any_order, engine};
 }
 
 // Rank `rank` of `size`, in shard groups of `shard` neighbours.
@@ -139,7 +140,8 @@ GridShape shape_of(const deck::Config& config) {
           .shards = static_cast<int>(deck::shard_group_size(p)),
           .ep = static_cast<int>(p.ep),
           .order = p.order,
-          .tp_sums = config.precision.reproducible == deck::Reproducible::layout ? Sums::tree : Sums::any_order};
+          .tp_sums = config.precision.reproducible == deck::Reproducible::layout ? Sums::tree : Sums::any_order,
+          .engine = p.collective_engine};
 }
 
 int rank_of(const GridShape& shape, const GridCoordinate& coordinate) {
@@ -180,9 +182,6 @@ std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, Gr
   switch (kind) {
     case GroupKind::world:
       add(s.size(), [&](int i) { return coordinate_of(s, i); });
-      break;
-    case GroupKind::model:
-      add(s.pp * s.tp, [&](int i) { return GridCoordinate{at.dp, i / s.tp, at.cp, i % s.tp}; });
       break;
     case GroupKind::data:
       replicas(0, size, 1);
@@ -252,9 +251,12 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
 DataGroups ProcessGrid::make_expert_groups(const Communicator& data_parallel, const GridShape& shape,
                                            Transport transport) {
   const int rank = data_parallel.rank(), shards = shape.expert_shards();
-  Group same(data_parallel.split(rank % shape.ep, rank), transport);
-  Group sharing(same.communicator().split(same.rank() / shards, rank), transport);
-  Group replicate = make_replicate_group(same.communicator(), shards, shape.shards, transport);
+  const auto group = [&](Communicator ranks) {
+    return Group(std::move(ranks), transport, Sums::any_order, shape.engine);
+  };
+  Group same = group(data_parallel.split(rank % shape.ep, rank));
+  Group sharing = group(same.communicator().split(same.rank() / shards, rank));
+  Group replicate = make_replicate_group(same.communicator(), shards, shape.shards, transport, shape.engine);
   return {std::move(same), std::move(sharing), std::move(replicate)};
 }
 
@@ -264,24 +266,25 @@ ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const Gr
     return world.split(group_of(shape, at, axes), key);
   };
   Group all(Communicator::duplicate(world.get()), std::unique_ptr<Channel>());
-  Group model(along({pp_axis, tp_axis}, at.pp * shape.tp + at.tp), std::unique_ptr<Channel>());
-  Group data(along({dp_axis, cp_axis}, data_parallel_rank(shape, at)), transport);
-  Group shard(data.communicator().split(data.rank() / shape.shards, data.rank()), transport);
-  Group replicate = make_replicate_group(data.communicator(), shape.shards, shape.shards, transport);
+  const auto group = [&](Communicator ranks, Sums sums = Sums::any_order) {
+    return Group(std::move(ranks), transport, sums, shape.engine);
+  };
+  Group data = group(along({dp_axis, cp_axis}, data_parallel_rank(shape, at)));
+  Group shard = group(data.communicator().split(data.rank() / shape.shards, data.rank()));
+  Group replicate = make_replicate_group(data.communicator(), shape.shards, shape.shards, transport, shape.engine);
   std::vector<DataGroups> groups;
   groups.reserve(2);
   groups.push_back({std::move(data), std::move(shard), std::move(replicate)});
   const Communicator& replicas = groups.front().data.communicator();
   if (shape.ep > 1) groups.push_back(make_expert_groups(replicas, shape, transport));
-  Group ep = shape.ep > 1 ? Group(replicas.split(replicas.rank() / shape.ep, replicas.rank()), transport)
+  Group ep = shape.ep > 1 ? group(replicas.split(replicas.rank() / shape.ep, replicas.rank()))
                           : Group(world.split(world.rank(), 0), std::unique_ptr<Channel>());
   return {std::move(all),
-          std::move(model),
           std::move(groups),
           std::move(ep),
-          Group(along({tp_axis}, at.tp), transport, shape.tp_sums),
-          Group(along({cp_axis}, at.cp), transport),
-          Group(along({pp_axis}, at.pp), transport)};
+          group(along({tp_axis}, at.tp), shape.tp_sums),
+          group(along({cp_axis}, at.cp)),
+          group(along({pp_axis}, at.pp))};
 }
 
 ProcessGrid::ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups)
@@ -302,16 +305,17 @@ ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, O
   }
   return {s,
           at,
-          {Group::planned(s.size(), rank_of(s, at)), Group::planned(s.pp * s.tp, at.pp * s.tp + at.tp), std::move(data),
+          {Group::planned(s.size(), rank_of(s, at)), std::move(data),
            Group::planned(s.ep, rank % s.ep, {log, GroupKind::ep}), Group::planned(s.tp, at.tp, {log, GroupKind::tp}),
            Group::planned(s.cp, at.cp, {log, GroupKind::cp}), Group::planned(s.pp, at.pp, {log, GroupKind::pp})}};
 }
 
-void ProcessGrid::register_memory(std::span<std::byte> memory) {
+void ProcessGrid::register_memory(const Registration& registration) {
   for (DataGroups& of : g_.data) {
-    for (Group* const group : {&of.data, &of.shard, &of.replicate}) group->register_memory(memory);
+    for (Group* const group : {&of.data, &of.shard, &of.replicate}) group->register_memory(registration);
   }
-  for (Group* const group : {&g_.ep, &g_.tp, &g_.cp, &g_.pp}) group->register_memory(memory);
+  for (Group* const group : {&g_.ep, &g_.tp, &g_.cp}) group->register_memory(registration);
+  g_.pp.register_memory(by_rank(registration));
 }
 
 }  // namespace nanotron::comm

@@ -95,7 +95,6 @@ std::string asynchronous_error() { return detail::device_transport_error(); }
 void record_groups(ProcessGrid& grid) {
   Group& world = grid.world();
   record(world, "world", world);
-  record(grid.model(), "model", world);
   record(grid.tp(), "tp", world);
   record(grid.cp(), "cp", world, Carries::messages);
   record(grid.pp(), "pp", world, Carries::messages);

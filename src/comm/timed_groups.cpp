@@ -33,7 +33,6 @@ void TimedGroups::time_with(Timers* timers) {
   time(grid_.cp(), cp);
   time(grid_.pp(), pp);
   time(grid_.ep(), ep);
-  time(grid_.model(), all);
   time(grid_.world(), all);
 }
 

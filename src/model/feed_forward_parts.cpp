@@ -120,6 +120,7 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
                   .top_k = moe.num_experts_per_tok,
                   .width = table.expert_width.size(),
                   .rows = most_rows(setup, parts->routing, tokens * moe.num_experts_per_tok),
+                  .gemms = setup.expert_gemms,
                   .cuts = cuts_of(setup, orders.tokens)};
   if (parts->sizes.cuts.sequences > 1) {
     parts->gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
@@ -128,7 +129,8 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
                                                  .rows = parts->sizes.rows,
                                                  .hidden = parts->sizes.hidden,
                                                  .experts = parts->sizes.experts,
-                                                 .cuts = parts->sizes.cuts},
+                                                 .cuts = parts->sizes.cuts,
+                                                 .gemms = parts->sizes.gemms},
                                                 *setup.ep, arena);
   parts->capacity = nn::make_expert_capacity(moe.capacity_factor, parts->routing, setup.context(), setup.sequences,
                                              *setup.cp, device, arena);
@@ -146,14 +148,20 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act,
     const nn::MlpLinears<T> dense = linears(table, table.mlp(mlp), buffers, layer, orders.gate_up, orders.down, fp8);
     return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down, activation<T>(act, table, fp8));
   }
+  std::vector<nn::LinearWeights<T>> gate_up, down;  // of the experts here
+  for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
+    const MlpSpecs specs = table.expert(e);
+    gate_up.push_back(linear_weights(table, buffers, specs.first, layer, specs.first_rows));
+    down.push_back(linear_weights(table, buffers, specs.down, layer, specs.down.local_rows()));
+  }
+  const auto experts = [&](const std::vector<nn::LinearWeights<T>>& w, const nn::LinearOrders& order) {
+    return nn::make_expert_linear<T>(parts.sizes.gemms, w, {order, parts.sizes.cuts.sequences, parts.gradient_stride});
+  };
   nn::MoeWeights<T> weights{
       .router = linear_weights(table, buffers, table[mlp + "gate/weight"], layer, parts.sizes.columns),
-      .experts = {},
+      .gate_up = experts(gate_up, orders.expert_gate_up),
+      .down = experts(down, orders.expert_down),
       .shared = {}};
-  for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
-    weights.experts.push_back(
-        linears(table, table.expert(e), buffers, layer, orders.expert_gate_up, orders.expert_down));
-  }
   if (table.contains(mlp + "shared_expert_gate/weight")) {
     weights.shared = linears(table, table.mlp(mlp + "shared_expert/"), buffers, layer, orders.gate_up, orders.down);
   }

@@ -63,12 +63,13 @@ void take_gemm_workspace(const LocalSizes& s, index_t loss_rows, Device& device,
                      kernels::gemm_fp8_workspace_bytes(arena.processor(), out, in, s.fp8_chunks->longest())});
   };
   const index_t dense = s.moe.experts == 0 ? s.intermediate : 0;
-  const auto bytes = std::max({fp8(s.query + 2 * s.key, s.hidden), fp8(s.hidden, s.query),
-                               fp8(dense > 0 ? s.gate_up : 0, s.hidden), fp8(s.hidden, dense),
-                               linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
-                               linear(s.tokens, s.gate_up, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
-                               linear(s.tokens, s.moe.columns, s.hidden), linear(s.moe.rows, 2 * s.moe.width, s.hidden),
-                               linear(s.moe.rows, s.hidden, s.moe.width), linear(loss_rows, s.vocabulary, s.hidden)});
+  const index_t expert_rows = s.moe.gemms == deck::ExpertGemms::library ? s.moe.rows : 0;
+  const auto bytes = std::max(
+      {fp8(s.query + 2 * s.key, s.hidden), fp8(s.hidden, s.query), fp8(dense > 0 ? s.gate_up : 0, s.hidden),
+       fp8(s.hidden, dense), linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
+       linear(s.tokens, s.gate_up, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
+       linear(s.tokens, s.moe.columns, s.hidden), linear(expert_rows, 2 * s.moe.width, s.hidden),
+       linear(expert_rows, s.hidden, s.moe.width), linear(loss_rows, s.vocabulary, s.hidden)});
   device.set_gemm_workspace(arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }
 

@@ -10,6 +10,7 @@ namespace nanotron {
 namespace {
 
 constexpr std::size_t alignment = 256;
+constexpr std::uint64_t hash_prime = 1099511628211u;  // FNV-1a's
 
 constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
@@ -82,6 +83,7 @@ Arena::~Arena() {
 void* Arena::take_bytes(MemoryKind kind, std::size_t bytes) {
   const std::size_t size = aligned(bytes);
   if (planning_) {
+    plan_.offsets = (plan_.offsets ^ plan_.total()) * hash_prime;
     plan_.bytes[static_cast<std::size_t>(kind)] += size;
     return nullptr;
   }

@@ -17,6 +17,21 @@ class NoRouters final : public RouterMonitor {
   RouterNumbers collect() override { return {}; }
 };
 
+void clear(Device& device, const Matrix<double>& sums) {
+  kernels::fill<double>(device, Vector<double>(sums.data(), sums.size()), 0.0);
+}
+
+class PlannedRouters final : public RouterMonitor {
+ public:
+  PlannedRouters(Device& device, Matrix<double> sums) : device_(device), sums_(sums) {}
+  void start() override { clear(device_, sums_); }
+  RouterNumbers collect() override { return {}; }
+
+ private:
+  Device& device_;
+  Matrix<double> sums_;
+};
+
 // `sums` has one row per layer. With E experts, K choices per token, n_e choices of expert e in a sequence:
 //
 //   columns [0, E)      sum over sequences of n_e sum_t p_te
@@ -39,7 +54,7 @@ class Routers final : public RouterMonitor {
 
   void start() override {
     Kokkos::deep_copy(device_.exec(), host_, sums_);
-    kernels::fill<double>(device_, Vector<double>(sums_.data(), sums_.size()), 0.0);
+    clear(device_, sums_);
   }
 
   RouterNumbers collect() override {
@@ -80,6 +95,7 @@ class Routers final : public RouterMonitor {
 std::unique_ptr<RouterMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
                                                    Matrix<double> sums) {
   if (config.model.moe.num_experts == 0) return std::make_unique<NoRouters>();
+  if (device.is_planning()) return std::make_unique<PlannedRouters>(device, sums);
   return std::make_unique<Routers>(config, grid, device, sums);
 }
 

@@ -7,7 +7,7 @@
 //   all ranks issue the same collective with the same count; a send and its receive have the same size
 //   ranks that share two communicators launch their collectives in one order
 //   communicators are made and destroyed by all their ranks
-//   memory is registered while it exists
+//   memory is registered while it exists, and windows as nccl_memory.cpp says
 //   an operation that a peer never issues is a deadlock, named by operation, communicator and rank
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -29,16 +29,6 @@ using Parts = std::vector<std::shared_ptr<Part>>;
 
 int groups_open = 0;
 std::map<std::pair<ncclComm*, cudaStream_t>, Parts> grouped;
-
-struct Registration {
-  const ncclComm* comm;
-  void* memory;
-};
-std::map<const Registration*, std::unique_ptr<Registration>> registrations;
-
-void forget_registrations(const ncclComm* comm) {
-  std::erase_if(registrations, [&](const auto& each) { return each.second->comm == comm; });
-}
 
 // One operation: parts that run together.
 void issue(ncclComm* comm, cudaStream_t handle, Parts parts) {
@@ -67,7 +57,8 @@ ncclResult_t add(ncclComm* comm, cudaStream_t stream, std::shared_ptr<Part> part
   return ncclSuccess;
 }
 
-ncclResult_t collective(const Call& call, const void* send, void* recv, ncclComm* comm, cudaStream_t stream) {
+ncclResult_t collective(Call call, const void* send, void* recv, ncclComm* comm, cudaStream_t stream) {
+  call.offset = offset_in_window(*comm, call.kind == Kind::reduce_scatter ? send : recv);
   return add(comm, stream, make_collective(call, send, recv, *comm));
 }
 
@@ -106,39 +97,19 @@ ncclResult_t ncclCommInitRank(ncclComm_t* made, int size, ncclUniqueId id, int r
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1) fault("ncclCommInitRankConfig: no thread block");
+  if (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT &&
+      (config->CTAPolicy < NCCL_CTA_POLICY_DEFAULT || config->CTAPolicy > NCCL_CTA_POLICY_ZERO)) {
+    fault("ncclCommInitRankConfig: no such CTAPolicy");
+  }
   return ncclCommInitRank(made, size, id, rank);
 }
 
 const char* ncclGetErrorString(ncclResult_t status) { return status == ncclSuccess ? "no error" : "an error"; }
 
-ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
-  return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-ncclResult_t ncclMemFree(void* memory) {
-  for (const auto& [handle, is] : registrations) {
-    if (is->memory == memory) fault(fmt::format("ncclMemFree: communicator {} has registered it", is->comm->name));
-  }
-  if (Scheduler::instance().has_work()) fault("ncclMemFree: it does not wait for the device, which has work");
-  free_device(memory);
-  return ncclSuccess;
-}
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
-  require_device(memory, bytes, "ncclCommRegister");
-  auto made = std::make_unique<Registration>(Registration{comm, memory});
-  *handle = made.get();
-  registrations.emplace(made.get(), std::move(made));
-  return ncclSuccess;
-}
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
-  const auto found = registrations.find(static_cast<Registration*>(handle));
-  if (found == registrations.end() || found->second->comm != comm) fault("ncclCommDeregister: not registered here");
-  registrations.erase(found);
-  return ncclSuccess;
-}
-
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   forget_launches(*comm);
-  forget_registrations(comm);
+  require_no_window(*comm);
+  forget_registrations(*comm);
   comm->own().has_left.store(true);
   const auto is_gone = [&](int r) { return comm->row(r).has_left.load(); };
   Scheduler::instance().run_until(
@@ -156,7 +127,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   forget_launches(*comm);
-  forget_registrations(comm);
+  forget_registrations(*comm);
   shm_unlink(comm->name.c_str());
   delete comm;
   return ncclSuccess;

@@ -60,7 +60,8 @@ const char* name_of(Kind kind) {
 }
 
 std::string text(const Call& call) {
-  return fmt::format("{} of {} elements of {} bytes", name_of(call.kind), call.count, size_of(call.type));
+  return fmt::format("{} of {} elements of {} bytes{}", name_of(call.kind), call.count, size_of(call.type),
+                     call.offset < 0 ? "" : fmt::format(" at offset {} of a window", call.offset));
 }
 
 template <class T>

@@ -15,12 +15,14 @@
 
 namespace nanotron::emulation {
 
-inline constexpr int max_ranks = 64;
+inline constexpr int max_ranks = 64, max_windows = 16;
 
 struct Row {
   std::atomic<int> world_rank;
   std::atomic<bool> has_joined, has_left;
   std::atomic<std::uint64_t> published;                              // collectives whose data are there
+  std::atomic<int> windows;                                          // registered so far
+  std::array<std::atomic<std::uint64_t>, max_windows> window_bytes;  // of each of them
   std::array<std::atomic<std::uint64_t>, max_ranks> sent, received;  // messages, by peer
 };
 struct Segment {
@@ -51,10 +53,16 @@ struct Call {
   ncclRedOp_t op{};
   std::size_t count = 0;  // ncclAllReduce, Broadcast: of the data; AllGather: sent; ReduceScatter: received
   int root = 0;
+  std::int64_t offset = -1;  // in a window, of the operand that other ranks reach; -1: in none
   friend bool operator==(const Call&, const Call&) = default;
 };
 
 std::size_t size_of(ncclDataType_t type);
+
+/// Of an address in a window of the communicator; -1 outside.
+std::int64_t offset_in_window(const ncclComm& comm, const void* operand);
+void require_no_window(const ncclComm& comm);
+void forget_registrations(const ncclComm& comm);
 
 }  // namespace nanotron::emulation
 

@@ -40,9 +40,9 @@ TEST_F(ExpertWaits, OneInForwardNoneInBackward) {
   const test::DeviceArray<std::int64_t> counts(std::vector<std::int64_t>(all, rows_per_expert));
   for (int layer = 0; layer < 3; ++layer) {
     const std::uint64_t before = waits();
-    exchange->plan(device_, Vector<std::int64_t>(counts.data(), experts_), plan);
+    exchange->plan(device_, Vector<std::int64_t>(counts.data(), experts_), rows_, plan);
     EXPECT_EQ(waits() - before, 1u);
-    EXPECT_EQ(plan.received_rows(), rows_);
+    EXPECT_EQ(plan.received_rows, rows_);
     exchange->dispatch(device_, plan, rows);
     exchange->combine(device_, plan, rows);
     exchange->dispatch(device_, plan, rows);

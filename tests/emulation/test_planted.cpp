@@ -18,6 +18,12 @@ class Planted : public testing::Test {
  protected:
   Stream stream() const { return Stream(stream_.get()); }
   bool is_first() const { return group_.rank() == 0; }
+  double* register_window(std::size_t bytes) {
+    void* memory = nullptr;
+    ncclMemAlloc(&memory, bytes);
+    group_.register_memory({{static_cast<std::byte*>(memory), bytes}, deck::MemoryRegistration::symmetric});
+    return static_cast<double*>(memory);
+  }
 
   test::OwnStream stream_;
   Group group_{Communicator::duplicate(test::world()), Transport::nccl};
@@ -84,8 +90,22 @@ TEST_F(Planted, HostMemory) {
 TEST_F(Planted, FreedWhileRegistered) {
   void* memory = nullptr;
   ncclMemAlloc(&memory, 64);
-  group_.register_memory({static_cast<std::byte*>(memory), 64});
+  group_.register_memory({{static_cast<std::byte*>(memory), 64}, deck::MemoryRegistration::local});
   ncclMemFree(memory);
+}
+
+TEST_F(Planted, WindowsOfOtherSizes) { register_window(is_first() ? 8192 : 4096); }
+
+TEST_F(Planted, OffsetsThatDiffer) {
+  double* const memory = register_window(8192);
+  all_reduce(group_, memory + (is_first() ? 4 : 8), 4, ReduceOp::sum, stream());
+  cudaDeviceSynchronize();
+}
+
+TEST_F(Planted, WindowOfOtherMemory) {
+  void* memory = nullptr;
+  cudaMalloc(&memory, 4096);
+  group_.register_memory({{static_cast<std::byte*>(memory), 4096}, deck::MemoryRegistration::symmetric});
 }
 
 // A receive waits for what a kernel computes whose module is loaded at its first launch.

@@ -61,7 +61,7 @@ GRIDS = {
     "zero": ["parallel.tp=2", "parallel.dp=2", "parallel.zero_stage=3"],
 }
 SHAPES = {"tp": (2, 1, 1, 2, 1), "dp": (2, 1, 1, 2, 1), "pp": (2, 2, 1, 1, 1), "cp": (2, 1, 2, 1, 1), "ep": (4, 1, 1, 1, 2),
-          "model": (2, 1, 1, 2, 1), "world": (2, 1, 1, 2, 1)}  # dp, pp, cp, tp, ep
+          "world": (2, 1, 1, 2, 1)}  # dp, pp, cp, tp, ep
 
 
 def command_of(ranks):

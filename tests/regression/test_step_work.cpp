@@ -50,13 +50,17 @@ const std::vector<Case> cases{
     {"mistral", {"parallel.tp=2"}},
     {"llama", {"parallel.pp=2", "data.micro_batch_size=1"}},
     {"llama", {"parallel.pp=2", "parallel.pp_schedule=zero_bubble", "data.micro_batch_size=1"}},
-    {"llama", {"parallel.gradient_compression=powersgd"}},
+    {"llama", {"parallel.compression=powersgd"}},
     {"llama", {"precision.reproducible=layout"}},
     {"llama", {"precision.compute=fp8"}},
     {"qwen2", {"precision.compute=fp8", "parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},
     {"gpt2", {"precision.compute=fp8", "parallel.recompute=selective"}},
     {"llama",
      {"precision.compute=fp8", "parallel.pp=2", "parallel.pp_schedule=zero_bubble", "data.micro_batch_size=1"}},
+    {"mixtral", {"run.expert_gemms=grouped", "precision.compute=bf16", "parallel.recompute=full"}},
+    {"qwen3_moe",
+     {"run.expert_gemms=grouped", "precision.compute=bf16", "parallel.tp=2", "moe.capacity_factor=1.0",
+      "moe.moe_intermediate_size=48"}},
 };
 
 class StepWork : public testing::Test {
@@ -103,16 +107,26 @@ TEST_F(StepWork, HasOneWaitOfTheHost) {
   }
 }
 
+// One for each forward of a layer of experts whose GEMMs are the library's, besides.
+TEST_F(StepWork, HasTheWaitsOfExperts) {
+  const std::optional<deck::Config> config = deck_of({"mixtral", {}});
+  ASSERT_TRUE(config);
+  const auto forwards = config->model.num_hidden_layers * config->data.global_batch_size /
+                        (config->data.micro_batch_size * config->parallel.dp);
+  EXPECT_EQ(trainer::step_work(*config, {}, Processor::gpu).waits(), 1u + static_cast<std::uint64_t>(forwards));
+}
+
 // 6 N per token and causal attention, of which backward computes the scores once more: 12 + 2 for 12.
 TEST_F(StepWork, HasTheFlopsOfTheFormulas) {
   if (ranks_ > 1) GTEST_SKIP() << "the formulas are of a whole model";
-  for (const Case& c : {Case{"llama", {}}, Case{"qwen3", {}}, Case{"gpt2", {}}, Case{"mixtral", {}}}) {
+  for (const Case& c : {Case{"llama", {}}, Case{"qwen3", {}}, Case{"gpt2", {}}, Case{"mixtral", {}},
+                        Case{"mixtral", {"run.expert_gemms=grouped", "precision.compute=bf16"}}}) {
     const std::optional<deck::Config> config = deck_of(c);
     ASSERT_TRUE(config);
     double products = 0.0, attention = 0.0;
     const WorkList work = trainer::step_work(*config, {}, Processor::cpu);
     for (const WorkRow& row : work.rows()) {
-      (row.kernel == "gemm" ? products : attention) += static_cast<double>(row.calls) * row.work.flops;
+      (row.kernel.starts_with("gemm") ? products : attention) += static_cast<double>(row.calls) * row.work.flops;
     }
     const double flops = static_cast<double>(trainer::tokens_per_step(*config)) *
                          model::training_flops_per_token(config->model, config->data.sequence_length);

@@ -14,8 +14,8 @@ from . import common
 from .tables import table
 
 FIRST_LINE = "nanotron hang report 1"
-AXES = ("tp", "cp", "pp", "ep", "dp", "expert", "model", "world", "MPI")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#444444", "#B0B0B0")
+AXES = ("tp", "cp", "pp", "ep", "dp", "expert", "world", "MPI")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444", "#B0B0B0")
 LATE = "#B03030"
 
 

@@ -5,7 +5,7 @@
 
 namespace nanotron::comm {
 
-/// Error unless parallel%order names each axis of the grid once.
+/// Error unless parallel%order names each axis of the grid once, and where copy engines have no symmetric memory.
 void check_grid(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::comm

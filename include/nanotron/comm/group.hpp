@@ -53,6 +53,13 @@ Transport choose_transport(deck::Backend backend, const Communicator& world);
 /// GPU.
 int gpu_of_rank(const Communicator& world);
 
+/// Device memory, and how a transport registers it: of each rank by itself, or as a window of a group's ranks.
+struct Registration {
+  std::span<std::byte> memory{};  // empty: no longer
+  deck::MemoryRegistration how = deck::MemoryRegistration::none;
+};
+inline Registration by_rank(const Registration& r) { return {r.memory, deck::MemoryRegistration::local}; }
+
 class Channel;   // comm/channel.hpp
 class Messages;  // comm/messages.hpp
 
@@ -61,7 +68,8 @@ class Messages;  // comm/messages.hpp
 /// only while no Request is running.
 class Group {
  public:
-  Group(Communicator communicator, Transport transport, Sums sums = Sums::any_order);
+  Group(Communicator communicator, Transport transport, Sums sums = Sums::any_order,
+        deck::CollectiveEngine engine = deck::CollectiveEngine::blocks);
   /// With the caller's channel for host memory; null: no bulk data.
   Group(Communicator communicator, std::unique_ptr<Channel> channel);
   /// A rank of a group without a communicator, for --plan. Its collectives and messages are counted in traffic(),
@@ -99,8 +107,8 @@ class Group {
   /// That first call, at a time when no rank waits for anything else. Nothing for one rank.
   void open_messages();
 
-  /// For RegisteredMemory, whose rules hold. Empty: no longer.
-  void register_memory(std::span<std::byte> memory);
+  /// For RegisteredMemory, whose rules hold. Messages have no windows: symmetric memory is registered for each rank.
+  void register_memory(const Registration& registration);
   /// Before the first message. On a GPU: thread blocks that a message may take from kernels beside it; 0: any number.
   void limit_message_blocks(int blocks) { message_blocks_ = blocks; }
 
@@ -117,7 +125,7 @@ class Group {
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Messages> messages_;
   PlannedLog log_;               // of a planned group
-  std::span<std::byte> memory_;  // registered
+  Registration registration_;
   int message_blocks_ = 0;
 };
 

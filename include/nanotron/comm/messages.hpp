@@ -23,7 +23,7 @@ class Operations {
   virtual bool test(std::uint64_t ticket) = 0;
   virtual void wait(std::uint64_t ticket) = 0;
   /// As Group::register_memory.
-  virtual void register_memory(std::span<std::byte>) {}
+  virtual void register_memory(const Registration&) {}
 };
 
 inline constexpr int message_lanes = 2;

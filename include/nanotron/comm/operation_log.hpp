@@ -9,8 +9,7 @@ namespace nanotron::comm {
 
 /// The groups of a grid.
 enum class GroupKind {
-  world,
-  model,  // of host values only
+  world,  // of host values only
   data,
   shard,
   replicate,  // DataGroups of the data-parallel replica set
@@ -22,7 +21,6 @@ enum class GroupKind {
   cp,
   pp
 };
-inline constexpr std::size_t group_kinds = 12;
 
 enum class Operation { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send, receive };
 

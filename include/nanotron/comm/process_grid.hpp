@@ -15,6 +15,7 @@ struct GridShape {
   int ep = 1;                         // size of an expert-parallel group: neighbours of the data-parallel group
   std::string order = "tp-cp-pp-dp";  // innermost first: the first axis varies fastest over ranks
   Sums tp_sums = Sums::any_order;
+  deck::CollectiveEngine engine = deck::CollectiveEngine::blocks;
 
   int size() const { return dp * pp * cp * tp; }
   int expert_shards() const { return shards > ep ? shards / ep : 1; }  // ranks of a shard group with the same experts
@@ -69,8 +70,7 @@ class ProcessGrid {
   int cp_rank() const { return coordinate_.cp; }
   int tp_rank() const { return coordinate_.tp; }
 
-  Group& world() { return g_.world; }  // for host values only, as model(): no channel for bulk data
-  Group& model() { return g_.model; }  // same (dp, cp): one whole model, pp x tp ranks
+  Group& world() { return g_.world; }  // for host values only: no channel for bulk data
   /// Same (pp, tp). With ep = 1 both replica sets have the same groups.
   DataGroups& data_groups(ReplicaSet replicas) {
     return g_.data[replicas == ReplicaSet::data_parallel ? 0 : g_.data.size() - 1];
@@ -81,8 +81,8 @@ class ProcessGrid {
   Group& cp() { return g_.cp; }  // same (dp, pp, tp): parts of the same sequences
   Group& pp() { return g_.pp; }  // same (dp, cp, tp): the stages of one model
 
-  /// Of all groups (Group::register_memory).
-  void register_memory(std::span<std::byte> memory);
+  /// Of all groups (Group::register_memory). Stages of a pipeline differ: their groups have no symmetric memory.
+  void register_memory(const Registration& registration);
 
   /// placement_report of the hosts MPI names; the same text on every rank. Empty where planned.
   const std::string& placement() const { return placement_; }
@@ -91,7 +91,7 @@ class ProcessGrid {
 
  private:
   struct Groups {
-    Group world, model;
+    Group world;
     std::vector<DataGroups> data;  // by ReplicaSet; only one where ep = 1
     Group ep, tp, cp, pp;
   };

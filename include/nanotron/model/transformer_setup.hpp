@@ -27,6 +27,7 @@ struct TransformerSetup {
   Backward backward = Backward::whole;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   nn::TpOverlap overlap{};
+  deck::ExpertGemms expert_gemms = deck::ExpertGemms::library;
   comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model
   comm::Group* cp = &comm::alone();
   comm::Group* ep = &comm::alone();

@@ -28,7 +28,8 @@ class RouterMonitor {
   virtual RouterNumbers collect() = 0;
 };
 
-/// config is resolved. sums: model::Transformer::router_sums, set to zero by start. grid and device must outlive it.
+/// config is resolved. sums: model::Transformer::router_sums, set to zero by start. On a planning device start counts
+/// its kernel. grid and device must outlive it.
 std::unique_ptr<RouterMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
                                                    Matrix<double> sums);
 

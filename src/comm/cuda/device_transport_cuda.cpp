@@ -70,9 +70,12 @@ int gpu_of_rank(const Communicator& world) {
 
 namespace detail {
 
-std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, Transport transport, Sums sums,
+std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, Transport transport,
+                                             const CollectiveSetup& setup,
                                              const std::function<std::unique_ptr<Channel>()>& make_host) {
-  if (transport == Transport::nccl && sums == Sums::any_order) return make_nccl_channel(communicator);
+  if (transport == Transport::nccl && setup.sums == Sums::any_order) {
+    return make_nccl_channel(communicator, setup.engine);
+  }
   return make_staged_channel(communicator, make_host());
 }
 

@@ -37,8 +37,8 @@ ncclUniqueId shared_id(const Communicator& communicator) {
 
 class NcclChannel final : public Channel {
  public:
-  explicit NcclChannel(const Communicator& communicator)
-      : nccl_(shared_id(communicator), communicator.size(), communicator.rank()) {}
+  NcclChannel(const Communicator& communicator, deck::CollectiveEngine engine)
+      : nccl_(shared_id(communicator), communicator.size(), communicator.rank(), {.engine = engine}) {}
 
   void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
     NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), nccl_.comm(), stream.get()));
@@ -92,7 +92,7 @@ class NcclChannel final : public Channel {
   bool test(std::uint64_t ticket) override { return order_.test(ticket); }
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 
-  void register_memory(std::span<std::byte> memory) override { nccl_.register_memory(memory); }
+  void register_memory(const Registration& registration) override { nccl_.register_memory(registration); }
 
   std::string path() const override { return "NCCL"; }
   std::size_t staging_bytes() const override { return 0; }
@@ -104,8 +104,8 @@ class NcclChannel final : public Channel {
 
 }  // namespace
 
-std::unique_ptr<Channel> make_nccl_channel(const Communicator& communicator) {
-  return std::make_unique<NcclChannel>(communicator);
+std::unique_ptr<Channel> make_nccl_channel(const Communicator& communicator, deck::CollectiveEngine engine) {
+  return std::make_unique<NcclChannel>(communicator, engine);
 }
 
 }  // namespace nanotron::comm

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/cuda/nccl_window.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/group.hpp"
 
@@ -54,12 +55,19 @@ class NcclCommunicators {
   std::vector<ncclComm_t> comms_;
 };
 
+/// What the operations of a communicator take of a GPU. message_blocks: as Group::limit_message_blocks.
+struct NcclResources {
+  int message_blocks = 0;
+  deck::CollectiveEngine engine = deck::CollectiveEngine::blocks;
+};
+
 class NcclCommunicator {
  public:
-  /// Collective over the `size` ranks that share the id. blocks: as Group::limit_message_blocks.
-  NcclCommunicator(const ncclUniqueId& id, int size, int rank, int blocks = 0) {
+  /// Collective over the `size` ranks that share the id.
+  NcclCommunicator(const ncclUniqueId& id, int size, int rank, const NcclResources& resources) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    if (blocks > 0) config.maxCTAs = blocks;
+    if (resources.message_blocks > 0) config.maxCTAs = resources.message_blocks;
+    if (resources.engine == deck::CollectiveEngine::copies) use_copy_engines(config);
     NANOTRON_CHECK_NCCL(ncclCommInitRankConfig(&comm_, size, id, rank, &config));
     NcclCommunicators::of_process().add(comm_);
     int least = 0, greatest = 0;
@@ -84,19 +92,27 @@ class NcclCommunicator {
   cudaStream_t stream() const { return stream_; }
 
   /// As Group::register_memory.
-  void register_memory(std::span<std::byte> memory) {
+  void register_memory(const Registration& registration) {
     forget_memory();
-    if (!memory.empty()) NANOTRON_CHECK_NCCL(ncclCommRegister(comm_, memory.data(), memory.size(), &registration_));
+    const std::span<std::byte> memory = registration.memory;
+    if (memory.empty()) return;
+    if (registration.how == deck::MemoryRegistration::symmetric) {
+      window_ = register_window(comm_, memory);
+    } else {
+      NANOTRON_CHECK_NCCL(ncclCommRegister(comm_, memory.data(), memory.size(), &registration_));
+    }
   }
 
  private:
   void forget_memory() {
     if (registration_ != nullptr) ncclCommDeregister(comm_, std::exchange(registration_, nullptr));
+    if (window_ != nullptr) deregister_window(comm_, std::exchange(window_, nullptr));
   }
 
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
-  void* registration_ = nullptr;  // null too where NCCL registers nothing
+  void* registration_ = nullptr;  // null too where NCCL registers nothing, as the next
+  NcclWindow window_ = nullptr;
 };
 
 }  // namespace nanotron::comm

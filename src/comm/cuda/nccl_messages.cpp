@@ -23,7 +23,7 @@ std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, in
   } else {
     NANOTRON_CHECK_MPI(MPI_Recv(&id, sizeof id, MPI_BYTE, peer, tag, ring.get(), MPI_STATUS_IGNORE));
   }
-  return std::make_unique<NcclCommunicator>(id, 2, role, blocks);
+  return std::make_unique<NcclCommunicator>(id, 2, role, NcclResources{.message_blocks = blocks});
 }
 
 // This rank's two links in one lane, two directions each. Link p joins ranks p and p + 1. Every rank makes its links,
@@ -54,8 +54,8 @@ class LaneLinks {
   const NcclCommunicator& out(Neighbour to) const { return to == Neighbour::next ? *to_next_ : *to_previous_; }
   const NcclCommunicator& in(Neighbour from) const { return from == Neighbour::next ? *from_next_ : *from_previous_; }
 
-  void register_memory(std::span<std::byte> memory) {
-    for (std::unique_ptr<NcclCommunicator>& communicator : made_) communicator->register_memory(memory);
+  void register_memory(const Registration& registration) {
+    for (std::unique_ptr<NcclCommunicator>& communicator : made_) communicator->register_memory(registration);
   }
 
  private:
@@ -88,8 +88,9 @@ class NcclMessages final : public Messages {
   bool test(std::uint64_t ticket) override { return order_.test(ticket); }
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 
-  void register_memory(std::span<std::byte> memory) override {
-    for (LaneLinks& lane : lanes_) lane.register_memory(memory);
+  void register_memory(const Registration& registration) override {
+    const Registration of_rank = by_rank(registration);
+    for (LaneLinks& lane : lanes_) lane.register_memory(of_rank);
   }
 
  private:

@@ -9,18 +9,18 @@
 
 namespace nanotron::comm {
 
-RegisteredMemory::RegisteredMemory(ProcessGrid& grid, std::size_t bytes) : grid_(grid) {
+RegisteredMemory::RegisteredMemory(ProcessGrid& grid, std::size_t bytes, deck::MemoryRegistration how) : grid_(grid) {
   void* memory = nullptr;
   const ncclResult_t status = ncclMemAlloc(&memory, bytes);
   if (status != ncclSuccess) {
     fail(ExitCode::system_error, {.what = "NCCL has no memory for the run",
                                   .expected = fmt::format("{} MiB on this rank", bytes >> 20),
                                   .found = ncclGetErrorString(status),
-                                  .where = "parallel%register_memory = .true.",
-                                  .change = "register_memory = .false., or a run that takes less memory"});
+                                  .where = "parallel%register_memory",
+                                  .change = "register_memory = 'none', or a run that takes less memory"});
   }
   bytes_ = {static_cast<std::byte*>(memory), bytes};
-  grid_.register_memory(bytes_);
+  grid_.register_memory({bytes_, how});
 }
 
 RegisteredMemory::~RegisteredMemory() {

@@ -20,7 +20,7 @@ int gpu_of_rank(const Communicator&) { return -1; }
 
 namespace detail {
 
-std::unique_ptr<Channel> make_device_channel(const Communicator&, Transport transport, Sums,
+std::unique_ptr<Channel> make_device_channel(const Communicator&, Transport transport, const CollectiveSetup&,
                                              const std::function<std::unique_ptr<Channel>()>&) {
   NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
   return nullptr;

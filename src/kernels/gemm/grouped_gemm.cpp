@@ -55,27 +55,27 @@ bool can_group(const ExpertMatrices<const bf16>& w) {
 
 void grouped_forward(Device& device, Matrix<const bf16> x, const ExpertMatrices<const bf16>& w,
                      Vector<const std::int64_t> begin, Matrix<bf16> y) {
-  const KernelRegion kernel(device, "grouped_gemm", work_of(x, w.rows, w.columns, w.experts, bytes_of_all(w)));
+  const KernelRegion kernel(device, "gemm_grouped", work_of(x, w.rows, w.columns, w.experts, bytes_of_all(w)));
   require_shapes(y, x, w, begin);
   const mma::GroupTiles tiles = tiles_of(begin, static_cast<index_t>(x.extent(0)), w.experts, w.rows);
-  launch(device, "grouped_forward", tiles.blocks(), mma::GroupedForward{tiles, x, w, y});
+  launch(device, "gemm_grouped_forward", tiles.blocks(), mma::GroupedForward{tiles, x, w, y});
 }
 
 void grouped_backward_input(Device& device, Matrix<const bf16> dy, const ExpertMatrices<const bf16>& w,
                             Vector<const std::int64_t> begin, Matrix<bf16> dx) {
-  const KernelRegion kernel(device, "grouped_gemm", work_of(dy, w.rows, w.columns, w.experts, bytes_of_all(w)));
+  const KernelRegion kernel(device, "gemm_grouped", work_of(dy, w.rows, w.columns, w.experts, bytes_of_all(w)));
   require_shapes(dy, dx, w, begin);
   const mma::GroupTiles tiles = tiles_of(begin, static_cast<index_t>(dy.extent(0)), w.experts, w.columns);
-  launch(device, "grouped_backward_input", tiles.blocks(), mma::GroupedBackwardInput{tiles, dy, w, dx});
+  launch(device, "gemm_grouped_backward_input", tiles.blocks(), mma::GroupedBackwardInput{tiles, dy, w, dx});
 }
 
 void grouped_backward_weight(Device& device, Matrix<const bf16> dy, Matrix<const bf16> x,
                              Vector<const std::int64_t> begin, const ExpertMatrices<float>& dw) {
-  const KernelRegion kernel(device, "grouped_gemm",
+  const KernelRegion kernel(device, "gemm_grouped",
                             work_of(x, dw.rows, dw.columns, dw.experts, 2.0 * bytes_of_all(dw)));
   require_shapes(dy, x, dw, begin);
   const mma::GroupedBackwardWeight grouped{begin.data(), dy, x, dw};
-  launch(device, "grouped_backward_weight", grouped.blocks(), grouped);
+  launch(device, "gemm_grouped_backward_weight", grouped.blocks(), grouped);
 }
 
 }  // namespace nanotron::kernels

@@ -165,6 +165,21 @@ void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std:
   });
 }
 
+void expert_offsets(Device& device, Matrix<const std::int64_t> counts, Vector<std::int64_t> begin) {
+  const KernelRegion kernel(device, "expert_offsets", reads(counts), writes(begin));
+  const auto ranks = static_cast<index_t>(counts.extent(0)), experts = static_cast<index_t>(counts.extent(1));
+  NANOTRON_REQUIRE(static_cast<index_t>(begin.extent(0)) == experts + 1, "{} offsets of {} experts", begin.extent(0),
+                   experts);
+  for_each_element(
+      device, "expert_offsets", experts + 1, KOKKOS_LAMBDA(const index_t e) {
+        std::int64_t rows = 0;
+        for (index_t r = 0; r < ranks; ++r) {
+          for (index_t before = 0; before < e; ++before) rows += counts.data()[r * experts + before];
+        }
+        begin.data()[e] = rows;
+      });
+}
+
 void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
               const SumOrder& tokens, Matrix<std::int64_t> cuts) {
   const KernelRegion kernel(device, "cut_rows", reads(sources, counts), writes(cuts));

@@ -12,7 +12,8 @@ namespace {
 class Dropless final : public ExpertCapacity {
  public:
   comm::StepTraffic traffic() const override { return {}; }
-  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t>, Vector<std::int64_t> rows) override {
+  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t>, Vector<std::int64_t> rows,
+             Vector<std::int64_t>) override {
     kernels::fill<std::int64_t>(device, rows, 0.0);
   }
 };
@@ -39,8 +40,9 @@ class PerSequence final : public ExpertCapacity {
     return {.context_parallel = comm::all_gather_bytes(stride_ * static_cast<index_t>(sizeof(std::int64_t)), ranks_)};
   }
 
-  void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
-             Vector<std::int64_t> rows) override {
+  void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+             Vector<std::int64_t> sources) override {
+    kernels::fill<std::int64_t>(device, sources, 0.0);
     std::int64_t* const mine = all_.data() + rank_ * stride_;
     kernels::copy<std::int64_t>(device, choices, Vector<std::int64_t>(mine, choices.extent(0)));
     if (ranks_ > 1) {

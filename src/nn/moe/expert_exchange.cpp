@@ -23,19 +23,20 @@ void copy_out(Device& device, const Vector<std::int64_t>& from, index_t choices,
   device.fence();
 }
 
+// Rows stay in place. The host counts them.
 template <class T>
-class LocalExperts final : public ExpertExchange<T> {
+class LocalExperts : public ExpertExchange<T> {
  public:
   using M = master_t<T>;
-  explicit LocalExperts(const ExchangeSize& size) : rows_(size.rows), choices_(size.choices) {}
+  explicit LocalExperts(index_t rows) : rows_(rows) {}
 
   index_t rows() const override { return rows_; }
   PassTraffic traffic() const override { return {}; }
 
-  void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) override {
-    copy_out(device, counts, choices_, plan.sent);
+  void plan(Device& device, Vector<std::int64_t> counts, index_t choices, ExpertRows& plan) override {
+    copy_out(device, counts, choices, plan.sent);
     for (std::size_t e = 0; e < plan.sent.size(); ++e) plan.begin[e + 1] = plan.begin[e] + plan.sent[e];
-    plan.sent_rows = plan.received_rows();
+    plan.sent_rows = plan.received_rows = plan.begin.back();
   }
 
   void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
@@ -57,7 +58,19 @@ class LocalExperts final : public ExpertExchange<T> {
   }
 
  private:
-  index_t rows_, choices_;
+  index_t rows_;
+};
+
+// The host counts nothing.
+template <class T>
+class GroupedLocalExperts final : public LocalExperts<T> {
+ public:
+  using LocalExperts<T>::LocalExperts;
+
+  void plan(Device& device, Vector<std::int64_t> counts, index_t choices, ExpertRows& plan) override {
+    kernels::expert_offsets(device, Matrix<const std::int64_t>(counts.data(), 1, counts.extent(0)), plan.offsets);
+    plan.sent_rows = plan.received_rows = choices;
+  }
 };
 
 // Received messages are sorted by source rank, then expert; rows by expert, then source rank.
@@ -94,7 +107,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
             .output = exchanged(rows)};
   }
 
-  void plan(Device& device, Vector<std::int64_t> counts, ExpertRows& plan) override {
+  void plan(Device& device, Vector<std::int64_t> counts, index_t choices, ExpertRows& plan) override {
     const auto here = plan.begin.size() - 1, ranks = sent_counts_.size();
     std::ranges::fill(sent_counts_, here);
     std::ranges::fill(received_counts_, here);
@@ -102,7 +115,11 @@ class ExchangedExperts final : public ExpertExchange<T> {
     kernels::copy<std::int64_t>(device, counts, sent);
     comm::all_to_all<std::int64_t>(*ep_, sent.data(), sent_counts_, sent.data() + sent.extent(0), received_counts_,
                                    device.stream());
-    copy_out(device, Vector<std::int64_t>(counts_.data(), counts_.size()), 2 * size_.choices, host_counts_);
+    if (size_.gemms == deck::ExpertGemms::grouped) {
+      kernels::expert_offsets(device, Matrix<const std::int64_t>(sent.data() + sent.extent(0), ranks, here),
+                              plan.offsets);
+    }
+    copy_out(device, Vector<std::int64_t>(counts_.data(), counts_.size()), 2 * choices, host_counts_);
     std::copy_n(host_counts_.begin(), plan.sent.size(), plan.sent.begin());
     std::copy_n(host_counts_.begin() + size_.experts, plan.received.size(), plan.received.begin());
     plan.sent_rows = 0;
@@ -111,11 +128,12 @@ class ExchangedExperts final : public ExpertExchange<T> {
       plan.begin[e + 1] = plan.begin[e];
       for (std::size_t r = 0; r < ranks; ++r) plan.begin[e + 1] += plan.received[r * here + e];
     }
-    if (plan.received_rows() > size_.rows) {
+    plan.received_rows = plan.begin.back();
+    if (plan.received_rows > size_.rows) {
       fail(ExitCode::deck_error,
            {.what = "the experts of this rank receive more tokens than their buffer holds",
             .expected = fmt::format("at most {} (moe%receive_factor)", size_.rows),
-            .found = fmt::format("{}", plan.received_rows()),
+            .found = fmt::format("{}", plan.received_rows),
             .where = fmt::format("rank {} of an expert-parallel group of {}", ep_->rank(), ep_->size()),
             .change = "a larger moe%receive_factor, 0 for the worst case; a larger "
                       "moe%router_aux_loss_coef balances the load"});
@@ -218,7 +236,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
 template <class T>
 std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group& ep, Arena& arena) {
   if (ep.size() > 1) return std::make_unique<ExchangedExperts<T>>(size, ep, arena);
-  return std::make_unique<LocalExperts<T>>(size);
+  if (size.gemms == deck::ExpertGemms::grouped) return std::make_unique<GroupedLocalExperts<T>>(size.rows);
+  return std::make_unique<LocalExperts<T>>(size.rows);
 }
 
 template std::unique_ptr<ExpertExchange<double>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);

@@ -1,48 +1,11 @@
 #include "nanotron/nn/moe/moe.hpp"
 
-#include <bit>
-
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/weighted_swiglu.hpp"
 #include "nn/linear/rows.hpp"
 
 namespace nanotron::nn {
-
-// f(expert, rows) in pieces whose row counts are powers of two: GEMM libraries cache something for each shape.
-template <class T>
-template <class F>
-void Moe<T>::for_each_expert(const ExpertRows& rows, const F& f) const {
-  for (std::size_t e = 0; e < w_.experts.size(); ++e) {
-    for (index_t begin = rows.begin[e]; begin < rows.begin[e + 1];) {
-      const auto left = static_cast<std::size_t>(rows.begin[e + 1] - begin);
-      const Range piece{begin, begin + static_cast<index_t>(std::bit_floor(left))};
-      f(w_.experts[e], piece);
-      begin = piece.end;
-    }
-  }
-}
-
-// f(expert, rows, order, at) for GEMMs that sum over an expert's rows (weight gradients). Where token shards are fixed:
-// once per sequence, each with its own gradient at offset `at`, summed in the order of its shards.
-template <class T>
-template <class F>
-void Moe<T>::for_each_sum(const MoeActivations<T>& act, const F& f) const {
-  if (act.cuts.extent(0) == 0) {
-    return for_each_expert(*act.rows,
-                           [&](const MlpLinears<T>& expert, const Range& rows) { f(expert, rows, SumOrder(), 0); });
-  }
-  const auto places = static_cast<index_t>(act.cuts.extent(1));
-  const index_t sequences = parts_->sizes.cuts.sequences;
-  const std::int64_t* cuts = act.cuts.data();
-  for (std::size_t e = 0; e < w_.experts.size(); ++e) {
-    for (index_t s = 0; s < sequences; ++s, cuts += places) {
-      const Range rows = act.rows->of_sequence(e, s, sequences);
-      f(w_.experts[e], rows, SumOrder::at_cuts(cuts, static_cast<int>(places) - 1, rows.size()),
-        s * parts_->gradient_stride);
-    }
-  }
-}
 
 template <class T>
 PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
@@ -73,16 +36,15 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   if (w_.shared) {
     kernels::sigmoid_forward<M>(device, logits.column_block(routing.experts, 1), first(act.gate, tokens));
   }
-  parts_->capacity->apply(device, batch, choices, rows);
+  parts_->capacity->apply(device, batch, choices, rows, act.source);
   kernels::assign_rows(device, choices, rows, act.source, work.counts, work.stretches);
-  if (act.cuts.extent(0) > 0) {
-    kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, work.cuts);
-  }
-
   ExpertExchange<T>& exchange = *parts_->exchange;
   ExpertRows& plan = *act.rows;
-  exchange.plan(device, work.counts, plan);
-  if (act.cuts.extent(0) > 0) exchange.dispatch_cuts(device, work.cuts, act.cuts);
+  if (plan.cuts.extent(0) > 0) {
+    kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, work.cuts);
+  }
+  exchange.plan(device, work.counts, all, plan);
+  if (plan.cuts.extent(0) > 0) exchange.dispatch_cuts(device, work.cuts, plan.cuts);
   const Vector<const std::int64_t> source = first(act.source, plan.sent_rows);
   kernels::gather_values<M>(device, act.weights, source, exchange.send_buffer_values(plan, act.row_weights));
   exchange.dispatch_values(device, plan, act.row_weights);
@@ -92,7 +54,7 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
 
 template <class T>
 void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
-  const index_t rows = act.moe.rows->received_rows();
+  const index_t rows = act.moe.rows->received_rows;
   kernels::weighted_swiglu_forward<T>(device, first(act.moe.gate_up, rows), act.moe.row_weights,
                                       first(act.moe.hidden, rows));
   if (w_.shared) kernels::weighted_swiglu_forward<T>(device, act.mlp.gate_up, act.moe.gate, act.mlp.hidden);
@@ -107,9 +69,7 @@ void Moe<T>::forward_inside(Device& device, const TokenBatch& batch, TensorParal
   const MoeActivations<T>& act = a.moe;
   const Matrix<const T> n = region.all_gather_gemm(device, input, shared_gate_up(), a.mlp.gate_up);
   route(device, batch, n, act, w.moe);
-  for_each_expert(*act.rows, [&](const MlpLinears<T>& expert, const Range& rows) {
-    expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));
-  });
+  w_.gate_up->forward(device, *act.rows, act.input, act.gate_up);
   compute_hidden(device, a);
 }
 
@@ -118,9 +78,7 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
                                const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<const T>,
                                Matrix<T> y) const {
   const MoeActivations<T>& act = a.moe;
-  for_each_expert(*act.rows, [&](const MlpLinears<T>& expert, const Range& rows) {
-    expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
-  });
+  w_.down->forward(device, *act.rows, act.hidden, w.moe.output);
   ExpertSums<T>& sums = *parts_->sums;
   const Matrix<T> part = region.partial_sum(y);
   if (w_.shared) {
@@ -129,7 +87,7 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
   } else {
     kernels::fill<T>(device, Vector<T>(part.data(), part.size()), 0.0);
   }
-  sums.rows(device, first(w.moe.output, act.rows->received_rows()));
+  sums.rows(device, first(w.moe.output, act.rows->received_rows));
   const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.moe.output);
   const index_t choices = batch.tokens() * parts_->routing.top_k;
   kernels::add_rows<T>(device, rows, first(act.row_of_choice, choices), part);
@@ -144,7 +102,7 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>&
   const MoeWorkspace<T>& work = w.moe;
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
-  const index_t here = plan.received_rows();
+  const index_t here = plan.received_rows;
   const Matrix<const T> dy = region.all_gather_gemm(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
   const MoeOrders& orders = parts_->orders;
   if (w_.shared) {
@@ -154,9 +112,7 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>&
   kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
                           exchange.send_buffer(plan, act.doutput));
   exchange.dispatch(device, plan, act.doutput);
-  for_each_expert(plan, [&](const MlpLinears<T>& expert, const Range& rows) {
-    expert.down.backward_input()(device, rows_of(act.doutput, rows), rows_of(work.dhidden, rows));
-  });
+  w_.down->backward_input(device, plan, act.doutput, work.dhidden);
   kernels::weighted_swiglu_backward<T>(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
                                        work.drow_weights, orders.width);
   return dy;
@@ -172,9 +128,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   const MoeWorkspace<T>& work = w.moe;
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
-  for_each_expert(plan, [&](const MlpLinears<T>& expert, const Range& rows) {
-    expert.gate_up.backward_input()(device, rows_of(act.gate_up, rows), rows_of(work.output, rows));
-  });
+  w_.gate_up->backward_input(device, plan, act.gate_up, work.output);
   kernels::scatter_values<M>(device, exchange.combine_values(device, plan, work.drow_weights), act.row_of_choice,
                              work.dweights);
   ExpertSums<T>& sums = *parts_->sums;
@@ -190,7 +144,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   }
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
-  sums.rows(device, first(work.output, plan.received_rows()));
+  sums.rows(device, first(work.output, plan.received_rows));
   kernels::add_rows<T>(device, exchange.combine(device, plan, work.output), act.row_of_choice, part);
   return sums.tokens(device, region, dn);
 }
@@ -232,9 +186,7 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
 template <class T>
 void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
                                     const FeedForwardWorkspace<T>&) const {
-  for_each_sum(act.moe, [&](const MlpLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
-    expert.down.backward_matrix(device, rows_of(act.moe.doutput, rows), rows_of(act.moe.hidden, rows), order, at);
-  });
+  w_.down->backward_weight(device, *act.moe.rows, act.moe.doutput, act.moe.hidden);
   if (w_.shared) w_.shared->down.backward_weight(device, dy, act.mlp.hidden);
 }
 
@@ -242,9 +194,7 @@ void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const Fe
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                    const FeedForwardWorkspace<T>&) const {
-  for_each_sum(act.moe, [&](const MlpLinears<T>& expert, const Range& rows, const SumOrder& order, index_t at) {
-    expert.gate_up.backward_matrix(device, rows_of(act.moe.gate_up, rows), rows_of(act.moe.input, rows), order, at);
-  });
+  w_.gate_up->backward_weight(device, *act.moe.rows, act.moe.gate_up, act.moe.input);
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.mlp.gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.moe.dlogits, n, 1.0,
                       MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);
@@ -253,17 +203,8 @@ void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const Feed
 template <class T>
 void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   if (device.gemm_mode() == GemmMode::fixed_order) return;
-  const MoeActivations<T>& act = a.moe;
-  const MlpLinears<T>& expert = w_.experts.front();
-  for (index_t n = 1; n <= parts_->sizes.rows; n *= 2) {
-    const Range rows{0, n};
-    expert.gate_up.forward()(device, rows_of(act.input, rows), rows_of(act.gate_up, rows));
-    expert.down.forward()(device, rows_of(act.hidden, rows), rows_of(w.moe.output, rows));
-    expert.down.backward_input()(device, rows_of(act.doutput, rows), rows_of(w.moe.dhidden, rows));
-    expert.gate_up.backward_input()(device, rows_of(act.gate_up, rows), rows_of(w.moe.output, rows));
-    expert.down.backward_weight(device, rows_of(act.doutput, rows), rows_of(act.hidden, rows));
-    expert.gate_up.backward_weight(device, rows_of(act.gate_up, rows), rows_of(act.input, rows));
-  }
+  w_.gate_up->prepare(device, a.moe.input, a.moe.gate_up);
+  w_.down->prepare(device, a.moe.hidden, w.moe.output);
 }
 
 template class Moe<double>;

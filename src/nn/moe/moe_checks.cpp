@@ -7,6 +7,7 @@
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/deck/phrases.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
+#include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -56,6 +57,42 @@ void check_network(const deck::ModelConfig& m, deck::Findings& f) {
   }
 }
 
+// Columns of an expert on the ranks of a tensor-parallel group, or 0 where all are multiples of 8.
+std::int64_t unfit_width(std::int64_t width, std::int64_t tp) {
+  for (int rank = 0; rank < static_cast<int>(tp); ++rank) {
+    const index_t here = shard_range(width, static_cast<int>(tp), rank).size();
+    if (here % 8 != 0) return here;
+  }
+  return 0;
+}
+
+// Grouped GEMMs multiply bf16 on tensor cores, of which a load takes 8 elements, in sums that follow the rows.
+void check_gemms(const deck::Config& c, deck::Findings& f) {
+  const std::string key = "run.expert_gemms";
+  if (c.run.expert_gemms == deck::ExpertGemms::library || !f.trusted({key})) return;
+  const auto refuse = [&](const std::string& other, const std::string& found, const std::string& expected) {
+    if (f.trusted({other})) f.error({key, other}, found, expected, "or expert_gemms = 'library'");
+  };
+  const deck::ModelConfig& m = c.model;
+  if (c.precision.compute != ScalarType::bf16 && c.precision.compute != ScalarType::fp8) {
+    refuse("precision.compute", "grouped GEMMs of experts are of bf16", "compute = 'bf16' or 'fp8'");
+  }
+  if (m.hidden_size % 8 != 0) {
+    refuse("model.hidden_size",
+           "hidden_size = " + text(m.hidden_size) + ", but grouped GEMMs of experts load 8 elements at a time",
+           "a multiple of 8: " + nearest_multiples(m.hidden_size, 8));
+  }
+  const std::int64_t width = m.moe.moe_intermediate_size > 0 ? m.moe.moe_intermediate_size : m.intermediate_size;
+  const std::int64_t unfit = c.parallel.tp > 0 ? unfit_width(width, c.parallel.tp) : 0;
+  if (unfit > 0 && f.trusted({"parallel.tp", "model.intermediate_size"})) {
+    refuse("moe.moe_intermediate_size",
+           "experts of width " + text(width) + " over tp = " + text(c.parallel.tp) + " have " + text(unfit) +
+               " columns on a rank, but grouped GEMMs load 8 elements at a time",
+           "a width of whole eights on each rank: " + nearest_multiples(width, 8 * c.parallel.tp));
+  }
+  refuse_layout(c, f, "run.expert_gemms", "grouped GEMMs of experts", "expert_gemms = 'library'");
+}
+
 }  // namespace
 
 void check_moe(const deck::Config& c, deck::Findings& f) {
@@ -67,6 +104,10 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
     if (p.ep > 1 && f.trusted({"parallel.ep"})) {
       f.error({"parallel.ep"}, "ep = " + text(p.ep) + ", but num_experts = 0: the model has no experts",
               "ep = 1, or moe%num_experts");
+    }
+    if (c.run.expert_gemms != deck::ExpertGemms::library && f.trusted({"run.expert_gemms"})) {
+      f.error({"run.expert_gemms"}, "expert_gemms is given, but num_experts = 0: the model has no experts",
+              "moe%num_experts, or no expert_gemms");
     }
     return;
   }
@@ -88,6 +129,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
             "a divisor of " + text(replicas));
   }
   check_network(c.model, f);
+  check_gemms(c, f);
   check_receive_factor(c, f);
   if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {
     refuse_layout(c, f, "parallel.tp_mode", "experts and sequence parallelism", "tp_mode = 'all_reduce'");

@@ -29,8 +29,6 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, MoeA
   act.weights = arena.take<M>(kind, s.choices());
   act.row_of_choice = arena.take<std::int64_t>(kind, s.choices());
   act.source = arena.take<std::int64_t>(kind, s.choices());
-  act.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts / ranks * s.cuts.sequences : 0,
-                                      s.cuts.joined_places());
   act.gate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
   act.dlogits = arena.take<T>(kind, s.tokens, s.columns);
   act.input = arena.take<T>(kind, s.rows, s.hidden);
@@ -42,6 +40,10 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, MoeA
   act.rows->sent.resize(all);
   act.rows->received.resize(all);
   act.rows->begin.resize(here + 1);
+  const index_t local = s.experts / ranks;
+  act.rows->cuts =
+      arena.take<std::int64_t>(kind, s.cuts.held > 0 ? local * s.cuts.sequences : 0, s.cuts.joined_places());
+  act.rows->offsets = arena.take<std::int64_t>(kind, s.gemms == deck::ExpertGemms::grouped ? local + 1 : 0);
 }
 
 template <class T>

@@ -51,7 +51,6 @@ class Ranks {
     ring("pp", grid_.pp(), true);
     collective("dp", grid_.data_parallel(), true);
     collective("dp", grid_.data_parallel(), false);
-    value("model", grid_.model(), true);
     value("world", grid_.world(), true);
     flight_recorder().step_done(FlightRecorder::now() - begin);
   }

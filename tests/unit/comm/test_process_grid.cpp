@@ -84,13 +84,11 @@ TEST(ProcessGrid, GroupsHoldTheRightRanks) {
       EXPECT_EQ(grid.data_parallel().rank(), grid.dp_rank());
       EXPECT_EQ(grid.tp().size(), tp);
       EXPECT_EQ(grid.data_parallel().size(), shape.dp);
-      EXPECT_EQ(grid.model().size(), tp);
       EXPECT_EQ(grid.pp().size() * grid.cp().size(), 1);
       double tp_sum = 0, dp_sum = 0;
       for (int t = 0; t < tp; ++t) tp_sum += rank_of(shape, {.dp = grid.dp_rank(), .tp = t});
       for (int d = 0; d < shape.dp; ++d) dp_sum += rank_of(shape, {.dp = d, .tp = grid.tp_rank()});
       EXPECT_EQ(sum(grid.tp(), static_cast<double>(world.rank())), tp_sum);
-      EXPECT_EQ(sum(grid.model(), static_cast<double>(world.rank())), tp_sum);
       EXPECT_EQ(sum(grid.data_parallel(), static_cast<double>(world.rank())), dp_sum);
       EXPECT_NE(grid.placement().find("on 1 host,"), std::string::npos) << grid.placement();
     }

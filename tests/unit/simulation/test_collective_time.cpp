@@ -93,7 +93,6 @@ TEST(CollectiveTime, KnowsTheRanksOfEveryGroup) {
     expect(grid.pp(), comm::GroupKind::pp);
     expect(grid.ep(), comm::GroupKind::ep);
     expect(grid.world(), comm::GroupKind::world);
-    expect(grid.model(), comm::GroupKind::model);
     int kind = static_cast<int>(comm::GroupKind::data);
     for (const comm::ReplicaSet set : {comm::ReplicaSet::data_parallel, comm::ReplicaSet::expert_data_parallel}) {
       comm::DataGroups& groups = grid.data_groups(set);

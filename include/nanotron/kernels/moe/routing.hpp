@@ -60,6 +60,10 @@ constexpr index_t stretches_of(index_t n) { return (n + choices_of_stretch - 1) 
 void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches);
 
+/// begin (experts + 1) <- the first row of each expert, and the end of the last one's, for counts (ranks, experts) of
+/// rows that are sorted by expert.
+void expert_offsets(Device& device, Matrix<const std::int64_t> counts, Vector<std::int64_t> begin);
+
 /// Shard boundaries within the rows of each expert, from its first row; cuts (experts, tokens.held + 1):
 ///   cuts(e, s) <- rows of expert e whose token comes before held shard s      cuts(e, held) <- counts(e)
 void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,

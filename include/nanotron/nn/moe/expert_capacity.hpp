@@ -19,10 +19,11 @@ class ExpertCapacity {
   /// Per forward.
   virtual comm::StepTraffic traffic() const = 0;
 
-  /// rows (tokens x top_k) <- -1 for the choices (tokens x top_k) that are dropped, 0 for the others. Collective over
-  /// the context-parallel group.
+  /// rows (tokens x top_k) <- -1 for the choices (tokens x top_k) that are dropped, 0 for the others. Where there may
+  /// be any, sources (tokens x top_k) <- 0: rows that no choice has are then read from a token too. Collective over the
+  /// context-parallel group.
   virtual void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
-                     Vector<std::int64_t> rows) = 0;
+                     Vector<std::int64_t> rows, Vector<std::int64_t> sources) = 0;
 };
 
 /// Max tokens of a sequence of `length` that an expert takes.

@@ -24,11 +24,12 @@
 #include <optional>
 
 #include "nanotron/kernels/moe/routing.hpp"
+#include "nanotron/nn/linear/linear.hpp"
+#include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/moe/expert_capacity.hpp"
 #include "nanotron/nn/moe/expert_exchange.hpp"
+#include "nanotron/nn/moe/expert_linear.hpp"
 #include "nanotron/nn/moe/expert_sums.hpp"
-#include "nanotron/nn/mlp/feed_forward.hpp"
-#include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::nn {
 
@@ -59,8 +60,8 @@ struct MlpLinears {
 
 template <class T>
 struct MoeWeights {
-  LinearWeights<T> router;               // rows: the experts, then the shared expert's gate
-  std::vector<MlpLinears<T>> experts;    // those stored here
+  LinearWeights<T> router;  // rows: the experts, then the shared expert's gate
+  std::unique_ptr<const ExpertLinear<T>> gate_up, down;
   std::optional<MlpLinears<T>> shared;
 };
 
@@ -101,10 +102,6 @@ class Moe final : public FeedForward<T> {
                        const MoeWorkspace<T>& work) const;
   RowGemm<T> shared_gate_up() const;
   RowGemm<T> shared_dhidden() const;
-  template <class F>
-  void for_each_expert(const ExpertRows& rows, const F& f) const;
-  template <class F>
-  void for_each_sum(const MoeActivations<T>& act, const F& f) const;
 
   MoeWeights<T> w_;
   const MoeParts<T>* parts_;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "nanotron/deck/choices.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/shard.hpp"
 
@@ -32,22 +33,28 @@ struct MoeSizes {
   index_t top_k = 0;
   index_t width = 0;      // of an expert, local
   index_t rows = 0;       // R
+  deck::ExpertGemms gemms = deck::ExpertGemms::library;
   ExpertCuts cuts{};
   index_t choices() const { return tokens * top_k; }
 };
 
-/// How many rows go where, on the host. Received rows are sorted by expert, then source rank, then token.
+/// How many rows go where. Received rows are sorted by expert, then source rank, then token. Where the host does not
+/// count them (ExpertExchange) all choices are rows to it; those after the last one that the device counts are no
+/// expert's, and what is in them reaches no result.
 struct ExpertRows {
+  index_t sent_rows = 0, received_rows = 0;
+  // On the host, where it counts:
   std::vector<std::int64_t> sent;      // to each expert
   std::vector<std::int64_t> received;  // (ranks, experts here)
   std::vector<std::int64_t> begin;     // first row of each expert here, and the end of the last
-  index_t sent_rows = 0;
-  index_t received_rows() const { return begin.back(); }
+  // On the device:
+  Vector<std::int64_t> offsets{};  // as begin, with ExpertGemms::grouped
+  Matrix<std::int64_t> cuts{};     // (experts here x sequences, joined places), see kernels::join_cuts
   /// The rows of expert e that belong to the s-th of `sequences` sequences.
   Range of_sequence(std::size_t e, index_t s, index_t sequences) const;
 };
 
-/// Saved from forward for backward. Matrices of R rows use the first ExpertRows::received_rows().
+/// Saved from forward for backward. Matrices of R rows use the first ExpertRows::received_rows.
 template <class T>
 struct MoeActivations {
   using M = master_t<T>;
@@ -57,7 +64,6 @@ struct MoeActivations {
   Vector<M> weights;                    // (tokens x top_k)
   Vector<std::int64_t> row_of_choice;   // (tokens x top_k); -1: dropped
   Vector<std::int64_t> source;          // (tokens x top_k): which choice each sent row is
-  Matrix<std::int64_t> cuts;            // (experts here x sequences, joined places), see kernels::join_cuts
   Vector<M> gate;                       // (tokens), of the shared expert
   Matrix<T> dlogits;                    // (tokens, columns): from backward_input to backward_input_weight
   Matrix<T> input;                      // (R, hidden): the experts' input rows

@@ -1,0 +1,144 @@
+#include "nanotron/nn/moe/expert_linear.hpp"
+
+#include <bit>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/gemm/grouped_gemm.hpp"
+#include "nn/linear/rows.hpp"
+
+namespace nanotron::nn {
+namespace {
+
+template <class T>
+class OfLibrary final : public ExpertLinear<T> {
+ public:
+  OfLibrary(const std::vector<LinearWeights<T>>& weights, const ExpertOrders& orders)
+      : sequences_(orders.sequences), gradient_stride_(orders.gradient_stride) {
+    for (const LinearWeights<T>& w : weights) experts_.emplace_back(w, orders.features);
+  }
+
+  void forward(Device& device, const ExpertRows& rows, Matrix<T> x, Matrix<T> y) const override {
+    for_each_piece(rows, [&](const Linear<T>& expert, const Range& piece) {
+      expert.forward()(device, rows_of(x, piece), rows_of(y, piece));
+    });
+  }
+  void backward_input(Device& device, const ExpertRows& rows, Matrix<T> dy, Matrix<T> dx) const override {
+    for_each_piece(rows, [&](const Linear<T>& expert, const Range& piece) {
+      expert.backward_input()(device, rows_of(dy, piece), rows_of(dx, piece));
+    });
+  }
+  void backward_weight(Device& device, const ExpertRows& rows, Matrix<T> dy, Matrix<T> x) const override {
+    if (rows.cuts.extent(0) > 0) return backward_cut_weight(device, rows, dy, x);
+    for_each_piece(rows, [&](const Linear<T>& expert, const Range& piece) {
+      expert.backward_matrix(device, rows_of(dy, piece), rows_of(x, piece), SumOrder());
+    });
+  }
+
+  void prepare(Device& device, Matrix<T> x, Matrix<T> y) const override {
+    const Linear<T>& expert = experts_.front();
+    for (index_t n = 1; n <= static_cast<index_t>(x.extent(0)); n *= 2) {
+      expert.forward()(device, first(x, n), first(y, n));
+      expert.backward_input()(device, first(y, n), first(x, n));
+      expert.backward_weight(device, first(y, n), first(x, n));
+    }
+  }
+
+ private:
+  // f(expert, rows) in pieces whose row counts are powers of two: GEMM libraries cache something for each shape.
+  template <class F>
+  void for_each_piece(const ExpertRows& rows, const F& f) const {
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      for (index_t begin = rows.begin[e]; begin < rows.begin[e + 1];) {
+        const auto left = static_cast<std::size_t>(rows.begin[e + 1] - begin);
+        const Range piece{begin, begin + static_cast<index_t>(std::bit_floor(left))};
+        f(experts_[e], piece);
+        begin = piece.end;
+      }
+    }
+  }
+
+  // Where token shards are fixed: once per sequence, each with its own gradient, summed in the order of its shards.
+  void backward_cut_weight(Device& device, const ExpertRows& rows, const Matrix<T>& dy, const Matrix<T>& x) const {
+    const auto places = static_cast<index_t>(rows.cuts.extent(1));
+    const std::int64_t* cuts = rows.cuts.data();
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      for (index_t s = 0; s < sequences_; ++s, cuts += places) {
+        const Range of_sequence = rows.of_sequence(e, s, sequences_);
+        experts_[e].backward_matrix(device, rows_of(dy, of_sequence), rows_of(x, of_sequence),
+                                    SumOrder::at_cuts(cuts, static_cast<int>(places) - 1, of_sequence.size()),
+                                    s * gradient_stride_);
+      }
+    }
+  }
+
+  std::vector<Linear<T>> experts_;
+  index_t sequences_, gradient_stride_;
+};
+
+// With the stride of two neighbours, or the size of a single one.
+template <class T>
+kernels::ExpertMatrices<T> together(const std::vector<Matrix<T>>& experts) {
+  const Matrix<T>& one = experts.front();
+  const auto stride = experts.size() > 1 ? experts[1].data() - one.data() : static_cast<std::ptrdiff_t>(one.size());
+  for (std::size_t e = 1; e < experts.size(); ++e) {
+    NANOTRON_REQUIRE(experts[e].data() - experts[e - 1].data() == stride, "experts {} and {} are not {} elements apart",
+                     e - 1, e, stride);
+  }
+  return {one.data(), static_cast<index_t>(experts.size()), static_cast<index_t>(one.extent(0)),
+          static_cast<index_t>(one.extent(1)), stride};
+}
+
+class Grouped final : public ExpertLinear<bf16> {
+ public:
+  explicit Grouped(const std::vector<LinearWeights<bf16>>& weights) {
+    std::vector<Matrix<const bf16>> matrices;
+    std::vector<Matrix<float>> gradients;
+    for (const LinearWeights<bf16>& w : weights) {
+      matrices.push_back(w.weight);
+      gradients.push_back(w.gradient);
+    }
+    weights_ = together(matrices);
+    gradients_ = together(gradients);
+    NANOTRON_REQUIRE(kernels::can_group(weights_), "experts of ({}, {}), {} elements apart, have no grouped GEMM",
+                     weights_.rows, weights_.columns, weights_.stride);
+  }
+
+  void forward(Device& device, const ExpertRows& rows, Matrix<bf16> x, Matrix<bf16> y) const override {
+    kernels::grouped_forward(device, first(x, rows.received_rows), weights_, rows.offsets,
+                             first(y, rows.received_rows));
+  }
+  void backward_input(Device& device, const ExpertRows& rows, Matrix<bf16> dy, Matrix<bf16> dx) const override {
+    kernels::grouped_backward_input(device, first(dy, rows.received_rows), weights_, rows.offsets,
+                                    first(dx, rows.received_rows));
+  }
+  void backward_weight(Device& device, const ExpertRows& rows, Matrix<bf16> dy, Matrix<bf16> x) const override {
+    kernels::grouped_backward_weight(device, first(dy, rows.received_rows), first(x, rows.received_rows), rows.offsets,
+                                     gradients_);
+  }
+  void prepare(Device&, Matrix<bf16>, Matrix<bf16>) const override {}
+
+ private:
+  kernels::ExpertMatrices<const bf16> weights_;
+  kernels::ExpertMatrices<float> gradients_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<const ExpertLinear<T>> make_expert_linear(deck::ExpertGemms gemms,
+                                                          const std::vector<LinearWeights<T>>& weights,
+                                                          const ExpertOrders& orders) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (gemms == deck::ExpertGemms::grouped) return std::make_unique<Grouped>(weights);
+  }
+  NANOTRON_REQUIRE(gemms == deck::ExpertGemms::library, "grouped GEMMs are of bf16");
+  return std::make_unique<OfLibrary<T>>(weights, orders);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                       \
+  template std::unique_ptr<const ExpertLinear<T>> make_expert_linear( \
+      deck::ExpertGemms, const std::vector<LinearWeights<T>>&, const ExpertOrders&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::nn
