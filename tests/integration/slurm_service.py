@@ -204,7 +204,8 @@ class Slurm:
             ["sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2", "--time=10", f"--chdir={case.folder}",
              "--output=job.log", *options, str(root / "jobscripts/slurm.sh"), str(case.deck), *arguments],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=case.folder,
-            env=dict(os.environ, PROGRAM=str(Path(sys.argv[1]).resolve() / "nanotron_hpc"), LAUNCH_SECONDS="0", **environment))
+            env={**os.environ, "PROGRAM": str(Path(sys.argv[1]).resolve() / "nanotron_hpc"), "LAUNCH_SECONDS": "0",
+                 **environment})
         check(done.returncode == 0, "sbatch", done.stdout)
         return int(done.stdout)
 

@@ -24,7 +24,7 @@ GRIDS = {
     "pp": ["parallel.tp=2", "parallel.pp=2", "model.num_hidden_layers=3"],
     "MoE": ["parallel.tp=1", "parallel.dp=4", "parallel.ep=2", "parallel.zero_stage=1", "moe.num_experts=4",
             "moe.num_experts_per_tok=2", "moe.moe_intermediate_size=48"],
-    "bf16": ["parallel.tp=2", "parallel.dp=2", "precision.compute=bf16", "optimizer.moments=bf16"],
+    "bf16": ["parallel.tp=2", "parallel.dp=2", "precision.compute=bf16", "precision.moments=bf16"],
 }
 
 
@@ -156,6 +156,14 @@ def damaged(job, case, expected):
     from_copies(job, text, 2 * EVERY)
     check("is damaged: that on" in text, "the log names damaged copies", text)
     check(state_at(case, STEPS) == expected, "the same bits from the other copies", text)
+
+    shutil.rmtree(case.out, ignore_errors=True)
+    last = job.kill_after(4, "--set", "checkpoint.every_steps=7")
+    newest = sorted((case.out / "checkpoints").glob("step_*"))[-1]
+    shutil.copytree(newest, newest.parent / f"step_{STEPS - 1:08d}")  # a damaged one: its manifest is of another step
+    text = job.run()
+    from_copies(job, text, last)
+    check(state_at(case, STEPS) == expected, "the same bits beside a damaged checkpoint", text)
 
     shutil.rmtree(case.out, ignore_errors=True)
     job.kill_after(3, "--set", "checkpoint.every_steps=7")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 4
-# timeout: 900
+# timeout: 1500
 # labels: long
 """jobscripts/slurm.sh in a Slurm of its own, with all that ends a job early: the time limit, its signal, scancel, a rank or
 a launcher that is killed, nodes, their daemons alone, scontrol requeue, and jobs that may not be requeued. Each ends with
@@ -39,8 +39,8 @@ def wall_time(slurm, case):
 
 
 def limit_signal(slurm, case):
-    """Slurm's signal arrives before the program's own limit."""
-    job = slurm.submit(case, *keys_of(case, EVERY), options=["--time=1", "--signal=USR1@57"], LAUNCH_SECONDS="-6000")
+    """Slurm's signal arrives before the program's own limit; up to a minute early or late. Many copies: a longer run."""
+    job = slurm.submit(case, *keys_of(case, 2), options=["--time=1", "--signal=USR1@57"], LAUNCH_SECONDS="-6000")
     slurm.wait(case, "the signal", lambda: requeued(case) >= 1, job)
     check("signal" in log_of(case), "stopped by the signal", log_of(case))
     run_on(slurm, case, job)
@@ -49,7 +49,7 @@ def limit_signal(slurm, case):
 def run_on(slurm, case, job):
     """Without a further stop: more time, as an administrator may give it."""
     slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=10")
-    slurm.finish(case, job)
+    slurm.finish(case, job, seconds=400)
 
 
 def cancelled(slurm, case):
