@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "file_rows.hpp"
+#include "messages.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "pieces.hpp"
@@ -137,7 +138,7 @@ class Exchange {
   }
 
   void finish() {
-    exchange();
+    incoming_ = exchange_messages(world_.get(), outgoing_);
     for (const std::vector<std::byte>& message : incoming_) {
       for (std::size_t at = 0; at < message.size();) {
         Header header;
@@ -191,28 +192,6 @@ class Exchange {
     message.insert(message.end(), from, from + bytes);
   }
 
-  void exchange() {
-    const std::size_t ranks = outgoing_.size();
-    std::vector<std::int64_t> sent(ranks), received(ranks);
-    std::ranges::transform(outgoing_, sent.begin(), [](const auto& message) { return std::ssize(message); });
-    NANOTRON_CHECK_MPI(MPI_Alltoall(sent.data(), 1, MPI_INT64_T, received.data(), 1, MPI_INT64_T, world_.get()));
-    incoming_.clear();
-    std::vector<MPI_Request> requests;
-    incoming_.resize(ranks);
-    const auto post = [&](auto call, std::vector<std::byte>& message, std::size_t rank) {
-      if (message.empty()) return;
-      NANOTRON_REQUIRE(message.size() <= INT_MAX, "a message of {} bytes", message.size());
-      NANOTRON_CHECK_MPI(call(message.data(), static_cast<int>(message.size()), MPI_BYTE, static_cast<int>(rank), 0,
-                              world_.get(), &requests.emplace_back()));
-    };
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      incoming_[rank].resize(static_cast<std::size_t>(received[rank]));
-      post(MPI_Irecv, incoming_[rank], rank);
-    }
-    for (std::size_t rank = 0; rank < ranks; ++rank) post(MPI_Isend, outgoing_[rank], rank);
-    NANOTRON_CHECK_MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
-  }
-
   const comm::Communicator& world_;
   BlockedFile file_;
   Blocks blocks_;
@@ -235,22 +214,10 @@ void add_tensor(const PlacedTensor& placed, std::int64_t from, std::int64_t to, 
     const Transfer& host = staging.place(pieces, placed.type);
     staging.copy_to_host();
     for (const Piece& piece : host) {
-      const StatePart part = part_of(piece, placed.type);
-      const FileRows rows(clipped, part);
-      const std::size_t n = part.extent.size();
-      const auto element = static_cast<std::int64_t>(size_of(placed.type));
-      const index_t outer_stride = n == 3 ? part.stride[0] : 0, inner_stride = n >= 2 ? part.stride[n - 2] : 0;
-      const auto* const data = static_cast<const std::byte*>(part.data);
-      const bool packed = rows.bytes == rows.inner_pitch && inner_stride * element == rows.bytes;
-      for (index_t i = 0; i < rows.outer; ++i) {
-        const std::byte* const layer = data + i * outer_stride * element;
-        if (packed) {
-          exchange.add(rows.position(i, 0), layer, rows.inner * rows.bytes);
-          continue;
-        }
-        for (index_t j = 0; j < rows.inner; ++j)
-          exchange.add(rows.position(i, j), layer + j * inner_stride * element, rows.bytes);
-      }
+      for_each_run(clipped, part_of(piece, placed.type),
+                   [&](std::int64_t position, const std::byte* data, std::int64_t count) {
+                     exchange.add(position, data, count);
+                   });
     }
   }
 }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <numeric>
+
 namespace nanotron::io {
 
 std::filesystem::path step_folder(const std::filesystem::path& directory, std::int64_t step) {
@@ -14,6 +17,13 @@ std::vector<index_t> dataset_shape(const StateTensor& tensor) {
   std::vector<index_t> shape = tensor.global_shape;
   if (tensor.slice) shape.insert(shape.begin(), tensor.slice->count);
   return shape;
+}
+
+std::int64_t begin_in_dataset(const StateTensor& tensor, ScalarType type) {
+  if (!tensor.slice) return 0;
+  const std::vector<index_t>& shape = tensor.global_shape;
+  return std::accumulate(shape.begin(), shape.end(), tensor.slice->index, std::multiplies<>()) *
+         static_cast<std::int64_t>(size_of(type));
 }
 
 }  // namespace nanotron::io

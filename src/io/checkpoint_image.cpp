@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <functional>
-#include <numeric>
 #include <unordered_map>
 
 #include "checkpoint_attributes.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
 
 namespace nanotron::io {
@@ -90,14 +89,26 @@ std::int64_t create_dataset(hid_t file, const std::string& path, const StateTens
   return is_empty ? 0 : static_cast<std::int64_t>(begin);
 }
 
-std::int64_t begin_in_dataset(const StateTensor& tensor, ScalarType type) {
-  if (!tensor.slice) return 0;
-  const std::vector<index_t>& shape = tensor.global_shape;
-  return std::accumulate(shape.begin(), shape.end(), tensor.slice->index, std::multiplies<>()) *
-         static_cast<std::int64_t>(size_of(type));
-}
-
 }  // namespace
+
+ImageLayout lay_out(MPI_Comm world, FileImage& image, const CheckpointContents& contents) {
+  ImageLayout layout;
+  for_each_group(contents, [&](const std::string&, std::span<const StateTensor> group, ScalarType type) {
+    for (const StateTensor& tensor : group) layout.tensors.push_back({&tensor, type, 0});
+  });
+  std::vector<std::int64_t> places(layout.tensors.size() + 1);  // where they begin, and the size of the file
+  int rank = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  comm::collectively(world, [&] {
+    if (rank != 0) return;
+    places = write_metadata(image, contents);
+    places.push_back(image.bytes());
+  });
+  NANOTRON_CHECK_MPI(MPI_Bcast(places.data(), static_cast<int>(places.size()), MPI_INT64_T, 0, world));
+  for (std::size_t i = 0; i < layout.tensors.size(); ++i) layout.tensors[i].begin = places[i];
+  layout.bytes = places.back();
+  return layout;
+}
 
 std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointContents& contents) {
   hdf5::File file = create_through(image);

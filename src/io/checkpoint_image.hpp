@@ -1,5 +1,7 @@
 #pragma once
 
+#include <mpi.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -18,6 +20,16 @@ void for_each_group(const CheckpointContents& contents, const Visitor& visitor) 
   }
   visitor("compression/", contents.compression, contents.master);
 }
+
+/// Where the tensors of a checkpoint lie in its file.
+struct ImageLayout {
+  std::int64_t bytes = 0;  // of the file
+  std::vector<PlacedTensor> tensors;
+};
+
+/// Writes the metadata on rank 0 (write_metadata) and places the tensors, which `contents` owns. Collective.
+/// Error(system_error).
+ImageLayout lay_out(MPI_Comm world, FileImage& image, const CheckpointContents& contents);
 
 /// Writes all of a checkpoint but the tensors, whose datasets are allocated, into `image`. Returns where their elements
 /// begin, in the order of for_each_group. One process. Error(system_error).

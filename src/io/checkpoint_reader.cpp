@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "checkpoint_attributes.hpp"
+#include "distributed_image.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
 #include "nanotron/io/shared_file.hpp"
+#include "nanotron/io/verified_file.hpp"
 #include "step_folders.hpp"
 
 namespace nanotron::io {
@@ -71,6 +74,15 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
             is_moment ? "bfloat16, float32 or float64" : "float32 or float64",
             fmt::format("HDF5 type class {}, {} bytes", static_cast<int>(H5Tget_class(type.id())), bytes), file);
   return bytes;
+}
+
+// Where a tensor of copies begins, of the type that is in memory.
+std::int64_t place_of(const Slab& slab) {
+  const hdf5::Datatype type(H5Dget_type(slab.dataset->id()));
+  if (H5Tequal(type.id(), native_type(slab.type)) <= 0)
+    fail(ExitCode::data_error, {.what = fmt::format("{} is of another type than {}", slab.name, name_of(slab.type))});
+  const haddr_t begin = H5Dget_offset(slab.dataset->id());
+  return begin == HADDR_UNDEF ? 0 : static_cast<std::int64_t>(begin) + begin_in_dataset(*slab.tensor, slab.type);
 }
 
 // The listing of rank 0, on all ranks. A name may contain any byte but zero, so zeros separate names; half-written
@@ -156,6 +168,9 @@ CheckpointReader::CheckpointReader(MPI_Comm world, fs::path folder)
       folder_(std::move(folder)),
       file_name_((folder_ / checkpoint_file_name).string()) {}
 
+CheckpointReader::~CheckpointReader() = default;
+CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+
 std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs::path& directory,
                                                        const std::string& resume, Log& log) {
   if (resume == "none") return std::nullopt;
@@ -181,14 +196,22 @@ std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs:
   return found;
 }
 
+std::int64_t CheckpointReader::newest_listed(MPI_Comm world, const fs::path& directory) {
+  for (const auto& [step, folder] : broadcast_folders(world, directory).steps) {
+    const std::string there = comm::text_of_root(world, [&] { return std::string(absence_of(folder) ? "" : "yes"); });
+    if (!there.empty()) return step;
+  }
+  return -1;
+}
+
 CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) {
   CheckpointReader reader(world, folder);
   try {
     const Manifest manifest = verify_folder(world, folder);
     require_same_file(world, reader.file_name_, ExitCode::system_error);
     collectively(world, [&] {
-      reader.verified_ = std::make_unique<VerifiedFile>(reader.file_name_, manifest);
-      reader.file_ = open_through(*reader.verified_);
+      reader.store_ = std::make_unique<VerifiedFile>(reader.file_name_, manifest);
+      reader.file_ = open_through(*reader.store_);
       reader.read_info();
     });
     if (reader.info_.state.step != manifest.step)
@@ -198,6 +221,19 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
     throw Error(error.exit_code(),
                 format({.what = fmt::format("checkpoint {} is refused: {}", folder.string(), reason(error))}));
   }
+  return reader;
+}
+
+CheckpointReader CheckpointReader::over(MPI_Comm world, const fs::path& folder, std::unique_ptr<ByteStore> metadata,
+                                        std::unique_ptr<DistributedImage> image) {
+  CheckpointReader reader(world, folder);
+  collectively(world, [&] {
+    reader.store_ = std::move(metadata);
+    reader.image_ = std::move(image);
+    reader.file_name_ = reader.store_->name();
+    reader.file_ = open_through(*reader.store_);
+    reader.read_info();
+  });
   return reader;
 }
 
@@ -242,6 +278,16 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
                                         "checkpoint%directory"});
 }
 
+bool CheckpointReader::has_types_of(std::span<const StateGroup> moments, ScalarType master) const {
+  if (!image_) return true;
+  const auto is_of_type = [&](const StateGroup& group) {
+    const std::string path = fmt::format("optimizer/{}/{}", group.name, dataset_of(group.tensors.front()));
+    const hdf5::Dataset dataset = hdf5::open_dataset(file_.id(), path, file_name_);
+    return H5Tequal(hdf5::Datatype(H5Dget_type(dataset.id())).id(), native_type(group.type)) > 0;
+  };
+  return info_.master == master && std::ranges::all_of(moments, is_of_type);
+}
+
 void CheckpointReader::read(std::span<const StateTensor> parameters,
                             std::span<const StateGroup> moments, ScalarType master) {
   std::vector<Slab> slabs;
@@ -252,13 +298,22 @@ void CheckpointReader::read(std::span<const StateTensor> parameters,
       open_group("optimizer/" + group.name + "/", group.tensors, group.type, slabs);
     }
   });
-  read_slabs(world_, slabs);
+  read_tensors(slabs);
 }
 
 void CheckpointReader::read_compression(std::span<const StateTensor> tensors, ScalarType master) {
   std::vector<Slab> slabs;
   collectively(world_, [&] { open_group("compression/", tensors, master, slabs); });
-  read_slabs(world_, slabs);
+  read_tensors(slabs);
+}
+
+void CheckpointReader::read_tensors(std::span<const Slab> slabs) {
+  if (!image_) return read_slabs(world_, slabs);
+  std::vector<PlacedTensor> placed;
+  collectively(world_, [&] {
+    for (const Slab& slab : slabs) placed.push_back({slab.tensor, slab.type, place_of(slab)});
+  });
+  image_->read(placed);
 }
 
 void CheckpointReader::open_group(const std::string& group, std::span<const StateTensor> tensors, ScalarType type,

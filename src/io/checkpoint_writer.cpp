@@ -196,28 +196,19 @@ fs::path CheckpointWriter::partial_folder(const CheckpointContents& contents) co
 void CheckpointWriter::assemble(const CheckpointContents& contents, std::size_t room) {
   const fs::path partial = partial_folder(contents), path = partial / checkpoint_file_name;
   FileImage image(path.string());
-  std::vector<std::int64_t> layout;  // where the tensors begin, and the size of the file
-  std::vector<PlacedTensor> tensors;
-  for_each_group(contents, [&](const std::string&, std::span<const StateTensor> group, ScalarType type) {
-    for (const StateTensor& tensor : group) tensors.push_back({&tensor, type, 0});
-  });
-  layout.resize(tensors.size() + 1);
+  const ImageLayout layout = lay_out(world_, image, contents);
   collectively(world_, [&] {
     if (rank_ != 0) return;
-    layout = write_metadata(image, contents);
-    layout.push_back(image.bytes());
     fs::remove_all(partial);
     fs::create_directories(partial);
-    reserve_space(path, 0, image.bytes());
-    fs::resize_file(path, static_cast<std::uintmax_t>(image.bytes()));
+    reserve_space(path, 0, layout.bytes);
+    fs::resize_file(path, static_cast<std::uintmax_t>(layout.bytes));
   });
-  NANOTRON_CHECK_MPI(MPI_Bcast(layout.data(), static_cast<int>(layout.size()), MPI_INT64_T, 0, world_));
-  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].begin = layout[i];
   require_same_file(world_, path, ExitCode::system_error);
   collectively(world_,
-               [&] { draft_ = std::make_unique<Draft>(partial, contents.state.step, layout.back(), room, *memory_); });
+               [&] { draft_ = std::make_unique<Draft>(partial, contents.state.step, layout.bytes, room, *memory_); });
   collectively(world_, [&] {
-    assemble_blocks(world_, {layout.back(), manifest_block_bytes}, image, tensors, draft_->blocks);
+    assemble_blocks(world_, {layout.bytes, manifest_block_bytes}, image, layout.tensors, draft_->blocks);
   });
   draft_->work = draft_->blocks.close();
 }
@@ -284,6 +275,14 @@ void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) 
   });
   NANOTRON_CHECK_MPI(MPI_Bcast(&here, sizeof here, MPI_BYTE, 0, world_));
   if (here) not_yet_good_.push_back(step);
+}
+
+void CheckpointWriter::continue_at(std::int64_t step) {
+  newest_known_good_ = comm::text_of_root(world_, [&] {
+    set_aside_newer(step);
+    return whole_one_before(step_folder(directory_, step), step + 1).string();
+  });
+  newest_ = newest_known_good_;
 }
 
 void CheckpointWriter::set_aside_newer(std::int64_t step) {

@@ -6,9 +6,11 @@
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/io/manifest.hpp"
 #include "nanotron/trainer/data_identity.hpp"
 #include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/token_files.hpp"
+#include "neighbours.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -138,8 +140,15 @@ template <class T>
 std::size_t checkpoint_workspace(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state) {
   constexpr auto assembled = static_cast<std::size_t>(io::held_blocks * io::manifest_block_bytes);
   constexpr auto held = static_cast<std::size_t>(io::blocks_in_memory * io::manifest_block_bytes);
-  return 2 * assembled + static_cast<std::size_t>(io::staging_bytes()) +  // sent, received
-         (config.checkpoint.asynchronous ? assembled + written_bytes(grid, state) : held);
+  const std::size_t copied = config.checkpoint.neighbour_every_steps > 0 ? 4 * assembled : 0;  // own and partner's
+  return 2 * assembled + static_cast<std::size_t>(io::staging_bytes()) +                       // sent, received
+         (config.checkpoint.asynchronous ? assembled + written_bytes(grid, state) : held) + copied;
+}
+
+template <class T>
+std::size_t neighbour_bytes(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state) {
+  constexpr auto pieces = 2 * io::kept_generations, block = static_cast<std::size_t>(io::copy_block_bytes);
+  return config.checkpoint.neighbour_every_steps > 0 ? pieces * (written_bytes(grid, state) + block) : 0;
 }
 
 template <class S>
@@ -191,13 +200,14 @@ std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, 
 template <class T>
 Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
                                 const data::TokenizerId& tokenizer, const std::vector<io::DataFile>& data,
-                                comm::ProcessGrid& grid, TrainingState<T>& state, Log& log)
+                                comm::ProcessGrid& grid, TrainingState<T>& state, io::NeighbourCopies* copies, Log& log)
     : config_(config),
       provenance_(provenance),
       tokenizer_(tokenizer),
       data_(data),
       grid_(grid),
       state_(state),
+      copies_(copies),
       log_(log),
       writer_(grid.world().mpi(), deck::checkpoint_directory(config), config.checkpoint.keep_last, log),
       carried_(state.reducers.carried(), grid),
@@ -205,25 +215,33 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
 
 template <class T>
 io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader> checkpoint) {
-  auto reader = checkpoint ? std::move(checkpoint)
-                           : io::CheckpointReader::find(grid_.world().mpi(), deck::checkpoint_directory(config_),
-                                                        config_.checkpoint.resume, log_);
-  if (!reader) {
+  const bool is_given = checkpoint.has_value();
+  auto found = is_given ? std::move(checkpoint) : newest_state(grid_.world().mpi(), config_, copies_, log_);
+  if (found && !read_into(*found)) {
+    if (is_given)
+      fail(ExitCode::deck_error, {.what = "the copies on the hosts are of another precision",
+                                  .where = found->folder().string(),
+                                  .change = "name a checkpoint with checkpoint%resume"});
+    log_.warn("the copies on the hosts are of another precision: from the newest checkpoint");
+    found.reset();
+    if (auto file = io::CheckpointReader::find(grid_.world().mpi(), deck::checkpoint_directory(config_), "auto", log_))
+      read_into(found.emplace(std::move(*file)));
+  }
+  // Moves other checkpoints aside and removes copies: only after all reads.
+  if (copies_ != nullptr) copies_->keep_only(found ? &*found : nullptr);
+  if (!found) {
     writer_.begin_anew();
     return {.seed = config_.run.seed};
   }
-  const io::CheckpointInfo& info = reader->info();
-  reader->require_model(model_of_checkpoint(config_, info));
-  comm::collectively(grid_.world().mpi(), [&] {
-    compare_tokenizers(tokenizer_, info.tokenizer, fmt::format("the checkpoint {}", reader->folder().string()),
-                       config_.data, log_);
-    compare_data(info, data_, deck::whole_run(config_), reader->folder().string(), log_);
-  });
-  read_into(*reader);
-  writer_.continue_from(reader->folder(), info.state.step);  // moves other checkpoints aside: only after all reads
+  const io::CheckpointInfo& info = found->info();
+  if (found->is_of_copies())
+    writer_.continue_at(info.state.step);
+  else
+    writer_.continue_from(found->folder(), info.state.step);
 
-  log_.info("resumed from {} (step {}, {} tokens seen{})", reader->folder().string(), info.state.step,
-            info.state.tokens_seen, info.has_optimizer ? "" : "; no optimizer state in it: moments start at zero");
+  log_.info("resumed from {}{} (step {}, {} tokens seen{})", found->is_of_copies() ? "copies on the hosts, " : "",
+            found->folder().string(), info.state.step, info.state.tokens_seen,
+            info.has_optimizer ? "" : "; no optimizer state in it: moments start at zero");
   if (info.has_optimizer && !has_our_moments(info)) {
     log_.warn("optimizer%name is '{}' here and was '{}': all moments start at zero, and the count of updates too",
               state_.optimizer->name(), info.optimizer);
@@ -234,13 +252,22 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
 }
 
 template <class T>
-void Checkpointing<T>::read_into(io::CheckpointReader& reader) {
-  const bool with_moments = has_our_moments(reader.info());
+bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
+  const io::CheckpointInfo& info = reader.info();
+  reader.require_model(model_of_checkpoint(config_, info));
+  comm::collectively(grid_.world().mpi(), [&] {
+    compare_tokenizers(tokenizer_, info.tokenizer, fmt::format("the checkpoint {}", reader.folder().string()),
+                       config_.data, log_);
+    compare_data(info, data_, deck::whole_run(config_), reader.folder().string(), log_);
+  });
+  const bool with_moments = has_our_moments(info);
   std::vector<io::StateGroup> moments;
   if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& place) { return place; });
+  if (!reader.has_types_of(moments, scalar_type_of<M>)) return false;
   read_parameters(reader, state_.model, moments);
   read_compression(reader);
-  state_.optimizer->set_steps(with_moments ? reader.info().state.adam_step : 0);
+  state_.optimizer->set_steps(with_moments ? info.state.adam_step : 0);
+  return true;
 }
 
 template <class T>
@@ -317,6 +344,13 @@ SavedCheckpoint Checkpointing<T>::save(const io::CheckpointState& counters) {
 }
 
 template <class T>
+std::optional<std::filesystem::path> Checkpointing<T>::copy(const io::CheckpointState& counters) {
+  bool good = false;
+  with_contents(counters, [&](const io::CheckpointContents& contents) { good = copies_->write(contents); });
+  return good ? std::optional(copies_->folder_of(counters.step)) : std::nullopt;
+}
+
+template <class T>
 void Checkpointing<T>::start(const io::CheckpointState& counters) {
   pending_since_ = wall_seconds();
   with_contents(counters, [&](const io::CheckpointContents& contents) { writer_.start(contents); });
@@ -344,6 +378,10 @@ std::optional<SavedCheckpoint> Checkpointing<T>::finish() {
 template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<double>&);
 template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<float>&);
 template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<bf16>&);
+#define NANOTRON_INSTANTIATE(T) \
+  template std::size_t neighbour_bytes(const deck::Config&, comm::ProcessGrid&, const TrainingState<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 #define NANOTRON_INSTANTIATE(S)                                                                                  \
   template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, S*, \
                                                       const Parts&);                                             \

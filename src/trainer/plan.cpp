@@ -60,6 +60,14 @@ std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic&
   return text + "  span: from the first to the last rank of a group; a node of that many ranks can hold the group\n";
 }
 
+std::string neighbour_line(const StepPlan& plan) {
+  if (plan.neighbour_bytes == 0) return "";
+  return fmt::format(
+      "  plus {:.0f} MiB for each rank of a host in its neighbour_directory: the state of the rank and of its partner, "
+      "twice\n",
+      static_cast<double>(plan.neighbour_bytes) / mib);
+}
+
 std::string plan_of_stage(const deck::Config& config, const std::optional<deck::Machine>& machine) {
   const comm::GridShape shape = comm::shape_of(config);
   const Processor processor = machine ? processor_of(*machine) : built_for;
@@ -81,9 +89,9 @@ std::string plan_of_stage(const deck::Config& config, const std::optional<deck::
   return fmt::format(
       "{}\n{}{}"
       "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
-      "  plus up to {:.0f} MiB while a checkpoint is written\n{}{}",
+      "  plus up to {:.0f} MiB while a checkpoint is written\n{}{}{}",
       model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp,
-      plan.memory.table(), static_cast<double>(plan.checkpoint_bytes) / mib,
+      plan.memory.table(), static_cast<double>(plan.checkpoint_bytes) / mib, neighbour_line(plan),
       shape.size() > 1 ? traffic_table(shape, plan.traffic) : "",
       machine ? describe_roofline(config, largest, *machine) : "");
 }

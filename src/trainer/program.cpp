@@ -198,6 +198,7 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
   training.begin();
   const std::int64_t first_step = training.trainer().step();
   if (first_step >= config.run.steps) {
+    if (context.copies != nullptr) context.copies->remove_all();
     log.summary("nothing to do: {} is at step {}{} run%steps = {}; raise run%steps to go on", config.run.output_dir,
                 first_step, first_step == config.run.steps ? " of" : ", beyond", config.run.steps);
     status.write(io::RunState::finished, first_step);
@@ -225,6 +226,7 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
                          .stated_peak = peaks.stated_peak},
                 .energy = gather_energy(meter, grid)},
                grid, log);
+  if (context.copies != nullptr) context.copies->remove_all();  // the state is in a checkpoint
   tell_gemm_choices(config, device, grid.world(), log);
   memory.peak = peak_resident_bytes();
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
@@ -341,8 +343,9 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   if (config.parallel.pp > 1) {
     for (const deck::Config& stage : stages.configs()) log.info("{}", describe_pipeline(stage));
   }
+  const std::unique_ptr<io::NeighbourCopies> copies = make_copies(config, grid, world, log);
   const ExitCode code = with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
-    return train_as<T>(stages, {provenance, grid, loaders, log}, status, start);
+    return train_as<T>(stages, {provenance, grid, loaders, log, copies.get()}, status, start);
   });
   comm::barrier(grid.world());  // before the first watchdog ends
   return code;

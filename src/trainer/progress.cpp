@@ -142,6 +142,12 @@ void Progress::record_checkpoint(const SavedCheckpoint& saved) {
             saved.waited < saved.taken ? fmt::format(", of which training waited {:.1f} s", saved.waited) : "");
 }
 
+void Progress::record_copy(const SavedCheckpoint& copied, const std::filesystem::path& where) {
+  const NotedRegion region("output");
+  status_.add_checkpoint(copied.step, where);
+  log_.info("step {:>7}/{}  copied to other hosts in {:.2f} s", copied.step, config_->run.steps, copied.taken);
+}
+
 void Progress::flush() {
   const NotedRegion region("output");
   with_metrics([](io::MetricsFile& metrics) { metrics.flush(); });

@@ -11,6 +11,7 @@
 #include "nanotron/trainer/run_memory.hpp"
 #include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/trainer.hpp"
+#include "neighbours.hpp"
 
 namespace nanotron::trainer {
 
@@ -20,6 +21,7 @@ struct StageContext {
   comm::ProcessGrid& grid;
   std::vector<Loaders>& loaders;  // of each stage
   Log& log;
+  io::NeighbourCopies* copies;  // null: none
 };
 
 /// At a boundary the trainer ends with a checkpoint and is gone before the next one takes the same memory and resumes
@@ -38,13 +40,11 @@ class StagedTraining {
         memory_(in_stage(stages, largest_,
                          [&] { return RunMemory(stages.config(largest_), context.grid, plans[largest_]); })) {}
 
-  /// Finds the checkpoint that the deck names, and resumes in its stage.
+  /// Finds the state that the deck names, and resumes in its stage.
   void begin() {
     const deck::Config& run = stages_.config(0);
-    auto found = stages_.has_several()
-                     ? io::CheckpointReader::find(context_.grid.world().mpi(), deck::checkpoint_directory(run),
-                                                  run.checkpoint.resume, context_.log)
-                     : std::nullopt;
+    auto found = stages_.has_several() ? newest_state(context_.grid.world().mpi(), run, context_.copies, context_.log)
+                                       : std::nullopt;
     make_trainer(found ? stages_.at(found->info().state.sample_cursor) : 0, std::move(found));
   }
 
@@ -106,7 +106,7 @@ class StagedTraining {
     trainer_.reset();
     Arena& arena = stages_.has_several() ? memory_.arena_of(plans_[stage]) : memory_.arena();
     trainer_ = std::make_unique<Trainer<T>>(config(), context_.provenance, context_.grid, device_, arena,
-                                            context_.loaders[stage], context_.log);
+                                            context_.loaders[stage], context_.log, context_.copies);
     context_.log.info("attention: {}", kernels::attention_library<T>(device_, one_head(config())));
     trainer_->resume(std::move(checkpoint));
   }

@@ -37,7 +37,7 @@ int nodes_of(const comm::ProcessGrid& grid) {
 
 template <class T>
 Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid, Device& device,
-                    Arena& arena, Loaders& loaders, Log& log)
+                    Arena& arena, Loaders& loaders, Log& log, io::NeighbourCopies* copies)
     : config_(config),
       grid_(grid),
       device_(device),
@@ -50,7 +50,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       stragglers_(config.run.check_stragglers_every, device.timers(), grid, log),
       checkpoint_times_(config.checkpoint, nodes_of(grid), log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
-      checkpointing_(config, provenance, loaders.tokenizer, loaders.data, grid, state_, log),
+      checkpointing_(config, provenance, loaders.tokenizer, loaders.data, grid, state_, copies, log),
       counters_{.seed = config.run.seed},
       end_(config.run.steps),
       tokens_(state_.inputs, state_.targets, state_.document_starts) {
@@ -107,6 +107,16 @@ void Trainer<T>::save_now(Progress& progress, StopReason reason) {
   compare_replicas();
   const Region region(device_.timers(), "checkpoint");
   checkpointing_.start(counters_);
+}
+
+template <class T>
+void Trainer<T>::copy_now(Progress& progress) {
+  compare_replicas();
+  const Region region(device_.timers(), "checkpoint");
+  const double begin = wall_seconds();
+  const auto where = checkpointing_.copy(counters_);
+  copy_seconds_ = wall_seconds() - begin;
+  if (where) progress.record_copy({counters_.step, copy_seconds_, copy_seconds_}, *where);
 }
 
 // Loads all micro-batches of a step onto the device. Returns this rank's sum of token hashes.
@@ -242,7 +252,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     const bool finished = counters_.step == config_.run.steps;
     const bool validates = validation_is_due(counters_.step);
     const double validation = validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress);
-    const double ahead = progress.recent_seconds() + save_seconds_ +
+    const double ahead = progress.recent_seconds() + save_seconds_ + copy_seconds_ +
                          (validates || validation_is_due(counters_.step + 1) ? validation : 0.0);
     reason = stop.check(grid_.world(), progress.steps(), ahead);
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
@@ -257,6 +267,9 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
       log_.info("step {:>7}/{}  no validation, which takes about {:.1f} s: {}", counters_.step, config_.run.steps,
                 validation, describe(reason));
     }
+    const std::int64_t copy_every = config_.checkpoint.neighbour_every_steps;
+    if (copy_every > 0 && counters_.step % copy_every == 0 && counters_.step < end_ && reason == StopReason::none)
+      copy_now(progress);
     const bool due = checkpoint_times_.is_due(grid_.world(), counters_.step);
     const bool ends = counters_.step == end_ || reason != StopReason::none;
     if (due || (finished ? config_.checkpoint.at_end : ends)) {

@@ -120,7 +120,8 @@ StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, P
     return StepPlan{.memory = arena.plan(),
                     .traffic = make_forward_backward<T>(config, grid, device, state)->traffic() +
                                state.reducers.traffic() + state.optimizer->traffic(),
-                    .checkpoint_bytes = checkpoint_workspace<T>(config, grid, state)};
+                    .checkpoint_bytes = checkpoint_workspace<T>(config, grid, state),
+                    .neighbour_bytes = neighbour_bytes<T>(config, grid, state)};
   });
 }
 

@@ -43,7 +43,7 @@ ELSEWHERE = {
 }
 # How indented text that is no command begins: decks, output, trees.
 TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/",
-        r"grid: ", r"grid +type ", r"stopped after ", r"where the time went: ",
+        r"grid: ", r"grid +type ", r"stopped after ", r"where the time went: ", r"resumed from ",
         r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"choices: ", r"\d+ choices in ", r"memory of the largest rank", r"#include <",
         r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
 BUILTINS = ("cd", "export", "source", "kill")

@@ -50,9 +50,10 @@ struct StateTensor {
   std::optional<Slice> slice{};  // none: the dataset is the tensor's own, of its name
 };
 
-/// The dataset below a group that holds the tensor, and its shape.
+/// The dataset below a group that holds the tensor, its shape, and the bytes in it before the tensor.
 const std::string& dataset_of(const StateTensor& tensor);
 std::vector<index_t> dataset_shape(const StateTensor& tensor);
+std::int64_t begin_in_dataset(const StateTensor& tensor, ScalarType type);
 
 /// Tensors below /optimizer/<name>: one kind of moment. Not every parameter has every moment.
 struct StateGroup {

@@ -11,13 +11,16 @@
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/data/hdf5.hpp"
+#include "nanotron/io/byte_store.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
-#include "nanotron/io/verified_file.hpp"
 
 namespace nanotron::io {
 
-/// An open checkpoint whose every byte has been checked against its manifest. All functions are
+class DistributedImage;
+
+/// An open checkpoint whose every byte has been checked against its manifest, or the copies of one in the hosts' memory
+/// (neighbour_copies.hpp). All functions are
 /// collective over the communicator it was opened with (borrowed; it may have any number of ranks),
 /// and all errors are the same on all its ranks: Error(data_error) naming file, tensor, expected
 /// and found; Error(system_error) where a read failed, for which no checkpoint is skipped.
@@ -32,11 +35,22 @@ class CheckpointReader {
                                               const std::filesystem::path& directory,
                                               const std::string& resume, Log& log);
 
+  /// The step of the newest folder with a manifest, which is not opened; -1: none.
+  static std::int64_t newest_listed(MPI_Comm world, const std::filesystem::path& directory);
+
   /// Verifies (each rank hashes a share of the file) and opens one step folder.
   static CheckpointReader open(MPI_Comm world, const std::filesystem::path& folder);
 
+  /// Over copies that were verified. metadata: what HDF5 wrote into them; folder: for messages. Types are not
+  /// converted: where they differ, read() gives Error(data_error) before it overwrites anything.
+  static CheckpointReader over(MPI_Comm world, const std::filesystem::path& folder, std::unique_ptr<ByteStore> metadata,
+                               std::unique_ptr<DistributedImage> image);
+
   const std::filesystem::path& folder() const { return folder_; }
+  bool is_of_copies() const { return image_ != nullptr; }
   const CheckpointInfo& info() const { return info_; }
+  /// Whether read() can fill these: always, but with copies.
+  bool has_types_of(std::span<const StateGroup> moments, ScalarType master) const;
   /// Error(deck_error) naming each size in which the checkpoint's model is not the deck's.
   void require_model(const deck::ModelConfig& wanted) const;
 
@@ -48,7 +62,8 @@ class CheckpointReader {
   /// Reads the state of compressed gradient reduction. info().compression_layout must be that of the tensors.
   void read_compression(std::span<const StateTensor> tensors, ScalarType master);
 
-  CheckpointReader(CheckpointReader&&) = default;
+  ~CheckpointReader();
+  CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader& operator=(CheckpointReader&&) = delete;
 
  private:
@@ -57,12 +72,14 @@ class CheckpointReader {
   void open_group(const std::string& group, std::span<const StateTensor> tensors, ScalarType type,
                   std::vector<Slab>& slabs) const;
   std::shared_ptr<const hdf5::Dataset> open_tensor(const std::string& path, const std::vector<index_t>& expected) const;
+  void read_tensors(std::span<const Slab> slabs);
 
   MPI_Comm world_;
   std::filesystem::path folder_;
   std::string file_name_;
-  std::unique_ptr<VerifiedFile> verified_;
-  hdf5::File file_;  // reads through verified_
+  std::unique_ptr<ByteStore> store_;
+  hdf5::File file_;                          // reads through store_
+  std::unique_ptr<DistributedImage> image_;  // null: a file, which the datasets are read from
   CheckpointInfo info_;
 };
 

@@ -29,12 +29,14 @@ class CheckpointWriter {
   CheckpointWriter(MPI_Comm world, std::filesystem::path directory, std::int64_t keep_last, Log& log);
   ~CheckpointWriter();  // waits for what start() began; it is not published
 
-  /// Call one of the two once, before the first write: the run starts at step 0, or continues from the
+  /// Call one of the three once, before the first write: the run starts at step 0, or continues from the
   /// checkpoint `folder` of `step`. Newer checkpoints in the directory (all, if `folder` is elsewhere)
   /// belong to an abandoned branch or are damaged: they are moved to <directory>.superseded-<n>, so that
   /// a later 'auto' does not take them. Collective.
   void begin_anew();
   void continue_from(const std::filesystem::path& folder, std::int64_t step);
+  /// The same where the state of `step` is not from a checkpoint (neighbour_copies.hpp). Those up to it stay.
+  void continue_at(std::int64_t step);
 
   /// Collective over world; returns when the checkpoint is on disk. A full disk, a missing permission and the like
   /// give Error(system_error), the same on all ranks, and the partial folder is removed. An existing checkpoint of

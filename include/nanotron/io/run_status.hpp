@@ -7,7 +7,9 @@
 //   step = 120                    at the start, the last checkpoint or the end
 //   steps = 1000                  run%steps
 //   directory = a/b               checkpoint%directory
-//   checkpoint = a/b/step_00000100     the newest that this start wrote, or an earlier one of the same job; empty: none
+//   checkpoint = a/b/step_00000100     the newest that this start wrote, or an earlier one of the same job; empty:
+//   none.
+//                                      Also where copies on other hosts are (neighbour_copies.hpp): no folder to read
 //
 // A run that ends in any other way leaves `starting` or `running`: an exit code 0 of a launcher that started nothing is
 // not a finished run. A start that finds the file of an earlier, unfinished one with the same directory belongs to the

@@ -10,6 +10,7 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
+#include "nanotron/io/neighbour_copies.hpp"
 #include "nanotron/trainer/carried_tensors.hpp"
 #include "nanotron/trainer/saved_checkpoint.hpp"
 #include "nanotron/trainer/training_state.hpp"
@@ -60,6 +61,11 @@ template <class T>
 void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
                      std::span<const io::StateGroup> moments = {});
 
+/// Bytes of the copies on other hosts and this one (io/neighbour_copies.hpp) for each rank of a host: of its state and
+/// of its partner's, twice. 0 where there are none.
+template <class T>
+std::size_t neighbour_bytes(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state);
+
 /// Estimated max bytes of the host that writing a checkpoint needs besides the memory of the plan: the blocks that are
 /// assembled and sent (io/block_exchange.hpp), the pinned buffer through which device memory passes and, where it is
 /// asynchronous, all that this rank writes.
@@ -71,14 +77,16 @@ class Checkpointing {
  public:
   using M = master_t<T>;
 
-  // Every checkpoint contains provenance, the tokenizer of the training file and what is known of all files.
+  // Every checkpoint contains provenance, the tokenizer of the training file and what is known of all files. copies:
+  // null where the run has none.
   Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
-                const std::vector<io::DataFile>& data, comm::ProcessGrid& grid, TrainingState<T>& state, Log& log);
+                const std::vector<io::DataFile>& data, comm::ProcessGrid& grid, TrainingState<T>& state,
+                io::NeighbourCopies* copies, Log& log);
 
-  /// Reads `checkpoint`, or what checkpoint%resume names, into the state, whatever grid wrote it. Returns its counters,
-  /// or zeros and run%seed if there is nothing to resume from. Error(deck_error) if the deck's model differs,
-  /// Error(data_error) if the tokenizer differs and data%other_tokenizer does not accept it; other data or another
-  /// order of them: compare_data (data_identity.hpp). Collective.
+  /// Reads `checkpoint`, or what checkpoint%resume names (a newer copy on the hosts, with 'auto'), into the state,
+  /// whatever grid wrote it. Returns its counters, or zeros and run%seed if there is nothing to resume from.
+  /// Error(deck_error) if the deck's model differs, Error(data_error) if the tokenizer differs and data%other_tokenizer
+  /// does not accept it; other data or another order of them: compare_data (data_identity.hpp). Collective.
   io::CheckpointState restore(std::optional<io::CheckpointReader> checkpoint = {});
 
   /// Writes the state after `counters.step` updates. Collective.
@@ -89,13 +97,16 @@ class Checkpointing {
   std::optional<SavedCheckpoint> advance();
   std::optional<SavedCheckpoint> finish();
 
+  /// Copies the state to other hosts, see io::NeighbourCopies: where the copy is, or nothing. Collective.
+  std::optional<std::filesystem::path> copy(const io::CheckpointState& counters);
+
   // See io::CheckpointWriter.
   void mark_known_good() { writer_.mark_known_good(); }
   const std::filesystem::path& newest_known_good() const { return writer_.newest_known_good(); }
 
  private:
   bool has_our_moments(const io::CheckpointInfo& info) const;
-  void read_into(io::CheckpointReader& reader);
+  bool read_into(io::CheckpointReader& reader);  // false, and nothing read: types that are not converted
   void read_compression(io::CheckpointReader& reader);
   nn::BufferLayout owned_part(const nn::BufferLayout& place) const;
   template <class PlaceOf>
@@ -109,6 +120,7 @@ class Checkpointing {
   std::vector<io::DataFile> data_;
   comm::ProcessGrid& grid_;
   TrainingState<T>& state_;
+  io::NeighbourCopies* copies_;
   Log& log_;
   io::CheckpointWriter writer_;
   CarriedTensors<M> carried_;

@@ -58,6 +58,8 @@ class Progress {
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);
   void record_checkpoint(const SavedCheckpoint& saved);
+  /// A copy on other hosts: a run can go on from it as from a checkpoint.
+  void record_copy(const SavedCheckpoint& copied, const std::filesystem::path& where);
   /// Steps since the start of the program.
   std::int64_t steps() const { return steps_; }
   /// Seconds of a step like the next one, by a moving average of the latest; 0 before the first.

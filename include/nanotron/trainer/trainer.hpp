@@ -36,9 +36,9 @@ class Trainer {
   using M = master_t<T>;
 
   /// config is resolved; provenance goes into the checkpoints; all references must outlive the trainer.
-  /// Weights start from run%seed.
-  Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid,
-          Device& device, Arena& arena, Loaders& loaders, Log& log);
+  /// Weights start from run%seed. copies: null where the run has none.
+  Trainer(const deck::Config& config, const Provenance& provenance, comm::ProcessGrid& grid, Device& device,
+          Arena& arena, Loaders& loaders, Log& log, io::NeighbourCopies* copies = nullptr);
 
   /// Continues from `checkpoint`, or from what checkpoint%resume names, if there is one.
   void resume(std::optional<io::CheckpointReader> checkpoint = {});
@@ -70,6 +70,7 @@ class Trainer {
   void skip_update(const StepResult& result);
   void compare_replicas();
   void save_now(Progress& progress, StopReason reason);
+  void copy_now(Progress& progress);
   void record_saved(Progress& progress, const std::optional<SavedCheckpoint>& saved);
   bool validation_is_due(std::int64_t step) const;
   double validation_estimate(const Progress& progress) const;  // seconds
@@ -91,6 +92,7 @@ class Trainer {
   std::int64_t end_;  // step
   std::int64_t skipped_in_a_row_ = 0;
   double save_seconds_ = 0.0;  // of the last checkpoint; 0: not measured yet
+  double copy_seconds_ = 0.0;  // the same of copies on other hosts
   LoadedBatch loaded_;
   TokenStage tokens_;
 };

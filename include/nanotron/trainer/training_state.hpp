@@ -81,6 +81,7 @@ struct StepPlan {
   MemoryPlan memory;
   comm::StepTraffic traffic;
   std::size_t checkpoint_bytes = 0;  // temporary, see checkpoint_workspace
+  std::size_t neighbour_bytes = 0;   // of each rank in checkpoint%neighbour_directory
 };
 StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, Processor processor = built_for);
 

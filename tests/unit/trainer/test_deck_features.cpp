@@ -39,6 +39,19 @@ TEST(DeckFeatures, MomentsInBf16) {
   decks.expect_refused({moments, "precision.compute=bf16", "optimizer.name=muon"}, "optimizer%name is 'muon'");
 }
 
+TEST(DeckFeatures, CopiesOnOtherHosts) {
+  const std::string every = "checkpoint.neighbour_every_steps=5", folder = "checkpoint.neighbour_directory=";
+  EXPECT_EQ(decks.message(small_deck, {every, folder + "/dev/shm"}), "");
+  EXPECT_EQ(decks.message(small_deck, {folder + "relative"}), "");  // no copies: of no matter
+  decks.expect_refused({every}, "there is no neighbour_directory");
+  decks.expect_refused({every, folder + "memory"}, "not an absolute path");
+  const std::string run = "run.output_dir=/scratch/run/";
+  decks.expect_refused({every, run, folder + "/scratch/run/memory"}, "which all hosts share");
+  decks.expect_refused({every, run, folder + "/scratch/./run"}, "which all hosts share");
+  decks.expect_refused({every, "checkpoint.directory=/scratch/c", folder + "/scratch/c/%h"}, "which all hosts share");
+  EXPECT_EQ(decks.message(small_deck, {every, run, folder + "/scratch/runs"}), "");
+}
+
 TEST(DeckFeatures, Architecture) {
   const std::string learned = "model.position_embedding_type=learned_absolute",
                     many = "model.max_position_embeddings=32";

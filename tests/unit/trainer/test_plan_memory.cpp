@@ -106,5 +106,18 @@ TEST_F(PlanMemory, EachZeroStageShardsMore) {
   }
 }
 
+// Weights and both moments, over the ranks that share them out, of a rank and of its partner, twice.
+TEST_F(PlanMemory, CopiesOnOtherHostsTakeFourShares) {
+  EXPECT_EQ(plan_step(config_, {}).neighbour_bytes, 0u);
+  config_.checkpoint.neighbour_every_steps = 5;
+  const double state = 3.0 * 4.0 * (6 * (4 * 256 * 256 + 3 * 256 * 768) + 2 * 1024 * 256);
+  for (const int dp : {1, 4}) {
+    config_.parallel.dp = dp;
+    config_.data.global_batch_size = 2 * dp;
+    EXPECT_NEAR(static_cast<double>(plan_step(config_, {}).neighbour_bytes), 4 * (state / dp + (1 << 20)), 0.01 * state)
+        << dp;
+  }
+}
+
 }  // namespace
 }  // namespace nanotron::trainer

@@ -1,0 +1,47 @@
+#include "neighbours.hpp"
+
+#include <exception>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::trainer {
+
+std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, const comm::ProcessGrid& grid,
+                                                 MPI_Comm world, Log& log) {
+  if (config.checkpoint.neighbour_every_steps == 0) return nullptr;
+  const std::filesystem::path directory = deck::checkpoint_directory(config);
+  const auto of = [&](const std::string& run) {
+    return io::CopyPlace{.directory = config.checkpoint.neighbour_directory, .run = run, .hosts = grid.hosts()};
+  };
+  std::string run = io::run_identity(world, directory, io::Identity::of_directory);
+  if (config.checkpoint.resume != "auto") {
+    Log silent(false);
+    io::NeighbourCopies(world, of(run), silent).remove_all();
+    run = io::run_identity(world, directory, io::Identity::anew);
+  }
+  return std::make_unique<io::NeighbourCopies>(world, of(run), log);
+}
+
+std::optional<io::CheckpointReader> newest_state(MPI_Comm world, const deck::Config& config,
+                                                 io::NeighbourCopies* copies, Log& log) {
+  const std::filesystem::path directory = deck::checkpoint_directory(config);
+  const auto from_file = [&] { return io::CheckpointReader::find(world, directory, config.checkpoint.resume, log); };
+  if (copies == nullptr || config.checkpoint.resume != "auto") return from_file();
+  const std::int64_t listed = io::CheckpointReader::newest_listed(world, directory);
+  if (auto found = copies->newest(listed)) return found;
+  std::optional<io::CheckpointReader> file;
+  std::exception_ptr refused;
+  try {
+    if (auto found = from_file()) file.emplace(std::move(*found));
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::data_error) throw;
+    refused = std::current_exception();
+  }
+  const std::int64_t step = file ? file->info().state.step : -1;
+  if (step == listed) return file;
+  if (auto found = copies->newest(step)) return found;  // the newest checkpoint is damaged
+  if (refused) std::rethrow_exception(refused);
+  return file;
+}
+
+}  // namespace nanotron::trainer

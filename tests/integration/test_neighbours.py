@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# ranks: 4
+# timeout: 300
+"""Copies of the state on other hosts (checkpoint%neighbour_every_steps): all ranks are killed, a host is lost, and the
+run ends with the bits of one that nobody disturbed. Hosts are imitated: names are given, their memory is a folder.
+
+    test_neighbours.py <folder of the programs>        NANOTRON_SEED (the time) chooses; NANOTRON_FULL: all grids
+"""
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from runs import Case, check, mpiexec, program, ranks_of, state_at
+
+STEPS, EVERY = 90, 4
+
+GRIDS = {
+    "tp": ["parallel.tp=2", "parallel.dp=2"],
+    "ZeRO": ["parallel.tp=1", "parallel.dp=4", "parallel.zero_stage=3"],
+    "pp": ["parallel.tp=2", "parallel.pp=2", "model.num_hidden_layers=3"],
+    "MoE": ["parallel.tp=1", "parallel.dp=4", "parallel.ep=2", "parallel.zero_stage=1", "moe.num_experts=4",
+            "moe.num_experts_per_tok=2", "moe.moe_intermediate_size=48"],
+    "bf16": ["parallel.tp=2", "parallel.dp=2", "precision.compute=bf16", "precision.moments=bf16"],
+}
+
+
+class Job:
+    """Runs on four ranks of the imitated hosts a and b."""
+
+    def __init__(self, case, grid, *keys):
+        self.case, self.memory = case, case.folder / "hosts"
+        # hidden_size makes some blocks of the image: each rank has one.
+        keys = [*grid, "model.hidden_size=128", f"checkpoint.neighbour_every_steps={EVERY}",
+                f"checkpoint.neighbour_directory={self.memory}/%h", "checkpoint.every_steps=1000", *keys]
+        self.arguments = [word for key in keys for word in ("--set", key)]
+
+    def command(self, hosts, arguments):
+        parts = []
+        for host, ranks in hosts:
+            parts += [":", "-n", str(ranks), "env", f"NANOTRON_HOST_NAME={host}", program, *self.arguments, *arguments,
+                      str(self.case.deck)]
+        return [mpiexec, *parts[1:]]
+
+    def run(self, *arguments, hosts=(("a", 2), ("b", 2))):
+        done = subprocess.run(self.command(hosts, arguments), text=True, timeout=100, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        check(done.returncode == 0, f"exit code {done.returncode}", done.stdout)
+        return done.stdout
+
+    def copied(self):
+        """The steps that the log says are copied."""
+        log = self.case.out / "run.log"
+        return [int(step) for step in re.findall(r"step +(\d+)/\d+  copied", log.read_text())] if log.exists() else []
+
+    def kill_after(self, copies, *arguments):
+        """Kills all ranks at once after so many copies of this start. Returns the last step that was copied."""
+        before = len(self.copied())
+        running = subprocess.Popen(self.command((("a", 2), ("b", 2)), arguments), text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        end = time.time() + 60
+        while len(self.copied()) < before + copies:
+            check(time.time() < end and running.poll() is None, "copies are written", running.poll())
+            time.sleep(0.005)
+        for rank in ranks_of(self.case):
+            try:
+                os.kill(rank, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        end = time.time() + 30
+        while ranks_of(self.case):
+            check(time.time() < end, "all ranks end")
+            time.sleep(0.01)
+        running.kill()
+        running.communicate()
+        return self.copied()[-1]
+
+    def lose(self, *hosts):
+        for host in hosts:
+            shutil.rmtree(self.memory / host)
+
+    def pieces(self, host, pattern):
+        found = sorted(self.memory.glob(f"{host}/*/*/{pattern}"))
+        check(found, f"there is {pattern} on host {host}")
+        return found
+
+
+def flip(file):
+    """The first byte of a file with holes that is not 0."""
+    content = bytearray(file.read_bytes())
+    at = next(i for i, byte in enumerate(content) if byte)
+    with open(file, "r+b") as stream:
+        stream.seek(at)
+        stream.write(bytes([content[at] ^ 1]))
+
+
+def resumed(text):
+    """Whence and at which step the run went on."""
+    found = re.search(r"resumed from (copies on the hosts, )?\S+ \(step (\d+)", text)
+    check(found, "the run goes on", text)
+    return ("copies" if found[1] else "file"), int(found[2])
+
+
+def from_copies(job, text, at_least):
+    where, step = resumed(text)
+    # The step after the last one of the log may have been copied before the kill; where that tore it, the one before.
+    check(where == "copies" and step >= at_least - EVERY, f"from copies of step {at_least}, not {where} of {step}", text)
+
+
+def is_empty(job):
+    left = [path for path in job.memory.rglob("*") if path.is_file()]
+    check(not left, f"nothing is left on the hosts: {left}")
+
+
+def lost_hosts(job, case, expected, chance):
+    """One host, then the other; a rank's killing tears whatever is written at that moment."""
+    for host in ("a", "b"):
+        shutil.rmtree(case.out, ignore_errors=True)
+        last = job.kill_after(chance.randint(1, 4))
+        job.lose(host)
+        last_again = job.kill_after(1)
+        check(last_again > last - EVERY, f"step {last_again} after {last}")
+        job.lose("b" if host == "a" else "a")
+        text = job.run()
+        from_copies(job, text, last_again)
+        check(state_at(case, STEPS) == expected, f"the same bits after host {host} was lost", text)
+        is_empty(job)
+
+
+def both_hosts(job, case, expected):
+    shutil.rmtree(case.out, ignore_errors=True)
+    job.kill_after(4, "--set", "checkpoint.every_steps=7", "--set", "checkpoint.asynchronous=true")
+    job.lose("a", "b")
+    text = job.run()
+    where, step = resumed(text)
+    check(where == "file" and step % 7 == 0, f"from the file, not from {where} of {step}", text)
+    check(state_at(case, STEPS) == expected, "the same bits from the file", text)
+
+
+def damaged(job, case, expected):
+    shutil.rmtree(case.out, ignore_errors=True)
+    job.kill_after(3)
+    for rank in range(4):  # at most one of the two copies of each rank
+        tables = job.pieces("ab"[rank % 2], f"*rank_{rank}_of_4.table")
+        if rank < 2:
+            for table in tables:
+                with open(table, "r+b") as stream:
+                    stream.truncate(50)
+        else:
+            for table in tables:
+                flip(table)
+    text = job.run()
+    from_copies(job, text, 2 * EVERY)
+    check("is damaged: that on" in text, "the log names damaged copies", text)
+    check(state_at(case, STEPS) == expected, "the same bits from the other copies", text)
+
+    shutil.rmtree(case.out, ignore_errors=True)
+    last = job.kill_after(4, "--set", "checkpoint.every_steps=7")
+    newest = sorted((case.out / "checkpoints").glob("step_*"))[-1]
+    shutil.copytree(newest, newest.parent / f"step_{STEPS - 1:08d}")  # a damaged one: its manifest is of another step
+    text = job.run()
+    from_copies(job, text, last)
+    check(state_at(case, STEPS) == expected, "the same bits beside a damaged checkpoint", text)
+
+    shutil.rmtree(case.out, ignore_errors=True)
+    job.kill_after(3, "--set", "checkpoint.every_steps=7")
+    for host in "ab":
+        for file in job.pieces(host, "*.blocks"):
+            if any(file.read_bytes()):
+                flip(file)
+    text = job.run()
+    check("there is no other" in text, "the log says that no copy is whole", text)
+    check(state_at(case, STEPS) == expected, "the same bits after all copies were damaged", text)
+
+
+def stale(job, case, expected):
+    """Copies of a run that was begun anew are of no use to the next."""
+    shutil.rmtree(case.out, ignore_errors=True)
+    job.kill_after(3)
+    kept = case.folder / "kept"
+    shutil.copytree(job.memory, kept)
+    last = job.kill_after(1, "--set", "checkpoint.resume=none")
+    for file in kept.rglob("step_*"):  # what an epilogue would not have removed
+        target = job.memory / file.relative_to(kept)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    text = job.run()
+    from_copies(job, text, last)
+    check(resumed(text)[1] <= last + 2 * EVERY, "not from the copies of the run before", text)
+    check(state_at(case, STEPS) == expected, "the same bits beside copies of another run", text)
+    shutil.rmtree(job.memory)
+
+
+def other_grid(job, case):
+    """Any number of ranks reads the copies: losses within rounding."""
+    shutil.rmtree(case.out, ignore_errors=True)
+    last = job.kill_after(2)
+    job.lose("a")
+    text = job.run("--set", "parallel.tp=1", "--set", "parallel.dp=3", "--set", "data.global_batch_size=9",
+                   "--set", "data.on_change=warn", hosts=(("c", 2), ("b", 1)))
+    from_copies(job, text, last)
+
+
+def one_host(job, case):
+    shutil.rmtree(case.out, ignore_errors=True)
+    text = job.run(hosts=(("a", 4),))
+    check("all ranks are on one host" in text and "copied to other" not in text, "one host is no neighbour", text)
+
+
+def main(seed):
+    print(f"NANOTRON_SEED={seed}", flush=True)
+    chance = random.Random(seed)
+    grids = list(GRIDS) if os.environ.get("NANOTRON_FULL") else ["tp", chance.choice([g for g in GRIDS if g != "tp"])]
+    for name in grids:
+        with Case("neighbours", steps=STEPS) as case:
+            job = Job(case, GRIDS[name], f"checkpoint.asynchronous={chance.choice(['true', 'false'])}")
+            job.run()
+            expected = state_at(case, STEPS)
+            is_empty(job)
+            lost_hosts(job, case, expected, chance)
+            if name == "tp":
+                both_hosts(job, case, expected)
+                damaged(job, case, expected)
+                stale(job, case, expected)
+                other_grid(job, case)
+                one_host(job, case)
+            print(f"{name}: the same bits", flush=True)
+
+
+main(int(os.environ.get("NANOTRON_SEED", str(int(time.time())))))
