@@ -35,6 +35,17 @@ struct MetricsRow {
   double busiest_expert_share = 0.0;  // of a layer's choices
 };
 
+/// A step that updated nothing (run%on_bad_step): a row of the group bad_steps, which the file has from the first one
+/// on. Columns of the same names: int64 and uint64 token_hash, float64 loss and grad_norm.
+struct BadStepRow {
+  std::int64_t step = 0;
+  std::int64_t first_sample = 0, samples = 0;  // global sample indices of its batch
+  std::int64_t left_out_from = 0;              // with those from here on; first_sample where it was only skipped
+  std::int64_t next_step = 0;                  // that was computed then
+  std::uint64_t token_hash = 0;
+  double loss = 0.0, grad_norm = 0.0;
+};
+
 /// Which datasets a file has: those of every run, or also those of a mixture of experts.
 enum class MetricsOf { dense_model, experts };
 
@@ -45,6 +56,7 @@ struct MetricsStart {
   std::string title{};  // run%title
   MetricsOf what = MetricsOf::dense_model;
   std::vector<std::string> validation_sets{};  // those with names
+  std::int64_t sample_cursor = 0;              // the run goes on with this global sample
 };
 
 /// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill.
@@ -52,11 +64,11 @@ struct MetricsStart {
 class MetricsFile {
  public:
   /// Continues an existing file: rows of steps after `resumed_step` are dropped, so that each curve has
-  /// one value per step. With resumed_step 0 an existing file is moved to <name>.previous-<n>, n being
-  /// the first free number; so is a file that cannot be read, with a warning. Then a new file is created.
-  /// The first start writes /provenance and /deck, a start that resumes at step n writes
-  /// /provenance_step_<n> and /deck_step_<n>. The attribute title is that of the latest start. A named
-  /// validation set is NaN in rows written while the deck did not have it.
+  /// one value per step, and bad steps of samples from start.sample_cursor on. With resumed_step 0 an existing file is
+  /// moved to <name>.previous-<n>, n being the first free number; so is a file that cannot be read, with a warning.
+  /// Then a new file is created. The first start writes /provenance and /deck, a start that resumes at step n writes
+  /// /provenance_step_<n> and /deck_step_<n>. The attribute title is that of the latest start. A named validation set
+  /// is NaN in rows written while the deck did not have it.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 
@@ -65,6 +77,9 @@ class MetricsFile {
   /// Datasets validation_step (int64), validation_loss (float64, the mean over the sets), and validation_loss_<name> of
   /// each named set. losses: one per set, at least one.
   void append_validation(std::int64_t step, std::span<const double> losses);
+  void append_bad_step(const BadStepRow& row);
+  /// Drops all rows of later steps.
+  void drop_after(std::int64_t step);
   /// Writes all kept rows to the file now.
   void flush();
   /// Where an old file was moved to, else empty.
@@ -75,22 +90,19 @@ class MetricsFile {
     std::int64_t step;
     double loss;
   };
-  std::string try_open(std::int64_t resumed_step);  // why it cannot be read, else empty
+  std::string try_open(std::int64_t resumed_step, index_t sample_cursor);  // why it cannot be read, else empty
   void move_aside();
   void make_room(std::int64_t bytes) const;
   void create();
   void open_columns();
   void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
-  struct ColumnOf {
-    std::string name, steps;  // a dataset, and the one with the steps of its rows
-  };
-  void create_column(const ColumnOf& column, hid_t type, const char* unit, const char* description);
+  void cut_after(std::int64_t step);
+  void forget_bad_steps(index_t sample_cursor);
   void open_named_losses();
   void forget_named_losses();
   void append_named_losses();
   void write_deck(const std::string& name, const std::string& text);
-  void append_values(hid_t dataset, hid_t type, index_t first, const void* values, index_t count);
   void flush_if_due();
 
   std::filesystem::path path_, set_aside_;
