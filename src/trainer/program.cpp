@@ -113,19 +113,20 @@ double stated_peak(const deck::Config& config, comm::Group& world, Log& log) {
 // Writes deck.nml and opens metrics.h5, after all checks have passed. The result is null on all ranks but the one that
 // speaks.
 std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const Provenance& provenance,
-                                               comm::Group& world, std::int64_t step, Log& log) {
+                                               comm::Group& world, const io::CheckpointState& from, Log& log) {
   const std::filesystem::path folder = config.run.output_dir;
   std::unique_ptr<io::MetricsFile> metrics;
   comm::collectively(world.mpi(), [&] {
     if (!log.speaks()) return;
     write_text(folder / "deck.nml", deck::canonical_deck(config));
     metrics = std::make_unique<io::MetricsFile>(
-        folder / "metrics.h5", step,
+        folder / "metrics.h5", from.step,
         io::MetricsStart{.provenance = provenance,
                          .deck = deck::canonical_deck(config),
                          .title = config.run.title,
                          .what = config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
-                         .validation_sets = deck::validation_set_names(config.data)},
+                         .validation_sets = deck::validation_set_names(config.data),
+                         .sample_cursor = from.sample_cursor},
         log);
   });
   return metrics;
@@ -204,7 +205,9 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
     return ExitCode::ok;
   }
   StopConditions stop(config.run, start);
-  std::unique_ptr<io::MetricsFile> metrics = begin_outputs(config, context.provenance, grid.world(), first_step, log);
+  std::unique_ptr<io::MetricsFile> metrics =
+      begin_outputs(config, context.provenance, grid.world(),
+                    {.step = first_step, .sample_cursor = training.trainer().sample_cursor()}, log);
   Progress progress(training.config(), training.cost_of_step(peaks), std::move(metrics), status, log);
 
   status.write(io::RunState::running, first_step);
@@ -306,7 +309,7 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   log.set_quiet(config.output.console == deck::Console::quiet);
   const std::vector<io::RunLock> locks = prepare_run_directory(config, grid.world(), log);
   const std::unique_ptr<Watchdog> watchdog = watch(config, grid);
-  io::RunStatus status(status_file, deck::checkpoint_directory(config), config.run.steps, log);
+  io::RunStatus status(status_file, config.run.output_dir, deck::checkpoint_directory(config), config.run.steps, log);
   status.write(io::RunState::starting, 0);
   if (comm::text_of_root(world, [&] { return std::string(status.goes_on() ? "goes on" : ""); }) != "") {
     if (config.checkpoint.resume != "auto") {

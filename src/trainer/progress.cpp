@@ -118,6 +118,21 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
   }
 }
 
+void Progress::record_bad_step(const io::CheckpointState& now, const StepResult& r) {
+  const NotedRegion region("output");
+  with_metrics([&](io::MetricsFile& metrics) {
+    if (r.rolled_back) metrics.drop_after(now.step);
+    metrics.append_bad_step({.step = r.step,
+                             .first_sample = r.first_sample,
+                             .samples = r.samples,
+                             .left_out_from = r.left_out_from,
+                             .next_step = now.step + 1,
+                             .token_hash = r.token_hash,
+                             .loss = r.loss,
+                             .grad_norm = r.grad_norm});
+  });
+}
+
 void Progress::record_validation(std::int64_t step, std::span<const double> losses) {
   const NotedRegion region("output");
   with_metrics([&](io::MetricsFile& metrics) { metrics.append_validation(step, losses); });

@@ -26,7 +26,11 @@ struct StepResult {
   double learning_rate = 0.0;
   std::uint64_t token_hash = 0;
   RouterNumbers router{};
-  bool updated = true;  // false: loss or gradient norm was not finite, update skipped
+  bool updated = true;       // false: a bad step (step_guard.hpp), which changed nothing
+  bool rolled_back = false;  // and training went back to a checkpoint
+  std::int64_t step = 0;
+  index_t first_sample = 0;   // of the global batch
+  index_t left_out_from = 0;  // the first sample that training leaves out with this step; else first_sample
 };
 
 /// Cost of a step of global_batch_size, and what its speed is compared with: FLOP/s of all ranks together.
@@ -55,6 +59,9 @@ class Progress {
 
   /// After the step that brought the run to `now`, which took `seconds`.
   void record(const io::CheckpointState& now, double seconds, const StepResult& result);
+  /// After a step without an update, before its record(). `now`: as training goes on; metrics of later steps are
+  /// dropped where it went back.
+  void record_bad_step(const io::CheckpointState& now, const StepResult& result);
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);
   void record_checkpoint(const SavedCheckpoint& saved);
