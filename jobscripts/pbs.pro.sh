@@ -97,6 +97,15 @@ if [ -n "$left" ]; then
   # run%wall_time_margin (60 s unless the deck says more) has to hold one step and one checkpoint.
   limit=(--set "run.wall_time_limit=$left")
 fi
+# For the ledger of the run (doc/ledger.md), in seconds since 1970.
+job_time() {
+  local text
+  text="$(qstat -f "$PBS_JOBID" | sed -n "s/^ *$1 = //p" | head -n 1)"
+  if [ -n "$text" ]; then date -d "$text" +%s; fi
+}
+NANOTRON_SUBMIT_TIME="$(job_time qtime 2>/dev/null)"
+NANOTRON_JOB_START_TIME="$(job_time stime 2>/dev/null)"
+export NANOTRON_SUBMIT_TIME NANOTRON_JOB_START_TIME
 echo "job $PBS_JOBID, restart $restarts: ${left:-no limit of} seconds left"
 
 export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-${PBS_JOBID%%.*}.status}"

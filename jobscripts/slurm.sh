@@ -111,6 +111,15 @@ if [ -n "$left" ]; then
   if [ "$left" -lt 1 ]; then left=1; fi
   limit=(--set "run.wall_time_limit=$left")
 fi
+# For the ledger of the run (doc/ledger.md), in seconds since 1970.
+job_time() {
+  local text
+  text="$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/.*\b$1=\([0-9T:-]*\).*/\1/p" | head -n 1)"
+  if [ -n "$text" ]; then date -d "$text" +%s; fi
+}
+NANOTRON_SUBMIT_TIME="$(job_time SubmitTime 2>/dev/null)"
+NANOTRON_JOB_START_TIME="$(job_time StartTime 2>/dev/null)"
+export NANOTRON_SUBMIT_TIME NANOTRON_JOB_START_TIME
 echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds left"
 
 export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-$SLURM_JOB_ID.status}"

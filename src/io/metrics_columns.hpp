@@ -79,6 +79,34 @@ inline constexpr std::array bad_step_columns{
     Column{"grad_norm", Kind::real, "1", offsetof(BadStepRow, grad_norm), "Its gradient norm, before clipping."}};
 inline constexpr std::size_t first_sample_column = 1;
 
+// The groups starts and start_checkpoints.
+inline constexpr const char *starts_group = "starts", *start_checkpoints = "start_checkpoints", *lineage = "lineage";
+inline constexpr std::array start_columns{
+    Column{"start", Kind::integer, "1", offsetof(StartRow, start), "Number of the start of the program, from 1."},
+    Column{"begin", Kind::real, "s", offsetof(StartRow, begin), "When the program began, since 1970."},
+    Column{"last", Kind::real, "s", offsetof(StartRow, last), "Its last sign of life, since 1970."},
+    Column{"submitted", Kind::real, "s", offsetof(StartRow, submitted),
+           "When its job was put into the queue, since 1970; NaN: not known."},
+    Column{"job_began", Kind::real, "s", offsetof(StartRow, job_began),
+           "When its job began to run, since 1970; NaN: not known."},
+    Column{"resumed_step", Kind::integer, "updates", offsetof(StartRow, resumed_step), "The step it went on from."},
+    Column{"last_step", Kind::integer, "updates", offsetof(StartRow, last_step), "Its last step."},
+    Column{"lowest_step", Kind::integer, "updates", offsetof(StartRow, lowest_step),
+           "The lowest step that training went back to; else resumed_step."},
+    Column{"training_seconds", Kind::real, "s", offsetof(StartRow, training_seconds),
+           "Of steps, validation and output, without checkpoints."},
+    Column{"checkpoint_seconds", Kind::real, "s", offsetof(StartRow, checkpoint_seconds),
+           "That training waited for checkpoints."},
+    Column{"left_out_seconds", Kind::real, "s", offsetof(StartRow, left_out_seconds),
+           "Of training_seconds: steps that training went back from."},
+    Column{"end", Kind::integer, "1", offsetof(StartRow, end),
+           "1: finished, 2: stopped, 3: failed, 0: running or killed."}};
+inline constexpr std::array start_checkpoint_columns{
+    Column{"start", Kind::integer, "1", offsetof(StartCheckpointRow, start), "Number of the start that wrote it."},
+    Column{"step", Kind::integer, "updates", offsetof(StartCheckpointRow, step), "Steps in the checkpoint."},
+    Column{"training_seconds", Kind::real, "s", offsetof(StartCheckpointRow, training_seconds),
+           "Of the start before the checkpoint, without those left out."}};
+
 inline constexpr hsize_t chunk = 1024;
 
 inline hid_t type_of(Kind kind) {

@@ -85,6 +85,8 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
                set_aside_.string(), resumed_step, damage);
   }
   if (!file_) create();
+  open_starts(start, log);
+  start_.resumed_step = start_.last_step = start_.lowest_step = resumed_step;
   write_start(resumed_step == 0 ? "" : fmt::format("_step_{:08}", resumed_step), start);
   flush();
 }
@@ -98,6 +100,7 @@ MetricsFile::~MetricsFile() {
 
 void MetricsFile::move_aside() {
   columns_.clear();
+  starts_.reset();
   forget_named_losses();
   file_ = hdf5::File();
   set_aside_ = first_free(path_, ".previous-");
@@ -154,6 +157,47 @@ void MetricsFile::forget_bad_steps(index_t sample_cursor) {
   MetricsTable table(file_.id(), bad_steps, bad_step_columns, path_);
   const std::vector<std::int64_t> first = table.integers(first_sample_column);
   table.cut(std::ranges::count_if(first, [&](std::int64_t sample) { return sample < sample_cursor; }));
+}
+
+// The row of this start comes after those of earlier ones.
+void MetricsFile::open_starts(const MetricsStart& start, Log& log) {
+  starts_ = std::make_unique<MetricsTable>(file_.id(), starts_group, start_columns, path_);
+  MetricsTable checkpoints(file_.id(), start_checkpoints, start_checkpoint_columns, path_);
+  if (start.keeps_starts && !set_aside_.empty()) {
+    try {
+      const hdf5::File before = hdf5::open_read_only(set_aside_);
+      if (hdf5::exists(before.id(), starts_group)) {
+        starts_->append_all({before.id(), starts_group, start_columns, set_aside_});
+        checkpoints.append_all({before.id(), start_checkpoints, start_checkpoint_columns, set_aside_});
+        checked(H5Ocopy(before.id(), lineage, file_.id(), lineage, H5P_DEFAULT, H5P_DEFAULT), path_);
+      }
+    } catch (const Error& error) {
+      log.warn("earlier starts of this run are not in {}: {}", path_.string(), reason(error));
+    }
+  }
+  start_ = start.start;
+  start_.start = starts_->rows() + 1;
+  starts_->append(&start_);
+  if (!hdf5::exists(file_.id(), lineage)) {
+    const hdf5::Group made(checked(H5Gcreate2(file_.id(), lineage, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_));
+  }
+  write_provenance(fmt::format("{}/start_{:04}", lineage, start_.start), start.lineage);
+}
+
+void MetricsFile::update_start(const StartRow& row) {
+  const std::int64_t start = start_.start, resumed = start_.resumed_step;
+  start_ = row;
+  start_.start = start, start_.resumed_step = resumed;
+  start_.lowest_step = std::min(row.lowest_step, resumed);
+  if (row.last_step < 0) start_.last_step = resumed;
+  flush_if_due();
+}
+
+void MetricsFile::append_checkpoint(std::int64_t step, double training_seconds) {
+  make_room(starting_room);
+  const StartCheckpointRow row{start_.start, step, training_seconds};
+  MetricsTable(file_.id(), start_checkpoints, start_checkpoint_columns, path_).append(&row);
+  flush();
 }
 
 void MetricsFile::append_bad_step(const BadStepRow& row) {
@@ -301,6 +345,7 @@ void MetricsFile::flush() {
   write_all(pending_, 0, row_columns_, rows_);
   write_all(pending_validation_, row_columns_, columns_.size(), validation_rows_);
   append_named_losses();
+  if (starts_) starts_->replace_last(&start_);
   checked(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), path_);
   last_flush_ = wall_seconds();
 }

@@ -54,12 +54,25 @@ MetricsTable::MetricsTable(hid_t file, const std::string& group, std::span<const
   }
 }
 
-void MetricsTable::append(const void* row) {
+void MetricsTable::write(index_t at, const void* row) {
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    append_values(datasets_[c].id(), type_of(columns_[c].kind), rows_,
-                  static_cast<const char*>(row) + columns_[c].offset, 1, path_);
+    append_values(datasets_[c].id(), type_of(columns_[c].kind), at, static_cast<const char*>(row) + columns_[c].offset,
+                  1, path_);
   }
-  ++rows_;
+  rows_ = at + 1;
+}
+
+void MetricsTable::append(const void* row) { write(rows_, row); }
+
+void MetricsTable::replace_last(const void* row) { write(rows_ - 1, row); }
+
+void MetricsTable::append_all(const MetricsTable& other) {
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(other.rows_));
+  for (std::size_t c = 0; c < columns_.size() && !values.empty(); ++c) {
+    other.read(c, values.data());
+    append_values(datasets_[c].id(), type_of(columns_[c].kind), rows_, values.data(), other.rows_, path_);
+  }
+  rows_ += other.rows_;
 }
 
 void MetricsTable::cut(index_t rows) {
@@ -67,14 +80,18 @@ void MetricsTable::cut(index_t rows) {
   for (const hdf5::Dataset& d : datasets_) checked(H5Dset_extent(d.id(), &length), path_);
 }
 
+void MetricsTable::read(std::size_t column, void* values) const {
+  const hsize_t start = 0, count = static_cast<hsize_t>(rows_);
+  if (count == 0) return;
+  const hid_t dataset = datasets_[column].id();
+  const hdf5::Dataspace memory(H5Screate_simple(1, &count, nullptr)), file(H5Dget_space(dataset));
+  H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, &start, nullptr, &count, nullptr);
+  checked(H5Dread(dataset, type_of(columns_[column].kind), memory.id(), file.id(), H5P_DEFAULT, values), path_);
+}
+
 std::vector<std::int64_t> MetricsTable::integers(std::size_t column) const {
   std::vector<std::int64_t> values(static_cast<std::size_t>(rows_));
-  const hsize_t count = values.size();
-  if (count == 0) return values;
-  const hdf5::Dataspace memory(H5Screate_simple(1, &count, nullptr)), file(H5Dget_space(datasets_[column].id()));
-  const hsize_t start = 0;
-  H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, &start, nullptr, &count, nullptr);
-  checked(H5Dread(datasets_[column].id(), H5T_NATIVE_INT64, memory.id(), file.id(), H5P_DEFAULT, values.data()), path_);
+  read(column, values.data());
   return values;
 }
 

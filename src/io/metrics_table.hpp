@@ -20,11 +20,18 @@ class MetricsTable {
   index_t rows() const { return rows_; }
   /// row: of a struct with the columns at their offsets.
   void append(const void* row);
+  /// Overwrites the last row.
+  void replace_last(const void* row);
+  /// Appends the rows of another table with the same columns.
+  void append_all(const MetricsTable& other);
   /// Keeps the first rows.
   void cut(index_t rows);
   std::vector<std::int64_t> integers(std::size_t column) const;
 
  private:
+  void write(index_t at, const void* row);
+  void read(std::size_t column, void* values) const;
+
   std::span<const Column> columns_;
   std::filesystem::path path_;
   hdf5::Group group_;

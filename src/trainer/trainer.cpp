@@ -103,13 +103,27 @@ void Trainer<T>::record_saved(Progress& progress, const std::optional<SavedCheck
   progress.record_checkpoint(*saved);
 }
 
+template <class T>
+void Trainer<T>::go_on_writing(Progress& progress) {
+  const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
+  record_saved(progress, checkpointing_.advance());
+}
+
+template <class T>
+void Trainer<T>::finish_writing(Progress& progress) {
+  const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
+  record_saved(progress, checkpointing_.finish());
+}
+
 // In the middle of a run it may wait for the disk while the next steps run.
 template <class T>
 void Trainer<T>::save_now(Progress& progress, StopReason reason) {
+  const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
   checkpoint_times_.begin();
   progress.flush();
   rolled_back_ = 0;
-  record_saved(progress, checkpointing_.finish());
+  finish_writing(progress);
+  progress.clock().begin_checkpoint(counters_.step);
   loaders_.watch.check(grid_.world().mpi(), config_.data.on_change, log_);
   if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == end_)
     return record_saved(progress, save());
@@ -305,6 +319,7 @@ double Trainer<T>::validation_estimate(const Progress& progress) const {
 template <class T>
 StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_t until) {
   end_ = until > 0 ? until : config_.run.steps;
+  const StartClock::Within training(progress.clock(), StartClock::Kind::training);
   std::int64_t saved_at = counters_.step;
   double validation_seconds = 0.0;  // 0: not measured yet
   StopReason reason = StopReason::none;
@@ -319,7 +334,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     progress.record(counters_, seconds, result);
     stragglers_.check(counters_.step);
 
-    record_saved(progress, checkpointing_.advance());
+    go_on_writing(progress);
     const bool finished = counters_.step == config_.run.steps;
     const bool validates = validation_is_due(counters_.step);
     const double validation = validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress);
@@ -346,7 +361,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     }
     if (validates && finished) record_validation();  // in haste too: no later run would validate this step
   }
-  record_saved(progress, checkpointing_.finish());
+  finish_writing(progress);
   progress.flush();
   if (saved_at != counters_.step) log_.warn("steps {} to {} are in no checkpoint", saved_at + 1, counters_.step);
   return counters_.step < config_.run.steps ? reason : StopReason::none;

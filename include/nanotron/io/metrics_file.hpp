@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,39 +13,11 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/hdf5.hpp"
+#include "nanotron/io/metrics_rows.hpp"
 
 namespace nanotron::io {
 
-/// One step. Datasets of the same names: int64 step and tokens, uint64 token_hash, float64 the
-/// rest.
-struct MetricsRow {
-  std::int64_t step = 0;  // updates done, this one included
-  double loss = 0.0;
-  double grad_norm = 0.0;
-  double learning_rate = 0.0;
-  double seconds = 0.0;  // of this step
-  double tokens_per_second = 0.0;
-  double mfu = 0.0;            // NaN: no stated peak is known
-  double gemm_fraction = 0.0;  // of the measured GEMM peak
-  std::int64_t tokens = 0;  // seen since step 0
-  std::uint64_t token_hash = 0;
-  // Of a mixture of experts.
-  double router_load_balance = 0.0;
-  double router_z = 0.0;
-  double dropped_share = 0.0;         // of all choices
-  double busiest_expert_share = 0.0;  // of a layer's choices
-};
-
-/// A step that updated nothing (run%on_bad_step): a row of the group bad_steps, which the file has from the first one
-/// on. Columns of the same names: int64 and uint64 token_hash, float64 loss and grad_norm.
-struct BadStepRow {
-  std::int64_t step = 0;
-  std::int64_t first_sample = 0, samples = 0;  // global sample indices of its batch
-  std::int64_t left_out_from = 0;              // with those from here on; first_sample where it was only skipped
-  std::int64_t next_step = 0;                  // that was computed then
-  std::uint64_t token_hash = 0;
-  double loss = 0.0, grad_norm = 0.0;
-};
+class MetricsTable;
 
 /// Which datasets a file has: those of every run, or also those of a mixture of experts.
 enum class MetricsOf { dense_model, experts };
@@ -57,6 +30,9 @@ struct MetricsStart {
   MetricsOf what = MetricsOf::dense_model;
   std::vector<std::string> validation_sets{};  // those with names
   std::int64_t sample_cursor = 0;              // the run goes on with this global sample
+  bool keeps_starts = false;  // of a file that is moved aside, since the run begins again without a checkpoint
+  StartRow start{};           // its number and its steps are filled in
+  Provenance lineage{};       // attributes of /lineage/start_<number>
 };
 
 /// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill.
@@ -78,6 +54,9 @@ class MetricsFile {
   /// each named set. losses: one per set, at least one.
   void append_validation(std::int64_t step, std::span<const double> losses);
   void append_bad_step(const BadStepRow& row);
+  /// The row of this start, written with the next flush; `start` is kept.
+  void update_start(const StartRow& row);
+  void append_checkpoint(std::int64_t step, double training_seconds);
   /// Drops all rows of later steps.
   void drop_after(std::int64_t step);
   /// Writes all kept rows to the file now.
@@ -99,6 +78,7 @@ class MetricsFile {
   void write_provenance(const std::string& group, const Provenance& provenance);
   void cut_after(std::int64_t step);
   void forget_bad_steps(index_t sample_cursor);
+  void open_starts(const MetricsStart& start, Log& log);
   void open_named_losses();
   void forget_named_losses();
   void append_named_losses();
@@ -120,6 +100,8 @@ class MetricsFile {
   };
   std::vector<NamedLoss> named_losses_;  // of the deck's sets, then those that only the file has
   std::vector<std::uint64_t> gathered_;  // one column of pending_, as bits
+  std::unique_ptr<MetricsTable> starts_;
+  StartRow start_;  // this one
   double last_flush_ = 0.0;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nanotron/base/log.hpp"
+#include "nanotron/base/timer.hpp"
 #include "nanotron/data/batch_ramp.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/io/checkpoint.hpp"
@@ -16,6 +17,7 @@
 #include "nanotron/io/run_status.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "nanotron/trainer/saved_checkpoint.hpp"
+#include "nanotron/trainer/start_clock.hpp"
 
 namespace nanotron::trainer {
 
@@ -50,9 +52,11 @@ struct LaterStages {
 // If metrics cannot be written (a full disk), the run warns once and continues without them.
 class Progress {
  public:
-  /// metrics is null on the ranks that do not speak.
+  /// metrics is null on the ranks that do not speak. begin: wall_seconds() when the program began.
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
-           io::RunStatus& status, Log& log);
+           io::RunStatus& status, Log& log, double begin = wall_seconds());
+  /// A start that ends by an exception has failed.
+  ~Progress();
 
   /// From here on the steps are those of a stage of the run. What is known of the speed is scaled by their FLOPs.
   void enter(const deck::Config& stage, const StepCost& cost, const LaterStages& later);
@@ -75,7 +79,12 @@ class Progress {
   std::string summary() const;
   void flush();
 
+  /// Where the time goes, for the ledger.
+  StartClock& clock() { return clock_; }
+  void end(io::StartEnd how);
+
  private:
+  void write_start(std::int64_t step);
   template <class Work>
   void with_metrics(const Work& work);
 
@@ -87,6 +96,9 @@ class Progress {
   io::RunStatus& status_;
   Log& log_;
   data::BatchRamp ramp_;
+  StartClock clock_;
+  io::StartRow start_;
+  int exceptions_;               // in flight when this was made
   double full_seconds_ = 0.0;    // of a step of global_batch_size, moving average of the latest
   double recent_seconds_ = 0.0;  // of the next step
   std::int64_t steps_ = 0;  // recorded

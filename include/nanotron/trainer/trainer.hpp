@@ -79,6 +79,8 @@ class Trainer {
   bool roll_back(StepResult& result);
   void compare_replicas();
   void save_now(Progress& progress, StopReason reason);
+  void go_on_writing(Progress& progress);
+  void finish_writing(Progress& progress);
   void record_saved(Progress& progress, const std::optional<SavedCheckpoint>& saved);
   bool validation_is_due(std::int64_t step) const;
   double validation_estimate(const Progress& progress) const;  // seconds
