@@ -97,6 +97,15 @@ if [ -n "$left" ]; then
   # run%wall_time_margin (60 s unless the deck says more) has to hold one step and one checkpoint.
   limit=(--set "run.wall_time_limit=$left")
 fi
+# For the ledger of the run (doc/ledger.md), in seconds since 1970.
+job_time() {
+  local text
+  text="$(qstat -f "$PBS_JOBID" | sed -n "s/^ *$1 = //p" | head -n 1)"
+  if [ -n "$text" ]; then date -d "$text" +%s; fi
+}
+NANOTRON_SUBMIT_TIME="$(job_time qtime 2>/dev/null)"
+NANOTRON_JOB_START_TIME="$(job_time stime 2>/dev/null)"
+export NANOTRON_SUBMIT_TIME NANOTRON_JOB_START_TIME
 echo "job $PBS_JOBID, restart $restarts: ${left:-no limit of} seconds left"
 
 export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-${PBS_JOBID%%.*}.status}"
@@ -105,6 +114,13 @@ deck="$DECK"
 #### the same in both job scripts
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
+
+# excluded_hosts: hosts that the run found to compute or to remember wrongly, separated by commas
+excluded_hosts() {
+  local file
+  file="$(status_of output_dir)/excluded_hosts"
+  if [ -f "$file" ]; then cut -d' ' -f1 "$file" | cut -d. -f1 | sort -u | paste -sd,; fi
+}
 
 # judge <how the start ended>: what is to be done: finished, again, or failed with a reason. $STATUS_FILE.failures has
 # the failures in a row and the newest checkpoint at the last one.
@@ -162,6 +178,14 @@ if [ "$lost" = yes ]; then
   if [ "$verdict" != again ]; then echo "$verdict: not started" >&2 && exit 71; fi
 fi
 if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
+
+# PBS lets a job ask for hosts, not for others than these.
+for host in $(excluded_hosts | tr , ' '); do
+  if cut -d. -f1 "$PBS_NODEFILE" | grep -qxF "$host"; then
+    echo "warning: this job has $host, which $(status_of output_dir)/excluded_hosts says is faulty: have it taken offline" \
+      "(pbsnodes -o $host), or name hosts in the select of SUBMIT_OPTIONS" >&2
+  fi
+done
 
 ranks="$(wc -l < "$PBS_NODEFILE")"
 if [ -n "${RANKS_PER_NODE:-}" ]; then ranks=$(($(sort -u "$PBS_NODEFILE" | wc -l) * RANKS_PER_NODE)); fi

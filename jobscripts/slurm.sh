@@ -30,7 +30,8 @@
 #
 # The job is finished when the program says so in STATUS_FILE, not when srun returns 0: a launch that
 # failed may do that too. Where the system failed (a node or rank lost, exit code 71) it tries again, at
-# most MAX_FAILURES times without a new checkpoint in between.
+# most MAX_FAILURES times without a new checkpoint in between. Hosts in <output_dir>/excluded_hosts (doc/bad_steps.md)
+# are excluded from then on; take a repaired one out of the file.
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
 #   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/machines.md)
@@ -110,6 +111,15 @@ if [ -n "$left" ]; then
   if [ "$left" -lt 1 ]; then left=1; fi
   limit=(--set "run.wall_time_limit=$left")
 fi
+# For the ledger of the run (doc/ledger.md), in seconds since 1970.
+job_time() {
+  local text
+  text="$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/.*\b$1=\([0-9T:-]*\).*/\1/p" | head -n 1)"
+  if [ -n "$text" ]; then date -d "$text" +%s; fi
+}
+NANOTRON_SUBMIT_TIME="$(job_time SubmitTime 2>/dev/null)"
+NANOTRON_JOB_START_TIME="$(job_time StartTime 2>/dev/null)"
+export NANOTRON_SUBMIT_TIME NANOTRON_JOB_START_TIME
 echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds left"
 
 export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-$SLURM_JOB_ID.status}"
@@ -118,6 +128,13 @@ deck="$1"
 #### the same in both job scripts
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
+
+# excluded_hosts: hosts that the run found to compute or to remember wrongly, separated by commas
+excluded_hosts() {
+  local file
+  file="$(status_of output_dir)/excluded_hosts"
+  if [ -f "$file" ]; then cut -d' ' -f1 "$file" | cut -d. -f1 | sort -u | paste -sd,; fi
+}
 
 # judge <how the start ended>: what is to be done: finished, again, or failed with a reason. $STATUS_FILE.failures has
 # the failures in a row and the newest checkpoint at the last one.
@@ -172,8 +189,15 @@ if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
 
 # into_the_queue <argument of this script>...: the same job, or where requeueing is forbidden one that follows it
 into_the_queue() {
-  if scontrol requeue "$SLURM_JOB_ID"; then return; fi
-  echo "requeueing is not allowed here: a job that follows this one"
+  local hosts
+  hosts="$(excluded_hosts)"
+  if [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
+    if scontrol requeue "$SLURM_JOB_ID"; then return; fi
+    echo "requeueing is not allowed here: a job that follows this one"
+  else
+    echo "a job that follows this one, without ${hosts:-the exclusion of hosts}"
+    export EXCLUDED="$hosts"
+  fi
   export RESTARTS=$((starts + 1))
   local asked=(--nodes="${SLURM_JOB_NUM_NODES:-1}") time
   if [ -n "${SLURM_NTASKS_PER_NODE:-}" ]; then asked+=(--ntasks-per-node="$SLURM_NTASKS_PER_NODE"); fi
@@ -182,6 +206,7 @@ into_the_queue() {
   if [ -n "${SLURM_JOB_PARTITION:-}" ]; then asked+=(--partition="$SLURM_JOB_PARTITION"); fi
   if [ -n "${SLURM_JOB_ACCOUNT:-}" ]; then asked+=(--account="$SLURM_JOB_ACCOUNT"); fi
   if [ -n "${SLURM_JOB_QOS:-}" ]; then asked+=(--qos="$SLURM_JOB_QOS"); fi
+  if [ -n "${EXCLUDED:-}" ]; then asked+=(--exclude="$EXCLUDED"); fi
   time="$(squeue -h -j "$SLURM_JOB_ID" -o %l)"
   if [ -n "$time" ]; then asked+=(--time="$time"); fi
   # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list

@@ -10,6 +10,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/fp16.hpp"
 #include "nanotron/base/timer.hpp"
+#include "nanotron/comm/payload_watch.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -83,6 +84,42 @@ Recorded record_message(Group& group, Direction direction, Neighbour peer, int l
   return flight_recorder().begin(number, "message", bytes, kind_of(group, Kind::started));
 }
 
+// What this rank gives to a collective, for who watches the group.
+std::uint64_t give(const Group& group, const WatchedAs& as, const void* data, std::size_t bytes) {
+  if (as.watch == nullptr || group.is_planned()) return 0;
+  return as.watch->gives(as.group << 32, data, bytes);
+}
+
+// A message, of which `sender` is the rank in the group. With two ranks next and previous are the same one.
+std::uint64_t give_message(Group& group, Direction direction, Neighbour peer, int lane, const void* data,
+                           std::size_t bytes) {
+  const WatchedAs& as = group.account().watched;
+  if (as.watch == nullptr || group.is_planned()) return 0;
+  const bool sends = direction == Direction::sends, up = (peer == Neighbour::next) == sends;
+  const int other = (group.rank() + (peer == Neighbour::next ? 1 : group.size() - 1)) % group.size();
+  const auto sender = static_cast<Line>(sends ? group.rank() : other);
+  const Line way = 1 + 2 * static_cast<Line>(lane) + (up ? 1 : 0);
+  return as.watch->gives(as.group << 32 | sender << 4 | way, data, sends ? bytes : 0);
+}
+
+void tell_arrived(const Account& account, std::uint64_t ticket) {
+  if (account.watched.watch != nullptr) account.watched.watch->arrived(ticket);
+}
+
+// A collective that is complete at the end of its scope.
+class Watched {
+ public:
+  Watched(Group& group, const void* data, std::size_t bytes)
+      : account_(group.account()), ticket_(give(group, account_.watched, data, bytes)) {}
+  ~Watched() { tell_arrived(account_, ticket_); }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  Account& account_;
+  std::uint64_t ticket_;
+};
+
 // All-gather, reduce-scatter or all-to-all of one rank.
 void copy_alone(const Group& group, const void* from, void* to, std::size_t bytes, const Stream& stream) {
   if (from == to || bytes == 0 || group.is_planned()) return;
@@ -120,7 +157,8 @@ Request::Request(Request&& other) noexcept
     : account_(other.account_),
       operations_(std::exchange(other.operations_, nullptr)),
       ticket_(other.ticket_),
-      recorded_(other.recorded_) {}
+      recorded_(other.recorded_),
+      watched_(other.watched_) {}
 
 Request& Request::operator=(Request&& other) noexcept {
   if (this != &other) {
@@ -129,6 +167,7 @@ Request& Request::operator=(Request&& other) noexcept {
     operations_ = std::exchange(other.operations_, nullptr);
     ticket_ = other.ticket_;
     recorded_ = other.recorded_;
+    watched_ = other.watched_;
   }
   return *this;
 }
@@ -138,7 +177,7 @@ bool Request::test() {
   const Clock clock(*account_, &OperationNames::wait);
   if (!operations_->test(ticket_)) return false;
   operations_ = nullptr;
-  flight_recorder().end(recorded_);
+  complete();
   return true;
 }
 
@@ -147,7 +186,12 @@ void Request::wait() {
   const Clock clock(*account_, &OperationNames::wait);
   flight_recorder().wait_for(recorded_, account_->names != nullptr ? account_->names->wait : "wait");
   std::exchange(operations_, nullptr)->wait(ticket_);
+  complete();
+}
+
+void Request::complete() {
   flight_recorder().end(recorded_);
+  tell_arrived(*account_, watched_);
 }
 
 template <class T>
@@ -155,6 +199,7 @@ void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream&
   if (group.size() == 1 || n == 0) return;
   const Recording recording = Recording::of_bulk(group, "all_reduce", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
+  const Watched watched(group, data, n * sizeof(T));
   group.channel().all_reduce(data, n, data_type<T>, op, stream);
 }
 
@@ -163,8 +208,9 @@ Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, cons
   if (group.size() == 1 || n == 0) return {};
   const Recorded recorded = record_start(group, "all_reduce", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
+  const std::uint64_t watched = give(group, group.account().watched, data, n * sizeof(T));
   return {group.account(), group.channel(), group.channel().start_all_reduce(data, n, data_type<T>, op, stream),
-          recorded};
+          recorded, watched};
 }
 
 template <class T>
@@ -172,18 +218,20 @@ Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, co
   if (group.size() == 1 || n == 0) return all_gather(group, send, n, recv, stream), Request();
   const Recorded recorded = record_start(group, "all_gather", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
+  const std::uint64_t watched = give(group, group.account().watched, send, n * sizeof(T));
   return {group.account(), group.channel(), group.channel().start_all_gather(send, n, recv, data_type<T>, stream),
-          recorded};
+          recorded, watched};
 }
 
 template <class T>
 Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
-  const Recorded recorded =
-      record_start(group, "reduce_scatter", n * sizeof(T) * static_cast<std::size_t>(group.size()));
-  const Clock clock(group, &OperationNames::reduce_scatter, n * sizeof(T) * static_cast<std::size_t>(group.size()));
+  const std::size_t bytes = n * sizeof(T) * static_cast<std::size_t>(group.size());
+  const Recorded recorded = record_start(group, "reduce_scatter", bytes);
+  const Clock clock(group, &OperationNames::reduce_scatter, bytes);
+  const std::uint64_t watched = give(group, group.account().watched, send, bytes);
   return {group.account(), group.channel(),
-          group.channel().start_reduce_scatter(send, recv, n, data_type<T>, op, stream), recorded};
+          group.channel().start_reduce_scatter(send, recv, n, data_type<T>, op, stream), recorded, watched};
 }
 
 template <class T>
@@ -192,7 +240,8 @@ Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, con
   Messages& messages = group.messages();
   const Recorded recorded = record_message(group, Direction::sends, to, lane, n * sizeof(T));
   const Clock clock(group, &OperationNames::message, n * sizeof(T));
-  return {group.account(), messages, messages.start_send(data, n * sizeof(T), to, lane, stream), recorded};
+  const std::uint64_t watched = give_message(group, Direction::sends, to, lane, data, n * sizeof(T));
+  return {group.account(), messages, messages.start_send(data, n * sizeof(T), to, lane, stream), recorded, watched};
 }
 
 template <class T>
@@ -201,7 +250,9 @@ Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, cons
   Messages& messages = group.messages();
   const Recorded recorded = record_message(group, Direction::receives, from, lane, n * sizeof(T));
   const Clock clock(group.account(), &OperationNames::message);
-  return {group.account(), messages, messages.start_receive(data, n * sizeof(T), from, lane, stream), recorded};
+  const std::uint64_t watched = give_message(group, Direction::receives, from, lane, data, n * sizeof(T));
+  return {group.account(), messages, messages.start_receive(data, n * sizeof(T), from, lane, stream), recorded,
+          watched};
 }
 
 template <class T>
@@ -210,6 +261,7 @@ void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Strea
   if (n == 0) return;
   const Recording recording = Recording::of_bulk(group, "all_gather", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
+  const Watched watched(group, send, n * sizeof(T));
   group.channel().all_gather(send, n, recv, data_type<T>, stream);
 }
 
@@ -217,9 +269,10 @@ template <class T>
 void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
-  const Recording recording =
-      Recording::of_bulk(group, "reduce_scatter", n * sizeof(T) * static_cast<std::size_t>(group.size()));
-  const Clock clock(group, &OperationNames::reduce_scatter, n * sizeof(T) * static_cast<std::size_t>(group.size()));
+  const std::size_t bytes = n * sizeof(T) * static_cast<std::size_t>(group.size());
+  const Recording recording = Recording::of_bulk(group, "reduce_scatter", bytes);
+  const Clock clock(group, &OperationNames::reduce_scatter, bytes);
+  const Watched watched(group, send, bytes);
   group.channel().reduce_scatter(send, recv, n, data_type<T>, op, stream);
 }
 
@@ -228,6 +281,7 @@ void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& str
   if (group.size() == 1 || n == 0) return;
   const Recording recording = Recording::of_bulk(group, "broadcast", n * sizeof(T));
   const Clock clock(group, &OperationNames::broadcast, n * sizeof(T));
+  const Watched watched(group, data, group.rank() == root ? n * sizeof(T) : 0);
   group.channel().broadcast(data, n, data_type<T>, root, stream);
 }
 
@@ -238,6 +292,7 @@ void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_c
   const std::size_t n = std::accumulate(send_counts.begin(), send_counts.end(), std::size_t{0});
   const Recording recording = Recording::of_bulk(group, "all_to_all", n * sizeof(T));
   const Clock clock(group, &OperationNames::all_to_all, n * sizeof(T));
+  const Watched watched(group, send, n * sizeof(T));
   group.channel().all_to_all(send, send_counts, recv, recv_counts, data_type<T>, stream);
 }
 

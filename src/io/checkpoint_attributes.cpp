@@ -30,6 +30,9 @@ constexpr Counter counters_of_state[] = {{"step", &CheckpointState::step, 0, mos
                                          {"seed", &CheckpointState::seed, INT64_MIN, INT64_MAX},
                                          {"adam_step", &CheckpointState::adam_step, 0, most}};
 
+constexpr const char* recent_norms = "recent_grad_norms";
+constexpr hssize_t most_norms = 4096;
+
 [[noreturn]] void wrong_attribute(const char* name, const std::string& expected, const std::string& found,
                                   const std::string& file) {
   damaged(fmt::format("the attribute '{}' is missing or out of range", name), expected, found, file);
@@ -56,6 +59,21 @@ double required_real(hid_t object, const Parameter& row, const std::string& file
                     value ? fmt::format("{}", *value) : "nothing", file);
   }
   return *value;
+}
+
+// Empty where the attribute is not there.
+std::vector<double> read_norms(hid_t state, const std::string& file) {
+  const std::string doing = fmt::format("{}: reading the attribute {}", file, recent_norms);
+  if (hdf5::check(H5Aexists(state, recent_norms), ExitCode::data_error, doing) == 0) return {};
+  const hdf5::Attribute norms(hdf5::check(H5Aopen(state, recent_norms, H5P_DEFAULT), ExitCode::data_error, doing));
+  const hdf5::Dataspace space(H5Aget_space(norms.id()));
+  const hssize_t count = H5Sget_simple_extent_npoints(space.id());
+  if (count < 1 || count > most_norms) {
+    wrong_attribute(recent_norms, fmt::format("1 to {} numbers", most_norms), fmt::format("{}", count), file);
+  }
+  std::vector<double> values(static_cast<std::size_t>(count));
+  hdf5::check(H5Aread(norms.id(), H5T_NATIVE_DOUBLE, values.data()), ExitCode::data_error, doing);
+  return values;
 }
 
 std::string required_choice(hid_t object, const Parameter& row, const std::string& file) {
@@ -159,11 +177,20 @@ std::string model_differences(const deck::ModelConfig& wanted, const deck::Model
 
 void write_state(hid_t state, const CheckpointState& counters) {
   for (const Counter& c : counters_of_state) hdf5::write_integer(state, c.name, counters.*c.member);
+  const hsize_t count = counters.recent_norms.size();
+  if (count == 0) return;
+  const hdf5::Dataspace space(H5Screate_simple(1, &count, nullptr));
+  const hdf5::Attribute norms(
+      hdf5::check(H5Acreate2(state, recent_norms, H5T_IEEE_F64LE, space.id(), H5P_DEFAULT, H5P_DEFAULT),
+                  ExitCode::system_error, "writing the last gradient norms"));
+  hdf5::check(H5Awrite(norms.id(), H5T_NATIVE_DOUBLE, counters.recent_norms.data()), ExitCode::system_error,
+              "writing the last gradient norms");
 }
 
 CheckpointState read_state(hid_t state, const std::string& file) {
   CheckpointState counters;
   for (const Counter& c : counters_of_state) counters.*c.member = required_integer(state, c.name, c.low, file, c.high);
+  counters.recent_norms = read_norms(state, file);
   return counters;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "metrics_table.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
 #include "step_folders.hpp"
@@ -18,75 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Kind { integer, unsigned_integer, real };
-
-struct Column {
-  const char* name;
-  Kind kind;
-  const char* unit;
-  std::size_t offset;  // in MetricsRow
-  const char* description;
-};
-
-// The columns of every run, those of a mixture of experts, and the two of Validation; each value is 8 bytes.
-constexpr std::array row_columns{
-    Column{"step", Kind::integer, "updates", offsetof(MetricsRow, step), "Steps done, this one included."},
-    Column{"loss", Kind::real, "nats per token", offsetof(MetricsRow, loss),
-           "Mean cross-entropy over the target tokens of the global batch, before the update."},
-    Column{"grad_norm", Kind::real, "1", offsetof(MetricsRow, grad_norm),
-           "Global L2 norm of the gradient, before clipping."},
-    Column{"learning_rate", Kind::real, "1", offsetof(MetricsRow, learning_rate), "Learning rate of this update."},
-    Column{"seconds", Kind::real, "s", offsetof(MetricsRow, seconds),
-           "Wall time of this step, without validation and checkpoint."},
-    Column{"tokens_per_second", Kind::real, "1/s", offsetof(MetricsRow, tokens_per_second),
-           "Tokens of the global batch over the seconds of this step."},
-    Column{
-        "mfu", Kind::real, "1", offsetof(MetricsRow, mfu),
-        "Model FLOPs utilisation: FLOP/s of the model over the stated peak of the devices; NaN where none is known."},
-    Column{"gemm_fraction", Kind::real, "1", offsetof(MetricsRow, gemm_fraction),
-           "FLOP/s of the model over the GEMM peak that was measured at the start on the same ranks."},
-    Column{"tokens", Kind::integer, "tokens", offsetof(MetricsRow, tokens), "Target tokens since step 0."},
-    Column{"token_hash", Kind::unsigned_integer, "XXH3-64", offsetof(MetricsRow, token_hash),
-           "Sum of the hashes of this step's sequences: equal ones are the same tokens in the same order."},
-    Column{"router_load_balance", Kind::real, "1", offsetof(MetricsRow, router_load_balance),
-           "Load-balancing loss of the routers before its factor, mean over layers and sequences; 1 for an even load."},
-    Column{"router_z", Kind::real, "1", offsetof(MetricsRow, router_z),
-           "z loss of the routers before its factor, mean over layers and tokens."},
-    Column{"dropped_share", Kind::real, "1", offsetof(MetricsRow, dropped_share),
-           "Choices of experts that were dropped because of the capacity, over all choices."},
-    Column{"busiest_expert_share", Kind::real, "1", offsetof(MetricsRow, busiest_expert_share),
-           "Share of the busiest expert in the choices of its layer, maximum over the layers."}};
-constexpr std::size_t dense_columns = 10;
-constexpr std::array validation_columns{
-    Column{"validation_step", Kind::integer, "updates", 0, "Steps done before this validation."},
-    Column{"validation_loss", Kind::real, "nats per token", 8,
-           "Mean cross-entropy over the target tokens of the validation; of several sets their mean, each with the "
-           "same weight."}};
-
-// The i-th dataset of a file with `of_row` columns of MetricsRow.
-const Column& column(std::size_t i, std::size_t of_row) {
-  return i < of_row ? row_columns[i] : validation_columns[i - of_row];
-}
-std::size_t number_of_columns(std::size_t of_row) { return of_row + validation_columns.size(); }
-
 const std::string named_loss = "validation_loss_";
 
 constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute below 64 KiB
-constexpr hsize_t chunk = 1024;
 constexpr std::size_t pending_limit = 4096;
 constexpr std::int64_t metadata_room = 64 << 10, starting_room = 1 << 20;  // bytes
-
-hid_t type_of(Kind kind) {
-  switch (kind) {
-    case Kind::integer:
-      return H5T_NATIVE_INT64;
-    case Kind::unsigned_integer:
-      return H5T_NATIVE_UINT64;
-    case Kind::real:
-      break;
-  }
-  return H5T_NATIVE_DOUBLE;
-}
 
 hdf5::PropertyList unlocked_access() {
   hdf5::silence();
@@ -95,11 +32,6 @@ hdf5::PropertyList unlocked_access() {
   H5Pset_file_locking(access.id(), false, true);
 #endif
   return access;
-}
-
-template <class T>
-T checked(T status, const fs::path& path) {
-  return hdf5::check(status, ExitCode::system_error, fmt::format("writing {}", path.string()));
 }
 
 index_t length_of(const hdf5::Dataset& dataset, const char* name, const std::string& file) {
@@ -144,7 +76,7 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
   std::error_code error;
   if (fs::exists(path_, error)) {
     make_room(starting_room);
-    const std::string damage = resumed_step == 0 ? "" : try_open(resumed_step);
+    const std::string damage = resumed_step == 0 ? "" : try_open(resumed_step, start.sample_cursor);
     if (resumed_step == 0 || !damage.empty()) move_aside();
     if (resumed_step == 0)
       log.info("metrics of an earlier run are kept as {}", set_aside_.string());
@@ -153,6 +85,8 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
                set_aside_.string(), resumed_step, damage);
   }
   if (!file_) create();
+  open_starts(start, log);
+  start_.resumed_step = start_.last_step = start_.lowest_step = resumed_step;
   write_start(resumed_step == 0 ? "" : fmt::format("_step_{:08}", resumed_step), start);
   flush();
 }
@@ -166,6 +100,7 @@ MetricsFile::~MetricsFile() {
 
 void MetricsFile::move_aside() {
   columns_.clear();
+  starts_.reset();
   forget_named_losses();
   file_ = hdf5::File();
   set_aside_ = first_free(path_, ".previous-");
@@ -179,7 +114,7 @@ void MetricsFile::move_aside() {
                                   .change = "the permissions of run%output_dir"});
 }
 
-std::string MetricsFile::try_open(std::int64_t resumed_step) {
+std::string MetricsFile::try_open(std::int64_t resumed_step, index_t sample_cursor) {
   try {
     const hdf5::PropertyList access = unlocked_access();
     file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
@@ -189,17 +124,87 @@ std::string MetricsFile::try_open(std::int64_t resumed_step) {
       index_t& shortest = c < row_columns_ ? rows : validation_rows;
       shortest = std::min(shortest, length_of(columns_[c], column(c, row_columns_).name, path_.string()));
     }
-    rows_ = rows_until(columns_[0], rows, resumed_step);
-    validation_rows_ = rows_until(columns_[row_columns_], validation_rows, resumed_step);
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      const auto length = static_cast<hsize_t>(c < row_columns_ ? rows_ : validation_rows_);
-      checked(H5Dset_extent(columns_[c].id(), &length), path_);
-    }
+    rows_ = rows, validation_rows_ = validation_rows;
+    cut_after(resumed_step);
     open_named_losses();
+    forget_bad_steps(sample_cursor);
     return "";
   } catch (const Error& error) {
     return reason(error);
   }
+}
+
+// All columns but those of named sets.
+void MetricsFile::cut_after(std::int64_t step) {
+  rows_ = rows_until(columns_[0], rows_, step);
+  validation_rows_ = rows_until(columns_[row_columns_], validation_rows_, step);
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    const auto length = static_cast<hsize_t>(c < row_columns_ ? rows_ : validation_rows_);
+    checked(H5Dset_extent(columns_[c].id(), &length), path_);
+  }
+}
+
+void MetricsFile::drop_after(std::int64_t step) {
+  flush();
+  cut_after(step);
+  open_named_losses();
+  flush();
+}
+
+// Those of samples that the run has still before it.
+void MetricsFile::forget_bad_steps(index_t sample_cursor) {
+  if (!hdf5::exists(file_.id(), bad_steps)) return;
+  MetricsTable table(file_.id(), bad_steps, bad_step_columns, path_);
+  const std::vector<std::int64_t> first = table.integers(first_sample_column);
+  table.cut(std::ranges::count_if(first, [&](std::int64_t sample) { return sample < sample_cursor; }));
+}
+
+// The row of this start comes after those of earlier ones.
+void MetricsFile::open_starts(const MetricsStart& start, Log& log) {
+  starts_ = std::make_unique<MetricsTable>(file_.id(), starts_group, start_columns, path_);
+  MetricsTable checkpoints(file_.id(), start_checkpoints, start_checkpoint_columns, path_);
+  if (start.keeps_starts && !set_aside_.empty()) {
+    try {
+      const hdf5::File before = hdf5::open_read_only(set_aside_);
+      if (hdf5::exists(before.id(), starts_group)) {
+        starts_->append_all({before.id(), starts_group, start_columns, set_aside_});
+        checkpoints.append_all({before.id(), start_checkpoints, start_checkpoint_columns, set_aside_});
+        checked(H5Ocopy(before.id(), lineage, file_.id(), lineage, H5P_DEFAULT, H5P_DEFAULT), path_);
+      }
+    } catch (const Error& error) {
+      log.warn("earlier starts of this run are not in {}: {}", path_.string(), reason(error));
+    }
+  }
+  start_ = start.start;
+  start_.start = starts_->rows() + 1;
+  starts_->append(&start_);
+  if (!hdf5::exists(file_.id(), lineage)) {
+    const hdf5::Group made(checked(H5Gcreate2(file_.id(), lineage, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_));
+  }
+  write_provenance(fmt::format("{}/start_{:04}", lineage, start_.start), start.lineage);
+}
+
+void MetricsFile::update_start(const StartRow& row) {
+  const std::int64_t start = start_.start, resumed = start_.resumed_step;
+  start_ = row;
+  start_.start = start, start_.resumed_step = resumed;
+  start_.lowest_step = std::min(row.lowest_step, resumed);
+  if (row.last_step < 0) start_.last_step = resumed;
+  flush_if_due();
+}
+
+void MetricsFile::append_checkpoint(std::int64_t step, double training_seconds) {
+  make_room(starting_room);
+  const StartCheckpointRow row{start_.start, step, training_seconds};
+  MetricsTable(file_.id(), start_checkpoints, start_checkpoint_columns, path_).append(&row);
+  flush();
+}
+
+void MetricsFile::append_bad_step(const BadStepRow& row) {
+  make_room(starting_room);
+  MetricsTable table(file_.id(), bad_steps, bad_step_columns, path_);
+  table.append(&row);
+  flush();
 }
 
 void MetricsFile::create() {
@@ -219,32 +224,11 @@ void MetricsFile::create() {
   hdf5::write_integer(file_.id(), "version", 1);
   for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
     const auto& [name, kind, unit, offset, description] = column(c, row_columns_);
-    create_column({name, c < row_columns_ ? row_columns[0].name : validation_columns[0].name}, type_of(kind), unit,
-                  description);
+    create_column(file_.id(), name, c < row_columns_ ? row_columns[0].name : validation_columns[0].name, type_of(kind),
+                  unit, description, path_);
   }
   open_columns();
   open_named_losses();
-}
-
-// Empty. Rows that come to lie before the first value are NaN. The column of steps is the dimension scale of its rows
-// (HDF5 Dimension Scales; units and long_name as in the CF conventions): xarray and HDFView then name the axis.
-void MetricsFile::create_column(const ColumnOf& column, hid_t type, const char* unit, const char* description) {
-  const double missing = std::numeric_limits<double>::quiet_NaN();
-  const hsize_t none = 0, unlimited = H5S_UNLIMITED;
-  const hdf5::Dataspace space(H5Screate_simple(1, &none, &unlimited));
-  const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
-  H5Pset_chunk(creation.id(), 1, &chunk);
-  if (type == H5T_NATIVE_DOUBLE) H5Pset_fill_value(creation.id(), type, &missing);
-  hdf5::Dataset made(checked(
-      H5Dcreate2(file_.id(), column.name.c_str(), type, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path_));
-  hdf5::write_string(made.id(), "units", unit);
-  hdf5::write_string(made.id(), "long_name", description);
-  if (column.name == column.steps) {
-    checked(H5DSset_scale(made.id(), column.steps.c_str()), path_);
-  } else {
-    const hdf5::Dataset scale = hdf5::open_dataset(file_.id(), column.steps.c_str(), path_.string());
-    checked(H5DSattach_scale(made.id(), scale.id(), 0), path_);
-  }
 }
 
 void MetricsFile::open_columns() {
@@ -268,8 +252,8 @@ void MetricsFile::open_named_losses() {
   }
   for (NamedLoss& loss : named_losses_) {
     if (!hdf5::exists(file_.id(), loss.name)) {
-      create_column({loss.name, validation_columns[0].name}, H5T_NATIVE_DOUBLE, "nats per token",
-                    "mean over the targets of the validation set of this name");
+      create_column(file_.id(), loss.name, validation_columns[0].name, H5T_NATIVE_DOUBLE, "nats per token",
+                    "mean over the targets of the validation set of this name", path_);
     }
     loss.dataset = hdf5::open_dataset(file_.id(), loss.name, path_.string());
     checked(H5Dset_extent(loss.dataset.id(), &rows), path_);
@@ -280,7 +264,7 @@ void MetricsFile::append_named_losses() {
   for (NamedLoss& loss : named_losses_) {
     const auto count = static_cast<index_t>(loss.pending.size());
     if (count == 0) continue;
-    append_values(loss.dataset.id(), H5T_NATIVE_DOUBLE, validation_rows_ - count, loss.pending.data(), count);
+    append_values(loss.dataset.id(), H5T_NATIVE_DOUBLE, validation_rows_ - count, loss.pending.data(), count, path_);
     loss.pending.clear();
   }
 }
@@ -332,16 +316,6 @@ void MetricsFile::flush_if_due() {
     flush();
 }
 
-void MetricsFile::append_values(hid_t dataset, hid_t type, index_t first, const void* values, index_t count) {
-  const auto start = static_cast<hsize_t>(first), extent = static_cast<hsize_t>(count);
-  const hsize_t length = start + extent;
-  checked(H5Dset_extent(dataset, &length), path_);
-  const hdf5::Dataspace file_space(H5Dget_space(dataset));
-  const hdf5::Dataspace memory(H5Screate_simple(1, &extent, nullptr));
-  H5Sselect_hyperslab(file_space.id(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr);
-  checked(H5Dwrite(dataset, type, memory.id(), file_space.id(), H5P_DEFAULT, values), path_);
-}
-
 // Reserves `bytes` (an upper bound of the growth) after the end of the file: HDF5 itself must not find a full disk.
 void MetricsFile::make_room(std::int64_t bytes) const {
   std::error_code error;
@@ -363,7 +337,7 @@ void MetricsFile::flush() {
       gathered_.resize(pending.size());
       for (std::size_t i = 0; i < pending.size(); ++i)
         std::memcpy(&gathered_[i], reinterpret_cast<const char*>(&pending[i]) + column(c, row_columns_).offset, 8);
-      append_values(columns_[c].id(), type_of(column(c, row_columns_).kind), rows, gathered_.data(), count);
+      append_values(columns_[c].id(), type_of(column(c, row_columns_).kind), rows, gathered_.data(), count, path_);
     }
     rows += count;
     pending.clear();
@@ -371,6 +345,7 @@ void MetricsFile::flush() {
   write_all(pending_, 0, row_columns_, rows_);
   write_all(pending_validation_, row_columns_, columns_.size(), validation_rows_);
   append_named_losses();
+  if (starts_) starts_->replace_last(&start_);
   checked(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), path_);
   last_flush_ = wall_seconds();
 }

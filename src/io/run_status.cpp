@@ -46,8 +46,10 @@ bool replace(const std::filesystem::path& file, const std::string& text) {
 
 }  // namespace
 
-RunStatus::RunStatus(std::filesystem::path file, std::string directory, std::int64_t steps, Log& log)
+RunStatus::RunStatus(std::filesystem::path file, std::string output_dir, std::string directory, std::int64_t steps,
+                     Log& log)
     : file_(log.speaks() ? std::move(file) : std::filesystem::path()),
+      output_dir_(std::move(output_dir)),
       directory_(std::move(directory)),
       steps_(steps),
       log_(log) {
@@ -61,8 +63,9 @@ RunStatus::RunStatus(std::filesystem::path file, std::string directory, std::int
 void RunStatus::write(RunState state, std::int64_t step) {
   if (file_.empty()) return;
   errno = 0;
-  const std::string text = fmt::format("state = {}\nstep = {}\nsteps = {}\ndirectory = {}\ncheckpoint = {}\n",
-                                       name_of(state), step, steps_, directory_, checkpoint_);
+  const std::string text =
+      fmt::format("state = {}\nstep = {}\nsteps = {}\noutput_dir = {}\ndirectory = {}\ncheckpoint = {}\n",
+                  name_of(state), step, steps_, output_dir_, directory_, checkpoint_);
   if (replace(file_, text) || has_warned_) return;
   has_warned_ = true;
   log_.warn("{} cannot be written: {}; until it can, a job script does not know how this run stands", file_.string(),

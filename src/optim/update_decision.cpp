@@ -41,6 +41,7 @@ template <class M>
 UpdateDecision<M>::UpdateDecision(DecisionSetup setup, Arena& arena)
     : setup_(std::move(setup)),
       place_(arena.take<std::int64_t>(MemoryKind::workspace, 1)),
+      compared_(arena.take<std::int64_t>(MemoryKind::workspace, setup_.all.empty() ? 0 : kernels::compared_values)),
       scalars_(arena.take<UpdateScalars>(MemoryKind::workspace, 1)),
       sums_(arena.take<ExactSum>(MemoryKind::workspace, sums_of(setup_))),
       host_(arena.is_planning() ? nullptr : std::make_unique<OnHost>()) {}
@@ -85,6 +86,17 @@ void UpdateDecision<M>::decide(Device& device, Vector<const double> losses, Vect
   sum_losses(device, losses);
   sum_squares(device, gradient);
   kernels::update_scalars<M>(device, sum_at(loss_at), sum_at(norm_at), limits, scalars_);
+  if (!setup_.all.empty()) agree(device);
+}
+
+template <class M>
+void UpdateDecision<M>::agree(Device& device) {
+  kernels::write_compared(device, scalars_, compared_);
+  for (comm::Group* group : setup_.all) {
+    if (group->size() == 1) continue;
+    comm::all_reduce(*group, compared_.data(), kernels::compared_values, comm::ReduceOp::max, device.stream());
+  }
+  kernels::require_agreement(device, compared_, scalars_);
 }
 
 template <class M>

@@ -31,6 +31,20 @@ void check_run(const deck::Config& c, deck::Findings& f) {
     f.error({"run.hang_timeout"}, "hang_timeout is less than a second: a rank that waits for a processor would be late",
             "0 (no watchdog) or at least 1 s");
   }
+  if (f.trusted({"run.on_bad_step", "run.max_nonfinite_steps"}) && c.run.on_bad_step == deck::OnBadStep::roll_back &&
+      c.run.max_nonfinite_steps == 0) {
+    f.error({"run.on_bad_step", "run.max_nonfinite_steps"},
+            "on_bad_step = 'roll_back' and max_nonfinite_steps = 0, which ends the run at the first bad step",
+            "max_nonfinite_steps >= 1: how often training may go back from steps after the same checkpoint");
+  }
+  if (f.trusted({"run.on_bad_step", "data.stages"}) && c.run.on_bad_step == deck::OnBadStep::roll_back && !c.run_of &&
+      data::training_stages(c).size() > 1) {
+    f.error({"run.on_bad_step", "data.stages"}, "on_bad_step = 'roll_back' in a run of several stages of training",
+            "'skip', or one stage for each run");
+  }
+  if (f.trusted({"run.spike_factor"}) && c.run.spike_factor > 0.0 && c.run.spike_factor <= 1.0) {
+    f.error({"run.spike_factor"}, "spike_factor is at most 1: half of all steps would be bad", "0 or more than 1");
+  }
   if (f.trusted({"run.wall_time_limit", "run.wall_time_margin"}) && c.run.wall_time_limit > 0 &&
       c.run.wall_time_margin >= c.run.wall_time_limit) {
     f.error({"run.wall_time_margin", "run.wall_time_limit"},

@@ -110,22 +110,39 @@ double stated_peak(const deck::Config& config, comm::Group& world, Log& log) {
   return comm::sum(world, mine);
 }
 
+// What the ledger says of a start in words.
+Provenance lineage_of(const deck::Config& config, const Provenance& provenance) {
+  const std::string grid = grid_line(config);
+  Provenance rows{{"grid", grid.substr(grid.find(' ') + 1, grid.find('\n') - grid.find(' ') - 1)}};
+  for (const auto& row : provenance) {
+    for (const char* name : {"start_time", "hosts", "ranks", "git_hash", "SLURM_JOB_ID", "PBS_JOBID"}) {
+      if (row.first == name) rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
 // Writes deck.nml and opens metrics.h5, after all checks have passed. The result is null on all ranks but the one that
 // speaks.
 std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const Provenance& provenance,
-                                               comm::Group& world, std::int64_t step, Log& log) {
+                                               comm::Group& world, const io::CheckpointState& from, double start,
+                                               Log& log) {
   const std::filesystem::path folder = config.run.output_dir;
   std::unique_ptr<io::MetricsFile> metrics;
   comm::collectively(world.mpi(), [&] {
     if (!log.speaks()) return;
     write_text(folder / "deck.nml", deck::canonical_deck(config));
     metrics = std::make_unique<io::MetricsFile>(
-        folder / "metrics.h5", step,
+        folder / "metrics.h5", from.step,
         io::MetricsStart{.provenance = provenance,
                          .deck = deck::canonical_deck(config),
                          .title = config.run.title,
                          .what = config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
-                         .validation_sets = deck::validation_set_names(config.data)},
+                         .validation_sets = deck::validation_set_names(config.data),
+                         .sample_cursor = from.sample_cursor,
+                         .keeps_starts = config.checkpoint.resume == "auto",
+                         .start = start_row(start),
+                         .lineage = lineage_of(config, provenance)},
         log);
   });
   return metrics;
@@ -140,16 +157,18 @@ std::string how_to_go_on(const deck::CheckpointConfig& checkpoint) {
 }
 
 // The last words of a run that began at `start`.
-ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reason, const Progress& progress,
+ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reason, Progress& progress,
                   io::RunStatus& status, Log& log, double start) {
   if (reason == StopReason::none) {
     log.summary("finished: {} steps, {:.1f} s; {}", step, wall_seconds() - start, progress.summary());
     status.write(io::RunState::finished, step);
+    progress.end(io::StartEnd::finished);
     return ExitCode::ok;
   }
   log.summary("stopped after step {} of {}: {}; {}; {}", step, config.run.steps, describe(reason),
               how_to_go_on(config.checkpoint), progress.summary());
   status.write(io::RunState::stopped, step);
+  progress.end(io::StartEnd::stopped);
   return ExitCode::stopped_early;
 }
 
@@ -205,8 +224,10 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
     return ExitCode::ok;
   }
   StopConditions stop(config.run, start);
-  std::unique_ptr<io::MetricsFile> metrics = begin_outputs(config, context.provenance, grid.world(), first_step, log);
-  Progress progress(training.config(), training.cost_of_step(peaks), std::move(metrics), status, log);
+  std::unique_ptr<io::MetricsFile> metrics =
+      begin_outputs(config, context.provenance, grid.world(),
+                    {.step = first_step, .sample_cursor = training.trainer().sample_cursor()}, start, log);
+  Progress progress(training.config(), training.cost_of_step(peaks), std::move(metrics), status, log, start);
 
   status.write(io::RunState::running, first_step);
   const double begin = wall_seconds();
@@ -308,7 +329,7 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   log.set_quiet(config.output.console == deck::Console::quiet);
   const std::vector<io::RunLock> locks = prepare_run_directory(config, grid.world(), log);
   const std::unique_ptr<Watchdog> watchdog = watch(config, grid);
-  io::RunStatus status(status_file, deck::checkpoint_directory(config), config.run.steps, log);
+  io::RunStatus status(status_file, config.run.output_dir, deck::checkpoint_directory(config), config.run.steps, log);
   status.write(io::RunState::starting, 0);
   if (comm::text_of_root(world, [&] { return std::string(status.goes_on() ? "goes on" : ""); }) != "") {
     if (config.checkpoint.resume != "auto") {

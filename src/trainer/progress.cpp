@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <exception>
 #include <limits>
 #include <utility>
 
@@ -37,14 +39,21 @@ std::string router_text(const deck::MoeConfig& moe, const RouterNumbers& r) {
 }  // namespace
 
 Progress::Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
-                   io::RunStatus& status, Log& log)
+                   io::RunStatus& status, Log& log, double begin)
     : config_(&config),
       cost_(cost),
       validation_sets_(deck::validation_set_names(config.data)),
       metrics_(std::move(metrics)),
       status_(status),
       log_(log),
-      ramp_(config.data) {}
+      ramp_(config.data),
+      clock_(begin),
+      start_(start_row(begin)),
+      exceptions_(std::uncaught_exceptions()) {}
+
+Progress::~Progress() {
+  if (std::uncaught_exceptions() > exceptions_ && metrics_) end(io::StartEnd::failed);
+}
 
 void Progress::enter(const deck::Config& stage, const StepCost& cost, const LaterStages& later) {
   full_seconds_ *= cost.flops / cost_.flops;
@@ -106,6 +115,7 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
                       .busiest_expert_share = r.router.busiest_share});
     });
   }
+  write_start(step);
   if (first || last || step % config_->run.log_every == 0) {
     const std::string utilisation =
         cost_.stated_peak > 0.0 ? fmt::format("  mfu {:4.1f} %", 100.0 * mfu(full_seconds_)) : "";
@@ -116,6 +126,38 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
         utilisation, 100.0 * cost_.flops / full_seconds_ / cost_.gemm_peak, clock_text(full_seconds_ * left),
         router_text(config_->model.moe, r.router));
   }
+}
+
+void Progress::write_start(std::int64_t step) {
+  start_.last_step = step;
+  clock_.write(start_);
+  with_metrics([&](io::MetricsFile& metrics) { metrics.update_start(start_); });
+}
+
+void Progress::end(io::StartEnd how) {
+  start_.end = static_cast<std::int64_t>(how);
+  write_start(start_.last_step);
+  flush();
+}
+
+void Progress::record_bad_step(const io::CheckpointState& now, const StepResult& r) {
+  const NotedRegion region("output");
+  if (r.rolled_back) {
+    clock_.go_back(now.step);
+    start_.lowest_step = std::min(start_.lowest_step, now.step);
+    write_start(now.step);
+  }
+  with_metrics([&](io::MetricsFile& metrics) {
+    if (r.rolled_back) metrics.drop_after(now.step);
+    metrics.append_bad_step({.step = r.step,
+                             .first_sample = r.first_sample,
+                             .samples = r.samples,
+                             .left_out_from = r.left_out_from,
+                             .next_step = now.step + 1,
+                             .token_hash = r.token_hash,
+                             .loss = r.loss,
+                             .grad_norm = r.grad_norm});
+  });
 }
 
 void Progress::record_validation(std::int64_t step, std::span<const double> losses) {
@@ -137,6 +179,7 @@ std::string Progress::summary() const {
 
 void Progress::record_checkpoint(const SavedCheckpoint& saved) {
   const NotedRegion region("output");
+  with_metrics([&](io::MetricsFile& metrics) { metrics.append_checkpoint(saved.step, clock_.kept_until(saved.step)); });
   status_.add_checkpoint(saved.step, io::step_folder(deck::checkpoint_directory(*config_), saved.step));
   log_.info("step {:>7}/{}  checkpoint written in {:.1f} s{}", saved.step, config_->run.steps, saved.taken,
             saved.waited < saved.taken ? fmt::format(", of which training waited {:.1f} s", saved.waited) : "");

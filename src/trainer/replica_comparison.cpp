@@ -1,13 +1,20 @@
 #include "nanotron/trainer/replica_comparison.hpp"
 
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
+#include "nanotron/trainer/faulty_hosts.hpp"
 
 namespace nanotron::trainer {
 
 template <class T>
 ReplicaComparison<T>::ReplicaComparison(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
                                         const TrainingState<T>& state)
-    : device_(device), state_(state),
+    : config_(config),
+      grid_(grid),
+      device_(device),
+      state_(state),
       tensor_parallel_(grid.tp(), "tensor-parallel", grid.world(), config.run.check_replicas_every) {
   const auto check = [&](comm::Group& group) {
     return parallel::ReplicaCheck(group, "data-parallel", grid.world(), config.run.check_replicas_every);
@@ -64,6 +71,23 @@ void ReplicaComparison<T>::compare_tensor_parallel(std::int64_t step) {
 template <class T>
 void ReplicaComparison<T>::require_equal(std::int64_t step) {
   const Region region(device_.timers(), "compare replicas");
+  try {
+    compare_all(step);
+  } catch (const Error&) {  // the same on all ranks
+    const bool is_outvoted = tensor_parallel_.is_outvoted() || std::ranges::any_of(sections_, [](const auto& check) {
+                               return check.data.is_outvoted() || check.replicate.is_outvoted();
+                             });
+    const std::vector<int> faulty = ranks_where(is_outvoted, grid_.world());
+    if (!faulty.empty()) {
+      exclude_hosts({.ranks = faulty, .step = step, .what = "other weights or moments than most replicas"}, config_,
+                    grid_);
+    }
+    throw;
+  }
+}
+
+template <class T>
+void ReplicaComparison<T>::compare_all(std::int64_t step) {
   if (tensor_parallel_.has_replicas()) compare_tensor_parallel(step);
   for (SectionCheck& check : sections_) {
     if (check.data.has_replicas()) compare(check, step);

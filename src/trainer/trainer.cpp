@@ -1,7 +1,9 @@
 #include "nanotron/trainer/trainer.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <utility>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
@@ -47,6 +49,9 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       schedule_(make_forward_backward<T>(config, grid, device, state_)),
       routers_(make_router_monitor(config, grid, device, state_.model.router_sums())),
       replicas_(config, grid, device, state_),
+      guard_(config, grid, device, state_),
+      memory_(config, grid, device, state_),
+      spikes_(config.run.spike_factor),
       stragglers_(config.run.check_stragglers_every, device.timers(), grid, log),
       checkpoint_times_(config.checkpoint, nodes_of(grid), log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
@@ -63,7 +68,9 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
 template <class T>
 void Trainer<T>::resume(std::optional<io::CheckpointReader> checkpoint) {
   const NotedRegion region("resume");
+  memory_.forget();
   counters_ = checkpointing_.restore(std::move(checkpoint));
+  spikes_.restore(counters_.recent_norms);
   state_.model.refresh_compute_weights();
   compare_replicas();
 }
@@ -77,6 +84,7 @@ TrainingState<T>& Trainer<T>::state() {
 template <class T>
 void Trainer<T>::compare_replicas() {
   state_.model.finish_weights();
+  memory_.require_unchanged();
   replicas_.require_equal(counters_.step);
 }
 
@@ -95,12 +103,27 @@ void Trainer<T>::record_saved(Progress& progress, const std::optional<SavedCheck
   progress.record_checkpoint(*saved);
 }
 
+template <class T>
+void Trainer<T>::go_on_writing(Progress& progress) {
+  const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
+  record_saved(progress, checkpointing_.advance());
+}
+
+template <class T>
+void Trainer<T>::finish_writing(Progress& progress) {
+  const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
+  record_saved(progress, checkpointing_.finish());
+}
+
 // In the middle of a run it may wait for the disk while the next steps run.
 template <class T>
 void Trainer<T>::save_now(Progress& progress, StopReason reason) {
+  const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
   checkpoint_times_.begin();
   progress.flush();
-  record_saved(progress, checkpointing_.finish());
+  rolled_back_ = 0;
+  finish_writing(progress);
+  progress.clock().begin_checkpoint(counters_.step);
   loaders_.watch.check(grid_.world().mpi(), config_.data.on_change, log_);
   if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == end_)
     return record_saved(progress, save());
@@ -138,73 +161,143 @@ void Trainer<T>::read_ahead() {
   tokens_.read_ahead(loaders_.training, counters_.sample_cursor + loaded_.samples);
 }
 
-// Load a global batch; forward and backward of its micro-batches; reduce, clip, update. All is queued before the host
-// waits for the device, in read.
+// From the loaded batch to the decision whether to update; none with a larger gradient norm. All is queued.
 template <class T>
-StepResult Trainer<T>::train_step() {
-  const Region region(device_.timers(), "step");
-  const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  StepResult r;
-  r.token_hash = load(loaders_.training, counters_.sample_cursor);
-  r.samples = loaded_.samples;
-
+void Trainer<T>::compute(double largest_norm) {
+  guard_.begin();
   state_.reducers.begin_step(state_.micro_batches());
   schedule_->forward_backward(1.0 / static_cast<double>(loaded_.targets));
   read_ahead();
   state_.reducers.finish();
   schedule_->all_reduce_tied_gradients();
   routers_->start();
-  state_.decision.decide(device_, state_.loaded_loss_rows(), p.gradient,
-                         {static_cast<double>(loaded_.targets), config_.optimizer.clip_grad_norm});
-  r.learning_rate = learning_rate_(counters_.step);
-  {
-    const Region optimizer(device_.timers(), "optimizer");
-    state_.optimizer->update(device_, {p.master, state_.model.compute_copy()}, p.gradient, r.learning_rate,
-                             state_.decision.scalars());
-    state_.model.refresh_after_update();
-  }
-  r.token_hash = comm::sum(grid_.data_parallel(), r.token_hash);
+  state_.decision.decide(device_, state_.loaded_loss_rows(), state_.model.parameters().gradient,
+                         {static_cast<double>(loaded_.targets), config_.optimizer.clip_grad_norm, largest_norm});
+  guard_.end();
+}
 
+template <class T>
+void Trainer<T>::queue_update(double learning_rate) {
+  const Region optimizer(device_.timers(), "optimizer");
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  state_.optimizer->update(device_, {p.master, state_.model.compute_copy()}, p.gradient, learning_rate,
+                           state_.decision.scalars());
+  state_.model.refresh_after_update();
+}
+
+template <class T>
+void Trainer<T>::read_result(StepResult& r) {
   const kernels::UpdateScalars& decided = state_.decision.read(device_);
   r.loss = decided.loss, r.grad_norm = decided.norm, r.updated = decided.updates;
   r.router = routers_->collect();
+}
+
+// Load a global batch; forward and backward of its micro-batches; reduce, clip, update. All is queued before the host
+// waits for the device, in read_result.
+template <class T>
+StepResult Trainer<T>::train_step() {
+  const Region region(device_.timers(), "step");
+  StepResult r;
+  r.token_hash = load(loaders_.training, counters_.sample_cursor);
+  r.samples = loaded_.samples;
+  r.step = counters_.step + 1;
+  r.first_sample = r.left_out_from = counters_.sample_cursor;
+  r.learning_rate = learning_rate_(counters_.step);
+
+  compute(spikes_.largest_norm());
+  memory_.require_unchanged();
+  queue_update(r.learning_rate);
+  r.token_hash = comm::sum(grid_.data_parallel(), r.token_hash);
+  read_result(r);
+
   if (r.updated) {
-    count_update();
+    count_update(r);
   } else {
-    skip_update(r);
+    answer_bad_step(r);
   }
+  if (r.rolled_back) return r;
   ++counters_.step;
   counters_.sample_cursor += r.samples;
   counters_.tokens_seen += loaded_.targets;
   if (replicas_.is_due(counters_.step)) compare_replicas();
+  if (memory_.is_due(counters_.step)) {
+    state_.model.finish_weights();
+    memory_.keep(counters_.step);
+  }
   return r;
 }
 
 template <class T>
-void Trainer<T>::count_update() {
+void Trainer<T>::count_update(const StepResult& r) {
   checkpointing_.mark_known_good();
   state_.optimizer->set_steps(state_.optimizer->steps() + 1);
   skipped_in_a_row_ = 0;
+  spikes_.accept(r.grad_norm);
+  counters_.recent_norms = spikes_.norms();
 }
 
-// After an update with a non-finite loss or gradient norm, which the device skips; more than run%max_nonfinite_steps in
-// a row end the run.
+// The device has skipped the update. What follows is data or numerics: hardware ends the run in compute_again.
 template <class T>
-void Trainer<T>::skip_update(const StepResult& r) {
+void Trainer<T>::answer_bad_step(StepResult& r) {
+  if (guard_.is_on()) compute_again(r);
   state_.reducers.reset();
-  if (++skipped_in_a_row_ > config_.run.max_nonfinite_steps) {
-    checkpointing_.finish();
-    fail(ExitCode::numerics_error,
-         {.what = fmt::format("step {}: the numbers are not finite", counters_.step + 1),
-          .expected = "a finite loss and gradient norm",
-          .found = fmt::format("loss {}, gradient norm {}, {} in a row", r.loss, r.grad_norm, skipped_in_a_row_),
-          .where =
-              fmt::format("global samples {} to {}", counters_.sample_cursor, counters_.sample_cursor + r.samples - 1),
-          .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
-                                "run%max_nonfinite_steps > 0 to skip such updates; {}",
-                                where_to_resume(checkpointing_.newest_known_good()))});
+  if (config_.run.on_bad_step == deck::OnBadStep::roll_back && roll_back(r)) return;
+  count_bad_step(r, ++skipped_in_a_row_);
+  log_.warn("step {}: loss {}, gradient norm {}: update skipped", r.step, r.loss, r.grad_norm);
+}
+
+// The second computation never updates: no norm is below zero.
+template <class T>
+void Trainer<T>::compute_again(StepResult& r) {
+  log_.warn("step {}: loss {}, gradient norm {}{}: the step is computed again", r.step, r.loss, r.grad_norm,
+            r.grad_norm > spikes_.largest_norm() ? fmt::format(", above {:.4g}", spikes_.largest_norm()) : "");
+  const ComputedStep first = guard_.computed(state_.decision.read(device_));
+  compute(-1.0);
+  read_result(r);
+  const kernels::UpdateScalars& decided = state_.decision.read(device_);
+  guard_.require_same(first, guard_.computed(decided), decided, r.step);
+  compare_replicas();
+}
+
+// More than run%max_nonfinite_steps end the run: in a row where they are skipped, since the last checkpoint where
+// training goes back.
+template <class T>
+void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad) {
+  if (bad <= config_.run.max_nonfinite_steps) return;
+  checkpointing_.finish();
+  const bool is_finite = std::isfinite(r.loss) && std::isfinite(r.grad_norm);
+  fail(ExitCode::numerics_error,
+       {.what = fmt::format("step {}: {}", r.step,
+                            is_finite ? "the gradient norm is a spike" : "the numbers are not finite"),
+        .expected = is_finite
+                        ? fmt::format("a gradient norm of at most {:.4g} (run%spike_factor)", spikes_.largest_norm())
+                        : "a finite loss and gradient norm",
+        .found = fmt::format("loss {}, gradient norm {}, {} {}", r.loss, r.grad_norm, bad,
+                             rolled_back_ > 0 ? "since the last checkpoint" : "in a row"),
+        .where = fmt::format("global samples {} to {}", r.first_sample, r.first_sample + r.samples - 1),
+        .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
+                              "run%max_nonfinite_steps > 0 to skip such updates; {}",
+                              where_to_resume(checkpointing_.newest_known_good()))});
+}
+
+// To the newest checkpoint that is known good; the batches since then are left out (Chowdhery et al. 2022, "PaLM",
+// section 5.1). False: there is none.
+template <class T>
+bool Trainer<T>::roll_back(StepResult& r) {
+  checkpointing_.finish();
+  const std::filesystem::path to = checkpointing_.newest_known_good();
+  if (to.empty()) {
+    log_.warn("step {}: no checkpoint to go back to", r.step);
+    return false;
   }
-  log_.warn("step {}: loss {}, gradient norm {}: update skipped", counters_.step + 1, r.loss, r.grad_norm);
+  count_bad_step(r, ++rolled_back_);
+  const index_t next = r.first_sample + r.samples;
+  resume(io::CheckpointReader::open(grid_.world().mpi(), to));
+  log_.warn("step {}: loss {}, gradient norm {}: back to step {}, and on without global samples {} to {}", r.step,
+            r.loss, r.grad_norm, counters_.step, counters_.sample_cursor, next - 1);
+  r.left_out_from = std::exchange(counters_.sample_cursor, next);
+  r.rolled_back = true;
+  return true;
 }
 
 template <class T>
@@ -236,6 +329,7 @@ double Trainer<T>::validation_estimate(const Progress& progress) const {
 template <class T>
 StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_t until) {
   end_ = until > 0 ? until : config_.run.steps;
+  const StartClock::Within training(progress.clock(), StartClock::Kind::training);
   std::int64_t saved_at = counters_.step;
   double validation_seconds = 0.0;  // 0: not measured yet
   StopReason reason = StopReason::none;
@@ -245,10 +339,12 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     const StepResult result = train_step();
     const double seconds = wall_seconds() - begin;
     flight_recorder().step_done(static_cast<std::int64_t>(1e9 * seconds));
+    if (!result.updated) progress.record_bad_step(counters_, result);
+    if (result.rolled_back) continue;
     progress.record(counters_, seconds, result);
     stragglers_.check(counters_.step);
 
-    record_saved(progress, checkpointing_.advance());
+    go_on_writing(progress);
     const bool finished = counters_.step == config_.run.steps;
     const bool validates = validation_is_due(counters_.step);
     const double validation = validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress);
@@ -278,7 +374,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     }
     if (validates && finished) record_validation();  // in haste too: no later run would validate this step
   }
-  record_saved(progress, checkpointing_.finish());
+  finish_writing(progress);
   progress.flush();
   if (saved_at != counters_.step) log_.warn("steps {} to {} are in no checkpoint", saved_at + 1, counters_.step);
   return counters_.step < config_.run.steps ? reason : StopReason::none;

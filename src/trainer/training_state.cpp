@@ -6,6 +6,7 @@
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/forward_backward.hpp"
+#include "nanotron/trainer/step_guard.hpp"
 #include "norm_parts.hpp"
 
 namespace nanotron::trainer {
@@ -107,7 +108,10 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
       document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))),
       decision({.norm = norm_parts(model, sharding, grid),
                 .model = {&grid.tp(), &grid.pp()},
-                .loss = {&grid.data_parallel(), &grid.pp()}},
+                .loss = {&grid.data_parallel(), &grid.pp()},
+                .all = computes_bad_steps_again(config)
+                           ? std::vector<comm::Group*>{&grid.data_parallel(), &grid.tp(), &grid.pp()}
+                           : std::vector<comm::Group*>()},
                arena) {}
 
 StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, Processor processor) {

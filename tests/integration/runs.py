@@ -95,7 +95,7 @@ def state_at(case, step):
         for group in ("parameters", "optimizer"):
             file[group].visititems(lambda name, item, group=group: content.__setitem__(
                 f"{group}/{name}", item[()].tobytes()) if isinstance(item, h5py.Dataset) else None)
-        content["state"] = {key: int(value) for key, value in file["state"].attrs.items()}
+        content["state"] = {key: value.tolist() for key, value in file["state"].attrs.items()}
     return content
 
 

@@ -147,6 +147,24 @@ def elements_of_an_array_go_on():
         check(not case.out.exists(), "nothing is written into the folder of the deck")
 
 
+# A host that the run found faulty is left out from the next start on; PBS can only say so.
+def faulty_hosts_are_left_out():
+    with Case("faulty", steps=8) as case:
+        job = Job(case)
+        job.start("--set", "run.stop_after_steps=6", code=75, says="back into the queue")
+        check(job.state()["output_dir"] == str(case.out), "the run is known", str(job.state()))
+        (case.out / "excluded_hosts").write_text("n7.site.org 2026-01-01T00:00:00Z step 3: memory\nn3 2026-01-02 step 5: sums\n")
+        job.start(code=71, says="a job that follows this one, without n3,n7", STAND_IN_LAUNCH="71")
+        check("sbatch --dependency=afterany:7 --export=ALL --nodes=1 --exclude=n3,n7" in job.log.read_text(), "by its name")
+        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", EXCLUDED="n3,n7")
+        check(job.requeued() == 2, "a job that excludes them is requeued as it is", job.log.read_text())
+    with Case("faulty", steps=8) as case:
+        job = Job(case, "pbs")
+        job.start("--set", "run.stop_after_steps=6", code=75, says="submitting the next job")
+        (case.out / "excluded_hosts").write_text("localhost 2026-01-01T00:00:00Z step 3: memory\n")
+        job.start(code=0, says="warning: this job has localhost")
+
+
 def both_scripts_judge_alike():
     blocks = [(root / "jobscripts" / name).read_text().split("####")[1] for name in ("slurm.sh", "pbs.pro.sh")]
     check(blocks[0] == blocks[1] and "judge()" in blocks[0], "the common block is the same text")
@@ -169,6 +187,7 @@ what_another_start_mends_and_what_not()
 lost_starts_count()
 another_runs_file_is_not_followed()
 elements_of_an_array_go_on()
+faulty_hosts_are_left_out()
 both_scripts_judge_alike()
 the_status_file_never_ends_a_run()
 print("job scripts: passed")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ import numpy as np
 
 from . import checkpoint as checkpoint_file
 from . import common, hang, run_log
-from .metrics import Run, load_run
+from . import ledger as run_ledger
+from .metrics import Run, load_run, metrics_path
 from .tables import human, table
 
 Facts = dict[str, Any]
@@ -107,6 +109,8 @@ def facts_of(text: str) -> Facts:
         name or "all": {"step": int(at[-1]), "loss": float(losses[-1]), "lowest": float(losses.min()),
                         "lowest_step": int(at[losses.argmin()])} for name, (at, losses) in run.validation.items()}
     facts["checkpoints"] = checkpoints_of(checkpoint_folder(run, folder))
+    ledger = run_ledger.read_ledger(metrics_path(str(folder)))
+    facts["ledger"] = run_ledger.facts_of(ledger) if ledger else None
     return facts
 
 
@@ -138,9 +142,21 @@ def lines_of(facts: Facts) -> dict[str, str]:
             f"{found['loss']:.4f} at step {found['step']:,}, lowest {found['lowest']:.4f} at {found['lowest_step']:,}")
     after = ", ".join(f"{step:,}" for step in facts["restarted_after"])
     lines["restarts"] = f"{facts['restarts']}" + (f", after step {after}" if after else "")
+    if facts["ledger"]:
+        seconds = facts["ledger"]["seconds"]
+        lines["goodput"] = f"{100 * facts['ledger']['goodput']:.1f} %"
+        lines["of the time"] = ", ".join(f"{name} {clock(seconds[name])}" for name in run_ledger.CLASSES if seconds[name] >= 0.5)
     kept = facts["checkpoints"]
     lines["checkpoints"] = f"{len(kept)}, {human(sum(item['bytes'] for item in kept))}" if kept else "none"
     return lines
+
+
+def show_starts(name: str, starts: list[Facts]) -> None:
+    print(f"starts of {name}")
+    table([("", "began (UTC)", "from step", "to step", "kept", "lost", "useful", "end", "grid", "hosts")]
+          + [(f"{s['start']}", time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(s["begin"])), f"{s['from_step']:,}",
+              f"{s['to_step']:,}", f"{s['steps_kept']:,}", f"{s['steps_lost']:,}", clock(s["seconds"]["useful"]),
+              s["end"], s.get("grid", ""), s.get("hosts", "")) for s in starts])
 
 
 def show(reports: list[Facts]) -> None:
@@ -149,6 +165,8 @@ def show(reports: list[Facts]) -> None:
     table([("", *(facts["run"] for facts in reports))]
           + [(name, *(lines.get(name) or "-" for lines in columns)) for name in names], indent="")
     for facts in reports:
+        if facts["ledger"] and len(facts["ledger"]["starts"]) > 1:
+            show_starts(facts["run"], facts["ledger"]["starts"])
         if facts["checkpoints"]:
             print(f"checkpoints of {facts['run']}")
             table([(item["name"], human(item["bytes"]), item["state"]) for item in facts["checkpoints"]])

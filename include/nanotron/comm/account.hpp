@@ -34,10 +34,19 @@ struct RecordedAs {
   std::array<std::array<std::array<int, 2>, 2>, 2> messages{{{{{-1, -1}, {-1, -1}}}, {{{-1, -1}, {-1, -1}}}}};
 };
 
+class PayloadWatch;  // comm/payload_watch.hpp
+
+/// A group whose data is watched: the same number on all of its ranks, and no other group's. Null: not watched.
+struct WatchedAs {
+  PayloadWatch* watch = nullptr;
+  std::uint64_t group = 0;
+};
+
 /// Where the operations of a group are accounted for.
 struct Account {
   Traffic traffic;
   RecordedAs recorded;
+  WatchedAs watched;
   Timers* timers = nullptr;  // null: in traffic only
   const OperationNames* names = nullptr;
 };

@@ -71,13 +71,16 @@ class Request {
   friend Request start_send(Group&, const T*, std::size_t, Neighbour, const Stream&, int);
   template <class T>
   friend Request start_receive(Group&, T*, std::size_t, Neighbour, const Stream&, int);
-  Request(Account& account, Operations& operations, std::uint64_t ticket, const Recorded& recorded)
-      : account_(&account), operations_(&operations), ticket_(ticket), recorded_(recorded) {}
+  Request(Account& account, Operations& operations, std::uint64_t ticket, const Recorded& recorded,
+          std::uint64_t watched)
+      : account_(&account), operations_(&operations), ticket_(ticket), recorded_(recorded), watched_(watched) {}
+  void complete();
 
   Account* account_ = nullptr;
   Operations* operations_ = nullptr;  // null: complete
   std::uint64_t ticket_ = 0;
   Recorded recorded_{};
+  std::uint64_t watched_ = 0;  // PayloadWatch's ticket
 };
 
 /// data <- op over ranks of data, in place. In shared memory sums run in rank order: same bits on every rank and run.

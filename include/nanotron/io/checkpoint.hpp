@@ -70,6 +70,8 @@ struct CheckpointState {
   std::int64_t seed = 0;
   /// Updates of the moments: differs from step after skipped updates.
   std::int64_t adam_step = 0;
+  /// Gradient norms of the last updates (run%spike_factor), the newest at the end; empty: not kept.
+  std::vector<double> recent_norms{};
 };
 
 /// A token file of the run that wrote a checkpoint. Empty parts are not known.

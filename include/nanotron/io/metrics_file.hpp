@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,28 +13,11 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/hdf5.hpp"
+#include "nanotron/io/metrics_rows.hpp"
 
 namespace nanotron::io {
 
-/// One step. Datasets of the same names: int64 step and tokens, uint64 token_hash, float64 the
-/// rest.
-struct MetricsRow {
-  std::int64_t step = 0;  // updates done, this one included
-  double loss = 0.0;
-  double grad_norm = 0.0;
-  double learning_rate = 0.0;
-  double seconds = 0.0;  // of this step
-  double tokens_per_second = 0.0;
-  double mfu = 0.0;            // NaN: no stated peak is known
-  double gemm_fraction = 0.0;  // of the measured GEMM peak
-  std::int64_t tokens = 0;  // seen since step 0
-  std::uint64_t token_hash = 0;
-  // Of a mixture of experts.
-  double router_load_balance = 0.0;
-  double router_z = 0.0;
-  double dropped_share = 0.0;         // of all choices
-  double busiest_expert_share = 0.0;  // of a layer's choices
-};
+class MetricsTable;
 
 /// Which datasets a file has: those of every run, or also those of a mixture of experts.
 enum class MetricsOf { dense_model, experts };
@@ -45,6 +29,10 @@ struct MetricsStart {
   std::string title{};  // run%title
   MetricsOf what = MetricsOf::dense_model;
   std::vector<std::string> validation_sets{};  // those with names
+  std::int64_t sample_cursor = 0;              // the run goes on with this global sample
+  bool keeps_starts = false;  // of a file that is moved aside, since the run begins again without a checkpoint
+  StartRow start{};           // its number and its steps are filled in
+  Provenance lineage{};       // attributes of /lineage/start_<number>
 };
 
 /// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill.
@@ -52,11 +40,11 @@ struct MetricsStart {
 class MetricsFile {
  public:
   /// Continues an existing file: rows of steps after `resumed_step` are dropped, so that each curve has
-  /// one value per step. With resumed_step 0 an existing file is moved to <name>.previous-<n>, n being
-  /// the first free number; so is a file that cannot be read, with a warning. Then a new file is created.
-  /// The first start writes /provenance and /deck, a start that resumes at step n writes
-  /// /provenance_step_<n> and /deck_step_<n>. The attribute title is that of the latest start. A named
-  /// validation set is NaN in rows written while the deck did not have it.
+  /// one value per step, and bad steps of samples from start.sample_cursor on. With resumed_step 0 an existing file is
+  /// moved to <name>.previous-<n>, n being the first free number; so is a file that cannot be read, with a warning.
+  /// Then a new file is created. The first start writes /provenance and /deck, a start that resumes at step n writes
+  /// /provenance_step_<n> and /deck_step_<n>. The attribute title is that of the latest start. A named validation set
+  /// is NaN in rows written while the deck did not have it.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 
@@ -65,6 +53,12 @@ class MetricsFile {
   /// Datasets validation_step (int64), validation_loss (float64, the mean over the sets), and validation_loss_<name> of
   /// each named set. losses: one per set, at least one.
   void append_validation(std::int64_t step, std::span<const double> losses);
+  void append_bad_step(const BadStepRow& row);
+  /// The row of this start, written with the next flush; `start` is kept.
+  void update_start(const StartRow& row);
+  void append_checkpoint(std::int64_t step, double training_seconds);
+  /// Drops all rows of later steps.
+  void drop_after(std::int64_t step);
   /// Writes all kept rows to the file now.
   void flush();
   /// Where an old file was moved to, else empty.
@@ -75,22 +69,20 @@ class MetricsFile {
     std::int64_t step;
     double loss;
   };
-  std::string try_open(std::int64_t resumed_step);  // why it cannot be read, else empty
+  std::string try_open(std::int64_t resumed_step, index_t sample_cursor);  // why it cannot be read, else empty
   void move_aside();
   void make_room(std::int64_t bytes) const;
   void create();
   void open_columns();
   void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
-  struct ColumnOf {
-    std::string name, steps;  // a dataset, and the one with the steps of its rows
-  };
-  void create_column(const ColumnOf& column, hid_t type, const char* unit, const char* description);
+  void cut_after(std::int64_t step);
+  void forget_bad_steps(index_t sample_cursor);
+  void open_starts(const MetricsStart& start, Log& log);
   void open_named_losses();
   void forget_named_losses();
   void append_named_losses();
   void write_deck(const std::string& name, const std::string& text);
-  void append_values(hid_t dataset, hid_t type, index_t first, const void* values, index_t count);
   void flush_if_due();
 
   std::filesystem::path path_, set_aside_;
@@ -108,6 +100,8 @@ class MetricsFile {
   };
   std::vector<NamedLoss> named_losses_;  // of the deck's sets, then those that only the file has
   std::vector<std::uint64_t> gathered_;  // one column of pending_, as bits
+  std::unique_ptr<MetricsTable> starts_;
+  StartRow start_;  // this one
   double last_flush_ = 0.0;
 };
 

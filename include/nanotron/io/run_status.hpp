@@ -6,6 +6,7 @@
 //   state = running               starting, running, finished, or stopped (exit code 75); a job script writes launching
 //   step = 120                    at the start, the last checkpoint or the end
 //   steps = 1000                  run%steps
+//   output_dir = a                run%output_dir
 //   directory = a/b               checkpoint%directory
 //   checkpoint = a/b/step_00000100     the newest that this start wrote, or an earlier one of the same job; empty:
 //   none.
@@ -29,7 +30,7 @@ class RunStatus {
  public:
   /// Of the rank that speaks; others, and an empty file name, read and write nothing. directory: of the checkpoints. A
   /// file that cannot be written is a warning, once, and tried again with the next write.
-  RunStatus(std::filesystem::path file, std::string directory, std::int64_t steps, Log& log);
+  RunStatus(std::filesystem::path file, std::string output_dir, std::string directory, std::int64_t steps, Log& log);
 
   /// Whether an earlier start of this job wrote a checkpoint.
   bool goes_on() const { return !checkpoint_.empty(); }
@@ -38,7 +39,7 @@ class RunStatus {
 
  private:
   std::filesystem::path file_;
-  std::string directory_;
+  std::string output_dir_, directory_;
   std::int64_t steps_;
   std::string checkpoint_;
   bool has_warned_ = false;

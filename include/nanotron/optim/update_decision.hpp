@@ -32,6 +32,7 @@ struct DecisionSetup {
   std::vector<NormPart> norm;
   std::vector<comm::Group*> model;  // of the norm, after those of its parts
   std::vector<comm::Group*> loss;
+  std::vector<comm::Group*> all{};  // together all ranks, which then decide alike; empty: not compared
 };
 
 /// M is double or float, the master type.
@@ -42,7 +43,7 @@ class UpdateDecision {
   UpdateDecision(DecisionSetup setup, Arena& arena);
 
   /// Queues the sums over all ranks and scalars(). gradient: the whole buffer, already reduced over the data-parallel
-  /// group. Collective over the groups.
+  /// group. With DecisionSetup::all no rank updates where ranks have other losses or norms. Collective over the groups.
   void decide(Device& device, Vector<const double> losses, Vector<const M> gradient,
               const kernels::UpdateLimits& limits);
   /// (1), for kernels that are queued after decide().
@@ -62,9 +63,10 @@ class UpdateDecision {
   void sum_over(Device& device, const std::vector<comm::Group*>& groups, Vector<kernels::ExactSum> sum);
   void sum_losses(Device& device, Vector<const double> losses);
   void sum_squares(Device& device, Vector<const M> gradient);
+  void agree(Device& device);
 
   DecisionSetup setup_;
-  Vector<std::int64_t> place_;
+  Vector<std::int64_t> place_, compared_;
   Vector<kernels::UpdateScalars> scalars_;
   Vector<kernels::ExactSum> sums_;  // loss, norm, its parts, the owned ranges: as many as this rank has
   std::unique_ptr<OnHost> host_;  // null when planning

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nanotron/base/log.hpp"
+#include "nanotron/base/timer.hpp"
 #include "nanotron/data/batch_ramp.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/io/checkpoint.hpp"
@@ -16,6 +17,7 @@
 #include "nanotron/io/run_status.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
 #include "nanotron/trainer/saved_checkpoint.hpp"
+#include "nanotron/trainer/start_clock.hpp"
 
 namespace nanotron::trainer {
 
@@ -26,7 +28,11 @@ struct StepResult {
   double learning_rate = 0.0;
   std::uint64_t token_hash = 0;
   RouterNumbers router{};
-  bool updated = true;  // false: loss or gradient norm was not finite, update skipped
+  bool updated = true;       // false: a bad step (step_guard.hpp), which changed nothing
+  bool rolled_back = false;  // and training went back to a checkpoint
+  std::int64_t step = 0;
+  index_t first_sample = 0;   // of the global batch
+  index_t left_out_from = 0;  // the first sample that training leaves out with this step; else first_sample
 };
 
 /// Cost of a step of global_batch_size, and what its speed is compared with: FLOP/s of all ranks together.
@@ -46,15 +52,20 @@ struct LaterStages {
 // If metrics cannot be written (a full disk), the run warns once and continues without them.
 class Progress {
  public:
-  /// metrics is null on the ranks that do not speak.
+  /// metrics is null on the ranks that do not speak. begin: wall_seconds() when the program began.
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
-           io::RunStatus& status, Log& log);
+           io::RunStatus& status, Log& log, double begin = wall_seconds());
+  /// A start that ends by an exception has failed.
+  ~Progress();
 
   /// From here on the steps are those of a stage of the run. What is known of the speed is scaled by their FLOPs.
   void enter(const deck::Config& stage, const StepCost& cost, const LaterStages& later);
 
   /// After the step that brought the run to `now`, which took `seconds`.
   void record(const io::CheckpointState& now, double seconds, const StepResult& result);
+  /// After a step without an update, before its record(). `now`: as training goes on; metrics of later steps are
+  /// dropped where it went back.
+  void record_bad_step(const io::CheckpointState& now, const StepResult& result);
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);
   void record_checkpoint(const SavedCheckpoint& saved);
@@ -70,7 +81,12 @@ class Progress {
   std::string summary() const;
   void flush();
 
+  /// Where the time goes, for the ledger.
+  StartClock& clock() { return clock_; }
+  void end(io::StartEnd how);
+
  private:
+  void write_start(std::int64_t step);
   template <class Work>
   void with_metrics(const Work& work);
 
@@ -82,6 +98,9 @@ class Progress {
   io::RunStatus& status_;
   Log& log_;
   data::BatchRamp ramp_;
+  StartClock clock_;
+  io::StartRow start_;
+  int exceptions_;               // in flight when this was made
   double full_seconds_ = 0.0;    // of a step of global_batch_size, moving average of the latest
   double recent_seconds_ = 0.0;  // of the next step
   std::int64_t steps_ = 0;  // recorded

@@ -18,8 +18,9 @@ class ReplicaComparison {
 
   /// By run%check_replicas_every.
   bool is_due(std::int64_t step) const { return tensor_parallel_.is_due(step); }
-  /// Error(system_error) on every rank of the world when something differs anywhere. Call Transformer::finish_weights()
-  /// before. Collective.
+  /// Error(system_error) on every rank of the world when something differs anywhere; hosts of ranks that have other
+  /// bits than most of their group are excluded (faulty_hosts.hpp). Call Transformer::finish_weights() before.
+  /// Collective.
   void require_equal(std::int64_t step);
 
  private:
@@ -29,9 +30,12 @@ class ReplicaComparison {
     parallel::ReplicaCheck data, replicate;
     int shards;
   };
+  void compare_all(std::int64_t step);
   void compare(SectionCheck& check, std::int64_t step);
   void compare_tensor_parallel(std::int64_t step);
 
+  const deck::Config& config_;
+  comm::ProcessGrid& grid_;
   Device& device_;
   const TrainingState<T>& state_;
   std::vector<SectionCheck> sections_;

@@ -11,9 +11,11 @@
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/data_watch.hpp"
 #include "nanotron/trainer/forward_backward.hpp"
+#include "nanotron/trainer/memory_check.hpp"
 #include "nanotron/trainer/progress.hpp"
 #include "nanotron/trainer/replica_comparison.hpp"
 #include "nanotron/trainer/router_monitor.hpp"
+#include "nanotron/trainer/step_guard.hpp"
 #include "nanotron/trainer/stop_conditions.hpp"
 #include "nanotron/trainer/stragglers.hpp"
 #include "nanotron/trainer/token_stage.hpp"
@@ -47,7 +49,8 @@ class Trainer {
   /// step before run%steps at which it ends is in a checkpoint.
   StopReason run(StopConditions& stop, Progress& progress, std::int64_t until = 0);
 
-  /// Forward, backward, gradient reduction, clipping and update of the next step.
+  /// Forward, backward, gradient reduction, clipping and update of the next step; of a bad one what run%on_bad_step
+  /// says (step_guard.hpp). StepResult::rolled_back: step() is then that of the checkpoint.
   StepResult train_step();
 
   /// For each validation set the mean loss over all targets of its samples (data/batch_loader.hpp).
@@ -66,11 +69,19 @@ class Trainer {
  private:
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
   void read_ahead();
-  void count_update();
-  void skip_update(const StepResult& result);
+  void compute(double largest_norm);
+  void queue_update(double learning_rate);
+  void read_result(StepResult& result);
+  void count_update(const StepResult& result);
+  void answer_bad_step(StepResult& result);
+  void compute_again(StepResult& result);
+  void count_bad_step(const StepResult& result, std::int64_t bad);
+  bool roll_back(StepResult& result);
   void compare_replicas();
   void save_now(Progress& progress, StopReason reason);
   void copy_now(Progress& progress);
+  void go_on_writing(Progress& progress);
+  void finish_writing(Progress& progress);
   void record_saved(Progress& progress, const std::optional<SavedCheckpoint>& saved);
   bool validation_is_due(std::int64_t step) const;
   double validation_estimate(const Progress& progress) const;  // seconds
@@ -84,6 +95,9 @@ class Trainer {
   std::unique_ptr<ForwardBackwardSchedule<T>> schedule_;
   std::unique_ptr<RouterMonitor> routers_;
   ReplicaComparison<T> replicas_;
+  StepGuard<T> guard_;
+  MemoryCheck<T> memory_;
+  SpikeBound spikes_;
   StragglerWatch stragglers_;
   CheckpointTimes checkpoint_times_;
   optim::LrSchedule learning_rate_;
@@ -91,6 +105,7 @@ class Trainer {
   io::CheckpointState counters_;
   std::int64_t end_;  // step
   std::int64_t skipped_in_a_row_ = 0;
+  std::int64_t rolled_back_ = 0;  // times since the last checkpoint was written
   double save_seconds_ = 0.0;  // of the last checkpoint; 0: not measured yet
   double copy_seconds_ = 0.0;  // the same of copies on other hosts
   LoadedBatch loaded_;

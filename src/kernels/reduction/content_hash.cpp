@@ -13,7 +13,37 @@ NANOTRON_FUNCTION inline std::uint64_t mix(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
+NANOTRON_FUNCTION inline std::uint64_t mixed(std::uint64_t bits, index_t i) {
+  return mix(bits ^ (static_cast<std::uint64_t>(i + 1) * 0x9E3779B97F4A7C15ull));
+}
+
+constexpr index_t piece = 16384;  // words
+
+template <class Word>
+void hash_words(Device& device, const void* data, std::size_t bytes, Vector<std::uint64_t> hash) {
+  const auto* const words = static_cast<const Word*>(data);
+  const auto n = static_cast<index_t>(bytes / sizeof(Word));
+  const Work work{.read = static_cast<double>(bytes)};
+  const KernelRegion kernel(device, "content_hash", work);
+  sum_of_rows<std::uint64_t>(
+      device, "content_hash", (n + piece - 1) / piece,
+      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t first = at * piece, left = n - first, count = left < piece ? left : piece;
+        return row.template sum<std::uint64_t>(
+            count, [=](const index_t i) { return mixed(static_cast<std::uint64_t>(words[first + i]), first + i); });
+      },
+      hash);
+}
+
 }  // namespace
+
+void content_hash(Device& device, const void* data, std::size_t bytes, Vector<std::uint64_t> hash) {
+  const std::uint64_t odd = reinterpret_cast<std::uintptr_t>(data) | bytes;
+  if (odd % 8 == 0) return hash_words<std::uint64_t>(device, data, bytes, hash);
+  if (odd % 4 == 0) return hash_words<std::uint32_t>(device, data, bytes, hash);
+  if (odd % 2 == 0) return hash_words<std::uint16_t>(device, data, bytes, hash);
+  hash_words<std::uint8_t>(device, data, bytes, hash);
+}
 
 template <class M>
 std::uint64_t content_hash(Device& device, Vector<const M> x) {
@@ -23,7 +53,7 @@ std::uint64_t content_hash(Device& device, Vector<const M> x) {
       device, "content_hash", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
         std::uint64_t bits = 0;
         memcpy(&bits, data + i, sizeof(M));
-        return mix(bits ^ (static_cast<std::uint64_t>(i + 1) * 0x9E3779B97F4A7C15ull));
+        return mixed(bits, i);
       });
 }
 

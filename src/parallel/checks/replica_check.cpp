@@ -54,6 +54,9 @@ void ReplicaCheck::require_equal(std::uint64_t hash, std::int64_t step) {
   comm::collectively(world_->mpi(), [&] {
     const Holders holders = gather(*replicas_, hash, world_->rank());
     if (holders.size() == 1) return;
+    is_outvoted_ = std::ranges::any_of(holders, [&](const auto& side) {
+      return side.first != hash && 2 * side.second.size() > static_cast<std::size_t>(replicas_->size());
+    });
     fail(ExitCode::system_error,
          {.what = "ranks that must hold the same bits do not",
           .expected = fmt::format("equal weights and moments on the {} ranks of a {} group", replicas_->size(), name_),

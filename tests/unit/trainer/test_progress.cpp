@@ -26,7 +26,7 @@ TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
   config.run.log_every = 1;
   config.output.metrics_every = 1;
   auto file = std::make_unique<io::MetricsFile>(scratch / "metrics.h5", 0, io::MetricsStart{}, log);
-  io::RunStatus status({}, {}, config.run.steps, log);
+  io::RunStatus status({}, {}, {}, config.run.steps, log);
   Progress progress(config, {.tokens = 1.0, .flops = 1.0, .gemm_peak = 1.0}, std::move(file), status, log);
   {
     const test::FileSizeLimit limit(32 << 10);
@@ -50,7 +50,7 @@ TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
   config.run.steps = 100;
   config.run.log_every = 50;
   config.run.stop_after_steps = 3;
-  io::RunStatus status({}, {}, config.run.steps, log);
+  io::RunStatus status({}, {}, {}, config.run.steps, log);
   Progress progress(config, {.tokens = 1.0, .flops = 1.0, .gemm_peak = 1.0}, nullptr, status, log);
   EXPECT_EQ(progress.summary(), "");
   ::testing::internal::CaptureStdout();
@@ -77,7 +77,7 @@ TEST(Progress, WithARampTheRestOfTheRunIsCountedInSamples) {
   config.data.global_batch_size = 8;
   config.data.rampup_batch_size = config.data.rampup_increment = 2;
   config.data.rampup_samples = 30;
-  io::RunStatus status({}, {}, config.run.steps, log);
+  io::RunStatus status({}, {}, {}, config.run.steps, log);
   Progress progress(config, {.tokens = 80.0, .flops = 1.0, .gemm_peak = 1.0}, nullptr, status, log);
   ::testing::internal::CaptureStdout();
   progress.record({.step = 5, .tokens_seen = 100, .sample_cursor = 10}, 2.0, {.samples = 2});
@@ -97,7 +97,7 @@ TEST(Progress, MfuIsAgainstTheStatedPeakAndNotANumberWithoutOne) {
     const auto path = scratch / fmt::format("metrics_{}.h5", stated);
     ::testing::internal::CaptureStdout();
     {
-      io::RunStatus status({}, {}, config.run.steps, log);
+      io::RunStatus status({}, {}, {}, config.run.steps, log);
       Progress progress(config, {.tokens = 1.0, .flops = 10.0, .gemm_peak = 20.0, .stated_peak = stated},
                         std::make_unique<io::MetricsFile>(path, 0, io::MetricsStart{}, log), status, log);
       progress.record(at(1), 1.0, full_batch(config));

@@ -8,6 +8,7 @@
 // OOPSLA 2014), a bijection: a change of one element always changes the sum. An integer sum does not depend on
 // threads or blocks.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "nanotron/tensor/device.hpp"
@@ -18,5 +19,9 @@ namespace nanotron::kernels {
 /// M is double, float or bf16. The result is on the host at return.
 template <class M>
 std::uint64_t content_hash(Device& device, Vector<const M> x);
+
+/// hash (1) <- the same of `bytes` bytes at `data`, as elements of the largest of 8, 4, 2 and 1 bytes that divides the
+/// address and their number. In memory of the device, and nobody waits for it.
+void content_hash(Device& device, const void* data, std::size_t bytes, Vector<std::uint64_t> hash);
 
 }  // namespace nanotron::kernels

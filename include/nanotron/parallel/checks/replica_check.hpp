@@ -22,12 +22,15 @@ class ReplicaCheck {
   /// hash: of what this rank stores after update `step`. Error(system_error) on every rank of the world when hashes
   /// differ within any group; it names the ranks outside the majority. Collective over the world.
   void require_equal(std::uint64_t hash, std::int64_t step);
+  /// After that error: most ranks of this rank's group have another hash.
+  bool is_outvoted() const { return is_outvoted_; }
 
  private:
   comm::Group* replicas_;
   const char* name_;
   comm::Group* world_;
   std::int64_t every_;
+  bool is_outvoted_ = false;
   std::int64_t last_good_ = -1;  // last step at which all were equal; -1: none yet
 };
 

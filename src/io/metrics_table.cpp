@@ -1,0 +1,98 @@
+#include "metrics_table.hpp"
+
+#include <hdf5_hl.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace nanotron::io {
+
+// Rows that come to lie before the first value are NaN.
+void create_column(hid_t parent, const std::string& name, const std::string& scale, hid_t type, const char* unit,
+                   const char* description, const std::filesystem::path& path) {
+  const double missing = std::numeric_limits<double>::quiet_NaN();
+  const hsize_t none = 0, unlimited = H5S_UNLIMITED;
+  const hdf5::Dataspace space(H5Screate_simple(1, &none, &unlimited));
+  const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_chunk(creation.id(), 1, &chunk);
+  if (type == H5T_NATIVE_DOUBLE) H5Pset_fill_value(creation.id(), type, &missing);
+  hdf5::Dataset made(
+      checked(H5Dcreate2(parent, name.c_str(), type, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path));
+  hdf5::write_string(made.id(), "units", unit);
+  hdf5::write_string(made.id(), "long_name", description);
+  if (name == scale) {
+    checked(H5DSset_scale(made.id(), scale.c_str()), path);
+  } else {
+    const hdf5::Dataset axis = hdf5::open_dataset(parent, scale, path.string());
+    checked(H5DSattach_scale(made.id(), axis.id(), 0), path);
+  }
+}
+
+void append_values(hid_t dataset, hid_t type, index_t first, const void* values, index_t count,
+                   const std::filesystem::path& path) {
+  const auto start = static_cast<hsize_t>(first), extent = static_cast<hsize_t>(count);
+  const hsize_t length = start + extent;
+  checked(H5Dset_extent(dataset, &length), path);
+  const hdf5::Dataspace file_space(H5Dget_space(dataset));
+  const hdf5::Dataspace memory(H5Screate_simple(1, &extent, nullptr));
+  H5Sselect_hyperslab(file_space.id(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr);
+  checked(H5Dwrite(dataset, type, memory.id(), file_space.id(), H5P_DEFAULT, values), path);
+}
+
+MetricsTable::MetricsTable(hid_t file, const std::string& group, std::span<const Column> columns,
+                           const std::filesystem::path& path)
+    : columns_(columns), path_(path) {
+  const bool is_new = !hdf5::exists(file, group);
+  group_ = is_new ? hdf5::Group(checked(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_))
+                  : hdf5::open_group(file, group, path_.string());
+  rows_ = std::numeric_limits<index_t>::max();
+  for (const Column& c : columns_) {
+    if (is_new) create_column(group_.id(), c.name, columns_[0].name, type_of(c.kind), c.unit, c.description, path_);
+    datasets_.push_back(hdf5::open_dataset(group_.id(), c.name, path_.string()));
+    const auto shape = hdf5::checked_shape(datasets_.back(), c.name, path_.string());
+    rows_ = std::min(rows_, shape.size() == 1 ? shape[0] : 0);  // of a row that was cut short by a kill: none
+  }
+}
+
+void MetricsTable::write(index_t at, const void* row) {
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    append_values(datasets_[c].id(), type_of(columns_[c].kind), at, static_cast<const char*>(row) + columns_[c].offset,
+                  1, path_);
+  }
+  rows_ = at + 1;
+}
+
+void MetricsTable::append(const void* row) { write(rows_, row); }
+
+void MetricsTable::replace_last(const void* row) { write(rows_ - 1, row); }
+
+void MetricsTable::append_all(const MetricsTable& other) {
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(other.rows_));
+  for (std::size_t c = 0; c < columns_.size() && !values.empty(); ++c) {
+    other.read(c, values.data());
+    append_values(datasets_[c].id(), type_of(columns_[c].kind), rows_, values.data(), other.rows_, path_);
+  }
+  rows_ += other.rows_;
+}
+
+void MetricsTable::cut(index_t rows) {
+  const auto length = static_cast<hsize_t>(rows_ = std::min(rows, rows_));
+  for (const hdf5::Dataset& d : datasets_) checked(H5Dset_extent(d.id(), &length), path_);
+}
+
+void MetricsTable::read(std::size_t column, void* values) const {
+  const hsize_t start = 0, count = static_cast<hsize_t>(rows_);
+  if (count == 0) return;
+  const hid_t dataset = datasets_[column].id();
+  const hdf5::Dataspace memory(H5Screate_simple(1, &count, nullptr)), file(H5Dget_space(dataset));
+  H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, &start, nullptr, &count, nullptr);
+  checked(H5Dread(dataset, type_of(columns_[column].kind), memory.id(), file.id(), H5P_DEFAULT, values), path_);
+}
+
+std::vector<std::int64_t> MetricsTable::integers(std::size_t column) const {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(rows_));
+  read(column, values.data());
+  return values;
+}
+
+}  // namespace nanotron::io

@@ -1,0 +1,42 @@
+#pragma once
+
+// A table in metrics.h5 that grows: a group with one extensible 1-D dataset per column, each value of 8 bytes, all on
+// the dimension scale that is the first column. Private to the io layer.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "metrics_columns.hpp"
+
+namespace nanotron::io {
+
+class MetricsTable {
+ public:
+  /// Opens the group, or makes it. Columns that a file of an earlier release lacks are an Error(system_error).
+  MetricsTable(hid_t file, const std::string& group, std::span<const Column> columns,
+               const std::filesystem::path& path);
+
+  index_t rows() const { return rows_; }
+  /// row: of a struct with the columns at their offsets.
+  void append(const void* row);
+  /// Overwrites the last row.
+  void replace_last(const void* row);
+  /// Appends the rows of another table with the same columns.
+  void append_all(const MetricsTable& other);
+  /// Keeps the first rows.
+  void cut(index_t rows);
+  std::vector<std::int64_t> integers(std::size_t column) const;
+
+ private:
+  void write(index_t at, const void* row);
+  void read(std::size_t column, void* values) const;
+
+  std::span<const Column> columns_;
+  std::filesystem::path path_;
+  hdf5::Group group_;
+  std::vector<hdf5::Dataset> datasets_;
+  index_t rows_ = 0;
+};
+
+}  // namespace nanotron::io

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# ranks: 4
+# timeout: 300
+"""A batch that makes the gradient norm a spike: the update is skipped, or training goes back to the last checkpoint and
+leaves the batches since then out. Either way the same bits on any grid and after a resume, and on record.
+
+    test_bad_steps.py <folder of the programs>
+"""
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import h5py
+import numpy
+
+from runs import Case, check, state_at
+
+STEPS, BATCH, LENGTH, BAD = 30, 8, 16, 22  # the bad batch is that of step 22; checkpoints every 5 steps
+GRIDS = {"tp": ["parallel.tp=2"], "dp": ["parallel.tp=1", "parallel.dp=2"], "pp": ["parallel.tp=1", "parallel.pp=2"],
+         "zero": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=2"]}
+SAME = ["precision.reproducible=layout", "precision.compute=fp64", "data.shuffle=none", "optimizer.learning_rate=0.02"]
+
+
+def write_tokens(path, bad_steps):
+    """A text of period 7; one other token alone in the batches of some steps."""
+    tokens = numpy.arange((2 * STEPS) * BATCH * LENGTH + 1, dtype=numpy.uint16) % 7
+    for step in bad_steps:
+        first = (step - 1) * BATCH * LENGTH
+        tokens[first + 1:first + BATCH * LENGTH] = 99  # no token of another batch
+    with h5py.File(path, "w") as file:
+        file["tokens"] = tokens
+        file.attrs["vocab_size"] = 131
+
+
+def metrics_of(case):
+    with h5py.File(case.out / "metrics.h5") as file:
+        bad = {name: column[()].tolist() for name, column in file["bad_steps"].items()} if "bad_steps" in file else {}
+        return {name: file[name][()] for name in ("step", "token_hash", "grad_norm")}, bad
+
+
+class Run:
+    def __init__(self, tokens, run):
+        self.case = Case("bad_steps", steps=STEPS, tokens=tokens, run=run, checkpoint="keep_last = 0")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.case.__exit__()
+
+    def go(self, what, grid, code=0, more=()):
+        found, text = self.case.run(*(word for key in [*SAME, *GRIDS[grid], *more] for word in ("--set", key)))
+        check(found == code, f"{what}, {grid}: exit code {found}, not {code}", text)
+        return text
+
+
+def numbers(run):
+    return state_at(run.case, STEPS), metrics_of(run.case)
+
+
+def the_same(what, a, b):
+    check(a[0] == b[0], f"{what}: other bits of the end state")
+    check((a[1][0]["token_hash"] == b[1][0]["token_hash"]).all(), f"{what}: other tokens")
+    check(a[1][1] == b[1][1], f"{what}: other bad steps", f"{a[1][1]}\n{b[1][1]}")
+
+
+def bad_step(folder, policy):
+    """On all grids, and stopped before and after the bad step."""
+    rule = f"spike_factor = 5 max_nonfinite_steps = 1 on_bad_step = '{policy}'"
+    with Run(folder / "bad.h5", rule) as whole:
+        text = whole.go(policy, "tp")
+        check("the step is computed again" in text, f"{policy}: it is computed again", text)
+        reference = numbers(whole)
+    metrics, bad = reference[1]
+    check(bad["step"] == [BAD] and bad["first_sample"] == [(BAD - 1) * BATCH], f"{policy}: the bad step", str(bad))
+    check(metrics["step"].tolist() == list(range(1, STEPS + 1)), f"{policy}: a row for each step", str(metrics["step"]))
+    with Run(folder / "good.h5", rule) as good:  # the same tokens but for that batch
+        good.go("no bad batch", "dp", more=["run.spike_factor=0"])
+        hashes = metrics_of(good.case)[0]["token_hash"].tolist()
+    back = 20 if policy == "roll_back" else BAD  # training goes on after that step
+    left_out = BAD - back
+    here = metrics["token_hash"].tolist()
+    check(here[:back - 1] == hashes[:back - 1], f"{policy}: the tokens before")
+    check(here[BAD:STEPS - left_out] == hashes[BAD + left_out:STEPS], f"{policy}: {left_out} batches are left out")
+    cursor = (STEPS + left_out) * BATCH
+    check(reference[0]["state"]["sample_cursor"] == cursor, f"{policy}: the cursor", str(reference[0]["state"]))
+    check(bad["left_out_from"] == [(back if policy == "roll_back" else BAD - 1) * BATCH], "the samples left out", str(bad))
+    check(bad["next_step"] == [back + 1], f"{policy}: the next step", str(bad))
+    for grid in ("dp", "pp", "zero"):
+        with Run(folder / "bad.h5", rule) as other:
+            other.go(policy, grid)
+            the_same(f"{policy} on {grid}", reference, numbers(other))
+    for stop in (18, 25):
+        with Run(folder / "bad.h5", rule) as resumed:
+            resumed.go(policy, "tp", code=75, more=[f"run.stop_after_steps={stop}"])
+            resumed.go(policy, "dp")
+            the_same(f"{policy}, stopped after {stop} steps", reference, numbers(resumed))
+    return f"{policy}: the same bits on four grids and after resumes"
+
+
+def limits(folder):
+    """More bad steps than max_nonfinite_steps end the run with 70, whatever is done about them."""
+    for policy in ("skip", "roll_back"):
+        with Run(folder / "worse.h5", f"spike_factor = 5 max_nonfinite_steps = 1 on_bad_step = '{policy}'") as run:
+            text = run.go(policy, "dp", code=70)
+            check("the gradient norm is a spike" in text and "gradient norm of at most" in text, policy, text)
+    with Run(folder / "bad.h5", "on_bad_step = 'roll_back'") as run:
+        check("max_nonfinite_steps >= 1" in run.go("no limit", "dp", code=78), "a limit is asked for")
+    return "limits: 70"
+
+
+def no_change(folder):
+    """A run without a bad step has the same bits with the keys as without them."""
+    with Run(folder / "good.h5", "") as plain, Run(folder / "good.h5", "spike_factor = 1000 check_memory_every = 1") as guarded:
+        plain.go("plain", "dp")
+        guarded.go("guarded", "dp")
+        a, b = state_at(plain.case, STEPS), state_at(guarded.case, STEPS)
+        check(len(b["state"].pop("recent_grad_norms")) == STEPS, "the norms of all updates are kept")
+        check(a == b, "other bits")
+    return "the keys change no bit"
+
+
+with tempfile.TemporaryDirectory() as name:
+    folder = Path(name)
+    write_tokens(folder / "good.h5", [])
+    write_tokens(folder / "bad.h5", [BAD])
+    write_tokens(folder / "worse.h5", [BAD, BAD + 1, BAD + 2])
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(bad_step, folder, "skip"), pool.submit(bad_step, folder, "roll_back"),
+                pool.submit(limits, folder), pool.submit(no_change, folder)]
+    for job in jobs:
+        print(job.result())
+sys.exit(0)
