@@ -39,19 +39,6 @@ TEST(DeckFeatures, MomentsInBf16) {
   decks.expect_refused({moments, "precision.compute=bf16", "optimizer.name=muon"}, "optimizer%name is 'muon'");
 }
 
-TEST(DeckFeatures, CopiesOnOtherHosts) {
-  const std::string every = "checkpoint.neighbour_every_steps=5", folder = "checkpoint.neighbour_directory=";
-  EXPECT_EQ(decks.message(small_deck, {every, folder + "/dev/shm"}), "");
-  EXPECT_EQ(decks.message(small_deck, {folder + "relative"}), "");  // no copies: of no matter
-  decks.expect_refused({every}, "there is no neighbour_directory");
-  decks.expect_refused({every, folder + "memory"}, "not an absolute path");
-  const std::string run = "run.output_dir=/scratch/run/";
-  decks.expect_refused({every, run, folder + "/scratch/run/memory"}, "which all hosts share");
-  decks.expect_refused({every, run, folder + "/scratch/./run"}, "which all hosts share");
-  decks.expect_refused({every, "checkpoint.directory=/scratch/c", folder + "/scratch/c/%h"}, "which all hosts share");
-  EXPECT_EQ(decks.message(small_deck, {every, run, folder + "/scratch/runs"}), "");
-}
-
 TEST(DeckFeatures, Architecture) {
   const std::string learned = "model.position_embedding_type=learned_absolute",
                     many = "model.max_position_embeddings=32";
@@ -123,12 +110,6 @@ TEST(DeckFeatures, Experts) {
   EXPECT_EQ(deck::expert_shard_group_size(c.parallel), 2);
   c.parallel.zero_size = 3;
   EXPECT_EQ(deck::expert_shard_group_size(c.parallel), 1);
-}
-
-TEST(DeckFeatures, CopyEnginesMoveSymmetricMemory) {
-  const std::string copies = "parallel.collective_engine=copies";
-  decks.expect_refused({copies, "parallel.register_memory=local"}, "copy engines move data of symmetric memory only");
-  EXPECT_EQ(decks.message(small_deck, {copies, "parallel.register_memory=symmetric"}), "");
 }
 
 TEST(DeckFeatures, WhoWantsAFewStepsIsTold) {
@@ -298,37 +279,6 @@ TEST(DeckFeatures, ShardGroupsDivideTheReplicas) {
 TEST(DeckFeatures, Fp8HasScalesOfARank) {
   EXPECT_EQ(decks.message(small_deck, {"precision.compute='fp8'"}), "");
   decks.expect_refused({"precision.compute='fp8'", "precision.reproducible='layout'"}, "or reproducible = 'run'");
-}
-
-TEST(DeckFeatures, CompressionNeedsTheWholeGradient) {
-  EXPECT_EQ(decks.message(small_deck, {"parallel.compression='bf16'"}), "");
-  decks.expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"},
-                       "compression = 'none', or zero_stage = 0");
-  EXPECT_EQ(decks.message(small_deck, {"parallel.compression='fp16'"}), "");
-  decks.expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"},
-                       "compression = 'none', or zero_stage = 0");
-  decks.expect_refused({"parallel.compression='fp8'"}, "'bf16'");
-  decks.expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"},
-                       "compression = 'none', or zero_stage = 0");
-  decks.expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
-  EXPECT_EQ(decks.message(small_deck, {"parallel.bucket_mb=0"}), "");
-  decks.expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
-}
-
-TEST(DeckFeatures, AdasumNeedsWholeGradientsOfDifferentSamples) {
-  const std::string adasum = "parallel.gradient_sum='adasum'";
-  EXPECT_EQ(decks.message(small_deck, {adasum}), "");
-  EXPECT_EQ(decks.message(small_deck, {adasum, "parallel.tp=2", "model.tie_word_embeddings=true"}), "");
-  decks.expect_refused({adasum, "parallel.cp=2"}, "ranks hold parts of the same");
-  decks.expect_refused({adasum, "parallel.zero_stage=1"}, "the whole gradient of every data-parallel rank");
-  decks.expect_refused({adasum, "parallel.compression='bf16'"}, "compression = 'none'");
-  decks.expect_refused({adasum, "parallel.pp=2", "model.tie_word_embeddings=true"}, "both ends of the pipeline");
-  EXPECT_EQ(decks.message(small_deck, {adasum, "parallel.pp=2"}), "");
-  decks.expect_refused({"parallel.gradient_sum='mean'"}, "'sum' | 'adasum'");
-  const std::string line = decks.message(small_deck + "&parallel cp = 2,\n  gradient_sum = 'adasum' /\n");
-  EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
-  EXPECT_NE(decks.message(small_deck + "&parallel dp = 1, cp = 0, gradient_sum = 'adasum' /\n", {}, 2), "")
-      << "once cp is known";
 }
 
 TEST(DeckFeatures, ContextParallelGroupsNeedTokensAndHeads) {

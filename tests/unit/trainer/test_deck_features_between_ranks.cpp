@@ -1,0 +1,72 @@
+// ranks: 1
+// What features ask of a deck: each one's checks, all of them in one run, and grids that all of them allow.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/deck/parameters.hpp"
+#include "nanotron/trainer/deck_features.hpp"
+#include "support/small_deck.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+using test::small_deck;
+
+const test::DeckReader decks{
+    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
+    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
+
+TEST(DeckFeaturesBetweenRanks, CompressionNeedsTheWholeGradient) {
+  EXPECT_EQ(decks.message(small_deck, {"parallel.compression='bf16'"}), "");
+  decks.expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"},
+                       "compression = 'none', or zero_stage = 0");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.compression='fp16'"}), "");
+  decks.expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"},
+                       "compression = 'none', or zero_stage = 0");
+  decks.expect_refused({"parallel.compression='fp8'"}, "'bf16'");
+  decks.expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"},
+                       "compression = 'none', or zero_stage = 0");
+  decks.expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.bucket_mb=0"}), "");
+  decks.expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
+}
+
+TEST(DeckFeaturesBetweenRanks, AdasumNeedsWholeGradientsOfDifferentSamples) {
+  const std::string adasum = "parallel.gradient_sum='adasum'";
+  EXPECT_EQ(decks.message(small_deck, {adasum}), "");
+  EXPECT_EQ(decks.message(small_deck, {adasum, "parallel.tp=2", "model.tie_word_embeddings=true"}), "");
+  decks.expect_refused({adasum, "parallel.cp=2"}, "ranks hold parts of the same");
+  decks.expect_refused({adasum, "parallel.zero_stage=1"}, "the whole gradient of every data-parallel rank");
+  decks.expect_refused({adasum, "parallel.compression='bf16'"}, "compression = 'none'");
+  decks.expect_refused({adasum, "parallel.pp=2", "model.tie_word_embeddings=true"}, "both ends of the pipeline");
+  EXPECT_EQ(decks.message(small_deck, {adasum, "parallel.pp=2"}), "");
+  decks.expect_refused({"parallel.gradient_sum='mean'"}, "'sum' | 'adasum'");
+  const std::string line = decks.message(small_deck + "&parallel cp = 2,\n  gradient_sum = 'adasum' /\n");
+  EXPECT_NE(line.find("t.deck:5:"), std::string::npos) << line;
+  EXPECT_NE(decks.message(small_deck + "&parallel dp = 1, cp = 0, gradient_sum = 'adasum' /\n", {}, 2), "")
+      << "once cp is known";
+}
+
+TEST(DeckFeaturesBetweenRanks, CopyEnginesMoveSymmetricMemory) {
+  const std::string copies = "parallel.collective_engine=copies";
+  decks.expect_refused({copies, "parallel.register_memory=local"}, "copy engines move data of symmetric memory only");
+  EXPECT_EQ(decks.message(small_deck, {copies, "parallel.register_memory=symmetric"}), "");
+}
+
+TEST(DeckFeaturesBetweenRanks, CopiesOnOtherHosts) {
+  const std::string every = "checkpoint.neighbour_every_steps=5", folder = "checkpoint.neighbour_directory=";
+  EXPECT_EQ(decks.message(small_deck, {every, folder + "/dev/shm"}), "");
+  EXPECT_EQ(decks.message(small_deck, {folder + "relative"}), "");  // no copies: of no matter
+  decks.expect_refused({every}, "there is no neighbour_directory");
+  decks.expect_refused({every, folder + "memory"}, "not an absolute path");
+  const std::string run = "run.output_dir=/scratch/run/";
+  decks.expect_refused({every, run, folder + "/scratch/run/memory"}, "which all hosts share");
+  decks.expect_refused({every, run, folder + "/scratch/./run"}, "which all hosts share");
+  decks.expect_refused({every, "checkpoint.directory=/scratch/c", folder + "/scratch/c/%h"}, "which all hosts share");
+  EXPECT_EQ(decks.message(small_deck, {every, run, folder + "/scratch/runs"}), "");
+}
+
+}  // namespace
+}  // namespace nanotron::trainer
