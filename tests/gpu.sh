@@ -4,7 +4,8 @@
 #
 #   tests/gpu.sh [options] correctness   kernels in all types against the host's values, golden runs, several ranks on one
 #                                        GPU, NCCL with one rank, compute-sanitizer: at most 8 minutes
-#   tests/gpu.sh [options] speed         training steps of the decks, beside PyTorch with the same model and batch
+#   tests/gpu.sh [options] speed         training steps of the decks, beside PyTorch with the same model and batch; without
+#                                        --deck also of experts, with both kinds of GEMMs
 #   tests/gpu.sh [options] profile       the ten heaviest kernels of a step: by nsys, else ncu, else the program's timers
 #   tests/gpu.sh --bundle <folder> [--build <folder>] [-- <options of cmake>]
 #                                        a folder of at most 60 MiB with all of this for a machine that has a driver,
@@ -232,6 +233,25 @@ row_of_speed() {  # <deck> <program> <JSON file> <TFLOP per token> <GEMM peak in
     tee -a "$report"
 }
 
+# A layer of experts as wide as those of models that are trained, with both kinds of GEMMs.
+speed_of_experts() {
+  local deck="$root/input/mixtral_90m.deck" gemms name flop gemm
+  local wider=(--set parallel.ep=1 --set model.hidden_size=2048 --set model.intermediate_size=4096 --set model.num_attention_heads=16
+    --set data.sequence_length=2048 --set data.global_batch_size=8 --set data.micro_batch_size=4)
+  for gemms in library grouped; do
+    name="experts_$gemms"
+    if bench "$deck" "$name" "${steps:-10}" bf16 "${wider[@]}" --set "run.expert_gemms='$gemms'"; then
+      flop="$(tflop_per_token "$logs/$name.json")"
+      gemm="$(value "$logs/$name.json" ceiling_text | awk '{ print $1 / 1e3 }')"
+      row_of_speed "mixtral_90m, wider" "nanotron_bench, bf16, expert_gemms = '$gemms'" "$logs/$name.json" "$flop" "$gemm"
+    else
+      failed=1
+      cp "$logs/$name.log" "$logs/$name.log.failed"
+      say "| mixtral_90m, wider | nanotron_bench, expert_gemms = '$gemms' | FAILED: $(grep -m 1 -i error "$logs/$name.log" | tr '|' '/' || true) | | | | |"
+    fi
+  done
+}
+
 speed() {
   local deck name flop gemm peak=0 torch wrapper=()
   # As the vendor states it: dense, bf16 with sums in fp32, SXM.
@@ -277,6 +297,7 @@ speed() {
       say "| $name | PyTorch | not measured: $(tail -n 1 "$torch.log" | tr '|' '/') | | | | |"
     fi
   done
+  [ "$own_decks" = no ] || speed_of_experts
   say ""
   say "One rank on one GPU; for both the same model, batch, clipping and synthetic tokens; forward and backward in bf16, weights,"
   say "gradients and moments of AdamW in fp32. ms/step: wall time of a step, the device idle before and after it. tokens/s ="
@@ -353,7 +374,8 @@ profile() {
   say "FAILED: $(tail -n 1 "$logs/$name.log")"
 }
 
-[ ${#decks[@]} -gt 0 ] || decks=("$root/input/qwen2_1b5.deck" "$root/input/llama_7b.deck")
+own_decks=no
+[ ${#decks[@]} -gt 0 ] || own_decks=yes decks=("$root/input/qwen2_1b5.deck" "$root/input/llama_7b.deck")
 head_of_report
 case "$what" in
   correctness) correctness ;;

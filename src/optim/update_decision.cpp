@@ -40,9 +40,9 @@ std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, con
 template <class M>
 UpdateDecision<M>::UpdateDecision(DecisionSetup setup, Arena& arena)
     : setup_(std::move(setup)),
-      sums_(arena.take<ExactSum>(MemoryKind::workspace, sums_of(setup_))),
       place_(arena.take<std::int64_t>(MemoryKind::workspace, 1)),
       scalars_(arena.take<UpdateScalars>(MemoryKind::workspace, 1)),
+      sums_(arena.take<ExactSum>(MemoryKind::workspace, sums_of(setup_))),
       host_(arena.is_planning() ? nullptr : std::make_unique<OnHost>()) {}
 
 template <class M>

@@ -83,8 +83,8 @@ Arena::~Arena() {
 void* Arena::take_bytes(MemoryKind kind, std::size_t bytes) {
   const std::size_t size = aligned(bytes);
   if (planning_) {
+    plan_.offsets = (plan_.offsets ^ plan_.total()) * hash_prime;
     plan_.bytes[static_cast<std::size_t>(kind)] += size;
-    plan_.offsets = (plan_.offsets ^ size) * hash_prime;
     return nullptr;
   }
   NANOTRON_REQUIRE(used_ + size <= plan_.total(), "the arena was planned for {} bytes and asked for {}",

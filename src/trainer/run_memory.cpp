@@ -2,18 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-// Operands of a collective lie at one offset of symmetric memory on all of its ranks. Stages of a pipeline may differ:
-// their groups have none.
+// Or parts of these are. Stages of a pipeline may differ: their groups have no windows.
+std::array<comm::Group*, 3> groups_with_windows(comm::ProcessGrid& grid) {
+  return {&grid.tp(), &grid.cp(), &grid.data_parallel()};
+}
+
+// Operands of a collective lie at one offset of symmetric memory on all of its ranks.
 void require_equal_offsets(comm::ProcessGrid& grid, const MemoryPlan& plan) {
   const auto offsets = static_cast<std::int64_t>(plan.offsets);
   std::int64_t differing = 0;
-  for (comm::Group* const group : {&grid.tp(), &grid.cp(), &grid.data_parallel()}) {
+  for (comm::Group* const group : groups_with_windows(grid)) {
     if (comm::min(*group, offsets) != comm::max(*group, offsets)) ++differing;
   }
   if (comm::max(grid.world(), differing) == 0) return;
@@ -29,8 +35,12 @@ void require_equal_offsets(comm::ProcessGrid& grid, const MemoryPlan& plan) {
 std::unique_ptr<comm::RegisteredMemory> registered(deck::MemoryRegistration how, comm::ProcessGrid& grid,
                                                    const MemoryPlan& plan) {
   if (how == deck::MemoryRegistration::none) return nullptr;
-  if (how == deck::MemoryRegistration::symmetric) require_equal_offsets(grid, plan);
-  return std::make_unique<comm::RegisteredMemory>(grid, Arena::bytes_of(plan), how);
+  auto bytes = static_cast<std::int64_t>(Arena::bytes_of(plan));
+  if (how == deck::MemoryRegistration::symmetric) {
+    require_equal_offsets(grid, plan);
+    for (comm::Group* const group : groups_with_windows(grid)) bytes = comm::max(*group, bytes);
+  }
+  return std::make_unique<comm::RegisteredMemory>(grid, static_cast<std::size_t>(bytes), how);
 }
 
 }  // namespace

@@ -101,14 +101,14 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
           {.table = model.table(), .layouts = model.parameters().layouts, .sharding = sharding, .tp = &grid.tp()},
           arena)),
       reducers(config, model, sharding, grid, device, arena),
-      decision({.norm = norm_parts(model, sharding, grid),
-                .model = {&grid.tp(), &grid.pp()},
-                .loss = {&grid.data_parallel(), &grid.pp()}},
-               arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, grid))),
-      document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))) {}
+      document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))),
+      decision({.norm = norm_parts(model, sharding, grid),
+                .model = {&grid.tp(), &grid.pp()},
+                .loss = {&grid.data_parallel(), &grid.pp()}},
+               arena) {}
 
 StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, Processor processor) {
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {

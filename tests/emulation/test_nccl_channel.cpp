@@ -1,6 +1,9 @@
 // ranks: 1 2 3 4
 // Collectives over NCCL in many orders, between kernels that write their input and read their result.
+#include <nccl.h>
+
 #include <cmath>
+#include <cstdlib>
 
 #include "emulation/gpu_test.hpp"
 #include "nanotron/comm/collectives.hpp"
@@ -72,6 +75,59 @@ TEST_F(NcclCollectives, NarrowTypes) {
     const float ranks = static_cast<float>(group_.size());
     EXPECT_EQ(static_cast<float>(a.values(stream_.get())[5]), ranks * (ranks - 1) / 2 + 5 * ranks) << order;
   }
+}
+
+// In windows of both, which end before their memory.
+TEST_F(NcclCollectives, OfSymmetricMemory) {
+  Group copies(group_.communicator().split(0, group_.rank()), Transport::nccl, Sums::any_order,
+               deck::CollectiveEngine::copies);
+  void* memory = nullptr;
+  const std::size_t bytes = 2 * n * size() * sizeof(double);
+  ASSERT_EQ(ncclMemAlloc(&memory, bytes), ncclSuccess);
+  const Registration registration{{static_cast<std::byte*>(memory), bytes}, deck::MemoryRegistration::symmetric};
+  for (Group* const group : {&group_, &copies}) group->register_memory(registration);
+  double *const all = static_cast<double*>(memory), *const mine = all + n * static_cast<std::size_t>(group_.rank());
+  launch(stream_.get(), [mine, rank = group_.rank()] {
+    for (std::size_t i = 0; i < n; ++i) mine[i] = value(rank, i);
+  });
+  all_gather(copies, mine, n, all, stream());  // in place: only where the parts go is symmetric
+  all_reduce(group_, all, n * size(), ReduceOp::sum, stream());
+  std::vector<double> host(n * size());
+  NANOTRON_CHECK_CUDA(
+      cudaMemcpyAsync(host.data(), memory, n * size() * sizeof(double), cudaMemcpyDeviceToHost, stream_.get()));
+  NANOTRON_CHECK_CUDA(cudaStreamSynchronize(stream_.get()));
+  for (std::size_t r = 0; r < size(); ++r) {
+    EXPECT_EQ(host[r * n + 3], static_cast<double>(size()) * value(static_cast<int>(r), 3));
+  }
+  cudaDeviceSynchronize();
+  for (Group* const group : {&group_, &copies}) group->register_memory({});
+  EXPECT_EQ(ncclMemFree(memory), ncclSuccess);
+}
+
+// What an older library lacks is a mistake of the deck.
+TEST_F(NcclCollectives, NeedANcclThatHasThem) {
+  if (size() == 1) GTEST_SKIP() << "one rank has no communicator";
+  const auto message = [](const auto& work) -> std::string {
+    try {
+      work();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::deck_error);
+      return error.what();
+    }
+    return "";
+  };
+  std::byte memory[1];
+  setenv("NANOTRON_EMULATED_NCCL", "22606", 1);
+  EXPECT_NE(message([&] {
+              group_.register_memory({memory, deck::MemoryRegistration::symmetric});
+            }).find("NCCL 2.27.0 or newer"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              Group(group_.communicator().split(0, 0), Transport::nccl, Sums::any_order,
+                    deck::CollectiveEngine::copies);
+            }).find("2.26.6, in a build with"),
+            std::string::npos);
+  unsetenv("NANOTRON_EMULATED_NCCL");
 }
 
 // Groups that overlap, whose operations the ranks issue in the same order.

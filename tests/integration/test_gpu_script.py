@@ -129,6 +129,9 @@ def main(work):
     script("speed", *here, "--deck", deck, "--python", tools / "torch",
            says=["| llama_30m | PyTorch 9, eager | 20.0 (1.0 - 2.0) | 102400 | 200 | 25.0 |"], **bare)
 
+    said = script("speed", *here, "--python", tools / "torch", says=["expert_gemms = 'grouped' | 10.0"], **bare)
+    check(said.count("| mixtral_90m, wider |") == 2, "experts with both kinds of GEMMs", said)
+
     said = script("profile", *here, "--deck", deck, says=["the program's timers", "| `load tokens` | 1 | 150.000 | 30.0 |"], **bare)
     check("small_3`" in said and "small_2`" not in said, "ten rows", said)
     make(tools, "ncu", NCU)

@@ -28,7 +28,7 @@ const std::vector<Case> cases{
     {"qwen3_moe", {"parallel.ep=2", "moe.capacity_factor=1.1", "parallel.zero_stage=1"}},
     {"mixtral", {"parallel.ep=2", "parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},
     {"mixtral", {"parallel.zero_stage=3", "data.micro_batch_size=2"}},
-    {"mixtral", {"parallel.pp=2", "parallel.pp_schedule=zero_bubble"}},
+    {"mixtral", {"parallel.pp=2", "parallel.pp_schedule=zero_bubble", "model.num_hidden_layers=4"}},
     {"mixtral", {"parallel.cp=2", "parallel.zero_stage=2"}},
 };
 
@@ -45,6 +45,7 @@ class ExpertGemms : public testing::Test {
       }
       set.push_back("data.path='" + tokens_.path() + "'");
       const auto config = test::deck_if_legal(c.golden, set, ranks_);
+      EXPECT_TRUE(config || ranks_ != 4) << testing::PrintToString(c.set);
       if (config) found.emplace_back(c.golden + testing::PrintToString(c.set), *config);
     }
     EXPECT_GE(found.size(), 4u);

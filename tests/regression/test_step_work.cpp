@@ -50,7 +50,7 @@ const std::vector<Case> cases{
     {"mistral", {"parallel.tp=2"}},
     {"llama", {"parallel.pp=2", "data.micro_batch_size=1"}},
     {"llama", {"parallel.pp=2", "parallel.pp_schedule=zero_bubble", "data.micro_batch_size=1"}},
-    {"llama", {"parallel.gradient_compression=powersgd"}},
+    {"llama", {"parallel.compression=powersgd"}},
     {"llama", {"precision.reproducible=layout"}},
     {"llama", {"precision.compute=fp8"}},
     {"qwen2", {"precision.compute=fp8", "parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},

@@ -64,9 +64,9 @@ class UpdateDecision {
   void sum_squares(Device& device, Vector<const M> gradient);
 
   DecisionSetup setup_;
-  Vector<kernels::ExactSum> sums_;  // loss, norm, its parts, the owned ranges
   Vector<std::int64_t> place_;
   Vector<kernels::UpdateScalars> scalars_;
+  Vector<kernels::ExactSum> sums_;  // loss, norm, its parts, the owned ranges: as many as this rank has
   std::unique_ptr<OnHost> host_;  // null when planning
 };
 

@@ -40,13 +40,13 @@ struct TrainingState {
   model::Transformer<T> model;
   std::unique_ptr<optim::Optimizer<M>> optimizer;
   parallel::Reducers<T> reducers;
-  optim::UpdateDecision<M> decision;
   // This rank's tokens of a step, the largest, in sample order: (micro-batches, sequences, tokens of the sequence on
   // this rank).
   Vector<std::int32_t> inputs;
   Vector<std::int32_t> targets;
   Vector<double> loss_rows;
   Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
+  optim::UpdateDecision<M> decision;     // last: the size of its last vector may differ between ranks of a group
 
  private:
   template <class U>

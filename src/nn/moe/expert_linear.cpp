@@ -128,12 +128,11 @@ template <class T>
 std::unique_ptr<const ExpertLinear<T>> make_expert_linear(deck::ExpertGemms gemms,
                                                           const std::vector<LinearWeights<T>>& weights,
                                                           const ExpertOrders& orders) {
-  if (gemms == deck::ExpertGemms::library) return std::make_unique<OfLibrary<T>>(weights, orders);
   if constexpr (std::is_same_v<T, bf16>) {
-    return std::make_unique<Grouped>(weights);
-  } else {
-    NANOTRON_REQUIRE(false, "grouped GEMMs are of bf16");
+    if (gemms == deck::ExpertGemms::grouped) return std::make_unique<Grouped>(weights);
   }
+  NANOTRON_REQUIRE(gemms == deck::ExpertGemms::library, "grouped GEMMs are of bf16");
+  return std::make_unique<OfLibrary<T>>(weights, orders);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                       \

@@ -93,6 +93,15 @@ TEST(DeckFeatures, Experts) {
   decks.expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts},
                        "or gradient_sum = 'sum'", 2);
 
+  const std::string grouped = "run.expert_gemms=grouped", bf16 = "precision.compute=bf16";
+  decks.expect_refused({grouped, bf16}, "the model has no experts");
+  decks.expect_refused({grouped, experts}, "compute = 'bf16' or 'fp8'");
+  decks.expect_refused({grouped, bf16, experts, "model.hidden_size=76", "model.head_dim=6"}, "of 8: 72 or 80");
+  decks.expect_refused({grouped, bf16, experts, "moe.moe_intermediate_size=28"}, "24 or 32");
+  decks.expect_refused({grouped, bf16, experts, "moe.moe_intermediate_size=88", "parallel.tp=2"}, "44 columns", 2);
+  decks.expect_refused({grouped, bf16, experts, "precision.reproducible=layout"}, "expert_gemms = 'library'");
+  EXPECT_EQ(decks.message(small_deck, {grouped, bf16, experts, "parallel.tp=4"}, 4), "");
+
   deck::Config c = decks.read("", {experts, "parallel.ep=3", "parallel.zero_stage=1"});
   resolve(c, 6);
   EXPECT_EQ(c.model.moe.moe_intermediate_size, 96);
@@ -101,6 +110,12 @@ TEST(DeckFeatures, Experts) {
   EXPECT_EQ(deck::expert_shard_group_size(c.parallel), 2);
   c.parallel.zero_size = 3;
   EXPECT_EQ(deck::expert_shard_group_size(c.parallel), 1);
+}
+
+TEST(DeckFeatures, CopyEnginesMoveSymmetricMemory) {
+  const std::string copies = "parallel.collective_engine=copies";
+  decks.expect_refused({copies, "parallel.register_memory=local"}, "copy engines move data of symmetric memory only");
+  EXPECT_EQ(decks.message(small_deck, {copies, "parallel.register_memory=symmetric"}), "");
 }
 
 TEST(DeckFeatures, WhoWantsAFewStepsIsTold) {
