@@ -170,7 +170,7 @@ check() {
 correctness() {
   # Suites of the tests that train; all other suites are those of kernels.
   local golden='Models/AgainstPytorch*:Families/AgainstPytorch*:AgainstPytorchsMuon*:GoldenGeneration/*'
-  local grids='Models/Families*:Models/Grids*:Modes/Choices*:Models/Pipelines*:Stages/Zero*:Matrix*:Context*:Models/Moe*:Resume*'
+  local grids='Models/Families*:Models/Grids*:Modes/Choices*:Models/Pipelines*:Stages/Zero*:Matrix*:Context*:Models/Moe*:ExpertGemms*:Resume*'
   local collectives='Host/Collectives*:Ring*:SharedMemory*:Tree*'
   local small='RmsNorm*:LayerNorm*:Swiglu*:Gelu*:Embedding*:CrossEntropy*:Adamw*:ExactSum*:RoutingKernels*'
   local tests="$bin/nanotron_gpu_tests" run="$scratch/run" sanitizer ranks deadline=$((SECONDS + 60 * minutes))
