@@ -44,7 +44,9 @@ std::vector<std::uint64_t> MemoryCheck<T>::hashes() {
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     kernels::content_hash(device_, pieces_[i].data, pieces_[i].bytes, Vector<std::uint64_t>(hashes_.data() + i, 1));
   }
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), hashes_);
+  const auto host = Kokkos::create_mirror_view(hashes_);
+  Kokkos::deep_copy(device_.exec(), host, hashes_);
+  device_.fence();
   return {host.data(), host.data() + host.extent(0)};
 }
 
@@ -65,16 +67,14 @@ void MemoryCheck<T>::require_unchanged() {
     if (now[i] != kept_[i]) changed = pieces_[i].name;
   }
   const std::vector<int> ranks = ranks_where(!changed.empty(), grid_.world());
-  if (!ranks.empty()) {
-    const std::string tensor = text_of_rank(changed, ranks.front(), grid_.world());
-    end_for_hardware({.ranks = ranks,
-                      .step = kept_at_,
-                      .what = "memory changed between two updates",
-                      .expected = fmt::format("the {} that the update of step {} wrote", tensor, kept_at_),
-                      .found = "other bits"},
-                     config_, grid_);
-  }
-  forget();
+  if (ranks.empty()) return;
+  const std::string tensor = text_of_rank(changed, ranks.front(), grid_.world());
+  end_for_hardware({.ranks = ranks,
+                    .step = kept_at_,
+                    .what = "memory changed between two updates",
+                    .expected = fmt::format("the {} that the update of step {} wrote", tensor, kept_at_),
+                    .found = "other bits"},
+                   config_, grid_);
 }
 
 template class MemoryCheck<double>;

@@ -113,7 +113,9 @@ void StepTrace::arrived(std::uint64_t ticket) {
 }
 
 std::vector<TracedEvent> StepTrace::events() const {
-  const auto hashes = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), hashes_);
+  const auto hashes = Kokkos::create_mirror_view(hashes_);
+  Kokkos::deep_copy(device_.exec(), hashes, hashes_);
+  device_.fence();
   std::vector<TracedEvent> all = events_;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].kind == Kind::gives) all[i].hash = hashes(operation_of_[i]);

@@ -52,6 +52,7 @@ using trainer::Trainer;
 struct Grid {
   const char* name;
   std::vector<std::string> set;
+  const char* golden = "llama";
 };
 const std::vector<Grid> grids{
     {"dp", {}},
@@ -63,6 +64,9 @@ const std::vector<Grid> grids{
     {"ZeRO 1", {"parallel.zero_stage=1"}},
     {"ZeRO 2", {"parallel.zero_stage=2"}},
     {"ZeRO 3", {"parallel.zero_stage=3"}},
+    {"ep", {"parallel.ep=2"}, "mixtral"},
+    {"ep and tp", {"parallel.ep=2", "parallel.tp=2"}, "mixtral"},
+    {"Muon", {"optimizer.name=muon", "parallel.zero_stage=1"}},
     {"in a fixed order", {"precision.reproducible=layout"}},
 };
 
@@ -80,7 +84,7 @@ class BitFlips : public testing::Test {
       set.emplace_back(key);
     set.push_back("data.path='" + tokens_.path() + "'");
     set.push_back("run.output_dir='" + folder_.path().string() + "'");
-    return test::deck_if_legal("llama", set, ranks_);
+    return test::deck_if_legal(grid.golden, set, ranks_);
   }
 
   // The error of the next steps, at most so many; empty: none came.
@@ -112,12 +116,11 @@ class BitFlips : public testing::Test {
 };
 
 TEST_F(BitFlips, InProductsNameTheRankThatComputed) {
-  int tried = 0;
+  int tried = 0, found = 0;
   for (const Grid& grid : grids) {
     const auto config = deck_of(grid, {"run.spike_factor=100"});
     if (!config || config->precision.reproducible == deck::Reproducible::layout) continue;  // with GEMMs of its own
     for (const bool of_weight_gradients : {false, true}) {
-      // A gate that becomes -1e308 is one of 0: a flip without an effect. These have one.
       for (const int products : of_weight_gradients ? std::vector{0, 5, 11} : std::vector{0, 9, 17}) {
         const int victim = (tried * 7 + 1) % ranks_;
         SCOPED_TRACE(testing::Message() << grid.name << (of_weight_gradients ? ", gradient " : ", activation ")
@@ -125,14 +128,18 @@ TEST_F(BitFlips, InProductsNameTheRankThatComputed) {
         test::TrainerRun<double> run(*config, test::world());
         for (int i = 0; i < 2; ++i) EXPECT_TRUE(run->train_step().updated);
         fault = {of_weight_gradients, rank_ == victim ? products : -1};
-        expect_named(error_of(*run, 1), victim, "the same step computed twice differs");
-        EXPECT_EQ(run->step(), 2);
+        const std::string message = error_of(*run, 1);
         fault = {};
         ++tried;
+        if (message.empty()) continue;  // a gate that becomes -1e308 is one of 0: a flip without an effect
+        expect_named(message, victim, "the same step computed twice differs");
+        EXPECT_EQ(run->step(), 2);
+        ++found;
       }
     }
   }
   EXPECT_GE(tried, 6);
+  EXPECT_GE(found, tried * 9 / 10);
 }
 
 // What a rank stores, in the words of the message.
@@ -169,9 +176,8 @@ TEST_F(BitFlips, InMemoryNameTheRankAndTheTensor) {
       if (rank_ == victim) flip_stored(state, what);
       const std::string message = error_of(*run, 1);
       expect_named(message, victim, "memory changed between two updates");
-      EXPECT_NE(message.find(what == Stored::master ? "the master weights of model/" : "the exp_avg_sq of model/"),
-                std::string::npos)
-          << message;
+      const std::string stored = what == Stored::master ? "master weights" : state.optimizer->moments().back().name;
+      EXPECT_NE(message.find("the " + stored + " of model/"), std::string::npos) << message;
       ++tried;
     }
   }

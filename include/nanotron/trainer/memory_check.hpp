@@ -22,10 +22,10 @@ class MemoryCheck {
   bool is_due(std::int64_t step) const { return every_ > 0 && step % every_ == 0; }
   /// After the update of a step. Call Transformer::finish_weights() before.
   void keep(std::int64_t step);
-  /// Before what keep() saw is changed; until the next keep() there is nothing to compare. Ends the run on every rank
-  /// of the world (end_for_hardware) where a tensor changed. Collective; waits for the device.
+  /// Ends the run on every rank of the world (end_for_hardware) where a tensor is not as keep() saw it. Collective;
+  /// waits for the device.
   void require_unchanged();
-  /// What keep() saw is changed on purpose.
+  /// What keep() saw is changed on purpose from now on: until the next keep() there is nothing to compare.
   void forget() { kept_at_ = nothing; }
 
  private:
