@@ -89,7 +89,7 @@ std::string first_advice(const std::map<std::string, double>& share, double imba
   };
   const std::array all{
       Advice{of("read tokens") - 0.02, "a faster file system for the token file, or one that is local to the node"},
-      Advice{of("checkpoints") - 0.05, "fewer checkpoints (checkpoint%every_steps)"},
+      Advice{of("checkpoints") - 0.05, "fewer checkpoints or copies (checkpoint%every_steps, neighbour_every_steps)"},
       Advice{of("validation") - 0.1,
              "fewer validations (data%validation_every) or less data for each (data%validation_batches)"},
       Advice{of("pipeline wait") - 0.1,
