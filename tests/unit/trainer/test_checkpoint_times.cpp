@@ -33,14 +33,14 @@ TEST(CheckpointTimes, TheIntervalIsTheBestOfDalysModel) {
 
 TEST(CheckpointTimes, StepsAloneNeedNoClock) {
   Log log(false);
-  CheckpointTimes times({.every_steps = 5}, 1, log);
+  CheckpointTimes times({.directory = {}, .every_steps = 5}, 1, log);
   EXPECT_FALSE(times.is_due(comm::alone(), 4));
   EXPECT_TRUE(times.is_due(comm::alone(), 5));
 }
 
 TEST(CheckpointTimes, TimeBeginsAgainWithACheckpoint) {
   Log log(false);
-  CheckpointTimes times({.every_minutes = 0.1 / 60.0}, 1, log);
+  CheckpointTimes times({.directory = {}, .every_minutes = 0.1 / 60.0}, 1, log);
   times.begin();
   EXPECT_FALSE(times.is_due(comm::alone(), 1));
   std::this_thread::sleep_for(std::chrono::milliseconds(120));
@@ -51,7 +51,7 @@ TEST(CheckpointTimes, TimeBeginsAgainWithACheckpoint) {
 
 TEST(CheckpointTimes, CheapOnesAndManyNodesMakeThemFrequent) {
   Log log(false);
-  CheckpointTimes times({.node_mtbf = 1.0}, 1 << 20, log);  // the job fails every 82 ms
+  CheckpointTimes times({.directory = {}, .node_mtbf = 1.0}, 1 << 20, log);  // the job fails every 82 ms
   times.record({.step = 1, .taken = 1.0, .waited = 1e-6});
   times.begin();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
