@@ -30,24 +30,25 @@ def cut(chance, good, _):
     return good[:chance.choice([0, 1, len(good) - 1, chance.randrange(len(good))])]
 
 
-def block_of(chance, good):
-    size = chance.choice([512, 4096, 65536])
-    begin = chance.randrange(max(1, len(good) - size)) // 512 * 512
-    return begin, min(size, len(good) - begin)
+def block_of(chance, good, older):
+    """That has changed since: most of a small checkpoint is room between tensors."""
+    places = [at for at in range(0, len(good), 512) if good[at:at + 512] != older[at:at + 512]] or [0]
+    begin = chance.choice(places)
+    return begin, min(chance.choice([512, 4096, 65536]), len(good) - begin)
 
 
-def lost(chance, good, _):
-    begin, size = block_of(chance, good)
+def lost(chance, good, older):
+    begin, size = block_of(chance, good, older)
     return good[:begin] + bytes(size) + good[begin + size:]
 
 
 def stale(chance, good, older):
-    begin, size = block_of(chance, good)
+    begin, size = block_of(chance, good, older)
     return (good[:begin] + older[begin:begin + size] + good[begin + size:])[:len(good)]
 
 
-def moved(chance, good, _):
-    (a, size), (b, _) = block_of(chance, good), block_of(chance, good)
+def moved(chance, good, older):
+    (a, size), (b, _) = block_of(chance, good, older), block_of(chance, good, older)
     bad = bytearray(good)
     bad[b:b + size] = good[a:a + size]
     return bad[:len(good)]
