@@ -79,11 +79,20 @@ void report(MPI_Comm failures, const Failure& failure) {
   print(rank == 0 ? failure.message : fmt::format("[rank {}] {}", rank, failure.message));
 }
 
+// NANOTRON_MPI_THREADS: for an MPI library that is slow, or wrong, with threads.
+int wanted_threads() {
+  const char* const word = std::getenv("NANOTRON_MPI_THREADS");
+  const std::string_view chosen = word != nullptr ? word : "multiple";
+  if (chosen != "multiple" && chosen != "funneled")
+    print(fmt::format("warning: NANOTRON_MPI_THREADS: expected multiple or funneled, found '{}': multiple", chosen));
+  return chosen == "funneled" ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE;
+}
+
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
   int provided = 0;
-  if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+  if (MPI_Init_thread(&argc, &argv, wanted_threads(), &provided) != MPI_SUCCESS) {
     fail(ExitCode::system_error, {.what = "MPI could not be started",
                                   .expected = "",
                                   .found = "",

@@ -104,8 +104,12 @@ struct Header {
 
 class Exchange {
  public:
-  Exchange(const comm::Communicator& world, const BlockedFile& file, Blocks blocks)
-      : world_(world), file_(file), blocks_(std::move(blocks)), outgoing_(static_cast<std::size_t>(world.size())) {}
+  Exchange(const comm::Communicator& world, const BlockedFile& file, const Blocks& blocks, Waiting& waiting)
+      : world_(world),
+        file_(file),
+        blocks_(blocks),
+        waiting_(waiting),
+        outgoing_(static_cast<std::size_t>(world.size())) {}
 
   // Without memory the blocks of this rank are lost, and the others still get theirs.
   template <class F>
@@ -138,7 +142,7 @@ class Exchange {
   }
 
   void finish() {
-    incoming_ = exchange_messages(world_.get(), outgoing_);
+    incoming_ = exchange_messages(world_.get(), outgoing_, waiting_);
     for (const std::vector<std::byte>& message : incoming_) {
       for (std::size_t at = 0; at < message.size();) {
         Header header;
@@ -194,15 +198,36 @@ class Exchange {
 
   const comm::Communicator& world_;
   BlockedFile file_;
-  Blocks blocks_;
+  const Blocks& blocks_;
+  Waiting& waiting_;
   Window window_{};
   std::vector<std::int64_t> slots_;  // in memory_, of the blocks of the window; -1: another rank's
   std::span<std::byte> memory_;      // of this rank's blocks of the window
   std::vector<std::vector<std::byte>> outgoing_, incoming_;  // by rank; headers and bytes
 };
 
-// Adds what a tensor has in the window, through the host.
-void add_tensor(const PlacedTensor& placed, std::int64_t from, std::int64_t to, Staging& staging, Exchange& exchange) {
+// Parts on the device, through the staging buffer.
+class DeviceParts {
+ public:
+  static std::int64_t transfer_bytes() { return Staging::transfer_bytes(INT64_MAX); }
+  const Transfer& on_host(const Transfer& pieces, ScalarType type) {
+    const Transfer& host = staging_.place(pieces, type);
+    staging_.copy_to_host();
+    return host;
+  }
+
+ private:
+  Staging staging_;
+};
+
+struct HostParts {
+  static std::int64_t transfer_bytes() { return INT64_MAX; }
+  static const Transfer& on_host(const Transfer& pieces, ScalarType) { return pieces; }
+};
+
+// Adds what a tensor has in the window.
+template <class Parts>
+void add_tensor(const PlacedTensor& placed, std::int64_t from, std::int64_t to, Parts& parts, Exchange& exchange) {
   const std::vector<index_t>& shape = placed.tensor->global_shape;
   const std::int64_t bytes = std::accumulate(shape.begin(), shape.end(), index_t{1}, std::multiplies<>()) *
                              static_cast<std::int64_t>(size_of(placed.type));
@@ -210,10 +235,8 @@ void add_tensor(const PlacedTensor& placed, std::int64_t from, std::int64_t to, 
   StateTensor within{placed.tensor->name, placed.tensor->global_shape, parts_within(placed, from, to)};
   if (within.parts.empty()) return;
   const PlacedTensor clipped{&within, placed.type, placed.begin};
-  for (const Transfer& pieces : transfers_of(within, placed.type, Staging::transfer_bytes(INT64_MAX))) {
-    const Transfer& host = staging.place(pieces, placed.type);
-    staging.copy_to_host();
-    for (const Piece& piece : host) {
+  for (const Transfer& pieces : transfers_of(within, placed.type, Parts::transfer_bytes())) {
+    for (const Piece& piece : parts.on_host(pieces, placed.type)) {
       for_each_run(clipped, part_of(piece, placed.type),
                    [&](std::int64_t position, const std::byte* data, std::int64_t count) {
                      exchange.add(position, data, count);
@@ -224,13 +247,20 @@ void add_tensor(const PlacedTensor& placed, std::int64_t from, std::int64_t to, 
 
 }  // namespace
 
-void assemble_blocks(MPI_Comm given, const BlockedFile& file, const FileImage& image,
-                     std::span<const PlacedTensor> tensors, BlockSink& sink) {
-  const comm::Communicator world = comm::Communicator::duplicate(given);
-  Blocks blocks = blocks_of(world, file, image, tensors);
-  const std::vector<Window> windows = windows_of(blocks.owners, world.size());
-  Exchange exchange(world, file, std::move(blocks));
-  Staging staging;
+struct BlockAssembly::Plan {
+  comm::Communicator world;
+  BlockedFile file;
+  const FileImage& image;
+  std::span<const PlacedTensor> tensors;
+  Blocks blocks;
+
+  template <class Parts>
+  void assemble(BlockSink& sink, Parts parts, Waiting& waiting);
+};
+
+template <class Parts>
+void BlockAssembly::Plan::assemble(BlockSink& sink, Parts parts, Waiting& waiting) {
+  Exchange exchange(world, file, blocks, waiting);
   std::exception_ptr failure;  // the other ranks wait for our bytes all the same
   const auto unless_failed = [&](const auto& f) {
     if (failure) return;
@@ -240,7 +270,7 @@ void assemble_blocks(MPI_Comm given, const BlockedFile& file, const FileImage& i
       failure = std::current_exception();
     }
   };
-  for (const Window& window : windows) {
+  for (const Window& window : windows_of(blocks.owners, world.size())) {
     const std::int64_t from = window.first * file.block_bytes, to = window.last * file.block_bytes;
     exchange.begin(window, [&](std::size_t bytes) {
       std::span<std::byte> memory;
@@ -251,11 +281,34 @@ void assemble_blocks(MPI_Comm given, const BlockedFile& file, const FileImage& i
       for (const auto& [position, bytes] : image.extents())
         exchange.add(position, bytes.data(), static_cast<std::int64_t>(bytes.size()));
     }
-    for (const PlacedTensor& placed : tensors) add_tensor(placed, from, to, staging, exchange);
+    for (const PlacedTensor& placed : tensors) add_tensor(placed, from, to, parts, exchange);
     exchange.finish();
     unless_failed([&] { exchange.for_each_run([&](std::int64_t at, auto run) { sink.put(at, run); }); });
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+BlockAssembly::BlockAssembly(MPI_Comm world, const BlockedFile& file, const FileImage& image,
+                             std::span<const PlacedTensor> tensors)
+    : plan_(std::make_unique<Plan>(comm::Communicator::duplicate(world), file, image, tensors, Blocks{})) {
+  plan_->blocks = blocks_of(plan_->world, file, image, tensors);
+}
+
+BlockAssembly::~BlockAssembly() = default;
+
+void BlockAssembly::into(BlockSink& sink) {
+  BlockingWaiting waiting;
+  plan_->assemble(sink, DeviceParts(), waiting);
+}
+
+void BlockAssembly::into_beside(BlockSink& sink) {
+  BackgroundWaiting waiting;
+  plan_->assemble(sink, HostParts(), waiting);
+}
+
+void assemble_blocks(MPI_Comm world, const BlockedFile& file, const FileImage& image,
+                     std::span<const PlacedTensor> tensors, BlockSink& sink) {
+  BlockAssembly(world, file, image, tensors).into(sink);
 }
 
 }  // namespace nanotron::io

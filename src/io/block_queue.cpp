@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "nanotron/base/flight_recorder.hpp"
-
 namespace nanotron::io {
 
 PageBuffer PageBuffers::take(std::size_t bytes) {
@@ -47,7 +45,6 @@ BlockQueue::~BlockQueue() {
 }
 
 std::span<std::byte> BlockQueue::memory(std::size_t bytes) {
-  const NotedRegion region("write");
   lent_.reset();
   {
     std::unique_lock lock(mutex_);

@@ -1,27 +1,17 @@
 #include "nanotron/io/checkpoint_writer.hpp"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <future>
 #include <utility>
 
 #include "block_queue.hpp"
-#include "checkpoint_image.hpp"
+#include "checkpoint_draft.hpp"
+#include "durable_files.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/io/manifest.hpp"
-#include "nanotron/io/shared_file.hpp"
+#include "state_snapshot.hpp"
 #include "step_folders.hpp"
-#include "system_calls.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -29,72 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using comm::collectively;
 
-[[noreturn]] void system_failure(const std::string& what) {
-  fail(ExitCode::system_error, {.what = fmt::format("writing a checkpoint: {}: {}", what, std::strerror(errno))});
-}
-
-// fsync() of a file or a directory.
-void sync_to_disk(const fs::path& path) {
-  const NotedRegion region("fsync");
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) system_failure(path.string());
-  const int status = uninterrupted([&] { return ::fsync(descriptor); });
-  const int cause = errno;
-  ::close(descriptor);
-  errno = cause;
-  if (status != 0 && cause != EINVAL && cause != ENOTSUP) system_failure(path.string());
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  const NotedRegion region("write and fsync");
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) system_failure(path.string());
-  const char* from = text.data();
-  std::size_t left = text.size();
-  while (left > 0) {
-    const ssize_t put = ::write(descriptor, from, left);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) break;
-    from += put;
-    left -= static_cast<std::size_t>(put);
-  }
-  const bool good = left == 0 && uninterrupted([&] { return ::fsync(descriptor); }) == 0;
-  const int cause = errno;
-  ::close(descriptor);
-  errno = cause;
-  if (!good) system_failure(path.string());
-}
-
-// The name may lead to another file than the one that was written.
-void require_size(const fs::path& path, std::int64_t bytes) {
-  std::error_code error;
-  const std::uintmax_t found = fs::file_size(path, error);
-  if (error) fail(ExitCode::system_error, {.what = fmt::format("{}: {}", path.string(), error.message())});
-  if (found != static_cast<std::uintmax_t>(bytes))
-    fail(ExitCode::system_error,
-         {.what = fmt::format("{} has {} bytes, {} were written", path.string(), found, bytes)});
-}
-
-void rename_or_fail(const fs::path& from, const fs::path& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0)
-    system_failure(fmt::format("renaming {} to {}", from.string(), to.string()));
-}
-
-// Replaces the folder `old` by `with`: in one atomic step if the file system can, so that `old` is a
-// good checkpoint at any time.
-void replace_folder(const fs::path& with, const fs::path& old) {
-  if (::renameat2(AT_FDCWD, with.c_str(), AT_FDCWD, old.c_str(), RENAME_EXCHANGE) != 0) {
-    const fs::path aside = old.string() + replaced_suffix + partial_suffix;
-    std::error_code ignored;
-    fs::remove_all(aside, ignored);
-    rename_or_fail(old, aside);
-    rename_or_fail(with, old);
-    fs::remove_all(aside, ignored);
-    return;
-  }
-  std::error_code ignored;
-  fs::remove_all(with, ignored);
-}
+constexpr auto room = static_cast<std::size_t>(blocks_in_memory * manifest_block_bytes);
 
 // The newest checkpoint with a manifest before `step`, in the parent of `folder`; empty if there is none.
 fs::path whole_one_before(const fs::path& folder, std::int64_t step) {
@@ -114,31 +39,30 @@ CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int6
       directory_(std::move(directory)),
       keep_last_(keep_last),
       log_(log),
-      memory_(std::make_unique<PageBuffers>()) {
+      memory_(std::make_unique<PageBuffers>()),
+      snapshot_(std::make_unique<StateSnapshot>()) {
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world_, &rank_));
+  int level = 0;
+  NANOTRON_CHECK_MPI(MPI_Query_thread(&level));
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &level, 1, MPI_INT, MPI_MIN, world_));
+  has_threads_ = level >= MPI_THREAD_MULTIPLE;
 }
 
-// One checkpoint on its way to disk.
-struct CheckpointWriter::Draft {
-  fs::path folder;
-  Manifest manifest;
-  BlockQueue blocks;
-  std::future<void> work{};  // this rank writes its blocks and reads them back
+CheckpointWriter::~CheckpointWriter() { drop(); }
 
-  Draft(const fs::path& partial, std::int64_t step, std::int64_t bytes, std::size_t room, PageBuffers& memory)
-      : folder(partial),
-        manifest{.step = step, .bytes = bytes, .blocks = {}},
-        blocks(partial / checkpoint_file_name, manifest_block_bytes, room, memory) {}
-};
-
-CheckpointWriter::~CheckpointWriter() = default;
+void CheckpointWriter::drop() {
+  if (draft_ && !CheckpointDraft::drop(std::move(draft_))) {
+    snapshot_.release();
+    memory_.release();
+  }
+}
 
 template <class F>
 void CheckpointWriter::guarded(const fs::path& partial, const F& work) {
   try {
     work();
   } catch (const Error& error) {
-    draft_.reset();
+    drop();
     std::error_code ignored;
     if (rank_ == 0) fs::remove_all(partial, ignored);
     fail(ExitCode::system_error,
@@ -150,112 +74,66 @@ void CheckpointWriter::guarded(const fs::path& partial, const F& work) {
 }
 
 void CheckpointWriter::write(const CheckpointContents& contents) {
-  begin(contents, static_cast<std::size_t>(blocks_in_memory * manifest_block_bytes));
+  finish();
+  guarded(partial_folder(directory_, contents.state.step), [&] {
+    draft_ = std::make_unique<CheckpointDraft>(world_, directory_, contents, room, *memory_);
+    draft_->assemble();
+  });
   finish();
   memory_->release();
 }
 
-void CheckpointWriter::start(const CheckpointContents& contents) { begin(contents, SIZE_MAX); }
+void CheckpointWriter::reserve(const CheckpointContents& contents) {
+  if (has_threads_) snapshot_->reserve(contents);
+}
 
-void CheckpointWriter::begin(const CheckpointContents& contents, std::size_t room) {
+void CheckpointWriter::start(const CheckpointContents& contents) {
   finish();
-  guarded(partial_folder(contents), [&] { assemble(contents, room); });
+  guarded(partial_folder(directory_, contents.state.step), [&] {
+    if (!has_threads_) {
+      draft_ = std::make_unique<CheckpointDraft>(world_, directory_, contents, SIZE_MAX, *memory_);
+      return draft_->assemble();
+    }
+    comm::collectively(world_, [&] { snapshot_->begin(contents); });
+    draft_ = std::make_unique<CheckpointDraft>(world_, directory_, snapshot_->contents(), room, *memory_);
+    draft_->assemble_beside();
+  });
+}
+
+void CheckpointWriter::finish_copy() {
+  if (!draft_) return;
+  snapshot_->wait();
+  draft_->values_are_there();
 }
 
 bool CheckpointWriter::advance() {
   if (!draft_) return false;
-  const fs::path folder = draft_->folder;
-  bool published = false;
-  guarded(folder, [&] {
-    int ready = draft_->work.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
-    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, world_));
-    if (ready == 0) return;
-    collectively(world_, [&] { draft_->work.get(); });
-    gather_hashes();
-    publish_draft();
-    published = true;
-  });
-  return published;
+  finish_copy();
+  bool is_published = false;
+  const fs::path folder = draft_->folder();
+  guarded(folder, [&] { is_published = draft_->advance(); });
+  if (is_published) {
+    record(draft_->step());
+    draft_.reset();
+  }
+  return is_published;
 }
 
 bool CheckpointWriter::finish() {
-  bool published = false;
-  if (draft_) {
-    const NotedRegion region("write, fsync and read back");
-    draft_->work.wait();
-    published = advance();
+  finish_copy();
+  while (draft_) {
+    draft_->wait();
+    if (advance()) return true;
   }
-  return published;
+  return false;
 }
 
-fs::path CheckpointWriter::partial_folder(const CheckpointContents& contents) const {
-  return step_folder(directory_, contents.state.step).string() + partial_suffix;
-}
-
-// Begins a draft. Nothing of HDF5 touches the disk.
-void CheckpointWriter::assemble(const CheckpointContents& contents, std::size_t room) {
-  const fs::path partial = partial_folder(contents), path = partial / checkpoint_file_name;
-  FileImage image(path.string());
-  const ImageLayout layout = lay_out(world_, image, contents);
-  collectively(world_, [&] {
-    if (rank_ != 0) return;
-    fs::remove_all(partial);
-    fs::create_directories(partial);
-    reserve_space(path, 0, layout.bytes);
-    fs::resize_file(path, static_cast<std::uintmax_t>(layout.bytes));
-  });
-  require_same_file(world_, path, ExitCode::system_error);
-  collectively(world_,
-               [&] { draft_ = std::make_unique<Draft>(partial, contents.state.step, layout.bytes, room, *memory_); });
-  collectively(world_, [&] {
-    assemble_blocks(world_, {layout.bytes, manifest_block_bytes}, image, layout.tensors, draft_->blocks);
-  });
-  draft_->work = draft_->blocks.close();
-}
-
-// All blocks are on disk and were read back.
-void CheckpointWriter::gather_hashes() {
-  Manifest& manifest = draft_->manifest;
-  const BlockedFile file{manifest.bytes, manifest.block_bytes};
-  manifest.blocks.assign(static_cast<std::size_t>(file.blocks()), 0);
-  for (const auto& [block, hash] : draft_->blocks.file().hashes())
-    manifest.blocks[static_cast<std::size_t>(block)] = hash;
-  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, manifest.blocks.data(), static_cast<int>(manifest.blocks.size()),
-                                   MPI_UINT64_T, MPI_BOR, world_));
-}
-
-void CheckpointWriter::publish_draft() {
-  const std::int64_t step = draft_->manifest.step;
-  collectively(world_, [&] {
-    if (rank_ != 0) return;
-    require_size(draft_->folder / checkpoint_file_name, draft_->manifest.bytes);
-    const fs::path folder = draft_->folder, temporary = folder / (std::string(manifest_file_name) + ".tmp");
-    write_text(temporary, to_json(draft_->manifest));
-    rename_or_fail(temporary, folder / manifest_file_name);
-    sync_to_disk(folder);
-    publish(folder, step);
-  });
-  draft_.reset();
+void CheckpointWriter::record(std::int64_t step) {
   newest_ = step_folder(directory_, step);
   std::erase(known_good_, step);
   std::erase(not_yet_good_, step);
   not_yet_good_.push_back(step);
   if (rank_ == 0) remove_partial();
-}
-
-void CheckpointWriter::publish(const fs::path& partial, std::int64_t step) {
-  const fs::path final = step_folder(directory_, step);
-  if (fs::exists(final))
-    replace_folder(partial, final);
-  else
-    rename_or_fail(partial, final);
-  sync_to_disk(directory_);
-  // A link for users; the program does not read it.
-  std::error_code ignored;
-  const fs::path link = directory_ / "latest", temporary = directory_ / "latest.tmp";
-  fs::remove(temporary, ignored);
-  fs::create_directory_symlink(final.filename(), temporary, ignored);
-  if (!ignored) fs::rename(temporary, link, ignored);
 }
 
 void CheckpointWriter::begin_anew() {

@@ -118,7 +118,8 @@ void DistributedImage::fetch(const std::vector<std::vector<Wanted>>& wanted) {
     }
     replies[r].resize(static_cast<std::size_t>(bytes));
   }
-  const auto to_serve = exchange_messages(world_, asked);
+  BlockingWaiting waiting;
+  const auto to_serve = exchange_messages(world_, asked, waiting);
   const auto post = [&](auto call, std::vector<std::byte>& message, std::size_t r, std::vector<MPI_Request>& list) {
     if (message.empty()) return;
     NANOTRON_CHECK_MPI(call(message.data(), static_cast<int>(message.size()), MPI_BYTE, static_cast<int>(r), 1, world_,

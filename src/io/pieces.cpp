@@ -28,6 +28,33 @@ std::byte* memory_of(const Piece& piece, ScalarType type) {
   return static_cast<std::byte*>(piece.part->data) + skipped * static_cast<index_t>(size_of(type));
 }
 
+StatePart packed_at(std::byte* memory, const StatePart& part) {
+  StatePart packed = part;
+  packed.data = memory;
+  packed.stride.assign(part.extent.size(), 1);
+  for (std::size_t i = part.extent.size() - 1; i > 0; --i) packed.stride[i - 1] = packed.stride[i] * packed.extent[i];
+  return packed;
+}
+
+std::int64_t bytes_of(const StatePart& part, ScalarType type) {
+  if (is_empty(part)) return 0;
+  return std::accumulate(part.extent.begin(), part.extent.end(), index_t{1}, std::multiplies<>()) *
+         static_cast<std::int64_t>(size_of(type));
+}
+
+MemoryRows::MemoryRows(const StatePart& part, ScalarType type) : begin(static_cast<std::byte*>(part.data)) {
+  const std::vector<index_t>& extent = part.extent;
+  const std::size_t n = extent.size(), element = size_of(type);
+  const auto bytes = [&](index_t elements) { return static_cast<std::size_t>(elements) * element; };
+  const bool is_vector = n == 1 && part.stride[0] == 1;
+  const index_t columns = is_vector ? extent[0] : n == 1 ? 1 : extent[n - 1];
+  layers = static_cast<std::size_t>(n == 3 ? extent[0] : 1);
+  rows = static_cast<std::size_t>(n == 3 ? extent[1] : is_vector ? 1 : extent[0]);
+  width = bytes(columns);
+  pitch = bytes(std::max(is_vector ? columns : part.stride[n == 3 ? 1 : 0], columns));
+  layer_pitch = bytes(part.stride[0]);
+}
+
 StatePart part_of(const Piece& piece, ScalarType type) {
   StatePart part = *piece.part;
   part.extent = extent_of(piece);

@@ -21,6 +21,19 @@ std::byte* memory_of(const Piece& piece, ScalarType type);
 /// The piece as a part of its own.
 StatePart part_of(const Piece& piece, ScalarType type);
 
+/// The part as it is packed at `memory`.
+StatePart packed_at(std::byte* memory, const StatePart& part);
+/// Of an element of the type; 0 without elements.
+std::int64_t bytes_of(const StatePart& part, ScalarType type);
+
+/// A part as rows in memory, sizes in bytes: layers of rows, each `width` long.
+struct MemoryRows {
+  std::byte* begin;
+  std::size_t layers, rows, width, pitch, layer_pitch;
+
+  MemoryRows(const StatePart& part, ScalarType type);
+};
+
 /// Pieces of device memory pass through one pinned buffer; where the host reaches device memory, they stay where they
 /// are. Implemented in cuda/ and host/.
 class Staging {

@@ -41,7 +41,7 @@ std::size_t checkpoint_workspace(const deck::Config& config, comm::ProcessGrid& 
   constexpr auto held = static_cast<std::size_t>(io::blocks_in_memory * io::manifest_block_bytes);
   const std::size_t copied = config.checkpoint.neighbour_every_steps > 0 ? 4 * assembled : 0;  // own and partner's
   return 2 * assembled + static_cast<std::size_t>(io::staging_bytes()) +                       // sent, received
-         (config.checkpoint.asynchronous ? assembled + written_bytes(grid, state) : held) + copied;
+         held + (config.checkpoint.asynchronous ? written_bytes(grid, state) : 0) + copied;
 }
 
 template <class T>
@@ -81,7 +81,10 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       log_(log),
       writer_(grid.world().mpi(), deck::checkpoint_directory(config), config.checkpoint.keep_last, log),
       carried_(state.reducers.carried(), grid),
-      moments_(state.optimizer->moments()) {}
+      moments_(state.optimizer->moments()) {
+  if (config_.checkpoint.asynchronous)
+    with_contents({}, [&](const io::CheckpointContents& contents) { writer_.reserve(contents); });
+}
 
 template <class T>
 io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader> checkpoint) {
@@ -225,6 +228,13 @@ void Checkpointing<T>::start(const io::CheckpointState& counters) {
   pending_since_ = wall_seconds();
   with_contents(counters, [&](const io::CheckpointContents& contents) { writer_.start(contents); });
   pending_ = {.step = counters.step, .waited = wall_seconds() - pending_since_};
+}
+
+template <class T>
+void Checkpointing<T>::finish_copy() {
+  const double begin = wall_seconds();
+  writer_.finish_copy();
+  pending_.waited += wall_seconds() - begin;
 }
 
 template <class T>

@@ -207,6 +207,7 @@ StepResult Trainer<T>::train_step() {
   compute(spikes_.largest_norm());
   memory_.require_unchanged();
   memory_.forget();
+  checkpointing_.finish_copy();
   queue_update(r.learning_rate);
   r.token_hash = comm::sum(grid_.data_parallel(), r.token_hash);
   read_result(r);

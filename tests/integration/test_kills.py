@@ -46,7 +46,8 @@ def main(kills, seed):
         expected = state_at(whole, STEPS)
     done, tally = 0, Tally()
     while done < kills:
-        later = chance.choice(["true", "false"])
+        later = chance.choice(["true", "true", "false"])
+        os.environ["NANOTRON_MPI_THREADS"] = chance.choice(["multiple", "multiple", "funneled"])
         with Case("killed", steps=STEPS, checkpoint=f"keep_last = 2 asynchronous = .{later}.") as case:
             while done < kills and kill_once(case, chance):
                 done += 1

@@ -10,9 +10,9 @@
 
 namespace nanotron::comm {
 
-/// Owns the MPI library: initialised with MPI_THREAD_FUNNELED, finalised in the destructor. One per
-/// process, made in main. MPI errors return codes, which NANOTRON_CHECK_MPI turns into Error, and do not abort. Chooses
-/// how ranks wait (waiting.hpp).
+/// Owns the MPI library: initialised with MPI_THREAD_MULTIPLE where MPI has it (MPI_THREAD_FUNNELED with
+/// NANOTRON_MPI_THREADS=funneled), finalised in the destructor. One per process, made in main. MPI errors return codes,
+/// which NANOTRON_CHECK_MPI turns into Error, and do not abort. Chooses how ranks wait (waiting.hpp).
 class MpiSession {
  public:
   MpiSession(int& argc, char**& argv);

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -47,6 +48,26 @@ inline constexpr std::int64_t held_blocks = 8;
 /// Assembles a file of what rank 0 has in `image` and what the ranks have of the tensors, which is written once; the
 /// rest is zeros. Every block is put into the sink of one rank, in the order of the file, at most held_blocks at once.
 /// Collective; the sink must not communicate, and its exceptions are thrown after the last block.
+class BlockAssembly {
+ public:
+  /// Chooses who writes which block. image and tensors are borrowed. Collective, as the destructor is; in the thread of
+  /// the run.
+  BlockAssembly(MPI_Comm world, const BlockedFile& file, const FileImage& image, std::span<const PlacedTensor> tensors);
+  ~BlockAssembly();
+  BlockAssembly(const BlockAssembly&) = delete;
+  BlockAssembly& operator=(const BlockAssembly&) = delete;
+
+  /// Once, one of the two: in the thread of the run, or in another one that runs beside it (MPI_THREAD_MULTIPLE), for
+  /// tensors in memory of the host.
+  void into(BlockSink& sink);
+  void into_beside(BlockSink& sink);
+
+ private:
+  struct Plan;
+  std::unique_ptr<Plan> plan_;
+};
+
+/// Both steps.
 void assemble_blocks(MPI_Comm world, const BlockedFile& file, const FileImage& image,
                      std::span<const PlacedTensor> tensors, BlockSink& sink);
 

@@ -12,7 +12,9 @@
 
 namespace nanotron::io {
 
+class CheckpointDraft;
 class PageBuffers;
+class StateSnapshot;
 
 /// Most blocks in the memory of a rank while training waits for a checkpoint.
 inline constexpr std::int64_t blocks_in_memory = 3 * held_blocks;
@@ -43,11 +45,15 @@ class CheckpointWriter {
   /// the same step is replaced.
   void write(const CheckpointContents& contents);
 
-  /// The same without waiting for the disk. start() returns when the contents are copied: the blocks of this rank stay
-  /// in its memory until a thread has written them. advance(), after each step, goes on when all ranks are ready and
-  /// says whether the checkpoint was published now; finish() waits for that. start() and write() finish an earlier one.
-  /// Collective; errors as of write(). The threads do not communicate.
+  /// The same without waiting for the disk. The contents are copied in memory, which reserve() takes before; they must
+  /// not change until finish_copy() has returned, but for `compression`. Then a thread assembles the blocks with those
+  /// of the other ranks, and others write them and read them back. advance(), after each step, goes on when all ranks
+  /// are ready and says whether the checkpoint was published now; finish() waits for that. start() and write() finish
+  /// an earlier one. Where MPI has no MPI_THREAD_MULTIPLE, start() returns when the blocks are assembled. Collective,
+  /// but for reserve() and finish_copy(); errors as of write().
+  void reserve(const CheckpointContents& contents);
   void start(const CheckpointContents& contents);
+  void finish_copy();
   bool advance();
   bool finish();  // whether there was one
 
@@ -62,18 +68,13 @@ class CheckpointWriter {
   const std::filesystem::path& newest_known_good() const { return newest_known_good_; }
 
  private:
-  struct Draft;
   template <class F>
   void guarded(const std::filesystem::path& partial, const F& work);
-  std::filesystem::path partial_folder(const CheckpointContents& contents) const;
-  void begin(const CheckpointContents& contents, std::size_t room);
-  void assemble(const CheckpointContents& contents, std::size_t room);
-  void gather_hashes();
-  void publish_draft();
-  void publish(const std::filesystem::path& partial, std::int64_t step);  // rank 0
-  void set_aside_newer(std::int64_t step);                                // rank 0
-  void remove_partial();                                                  // rank 0
-  void remove_old();                                                      // rank 0
+  void drop();
+  void record(std::int64_t step);
+  void set_aside_newer(std::int64_t step);  // rank 0
+  void remove_partial();                    // rank 0
+  void remove_old();                        // rank 0
 
   MPI_Comm world_;
   int rank_ = 0;
@@ -82,8 +83,10 @@ class CheckpointWriter {
   Log& log_;
   std::vector<std::int64_t> known_good_, not_yet_good_;  // steps in directory_, ascending
   std::filesystem::path newest_, newest_known_good_;     // may be outside of directory_
+  bool has_threads_ = false;                             // MPI_THREAD_MULTIPLE, on all ranks
   std::unique_ptr<PageBuffers> memory_;                  // of blocks that wait
-  std::unique_ptr<Draft> draft_;                         // being written
+  std::unique_ptr<StateSnapshot> snapshot_;
+  std::unique_ptr<CheckpointDraft> draft_;  // being written
 };
 
 }  // namespace nanotron::io

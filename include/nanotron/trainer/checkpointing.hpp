@@ -57,9 +57,11 @@ class Checkpointing {
 
   /// Writes the state after `counters.step` updates. Collective.
   SavedCheckpoint save(const io::CheckpointState& counters);
-  /// The same without waiting for the disk, see io::CheckpointWriter. advance() and finish() return what was published.
-  /// Collective; an earlier one must be finished.
+  /// The same without waiting for the disk, see io::CheckpointWriter. finish_copy() comes before the next change of
+  /// parameters or moments; advance() and finish() return what was published. Collective; an earlier one must be
+  /// finished.
   void start(const io::CheckpointState& counters);
+  void finish_copy();
   std::optional<SavedCheckpoint> advance();
   std::optional<SavedCheckpoint> finish();
 

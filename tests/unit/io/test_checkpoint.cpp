@@ -68,7 +68,7 @@ TEST_F(Checkpoint, TheFileDoesNotShowTheGrid) {
   MPI_Barrier(world);
 }
 
-// What start() was given may change at once.
+// What start() was given may change after finish_copy().
 TEST_F(Checkpoint, WithoutWaitingForTheDiskHasTheSameBytes) {
   CheckpointWriter writer(world, scratch / "later", 0, log);
   EXPECT_FALSE(writer.advance());
@@ -76,6 +76,7 @@ TEST_F(Checkpoint, WithoutWaitingForTheDiskHasTheSameBytes) {
     FakeState<float> state(rank, size);
     state.fill(static_cast<int>(step));
     writer.start(state.contents(step));
+    writer.finish_copy();
     state.fill(99);
     if (step == 1) {
       while (!writer.advance()) {
