@@ -36,6 +36,9 @@ if(NANOTRON_SANITIZE)
   target_link_options(nanotron_options INTERFACE -fsanitize=address,undefined)
   target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_SANITIZERS)
 endif()
+if(NANOTRON_FUZZ)
+  list(APPEND NANOTRON_CXX_OPTIONS -fsanitize=fuzzer-no-link)
+endif()
 target_compile_options(nanotron_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${NANOTRON_CXX_OPTIONS}>")
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/data/read_only_file.hpp"
+#include "stored_dataset.hpp"
 
 namespace nanotron::data {
 namespace {
@@ -19,19 +21,19 @@ constexpr const char* remedy = "write the file with tools/nanotron_choices.py";
 
 // A column of `rows` values; any number for 0.
 std::vector<std::uint64_t> read_column(const hdf5::File& file, const std::string& name, std::size_t rows,
-                                       const std::string& path) {
+                                       const ReadOnlyFile& disk) {
+  const std::string& path = disk.name();
   if (!hdf5::exists(file.id(), name)) {
     refuse("this is no file of multiple-choice questions", fmt::format("the dataset /{}", name), "none", path);
   }
   const hdf5::Dataset dataset = hdf5::open_dataset(file.id(), name, path);
-  const std::vector<index_t> shape = hdf5::checked_shape(dataset, "/" + name, path);
+  const auto size = static_cast<std::size_t>(checked_length(dataset, "/" + name, disk));
   const hdf5::Datatype type(H5Dget_type(dataset.id()));
-  const auto size = static_cast<std::size_t>(shape.empty() ? 0 : shape.front());
-  const bool unsigned_integers = H5Tget_class(type.id()) == H5T_INTEGER && H5Tget_sign(type.id()) == H5T_SGN_NONE;
-  if (shape.size() != 1 || size == 0 || (rows > 0 && size != rows) || !unsigned_integers) {
+  const bool unsigned_integers = unsigned_bytes(type) > 0;
+  if (size == 0 || (rows > 0 && size != rows) || !unsigned_integers) {
     refuse(fmt::format("/{} has the wrong shape or type", name),
            rows > 0 ? fmt::format("{} unsigned integers", rows) : "one dimension of unsigned integers, not empty",
-           fmt::format("{} values in {} dimensions{}", size, shape.size(), unsigned_integers ? "" : " of another type"),
+           fmt::format("{} values{}", size, unsigned_integers ? "" : " of another type"),
            path);
   }
   std::vector<std::uint64_t> values(size);
@@ -52,12 +54,12 @@ ChoiceFile::ChoiceFile(const std::filesystem::path& path) : tokens_(path) {
 }
 
 void ChoiceFile::read_tables() {
-  const std::string& path = tokens_.path();
-  const hdf5::File file = hdf5::open_read_only(path);
-  const auto scored = read_column(file, "choices/tokens", 0, path),
-             begins = read_column(file, "documents", scored.size(), path),
-             characters = read_column(file, "choices/characters", scored.size(), path),
-             bytes = read_column(file, "choices/bytes", scored.size(), path);
+  const ReadOnlyFile disk(tokens_.path());
+  const hdf5::File file = hdf5::open_read_only(tokens_.path());
+  const auto scored = read_column(file, "choices/tokens", 0, disk),
+             begins = read_column(file, "documents", scored.size(), disk),
+             characters = read_column(file, "choices/characters", scored.size(), disk),
+             bytes = read_column(file, "choices/bytes", scored.size(), disk);
   for (std::size_t i = 0; i < scored.size(); ++i) {
     const auto end = i + 1 < begins.size() ? static_cast<index_t>(begins[i + 1]) : tokens_.size();
     choices_.push_back({.tokens = {static_cast<index_t>(begins[i]), end},
@@ -65,9 +67,9 @@ void ChoiceFile::read_tables() {
                         .characters = static_cast<index_t>(characters[i]),
                         .bytes = static_cast<index_t>(bytes[i])});
   }
-  const auto counts = read_column(file, "questions/choices", 0, path),
-             answers = read_column(file, "questions/answer", counts.size(), path),
-             lines = read_column(file, "questions/line", counts.size(), path);
+  const auto counts = read_column(file, "questions/choices", 0, disk),
+             answers = read_column(file, "questions/answer", counts.size(), disk),
+             lines = read_column(file, "questions/line", counts.size(), disk);
   index_t next = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const index_t end = next + static_cast<index_t>(counts[i]);

@@ -107,7 +107,8 @@ Attribute open_scalar_attribute(hid_t object, const char* name, H5T_class_t want
                             fmt::format("{}: opening attribute '{}'", file, name)));
   const Dataspace space(H5Aget_space(attribute.id()));
   const Datatype type(H5Aget_type(attribute.id()));
-  if (H5Sget_simple_extent_npoints(space.id()) != 1 || H5Tget_class(type.id()) != wanted)
+  if (H5Sget_simple_extent_npoints(space.id()) != 1 || H5Tget_class(type.id()) != wanted ||
+      (wanted != H5T_STRING && !is_plain_number(type)))
     nanotron::fail(ExitCode::data_error, {fmt::format("attribute '{}' has the wrong type", name),
                                           wanted == H5T_INTEGER ? "one integer"
                                           : wanted == H5T_FLOAT ? "one real number"
@@ -180,15 +181,19 @@ std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& na
     refuse("virtual or unknown storage");
   if (H5Pget_external_count(creation.id()) != 0) refuse("storage in external files");
   const int filters = H5Pget_nfilters(creation.id());
+  int deflates = 0;
   if (filters < 0) refuse("unreadable filters");
+  if (filters > 3) refuse(fmt::format("{} filters", filters));
   for (int i = 0; i < filters; ++i) {
     unsigned flags = 0, config = 0;
     std::size_t values = 0;
     const H5Z_filter_t filter = H5Pget_filter2(creation.id(), static_cast<unsigned>(i), &flags,
                                                &values, nullptr, 0, nullptr, &config);
-    if (filter < H5Z_FILTER_DEFLATE || filter > H5Z_FILTER_SCALEOFFSET)
-      refuse(fmt::format("the unknown filter {}", filter));
+    if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32)
+      refuse(fmt::format("the filter {}", filter));
+    deflates += filter == H5Z_FILTER_DEFLATE;
   }
+  if (deflates > 1) refuse("values deflated more than once");
   const Dataspace space(check(H5Dget_space(dataset.id()), ExitCode::data_error,
                               fmt::format("{}: reading the shape of '{}'", file, name)));
   const int rank = H5Sget_simple_extent_ndims(space.id());
@@ -196,6 +201,30 @@ std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& na
   std::array<hsize_t, H5S_MAX_RANK> extents{};
   H5Sget_simple_extent_dims(space.id(), extents.data(), nullptr);
   return {extents.begin(), extents.begin() + rank};
+}
+
+bool is_plain_number(const Datatype& type) {
+  const H5T_order_t order = H5Tget_order(type.id());
+  const std::size_t bytes = H5Tget_size(type.id());
+  if (order != H5T_ORDER_LE && order != H5T_ORDER_BE) return false;
+  const auto is = [&](hid_t little, hid_t big) {
+    return H5Tequal(type.id(), order == H5T_ORDER_LE ? little : big) > 0;
+  };
+  if (H5Tget_class(type.id()) == H5T_FLOAT)
+    return is(H5T_IEEE_F32LE, H5T_IEEE_F32BE) || is(H5T_IEEE_F64LE, H5T_IEEE_F64BE);
+  const bool is_signed = H5Tget_sign(type.id()) == H5T_SGN_2;
+  switch (bytes) {
+    case 1:
+      return is_signed ? is(H5T_STD_I8LE, H5T_STD_I8BE) : is(H5T_STD_U8LE, H5T_STD_U8BE);
+    case 2:
+      return is_signed ? is(H5T_STD_I16LE, H5T_STD_I16BE) : is(H5T_STD_U16LE, H5T_STD_U16BE);
+    case 4:
+      return is_signed ? is(H5T_STD_I32LE, H5T_STD_I32BE) : is(H5T_STD_U32LE, H5T_STD_U32BE);
+    case 8:
+      return is_signed ? is(H5T_STD_I64LE, H5T_STD_I64BE) : is(H5T_STD_U64LE, H5T_STD_U64BE);
+    default:
+      return false;
+  }
 }
 
 std::optional<std::int64_t> read_integer(hid_t object, const char* name, const std::string& file) {
@@ -221,13 +250,12 @@ std::optional<std::string> read_string(hid_t object, const char* name, const std
   if (!attribute) return std::nullopt;
   const std::string doing = fmt::format("{}: reading attribute '{}'", file, name);
   const Datatype type(H5Aget_type(attribute.id()));
-  if (H5Tis_variable_str(type.id()) > 0) {
-    char* text = nullptr;
-    check(H5Aread(attribute.id(), type.id(), &text), ExitCode::data_error, doing);
-    std::string value = text ? text : "";
-    H5free_memory(text);
-    return value;
-  }
+  // HDF5 1.10 copies as many bytes as the heap says into memory for as many as the attribute says (H5HG_read).
+  if (H5Tis_variable_str(type.id()) != 0)
+    nanotron::fail(ExitCode::data_error,
+                   {fmt::format("attribute '{}' is a string of variable length", name),
+                    "one of fixed length, which HDF5 reads safely from a file of anybody", "", file,
+                    fmt::format("write it with h5py: attrs['{0}'] = numpy.bytes_(attrs['{0}'].encode())", name)});
   if (H5Tget_size(type.id()) > longest_attribute)
     nanotron::fail(ExitCode::data_error, {fmt::format("attribute '{}' is damaged", name),
                                           fmt::format("a text of at most {} bytes", longest_attribute),

@@ -119,7 +119,7 @@ void TokenFile::open_loss_mask() {
   if (!hdf5::exists(file_.id(), "loss_mask")) return;
   auto mask = hdf5::open_dataset(file_.id(), "loss_mask", path_);
   const hdf5::Datatype type(H5Dget_type(mask.id()));
-  if (H5Tget_class(type.id()) != H5T_INTEGER || H5Tget_size(type.id()) != 1)
+  if (H5Tget_class(type.id()) != H5T_INTEGER || H5Tget_size(type.id()) != 1 || !hdf5::is_plain_number(type))
     fail(ExitCode::data_error,
          {"/loss_mask does not fit to /tokens", fmt::format("{} values of uint8, one for each token", size()),
           fmt::format("values of {}", words_of(type)), path_, "write it with the tokens, 1 where the loss counts"});

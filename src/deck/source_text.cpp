@@ -93,7 +93,8 @@ std::string SourceText::format(const Diagnostic& d) const {
     const std::string margin(std::max<std::size_t>(number.size(), 4), ' ');
     if (line.size() > shown_width) {  // a window round the place, split between characters
       std::size_t first = at > shown_width / 2 ? at - shown_width / 2 : 0;
-      while (first > 0 && continues_character(line[first])) --first;
+      // Of characters of at most 4 bytes; a line of other bytes is split anywhere.
+      for (int back = 0; back < 3 && first > 0 && continues_character(line[first]); ++back) --first;
       line = line.substr(first, shown_width);
       at -= first;
     }

@@ -68,8 +68,9 @@ std::vector<double> read_norms(hid_t state, const std::string& file) {
   const hdf5::Attribute norms(hdf5::check(H5Aopen(state, recent_norms, H5P_DEFAULT), ExitCode::data_error, doing));
   const hdf5::Dataspace space(H5Aget_space(norms.id()));
   const hssize_t count = H5Sget_simple_extent_npoints(space.id());
-  if (count < 1 || count > most_norms) {
-    wrong_attribute(recent_norms, fmt::format("1 to {} numbers", most_norms), fmt::format("{}", count), file);
+  const hdf5::Datatype type(H5Aget_type(norms.id()));
+  if (count < 1 || count > most_norms || H5Tget_class(type.id()) != H5T_FLOAT || !hdf5::is_plain_number(type)) {
+    wrong_attribute(recent_norms, fmt::format("1 to {} real numbers", most_norms), fmt::format("{}", count), file);
   }
   std::vector<double> values(static_cast<std::size_t>(count));
   hdf5::check(H5Aread(norms.id(), H5T_NATIVE_DOUBLE, values.data()), ExitCode::data_error, doing);

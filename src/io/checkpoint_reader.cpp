@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr index_t deck_limit = 16 << 20;
-constexpr std::size_t most_data_files = 65536;
+constexpr std::size_t most_data_files = 65536, longest_text = 256;  // of /data, bytes: names and digits
 
 std::string read_deck(hid_t file, const std::string& name) {
   const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
@@ -50,7 +50,13 @@ std::vector<DataFile> read_data(hid_t file, const std::string& name) {
   const hdf5::Group all = hdf5::open_group(file, "data", name);
   while (data.size() < most_data_files && hdf5::exists(all.id(), fmt::format("{}", data.size()))) {
     const hdf5::Group group = hdf5::open_group(all.id(), fmt::format("{}", data.size()), name);
-    const auto text = [&](const char* key) { return hdf5::read_string(group.id(), key, name).value_or(""); };
+    const auto text = [&](const char* key) {
+      std::string value = hdf5::read_string(group.id(), key, name).value_or("");
+      if (value.size() > longest_text)
+        damaged(fmt::format("the attribute '{}' of /data is damaged", key),
+                fmt::format("at most {} bytes", longest_text), fmt::format("{}", value.size()), name);
+      return value;
+    };
     data.push_back({.use = text("use"),
                     .name = text("name"),
                     .tokens = hdf5::read_integer(group.id(), "tokens", name).value_or(0),
@@ -69,7 +75,7 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
   const std::size_t bytes = H5Tget_size(type.id());
   const bool is_moment = name.starts_with("optimizer/");
   const bool is_bf16 = is_moment && H5Tequal(type.id(), native_type(ScalarType::bf16)) > 0;
-  if (H5Tget_class(type.id()) != H5T_FLOAT || (bytes != 4 && bytes != 8 && !is_bf16))
+  if (H5Tget_class(type.id()) != H5T_FLOAT || (!hdf5::is_plain_number(type) && !is_bf16))
     damaged(fmt::format("the dataset '{}' has the wrong type", name),
             is_moment ? "bfloat16, float32 or float64" : "float32 or float64",
             fmt::format("HDF5 type class {}, {} bytes", static_cast<int>(H5Tget_class(type.id())), bytes), file);
@@ -198,7 +204,8 @@ std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs:
 
 std::int64_t CheckpointReader::newest_listed(MPI_Comm world, const fs::path& directory) {
   for (const auto& [step, folder] : broadcast_folders(world, directory).steps) {
-    const std::string there = comm::text_of_root(world, [&] { return std::string(absence_of(folder) ? "" : "yes"); });
+    const std::string there = comm::text_of_root(
+        world, [&folder = folder] { return std::string(absence_of(folder) ? "" : "yes"); });
     if (!there.empty()) return step;
   }
   return -1;

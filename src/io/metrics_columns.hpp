@@ -126,6 +126,14 @@ T checked(T status, const std::filesystem::path& path) {
   return hdf5::check(status, ExitCode::system_error, fmt::format("writing {}", path.string()));
 }
 
+/// Rows of a column. Error(data_error) for what hdf5::checked_shape refuses, other than one dimension, values that are
+/// no numbers of 8 bytes, and more rows than a file of this size can have, compressed as well as may be.
+index_t rows_of(const hdf5::Dataset& dataset, const std::string& name, const std::filesystem::path& path);
+
+/// Reads the last of `rows` values: where the place that later ones come to is damaged, it is known now.
+/// Error(data_error).
+void require_end(const hdf5::Dataset& dataset, index_t rows, const std::string& name);
+
 /// Adds an empty column to a file or a group of it. The column named `scale` is the dimension scale of its rows (HDF5
 /// Dimension Scales; units and long_name as in the CF conventions): xarray and HDFView then name the axis.
 void create_column(hid_t parent, const std::string& name, const std::string& scale, hid_t type, const char* unit,

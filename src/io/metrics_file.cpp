@@ -34,28 +34,27 @@ hdf5::PropertyList unlocked_access() {
   return access;
 }
 
-index_t length_of(const hdf5::Dataset& dataset, const char* name, const std::string& file) {
-  const auto shape = hdf5::checked_shape(dataset, name, file);
-  if (shape.size() != 1) throw Error(ExitCode::data_error, "not one-dimensional");
-  return shape[0];
-}
-
 std::vector<std::string> names_in_root(hid_t file) {
   std::vector<std::string> names;
   H5G_info_t info{};
   if (H5Gget_info(file, &info) < 0) return names;
-  for (hsize_t i = 0; i < info.nlinks; ++i) {
+  for (hsize_t i = 0; i < info.nlinks; ++i) {  // as many as the file says: not all may be there
     std::array<char, 256> name{};
-    H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(), H5P_DEFAULT);
+    hdf5::check(H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(), H5P_DEFAULT),
+                ExitCode::data_error, "listing the datasets");
     names.emplace_back(name.data());
   }
   return names;
 }
 
+// Also a link that is refused when it is read.
+void remove_link(hid_t file, const std::string& name, const fs::path& path) {
+  if (H5Lexists(file, name.c_str(), H5P_DEFAULT) > 0) checked(H5Ldelete(file, name.c_str(), H5P_DEFAULT), path);
+}
+
 /// Number of leading values, of the first `rows` of a step column, that are <= last.
-index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last) {
-  std::vector<std::int64_t> values(
-      static_cast<std::size_t>(std::max<index_t>(rows, length_of(steps, "step", ""))));
+index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last, const fs::path& path) {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(std::max(rows, rows_of(steps, "step", path))));
   hdf5::check(H5Dread(steps.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
               ExitCode::data_error, "reading steps");
   const auto end = values.begin() + rows;
@@ -76,15 +75,20 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
   std::error_code error;
   if (fs::exists(path_, error)) {
     make_room(starting_room);
-    const std::string damage = resumed_step == 0 ? "" : try_open(resumed_step, start.sample_cursor);
-    if (resumed_step == 0 || !damage.empty()) move_aside();
+    const std::string damage = resumed_step == 0 ? "" : try_resume(resumed_step, start, log);
+    if (resumed_step > 0 && damage.empty()) return;
+    move_aside();
     if (resumed_step == 0)
       log.info("metrics of an earlier run are kept as {}", set_aside_.string());
-    else if (!damage.empty())
+    else
       log.warn("{} cannot be read and is moved to {}; a new one begins after step {}: {}", path_.string(),
                set_aside_.string(), resumed_step, damage);
   }
-  if (!file_) create();
+  create();
+  begin(resumed_step, start, log);
+}
+
+void MetricsFile::begin(std::int64_t resumed_step, const MetricsStart& start, Log& log) {
   open_starts(start, log);
   start_.resumed_step = start_.last_step = start_.lowest_step = resumed_step;
   write_start(resumed_step == 0 ? "" : fmt::format("_step_{:08}", resumed_step), start);
@@ -114,7 +118,7 @@ void MetricsFile::move_aside() {
                                   .change = "the permissions of run%output_dir"});
 }
 
-std::string MetricsFile::try_open(std::int64_t resumed_step, index_t sample_cursor) {
+std::string MetricsFile::try_resume(std::int64_t resumed_step, const MetricsStart& start, Log& log) {
   try {
     const hdf5::PropertyList access = unlocked_access();
     file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
@@ -122,12 +126,13 @@ std::string MetricsFile::try_open(std::int64_t resumed_step, index_t sample_curs
     index_t rows = INT64_MAX, validation_rows = INT64_MAX;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       index_t& shortest = c < row_columns_ ? rows : validation_rows;
-      shortest = std::min(shortest, length_of(columns_[c], column(c, row_columns_).name, path_.string()));
+      shortest = std::min(shortest, rows_of(columns_[c], column(c, row_columns_).name, path_));
     }
     rows_ = rows, validation_rows_ = validation_rows;
     cut_after(resumed_step);
     open_named_losses();
-    forget_bad_steps(sample_cursor);
+    forget_bad_steps(start.sample_cursor);
+    begin(resumed_step, start, log);
     return "";
   } catch (const Error& error) {
     return reason(error);
@@ -136,11 +141,13 @@ std::string MetricsFile::try_open(std::int64_t resumed_step, index_t sample_curs
 
 // All columns but those of named sets.
 void MetricsFile::cut_after(std::int64_t step) {
-  rows_ = rows_until(columns_[0], rows_, step);
-  validation_rows_ = rows_until(columns_[row_columns_], validation_rows_, step);
+  rows_ = rows_until(columns_[0], rows_, step, path_);
+  validation_rows_ = rows_until(columns_[row_columns_], validation_rows_, step, path_);
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    const auto length = static_cast<hsize_t>(c < row_columns_ ? rows_ : validation_rows_);
+    const index_t rows = c < row_columns_ ? rows_ : validation_rows_;
+    const auto length = static_cast<hsize_t>(rows);
     checked(H5Dset_extent(columns_[c].id(), &length), path_);
+    require_end(columns_[c], rows, column(c, row_columns_).name);
   }
 }
 
@@ -169,6 +176,7 @@ void MetricsFile::open_starts(const MetricsStart& start, Log& log) {
       if (hdf5::exists(before.id(), starts_group)) {
         starts_->append_all({before.id(), starts_group, start_columns, set_aside_});
         checkpoints.append_all({before.id(), start_checkpoints, start_checkpoint_columns, set_aside_});
+        hdf5::open_group(before.id(), lineage, set_aside_.string());
         checked(H5Ocopy(before.id(), lineage, file_.id(), lineage, H5P_DEFAULT, H5P_DEFAULT), path_);
       }
     } catch (const Error& error) {
@@ -256,7 +264,9 @@ void MetricsFile::open_named_losses() {
                     "mean over the targets of the validation set of this name", path_);
     }
     loss.dataset = hdf5::open_dataset(file_.id(), loss.name, path_.string());
+    rows_of(loss.dataset, loss.name, path_);
     checked(H5Dset_extent(loss.dataset.id(), &rows), path_);
+    require_end(loss.dataset, validation_rows_, loss.name);
   }
 }
 
@@ -277,7 +287,7 @@ void MetricsFile::write_start(const std::string& suffix, const MetricsStart& sta
 }
 
 void MetricsFile::write_deck(const std::string& name, const std::string& text) {
-  if (hdf5::exists(file_.id(), name)) checked(H5Ldelete(file_.id(), name.c_str(), H5P_DEFAULT), path_);
+  remove_link(file_.id(), name, path_);
   const hdf5::Datatype type = hdf5::string_type(text.size());
   const hdf5::Dataspace scalar(H5Screate(H5S_SCALAR));
   const hdf5::Dataset deck(checked(
@@ -286,8 +296,7 @@ void MetricsFile::write_deck(const std::string& name, const std::string& text) {
 }
 
 void MetricsFile::write_provenance(const std::string& group, const Provenance& provenance) {
-  if (hdf5::exists(file_.id(), group))
-    checked(H5Ldelete(file_.id(), group.c_str(), H5P_DEFAULT), path_);
+  remove_link(file_.id(), group, path_);
   const hdf5::Group target(
       checked(H5Gcreate2(file_.id(), group.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_));
   for (const auto& [key, value] : provenance)

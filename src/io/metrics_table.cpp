@@ -1,11 +1,19 @@
 #include "metrics_table.hpp"
 
+#include <fmt/format.h>
 #include <hdf5_hl.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "nanotron/base/error.hpp"
+
 namespace nanotron::io {
+namespace {
+
+constexpr index_t most_packed = 1100;  // bytes of values for each byte that deflate stores
+
+}  // namespace
 
 // Rows that come to lie before the first value are NaN.
 void create_column(hid_t parent, const std::string& name, const std::string& scale, hid_t type, const char* unit,
@@ -39,6 +47,34 @@ void append_values(hid_t dataset, hid_t type, index_t first, const void* values,
   checked(H5Dwrite(dataset, type, memory.id(), file_space.id(), H5P_DEFAULT, values), path);
 }
 
+index_t rows_of(const hdf5::Dataset& dataset, const std::string& name, const std::filesystem::path& path) {
+  const auto refuse = [&](const std::string& expected, const std::string& found) {
+    fail(ExitCode::data_error,
+         {.what = fmt::format("the column '{}' is damaged", name), .expected = expected, .found = found});
+  };
+  const std::vector<index_t> shape = hdf5::checked_shape(dataset, name, path.string());
+  if (shape.size() != 1) refuse("one dimension", fmt::format("{}", shape.size()));
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  const H5T_class_t kind = H5Tget_class(type.id());
+  if ((kind != H5T_INTEGER && kind != H5T_FLOAT) || H5Tget_size(type.id()) != 8 || !hdf5::is_plain_number(type))
+    refuse("numbers of 8 bytes", "others");
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  const index_t most = error ? 0 : static_cast<index_t>(bytes / 8) * most_packed;
+  if (shape[0] < 0 || shape[0] > most) refuse(fmt::format("at most {} rows", most), fmt::format("{}", shape[0]));
+  return shape[0];
+}
+
+void require_end(const hdf5::Dataset& dataset, index_t rows, const std::string& name) {
+  if (rows == 0) return;
+  const hsize_t last = static_cast<hsize_t>(rows) - 1, one = 1;
+  const hdf5::Dataspace memory(H5Screate_simple(1, &one, nullptr)), file(H5Dget_space(dataset.id()));
+  H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, &last, nullptr, &one, nullptr);
+  double value = 0.0;
+  hdf5::check(H5Dread(dataset.id(), H5T_NATIVE_DOUBLE, memory.id(), file.id(), H5P_DEFAULT, &value),
+              ExitCode::data_error, fmt::format("reading the end of {}", name));
+}
+
 MetricsTable::MetricsTable(hid_t file, const std::string& group, std::span<const Column> columns,
                            const std::filesystem::path& path)
     : columns_(columns), path_(path) {
@@ -49,9 +85,9 @@ MetricsTable::MetricsTable(hid_t file, const std::string& group, std::span<const
   for (const Column& c : columns_) {
     if (is_new) create_column(group_.id(), c.name, columns_[0].name, type_of(c.kind), c.unit, c.description, path_);
     datasets_.push_back(hdf5::open_dataset(group_.id(), c.name, path_.string()));
-    const auto shape = hdf5::checked_shape(datasets_.back(), c.name, path_.string());
-    rows_ = std::min(rows_, shape.size() == 1 ? shape[0] : 0);  // of a row that was cut short by a kill: none
+    rows_ = std::min(rows_, rows_of(datasets_.back(), c.name, path_));  // of a row that was cut short by a kill: none
   }
+  for (std::size_t c = 0; c < columns_.size(); ++c) require_end(datasets_[c], rows_, columns_[c].name);
 }
 
 void MetricsTable::write(index_t at, const void* row) {

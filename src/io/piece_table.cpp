@@ -8,12 +8,14 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/data/read_only_file.hpp"
+#include "nanotron/io/neighbour_copies.hpp"
 
 namespace nanotron::io {
 namespace {
 
 constexpr std::int64_t format_number = 0x31636f6e6e;  // changes with the layout of the table
 constexpr std::uintmax_t largest_table = std::uintmax_t{1} << 30;
+constexpr std::int64_t largest_image = INT64_MAX / 2;
 
 [[noreturn]] void damaged(const std::string& what) { throw Error(ExitCode::data_error, what); }
 
@@ -62,6 +64,7 @@ void unpack_extents(const std::string& packed, FileImage& image) {
   for (Taker taker(packed); !taker.is_done();) {
     const std::int64_t position = taker.number();
     const std::string bytes = taker.text();
+    if (position < 0 || position > largest_image) damaged("the metadata of a copy lie outside of its file");
     image.write(bytes.data(), std::ssize(bytes), position);
   }
 }
@@ -98,12 +101,16 @@ PieceTable parse_piece_table(const std::string& bytes) {
   table.run = taker.text();
   table.file.bytes = taker.number();
   table.file.block_bytes = taker.number();
+  if (table.file.bytes < 1 || table.file.bytes > largest_image || table.file.block_bytes != copy_block_bytes)
+    damaged("the table of a copy says an impossible size");
   const std::int64_t blocks = taker.number();
+  if (blocks < 0 || blocks > table.file.blocks()) damaged("the table of a copy has more blocks than its file");
   for (std::int64_t i = 0; i < blocks; ++i) {
     const std::int64_t block = taker.number();
     table.blocks.emplace_back(block, static_cast<std::uint64_t>(taker.number()));
   }
   table.metadata = taker.text();
+  if (!taker.is_done()) damaged("the table of a copy is too long");
   return table;
 }
 

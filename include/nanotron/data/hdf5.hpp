@@ -87,13 +87,17 @@ Group open_group(hid_t parent, const std::string& path, const std::string& file)
 bool exists(hid_t parent, const std::string& path);
 
 /// Extents of a dataset. Error(data_error) for virtual and external storage and for filters other than
-/// deflate, shuffle, fletcher32, szip, nbit and scale-offset, which no file of this program has.
+/// deflate (once), shuffle and fletcher32: HDF5's others trust the numbers that a file gives them.
 std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& name,
                                    const std::string& file);
 
+/// Whether it is an integer of 1, 2, 4 or 8 bytes or an IEEE number of 4 or 8, of either byte order. HDF5 also converts
+/// others, of bits that a file may place as it likes.
+bool is_plain_number(const Datatype& type);
+
 /// Scalar attributes. Readers return nullopt when the attribute is absent, and throw Error(data_error) when
-/// it is not scalar or of another type. Strings are read with fixed or variable length, and written as
-/// fixed-length UTF-8.
+/// it is not scalar or of another type. Strings are of fixed length, written as UTF-8; those of variable length are
+/// refused.
 std::optional<std::int64_t> read_integer(hid_t object, const char* name, const std::string& file);
 std::optional<double> read_real(hid_t object, const char* name, const std::string& file);
 std::optional<std::string> read_string(hid_t object, const char* name, const std::string& file);

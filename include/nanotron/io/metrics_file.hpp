@@ -69,7 +69,9 @@ class MetricsFile {
     std::int64_t step;
     double loss;
   };
-  std::string try_open(std::int64_t resumed_step, index_t sample_cursor);  // why it cannot be read, else empty
+  /// Why the file cannot be gone on with, else empty.
+  std::string try_resume(std::int64_t resumed_step, const MetricsStart& start, Log& log);
+  void begin(std::int64_t resumed_step, const MetricsStart& start, Log& log);
   void move_aside();
   void make_room(std::int64_t bytes) const;
   void create();

@@ -83,7 +83,7 @@ struct Forward {
     const SharedAddress shared(block.shared);
     const QueryTile query_tile{shared};
     const KeyTile key_tile{shared + QueryTile::bytes}, value_tile{shared + QueryTile::bytes + KeyTile::bytes};
-    const auto load_keys = [&](const KeyTile& tile, const MatrixRef<const bf16>& from, int at) {
+    const auto load_keys = [&, n = n](const KeyTile& tile, const MatrixRef<const bf16>& from, int at) {
       const index_t first = at * keys;
       tile.template start_load<threads>(heads.key(from, n, first), from.leading, s.key_length - first, s.head_dim);
     };

@@ -36,7 +36,7 @@ struct QueryGradient {
     const auto key_tile = [&](int at, int which) {
       return KeyTile{shared + 2 * QueryTile::bytes + (2 * (at % 2) + which) * KeyTile::bytes};
     };
-    const auto load_keys = [&](int at) {
+    const auto load_keys = [&, n = n](int at) {
       const index_t first = at * keys, rest = s.key_length - first;
       key_tile(at, 0).template start_load<threads>(heads.key(in.k, n, first), in.k.leading, rest, s.head_dim);
       key_tile(at, 1).template start_load<threads>(heads.key(in.v, n, first), in.v.leading, rest, s.head_dim);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <ranges>
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
@@ -112,7 +111,7 @@ void PowerSgdReducer<T>::finish_step() {
   const typename GradientReducer<T>::Exposed exposed(*this);
   const Range& params_1d = this->section().params_1d;
   if (!this->overlap()) {
-    for (const LowRankUnit& unit : std::views::reverse(plan_.units)) project(unit);
+    for (auto unit = plan_.units.rbegin(); unit != plan_.units.rend(); ++unit) project(*unit);
   }
   start(at(params_1d.begin), params_1d.size());
   wait_for_all();
