@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/device_transport.hpp"
+#include "nanotron/base/standard_streams.hpp"
 #include "nanotron/comm/waiting.hpp"
 
 namespace nanotron::comm {
@@ -82,6 +83,7 @@ void report(MPI_Comm failures, const Failure& failure) {
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
+  open_standard_streams();
   int provided = 0;
   if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
     fail(ExitCode::system_error, {.what = "MPI could not be started",
