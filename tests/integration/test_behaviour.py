@@ -406,7 +406,7 @@ def what_is_told_before_it_happens():
             check(code == 0 and unsaved not in text, f"{arguments}: others are not", text)
     with Case("memory", tp=1) as case:
         kib = int(re.search(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())[1])
-        width = 64 * math.ceil(1.1 * kib * 1024 / (88 * 64 * 131))  # 16 bytes for each parameter, and more
+        width = 64 * math.ceil(1.1 * kib * 1024 / (2 * 3 * 64 * 16) / 64)  # 16 bytes for each parameter, of two layers
         code, text = case.run("--set", f"model.intermediate_size={width}", "--set", "model.hidden_size=64", ranks=1)
         check(code == 78 and "the ranks on" in text and "the memory of the host" in text,
               "more memory than the host has is refused", text)
