@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts of this project: sets what the build and the programs need on a plain
 # machine. A variable that is already set is left alone; a job script of a site needs none of it.
 

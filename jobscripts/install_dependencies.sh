@@ -42,7 +42,7 @@ case "$mpi" in
     libmpich-dev mpich libhdf5-mpich-dev) ;;
   *) usage_error "--mpi is openmpi, mpich or both, not '$mpi'" ;;
 esac
-if [ "$tests" = 1 ]; then packages+=(libgtest-dev gfortran mandoc python3-pytest slurm-wlm munge); fi
+if [ "$tests" = 1 ]; then packages+=(libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge); fi
 
 is_installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]
@@ -72,7 +72,7 @@ configures_without_packages() {
   if [ "$tests" = 1 ]; then command -v gfortran > /dev/null || return 1; fi
   local probe="$root/build/dependency_probe" status=0
   mkdir -p "$probe"
-  cmake -S "$root" -B "$probe" -DNANOTRON_BUILD_TESTS=$([ "$tests" = 1 ] && echo ON || echo OFF) \
+  cmake -S "$root" -B "$probe" -DNANOTRON_BUILD_TESTS="$([ "$tests" = 1 ] && echo ON || echo OFF)" \
     > "$probe/log" 2>&1 || status=1
   if [ "$status" = 0 ]; then rm -rf "$probe"; fi
   return "$status"

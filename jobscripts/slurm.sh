@@ -30,8 +30,8 @@
 #
 # The job is finished when the program says so in STATUS_FILE, not when srun returns 0: a launch that
 # failed may do that too. Where the system failed (a node or rank lost, exit code 71) it tries again, at
-# most MAX_FAILURES times without a new checkpoint in between. Hosts in <output_dir>/excluded_hosts (doc/bad_steps.md)
-# are excluded from then on; take a repaired one out of the file.
+# most MAX_FAILURES times without a new checkpoint in between, after two on other nodes if there are as many. Hosts in
+# <output_dir>/excluded_hosts (doc/bad_steps.md) are excluded from then on; take a repaired one out of the file.
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
 #   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/machines.md)
@@ -105,6 +105,7 @@ seconds_of() {
 
 limit=()
 left="$(seconds_of "$(squeue -h -j "$SLURM_JOB_ID" -o %L)")"
+if [ -z "$left" ] && [[ "${SLURM_JOB_END_TIME:-}" =~ ^[0-9]+$ ]]; then left=$((SLURM_JOB_END_TIME - $(date +%s))); fi
 if [ -n "$left" ]; then
   # The program counts from its own start. 1, not 0, which would be no limit.
   left=$((left - ${LAUNCH_SECONDS:-30}))
@@ -187,10 +188,22 @@ case $state in launching | starting | running) lost=yes ;; *) lost=no ;; esac
 if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
 ####
 
+# nodes_to_leave: those of this job, after two starts in a row that failed, where the partition has as many others
+nodes_to_leave() {
+  local failures="" others=0 nodes
+  read -r failures <"$STATUS_FILE.failures"
+  if [[ ! "$failures" =~ ^[0-9]+$ ]] || [ "$failures" -lt 2 ]; then return; fi
+  nodes="$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}")"
+  others="$(sinfo -h -N -p "${SLURM_JOB_PARTITION:-}" -t idle,mixed,allocated -o %N | sort -u | grep -cvxF "$nodes")"
+  if [ "$others" -ge "${SLURM_JOB_NUM_NODES:-1}" ]; then paste -sd, <<<"$nodes"; fi
+}
+
 # into_the_queue <argument of this script>...: the same job, or where requeueing is forbidden one that follows it
 into_the_queue() {
-  local hosts
-  hosts="$(excluded_hosts)"
+  local hosts leaving
+  leaving="$(nodes_to_leave)"
+  export LEFT_NODES="${leaving:-${LEFT_NODES:-}}"
+  hosts="$(printf '%s,%s' "$(excluded_hosts)" "$LEFT_NODES" | tr , '\n' | sort -u | sed '/^$/d' | paste -sd,)"
   if [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
     if scontrol requeue "$SLURM_JOB_ID"; then return; fi
     echo "requeueing is not allowed here: a job that follows this one"
@@ -221,13 +234,22 @@ if [ "$lost" = yes ]; then
 fi
 if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
 
+# Signals to this shell (scancel --batch, or a grace time before preemption) ask the program to stop; then the job is
+# judged as ever. Of scancel --full --signal=TERM srun learns too, and kills the ranks: that start is lost.
+signalled=""
+trap 'signalled=yes; scancel --signal=USR1 "$SLURM_JOB_ID"' TERM USR1 USR2
+
 # A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1. Since Slurm
 # 22.05 srun does not inherit --cpus-per-task, and --cpu-bind=cores would leave a rank one core.
 mpi=(--mpi="${MPI_TYPE:-pmix}")
 if [ "${MPI_TYPE:-}" = default ]; then mpi=(); fi
 srun ${mpi[@]+"${mpi[@]}"} --kill-on-bad-exit=1 \
   --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind="${CPU_BIND:-cores}" \
-  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${sweep[@]+"${sweep[@]}"} "${@:2}" "$deck"
+  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${sweep[@]+"${sweep[@]}"} "${@:2}" "$deck" &
+launcher=$!
+wait "$launcher"
+while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; done  # a signal ends a wait
+wait "$launcher"
 code=$?
 
 state="$(status_of state)"
@@ -238,6 +260,8 @@ case $verdict in
   again)
     if [ "$starts" -ge "$max_restarts" ]; then
       echo "exit code $code after $starts restarts: not requeued (MAX_RESTARTS)" >&2
+    elif [ -n "$signalled" ] && [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T)" != RUNNING ]; then
+      echo "exit code $code: Slurm ends this job, which is not requeued" >&2
     else
       echo "exit code $code, state $state: back into the queue"
       into_the_queue "$@"

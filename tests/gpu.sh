@@ -174,7 +174,7 @@ correctness() {
   local collectives='Host/Collectives*:Ring*:SharedMemory*:Tree*'
   local small='RmsNorm*:LayerNorm*:Swiglu*:Gelu*:Embedding*:CrossEntropy*:Adamw*:ExactSum*:RoutingKernels*'
   local tests="$bin/nanotron_gpu_tests" run="$scratch/run" sanitizer ranks deadline=$((SECONDS + 60 * minutes))
-  local deck=("$root/tests/golden/llama/input.deck" --set "data.path=$root/tests/golden/llama/tokens.h5"
+  local llama=("$root/tests/golden/llama/input.deck" --set "data.path=$root/tests/golden/llama/tokens.h5"
     --set checkpoint.resume=auto --set "run.output_dir=$run")
   say "| seed | NANOTRON_SEED=${NANOTRON_SEED:=$(date +%s)} |"
   export NANOTRON_SEED
@@ -184,8 +184,8 @@ correctness() {
   check "kernels, all types, against the host" 1 0 "$tests" "--gtest_filter=-$golden:$grids:$collectives:NcclAlone*:Bf16*"
   check "golden runs: losses, gradients and tokens of PyTorch" 1 0 "$tests" "--gtest_filter=$golden"
   check "NCCL" 1 0 env NCCL_DEBUG=VERSION "$tests" '--gtest_filter=NcclAlone*'
-  check "nanotron_hpc, stopped after 10 of 20 steps" 1 75 "$bin/nanotron_hpc" "${deck[@]}" --set run.stop_after_steps=10
-  check "nanotron_hpc, goes on to the end" 1 0 "$bin/nanotron_hpc" "${deck[@]}"
+  check "nanotron_hpc, stopped after 10 of 20 steps" 1 75 "$bin/nanotron_hpc" "${llama[@]}" --set run.stop_after_steps=10
+  check "nanotron_hpc, goes on to the end" 1 0 "$bin/nanotron_hpc" "${llama[@]}"
   check "nanotron_generate" 1 0 "$bin/nanotron_generate" --checkpoint "$run/checkpoints" --prompt-ids 1,2,3 \
     --max-new-tokens 8 --temperature 0 --ids
   for ranks in $rank_counts; do
@@ -199,7 +199,7 @@ correctness() {
     check "compute-sanitizer racecheck, small kernels" 1 0 "$sanitizer" --tool racecheck --target-processes all \
       --error-exitcode 99 "$tests" '--gtest_filter=RmsNorm*:CrossEntropy*'
     check "compute-sanitizer memcheck, two training steps" 1 75 "$sanitizer" --tool memcheck --target-processes all \
-      --error-exitcode 99 "$bin/nanotron_hpc" "${deck[@]}" --set checkpoint.resume=none --set "run.output_dir=$run-2" \
+      --error-exitcode 99 "$bin/nanotron_hpc" "${llama[@]}" --set checkpoint.resume=none --set "run.output_dir=$run-2" \
       --set run.stop_after_steps=2
   else
     failed=1

@@ -80,12 +80,13 @@ needed_targets() {
 run_suite() {
   local name="$1" status=0 began=$SECONDS built tests targets
   printf '\n=== %s: configure and build\n' "$name"
-  cmake --preset "$name" -DNANOTRON_BUILD_TESTS=ON &&
+  if ! { cmake --preset "$name" -DNANOTRON_BUILD_TESTS=ON &&
     mapfile -t tests < <(chosen_tests "$name" -LE "$(excluded_labels)" "${ctest_options[@]}") &&
-    mapfile -t targets < <(needed_targets "${tests[@]}") && cmake --build --preset "$name" --target "${targets[@]}" || {
+    mapfile -t targets < <(needed_targets "${tests[@]}") && cmake --build --preset "$name" --target "${targets[@]}"; }
+  then
     printf '=== %s: FAILED to build\n' "$name"
     return 1
-  }
+  fi
   built=$SECONDS
   printf '\n=== %s: %s tests, NANOTRON_SEED=%s\n' "$name" "${#tests[@]}" "$NANOTRON_SEED"
   # slots, two for each core: a test takes two for each rank, a script, which mostly waits, one

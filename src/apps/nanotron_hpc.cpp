@@ -7,6 +7,7 @@
 #include "nanotron/comm/mpi_session.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
+#include "nanotron/trainer/checkpoint_times.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron_hpc/command_line.hpp"
@@ -29,8 +30,10 @@ int main(int argc, char** argv) {
     if (line->action == apps::Action::check) {
       const std::string data = trainer::describe_data(config, world.get());
       const std::string pipeline = trainer::draw_pipeline(config);
+      std::string warning = trainer::unsaved_text(config.checkpoint);
+      if (!warning.empty()) warning = "warning: " + warning + "\n";
       if (world.rank() == 0)
-        fmt::print("{}{}{}\n{}: the deck is good\n", trainer::grid_line(config), pipeline, data, line->deck);
+        fmt::print("{}{}{}\n{}{}: the deck is good\n", trainer::grid_line(config), pipeline, data, warning, line->deck);
       return static_cast<int>(ExitCode::ok);
     }
     if (line->action == apps::Action::plan) {

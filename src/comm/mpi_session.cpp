@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/device_transport.hpp"
+#include "nanotron/base/standard_streams.hpp"
 #include "nanotron/comm/waiting.hpp"
 
 namespace nanotron::comm {
@@ -91,6 +92,7 @@ int wanted_threads() {
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
+  open_standard_streams();
   int provided = 0;
   if (MPI_Init_thread(&argc, &argv, wanted_threads(), &provided) != MPI_SUCCESS) {
     fail(ExitCode::system_error, {.what = "MPI could not be started",

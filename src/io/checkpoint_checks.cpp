@@ -1,5 +1,8 @@
 #include "nanotron/io/checkpoint_checks.hpp"
 
+#include <fmt/format.h>
+
+#include <climits>
 #include <filesystem>
 
 namespace nanotron::io {
@@ -13,6 +16,21 @@ bool is_within(const std::filesystem::path& path, const std::filesystem::path& f
   };
   const std::filesystem::path relative = plain(path).lexically_relative(plain(folder));
   return !relative.empty() && *relative.begin() != "..";
+}
+
+// Longer names fail when the first file is made, hours after the job was submitted.
+void check_length(const std::string& key, const std::string& folder, deck::Findings& f) {
+  constexpr std::size_t longest_name = NAME_MAX, room = 128;  // of names below the folder
+  if (!f.trusted({key})) return;
+  if (folder.size() + room > PATH_MAX)
+    f.error({key}, fmt::format("a path of {} characters", folder.size()),
+            fmt::format("at most {}, with room for the names of the files in it", PATH_MAX - room));
+  for (const std::filesystem::path& part : std::filesystem::path(folder)) {
+    const std::size_t size = part.native().size();
+    if (size <= longest_name) continue;
+    f.error({key}, fmt::format("a folder's name of {} characters", size), fmt::format("at most {}", longest_name));
+    return;
+  }
 }
 
 void check_neighbours(const deck::Config& c, deck::Findings& f) {
@@ -43,6 +61,8 @@ void check_checkpoint(const deck::Config& c, deck::Findings& f) {
     f.error({"checkpoint.node_mtbf", "checkpoint.every_minutes"},
             "node_mtbf chooses the minutes between checkpoints, which every_minutes gives", "one of the two");
   }
+  check_length("run.output_dir", c.run.output_dir, f);
+  check_length("checkpoint.directory", c.checkpoint.directory, f);
   check_neighbours(c, f);
 }
 

@@ -58,8 +58,7 @@ index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last, 
   hdf5::check(H5Dread(steps.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
               ExitCode::data_error, "reading steps");
   const auto end = values.begin() + rows;
-  return std::find_if(values.begin(), end, [last](std::int64_t s) { return s > last; }) -
-         values.begin();
+  return std::find_if(values.begin(), end, [last](std::int64_t s) { return s > last; }) - values.begin();
 }
 
 }  // namespace
@@ -72,11 +71,10 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
   pending_.reserve(pending_limit);
   pending_validation_.reserve(pending_limit);
   gathered_.reserve(pending_limit);
-  std::error_code error;
-  if (fs::exists(path_, error)) {
-    make_room(starting_room);
-    const std::string damage = resumed_step == 0 ? "" : try_resume(resumed_step, start, log);
-    if (resumed_step > 0 && damage.empty()) return;
+  const bool exists = fs::symlink_status(path_).type() != fs::file_type::not_found;
+  std::string damage;
+  if (exists && resumed_step > 0) damage = try_continue(resumed_step, start, log);
+  if (exists && (resumed_step == 0 || !damage.empty())) {
     move_aside();
     if (resumed_step == 0)
       log.info("metrics of an earlier run are kept as {}", set_aside_.string());
@@ -84,15 +82,10 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
       log.warn("{} cannot be read and is moved to {}; a new one begins after step {}: {}", path_.string(),
                set_aside_.string(), resumed_step, damage);
   }
-  create();
-  begin(resumed_step, start, log);
-}
-
-void MetricsFile::begin(std::int64_t resumed_step, const MetricsStart& start, Log& log) {
-  open_starts(start, log);
-  start_.resumed_step = start_.last_step = start_.lowest_step = resumed_step;
-  write_start(resumed_step == 0 ? "" : fmt::format("_step_{:08}", resumed_step), start);
-  flush();
+  if (!file_) {
+    create();
+    begin_start(resumed_step, start, log);
+  }
 }
 
 MetricsFile::~MetricsFile() {
@@ -118,7 +111,10 @@ void MetricsFile::move_aside() {
                                   .change = "the permissions of run%output_dir"});
 }
 
-std::string MetricsFile::try_resume(std::int64_t resumed_step, const MetricsStart& start, Log& log) {
+std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsStart& start, Log& log) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path_, ignored)) return "no plain file";
+  make_room(starting_room);  // else the file is good, and waits for a start that finds room
   try {
     const hdf5::PropertyList access = unlocked_access();
     file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
@@ -132,11 +128,19 @@ std::string MetricsFile::try_resume(std::int64_t resumed_step, const MetricsStar
     cut_after(resumed_step);
     open_named_losses();
     forget_bad_steps(start.sample_cursor);
-    begin(resumed_step, start, log);
+    begin_start(resumed_step, start, log);
     return "";
   } catch (const Error& error) {
     return reason(error);
   }
+}
+
+// After the rows of earlier starts.
+void MetricsFile::begin_start(std::int64_t resumed_step, const MetricsStart& start, Log& log) {
+  open_starts(start, log);
+  start_.resumed_step = start_.last_step = start_.lowest_step = resumed_step;
+  write_start(resumed_step == 0 ? "" : fmt::format("_step_{:08}", resumed_step), start);
+  flush();
 }
 
 // All columns but those of named sets.
@@ -170,7 +174,8 @@ void MetricsFile::forget_bad_steps(index_t sample_cursor) {
 void MetricsFile::open_starts(const MetricsStart& start, Log& log) {
   starts_ = std::make_unique<MetricsTable>(file_.id(), starts_group, start_columns, path_);
   MetricsTable checkpoints(file_.id(), start_checkpoints, start_checkpoint_columns, path_);
-  if (start.keeps_starts && !set_aside_.empty()) {
+  std::error_code ignored;
+  if (start.keeps_starts && !set_aside_.empty() && fs::is_regular_file(set_aside_, ignored)) {
     try {
       const hdf5::File before = hdf5::open_read_only(set_aside_);
       if (hdf5::exists(before.id(), starts_group)) {
@@ -226,8 +231,7 @@ void MetricsFile::create() {
     throw;
   }
   const hdf5::PropertyList access = unlocked_access();
-  file_ =
-      hdf5::File(checked(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), path_));
+  file_ = hdf5::File(checked(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), path_));
   hdf5::write_string(file_.id(), "format", "nanotron_hpc metrics");
   hdf5::write_integer(file_.id(), "version", 1);
   for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
@@ -336,8 +340,8 @@ void MetricsFile::make_room(std::int64_t bytes) const {
 }
 
 void MetricsFile::flush() {
-  const auto column_room = static_cast<std::int64_t>(
-      8 * (std::max(pending_.size(), pending_validation_.size()) + 2 * chunk));
+  const auto column_room =
+      static_cast<std::int64_t>(8 * (std::max(pending_.size(), pending_validation_.size()) + 2 * chunk));
   make_room(metadata_room + static_cast<std::int64_t>(columns_.size() + named_losses_.size()) * column_room);
   const auto write_all = [&](auto& pending, std::size_t from, std::size_t to, index_t& rows) {
     if (pending.empty()) return;

@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <map>
+
+#include "nanotron/io/text_file.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -23,25 +24,17 @@ const char* name_of(RunState state) {
   }
 }
 
-// By key; empty where there is no file.
+// By key; empty where there is no plain file.
 std::map<std::string, std::string> read(const std::filesystem::path& file) {
   std::map<std::string, std::string> lines;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return lines;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     const std::size_t end = line.find(" = ");
     if (end != std::string::npos) lines.emplace(line.substr(0, end), line.substr(end + 3));
   }
   return lines;
-}
-
-bool replace(const std::filesystem::path& file, const std::string& text) {
-  const std::filesystem::path beside = file.string() + ".new";
-  std::ofstream out(beside);
-  out << text;
-  out.close();
-  std::error_code error;
-  if (out) std::filesystem::rename(beside, file, error);
-  return out && !error;
 }
 
 }  // namespace
@@ -62,14 +55,14 @@ RunStatus::RunStatus(std::filesystem::path file, std::string output_dir, std::st
 
 void RunStatus::write(RunState state, std::int64_t step) {
   if (file_.empty()) return;
-  errno = 0;
   const std::string text =
       fmt::format("state = {}\nstep = {}\nsteps = {}\noutput_dir = {}\ndirectory = {}\ncheckpoint = {}\n",
                   name_of(state), step, steps_, output_dir_, directory_, checkpoint_);
-  if (replace(file_, text) || has_warned_) return;
+  const int cause = replace_text(file_, text);
+  if (cause == 0 || has_warned_) return;
   has_warned_ = true;
   log_.warn("{} cannot be written: {}; until it can, a job script does not know how this run stands", file_.string(),
-            std::strerror(errno));
+            std::strerror(cause));
 }
 
 void RunStatus::add_checkpoint(std::int64_t step, const std::filesystem::path& folder) {

@@ -18,6 +18,12 @@ double best_interval(double cost, double between_failures) {
   return std::sqrt(2.0 * cost * between_failures) * (1.0 + std::sqrt(half) / 3.0 + half / 9.0) - cost;
 }
 
+std::string unsaved_text(const deck::CheckpointConfig& c) {
+  if (c.every_steps > 0 || c.every_minutes > 0.0 || c.node_mtbf > 0.0 || c.neighbour_every_steps > 0) return "";
+  return "no checkpoint is written before the end: a run that is killed begins again; checkpoint%every_minutes, "
+         "every_steps or node_mtbf ask for some";
+}
+
 CheckpointTimes::CheckpointTimes(const deck::CheckpointConfig& config, int nodes, Log& log)
     : every_steps_(config.every_steps),
       seconds_(60.0 * config.every_minutes),
@@ -29,10 +35,6 @@ CheckpointTimes::CheckpointTimes(const deck::CheckpointConfig& config, int nodes
 
 bool CheckpointTimes::is_due(comm::Group& world, std::int64_t step) {
   const bool by_steps = every_steps_ > 0 && step % every_steps_ == 0;
-  if (every_steps_ == 0 && seconds_ <= 0.0 && !is_warned_ && wall_seconds() - since_ > 3600.0) {
-    log_.warn("an hour of training is in no checkpoint: give checkpoint%every_minutes, every_steps or node_mtbf");
-    is_warned_ = true;
-  }
   if (seconds_ <= 0.0) return by_steps;
   const bool by_time = world.rank() == 0 && wall_seconds() - since_ >= seconds_;
   return comm::max(world, static_cast<std::int64_t>(by_time)) != 0 || by_steps;

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "block_times.hpp"
@@ -26,18 +24,23 @@
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/run_lock.hpp"
 #include "nanotron/io/shared_file.hpp"
+#include "nanotron/io/text_file.hpp"
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
 #include "nanotron/kernels/gemm/stated_peak.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/tensor/device_name.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
+#include "nanotron/trainer/binding.hpp"
+#include "nanotron/trainer/checkpoint_times.hpp"
 #include "nanotron/trainer/choose_bucket.hpp"
 #include "nanotron/trainer/data_identity.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/hang/watchdog.hpp"
+#include "nanotron/trainer/host_memory.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/run_report.hpp"
+#include "nanotron/trainer/stop_conditions.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 #include "rank_memory.hpp"
@@ -45,18 +48,6 @@
 
 namespace nanotron::trainer {
 namespace {
-
-// Writes a temporary file and renames it: the old file stays until the new one is complete.
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  std::ofstream file(temporary);
-  file << text;
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    fail(ExitCode::system_error, {.what = fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)),
-                                  .change = "check run%output_dir, its permissions and the free space"});
-  }
-}
 
 // The overrides of rank 0's command line, on every rank.
 std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std::string>& overrides) {
@@ -122,8 +113,8 @@ Provenance lineage_of(const deck::Config& config, const Provenance& provenance) 
   return rows;
 }
 
-// Writes deck.nml and opens metrics.h5, after all checks have passed. The result is null on all ranks but the one that
-// speaks.
+// Writes deck.nml and opens metrics.h5, after all checks have passed; training needs neither, so that what is wrong
+// with them is a warning. The result is null on all ranks but the one that speaks, and where there is no file.
 std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const Provenance& provenance,
                                                comm::Group& world, const io::CheckpointState& from, double start,
                                                Log& log) {
@@ -131,19 +122,23 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
   std::unique_ptr<io::MetricsFile> metrics;
   comm::collectively(world.mpi(), [&] {
     if (!log.speaks()) return;
-    write_text(folder / "deck.nml", deck::canonical_deck(config));
-    metrics = std::make_unique<io::MetricsFile>(
-        folder / "metrics.h5", from.step,
-        io::MetricsStart{.provenance = provenance,
-                         .deck = deck::canonical_deck(config),
-                         .title = config.run.title,
-                         .what = config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
-                         .validation_sets = deck::validation_set_names(config.data),
-                         .sample_cursor = from.sample_cursor,
-                         .keeps_starts = config.checkpoint.resume == "auto",
-                         .start = start_row(start),
-                         .lineage = lineage_of(config, provenance)},
-        log);
+    if (const int cause = io::replace_text(folder / "deck.nml", deck::canonical_deck(config)); cause != 0)
+      log.warn("{} cannot be written: {}", (folder / "deck.nml").string(), std::strerror(cause));
+    const io::MetricsStart begin{
+        .provenance = provenance,
+        .deck = deck::canonical_deck(config),
+        .title = config.run.title,
+        .what = config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
+        .validation_sets = deck::validation_set_names(config.data),
+        .sample_cursor = from.sample_cursor,
+        .keeps_starts = config.checkpoint.resume == "auto",
+        .start = start_row(start),
+        .lineage = lineage_of(config, provenance)};
+    try {
+      metrics = std::make_unique<io::MetricsFile>(folder / "metrics.h5", from.step, begin, log);
+    } catch (const Error& error) {
+      log.warn("this start has no metrics: {}", reason(error));
+    }
   });
   return metrics;
 }
@@ -170,6 +165,16 @@ ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reas
   status.write(io::RunState::stopped, step);
   progress.end(io::StartEnd::stopped);
   return ExitCode::stopped_early;
+}
+
+// With the end of the job for wall_time_limit where the deck gives none.
+deck::RunConfig with_deadline(deck::RunConfig run, double start, Log& log) {
+  const std::optional<double> left = scheduler_seconds_left();
+  if (run.wall_time_limit > 0.0 || !left) return run;
+  run.wall_time_limit = std::max(wall_seconds() - start + *left, 1e-3);
+  log.info("the job ends in {:.0f} s (SLURM_JOB_END_TIME): the run stops {:.0f} s before, with a checkpoint", *left,
+           run.wall_time_margin);
+  return run;
 }
 
 // What each stage needs on this rank; written to the log.
@@ -211,6 +216,7 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
   RankMemory memory{.program = resident_bytes(), .staging = staging_bytes(grid), .plan = {}};
   std::vector<MemoryPlan> plans;
   for (const StepPlan& plan : plans_of(stages, grid, memory, log)) plans.push_back(plan.memory);
+  check_host_memory(memory.staging + memory.plan.total(), memory.program + memory.checkpoint, grid, log);
   tell_filled(config, context.loaders, log);
 
   StagedTraining<T> training(stages, plans, device, context);
@@ -223,7 +229,7 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
     status.write(io::RunState::finished, first_step);
     return ExitCode::ok;
   }
-  StopConditions stop(config.run, start);
+  StopConditions stop(with_deadline(config.run, start, log), start);
   std::unique_ptr<io::MetricsFile> metrics =
       begin_outputs(config, context.provenance, grid.world(),
                     {.step = first_step, .sample_cursor = training.trainer().sample_cursor()}, start, log);
@@ -261,7 +267,11 @@ std::vector<io::RunLock> prepare_run_directory(const deck::Config& config, comm:
   comm::collectively(world.mpi(), [&] {
     if (world.rank() != 0) return;
     locks.emplace_back(run, log);
-    log.open(run / "run.log");
+    try {
+      log.open(run / "run.log");
+    } catch (const Error& error) {
+      log.warn("{}", reason(error));
+    }
     remove_old_hang_reports(run);
     std::error_code ignored;
     if (!std::filesystem::equivalent(run, checkpoints, ignored)) locks.emplace_back(checkpoints, log);
@@ -284,8 +294,8 @@ std::unique_ptr<Watchdog> watch(const deck::Config& config, comm::ProcessGrid& g
 
 }  // namespace
 
-deck::Config load_config(MPI_Comm world, const std::string& path,
-                         const std::vector<std::string>& overrides, GridRanks ranks) {
+deck::Config load_config(MPI_Comm world, const std::string& path, const std::vector<std::string>& overrides,
+                         GridRanks ranks) {
   const std::string text = comm::text_of_root(world, [&] { return deck::read_deck_file(path); });
   std::string warnings;
   int rank = 0, world_size = 1;
@@ -343,6 +353,8 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   log.info("{}", to_text(provenance));
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
+  check_binding(grid, log);
+  if (const std::string text = unsaved_text(config.checkpoint); !text.empty()) log.warn("{}", text);
   if (comm::waits_asleep()) log.info("more ranks than cores on a node (or NANOTRON_WAIT): ranks sleep while they wait");
   log.info("data: {}; tensor-parallel group by {}, context-parallel by {}, data-parallel by {}, expert-parallel by {}",
            config.data.path, grid.tp().path(), grid.cp().path(), grid.data_parallel().path(), grid.ep().path());

@@ -1,18 +1,38 @@
 #include "nanotron/trainer/stop_conditions.hpp"
 
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
 #include "nanotron/base/stop_signals.hpp"
 #include "nanotron/base/timer.hpp"
 
 namespace nanotron::trainer {
 std::string describe(StopReason reason) {
   switch (reason) {
-    case StopReason::none: return "none";
-    case StopReason::step_limit: return "run%stop_after_steps is reached";
-    case StopReason::stop_file: return "the file STOP was found in the run directory";
-    case StopReason::wall_time: return "run%wall_time_limit is near";
-    case StopReason::signal: return "a signal asked for it";
+    case StopReason::none:
+      return "none";
+    case StopReason::step_limit:
+      return "run%stop_after_steps is reached";
+    case StopReason::stop_file:
+      return "the file STOP was found in the run directory";
+    case StopReason::wall_time:
+      return "run%wall_time_limit is near";
+    case StopReason::signal:
+      return "a signal asked for it";
   }
   return "";
+}
+
+std::optional<double> scheduler_seconds_left() {
+  const char* const end = std::getenv("SLURM_JOB_END_TIME");
+  std::int64_t at = 0;
+  if (end == nullptr) return std::nullopt;
+  const auto [stop, error] = std::from_chars(end, end + std::strlen(end), at);
+  if (error != std::errc() || *stop != 0 || at <= 0) return std::nullopt;
+  return static_cast<double>(at - static_cast<std::int64_t>(std::time(nullptr)));
 }
 
 StopConditions::StopConditions(const deck::RunConfig& run, double start)

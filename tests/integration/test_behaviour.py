@@ -6,6 +6,7 @@
     test_behaviour.py <folder of the programs>
 """
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -359,10 +360,69 @@ def nodes_with_disks_of_their_own():
         check("rank 1 on host" in done.stdout and "all nodes share" in done.stdout, "and is explained", done.stdout)
 
 
+def auxiliary_files_lock_nobody_out():
+    with Case("aside", steps=12) as case:
+        case.run("--set", "run.stop_after_steps=5")
+        (case.out / "metrics.h5").unlink()
+        (case.out / "metrics.h5").mkdir()
+        (case.out / "run.log").unlink()
+        os.mkfifo(case.out / "run.log")
+        precious = case.folder / "precious"
+        precious.write_text("mine")
+        (case.out / "deck.nml.tmp").symlink_to(precious)
+        os.mkfifo(case.folder / "status")
+        code, text = case.run("--status", str(case.folder / "status"), "--set", "run.stop_after_steps=2")
+        check(code == 75 and "step 5," in text, "the run goes on beside them", text)
+        check("run.log" in text and "metrics.h5 cannot be read and is moved to" in text, "and says what it lacks", text)
+        check(precious.read_text() == "mine", "no link is followed")
+        (case.out / "deck.nml").unlink()
+        (case.out / "deck.nml").mkdir()
+        code, text = case.run()
+        check(code == 0 and "deck.nml cannot be written" in text, "nor does deck.nml end it", text)
+
+
+def streams_that_are_closed():
+    with Case("closed", steps=6) as case:
+        one = f"{program} --set parallel.tp=1 {case.deck}"
+        done = subprocess.run(f"{one} >&- 2>&- <&-", shell=True, timeout=100)
+        check(done.returncode == 0, f"closed streams are no reason to fail: {done.returncode}")
+        log = (case.out / "run.log").read_text()
+        check("finished: 6 steps" in log, "the log has it all", log)
+        for file in case.out.rglob("*"):
+            check(file.name == "run.log" or not file.is_file() or b"loss 4." not in file.read_bytes(),
+                  f"nothing is printed into {file}")
+        done = subprocess.run(f"{one.replace('tp=1', 'tp=1 --set run.steps=200')} | head -1", shell=True, timeout=100,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check("step_00000200" in os.listdir(case.out / "checkpoints"), "a console that goes away ends no run", done.stdout)
+
+
+def what_is_told_before_it_happens():
+    with Case("unsaved") as case:
+        unsaved = "no checkpoint is written before the end"
+        for arguments in (["--check"], []):
+            code, text = case.run(*arguments, "--set", "checkpoint.every_steps=0", ranks=1 if arguments else 2)
+            check(code == 0 and text.count(unsaved) == 1, f"{arguments}: a run without checkpoints is warned of", text)
+            code, text = case.run(*arguments, "--set", "run.steps=20", ranks=1 if arguments else 2)
+            check(code == 0 and unsaved not in text, f"{arguments}: others are not", text)
+    with Case("memory", tp=1) as case:
+        kib = int(re.search(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())[1])
+        width = 64 * math.ceil(1.1 * kib * 1024 / (2 * 3 * 64 * 16) / 64)  # 16 bytes for each parameter, of two layers
+        code, text = case.run("--set", f"model.intermediate_size={width}", "--set", "model.hidden_size=64", ranks=1)
+        check(code == 78 and "the ranks on" in text and "the memory of the host" in text,
+              "more memory than the host has is refused", text)
+    with Case("deadline", steps=100000) as case:
+        done = subprocess.run(case.command("--set", "run.wall_time_margin=1"), text=True, timeout=100,
+                              env=dict(os.environ, SLURM_JOB_END_TIME=str(int(time.time()) + 4)),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        check(done.returncode == 75 and "SLURM_JOB_END_TIME" in done.stdout and "checkpoint written" in done.stdout,
+              "the end of the job is a limit", done.stdout)
+
+
 for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,
              damaged_checkpoints, stops_after_steps, early_stops, validation_beside_an_early_end, killed_rank,
              bad_numbers, two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches,
-             nodes_with_disks_of_their_own):
+             nodes_with_disks_of_their_own, auxiliary_files_lock_nobody_out, streams_that_are_closed,
+             what_is_told_before_it_happens):
     begin = time.time()
     part()
     print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)

@@ -59,8 +59,21 @@ def cancelled(slurm, case):
     slurm.run("scancel", str(job))
     slurm.wait(case, "the job is gone", lambda: slurm.show(job)["JobState"] == "CANCELLED")
     slurm.wait(case, "its ranks are gone", lambda: not ranks_of(case))
+    check(requeued(case) == 0, "and does not put itself back", log_of(case))
     slurm.finish(case, slurm.submit(case, *keys_of(case, EVERY)))
     check("resumed from" in log_of(case), "the second job went on", log_of(case))
+
+
+def batch_signalled(slurm, case):
+    """Signals that reach the batch shell too: it outlives them and requeues the job, and what reaches only the shell asks
+    the program to stop."""
+    job = slurm.submit(case, *keys_of(case, EVERY))
+    for count, options in enumerate((["--signal=TERM", "--batch"], ["--full", "--signal=USR1"], ["--full", "--signal=TERM"]), 1):
+        slurm.wait(case, "the job runs", lambda known=copies(case): copies(case) > known, job)
+        slurm.run("scancel", *options, str(job))
+        slurm.wait(case, f"{options}: back into the queue", lambda count=count: requeued(case) == count, job)
+    slurm.finish(case, job)
+    check(log_of(case).count("a signal asked for it") == 2, "two stopped with a checkpoint", log_of(case))
 
 
 def rank_killed(slurm, case):
@@ -142,7 +155,7 @@ def chain(slurm, case):
     check(slurm.show(job)["Requeue"] == "0", "no job was requeued")
 
 
-CASES = [wall_time, limit_signal, cancelled, rank_killed, second_node, first_node, daemon, all_memory_lost, requeue, chain]
+CASES = [wall_time, limit_signal, cancelled, batch_signalled, rank_killed, second_node, first_node, daemon, all_memory_lost, requeue, chain]
 
 
 def main(names):

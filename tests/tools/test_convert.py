@@ -340,12 +340,20 @@ def test_existing_results_are_kept(golden, hf, tmp_path, tool):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"\x10" + b"\0" * 7 + b"not json here!!!",
-                                     b"\x02" + b"\0" * 7 + b"[]"])
+                                     b"\x02" + b"\0" * 7 + b"[]",
+                                     (200_000).to_bytes(8, "little") + b"[" * 200_000,
+                                     (200_000).to_bytes(8, "little") + b'{"a":' * 40_000])
 def test_damaged_safetensors(content, hf, tmp_path, tool):
     folder = hf()
     (folder / "model.safetensors").write_bytes(content)
     error = tool("convert", "from-hf", folder, tmp_path / "out", rc=65).stderr
     assert "not a safetensors file" in error
+
+
+def test_json_that_is_nested_too_deeply(hf, tmp_path, tool):
+    folder = hf()
+    (folder / "config.json").write_text('{"a":' * 100_000)
+    assert "not JSON (nested too deeply)" in tool("convert", "from-hf", folder, tmp_path / "out", rc=65).stderr
 
 
 def test_truncated_safetensors(hf, tmp_path, tool):

@@ -78,7 +78,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if size > limit:
         raise common.ToolError(f"{path}: expected at most {limit} bytes, found {size}")
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = common.from_json(path.read_text(encoding="utf-8"))
         good = (
             manifest["format"] == CHECKPOINT_FORMAT
             and manifest["version"] == CHECKPOINT_VERSION

@@ -30,7 +30,6 @@ Exit codes: 0; 2 or 64 a wrong command line; 65 questions or a tokenizer that ca
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -70,7 +69,7 @@ def refuse(where: str, expected: str, found: str) -> common.ToolError:
 
 def question_of(text: str, where: str, line: int) -> Question:
     try:
-        row = json.loads(text)
+        row = common.from_json(text)
     except ValueError as error:
         raise refuse(where, "a line of JSON", f"{text[:60]!r} ({error})") from None
     if not isinstance(row, dict):

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import importlib.util
 import io
+import json
 import os
 import re
 import sys
@@ -33,6 +34,14 @@ class ToolError(Exception):
 
 def wrong(where: object, expected: str, found: str, change: str, exit_code: int = EXIT_DATA) -> ToolError:
     return ToolError(f"{where}: expected {expected}\n  found:  {found}\n  change: {change}", exit_code)
+
+
+def from_json(text: str | bytes) -> Any:
+    """json.loads; what is nested too deeply for Python is a ValueError too."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def how_to_get(missing: list[str]) -> str:

@@ -9,7 +9,6 @@ ends to places that are a pure function of the file, so that workers need not ta
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -209,8 +208,8 @@ def records_of(block: Block) -> Iterator[tuple[int, Any]]:
     for line in block.lines.split(b"\n"):
         if line and not line.isspace():
             try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                record = common.from_json(line)
+            except ValueError as error:
                 raise wrong_record(block, position, "a line of JSON", f"{show(line)} ({error})",
                                    "mend or delete the line") from None
             yield position, record

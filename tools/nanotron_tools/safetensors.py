@@ -71,7 +71,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > min(MAX_HEADER_BYTES, size - 8):
                 raise ValueError(f"header of {length} bytes")
-            header = json.loads(file.read(length))
+            header = common.from_json(file.read(length))
         tensors: dict[str, StoredTensor] = {}
         for name, entry in header.items():
             if name == "__metadata__":
@@ -146,7 +146,7 @@ class SafetensorsWriter:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = common.from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise common.ToolError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:

@@ -128,7 +128,7 @@ def read_plan(folder: Path) -> list[Shard]:
     if not path.is_file():
         raise common.wrong(folder, f"a folder of shards, with {PLAN}", "none", "make them with --shards")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = common.from_json(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"the format {content['format']!r}")
         return [Shard(folder / item["file"], [], item["key"]) for item in content["shards"]]

@@ -60,7 +60,7 @@ class HuggingFaceTokenizer:
         self.vocab_size = max(self.ids.values()) + 1
         self.eos = self._find_eos(eos)
         self.bos = self._named("--bos", bos) if bos else None
-        self.sha256 = hash_of(json.loads(text))
+        self.sha256 = hash_of(common.from_json(text))
 
     def _named(self, option: str, token: str) -> int | None:
         if token == "none":
@@ -87,7 +87,7 @@ class HuggingFaceTokenizer:
         return self.ids_of(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def vocabulary(self) -> list[bytes]:
-        return vocabulary_bytes(json.loads(self.tokenizer.to_str()), self.ids, self.vocab_size)
+        return vocabulary_bytes(common.from_json(self.tokenizer.to_str()), self.ids, self.vocab_size)
 
     def recipe(self) -> tuple[Any, ...]:
         return ("json", self.name, self.text, *self.options)

@@ -41,10 +41,11 @@ class MetricsFile {
  public:
   /// Continues an existing file: rows of steps after `resumed_step` are dropped, so that each curve has
   /// one value per step, and bad steps of samples from start.sample_cursor on. With resumed_step 0 an existing file is
-  /// moved to <name>.previous-<n>, n being the first free number; so is a file that cannot be read, with a warning.
-  /// Then a new file is created. The first start writes /provenance and /deck, a start that resumes at step n writes
-  /// /provenance_step_<n> and /deck_step_<n>. The attribute title is that of the latest start. A named validation set
-  /// is NaN in rows written while the deck did not have it.
+  /// moved to <name>.previous-<n>, n being the first free number; so is what cannot be gone on with, with a warning.
+  /// Then a new file is created. Error where there is no room, or no permission to write; an old file is then left. The
+  /// first start writes /provenance and /deck, a start that resumes at step n writes /provenance_step_<n> and
+  /// /deck_step_<n>. The attribute title is that of the latest start. A named validation set is NaN in rows written
+  /// while the deck did not have it.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 
@@ -69,9 +70,9 @@ class MetricsFile {
     std::int64_t step;
     double loss;
   };
-  /// Why the file cannot be gone on with, else empty.
-  std::string try_resume(std::int64_t resumed_step, const MetricsStart& start, Log& log);
-  void begin(std::int64_t resumed_step, const MetricsStart& start, Log& log);
+  // Why the old file cannot be gone on with, else empty.
+  std::string try_continue(std::int64_t resumed_step, const MetricsStart& start, Log& log);
+  void begin_start(std::int64_t resumed_step, const MetricsStart& start, Log& log);
   void move_aside();
   void make_room(std::int64_t bytes) const;
   void create();

@@ -12,6 +12,7 @@
 // J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006).
 
 #include <cstdint>
+#include <string>
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/group.hpp"
@@ -23,13 +24,15 @@ namespace nanotron::trainer {
 /// T above, in seconds; cost, between_failures > 0.
 double best_interval(double cost, double between_failures);
 
+/// A warning where the deck asks for no checkpoint before the end of the run, nor for copies; else empty.
+std::string unsaved_text(const deck::CheckpointConfig& config);
+
 class CheckpointTimes {
  public:
   /// nodes: of the run. The time begins now.
   CheckpointTimes(const deck::CheckpointConfig& config, int nodes, Log& log);
 
-  /// After each step; warns once of an hour of training that is in no checkpoint, where none is asked for. The same on
-  /// all ranks: rank 0's clock decides. Collective over `world` where time matters.
+  /// After each step. The same on all ranks: rank 0's clock decides. Collective over `world` where time matters.
   bool is_due(comm::Group& world, std::int64_t step);
 
   /// A checkpoint begins: the time begins again.
@@ -43,7 +46,6 @@ class CheckpointTimes {
   double between_failures_;  // of the job; 0: not given
   double since_;             // wall_seconds()
   double told_ = 0.0;        // the interval in the log
-  bool is_warned_ = false;
   Log& log_;
 };
 

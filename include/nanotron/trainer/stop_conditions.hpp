@@ -4,6 +4,7 @@
 // the deck, a file named STOP in the run directory.
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "nanotron/comm/collectives.hpp"
@@ -13,6 +14,9 @@ namespace nanotron::trainer {
 
 enum class StopReason { none = 0, step_limit = 1, stop_file = 2, wall_time = 3, signal = 4 };
 std::string describe(StopReason reason);
+
+/// What the job has left, by the scheduler's environment (SLURM_JOB_END_TIME); nothing where that does not say.
+std::optional<double> scheduler_seconds_left();
 
 class StopConditions {
  public:

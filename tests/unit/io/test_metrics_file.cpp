@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <hdf5_hl.h>
+#include <sys/stat.h>
 
 #include <array>
 
@@ -29,8 +30,7 @@ template <class T>
 std::vector<T> read(const fs::path& path, const char* name, hid_t type) {
   const hdf5::File file = hdf5::open_read_only(path);
   const hdf5::Dataset dataset = hdf5::open_dataset(file.id(), name, path.string());
-  std::vector<T> values(
-      static_cast<std::size_t>(hdf5::checked_shape(dataset, name, path.string())[0]));
+  std::vector<T> values(static_cast<std::size_t>(hdf5::checked_shape(dataset, name, path.string())[0]));
   H5Dread(dataset.id(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
   return values;
 }
@@ -49,8 +49,7 @@ TEST(MetricsFile, HasOneDatasetPerQuantity) {
   const fs::path path = scratch / "run/metrics.h5";
   {
     MetricsFile metrics(path, 0, start, silent);
-    for (std::int64_t step = 1; step <= 5000; ++step)
-      metrics.append(row_of(step, 1.0 / double(step)));
+    for (std::int64_t step = 1; step <= 5000; ++step) metrics.append(row_of(step, 1.0 / double(step)));
     metrics.append_validation(5000, std::array{2.5});
   }
   ASSERT_EQ(steps(path).size(), 5000u);
@@ -146,8 +145,7 @@ TEST(MetricsFile, ATitleOfAnyLengthIsKeptAsFarAsAnAttributeGoes) {
 TEST(MetricsFile, FreshRunsKeepAllOldFiles) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
-  for (int run = 0; run < 3; ++run)
-    MetricsFile(path, 0, start, silent).append(row_of(run + 1, 1.0));
+  for (int run = 0; run < 3; ++run) MetricsFile(path, 0, start, silent).append(row_of(run + 1, 1.0));
   EXPECT_EQ(steps(path), std::vector<std::int64_t>{3});
   EXPECT_EQ(steps(path.string() + ".previous-1"), std::vector<std::int64_t>{1});
   EXPECT_EQ(steps(path.string() + ".previous-2"), std::vector<std::int64_t>{2});
@@ -189,6 +187,56 @@ TEST(MetricsFile, ADamagedFileIsReplacedAndTheLogSaysSo) {
   EXPECT_NE(text.find(aside.string()), std::string::npos) << text;
 }
 
+// Whatever is damaged, also the tables of starts, the run goes on with another file.
+TEST(MetricsFile, NothingDamagedLocksARunOut) {
+  for (const char* lost : {"starts/last", "starts", "start_checkpoints/step", "step", "validation_loss"}) {
+    const Scratch scratch(test::world());
+    const fs::path path = scratch / "metrics.h5";
+    {
+      MetricsFile metrics(path, 0, start, silent);
+      metrics.append(row_of(1, 1.0));
+    }
+    {
+      const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      hdf5::silence();
+      H5Ldelete(file.id(), lost, H5P_DEFAULT);
+      const hdf5::Dataspace scalar(H5Screate(H5S_SCALAR));
+      const hdf5::Dataset other(
+          H5Dcreate2(file.id(), lost, H5T_NATIVE_INT, scalar.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    }
+    MetricsFile metrics(path, 1, start, silent);
+    metrics.append(row_of(2, 1.0));
+    metrics.flush();
+    EXPECT_EQ(steps(path).back(), 2) << lost;
+  }
+}
+
+TEST(MetricsFile, WhatIsNoFileIsMovedAside) {
+  for (const bool is_pipe : {false, true}) {
+    const Scratch scratch(test::world());
+    const fs::path path = scratch / "metrics.h5";
+    if (is_pipe)
+      ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
+    else
+      fs::create_directory(path);
+    MetricsStart resumed = start;
+    resumed.keeps_starts = true;
+    MetricsFile metrics(path, 5, resumed, silent);
+    EXPECT_EQ(metrics.set_aside(), path.string() + ".previous-1");
+    EXPECT_TRUE(fs::is_regular_file(path));
+  }
+}
+
+TEST(MetricsFile, AFullDiskMovesNothingAside) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  { MetricsFile(path, 0, start, silent).append(row_of(1, 1.0)); }
+  const test::FileSizeLimit limit(fs::file_size(path) + 1000);
+  test::expect_error(ExitCode::system_error, "bytes more", [&] { MetricsFile(path, 1, start, silent); });
+  EXPECT_EQ(steps(path), std::vector<std::int64_t>{1});
+  EXPECT_FALSE(fs::exists(path.string() + ".previous-1"));
+}
+
 TEST(MetricsFile, AFullDiskIsAShortErrorAndHarmsNoRow) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
@@ -204,8 +252,7 @@ TEST(MetricsFile, AFullDiskIsAShortErrorAndHarmsNoRow) {
   EXPECT_EQ(steps(path), (std::vector<std::int64_t>{1, 2}));  // when it was closed there was room again
   const test::FileSizeLimit limit(1000);
   const fs::path other = scratch / "other.h5";
-  test::expect_error(ExitCode::system_error, "other.h5",
-                     [&] { MetricsFile(other, 0, start, silent); });
+  test::expect_error(ExitCode::system_error, "other.h5", [&] { MetricsFile(other, 0, start, silent); });
   EXPECT_FALSE(fs::exists(other));
 }
 

@@ -112,6 +112,17 @@ TEST(DeckFeatures, Experts) {
   EXPECT_EQ(deck::expert_shard_group_size(c.parallel), 1);
 }
 
+TEST(DeckFeatures, FoldersHaveNamesThatFileSystemsTake) {
+  const std::string long_name(300, 'x'), long_path = "/" + std::string(200, 'a') + "/";
+  std::string deep;
+  while (deep.size() < 5000) deep += long_path;
+  for (const char* key : {"run.output_dir=", "checkpoint.directory="}) {
+    EXPECT_EQ(decks.message(small_deck, {key + std::string(250, 'x')}), "") << key;
+    decks.expect_refused({key + ("a/" + long_name + "/b")}, "a folder's name of 300 characters");
+    decks.expect_refused({key + deep}, "a path of");
+  }
+}
+
 TEST(DeckFeatures, WhoWantsAFewStepsIsTold) {
   const std::string deck = small_deck + "&schedule warmup_steps = 30, kind = 'wsd', decay_steps = 40 /\n";
   EXPECT_NE(decks.message(deck, {"run.steps=2"}).find("--set run.stop_after_steps=2"), std::string::npos);
