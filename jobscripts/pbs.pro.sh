@@ -37,6 +37,7 @@
 #   STATUS_FILE    how the run stands (nanotron-<number of the first job>.status where qsub was called)
 #   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (50)
 #   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
+#   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 set -uo pipefail
 
 cd "${PBS_O_WORKDIR:-.}" || exit 71
@@ -150,6 +151,35 @@ judge() {
   echo again
 }
 
+# launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
+# not answer as long as TCP does, a quarter of an hour: it is ended VERDICT_SECONDS (60) later, with exit code 71.
+launch() {
+  local launcher watcher code ended="$STATUS_FILE.ended"
+  rm -f "$ended"
+  "$@" &
+  launcher=$!
+  (
+    begin="$(date +%s)"
+    verdict_is_new() { [ "$(stat -c %Y "$(status_of output_dir)/hang/verdict.txt" 2>/dev/null || echo 0)" -ge "$begin" ]; }
+    rest() { sleep "$1" >/dev/null 2>&1; }
+    until verdict_is_new; do rest 5; done
+    rest "${VERDICT_SECONDS:-60}"
+    if ! kill -TERM "$launcher" 2>/dev/null; then exit; fi
+    touch "$ended"
+    echo "the run has ended with a verdict, the launcher has not: killed" >&2
+    rest 10
+    kill -KILL "$launcher" 2>/dev/null
+  ) &
+  watcher=$!
+  wait "$launcher"
+  code=$?
+  kill "$watcher" 2>/dev/null  # a sleep of it is left, which holds nothing
+  wait "$watcher" 2>/dev/null
+  if [ -f "$ended" ]; then code=71; fi
+  rm -f "$ended"
+  return "$code"
+}
+
 # An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in a folder of its own.
 sweep=()
 if [ -n "${SWEEP:-}" ]; then
@@ -190,7 +220,7 @@ done
 ranks="$(wc -l < "$PBS_NODEFILE")"
 if [ -n "${RANKS_PER_NODE:-}" ]; then ranks=$(($(sort -u "$PBS_NODEFILE" | wc -l) * RANKS_PER_NODE)); fi
 # shellcheck disable=SC2086  # MPIEXEC_OPTIONS and OPTIONS are lists
-mpiexec -n "$ranks" --hostfile "$PBS_NODEFILE" ${MPIEXEC_OPTIONS:-} \
+launch mpiexec -n "$ranks" --hostfile "$PBS_NODEFILE" ${MPIEXEC_OPTIONS:-} \
   "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${sweep[@]+"${sweep[@]}"} ${OPTIONS:-} "$deck"
 code=$?
 

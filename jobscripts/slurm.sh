@@ -41,6 +41,7 @@
 #                  <deck> <option>...; element i writes into <SWEEP>.runs/i
 #   MAX_RESTARTS   give up after so many starts (50)
 #   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
+#   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 #   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
 #   SUBMIT_OPTIONS options of sbatch for a job that follows this one where requeueing is forbidden
 #   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left
@@ -165,6 +166,35 @@ judge() {
   echo again
 }
 
+# launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
+# not answer as long as TCP does, a quarter of an hour: it is ended VERDICT_SECONDS (60) later, with exit code 71.
+launch() {
+  local launcher watcher code ended="$STATUS_FILE.ended"
+  rm -f "$ended"
+  "$@" &
+  launcher=$!
+  (
+    begin="$(date +%s)"
+    verdict_is_new() { [ "$(stat -c %Y "$(status_of output_dir)/hang/verdict.txt" 2>/dev/null || echo 0)" -ge "$begin" ]; }
+    rest() { sleep "$1" >/dev/null 2>&1; }
+    until verdict_is_new; do rest 5; done
+    rest "${VERDICT_SECONDS:-60}"
+    if ! kill -TERM "$launcher" 2>/dev/null; then exit; fi
+    touch "$ended"
+    echo "the run has ended with a verdict, the launcher has not: killed" >&2
+    rest 10
+    kill -KILL "$launcher" 2>/dev/null
+  ) &
+  watcher=$!
+  wait "$launcher"
+  code=$?
+  kill "$watcher" 2>/dev/null  # a sleep of it is left, which holds nothing
+  wait "$watcher" 2>/dev/null
+  if [ -f "$ended" ]; then code=71; fi
+  rm -f "$ended"
+  return "$code"
+}
+
 # An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in a folder of its own.
 sweep=()
 if [ -n "${SWEEP:-}" ]; then
@@ -243,7 +273,7 @@ trap 'signalled=yes; scancel --signal=USR1 "$SLURM_JOB_ID"' TERM USR1 USR2
 # 22.05 srun does not inherit --cpus-per-task, and --cpu-bind=cores would leave a rank one core.
 mpi=(--mpi="${MPI_TYPE:-pmix}")
 if [ "${MPI_TYPE:-}" = default ]; then mpi=(); fi
-srun ${mpi[@]+"${mpi[@]}"} --kill-on-bad-exit=1 \
+launch srun ${mpi[@]+"${mpi[@]}"} --kill-on-bad-exit=1 \
   --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind="${CPU_BIND:-cores}" \
   "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${sweep[@]+"${sweep[@]}"} "${@:2}" "$deck" &
 launcher=$!

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
+#include <thread>
 
 namespace nanotron {
 namespace {
@@ -9,6 +11,18 @@ namespace {
 constexpr auto relaxed = std::memory_order_relaxed;
 constexpr auto acquire = std::memory_order_acquire;
 constexpr auto release = std::memory_order_release;
+
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return hash;
+}
+
+// Every operation changes it, and their order counts.
+std::uint64_t add_to(std::uint64_t hash, std::uint64_t operation) {
+  hash = (hash ^ operation) * 0x9E3779B97F4A7C15ull;
+  return hash ^ (hash >> 29);
+}
 
 }  // namespace
 
@@ -37,8 +51,22 @@ int FlightRecorder::group(const std::string& name, const std::vector<int>& ranks
   return static_cast<int>(groups_.size() - 1);
 }
 
-Recorded FlightRecorder::begin(int group, const char* name, std::uint64_t bytes, Kind kind) {
+void FlightRecorder::compare(int group, int me) {
+  if (group <= 0) return;
+  const RecordedGroup& compared = groups_[static_cast<std::size_t>(group)];
+  const bool is_first = compared.ranks.front() == me;
+  Alike& mine = alike_[static_cast<std::size_t>(group)];
+  mine.all.store(hash_of(compared.name), relaxed);  // what two groups did must not cancel in the sum
+  mine.weight.store(is_first ? compared.ranks.size() - 1 : ~std::uint64_t{0}, release);
+}
+
+Recorded FlightRecorder::begin(int group, const char* name, std::uint64_t bytes, Kind kind, std::uint64_t alike) {
   if (group < 0 || !is_on() || waits_sequence_.load(relaxed) != 0) return {};
+  if (alike != 0) {
+    Alike& mine = alike_[static_cast<std::size_t>(group)];
+    mine.all.store(add_to(mine.all.load(relaxed), alike), release);
+    mine.step.store(add_to(mine.step.load(relaxed), alike), relaxed);
+  }
   auto& entered = entered_[static_cast<std::size_t>(group)];
   const std::uint64_t index = count_.load(relaxed), sequence = entered.load(relaxed) + 1;
   // A reader that sees one of these values sees the odd version too, and takes none of them.
@@ -110,7 +138,28 @@ void FlightRecorder::at_layer(std::int32_t layer) { layer_.store(layer, relaxed)
 
 void FlightRecorder::at_part(const char* part) { part_.store(part, relaxed); }
 
+std::uint64_t FlightRecorder::take_proof() {
+  std::uint64_t sum = 0;
+  const bool is_new = step_.load(relaxed) != proven_step_;
+  proven_step_ = step_.load(relaxed);
+  for (Alike& mine : alike_) {
+    if (mine.weight.load(relaxed) == 0) continue;
+    if (is_new) mine.proven_before.store(mine.proven.load(relaxed), release);
+    mine.proven.store(mine.step.load(relaxed), release);
+    sum += mine.weight.load(relaxed) * mine.all.load(relaxed);
+  }
+  return sum;
+}
+
+void FlightRecorder::wait_for_verdict(Found found) {
+  moved();
+  differs_.store(found == Found::by_proof, release);
+  waits_for_verdict_.store(true, release);
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
 void FlightRecorder::begin_step(std::int64_t step) {
+  for (Alike& mine : alike_) mine.step.store(0, relaxed);
   step_.store(step, release);
   moved();
 }
@@ -143,7 +192,13 @@ FlightSnapshot FlightRecorder::snapshot() const {
     const std::lock_guard lock(groups_mutex_);
     s.groups = groups_;
   }
-  for (std::size_t g = 0; g < s.groups.size(); ++g) s.groups[g].entered = entered_[g].load(acquire);
+  for (std::size_t g = 0; g < s.groups.size(); ++g) {
+    s.groups[g].entered = entered_[g].load(acquire);
+    s.groups[g].is_compared = alike_[g].weight.load(acquire) != 0;
+    s.groups[g].alike = alike_[g].all.load(acquire);
+    s.groups[g].is_as_before = alike_[g].proven.load(acquire) == alike_[g].proven_before.load(acquire);
+  }
+  s.differs = differs_.load(acquire);
   const std::int32_t depth = std::clamp<std::int32_t>(depth_.load(acquire), 0, max_depth);
   for (std::size_t i = 0; i < static_cast<std::size_t>(depth); ++i) s.regions.push_back(regions_[i].load(acquire));
   s.place = {.step = step_.load(acquire),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/device_transport.hpp"
+#include "comm/transfer.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/fp16.hpp"
 #include "nanotron/base/timer.hpp"
@@ -53,12 +54,33 @@ using Kind = FlightRecorder::Kind;
 // On a device the host only queues it.
 Kind kind_of(const Group& group, Kind on_host) { return group.transport() == Transport::nccl ? Kind::queued : on_host; }
 
+// What has to be the same on all ranks of a group: a hash for the flight recorder. detail: reduction or root.
+enum class Call : std::uint64_t {
+  all_reduce = 1,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  all_to_all,
+  message,
+  value,
+  barrier
+};
+template <class T>
+constexpr auto type_code = 1 + static_cast<std::uint64_t>(data_type<T>);
+constexpr std::uint64_t alike(Call call, std::size_t bytes, std::uint64_t type = 0, int detail = 0) {
+  const std::uint64_t what =
+      static_cast<std::uint64_t>(call) | type << 8 | static_cast<std::uint64_t>(detail) << 16;
+  return (bytes + 1) * 0xD6E8FEB86659FD93ull ^ what * 0xA0761D6478BD642Full;
+}
+constexpr int detail_of(ReduceOp op) { return static_cast<int>(op); }
+
 // An operation that is complete at the end of its scope, in the flight recorder.
 class Recording {
  public:
-  Recording(Group& group, const char* name, std::size_t bytes) : Recording(group, name, bytes, Kind::blocking) {}
-  static Recording of_bulk(Group& group, const char* name, std::size_t bytes) {
-    return {group, name, bytes, kind_of(group, Kind::blocking)};
+  Recording(Group& group, const char* name, std::size_t bytes, Call call)
+      : Recording(group, name, bytes, Kind::blocking, alike(call, bytes)) {}
+  static Recording of_bulk(Group& group, const char* name, std::size_t bytes, std::uint64_t alike) {
+    return {group, name, bytes, kind_of(group, Kind::blocking), alike};
   }
   ~Recording() {
     if (kind_ == Kind::blocking) flight_recorder().end(recorded_);
@@ -67,21 +89,24 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
 
  private:
-  Recording(Group& group, const char* name, std::size_t bytes, Kind kind)
-      : kind_(kind), recorded_(flight_recorder().begin(group.account().recorded.collectives, name, bytes, kind)) {}
+  Recording(Group& group, const char* name, std::size_t bytes, Kind kind, std::uint64_t alike)
+      : kind_(kind),
+        recorded_(flight_recorder().begin(group.account().recorded.collectives, name, bytes, kind, alike)) {}
   Kind kind_;
   Recorded recorded_;
 };
 
-Recorded record_start(Group& group, const char* name, std::size_t bytes) {
-  return flight_recorder().begin(group.account().recorded.collectives, name, bytes, kind_of(group, Kind::started));
+Recorded record_start(Group& group, const char* name, std::size_t bytes, std::uint64_t alike) {
+  return flight_recorder().begin(group.account().recorded.collectives, name, bytes, kind_of(group, Kind::started),
+                                 alike);
 }
 
 enum class Direction { sends, receives };
 Recorded record_message(Group& group, Direction direction, Neighbour peer, int lane, std::size_t bytes) {
   const auto& lanes = group.account().recorded.messages[direction == Direction::receives ? 1 : 0];
   const int number = lanes[peer == Neighbour::previous ? 1 : 0][static_cast<std::size_t>(lane)];
-  return flight_recorder().begin(number, "message", bytes, kind_of(group, Kind::started));
+  return flight_recorder().begin(number, "message", bytes, kind_of(group, Kind::started),
+                                 alike(Call::message, bytes));
 }
 
 // What this rank gives to a collective, for who watches the group.
@@ -130,14 +155,14 @@ void copy_alone(const Group& group, const void* from, void* to, std::size_t byte
 template <class T, class Combine>
 T combine_in_rank_order(Group& group, T value, MPI_Datatype type, Combine combine) {
   if (group.size() == 1) return value;
-  const Recording recording(group, "host value", sizeof(T));
+  const Recording recording(group, "host value", sizeof(T), Call::value);
   const Clock clock(group, &OperationNames::value, sizeof(T));
   if (group.is_planned()) return value;
   constexpr int few = 64;
   T kept[few];
   std::vector<T> many(group.size() > few ? static_cast<std::size_t>(group.size()) : 0);
   T* values = group.size() > few ? many.data() : kept;
-  NANOTRON_CHECK_MPI(MPI_Allgather(&value, 1, type, values, 1, type, group.mpi()));
+  NANOTRON_CHECK_TRANSFER(MPI_Allgather(&value, 1, type, values, 1, type, group.mpi()));
   T result = values[0];
   for (int r = 1; r < group.size(); ++r) result = combine(result, values[r]);
   return result;
@@ -197,7 +222,8 @@ void Request::complete() {
 template <class T>
 void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
-  const Recording recording = Recording::of_bulk(group, "all_reduce", n * sizeof(T));
+  const Recording recording = Recording::of_bulk(
+      group, "all_reduce", n * sizeof(T), alike(Call::all_reduce, n * sizeof(T), type_code<T>, detail_of(op)));
   const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
   const Watched watched(group, data, n * sizeof(T));
   group.channel().all_reduce(data, n, data_type<T>, op, stream);
@@ -206,7 +232,8 @@ void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream&
 template <class T>
 Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return {};
-  const Recorded recorded = record_start(group, "all_reduce", n * sizeof(T));
+  const Recorded recorded = record_start(group, "all_reduce", n * sizeof(T),
+                                         alike(Call::all_reduce, n * sizeof(T), type_code<T>, detail_of(op)));
   const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
   const std::uint64_t watched = give(group, group.account().watched, data, n * sizeof(T));
   return {group.account(), group.channel(), group.channel().start_all_reduce(data, n, data_type<T>, op, stream),
@@ -216,7 +243,8 @@ Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, cons
 template <class T>
 Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1 || n == 0) return all_gather(group, send, n, recv, stream), Request();
-  const Recorded recorded = record_start(group, "all_gather", n * sizeof(T));
+  const Recorded recorded = record_start(group, "all_gather", n * sizeof(T),
+                                         alike(Call::all_gather, n * sizeof(T), type_code<T>));
   const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
   const std::uint64_t watched = give(group, group.account().watched, send, n * sizeof(T));
   return {group.account(), group.channel(), group.channel().start_all_gather(send, n, recv, data_type<T>, stream),
@@ -227,7 +255,8 @@ template <class T>
 Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
   const std::size_t bytes = n * sizeof(T) * static_cast<std::size_t>(group.size());
-  const Recorded recorded = record_start(group, "reduce_scatter", bytes);
+  const Recorded recorded = record_start(group, "reduce_scatter", bytes,
+                                         alike(Call::reduce_scatter, bytes, type_code<T>, detail_of(op)));
   const Clock clock(group, &OperationNames::reduce_scatter, bytes);
   const std::uint64_t watched = give(group, group.account().watched, send, bytes);
   return {group.account(), group.channel(),
@@ -259,7 +288,8 @@ template <class T>
 void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
-  const Recording recording = Recording::of_bulk(group, "all_gather", n * sizeof(T));
+  const Recording recording = Recording::of_bulk(group, "all_gather", n * sizeof(T),
+                                                 alike(Call::all_gather, n * sizeof(T), type_code<T>));
   const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
   const Watched watched(group, send, n * sizeof(T));
   group.channel().all_gather(send, n, recv, data_type<T>, stream);
@@ -270,7 +300,8 @@ void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, 
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
   const std::size_t bytes = n * sizeof(T) * static_cast<std::size_t>(group.size());
-  const Recording recording = Recording::of_bulk(group, "reduce_scatter", bytes);
+  const Recording recording = Recording::of_bulk(
+      group, "reduce_scatter", bytes, alike(Call::reduce_scatter, bytes, type_code<T>, detail_of(op)));
   const Clock clock(group, &OperationNames::reduce_scatter, bytes);
   const Watched watched(group, send, bytes);
   group.channel().reduce_scatter(send, recv, n, data_type<T>, op, stream);
@@ -279,7 +310,8 @@ void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, 
 template <class T>
 void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
-  const Recording recording = Recording::of_bulk(group, "broadcast", n * sizeof(T));
+  const Recording recording = Recording::of_bulk(group, "broadcast", n * sizeof(T),
+                                                 alike(Call::broadcast, n * sizeof(T), type_code<T>, root));
   const Clock clock(group, &OperationNames::broadcast, n * sizeof(T));
   const Watched watched(group, data, group.rank() == root ? n * sizeof(T) : 0);
   group.channel().broadcast(data, n, data_type<T>, root, stream);
@@ -290,7 +322,8 @@ void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_c
                 std::span<const std::size_t> recv_counts, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, send_counts[0] * sizeof(T), stream);
   const std::size_t n = std::accumulate(send_counts.begin(), send_counts.end(), std::size_t{0});
-  const Recording recording = Recording::of_bulk(group, "all_to_all", n * sizeof(T));
+  const Recording recording =
+      Recording::of_bulk(group, "all_to_all", n * sizeof(T), alike(Call::all_to_all, 0, type_code<T>));
   const Clock clock(group, &OperationNames::all_to_all, n * sizeof(T));
   const Watched watched(group, send, n * sizeof(T));
   group.channel().all_to_all(send, send_counts, recv, recv_counts, data_type<T>, stream);
@@ -298,9 +331,9 @@ void all_to_all(Group& group, const T* send, std::span<const std::size_t> send_c
 
 void barrier(Group& group) {
   if (group.size() == 1) return;
-  const Recording recording(group, "barrier", 0);
+  const Recording recording(group, "barrier", 0, Call::barrier);
   const Clock clock(group, &OperationNames::value, 0);
-  NANOTRON_CHECK_MPI(MPI_Barrier(group.mpi()));
+  NANOTRON_CHECK_TRANSFER(MPI_Barrier(group.mpi()));
 }
 
 double sum(Group& group, double value) { return combine_in_rank_order(group, value, MPI_DOUBLE, add); }
@@ -310,6 +343,18 @@ std::int64_t sum(Group& group, std::int64_t value) { return combine_in_rank_orde
 std::uint64_t sum(Group& group, std::uint64_t value) { return combine_in_rank_order(group, value, MPI_UINT64_T, add); }
 std::int64_t max(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, larger); }
 std::int64_t min(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, smaller); }
+
+std::int64_t max_of_alike(Group& world, std::int64_t value) {
+  if (world.size() == 1) return value;
+  NANOTRON_REQUIRE(value >= 0 && value < 8, "a value of {}", value);
+  // The proof in the upper bits, which add up modulo 2^61.
+  const std::uint64_t mine = flight_recorder().take_proof() << 3 | static_cast<std::uint64_t>(value);
+  const std::uint64_t all = combine_in_rank_order(world, mine, MPI_UINT64_T, [](std::uint64_t a, std::uint64_t b) {
+    return ((a >> 3) + (b >> 3)) << 3 | std::max(a & 7, b & 7);
+  });
+  if (all >> 3 != 0) flight_recorder().wait_for_verdict(FlightRecorder::Found::by_proof);
+  return static_cast<std::int64_t>(all);
+}
 
 #define NANOTRON_INSTANTIATE(T)                                                                                 \
   template void all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);                                \

@@ -9,6 +9,7 @@
 #include "nanotron/base/error.hpp"
 #include "pairwise_exchange.hpp"
 #include "reduction.hpp"
+#include "transfer.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -53,7 +54,7 @@ class MpiChannel final : public Channel {
 
   void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream&) override {
     in_pieces(n, [&](std::size_t at, int count) {
-      NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, shifted(data, at, type), count, mpi(type),
+      NANOTRON_CHECK_TRANSFER(MPI_Allreduce(MPI_IN_PLACE, shifted(data, at, type), count, mpi(type),
                                        mpi(type, op), comm_));
     });
   }
@@ -63,7 +64,7 @@ class MpiChannel final : public Channel {
     const bool in_place = send == shifted(recv, mine, type);
     if (n <= max_count_) {
       const int count = static_cast<int>(n);
-      NANOTRON_CHECK_MPI(MPI_Allgather(in_place ? MPI_IN_PLACE : send, count, mpi(type), recv, count,
+      NANOTRON_CHECK_TRANSFER(MPI_Allgather(in_place ? MPI_IN_PLACE : send, count, mpi(type), recv, count,
                                        mpi(type), comm_));
       return;
     }
@@ -81,7 +82,7 @@ class MpiChannel final : public Channel {
     const std::size_t all = n * static_cast<std::size_t>(size_);
     const void* result = send;
     if (all <= max_count_) {  // in place, so that recv may be inside send; the result is at the front
-      NANOTRON_CHECK_MPI(MPI_Reduce_scatter_block(MPI_IN_PLACE, send, static_cast<int>(n), mpi(type),
+      NANOTRON_CHECK_TRANSFER(MPI_Reduce_scatter_block(MPI_IN_PLACE, send, static_cast<int>(n), mpi(type),
                                                   mpi(type, op), comm_));
     } else {  // count exceeds an int: all-reduce in pieces, twice the traffic
       all_reduce(send, all, type, op, {});
@@ -92,7 +93,7 @@ class MpiChannel final : public Channel {
 
   void broadcast(void* data, std::size_t n, DataType type, int root, const Stream&) override {
     in_pieces(n, [&](std::size_t at, int count) {
-      NANOTRON_CHECK_MPI(MPI_Bcast(shifted(data, at, type), count, mpi(type), root, comm_));
+      NANOTRON_CHECK_TRANSFER(MPI_Bcast(shifted(data, at, type), count, mpi(type), root, comm_));
     });
   }
 
@@ -106,7 +107,7 @@ class MpiChannel final : public Channel {
     std::size_t pieces = 0;
     in_pieces(n, [&](std::size_t at, int count) {
       MPI_Request request = MPI_REQUEST_NULL;
-      NANOTRON_CHECK_MPI(MPI_Iallreduce(MPI_IN_PLACE, shifted(data, at, type), count, mpi(type),
+      NANOTRON_CHECK_TRANSFER(MPI_Iallreduce(MPI_IN_PLACE, shifted(data, at, type), count, mpi(type),
                                         mpi(type, op), comm_, &request));
       running_.push_back({request, ++pieces * max_count_ >= n ? started_ + 1 : 0});
     });
@@ -118,7 +119,7 @@ class MpiChannel final : public Channel {
     if (n > max_count_) return complete_at_once([&] { all_gather(send, n, recv, type, stream); });
     const bool in_place = send == shifted(recv, static_cast<std::size_t>(rank_) * n, type);
     MPI_Request request = MPI_REQUEST_NULL;
-    NANOTRON_CHECK_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : send, static_cast<int>(n), mpi(type), recv,
+    NANOTRON_CHECK_TRANSFER(MPI_Iallgather(in_place ? MPI_IN_PLACE : send, static_cast<int>(n), mpi(type), recv,
                                       static_cast<int>(n), mpi(type), comm_, &request));
     running_.push_back({request, started_ + 1});
     return ++started_;
@@ -131,7 +132,7 @@ class MpiChannel final : public Channel {
     const auto* const first = static_cast<const std::byte*>(send);
     const bool overlaps = recv >= first && recv < first + all * bytes_of(type);
     MPI_Request request = MPI_REQUEST_NULL;
-    NANOTRON_CHECK_MPI(MPI_Ireduce_scatter_block(overlaps ? MPI_IN_PLACE : send, overlaps ? send : recv,
+    NANOTRON_CHECK_TRANSFER(MPI_Ireduce_scatter_block(overlaps ? MPI_IN_PLACE : send, overlaps ? send : recv,
                                                  static_cast<int>(n), mpi(type), mpi(type, op), comm_, &request));
     running_.push_back({request, started_ + 1, {send, overlaps ? recv : send, n * bytes_of(type)}});
     return ++started_;
@@ -141,7 +142,7 @@ class MpiChannel final : public Channel {
   bool test(std::uint64_t ticket) override {
     while (complete_ < ticket) {
       int done = 0;
-      NANOTRON_CHECK_MPI(MPI_Test(&running_.front().request, &done, MPI_STATUS_IGNORE));
+      NANOTRON_CHECK_TRANSFER(MPI_Test(&running_.front().request, &done, MPI_STATUS_IGNORE));
       if (!done) return false;
       pop();
     }
@@ -150,7 +151,7 @@ class MpiChannel final : public Channel {
 
   void wait(std::uint64_t ticket) override {
     while (complete_ < ticket) {
-      NANOTRON_CHECK_MPI(MPI_Wait(&running_.front().request, MPI_STATUS_IGNORE));
+      NANOTRON_CHECK_TRANSFER(MPI_Wait(&running_.front().request, MPI_STATUS_IGNORE));
       pop();
     }
   }

@@ -6,6 +6,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/messages.hpp"
+#include "transfer.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -31,7 +32,7 @@ class MpiMessages final : public Messages {
   std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream&) override {
     const auto* const from = static_cast<const std::byte*>(data);
     return in_pieces(bytes, [&](std::size_t at, int count, MPI_Request& request) {
-      NANOTRON_CHECK_MPI(MPI_Isend(from + at, count, MPI_BYTE, rank_of(to),
+      NANOTRON_CHECK_TRANSFER(MPI_Isend(from + at, count, MPI_BYTE, rank_of(to),
                                    tag_of(lane, to == Neighbour::next ? up : down), comm_, &request));
     });
   }
@@ -39,7 +40,7 @@ class MpiMessages final : public Messages {
   std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, int lane, const Stream&) override {
     auto* const to = static_cast<std::byte*>(data);
     return in_pieces(bytes, [&](std::size_t at, int count, MPI_Request& request) {
-      NANOTRON_CHECK_MPI(MPI_Irecv(to + at, count, MPI_BYTE, rank_of(from),
+      NANOTRON_CHECK_TRANSFER(MPI_Irecv(to + at, count, MPI_BYTE, rank_of(from),
                                    tag_of(lane, from == Neighbour::previous ? up : down), comm_, &request));
     });
   }
@@ -47,14 +48,14 @@ class MpiMessages final : public Messages {
   bool test(std::uint64_t ticket) override {
     std::vector<MPI_Request>& pieces = running_[ticket];
     int done = 0;
-    NANOTRON_CHECK_MPI(MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &done, MPI_STATUSES_IGNORE));
+    NANOTRON_CHECK_TRANSFER(MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &done, MPI_STATUSES_IGNORE));
     if (done) free_.push_back(ticket);
     return done != 0;
   }
 
   void wait(std::uint64_t ticket) override {
     std::vector<MPI_Request>& pieces = running_[ticket];
-    NANOTRON_CHECK_MPI(MPI_Waitall(static_cast<int>(pieces.size()), pieces.data(), MPI_STATUSES_IGNORE));
+    NANOTRON_CHECK_TRANSFER(MPI_Waitall(static_cast<int>(pieces.size()), pieces.data(), MPI_STATUSES_IGNORE));
     free_.push_back(ticket);
   }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "nanotron/base/error.hpp"
+#include "transfer.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -41,10 +42,15 @@ void pairwise_exchange(MPI_Comm comm, const void* send, std::span<const std::siz
     for (std::size_t at = 0; at < std::max(out.bytes, in.bytes); at += max_bytes) {
       const std::size_t sent = out.bytes > at ? std::min(max_bytes, out.bytes - at) : 0;
       const std::size_t received = in.bytes > at ? std::min(max_bytes, in.bytes - at) : 0;
-      NANOTRON_CHECK_MPI(MPI_Sendrecv(source + std::min(at, out.bytes), static_cast<int>(sent), MPI_BYTE,
+      MPI_Status status{};
+      NANOTRON_CHECK_TRANSFER(MPI_Sendrecv(source + std::min(at, out.bytes), static_cast<int>(sent), MPI_BYTE,
                                       sent > 0 ? to : MPI_PROC_NULL, tag, target + std::min(at, in.bytes),
                                       static_cast<int>(received), MPI_BYTE, received > 0 ? from : MPI_PROC_NULL,
-                                      tag, comm, MPI_STATUS_IGNORE));
+                                      tag, comm, &status));
+      int came = 0;
+      NANOTRON_CHECK_MPI(MPI_Get_count(&status, MPI_BYTE, &came));
+      NANOTRON_REQUIRE(came == static_cast<int>(received), "all-to-all: rank {} sent {} bytes to rank {}, which expects {}",
+                       from, came, rank, received);
     }
   }
 }

@@ -53,10 +53,11 @@ void record_lanes(Group& group, const std::string& name, const std::vector<int>&
       const std::vector<int> ends = receives != 0 ? std::vector{peer, ranks[me]} : std::vector{ranks[me], peer};
       const bool up = (previous == 0) == (receives == 0);  // from a rank to its next
       for (std::size_t lane = 0; lane < message_lanes; ++lane) {
-        numbers[receives][previous][lane] =
-            flight_recorder().group(fmt::format("{}, rank {} to its {} rank {}, lane {}", name, ends[0],
-                                                up ? "next" : "previous", ends[1], lane),
-                                    ends);
+        const int number = flight_recorder().group(fmt::format("{}, rank {} to its {} rank {}, lane {}", name, ends[0],
+                                                               up ? "next" : "previous", ends[1], lane),
+                                                   ends);
+        flight_recorder().compare(number, ranks[me]);
+        numbers[receives][previous][lane] = number;
       }
     }
   }
@@ -70,7 +71,9 @@ void record(Group& group, const char* axis, const Group& world, Carries what = C
   const bool is_world = group.size() == world.size() && &group == &world;
   const std::string name = is_world ? axis : fmt::format("{} group {}", axis, number_of(ranks, world));
   if (group.size() == 1) return;
-  group.account().recorded.collectives = flight_recorder().group(name, ranks);
+  const int number = flight_recorder().group(name, ranks);
+  flight_recorder().compare(number, world.rank());
+  group.account().recorded.collectives = number;
   if (what == Carries::messages) record_lanes(group, name, ranks);
 }
 

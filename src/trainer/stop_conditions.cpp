@@ -52,7 +52,7 @@ StopReason StopConditions::seen_here(bool looks_at_files, std::int64_t steps_don
 
 StopReason StopConditions::check(comm::Group& world, std::int64_t steps_done, double next_seconds) {
   const auto here = static_cast<std::int64_t>(seen_here(world.rank() == 0, steps_done, next_seconds));
-  return static_cast<StopReason>(comm::max(world, here));
+  return static_cast<StopReason>(comm::max_of_alike(world, here));
 }
 
 }  // namespace nanotron::trainer

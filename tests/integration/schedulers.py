@@ -27,7 +27,7 @@ if [ "$1" = requeue ]; then exit "${STAND_IN_REQUEUE:-0}"; fi
 if [ "$1 $2" = "show job" ]; then printf '   Command=%s input.deck\\n   WorkDir=/\\n' "$STAND_IN_SCRIPT"; fi
 """
 # srun as it is, or with STAND_IN_LAUNCH: `nothing` is started but 0 returned; `killed`: a rank dies after the first
-# checkpoint; a number: that exit code and nothing started.
+# checkpoint; `waits`: for hosts that do not answer, after a verdict; a number: that exit code and nothing started.
 SRUN = """#!/bin/bash
 echo "srun $*" >> "$STAND_IN_LOG"
 while [[ "${1:-}" == -* ]]; do shift; done
@@ -35,6 +35,14 @@ case "${STAND_IN_LAUNCH:-}" in
   "") exec "$NANOTRON_MPIEXEC" -n 2 "$@" ;;
   nothing) exit 0 ;;
   killed) ;;
+  waits)
+    trap "" TERM
+    mkdir -p "$STAND_IN_RUN/hang"
+    printf 'state = running\noutput_dir = %s\ncheckpoint = \n' "$STAND_IN_RUN" > "$STATUS_FILE"
+    touch "$STAND_IN_RUN/hang/verdict.txt"
+    for _ in $(seq 90); do sleep 1; done
+    exit 0
+    ;;
   *) exit "$STAND_IN_LAUNCH" ;;
 esac
 before="$(sed -n 's/^checkpoint = //p' "$STATUS_FILE" 2>/dev/null)"

@@ -23,14 +23,16 @@ TIMEOUT = 2.0
 ALLOWED = 3.0  # times the timeout: at the start and with files
 hanging_ranks = str(Path(sys.argv[1]).resolve().parent / "tests" / "integration" / "hanging_ranks")
 
-# On the rank with FAULT: fsync of a checkpoint never returns.
+# On the rank with FAULT: fsync of a checkpoint never returns. With NO_SHARED_MEMORY groups on one host use MPI.
 PRELOAD = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 static int meant(int descriptor, const char *fault) {
@@ -49,6 +51,14 @@ int fsync(int descriptor) {
   if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
   while (meant(descriptor, "fsync")) pause();
   return real(descriptor);
+}
+
+int shm_open(const char *name, int flags, mode_t mode) {
+  static int (*real)(const char *, int, mode_t);
+  if (!real) real = (int (*)(const char *, int, mode_t))dlsym(RTLD_NEXT, "shm_open");
+  if (!getenv("NO_SHARED_MEMORY") || strncmp(name, "/nanotron_", 10) != 0) return real(name, flags, mode);
+  errno = ENOSPC;
+  return -1;
 }
 """
 
@@ -84,9 +94,11 @@ def check_verdict(what, code, text, folder, rank, began, limit, phrase=""):
     """rank: the one to be named."""
     took = time.time() - began
     check(code == 71, f"{what}: exit code {code}, not 71", text)
-    found = re.search(r"error: the run hangs: rank (\d+) on \S+ is late", text)
+    found = re.search(r"error: the run hangs: rank (\d+) on \S+ is late|"
+                      r"error: operations of ranks differ: rank (\d+) on \S+ does not", text)
     check(found, f"{what}: no verdict", text)
-    check(int(found[1]) == rank, f"{what}: rank {found[1]} is named, not {rank}", text)
+    named = int(found[1] or found[2])
+    check(named == rank, f"{what}: rank {named} is named, not {rank}", text)
     check(phrase in text, f"{what}: the verdict does not say '{phrase}'", text)
     check(took < limit + 10, f"{what}: {took:.1f} s, at most {limit:.0f} + 10", text)
     check((folder / "hang" / "verdict.txt").read_text() in text, f"{what}: verdict.txt", text)
@@ -187,14 +199,15 @@ def in_files(library, fault, rank):
         return told
 
 
-def mistaken(fault, group, rank, folder):
-    """A rank that skips, adds or changes one operation of a group."""
-    what = f"{fault} in {group} on rank {rank}"
-    out = folder / f"{fault}_{group}_{rank}"
+def mistaken(fault, group, channel, rank, folder, library):
+    """A rank that skips, adds or changes one operation of a group: no others hear of it but through that group."""
+    what = f"{fault} in {group} by {channel} on rank {rank}"
+    out = folder / f"{fault}_{group}_{channel}_{rank}"
     out.mkdir()
+    preload = ["env", f"LD_PRELOAD={library}", "NO_SHARED_MEMORY=1"] if channel == "MPI" else []
     began = time.time()
-    done = subprocess.run([mpiexec, "-n", "4", hanging_ranks, str(out), str(TIMEOUT), *map(str, SHAPES[group]), fault, group,
-                           str(rank), "6"], text=True, timeout=90, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run([mpiexec, "-n", "4", *preload, hanging_ranks, str(out), str(TIMEOUT), *map(str, SHAPES[group]), fault,
+                           group, str(rank), "6"], text=True, timeout=90, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if fault in ("none", "late"):
         check(done.returncode == 0 and "all steps are done" in done.stdout and not (out / "hang").exists(),
               f"{what}: exit code {done.returncode}", done.stdout)
@@ -203,23 +216,28 @@ def mistaken(fault, group, rank, folder):
     return check_verdict(what, done.returncode, done.stdout, out, rank, began, TIMEOUT + start)
 
 
+COLLECTIVE = ("skip", "add", "count", "less", "more", "operation", "reduction", "type", "stall")
+MESSAGES = ("skip", "add", "count", "less", "more", "stall")
+MISTAKES = {"tp": COLLECTIVE, "dp": COLLECTIVE, "pp": MESSAGES, "cp": MESSAGES, "ep": ("skip", "add", "operation", "stall"),
+            "world": ("skip", "add", "operation", "stall")}
+
+
 def sample(chance, everything):
     """(function, arguments); `library` and `folder` are put in by their names."""
     rank = lambda: chance.randrange(4)  # noqa: E731
-    mistakes = [(fault, group) for group in SHAPES for fault in ("skip", "count", "operation", "add", "stall")
-                if not (fault in ("count", "add") and group not in ("tp", "dp"))
-                and not (fault == "operation" and group != "ep")]
+    mistakes = [(fault, group, channel) for group in SHAPES for fault in MISTAKES[group] for channel in ("shared memory", "MPI")
+                if channel == "shared memory" or group in ("tp", "dp", "ep")]  # the others use MPI alone
+    quiet = [(fault, group, "shared memory") for fault in ("none", "late") for group in SHAPES]
     cases = [(signalled, grid, rank(), number) for grid in GRIDS for number in (signal.SIGSTOP, signal.SIGKILL)]
     files = [(in_files, "library", fault, r) for fault, r in [("fsync", rank())]]
     if everything:
         return cases + files + [(slow, grid, rank()) for grid in GRIDS] + [
-            (mistaken, fault, group, rank(), "folder") for fault, group in mistakes] + [
-            (mistaken, fault, group, rank(), "folder") for fault in ("none", "late") for group in SHAPES]
+            (mistaken, *mistake, rank(), "folder", "library") for mistake in mistakes + quiet]
     skips = [m for m in mistakes if m[0] == "skip"]
     others = [m for m in mistakes if m[0] not in ("skip", "stall")]
     return [*chance.sample(cases[0::2], 1), *chance.sample(cases[1::2], 1), files[0], (slow, chance.choice(list(GRIDS)), rank()),
-            *((mistaken, fault, group, rank(), "folder") for fault, group in
-              [chance.choice(skips), chance.choice(others), ("late", chance.choice(list(SHAPES)))])]
+            *((mistaken, *mistake, rank(), "folder", "library") for mistake in
+              [chance.choice(skips), *chance.sample(others, 3), chance.choice(quiet)])]
 
 
 def main(seed, everything):

@@ -8,6 +8,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import schedulers
@@ -165,6 +166,17 @@ def faulty_hosts_are_left_out():
         job.start(code=0, says="warning: this job has localhost")
 
 
+def a_launcher_does_not_wait_for_ever():
+    with Case("waits", steps=6) as case:
+        job = Job(case)
+        began = time.time()
+        job.start(code=71, says="the launcher has not: killed", STAND_IN_LAUNCH="waits", STAND_IN_RUN=str(case.out),
+                  VERDICT_SECONDS="1")
+        check(time.time() - began < 60, "after the verdict")
+        check(job.requeued() == 1 and job.state()["state"] == "judged", "the job is tried again", job.log.read_text())
+        job.start(code=0, says="finished", VERDICT_SECONDS="0")  # an old verdict ends nothing
+
+
 def both_scripts_judge_alike():
     blocks = [(root / "jobscripts" / name).read_text().split("####")[1] for name in ("slurm.sh", "pbs.pro.sh")]
     check(blocks[0] == blocks[1] and "judge()" in blocks[0], "the common block is the same text")
@@ -188,6 +200,7 @@ lost_starts_count()
 another_runs_file_is_not_followed()
 elements_of_an_array_go_on()
 faulty_hosts_are_left_out()
+a_launcher_does_not_wait_for_ever()
 both_scripts_judge_alike()
 the_status_file_never_ends_a_run()
 print("job scripts: passed")

@@ -14,7 +14,8 @@ host\tnode{rank}
 time\t2026-11-21T04:06:35Z
 idle\t{idle}\t30.000\t{late}
 where\tstep 12 > backward > layer 3 mlp
-{waits}group\ttp group 0\t{entered}\t0\t0-1
+{waits}network\teth0 is down
+group\ttp group 0\t{entered}\t0\t0-1
 group\tworld\t40\t0\t0-3
 """
 OPERATION = "operation\t{}\t{}\t{}\t64\t{:.6f}\t{:.6f}\t12\tbackward, layer 3 mlp\n"
@@ -43,7 +44,7 @@ def test_text(reports, tool):
     for folder in (reports, reports.parent):
         text = tool("report", "--hang", folder).stdout
         assert "rank 1 on node1 is late" in text and "all_reduce 9 of tp group 0" in text
-        assert "33.5, in time" in text and text.count("no report") == 2
+        assert "layer 3 mlp; eth0 is down" in text and "33.5, in time" in text and text.count("no report") == 2
     (reports / "verdict.txt").unlink()
     assert "no verdict" in tool("report", "--hang", reports).stdout
 

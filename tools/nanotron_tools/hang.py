@@ -44,6 +44,7 @@ class Report:
     idle: float = 0.0
     where: str = ""
     system_call: str = ""
+    network: str = ""  # what its host has lost of it
     waits: tuple[str, int, str, float] | None = None  # group, sequence, name, seconds
     groups: dict[str, tuple[int, list[int]]] = field(default_factory=dict)  # entered, ranks
     operations: list[Operation] = field(default_factory=list)
@@ -78,6 +79,8 @@ def read_report(path: Path) -> Report:
                 report.where = words[0]
             elif key == "system call":
                 report.system_call = words[0]
+            elif key == "network":
+                report.network = words[0]
             elif key == "waits":
                 report.waits = words[0], int(words[1]), words[2], float(words[3])
             elif key == "group":
@@ -142,7 +145,8 @@ def show(folder: Path, reports: dict[int, Report]) -> None:
         waits = report.system_call or "-"
         if report.waits:
             waits = f"{report.waits[2]} {report.waits[1]} of {report.waits[0]}"
-        rows.append((rank, report.host, f"{report.idle:.1f}{'' if report.late else ', in time'}", report.where, waits))
+        rows.append((rank, report.host, f"{report.idle:.1f}{'' if report.late else ', in time'}",
+                     "; ".join(filter(None, (report.where, report.network))), waits))
     rows += [(rank, "-", "-", "no report", "-") for rank in silent_ranks(reports)]
     table(rows, indent="")
 

@@ -19,6 +19,10 @@ struct RecordedGroup {
   std::string name;        // "tp group 3"
   std::vector<int> ranks;  // empty: not known
   std::uint64_t entered = 0;
+  /// Where its ranks are compared: a hash of all that they entered alike so far, and whether that of the last compared
+  /// step is that of the step before.
+  bool is_compared = false, is_as_before = true;
+  std::uint64_t alike = 0;
 
   bool is_same_as(const RecordedGroup& other) const { return name == other.name && ranks == other.ranks; }
 };
@@ -56,6 +60,7 @@ struct FlightSnapshot {
   std::int64_t waits_since = 0;
   const char* waits_in = nullptr;        // the name of that operation
   std::vector<OperationRecord> records;  // from the oldest
+  bool differs = false;                  // take_proof() did not agree between the ranks
 };
 
 class FlightRecorder {
@@ -75,9 +80,12 @@ class FlightRecorder {
   /// The number of a group; of one that is there already, its number. Group 0 has no ranks, and stands for those beyond
   /// max_groups.
   int group(const std::string& name, const std::vector<int>& ranks);
+  /// Takes its operations into take_proof(), of rank `me` of the world. On all ranks of the group.
+  void compare(int group, int me);
 
-  /// Nothing while it is off, or within a blocking operation: one that a library makes on behalf of ours.
-  Recorded begin(int group, const char* name, std::uint64_t bytes, Kind kind);
+  /// Nothing while it is off, or within a blocking operation: one that a library makes on behalf of ours. alike: hash of
+  /// what is the same on all ranks of the group; 0: not compared.
+  Recorded begin(int group, const char* name, std::uint64_t bytes, Kind kind, std::uint64_t alike = 0);
   void wait_for(const Recorded& operation, const char* name);  // the host waits for a started one
   void end(const Recorded& operation);                         // complete, and not waited for
   void stop_waiting();                                         // by an error
@@ -88,6 +96,17 @@ class FlightRecorder {
   void at_part(const char* part);     // of a layer
   void begin_step(std::int64_t step);
   void step_done(std::int64_t ns);
+
+  /// Summed over all ranks of the world this is 0 where the ranks of each compared group have begun operations with the
+  /// same hashes in the same order; else, but for chance, it is not. Taken on all ranks at the same place.
+  std::uint64_t take_proof();
+  /// Operations of ranks differ: that ends the run. Waits for who watches this rank to end the process.
+  enum class Found {
+    by_proof,   // by take_proof(), on all ranks of the world
+    by_library  // in an operation, perhaps on this rank alone
+  };
+  [[noreturn]] void wait_for_verdict(Found found);
+  bool waits_for_verdict() const { return waits_for_verdict_.load(std::memory_order_acquire); }
 
   /// Changes with everything that this rank does.
   std::uint64_t events() const { return events_.load(std::memory_order_acquire); }
@@ -119,6 +138,13 @@ class FlightRecorder {
   std::atomic<std::int64_t> step_{0}, longest_step_{0}, steps_done_{0}, waits_since_{0};
   std::atomic<int> waits_group_{0};
   std::atomic<std::uint64_t> waits_sequence_{0};
+  // Of the compared groups. weight: of this rank in the sum; those of a group's ranks add up to 0.
+  struct Alike {
+    std::atomic<std::uint64_t> weight{0}, all{0}, step{0}, proven{0}, proven_before{0};
+  };
+  std::array<Alike, max_groups> alike_;
+  std::int64_t proven_step_ = 0;
+  std::atomic<bool> waits_for_verdict_{false}, differs_{false};
   mutable std::mutex groups_mutex_;
   std::vector<RecordedGroup> groups_;
 };

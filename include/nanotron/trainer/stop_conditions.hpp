@@ -23,7 +23,8 @@ class StopConditions {
   /// start: wall_seconds() at the start of the program.
   StopConditions(const deck::RunConfig& run, double start);
 
-  /// The most urgent reason that the ranks see. Collective; the same on every rank. steps_done: since the start of the
+  /// The most urgent reason that the ranks see. Collective; the same on every rank. Compares what ranks have
+  /// communicated so far (comm::max_of_alike), before any checkpoint. steps_done: since the start of the
   /// program. next_seconds: estimate for the next step and the checkpoint after it, so that both end before the limit.
   /// Rank 0 looks for the STOP file and removes it.
   StopReason check(comm::Group& world, std::int64_t steps_done, double next_seconds);

@@ -83,6 +83,7 @@ void HangCase::report(const Idleness& now) {
   report.idle = now.idle;
   report.allowed = now.allowed;
   report.system_call = file_call_of(run_thread_);
+  report.network = links_.lost();
   if (const std::string error = comm::asynchronous_error(); !error.empty()) report.where += " > " + error;
   folder_.write(report);
   has_reported_ = true;
@@ -97,14 +98,16 @@ void HangCase::withdraw() {
 
 // A step that ends in time needs no look at the file system.
 bool HangCase::is_asked(const Idleness& now) {
-  if (now.of_step < setup_.timeout / 2.0 || wall_seconds() - asked_at_ < asking_) return false;
+  const bool looks = now.of_step >= setup_.timeout / 2.0 || now.idle > now.quiet_after;
+  if (!looks || wall_seconds() - asked_at_ < asking_) return false;
   asked_at_ = wall_seconds();
   return !folder_.leader().empty();
 }
 
-// A rank that is in time may still go on: it is waited for, up to three limits more.
+// A rank that is in time may still go on: it is waited for, up to three limits more. Not so where this one cannot.
 bool HangCase::is_conclusive(const HangVerdict& verdict, const std::map<int, RankReport>& reports,
                              const Idleness& now) const {
+  if (now.has_failed && reports.size() == setup_.hosts.size()) return true;
   const auto is_overdue = [&](const RankReport& r) {
     return r.is_late || wall_seconds() - led_since_ > 3.0 * std::max(r.allowed, now.allowed);
   };
@@ -125,7 +128,8 @@ void HangCase::lead(const Idleness& now) {
     last_new_ = begin;
     suspects_.clear();
   }
-  const double grace = 2.0 * asking_ + 1.0;
+  // A rank that has failed is early: the others look for it once they are quiet.
+  const double grace = 2.0 * asking_ + 1.0 + (now.has_failed ? 2.0 * now.quiet_after : 0.0);
   if (seen_ < setup_.hosts.size() && begin - last_new_ < grace) return;
   if (begin - judged_at_ < std::max(confirmation, 10.0 * judging_)) return;
 
@@ -160,11 +164,17 @@ void HangCase::announce(const HangVerdict& verdict) {
                               : fmt::format("{} {}{} {} late", ranks.size() > 1 ? "ranks" : "rank", ranks_text(ranks),
                                             ranks.size() > 1 ? fmt::format(", the first on {},", host) : " on " + host,
                                             ranks.size() > 1 ? "are" : "is");
+  const bool differs = !ranks.empty() && verdict.culprits.front().cause == Cause::differs;
   const std::string text =
-      format({.what = "the run hangs: " + who,
-              .expected = fmt::format("that something moves on each rank within {:.4g} s, or three times as long at "
-                                      "the start, with files and in validation (run%hang_timeout)",
-                                      setup_.timeout),
+      format({.what = differs ? fmt::format("operations of ranks differ: {} {} on {} {} not do the same as the others",
+                                            ranks.size() > 1 ? "ranks" : "rank", ranks_text(ranks), host,
+                                            ranks.size() > 1 ? "do" : "does")
+                              : "the run hangs: " + who,
+              .expected =
+                  differs ? "the same operations on all ranks of a group, with the same sizes and types in the same order"
+                          : fmt::format("that something moves on each rank within {:.4g} s, or three times as long at "
+                                        "the start, with files and in validation (run%hang_timeout)",
+                                        setup_.timeout),
               .found = verdict.text,
               .where = folder_.path().string(),
               .change = fmt::format("{}the same command goes on from the newest checkpoint; nanotron-report --hang {} "

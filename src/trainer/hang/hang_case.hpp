@@ -7,15 +7,18 @@
 
 #include "hang_folder.hpp"
 #include "nanotron/trainer/hang/hang_verdict.hpp"
+#include "nanotron/trainer/hang/network_links.hpp"
 #include "nanotron/trainer/hang/watchdog.hpp"
 
 namespace nanotron::trainer {
 
-/// Seconds in which nothing moved on this rank, what they may be, and those since a step ended.
+/// Seconds in which nothing moved on this rank, what they may be, those since a step ended, and from how many on another
+/// rank may have failed. has_failed: this one has, which is known before they have passed.
 struct Idleness {
-  double idle = 0.0, allowed = 0.0, of_step = 0.0;
+  double idle = 0.0, allowed = 0.0, of_step = 0.0, quiet_after = 0.0;
+  bool has_failed = false;
 
-  bool is_late() const { return idle > allowed; }
+  bool is_late() const { return has_failed || idle > allowed; }
 };
 
 class HangCase {
@@ -38,6 +41,7 @@ class HangCase {
 
   WatchdogSetup setup_;
   HangFolder folder_;
+  NetworkLinks links_;  // as they were when the watch began
   int run_thread_;
   double asking_;  // seconds between looks for a leader
   bool has_reported_ = false, was_late_ = false, leads_ = false;

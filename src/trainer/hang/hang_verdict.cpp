@@ -35,7 +35,8 @@ class Judge {
     for (const auto& [rank, report] : reports_) add_edges(report);
     HangVerdict verdict;
     for (const auto& candidates :
-         {silent_ends(), elsewhere_ends(), departed(), odd_ones(), early_ones(), held_in_calls()}) {
+         {differing(), silent_ends(), stalled_ends(), cut_off(), left_behind(), departed(), odd_ones(), early_ones(),
+          held_in_calls()}) {
       if (!candidates.empty()) {
         verdict.culprits = candidates;
         break;
@@ -139,10 +140,80 @@ class Judge {
   std::vector<Culprit> silent_ends() {
     return ends(Cause::silent, [&](int rank) { return !reported(rank); });
   }
-  std::vector<Culprit> elsewhere_ends() {
-    return ends(Cause::elsewhere, [&](int rank) {
-      return left_behind_.contains(rank) || (reported(rank) && !reports_.at(rank).waits() && !has_edges(rank));
-    });
+  std::vector<Culprit> stalled_ends() {
+    return ends(Cause::elsewhere,
+                [&](int rank) { return reported(rank) && !reports_.at(rank).waits() && !has_edges(rank); });
+  }
+  std::vector<Culprit> left_behind() {
+    return ends(Cause::elsewhere, [&](int rank) { return left_behind_.contains(rank); });
+  }
+
+  // What a rank without a network waits for, and whom it leaves waiting, is chance.
+  std::vector<Culprit> cut_off() const {
+    std::vector<Culprit> found;
+    for (const auto& [rank, r] : reports_) {
+      if (r.network.empty()) continue;
+      found.push_back({rank, Cause::network,
+                       fmt::format("rank {} on {}: of its host's network {}; {}", rank, host(rank), r.network,
+                                   state_of(rank))});
+    }
+    return found.size() < reports_.size() ? found : std::vector<Culprit>();
+  }
+
+  // In each group whose ranks have entered different operations: those that have not entered what most have, or, without
+  // a majority, not what they did in the step before.
+  std::vector<Culprit> differing() {
+    std::map<std::string, std::map<std::uint64_t, std::vector<int>>> groups;
+    for (const auto& [rank, r] : reports_) {
+      for (const auto& [name, group] : r.groups) {
+        if (r.differs && group.is_compared) groups[name][group.alike].push_back(rank);
+      }
+    }
+    std::vector<Culprit> certain, all;
+    for (const auto& [name, classes] : groups) {
+      if (classes.size() < 2) continue;
+      const std::vector<int> odd = odd_ranks(name, classes);
+      std::vector<int> members;
+      for (const auto& [alike, ranks] : classes) members.insert(members.end(), ranks.begin(), ranks.end());
+      for (const int rank : odd.empty() ? members : odd) {
+        (odd.empty() ? all : certain).push_back({rank, Cause::differs, difference(name, rank, members)});
+      }
+    }
+    std::vector<Culprit>& found = certain.empty() ? all : certain;
+    std::ranges::stable_sort(found, {}, &Culprit::rank);
+    const auto more = std::ranges::unique(found, {}, &Culprit::rank);
+    found.erase(more.begin(), more.end());
+    return found;
+  }
+  // Empty: it cannot be told.
+  std::vector<int> odd_ranks(const std::string& group, const std::map<std::uint64_t, std::vector<int>>& classes) const {
+    std::size_t size = 0, most = 0;
+    for (const auto& [alike, ranks] : classes) {
+      size += ranks.size();
+      most = std::max(most, ranks.size());
+    }
+    std::vector<int> odd, changed;
+    for (const auto& [alike, ranks] : classes) {
+      for (const int rank : ranks) {
+        if (ranks.size() < most) odd.push_back(rank);
+        if (!reports_.at(rank).groups.at(group).is_as_before) changed.push_back(rank);
+      }
+    }
+    if (2 * most > size) return odd;
+    return changed.size() < size ? changed : std::vector<int>();
+  }
+  // What the rings still tell of it.
+  std::string difference(const std::string& group, int rank, const std::vector<int>& members) {
+    std::map<int, Sequence> rings;
+    for (const int m : members) rings[m] = operations_in(ring_of(m), group);
+    const std::vector<OddOne> odd = first_disagreement(rings);
+    const std::string change = departure(ring_of(rank));
+    return fmt::format("{}: rank {} on {} {}", group, rank, host(rank),
+                       !odd.empty()      ? "differs: " + odd.front().what
+                       : !change.empty() ? change
+                                         : fmt::format("has not entered the same operations as the others of ranks {}, "
+                                                       "earlier than its last {} operations",
+                                                       ranks_text(members), ring_of(rank).size()));
   }
 
   // Of ranks in a circle: those that did not do what they did a step before.

@@ -60,6 +60,10 @@ void read_line(RankReport& r, const std::vector<std::string>& w) {
     r.is_late = w[3] == "late";
   } else if (is("where", 1)) {
     r.where = w[1];
+  } else if (is("differs", 0)) {
+    r.differs = true;
+  } else if (is("network", 1)) {
+    r.network = w[1];
   } else if (is("system call", 1)) {
     r.system_call = w[1];
   } else if (is("waits", 4)) {
@@ -69,6 +73,11 @@ void read_line(RankReport& r, const std::vector<std::string>& w) {
     r.waits_seconds = real(w[4]);
   } else if (is("group", 4)) {
     r.groups[w[1]] = {.ranks = ranks_from(w[4]), .entered = number(w[2]), .queued = number(w[3])};
+  } else if (is("alike", 3) && r.groups.contains(w[1])) {
+    ReportedGroup& group = r.groups[w[1]];
+    group.is_compared = true;
+    group.alike = number(w[2]);
+    group.is_as_before = w[3] == "as before";
   } else if (is("operation", 8)) {
     r.operations.push_back({.group = w[1],
                             .sequence = number(w[2]),
@@ -99,6 +108,7 @@ RankReport report_of(const FlightSnapshot& s, std::int64_t now) {
   const auto name_of = [&](int group) { return s.groups[static_cast<std::size_t>(group)].name; };
   RankReport r;
   r.where = where_of(s);
+  r.differs = s.differs;
   if (s.waits_for.sequence != 0) {
     r.waits_group = name_of(s.waits_for.group);
     r.waits_sequence = s.waits_for.sequence;
@@ -106,7 +116,10 @@ RankReport report_of(const FlightSnapshot& s, std::int64_t now) {
     r.waits_seconds = ago(s.waits_since);
   }
   for (const RecordedGroup& group : s.groups) {
-    if (group.entered > 0 || !group.ranks.empty()) r.groups[group.name] = {group.ranks, group.entered, 0};
+    if (group.entered > 0 || !group.ranks.empty()) {
+      r.groups[group.name] = {
+          group.ranks, group.entered, 0, group.is_compared, group.is_as_before, group.alike};
+    }
   }
   for (const OperationRecord& o : s.records) {
     if (o.end == OperationRecord::queued) r.groups[name_of(o.group)].queued = o.sequence;
@@ -125,12 +138,17 @@ RankReport report_of(const FlightSnapshot& s, std::int64_t now) {
 std::string to_text(const RankReport& r) {
   std::string text = fmt::format("{}\nrank\t{}\nhost\t{}\ntime\t{}\nidle\t{:.3f}\t{:.3f}\t{}\nwhere\t{}\n", first_line,
                                  r.rank, r.host, r.time, r.idle, r.allowed, r.is_late ? "late" : "in time", r.where);
+  if (r.differs) text += "differs\n";
+  if (!r.network.empty()) text += fmt::format("network\t{}\n", r.network);
   if (!r.system_call.empty()) text += fmt::format("system call\t{}\n", r.system_call);
   if (r.waits()) {
     text += fmt::format("waits\t{}\t{}\t{}\t{:.3f}\n", r.waits_group, r.waits_sequence, r.waits_in, r.waits_seconds);
   }
   for (const auto& [name, group] : r.groups) {
     text += fmt::format("group\t{}\t{}\t{}\t{}\n", name, group.entered, group.queued, ranks_text(group.ranks));
+    if (group.is_compared) {
+      text += fmt::format("alike\t{}\t{}\t{}\n", name, group.alike, group.is_as_before ? "as before" : "not as before");
+    }
   }
   for (const ReportedOperation& o : r.operations) {
     text += fmt::format("operation\t{}\t{}\t{}\t{}\t{:.6f}\t{:.6f}\t{}\t{}\n", o.group, o.sequence, o.name, o.bytes,

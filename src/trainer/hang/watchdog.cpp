@@ -19,6 +19,7 @@ namespace nanotron::trainer {
 namespace {
 
 constexpr double steps_allowed = 10.0, allowed_with_files = 3.0;
+constexpr double quiet_for = 5.0;  // s
 constexpr double file_patience = 60.0;  // s, that the thread which writes may be held by its file system
 
 }  // namespace
@@ -36,6 +37,10 @@ double hang_limit(double timeout, const FlightSnapshot& snapshot) {
   return std::max(timeout, steps_allowed * 1e-9 * static_cast<double>(snapshot.longest_step));
 }
 
+double quiet_limit(const FlightSnapshot& snapshot) {
+  return std::max(quiet_for, 3e-9 * static_cast<double>(snapshot.longest_step));
+}
+
 void remove_old_hang_reports(const std::filesystem::path& output_dir) { put_aside_hang_folder(output_dir); }
 
 Watchdog::Watchdog(WatchdogSetup setup)
@@ -43,6 +48,7 @@ Watchdog::Watchdog(WatchdogSetup setup)
       tick_(std::clamp(setup.timeout / 20.0, 0.05, 1.0)),
       rank_(setup.rank),
       allowed_(allowed_with_files * setup.timeout),
+      quiet_after_(quiet_for),
       case_(std::make_unique<HangCase>(std::move(setup), static_cast<int>(::syscall(SYS_gettid)))) {
   flight_recorder().turn(true);
   counter_ = std::thread([this] { count(); });
@@ -83,12 +89,13 @@ void Watchdog::count() {
     step_idle_.store(now - step_ended);
     idle = recorder.events() == events ? idle + counted : 0.0;
     events = recorder.events();
-    if (idle > timeout_ / 2.0) {
+    if (idle > std::min(timeout_ / 2.0, quiet_for)) {
       const FlightSnapshot snapshot = recorder.snapshot();
       allowed_.store(hang_limit(timeout_, snapshot) * allowance(snapshot, steps));
+      quiet_after_.store(quiet_limit(snapshot));
     }
     idle_.store(idle);
-    held = idle > allowed_.load() && rounds_.load() == rounds ? held + counted : 0.0;
+    held = (idle > allowed_.load() || recorder.waits_for_verdict()) && rounds_.load() == rounds ? held + counted : 0.0;
     rounds = rounds_.load();
     if (held > file_patience && !is_ending()) {
       std::fputs(fmt::format("[rank {}] error: nothing moves, and the file system does not answer\n", rank_).c_str(),
@@ -102,7 +109,12 @@ void Watchdog::attend() {
   while (!is_ending()) {
     wait_for_tick();
     rounds_.fetch_add(1);
-    if (!is_ending()) case_->attend({.idle = idle_.load(), .allowed = allowed_.load(), .of_step = step_idle_.load()});
+    if (is_ending()) break;
+    case_->attend({.idle = idle_.load(),
+                   .allowed = allowed_.load(),
+                   .of_step = step_idle_.load(),
+                   .quiet_after = quiet_after_.load(),
+                   .has_failed = flight_recorder().waits_for_verdict()});
   }
   case_->close();
 }

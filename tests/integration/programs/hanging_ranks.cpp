@@ -3,7 +3,8 @@
 //
 //   hanging_ranks <folder> <timeout> <dp> <pp> <cp> <tp> <ep> <fault> <group> <rank> <step>
 //
-// fault: none, skip, add, count, operation (in <group>), stall (in no operation), late (stall for half the timeout)
+// fault: none, stall (in no operation), late (stall for half the timeout), or in <group>: skip, add, count (half),
+// less and more (by one element), operation (another one), reduction (another one), type (another one of the same size)
 
 #include <fmt/core.h>
 
@@ -52,6 +53,7 @@ class Ranks {
     collective("dp", grid_.data_parallel(), true);
     collective("dp", grid_.data_parallel(), false);
     value("world", grid_.world(), true);
+    comm::max_of_alike(grid_.world(), 0);
     flight_recorder().step_done(FlightRecorder::now() - begin);
   }
 
@@ -77,36 +79,50 @@ class Ranks {
       comm::all_gather(group, data_.data(), count, other_.data());
       return;
     }
-    const std::size_t n = does("count", name, here) ? count / 2 : count;
+    if (does("type", name, here)) {
+      comm::all_reduce(group, reinterpret_cast<double*>(data_.data()), count / 2, comm::ReduceOp::max);
+      return;
+    }
+    const std::size_t n = size(name, here);
+    const auto op = does("reduction", name, here) ? comm::ReduceOp::sum : comm::ReduceOp::max;
     for (int i = 0; i < (does("add", name, here) ? 2 : 1); ++i) {
       if (std::string(name) == "dp") {
-        comm::Request request = comm::start_all_reduce(group, data_.data(), n, comm::ReduceOp::max);
+        comm::Request request = comm::start_all_reduce(group, data_.data(), n, op);
         request.wait();
       } else {
-        comm::all_reduce(group, data_.data(), n, comm::ReduceOp::max);
+        comm::all_reduce(group, data_.data(), n, op);
       }
     }
+  }
+  std::size_t size(const char* name, bool here) const {
+    return does("count", name, here)  ? count / 2
+           : does("less", name, here) ? count - 1
+           : does("more", name, here) ? count + 1
+                                      : count;
   }
 
   void exchange(const char* name, comm::Group& group, bool here) {
     if (group.size() == 1 || does("skip", name, here)) return;
     if (does("operation", name, here)) return comm::all_reduce(group, data_.data(), count, comm::ReduceOp::max);
     const std::vector<std::size_t> counts(static_cast<std::size_t>(group.size()), count / 8);
-    comm::all_to_all(group, data_.data(), counts, other_.data(), counts);
+    for (int i = 0; i < (does("add", name, here) ? 2 : 1); ++i) {
+      comm::all_to_all(group, data_.data(), counts, other_.data(), counts);
+    }
   }
 
   void ring(const char* name, comm::Group& group, bool here) {
     if (group.size() == 1) return;
     comm::Request received = comm::start_receive(group, other_.data(), count, comm::Neighbour::previous);
-    if (!does("skip", name, here)) {
-      comm::start_send(group, data_.data(), count, comm::Neighbour::next).wait();
+    for (int i = does("skip", name, here) ? 1 : 0; i < (does("add", name, here) ? 2 : 1); ++i) {
+      comm::start_send(group, data_.data(), size(name, here), comm::Neighbour::next).wait();
     }
     received.wait();
   }
 
   void value(const char* name, comm::Group& group, bool here) {
     if (does("skip", name, here)) return;
-    comm::max(group, 1.0);
+    if (does("operation", name, here)) return comm::barrier(group);
+    for (int i = 0; i < (does("add", name, here) ? 2 : 1); ++i) comm::max(group, 1.0);
   }
 
   comm::ProcessGrid& grid_;

@@ -109,6 +109,78 @@ TEST(FlightRecorder, SeesTheRegionsOfTimers) {
   EXPECT_EQ(flight_recorder().events(), before + 4);
 }
 
+// Ranks 0 and 1 as two recorders. The proofs of what both did alike add up to 0, in the upper bits too.
+class TwoRanks {
+ public:
+  TwoRanks() {
+    for (int r = 0; r < 2; ++r) {
+      ranks_[r].turn(true);
+      for (const char* name : {"tp group 0", "dp group 0"}) {
+        EXPECT_GT(ranks_[r].group(name, {0, 1}), 0);
+        ranks_[r].compare(ranks_[r].group(name, {0, 1}), r);
+      }
+    }
+  }
+  void enter(int rank, int group, std::uint64_t alike) {
+    ranks_[rank].end(ranks_[rank].begin(group, "all_reduce", 64, Kind::blocking, alike));
+  }
+  void both_enter(int group, std::uint64_t alike) {
+    for (const int r : {0, 1}) enter(r, group, alike);
+  }
+  bool agree() { return (ranks_[0].take_proof() + ranks_[1].take_proof()) << 3 == 0; }
+  FlightRecorder& operator[](int rank) { return ranks_[rank]; }
+
+ private:
+  FlightRecorder ranks_[2];
+};
+
+TEST(FlightRecorder, ProvesThatRanksDoTheSame) {
+  TwoRanks ranks;
+  EXPECT_TRUE(ranks.agree());
+  for (int i = 0; i < 1000; ++i) ranks.both_enter(1 + i % 2, 100 + static_cast<std::uint64_t>(i) % 7);
+  EXPECT_TRUE(ranks.agree());
+  ranks.enter(0, 1, 0);  // not compared
+  EXPECT_TRUE(ranks.agree());
+  ranks.enter(0, 1, 100);
+  EXPECT_FALSE(ranks.agree());
+  ranks.enter(1, 1, 100);
+  EXPECT_TRUE(ranks.agree());
+}
+
+TEST(FlightRecorder, SeesOtherOrdersAndGroups) {
+  TwoRanks order;
+  order.enter(0, 1, 100), order.enter(0, 1, 101);
+  order.enter(1, 1, 101), order.enter(1, 1, 100);
+  EXPECT_FALSE(order.agree());
+  TwoRanks group;
+  group.enter(0, 1, 100), group.enter(1, 2, 100);
+  EXPECT_FALSE(group.agree());
+  TwoRanks mirrored;  // would cancel if the groups had no hashes of their own
+  mirrored.enter(0, 1, 100), mirrored.enter(1, 1, 101);
+  mirrored.enter(0, 2, 101), mirrored.enter(1, 2, 100);
+  EXPECT_FALSE(mirrored.agree());
+}
+
+TEST(FlightRecorder, KnowsWhetherAStepIsAsTheOneBefore) {
+  TwoRanks ranks;
+  const auto step = [&](std::int64_t number, std::uint64_t alike) {
+    ranks[0].begin_step(number);
+    ranks.enter(0, 1, 100);
+    ranks.enter(0, 1, alike);
+    ranks[0].take_proof();
+    const bool first = ranks[0].snapshot().groups[1].is_as_before;
+    ranks.enter(0, 1, number);  // after the proof: of a validation, say
+    return first;
+  };
+  step(1, 7);
+  EXPECT_TRUE(step(2, 7));
+  EXPECT_TRUE(step(3, 7));
+  EXPECT_FALSE(step(4, 8));
+  EXPECT_TRUE(ranks[0].snapshot().groups[2].is_as_before);
+  EXPECT_TRUE(ranks[0].snapshot().groups[2].is_compared);
+  EXPECT_FALSE(ranks[0].snapshot().groups[0].is_compared);
+}
+
 TEST(FlightRecorder, TheFirstStepIsNotTheLongest) {
   FlightRecorder r;
   for (const std::int64_t ns : {900, 30, 50, 40}) r.step_done(ns);

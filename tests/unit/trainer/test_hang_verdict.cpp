@@ -259,6 +259,62 @@ TEST(HangVerdict, ADeviceWaitsForWhoHasQueuedLess) {
   EXPECT_EQ(ranks.culprits(Cause::elsewhere), std::set<int>{1});
 }
 
+// All reach the run directory. The chain of waits ends at another rank, by chance.
+TEST(HangVerdict, NamesTheRanksOfAHostWithoutNetwork) {
+  Ranks ranks(4);
+  ranks.all_enter({0, 1}, "tp group 0", true);
+  for (const int r : {0, 2}) ranks.enter(r, "dp group 0", r == 2);
+  for (const int r : {1, 3}) ranks.enter(r, "dp group 1", false);
+  ranks.enter(2, "tp group 1", false);
+  for (const int r : {2, 3}) ranks[r].network = "eth0 is down";
+  EXPECT_EQ(ranks.culprits(Cause::network), (std::set<int>{2, 3})) << ranks.verdict().text;
+  EXPECT_NE(ranks.verdict().text.find("rank 2 on node2: of its host's network eth0 is down"), std::string::npos);
+  for (const int r : {0, 1}) ranks[r].network = "eth1 is down";  // of all hosts: it tells nothing
+  EXPECT_EQ(ranks.culprits(Cause::left), std::set<int>{2}) << ranks.verdict().text;
+  ranks.is_gone(1);
+  EXPECT_EQ(ranks.culprits(Cause::silent), std::set<int>{1}) << ranks.verdict().text;
+}
+
+// What each rank has entered in all, and whether in its last step as in the one before.
+void prove(Ranks& ranks, const std::string& group, const std::vector<int>& of, std::uint64_t alike, bool as_before) {
+  for (const int r : of) {
+    ReportedGroup& g = ranks[r].groups[group];
+    ranks[r].differs = g.is_compared = true;
+    g.alike = alike;
+    g.is_as_before = as_before;
+  }
+}
+
+TEST(HangVerdict, NamesWhoEnteredOtherOperationsThanMost) {
+  Ranks ranks(4);
+  prove(ranks, "world", {0, 1, 3}, 17, false);
+  prove(ranks, "world", {2}, 18, true);
+  EXPECT_EQ(ranks.culprits(Cause::differs), std::set<int>{2}) << ranks.verdict().text;
+  EXPECT_NE(ranks.verdict().text.find("world: rank 2 on node2 has not entered the same operations"), std::string::npos)
+      << ranks.verdict().text;
+}
+
+TEST(HangVerdict, OfTwoWhoDidNotDoWhatItDidBefore) {
+  for (const int odd : {0, 1}) {
+    Ranks ranks(4);
+    for (int i = 0; i < 3; ++i) ranks.all_enter({0, 1}, "tp group 0", true);
+    for (const int r : {0, 1}) ranks.enter(r, "tp group 0", true, "all_reduce", r == odd ? 60 : 64);
+    prove(ranks, "tp group 1", {2, 3}, 5, true);
+    prove(ranks, "tp group 0", {1 - odd}, 6, true);
+    prove(ranks, "tp group 0", {odd}, 7, false);
+    EXPECT_EQ(ranks.culprits(Cause::differs), std::set<int>{odd}) << ranks.verdict().text;
+    EXPECT_NE(ranks.verdict().text.find("operation 4 is all_reduce of 60 bytes on rank"), std::string::npos)
+        << ranks.verdict().text;
+  }
+}
+
+TEST(HangVerdict, OfTwoThatBothChangedBoth) {
+  Ranks ranks(2);
+  prove(ranks, "tp group 0", {0}, 6, false);
+  prove(ranks, "tp group 0", {1}, 7, false);
+  EXPECT_EQ(ranks.culprits(Cause::differs), (std::set<int>{0, 1}));
+}
+
 TEST(HangVerdict, ACallForAFileTellsWhereNothingElseDoes) {
   Ranks ranks(3);
   for (int r = 0; r < 3; ++r) ranks.enter(r, "world", false, "MPI_Allreduce", 0);
@@ -291,9 +347,18 @@ TEST(RankReport, IsReadBack) {
   r.idle = 31.5;
   r.allowed = 30.0;
   r.system_call = "fsync of /a file";
+  r.network = "eth0 is down";
+  r.differs = true;
+  r.groups["tp group 1"].is_compared = true;
+  r.groups["tp group 1"].alike = ~std::uint64_t{0};
+  r.groups["tp group 1"].is_as_before = false;
   EXPECT_EQ(r.where, "step 4 > forward > layer 3 mlp");
   const RankReport back = report_from(to_text(r), Read::all);
   EXPECT_EQ(to_text(back), to_text(r));
+  EXPECT_TRUE(back.differs);
+  EXPECT_EQ(back.network, "eth0 is down");
+  EXPECT_EQ(back.groups.at("tp group 1").alike, ~std::uint64_t{0});
+  EXPECT_FALSE(back.groups.at("tp group 1").is_as_before);
   EXPECT_EQ(back.waits_in, "all_gather");
   EXPECT_EQ(back.waits_sequence, 2u);
   EXPECT_EQ(back.groups.at("tp group 1").ranks, (std::vector<int>{2, 3}));

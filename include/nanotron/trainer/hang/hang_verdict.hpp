@@ -13,8 +13,10 @@ namespace nanotron::trainer {
 
 /// Why a rank is what the others wait for, the plainest cause first.
 enum class Cause {
+  differs,      // its operations are not those of the others, found by comparing all ranks at the end of a step
   silent,       // it wrote no report: stopped, killed, or its host is gone
   elsewhere,    // it waits for nobody and has not entered, or does not go on with, what others wait in
+  network,      // its host has lost a link to the network, and others have not
   mismatch,     // same group and sequence number, but another operation or size, or it skipped or added one
   left,         // it has left an operation that others are still in
   system_call,  // all are in calls that tell nothing of whom they wait for, and it is held in one for a file
@@ -36,7 +38,8 @@ using OperationsOf = std::function<std::vector<ReportedOperation>(int rank)>;
 
 /// Follows from every rank that waits in an operation the ranks that keep it there: members of its group that left no
 /// report, that have not entered it, or, where all have entered it, that have left it or do not go on with it. The
-/// culprits are the ranks at the ends of these chains; in a circle, the ranks whose records disagree.
+/// culprits are the ranks at the ends of these chains; where these wait too, those of a host without its network; in a
+/// circle, the ranks whose records disagree. Where reports say that operations differ, those who differ come first.
 /// reports: of the ranks that wrote one; host_of_rank: of all ranks of the world.
 HangVerdict judge(const std::map<int, RankReport>& reports, const std::vector<std::string>& host_of_rank,
                   const OperationsOf& operations_of);

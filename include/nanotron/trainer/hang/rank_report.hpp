@@ -30,6 +30,9 @@ struct ReportedGroup {
   std::vector<int> ranks;  // of the world; empty: not known
   std::uint64_t entered = 0;
   std::uint64_t queued = 0;  // the last operation that the host has queued on a device; 0: none
+  /// FlightSnapshot's: compared between ranks that report `differs`.
+  bool is_compared = false, is_as_before = true;
+  std::uint64_t alike = 0;
 };
 
 struct RankReport {
@@ -40,6 +43,8 @@ struct RankReport {
   double idle = 0.0;        // seconds since anything moved
   double allowed = 0.0;     // of them
   std::string where;        // "step 12 > backward > layer 3 mlp"
+  bool differs = false;     // operations of ranks do: found at the same place on each
+  std::string network;      // what this host has lost of it since the start (network_links.hpp); else empty
   std::string system_call;  // of files, which the kernel holds it in; else empty
   std::string waits_in;     // name of the operation that it waits in; empty: it waits for no rank
   std::string waits_group;
@@ -51,7 +56,7 @@ struct RankReport {
   bool waits() const { return !waits_in.empty(); }
 };
 
-/// Without rank, host, time, idle, allowed, is_late and system_call.
+/// Without rank, host, time, idle, allowed, is_late, network and system_call.
 RankReport report_of(const FlightSnapshot& snapshot, std::int64_t now);
 
 /// How much of a report is read: the ring is its largest part.

@@ -34,6 +34,9 @@ double allowance(const FlightSnapshot& snapshot, std::int64_t steps_done);
 /// Seconds: the larger of the timeout and ten times the longest step (the first one of a start does not count).
 double hang_limit(double timeout, const FlightSnapshot& snapshot);
 
+/// Seconds in which nothing moves until a rank looks whether another one has failed: 5, or three steps if that is more.
+double quiet_limit(const FlightSnapshot& snapshot);
+
 /// hang/ of an earlier run becomes hang.old/. On one rank, before any other has a watchdog.
 void remove_old_hang_reports(const std::filesystem::path& output_dir);
 
@@ -60,6 +63,7 @@ class Watchdog {
   int rank_;
   std::atomic<bool> ending_{false};
   std::atomic<double> idle_{0.0}, allowed_, step_idle_{0.0};
+  std::atomic<double> quiet_after_{0.0};
   std::atomic<std::uint64_t> rounds_{0};  // of the second thread
   std::mutex mutex_;
   std::condition_variable ended_;
