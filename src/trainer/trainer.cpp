@@ -134,6 +134,8 @@ void Trainer<T>::save_now(Progress& progress, StopReason reason) {
 
 template <class T>
 void Trainer<T>::copy_now(Progress& progress) {
+  const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
+  progress.flush();  // a start that goes on from the copies has the rows of all steps before
   compare_replicas();
   const Region region(device_.timers(), "checkpoint");
   const double begin = wall_seconds();
