@@ -42,7 +42,9 @@
 #   MAX_RESTARTS   give up after so many starts (50)
 #   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
 #   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
-#   SUBMIT_OPTIONS options of sbatch for a job that follows this one where requeueing is forbidden
+#   REQUEUE        no: a job that follows this one in place of the same again, which Slurm lets wait for two minutes
+#                  first; it has another number, and its age in the queue begins at zero
+#   SUBMIT_OPTIONS options of sbatch for a job that follows this one
 #   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left
 set -uo pipefail
 
@@ -187,11 +189,13 @@ case $state in launching | starting | running) lost=yes ;; *) lost=no ;; esac
 if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
 ####
 
-# into_the_queue <argument of this script>...: the same job, or where requeueing is forbidden one that follows it
+# into_the_queue <argument of this script>...: the same job, or where that is forbidden or not wanted one that follows it
 into_the_queue() {
   local hosts
   hosts="$(excluded_hosts)"
-  if [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
+  if [ "$hosts" = "${EXCLUDED:-}" ] && [ "${REQUEUE:-yes}" = no ]; then
+    echo "a job that follows this one (REQUEUE=no)"
+  elif [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
     if scontrol requeue "$SLURM_JOB_ID"; then return; fi
     echo "requeueing is not allowed here: a job that follows this one"
   else
