@@ -73,6 +73,7 @@ void Trainer<T>::resume(std::optional<io::CheckpointReader> checkpoint) {
   spikes_.restore(counters_.recent_norms);
   state_.model.refresh_compute_weights();
   compare_replicas();
+  if (memory_.is_due(counters_.step)) memory_.keep(counters_.step);
 }
 
 template <class T>
