@@ -16,7 +16,6 @@ restarts take there for each second here. Its goodput is measured.
 import atexit
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -40,19 +39,19 @@ BETWEEN_THERE = DAYS * 86400 / (UNEXPECTED + PLANNED)  # seconds between two int
 
 # Cause, its count in the 54 days, and what stands for it here.
 CAUSES = [
-    ("faulty GPU", 148, "host leaves"), ("GPU HBM3 memory", 72, "rank killed"), ("software bug", 54, "rank crashes"),
-    ("network switch or cable", 35, "rank hangs"), ("host maintenance, unplanned", 32, "host leaves"),
-    ("GPU SRAM memory", 19, "host leaves"), ("GPU system processor", 17, "host leaves"), ("NIC", 7, "rank hangs"),
+    ("faulty GPU", 148, "GPU fails"), ("GPU HBM3 memory", 72, "rank killed"), ("software bug", 54, "rank crashes"),
+    ("network switch or cable", 35, "rank hangs"), ("host maintenance, unplanned", 32, "host is lost"),
+    ("GPU SRAM memory", 19, "GPU fails"), ("GPU system processor", 17, "GPU fails"), ("NIC", 7, "rank hangs"),
     ("NCCL watchdog timeouts", 7, "rank hangs"), ("silent data corruption", 6, "bit flips"),
-    ("GPU thermal interface and sensor", 6, "host leaves"), ("SSD", 3, "writes fail"), ("power supply", 3, "host leaves"),
-    ("server chassis", 2, "host leaves"), ("IO expansion board", 2, "host leaves"), ("dependency", 2, "rank crashes"),
-    ("CPU", 2, "host leaves"), ("system memory", 2, "host leaves"), ("planned maintenance", PLANNED, "job stopped")]
-WHAT = {"host leaves": "SIGKILL of the host's rank; its memory is gone, a spare host takes its place",
-        "rank killed": "SIGKILL of a rank; the host stays", "rank crashes": "SIGSEGV, SIGABRT or SIGBUS of a rank",
+    ("GPU thermal interface and sensor", 6, "GPU fails"), ("SSD", 3, "writes fail"), ("power supply", 3, "host is lost"),
+    ("server chassis", 2, "host is lost"), ("IO expansion board", 2, "host is lost"), ("dependency", 2, "rank crashes"),
+    ("CPU", 2, "host is lost"), ("system memory", 2, "host is lost"), ("planned maintenance", PLANNED, "job stopped")]
+WHAT = {"GPU fails": "SIGKILL of a rank; its host is replaced by a spare one, its memory is gone",
+        "host is lost": "the same, of all its ranks", "rank killed": "SIGKILL of a rank; the host stays", "rank crashes": "SIGSEGV, SIGABRT or SIGBUS of a rank",
         "rank hangs": "SIGSTOP of a rank, until the watchdog ends the run",
         "bit flips": "of a gradient's GEMM or a stored weight of one rank; its host is excluded",
         "writes fail": "of a checkpoint (ENOSPC)", "job stopped": "SIGTERM to all ranks: a last checkpoint"}
-DIRECT = ("host leaves", "rank killed", "rank crashes", "rank hangs")  # at any moment; others in a run that trains
+DIRECT = ("GPU fails", "host is lost", "rank killed", "rank crashes", "rank hangs")  # at any moment; others in a run that trains
 
 # Waits in a file that it maps for the harness to ask for a fault of this rank, and clears the word when it has done it.
 PRELOAD = r"""
@@ -151,12 +150,13 @@ KEYS = ("precision.compute=fp64 run.spike_factor=100 run.max_nonfinite_steps=3 r
 class Event:
     def __init__(self, number, at, cause, fault, in_start):
         self.number, self.at, self.cause, self.fault = number, at, cause, fault
-        self.in_start = in_start  # comes while the program starts: seconds after its launch
+        self.in_start = in_start  # seconds after the launch of a start, if it comes while the program starts
         self.host, self.launch, self.code, self.asked, self.ended = "", 0, 0, 0.0, 0.0  # what came of it
 
 
-def drawn(count, between, chance, shares_of_starts=0.0):
-    """So many events, on average `between` apart; causes in the shares of the report (systematic sampling)."""
+def drawn(count, between, chance, share_of_starts=0.0):
+    """So many events, on average `between` apart; causes in the shares of the report (systematic sampling). A share of those
+    that end a rank comes while the program starts."""
     total = sum(weight for _, weight, _ in CAUSES)
     edges = numpy.cumsum([weight for _, weight, _ in CAUSES])
     offset = chance.random()
@@ -166,8 +166,12 @@ def drawn(count, between, chance, shares_of_starts=0.0):
     for number, pick in enumerate(picks):
         at += chance.expovariate(1 / between)
         cause, _, fault = CAUSES[pick]
-        starts = number > 0 and fault in ("rank killed", "rank crashes") and chance.random() < shares_of_starts
-        events.append(Event(number, at, cause, fault, chance.uniform(0.05, 0.6) if starts else None))
+        in_start = None
+        if fault == "bit flips" and chance.random() < 0.5:
+            in_start = 0.0  # in the first step
+        elif number > 0 and fault in ("rank killed", "rank crashes") and chance.random() < share_of_starts:
+            in_start = chance.uniform(0.05, 0.6)
+        events.append(Event(number, at, cause, fault, in_start))
     return events
 
 
@@ -235,9 +239,11 @@ class Month:
                          SLURM_RESTART_COUNT=str(self.launches - 1)))
 
     def replace(self, host):
-        """It leaves, and what was in its memory with it."""
+        """It leaves, and what was in its memory with it. Repaired, it is a spare one again, unless the run excludes it."""
         shutil.rmtree(self.memory / host, ignore_errors=True)
         self.active[self.active.index(host)] = self.spares.popleft()
+        if host not in self.excluded:
+            self.spares.append(host)
 
     def exclude(self):
         """As a scheduler does for a job that asks for other hosts."""
@@ -259,7 +265,8 @@ class Month:
     def harm(self, event):
         """Makes it happen. False: there is nobody to harm."""
         event.host = self.chance.choice(self.active)
-        time.sleep(self.chance.uniform(0.0, 0.1))  # steps are logged at their ends
+        if event.in_start is None:
+            time.sleep(self.chance.uniform(0.0, 0.1))  # steps are logged at their ends
         if event.fault in ("bit flips", "writes fail"):
             kind = self.chance.choice([1, 2]) if event.fault == "bit flips" else 3
             for host in [event.host] if event.fault == "bit flips" else self.active:  # whoever writes
@@ -341,7 +348,7 @@ class Month:
         if event.fault == "bit flips":
             self.exclude()
             check(code == 71 and event.host in self.excluded, f"{what} is found, with {code}: {self.excluded}", text)
-        if event.fault == "host leaves":
+        if event.fault in ("GPU fails", "host is lost"):
             self.replace(event.host)
         return False
 
