@@ -43,7 +43,9 @@
 #   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
 #   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 #   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
-#   SUBMIT_OPTIONS options of sbatch for a job that follows this one where requeueing is forbidden
+#   REQUEUE        no: a job that follows this one in place of the same again, which Slurm lets wait for two minutes
+#                  first; it has another number, and its age in the queue begins at zero
+#   SUBMIT_OPTIONS options of sbatch for a job that follows this one
 #   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left
 set -uo pipefail
 
@@ -228,13 +230,15 @@ nodes_to_leave() {
   if [ "$others" -ge "${SLURM_JOB_NUM_NODES:-1}" ]; then paste -sd, <<<"$nodes"; fi
 }
 
-# into_the_queue <argument of this script>...: the same job, or where requeueing is forbidden one that follows it
+# into_the_queue <argument of this script>...: the same job, or where that is forbidden or not wanted one that follows it
 into_the_queue() {
   local hosts leaving
   leaving="$(nodes_to_leave)"
   export LEFT_NODES="${leaving:-${LEFT_NODES:-}}"
   hosts="$(printf '%s,%s' "$(excluded_hosts)" "$LEFT_NODES" | tr , '\n' | sort -u | sed '/^$/d' | paste -sd,)"
-  if [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
+  if [ "$hosts" = "${EXCLUDED:-}" ] && [ "${REQUEUE:-yes}" = no ]; then
+    echo "a job that follows this one (REQUEUE=no)"
+  elif [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
     if scontrol requeue "$SLURM_JOB_ID"; then return; fi
     echo "requeueing is not allowed here: a job that follows this one"
   else

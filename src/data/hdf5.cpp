@@ -245,24 +245,45 @@ std::optional<double> read_real(hid_t object, const char* name, const std::strin
   return value;
 }
 
-std::optional<std::string> read_string(hid_t object, const char* name, const std::string& file) {
-  const Attribute attribute = open_scalar_attribute(object, name, H5T_STRING, file);
-  if (!attribute) return std::nullopt;
-  const std::string doing = fmt::format("{}: reading attribute '{}'", file, name);
-  const Datatype type(H5Aget_type(attribute.id()));
-  // HDF5 1.10 copies as many bytes as the heap says into memory for as many as the attribute says (H5HG_read).
-  if (H5Tis_variable_str(type.id()) != 0)
-    nanotron::fail(ExitCode::data_error,
-                   {fmt::format("attribute '{}' is a string of variable length", name),
-                    "one of fixed length, which HDF5 reads safely from a file of anybody", "", file,
-                    fmt::format("write it with h5py: attrs['{0}'] = numpy.bytes_(attrs['{0}'].encode())", name)});
+namespace {
+
+std::string read_fixed(const Attribute& attribute, const Datatype& type, const char* name, const std::string& file) {
   if (H5Tget_size(type.id()) > longest_attribute)
     nanotron::fail(ExitCode::data_error, {fmt::format("attribute '{}' is damaged", name),
                                           fmt::format("a text of at most {} bytes", longest_attribute),
                                           fmt::format("{} bytes", H5Tget_size(type.id())), file, ""});
   std::string value(H5Tget_size(type.id()), '\0');
-  check(H5Aread(attribute.id(), type.id(), value.data()), ExitCode::data_error, doing);
+  check(H5Aread(attribute.id(), type.id(), value.data()), ExitCode::data_error,
+        fmt::format("{}: reading attribute '{}'", file, name));
   value.resize(std::strlen(value.c_str()));
+  return value;
+}
+
+}  // namespace
+
+std::optional<std::string> read_string(hid_t object, const char* name, const std::string& file) {
+  const Attribute attribute = open_scalar_attribute(object, name, H5T_STRING, file);
+  if (!attribute) return std::nullopt;
+  const Datatype type(H5Aget_type(attribute.id()));
+  // HDF5 1.10 copies as many bytes as the heap says into memory for as many as the attribute says (H5HG_read).
+  if (H5Tis_variable_str(type.id()) != 0)
+    nanotron::fail(ExitCode::data_error,
+                   {fmt::format("attribute '{}' is a string of variable length", name),
+                    "one of fixed length, as this program writes them", "", file,
+                    fmt::format("write it with h5py: attrs['{0}'] = numpy.bytes_(attrs['{0}'].encode())", name)});
+  return read_fixed(attribute, type, name, file);
+}
+
+std::optional<std::string> read_any_string(hid_t object, const char* name, const std::string& file) {
+  const Attribute attribute = open_scalar_attribute(object, name, H5T_STRING, file);
+  if (!attribute) return std::nullopt;
+  const Datatype type(H5Aget_type(attribute.id()));
+  if (H5Tis_variable_str(type.id()) <= 0) return read_fixed(attribute, type, name, file);
+  char* text = nullptr;
+  check(H5Aread(attribute.id(), type.id(), &text), ExitCode::data_error,
+        fmt::format("{}: reading attribute '{}'", file, name));
+  std::string value = text ? text : "";
+  H5free_memory(text);
   return value;
 }
 

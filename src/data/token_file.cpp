@@ -92,9 +92,9 @@ void TokenFile::read_attributes() {
   eos_token_id_ = hdf5::read_integer(file_.id(), "eos_token_id", path_);
   bos_token_id_ = hdf5::read_integer(file_.id(), "bos_token_id", path_);
   unigram_entropy_ = hdf5::read_real(file_.id(), "unigram_entropy", path_);
-  chat_template_ = hdf5::read_string(file_.id(), "chat_template", path_);
-  tokenizer_.name = hdf5::read_string(file_.id(), "tokenizer", path_).value_or("");
-  tokenizer_.sha256 = hdf5::read_string(file_.id(), "tokenizer_sha256", path_).value_or("");
+  chat_template_ = hdf5::read_any_string(file_.id(), "chat_template", path_);
+  tokenizer_.name = hdf5::read_any_string(file_.id(), "tokenizer", path_).value_or("");
+  tokenizer_.sha256 = hdf5::read_any_string(file_.id(), "tokenizer_sha256", path_).value_or("");
   stated_vocab_size_ = hdf5::read_integer(file_.id(), "vocab_size", path_);
   vocab_size_ = stated_vocab_size_.value_or(0);
   if (vocab_size_ < 0 || vocab_size_ > std::numeric_limits<std::int32_t>::max())

@@ -73,6 +73,7 @@ void Trainer<T>::resume(std::optional<io::CheckpointReader> checkpoint) {
   spikes_.restore(counters_.recent_norms);
   state_.model.refresh_compute_weights();
   compare_replicas();
+  if (memory_.is_due(counters_.step)) memory_.keep(counters_.step);
 }
 
 template <class T>
@@ -134,6 +135,8 @@ void Trainer<T>::save_now(Progress& progress, StopReason reason) {
 
 template <class T>
 void Trainer<T>::copy_now(Progress& progress) {
+  const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
+  progress.flush();  // a start that goes on from the copies has the rows of all steps before
   compare_replicas();
   const Region region(device_.timers(), "checkpoint");
   const double begin = wall_seconds();

@@ -26,8 +26,8 @@ def write_tokens(path, change=None, sha256=None, words=None, count=3000):
         file["tokens"] = tokens
         file.attrs["vocab_size"] = 131
         if sha256:
-            file.attrs["tokenizer"] = np.bytes_(f"tokenizer {sha256[0]}".encode())
-            file.attrs["tokenizer_sha256"] = np.bytes_(sha256.encode())
+            file.attrs["tokenizer"] = f"tokenizer {sha256[0]}"
+            file.attrs["tokenizer_sha256"] = sha256
         if words:
             file["vocabulary/bytes"] = np.frombuffer(b"".join(words), dtype=np.uint8)
             file["vocabulary/offsets"] = np.cumsum([0] + [len(w) for w in words]).astype(np.uint64)

@@ -81,7 +81,7 @@ def test_vocabularies(folder):
     train = folder / "train.h5"
     shutil.copy(folder / "tokens.h5", train)
     with h5py.File(train, "r+") as file:
-        file.attrs["tokenizer"], file.attrs["tokenizer_sha256"] = np.bytes_(b"llama"), np.bytes_(b"a" * 64)
+        file.attrs["tokenizer"], file.attrs["tokenizer_sha256"] = "llama", "a" * 64
     deck = folder / "input.deck"
     deck.write_text(f"""
 &run steps = 1 output_dir = '{folder}/run' /
@@ -97,8 +97,7 @@ def test_vocabularies(folder):
     assert "warning" not in call(1, *common, "--tokens-file", folder / "tokens.h5", "--prompt", "of a").stderr  # the same words
     with h5py.File(folder / "other.h5", "w") as file:
         file["tokens"] = np.arange(9, dtype=np.uint16)
-        file.attrs["tokenizer"], file.attrs["tokenizer_sha256"] = np.bytes_(b"qwen"), np.bytes_(b"b" * 64)
-        file.attrs["vocab_size"] = VOCABULARY
+        file.attrs["tokenizer"], file.attrs["tokenizer_sha256"], file.attrs["vocab_size"] = "qwen", "b" * 64, VOCABULARY
         file["vocabulary/bytes"] = np.frombuffer(b"".join(words[::-1]), dtype=np.uint8)
         file["vocabulary/offsets"] = np.cumsum([0] + [len(w) for w in words[::-1]]).astype(np.uint64)
     other = call(2, *common, "--tokens-file", folder / "other.h5", "--prompt", "of a")

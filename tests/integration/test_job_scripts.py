@@ -79,6 +79,10 @@ def what_another_start_mends_and_what_not():
                   MAX_FAILURES="9", SLURM_JOB_NUM_NODES="3", SLURM_JOB_PARTITION="gpu")
         noted = job.log.read_text()
         check("sbatch --dependency=afterany:7 --export=ALL --nodes=3 --partition=gpu" in noted, "a chain of jobs", noted)
+        requeued = job.requeued()
+        job.start(code=71, says="a job that follows this one (REQUEUE=no)", STAND_IN_LAUNCH="71", REQUEUE="no", MAX_FAILURES="9")
+        check(job.requeued() == requeued and job.log.read_text().count("--dependency=afterany:7") == 2, "without waiting",
+              job.log.read_text())
 
 
 # A rank dies after a checkpoint; the deck begins anew, the job does not.

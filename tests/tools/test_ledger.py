@@ -30,6 +30,15 @@ def test_a_killed_start_keeps_what_its_last_checkpoint_has():
     assert [s.end for s in made.starts] == ["killed", "finished"] and [s.kept for s in made.starts] == [60, 100]
 
 
+def test_a_step_without_a_checkpoint_is_between_those_that_have_one():
+    after = start(2, 230, 300, 75, 100, training_seconds=50.0, end=1)  # from copies on the hosts
+    first = start(1, 100, 200, 0, 90, training_seconds=85.0)
+    made = ledger.made_of([first, after], {(1, 30): 25.0, (1, 60): 55.0}, {})
+    assert [s.seconds["useful"] for s in made.starts] == [70.0, 50.0] and made.starts[0].seconds["lost"] == 15.0
+    made = ledger.made_of([first, after], {}, {})
+    assert [s.seconds["useful"] for s in made.starts] == [85.0 * 75 / 90, 50.0]
+
+
 def test_a_damaged_checkpoint_costs_an_earlier_start_too():
     made = ledger.made_of([start(1, 0, 10, 0, 40, training_seconds=8.0), start(2, 10, 20, 40, 80, training_seconds=9.0),
                            start(3, 20, 30, 20, 100, training_seconds=7.0)], {(1, 20): 3.0, (1, 40): 8.0, (2, 60): 5.0}, {})

@@ -78,6 +78,15 @@ def rows_of(group: h5py.Group) -> list[dict[str, Any]]:
     return [{name: values[i] for name, values in columns.items()} for i in range(count)]
 
 
+def seconds_until(step: int, points: dict[int, float]) -> float:
+    """points: seconds of training of a start at some steps, its first and last among them. Between two of them, as where a
+    run goes on from copies on its hosts, each step counts the same."""
+    if step in points:
+        return points[step]
+    before, after = max(s for s in points if s < step), min(s for s in points if s > step)
+    return points[before] + (points[after] - points[before]) * (step - before) / (after - before)
+
+
 def made_of(rows: list[dict[str, Any]], kept: dict[tuple[int, int], float], words: dict[int, dict[str, str]]) -> Ledger:
     """kept: (start, step of a checkpoint) -> seconds of training of that start until then."""
     starts: list[Start] = []
@@ -89,7 +98,9 @@ def made_of(rows: list[dict[str, Any]], kept: dict[tuple[int, int], float], word
         training, left_out = float(row["training_seconds"]), float(row["left_out_seconds"])
         useful = training - left_out
         if end < last:
-            useful = kept.get((number, end), 0.0) if end > int(row["resumed_step"]) else 0.0
+            resumed = int(row["resumed_step"])
+            points = {s: at for (n, s), at in kept.items() if n == number} | {resumed: 0.0, last: useful}
+            useful = seconds_until(end, points) if end > resumed else 0.0
         begin = float(row["begin"])
         before = starts[-1].last if starts else begin
         submitted, ran = float(row["submitted"]), float(row["job_began"])

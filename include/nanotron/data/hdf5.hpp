@@ -96,11 +96,12 @@ std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& na
 bool is_plain_number(const Datatype& type);
 
 /// Scalar attributes. Readers return nullopt when the attribute is absent, and throw Error(data_error) when
-/// it is not scalar or of another type. Strings are of fixed length, written as UTF-8; those of variable length are
-/// refused.
+/// it is not scalar or of another type. Strings are written as UTF-8 of fixed length, and those of
+/// variable length are refused; read_any_string takes both, as h5py writes them into files of users.
 std::optional<std::int64_t> read_integer(hid_t object, const char* name, const std::string& file);
 std::optional<double> read_real(hid_t object, const char* name, const std::string& file);
 std::optional<std::string> read_string(hid_t object, const char* name, const std::string& file);
+std::optional<std::string> read_any_string(hid_t object, const char* name, const std::string& file);
 void write_integer(hid_t object, const char* name, std::int64_t value);
 void write_real(hid_t object, const char* name, double value);
 void write_string(hid_t object, const char* name, std::string_view value);

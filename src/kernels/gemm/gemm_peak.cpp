@@ -1,6 +1,7 @@
 #include "nanotron/kernels/gemm/gemm_peak.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/base/timer.hpp"
@@ -86,7 +87,8 @@ double gemm_peak(Device& device, index_t n, double seconds) {
 template <class T>
 index_t gemm_peak_order(Device& device) {
   constexpr double long_enough = 5e-3;  // of a GEMM: a thousand launches
-  const detail::PeakShape shape = detail::peak_shape();
+  detail::PeakShape shape = detail::peak_shape();
+  if (std::is_same_v<T, double>) shape.smallest /= 2, shape.largest /= 2;  // else half of a short run's start
   index_t n = shape.smallest;
   while (n < shape.largest && SquareGemm<T>(device, n).seconds(1) < long_enough) n *= 2;
   return n;
