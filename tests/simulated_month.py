@@ -6,7 +6,8 @@
 
 Three runs of one deck and as many steps: undisturbed; with a month's interruptions, one after so many steps; and with one in each `between` seconds of wall-clock time. All have to have the
 same bits (tests/integration/month.py says what is done to them). The sample's goodput is that of this machine. That of the
-large one is the month's counts at its prices (tests/integration/month_prices.py): 97 % is asked of it, with REQUEUE=no.
+large one is the month's counts at its prices (tests/integration/month_prices.py): 97 % is asked of it, with REQUEUE=no
+and run%hang_timeout = 120.
 """
 import argparse
 import random
@@ -68,9 +69,10 @@ def scale_of(sample, ledger, keys, step_seconds, between):
 
 
 def lost_share(month, ledger, every):
-    """Of the steps between two copies, those lost on the mean of an interruption that was not a stop in time."""
+    """Of the steps between two copies, those lost on the mean of an interruption that was not a stop in time: half of those
+    since the last copy, which the ledger, written with it, does not have; and those that it has, of copies torn or gone."""
     number = sum(event.fault != "job stopped" for event in month.done)
-    return sum(s["steps_lost"] for s in ledger["starts"]) / max(number, 1) / every
+    return 0.5 + sum(s["steps_lost"] for s in ledger["starts"]) / max(number, 1) / every
 
 
 def main():
@@ -120,7 +122,7 @@ def main():
           f"month, {sample.wall:.1f} s of the sample")
     if arguments.markdown:
         arguments.markdown.write_text(text + "\n", encoding="utf-8")
-    check(goodput[1] >= BAR, f"goodput of the month: {100 * goodput[1]:.2f} %, at least {100 * BAR:.0f} %")
+    check(goodput[2] >= BAR, f"goodput of the month: {100 * goodput[2]:.2f} %, at least {100 * BAR:.0f} %")
 
 
 if __name__ == "__main__":
