@@ -35,7 +35,7 @@
 #   SUBMIT_OPTIONS options of qsub, separated by blanks, for the next job too: it does not know this one's
 #   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left
 #   STATUS_FILE    how the run stands (nanotron-<number of the first job>.status where qsub was called)
-#   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (50)
+#   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (1000)
 #   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
 #   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 set -uo pipefail
@@ -230,7 +230,7 @@ if [ "$verdict" != finished ]; then sed -i 's/^state = .*/state = judged/' "$STA
 case $verdict in
   finished) echo "finished" && exit 0 ;;
   again)
-    if [ "$restarts" -ge "${MAX_RESTARTS:-50}" ]; then
+    if [ "$restarts" -ge "${MAX_RESTARTS:-1000}" ]; then
       echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2
     else
       export RESTARTS=$((restarts + 1))

@@ -39,7 +39,7 @@
 #   CPU_BIND       srun --cpu-bind (cores)
 #   SWEEP          a file with a line for each element of an array (sbatch --array=1-<lines>): <option>... or
 #                  <deck> <option>...; element i writes into <SWEEP>.runs/i
-#   MAX_RESTARTS   give up after so many starts (50)
+#   MAX_RESTARTS   give up after so many starts (1000)
 #   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
 #   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 #   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
@@ -74,7 +74,7 @@ find_program() {
 
 script="$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p')"
 program="$(find_program "${script:-$0}")" || exit 78
-max_restarts="${MAX_RESTARTS:-50}"
+max_restarts="${MAX_RESTARTS:-1000}"
 
 # SITE has the settings of a machine (jobscripts/machines). Without it, the modules the program was built with belong
 # here:

@@ -74,7 +74,7 @@ def what_another_start_mends_and_what_not():
         job.start("--set", "run.stop_after_steps=2", code=75, says="exit code 75, state stopped: back into the queue")
         job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", MAX_RESTARTS="4")
         check(job.requeued() == 4, "a checkpoint resets the count of failures", job.log.read_text())
-        job.start(code=71, says="not requeued (MAX_RESTARTS)", STAND_IN_LAUNCH="71", SLURM_RESTART_COUNT="50")
+        job.start(code=71, says="not requeued (MAX_RESTARTS)", STAND_IN_LAUNCH="71", SLURM_RESTART_COUNT="1000")
         job.start(code=71, says="a job that follows this one", STAND_IN_LAUNCH="71", STAND_IN_REQUEUE="1",
                   MAX_FAILURES="9", SLURM_JOB_NUM_NODES="3", SLURM_JOB_PARTITION="gpu")
         noted = job.log.read_text()
