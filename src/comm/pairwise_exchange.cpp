@@ -49,7 +49,7 @@ void pairwise_exchange(MPI_Comm comm, const void* send, std::span<const std::siz
                                       tag, comm, &status));
       int came = 0;
       NANOTRON_CHECK_MPI(MPI_Get_count(&status, MPI_BYTE, &came));
-      NANOTRON_REQUIRE(came == static_cast<int>(received), "all-to-all: rank {} sent {} bytes to rank {}, which expects {}",
+      NANOTRON_REQUIRE(came == static_cast<int>(received), "rank {} of an all-to-all sent {} bytes to rank {}, not {}",
                        from, came, rank, received);
     }
   }

@@ -11,57 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "nanotron/base/flight_snapshot.hpp"
+
 namespace nanotron {
-
-/// Ranks of the world that do the same operations in the same order: a group, or the two ends of a lane of messages.
-/// Its name is the same on each of them, and no other group's.
-struct RecordedGroup {
-  std::string name;        // "tp group 3"
-  std::vector<int> ranks;  // empty: not known
-  std::uint64_t entered = 0;
-  /// Where its ranks are compared: a hash of all that they entered alike so far, and whether that of the last compared
-  /// step is that of the step before.
-  bool is_compared = false, is_as_before = true;
-  std::uint64_t alike = 0;
-
-  bool is_same_as(const RecordedGroup& other) const { return name == other.name && ranks == other.ranks; }
-};
-
-/// Where in a step something happens. Names are string literals; null: nowhere.
-struct Place {
-  std::int64_t step = 0;        // that is being computed; 0: none yet
-  const char* phase = nullptr;  // the innermost region
-  const char* part = nullptr;   // "attention", "mlp"
-  std::int32_t layer = -1;      // of the model
-};
-
-struct OperationRecord {
-  int group = 0;
-  std::uint64_t sequence = 0;  // in its group, from 1
-  const char* name = nullptr;
-  std::uint64_t bytes = 0;
-  Place place;
-  std::int64_t begin = 0, end = 0;  // ns of the monotonic clock; end = 0: not complete; queued: on a device
-  static constexpr std::int64_t queued = -1;
-};
-
-/// An operation that has begun; sequence = 0: none.
-struct Recorded {
-  int group = 0;
-  std::uint64_t sequence = 0, index = 0;
-};
-
-struct FlightSnapshot {
-  std::vector<RecordedGroup> groups;
-  std::vector<const char*> regions;  // from the outermost
-  Place place;
-  std::int64_t longest_step = 0;  // ns, without the first
-  Recorded waits_for;             // of group 0: of unknown ranks
-  std::int64_t waits_since = 0;
-  const char* waits_in = nullptr;        // the name of that operation
-  std::vector<OperationRecord> records;  // from the oldest
-  bool differs = false;                  // take_proof() did not agree between the ranks
-};
 
 class FlightRecorder {
  public:
@@ -83,8 +35,8 @@ class FlightRecorder {
   /// Takes its operations into take_proof(), of rank `me` of the world. On all ranks of the group.
   void compare(int group, int me);
 
-  /// Nothing while it is off, or within a blocking operation: one that a library makes on behalf of ours. alike: hash of
-  /// what is the same on all ranks of the group; 0: not compared.
+  /// Nothing while it is off, or within a blocking operation: one that a library makes on behalf of ours. alike: hash
+  /// of what is the same on all ranks of the group; 0: not compared.
   Recorded begin(int group, const char* name, std::uint64_t bytes, Kind kind, std::uint64_t alike = 0);
   void wait_for(const Recorded& operation, const char* name);  // the host waits for a started one
   void end(const Recorded& operation);                         // complete, and not waited for

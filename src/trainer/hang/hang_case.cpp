@@ -80,6 +80,7 @@ void HangCase::report(const Idleness& now) {
   report.host = setup_.hosts[static_cast<std::size_t>(setup_.rank)];
   report.time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   report.is_late = was_late_ = now.is_late();
+  report.has_failed = now.has_failed;
   report.idle = now.idle;
   report.allowed = now.allowed;
   report.system_call = file_call_of(run_thread_);
@@ -171,7 +172,7 @@ void HangCase::announce(const HangVerdict& verdict) {
                                             ranks.size() > 1 ? "do" : "does")
                               : "the run hangs: " + who,
               .expected =
-                  differs ? "the same operations on all ranks of a group, with the same sizes and types in the same order"
+                  differs ? "the same operations, sizes and types in the same order on all ranks of a group"
                           : fmt::format("that something moves on each rank within {:.4g} s, or three times as long at "
                                         "the start, with files and in validation (run%hang_timeout)",
                                         setup_.timeout),

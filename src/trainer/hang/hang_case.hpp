@@ -12,8 +12,8 @@
 
 namespace nanotron::trainer {
 
-/// Seconds in which nothing moved on this rank, what they may be, those since a step ended, and from how many on another
-/// rank may have failed. has_failed: this one has, which is known before they have passed.
+/// Seconds in which nothing moved on this rank, what they may be, those since a step ended, and from how many on
+/// another rank may have failed. has_failed: this one has, which is known before they have passed.
 struct Idleness {
   double idle = 0.0, allowed = 0.0, of_step = 0.0, quiet_after = 0.0;
   bool has_failed = false;

@@ -141,8 +141,9 @@ class Judge {
     return ends(Cause::silent, [&](int rank) { return !reported(rank); });
   }
   std::vector<Culprit> stalled_ends() {
-    return ends(Cause::elsewhere,
-                [&](int rank) { return reported(rank) && !reports_.at(rank).waits() && !has_edges(rank); });
+    return ends(Cause::elsewhere, [&](int rank) {
+      return reported(rank) && !reports_.at(rank).waits() && !reports_.at(rank).has_failed && !has_edges(rank);
+    });
   }
   std::vector<Culprit> left_behind() {
     return ends(Cause::elsewhere, [&](int rank) { return left_behind_.contains(rank); });
@@ -160,8 +161,8 @@ class Judge {
     return found.size() < reports_.size() ? found : std::vector<Culprit>();
   }
 
-  // In each group whose ranks have entered different operations: those that have not entered what most have, or, without
-  // a majority, not what they did in the step before.
+  // In each group whose ranks have entered different operations: those that have not entered what most have, or,
+  // without a majority, not what they did in the step before.
   std::vector<Culprit> differing() {
     std::map<std::string, std::map<std::uint64_t, std::vector<int>>> groups;
     for (const auto& [rank, r] : reports_) {
@@ -179,11 +180,25 @@ class Judge {
         (odd.empty() ? all : certain).push_back({rank, Cause::differs, difference(name, rank, members)});
       }
     }
+    if (all.empty() && certain.empty()) return strangers();
     std::vector<Culprit>& found = certain.empty() ? all : certain;
     std::ranges::stable_sort(found, {}, &Culprit::rank);
     const auto more = std::ranges::unique(found, {}, &Culprit::rank);
     found.erase(more.begin(), more.end());
     return found;
+  }
+  // All ranks took part in the exchange that compares; for some it was another one of the world. Those are the fewer.
+  std::vector<Culprit> strangers() const {
+    std::vector<Culprit> compared, others;
+    for (const auto& [rank, r] : reports_) {
+      (r.differs ? compared : others)
+          .push_back({rank, Cause::differs,
+                      fmt::format("rank {} on {} {} in an exchange of the world where most {}; {}", rank, host(rank),
+                                  r.differs ? "compared operations" : "did not compare operations",
+                                  r.differs ? "did not" : "did", state_of(rank))});
+    }
+    if (compared.size() == others.size()) return {};
+    return compared.size() < others.size() ? compared : others;
   }
   // Empty: it cannot be told.
   std::vector<int> odd_ranks(const std::string& group, const std::map<std::uint64_t, std::vector<int>>& classes) const {

@@ -60,6 +60,8 @@ void read_line(RankReport& r, const std::vector<std::string>& w) {
     r.is_late = w[3] == "late";
   } else if (is("where", 1)) {
     r.where = w[1];
+  } else if (is("failed", 0)) {
+    r.has_failed = true;
   } else if (is("differs", 0)) {
     r.differs = true;
   } else if (is("network", 1)) {
@@ -138,6 +140,7 @@ RankReport report_of(const FlightSnapshot& s, std::int64_t now) {
 std::string to_text(const RankReport& r) {
   std::string text = fmt::format("{}\nrank\t{}\nhost\t{}\ntime\t{}\nidle\t{:.3f}\t{:.3f}\t{}\nwhere\t{}\n", first_line,
                                  r.rank, r.host, r.time, r.idle, r.allowed, r.is_late ? "late" : "in time", r.where);
+  if (r.has_failed) text += "failed\n";
   if (r.differs) text += "differs\n";
   if (!r.network.empty()) text += fmt::format("network\t{}\n", r.network);
   if (!r.system_call.empty()) text += fmt::format("system call\t{}\n", r.system_call);

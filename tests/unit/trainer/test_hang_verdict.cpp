@@ -308,6 +308,24 @@ TEST(HangVerdict, OfTwoWhoDidNotDoWhatItDidBefore) {
   }
 }
 
+// It is one value ahead: what the others took for its proof was something else, and they stopped.
+TEST(HangVerdict, NamesWhoAddedAValueThatOthersTookForAProof) {
+  Ranks ranks(4);
+  for (int r = 0; r < 4; ++r) {
+    for (std::int64_t step = 1; step <= 4; ++step) {
+      const std::size_t first = ranks[r].operations.size();
+      ranks.enter(r, "world", true, "host value", 8);
+      if (r == 1 && step == 4) ranks.enter(r, "world", true, "host value", 8);
+      ranks.enter(r, "world", r != 1 || step < 4, "host value", 8);
+      for (std::size_t i = first; i < ranks[r].operations.size(); ++i) ranks[r].operations[i].step = step;
+    }
+    if (r == 1) continue;
+    ranks[r].has_failed = true;
+    prove(ranks, "world", {r}, 5, true);
+  }
+  EXPECT_EQ(ranks.culprits(Cause::differs), std::set<int>{1}) << ranks.verdict().text;
+}
+
 TEST(HangVerdict, OfTwoThatBothChangedBoth) {
   Ranks ranks(2);
   prove(ranks, "tp group 0", {0}, 6, false);
@@ -348,14 +366,14 @@ TEST(RankReport, IsReadBack) {
   r.allowed = 30.0;
   r.system_call = "fsync of /a file";
   r.network = "eth0 is down";
-  r.differs = true;
+  r.differs = r.has_failed = true;
   r.groups["tp group 1"].is_compared = true;
   r.groups["tp group 1"].alike = ~std::uint64_t{0};
   r.groups["tp group 1"].is_as_before = false;
   EXPECT_EQ(r.where, "step 4 > forward > layer 3 mlp");
   const RankReport back = report_from(to_text(r), Read::all);
   EXPECT_EQ(to_text(back), to_text(r));
-  EXPECT_TRUE(back.differs);
+  EXPECT_TRUE(back.differs && back.has_failed);
   EXPECT_EQ(back.network, "eth0 is down");
   EXPECT_EQ(back.groups.at("tp group 1").alike, ~std::uint64_t{0});
   EXPECT_FALSE(back.groups.at("tp group 1").is_as_before);
