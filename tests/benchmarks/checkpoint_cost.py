@@ -41,7 +41,9 @@ def run(arguments, folder, *settings):
     command = [os.environ.get("NANOTRON_MPIEXEC", "mpirun"), "-n", arguments.ranks, arguments.programs / "nanotron_hpc",
                *(word for value in given for word in ("--set", value)), arguments.deck]
     done = subprocess.run(list(map(str, command)), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    found = [(float(taken), float(waited or taken)) for taken, waited in WRITTEN.findall(done.stdout)][1:]
+    written = WRITTEN.findall(done.stdout)[1:]
+    beside = [pair for pair in written if pair[1]]  # the last one of a run is waited for in any case
+    found = [(float(taken), float(waited or taken)) for taken, waited in beside or written]
     if done.returncode not in (0, 75) or not found:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}")
     with h5py.File(folder / "metrics.h5") as file:
