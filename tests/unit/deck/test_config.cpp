@@ -18,6 +18,7 @@
 #include "nanotron/deck/suggestions.hpp"
 #include "support/small_deck.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/test_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::deck {
@@ -156,7 +157,7 @@ TEST(Config, DecksOfOtherFormatsAreToldOnce) {
 }
 
 TEST(Parameters, DocPageIsNotStale) {
-  const std::string page = contents(NANOTRON_TEST_DIR "/../doc/input_parameters.md");
+  const std::string page = contents(test::test_folder() / "../doc/input_parameters.md");
   EXPECT_TRUE(page == parameters_markdown())
       << "doc/input_parameters.md is stale: nanotron_hpc --parameters-markdown > doc/input_parameters.md";
 }

@@ -19,6 +19,7 @@
 
 #include "deck/deck_generator.hpp"
 #include "nanotron/deck/parameters.hpp"
+#include "support/test_folder.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -233,7 +234,7 @@ class Judge {
  public:
   Judge() {
     built_ = run("gfortran -O1 -o " + (folder_ / "judge") +
-                 " " NANOTRON_TEST_DIR "/deck/read_decks.f90");
+                 " " + (test::test_folder() / "deck/read_decks.f90").string());
   }
   bool built() const { return built_; }
 

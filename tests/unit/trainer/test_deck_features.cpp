@@ -8,6 +8,7 @@
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/trainer/deck_features.hpp"
 #include "support/small_deck.hpp"
+#include "support/test_folder.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -133,7 +134,7 @@ TEST(DeckFeatures, WhoWantsAFewStepsIsTold) {
 
 TEST(DeckFeatures, ShippedDecksAreLegal) {
   int decks = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(NANOTRON_TEST_DIR "/../input")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::test_folder() / "../input")) {
     if (entry.path().extension() != ".deck") continue;
     ++decks;
     std::string warnings;
