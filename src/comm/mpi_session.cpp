@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -80,6 +81,8 @@ void report(MPI_Comm failures, const Failure& failure) {
   print(rank == 0 ? failure.message : fmt::format("[rank {}] {}", rank, failure.message));
 }
 
+std::atomic<bool> has_thread_behind{false};  // of the process
+
 // NANOTRON_MPI_THREADS: for an MPI library that is slow, or wrong, with threads.
 int wanted_threads() {
   const char* const word = std::getenv("NANOTRON_MPI_THREADS");
@@ -120,6 +123,8 @@ void MpiSession::abort_beside(ExitCode code) {
   ::_exit(static_cast<int>(code));
 }
 
+void leave_thread_behind() { has_thread_behind = true; }
+
 int run_guarded(MPI_Comm world, const std::function<int()>& program) {
   MPI_Comm failures = MPI_COMM_NULL;
   NANOTRON_CHECK_MPI(MPI_Comm_dup(world, &failures));
@@ -143,6 +148,7 @@ int run_guarded(MPI_Comm world, const std::function<int()>& program) {
   if (failure.code != 0) {
     report(failures, failure);
     code = failure.code;
+    if (has_thread_behind) MpiSession::abort(static_cast<ExitCode>(code));
   }
   MPI_Comm_free(&failures);
   return code;

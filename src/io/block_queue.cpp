@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "nanotron/base/error.hpp"
+
 namespace nanotron::io {
 
 PageBuffer PageBuffers::take(std::size_t bytes) {
@@ -36,12 +38,17 @@ BlockQueue::BlockQueue(const std::filesystem::path& path, std::int64_t block_byt
       thread_([this] { write_all(); }) {}
 
 BlockQueue::~BlockQueue() {
+  abandon();
+  thread_.join();
+}
+
+void BlockQueue::abandon() {
   {
     const std::scoped_lock lock(mutex_);
     is_dropped_ = true;
+    if (!failure_) failure_ = std::make_exception_ptr(Error(ExitCode::system_error, "the checkpoint is given up"));
   }
   changed_.notify_all();
-  thread_.join();
 }
 
 std::span<std::byte> BlockQueue::memory(std::size_t bytes) {
@@ -104,10 +111,15 @@ bool BlockQueue::write_next() {
   return true;
 }
 
+bool BlockQueue::is_abandoned() {
+  const std::scoped_lock lock(mutex_);
+  return is_dropped_;
+}
+
 void BlockQueue::write_all() try {
   while (write_next()) {
   }
-  if (is_dropped_) return;
+  if (is_abandoned()) return written_.set_exception(failure_);
   file_.sync();
   for (HashedBlocks& blocks : in_cache_) checker_.add(std::move(blocks));
   checker_.finish();

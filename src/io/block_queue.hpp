@@ -45,6 +45,8 @@ class BlockQueue final : public BlockSink {
   /// Throws what an earlier block met.
   std::span<std::byte> memory(std::size_t bytes) override;
   void put(std::int64_t position, std::span<const std::byte> blocks) override;
+  /// memory() and put() throw from now on, and no more blocks are written. Any thread.
+  void abandon();
   /// No more blocks come. The future is ready when all are on disk and have been read back, or has the error of the
   /// first that is not. Once.
   std::future<void> close();
@@ -60,6 +62,7 @@ class BlockQueue final : public BlockSink {
   };
   void write_all();
   bool write_next();
+  bool is_abandoned();
 
   BlockFile file_;
   BlockChecker checker_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -116,14 +117,30 @@ void CheckpointDraft::values_are_there() {
 
 void CheckpointDraft::wait() {
   const NotedRegion region("write, fsync and read back");
-  work_.wait();
+  if (work_.valid()) work_.wait();
 }
 
+bool CheckpointDraft::is_ready() {
+  if (!work_.valid()) return true;
+  if (work_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout) return false;
+  try {
+    work_.get();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  return true;
+}
+
+// A failure is not waited for: the others may wait for this rank's bytes.
 bool CheckpointDraft::advance() {
-  int ready = work_.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
-  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, world_));
-  if (ready == 0) return false;
-  collectively(world_, [&] { work_.get(); });
+  std::array<int, 2> all{is_ready() ? 1 : 0, failure_ ? 0 : 1};  // ready, well
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, all.data(), 2, MPI_INT, MPI_MIN, world_));
+  if (all[1] == 0) {
+    collectively(world_, [&] {
+      if (failure_) std::rethrow_exception(failure_);
+    });
+  }
+  if (all[0] == 0) return false;
   if (std::exchange(is_written_, true)) return true;
   gather_hashes();
   work_ = rank_ != 0 ? nothing_to_do()
@@ -140,9 +157,10 @@ void CheckpointDraft::gather_hashes() {
 }
 
 bool CheckpointDraft::drop(std::unique_ptr<CheckpointDraft> draft) {
-  constexpr auto patience = std::chrono::seconds(3);  // for the other ranks, which may drop it too
+  constexpr auto patience = std::chrono::seconds(1);  // for the other ranks, which may drop it too
   if (!draft || !draft->thread_.joinable()) return true;
   draft->values_.reset();
+  draft->blocks_->abandon();
   if (draft->work_.valid() && draft->work_.wait_for(patience) == std::future_status::timeout) {
     draft.release();
     return false;

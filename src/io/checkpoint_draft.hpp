@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -49,7 +50,7 @@ class CheckpointDraft {
 
  private:
   void make_file();
-  void assemble_in_thread();
+  bool is_ready();
   void gather_hashes();
   void publish();
 
@@ -62,7 +63,8 @@ class CheckpointDraft {
   std::optional<BlockQueue> blocks_;
   std::optional<BlockAssembly> assembly_;
   std::optional<std::promise<void>> values_{std::in_place};
-  std::future<void> work_;  // of the present phase
+  std::future<void> work_;      // of the present phase; not valid: done
+  std::exception_ptr failure_;  // of this rank
   bool is_written_ = false;
   std::thread thread_;  // that assembles
 };

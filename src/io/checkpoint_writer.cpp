@@ -9,6 +9,7 @@
 #include "durable_files.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/mpi_session.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "state_snapshot.hpp"
 #include "step_folders.hpp"
@@ -52,6 +53,7 @@ CheckpointWriter::~CheckpointWriter() { drop(); }
 
 void CheckpointWriter::drop() {
   if (draft_ && !CheckpointDraft::drop(std::move(draft_))) {
+    comm::leave_thread_behind();
     snapshot_.release();
     memory_.release();
   }
@@ -120,12 +122,9 @@ bool CheckpointWriter::advance() {
 }
 
 bool CheckpointWriter::finish() {
-  finish_copy();
-  while (draft_) {
-    draft_->wait();
-    if (advance()) return true;
-  }
-  return false;
+  if (!draft_) return false;
+  while (!advance()) draft_->wait();
+  return true;
 }
 
 void CheckpointWriter::record(std::int64_t step) {
@@ -152,6 +151,7 @@ void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) 
     return whole_one_before(folder, step).string();
   });
   NANOTRON_CHECK_MPI(MPI_Bcast(&here, sizeof here, MPI_BYTE, 0, world_));
+  forget_from(here ? step : 0);
   if (here) not_yet_good_.push_back(step);
 }
 
@@ -161,6 +161,13 @@ void CheckpointWriter::continue_at(std::int64_t step) {
     return whole_one_before(step_folder(directory_, step), step + 1).string();
   });
   newest_ = newest_known_good_;
+  forget_from(step + 1);
+}
+
+// What is no longer part of the history of this run.
+void CheckpointWriter::forget_from(std::int64_t step) {
+  std::erase_if(known_good_, [step](std::int64_t known) { return known >= step; });
+  not_yet_good_.clear();
 }
 
 void CheckpointWriter::set_aside_newer(std::int64_t step) {

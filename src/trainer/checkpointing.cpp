@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
@@ -30,7 +31,10 @@ std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state
   for (const auto& moment : state.optimizer->moments()) {
     bytes += elements_of(moment.place) * std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
   }
-  return bytes / replicas;
+  bytes /= replicas;
+  for (const parallel::CarriedState<master_t<T>>& section : state.reducers.carried())
+    for (const auto& values : section.values) bytes += values.values.size() * sizeof(master_t<T>);
+  return bytes;
 }
 
 }  // namespace
@@ -238,6 +242,11 @@ void Checkpointing<T>::finish_copy() {
 }
 
 template <class T>
+double Checkpointing<T>::seconds_under_way() const {
+  return writer_.is_writing() ? wall_seconds() - pending_since_ : 0.0;
+}
+
+template <class T>
 std::optional<SavedCheckpoint> Checkpointing<T>::advance() {
   const double begin = wall_seconds();
   const bool published = writer_.advance();
@@ -248,6 +257,7 @@ std::optional<SavedCheckpoint> Checkpointing<T>::advance() {
 
 template <class T>
 std::optional<SavedCheckpoint> Checkpointing<T>::finish() {
+  const NotedRegion region("checkpoint");
   const double begin = wall_seconds();
   const bool published = writer_.finish();
   pending_.waited += wall_seconds() - begin;

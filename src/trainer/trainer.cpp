@@ -357,7 +357,9 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     const bool finished = counters_.step == config_.run.steps;
     const bool validates = validation_is_due(counters_.step);
     const double validation = validation_seconds > 0.0 ? validation_seconds : validation_estimate(progress);
+    const double under_way = checkpointing_.seconds_under_way();  // has to end before the last one begins
     const double ahead = progress.recent_seconds() + save_seconds_ + copy_seconds_ +
+                         (under_way > 0.0 ? std::max(save_seconds_, under_way) : 0.0) +
                          (validates || validation_is_due(counters_.step + 1) ? validation : 0.0);
     reason = stop.check(grid_.world(), progress.steps(), ahead);
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;

@@ -240,6 +240,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t rows, cudaMemcpyKind, cudaStream_t stream) {
   require_gpu(__func__);
+  constexpr std::size_t largest_pitch = 2147483647;  // cudaDeviceProp::memPitch
+  if (std::max(to_pitch, from_pitch) > largest_pitch || std::min(to_pitch, from_pitch) < width)
+    return cudaErrorInvalidPitchValue;
   copy_in_order({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), width, rows, to_pitch, from_pitch},
                 stream);
   return cudaSuccess;

@@ -30,6 +30,10 @@ class MpiSession {
   [[noreturn]] static void abort_beside(ExitCode code);
 };
 
+/// A thread of this process that may be inside MPI cannot be waited for. The program must end by an exception:
+/// run_guarded() then ends with MPI_Abort, since no thread may meet MPI_Finalize. Any thread.
+void leave_thread_behind();
+
 /// Runs `program` on every rank of `world` and returns the exit code of this process.
 ///
 /// A thrown Error gives its exit code, any other exception 71. If every rank throws within a few seconds

@@ -29,7 +29,7 @@ class CheckpointWriter {
  public:
   /// `world` is borrowed. keep_last 0 keeps all. `log` is used by the rank that speaks.
   CheckpointWriter(MPI_Comm world, std::filesystem::path directory, std::int64_t keep_last, Log& log);
-  ~CheckpointWriter();  // waits for what start() began; it is not published
+  ~CheckpointWriter();  // what start() began is given up
 
   /// Call one of the three once, before the first write: the run starts at step 0, or continues from the
   /// checkpoint `folder` of `step`. Newer checkpoints in the directory (all, if `folder` is elsewhere)
@@ -56,6 +56,7 @@ class CheckpointWriter {
   void finish_copy();
   bool advance();
   bool finish();  // whether there was one
+  bool is_writing() const { return draft_ != nullptr; }
 
   /// Call after a step from the newest checkpoint had a finite loss and gradient norm: it is then known
   /// good. Deletes checkpoints older than the newest keep_last known good ones; these are of this run, or
@@ -72,6 +73,7 @@ class CheckpointWriter {
   void guarded(const std::filesystem::path& partial, const F& work);
   void drop();
   void record(std::int64_t step);
+  void forget_from(std::int64_t step);
   void set_aside_newer(std::int64_t step);  // rank 0
   void remove_partial();                    // rank 0
   void remove_old();                        // rank 0

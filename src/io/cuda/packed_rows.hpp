@@ -19,18 +19,26 @@ void for_each_layer(std::byte* packed, const StatePart& part, ScalarType type, c
     f(packed + layer * of.rows * of.width, of.begin + layer * of.layer_pitch, of.pitch, of.width, of.rows);
 }
 
+// A pitch has to be below 2 GiB, which one long row need not be.
+inline void queue_copy(std::byte* to, std::size_t to_pitch, const std::byte* from, std::size_t from_pitch,
+                       std::size_t width, std::size_t rows, cudaStream_t stream) {
+  if (to_pitch == width && from_pitch == width)
+    NANOTRON_CHECK_CUDA(cudaMemcpyAsync(to, from, width * rows, cudaMemcpyDefault, stream));
+  else
+    NANOTRON_CHECK_CUDA(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDefault, stream));
+}
+
 inline void copy_to_packed(std::byte* packed, const StatePart& part, ScalarType type, cudaStream_t stream) {
   for_each_layer(packed, part, type, [&](std::byte* to, const std::byte* from, auto pitch, auto width, auto rows) {
-    NANOTRON_CHECK_CUDA(cudaMemcpy2DAsync(to, width, from, pitch, width, rows, cudaMemcpyDefault, stream));
+    queue_copy(to, width, from, pitch, width, rows, stream);
   });
 }
 
 inline void copy_from_packed(const std::byte* packed, const StatePart& part, ScalarType type, cudaStream_t stream) {
-  for_each_layer(
-      const_cast<std::byte*>(packed), part, type,
-      [&](const std::byte* from, std::byte* to, auto pitch, auto width, auto rows) {
-        NANOTRON_CHECK_CUDA(cudaMemcpy2DAsync(to, pitch, from, width, width, rows, cudaMemcpyDefault, stream));
-      });
+  for_each_layer(const_cast<std::byte*>(packed), part, type,
+                 [&](const std::byte* from, std::byte* to, auto pitch, auto width, auto rows) {
+                   queue_copy(to, pitch, from, width, width, rows, stream);
+                 });
 }
 
 }  // namespace nanotron::io

@@ -150,6 +150,41 @@ TEST_F(Checkpoint, TheOneResumedFromIsProvenByTheNextStep) {
   EXPECT_EQ(folders(), std::vector<std::string>{"step_00000030"});
 }
 
+// Training goes back in the middle of a run: what came after is no reason to remove what it went back to.
+TEST_F(Checkpoint, TheOneGoneBackToStays) {
+  CheckpointWriter writer(world, scratch.path(), 2, log);
+  writer.begin_anew();
+  for (const std::int64_t step : {10, 20, 30}) {
+    save<float>(writer, step, 1);
+    if (step < 30) writer.mark_known_good();
+  }
+  writer.continue_from(scratch / "step_00000020", 20);
+  writer.mark_known_good();
+  EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000010", "step_00000020"}));
+  save<float>(writer, 30, 1);
+  writer.mark_known_good();
+  EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000020", "step_00000030"}));
+}
+
+TEST_F(Checkpoint, OneThatIsGivenUpLeavesTheOthersAlone) {
+  save<float>(5, 1);
+  {
+    CheckpointWriter writer(world, scratch.path(), 0, log);
+    FakeState<float> state(rank, size, 40);
+    state.fill(2);
+    writer.start(state.contents(6));
+    writer.finish_copy();
+  }
+  {
+    CheckpointWriter writer(world, scratch.path(), 0, log);
+    FakeState<float> state(rank, size, 40);
+    writer.start(state.contents(6));  // its copy is not waited for either
+  }
+  EXPECT_EQ(folders(), std::vector<std::string>{"step_00000005"});
+  save<float>(7, 3);
+  EXPECT_EQ(wrong_on<float>(size, 7, 3), 0);
+}
+
 TEST_F(Checkpoint, ADamagedOneNeverCountsAmongTheLastOnes) {
   save<float>(5, 1);
   save<float>(10, 1);
