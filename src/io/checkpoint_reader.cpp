@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <unordered_map>
 
 #include "checkpoint_attributes.hpp"
@@ -27,12 +29,11 @@ std::string read_deck(hid_t file, const std::string& name) {
   const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
   const hdf5::Datatype type(H5Dget_type(deck.id()));
   if (!hdf5::checked_shape(deck, "/deck", name).empty() || H5Tget_class(type.id()) != H5T_STRING ||
-      H5Tis_variable_str(type.id()) > 0 ||
-      H5Tget_size(type.id()) > static_cast<std::size_t>(deck_limit))
+      H5Tis_variable_str(type.id()) > 0 || H5Tget_size(type.id()) > static_cast<std::size_t>(deck_limit))
     damaged("/deck is refused", "one string of fixed length", "something else", name);
   std::string text(H5Tget_size(type.id()), '\0');
-  hdf5::check(H5Dread(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()),
-              ExitCode::data_error, fmt::format("{}: reading /deck", name));
+  hdf5::check(H5Dread(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), ExitCode::data_error,
+              fmt::format("{}: reading /deck", name));
   text.resize(text.find_last_not_of('\0') + 1);
   return text;
 }
@@ -69,8 +70,7 @@ std::vector<DataFile> read_data(hid_t file, const std::string& name) {
 
 // Bytes of the dataset's type: 4 or 8 for float32 or float64, of a moment also 2 for bfloat16. Error(data_error) for
 // other types.
-std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
-                       const std::string& file) {
+std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name, const std::string& file) {
   const hdf5::Datatype type(H5Dget_type(dataset.id()));
   const std::size_t bytes = H5Tget_size(type.id());
   const bool is_moment = name.starts_with("optimizer/");
@@ -82,13 +82,20 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name,
   return bytes;
 }
 
-// Where a tensor of copies begins, of the type that is in memory.
-std::int64_t place_of(const Slab& slab) {
+// Where a tensor of copies of a file of `bytes` begins, of the type that is in memory.
+std::int64_t place_of(const Slab& slab, std::int64_t bytes) {
   const hdf5::Datatype type(H5Dget_type(slab.dataset->id()));
   if (H5Tequal(type.id(), native_type(slab.type)) <= 0)
     fail(ExitCode::data_error, {.what = fmt::format("{} is of another type than {}", slab.name, name_of(slab.type))});
-  const haddr_t begin = H5Dget_offset(slab.dataset->id());
-  return begin == HADDR_UNDEF ? 0 : static_cast<std::int64_t>(begin) + begin_in_dataset(*slab.tensor, slab.type);
+  const std::vector<index_t>& shape = slab.tensor->global_shape;
+  const std::int64_t extent =
+      std::accumulate(shape.begin(), shape.end(), static_cast<std::int64_t>(size_of(slab.type)), std::multiplies<>());
+  if (extent == 0) return 0;
+  const haddr_t dataset = H5Dget_offset(slab.dataset->id());
+  const std::int64_t within = begin_in_dataset(*slab.tensor, slab.type);
+  if (dataset == HADDR_UNDEF || extent + within > bytes || dataset > static_cast<haddr_t>(bytes - extent - within))
+    fail(ExitCode::data_error, {.what = fmt::format("{} lies outside of its file", slab.name)});
+  return static_cast<std::int64_t>(dataset) + within;
 }
 
 // The listing of rank 0, on all ranks. A name may contain any byte but zero, so zeros separate names; half-written
@@ -170,9 +177,7 @@ CheckpointReader open_named(MPI_Comm world, const fs::path& folder) {
 }  // namespace
 
 CheckpointReader::CheckpointReader(MPI_Comm world, fs::path folder)
-    : world_(world),
-      folder_(std::move(folder)),
-      file_name_((folder_ / checkpoint_file_name).string()) {}
+    : world_(world), folder_(std::move(folder)), file_name_((folder_ / checkpoint_file_name).string()) {}
 
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
@@ -204,8 +209,8 @@ std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs:
 
 std::int64_t CheckpointReader::newest_listed(MPI_Comm world, const fs::path& directory) {
   for (const auto& [step, folder] : broadcast_folders(world, directory).steps) {
-    const std::string there = comm::text_of_root(
-        world, [&folder = folder] { return std::string(absence_of(folder) ? "" : "yes"); });
+    const std::string there =
+        comm::text_of_root(world, [&folder = folder] { return std::string(absence_of(folder) ? "" : "yes"); });
     if (!there.empty()) return step;
   }
   return -1;
@@ -222,8 +227,8 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
       reader.read_info();
     });
     if (reader.info_.state.step != manifest.step)
-      fail(ExitCode::data_error, {.what = fmt::format("the manifest is of step {}, the file of step {}",
-                                                      manifest.step, reader.info_.state.step)});
+      fail(ExitCode::data_error, {.what = fmt::format("the manifest is of step {}, the file of step {}", manifest.step,
+                                                      reader.info_.state.step)});
   } catch (const Error& error) {
     throw Error(error.exit_code(),
                 format({.what = fmt::format("checkpoint {} is refused: {}", folder.string(), reason(error))}));
@@ -247,8 +252,7 @@ CheckpointReader CheckpointReader::over(MPI_Comm world, const fs::path& folder, 
 void CheckpointReader::read_info() {
   const auto format = hdf5::read_string(file_.id(), "format", file_name_);
   if (format != checkpoint_format)
-    damaged("this HDF5 file is no checkpoint", checkpoint_format, format.value_or("nothing"),
-            file_name_);
+    damaged("this HDF5 file is no checkpoint", checkpoint_format, format.value_or("nothing"), file_name_);
   const auto version = hdf5::read_integer(file_.id(), "version", file_name_);
   if (version != checkpoint_version)
     damaged("the checkpoint is of another format version", fmt::format("{}", checkpoint_version),
@@ -271,8 +275,7 @@ void CheckpointReader::read_info() {
   }
   const char* embedding = "parameters/model/embed_tokens/weight";
   const hdf5::Dataset weight = hdf5::open_dataset(file_.id(), embedding, file_name_);
-  info_.master =
-      real_bytes(weight, embedding, file_name_) == 8 ? ScalarType::fp64 : ScalarType::fp32;
+  info_.master = real_bytes(weight, embedding, file_name_) == 8 ? ScalarType::fp64 : ScalarType::fp32;
 }
 
 void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
@@ -295,8 +298,8 @@ bool CheckpointReader::has_types_of(std::span<const StateGroup> moments, ScalarT
   return info_.master == master && std::ranges::all_of(moments, is_of_type);
 }
 
-void CheckpointReader::read(std::span<const StateTensor> parameters,
-                            std::span<const StateGroup> moments, ScalarType master) {
+void CheckpointReader::read(std::span<const StateTensor> parameters, std::span<const StateGroup> moments,
+                            ScalarType master) {
   std::vector<Slab> slabs;
   collectively(world_, [&] {
     open_group("parameters/", parameters, master, slabs);
@@ -318,7 +321,7 @@ void CheckpointReader::read_tensors(std::span<const Slab> slabs) {
   if (!image_) return read_slabs(world_, slabs);
   std::vector<PlacedTensor> placed;
   collectively(world_, [&] {
-    for (const Slab& slab : slabs) placed.push_back({slab.tensor, slab.type, place_of(slab)});
+    for (const Slab& slab : slabs) placed.push_back({slab.tensor, slab.type, place_of(slab, image_->bytes())});
   });
   image_->read(placed);
 }

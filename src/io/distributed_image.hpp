@@ -30,6 +30,8 @@ class DistributedImage {
   /// held: the pieces of this rank; all ranks' together have each block of the file once, else Error(data_error).
   DistributedImage(MPI_Comm world, const BlockedFile& file, std::vector<HeldPiece> held);
 
+  std::int64_t bytes() const { return file_.bytes; }
+
   /// Overwrites the parts of the tensors with what the image has at their places. Errors are those of all ranks.
   void read(std::span<const PlacedTensor> tensors);
 
