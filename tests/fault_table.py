@@ -1,24 +1,28 @@
 #!/usr/bin/env python3
 """Runs the tests that plant faults, with as many as asked for, and prints one table of what became of them.
 
-    tests/fault_table.py <folder of the programs> [--faults 4000] [--seed N] [--markdown FILE]
+    tests/fault_table.py <folder of the programs> [--faults 4000] [--seed N] [--jobs 2] [--markdown FILE]
 
 Each fault is a run of the program. A run that ends with other bits, without a word, by a signal or not at all ends its
 test: the row "FAILED" says which, and the exit code is 1. About a second a fault on two cores.
 """
 import argparse
+import itertools
 import os
 import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent / "integration"
 # Test, its variable, its share of all faults, what one counts as.
-SHARES = [("test_damage.py", "NANOTRON_FAULTS", 0.60), ("test_read_faults.py", "NANOTRON_FAULTS", 0.12),
-          ("test_write_faults.py", "NANOTRON_FAULTS", 0.12), ("test_kills.py", "NANOTRON_KILLS", 0.06),
-          ("test_data_faults.py", "NANOTRON_FAULTS", 0.05)]  # which plants two for each
+SHARES = [("test_damage.py", "NANOTRON_FAULTS", 0.50), ("test_read_faults.py", "NANOTRON_FAULTS", 0.11),
+          ("test_write_faults.py", "NANOTRON_FAULTS", 0.11), ("test_kills.py", "NANOTRON_KILLS", 0.05),
+          ("test_phase_kills.py", "NANOTRON_KILLS", 0.10), ("test_memory_flips.py", "NANOTRON_FAULTS", 0.05),
+          ("test_data_faults.py", "NANOTRON_FAULTS", 0.04)]  # the last plants two for each
+MOST = 100  # of one run of a test
 OUTCOMES = ["same bits", "refused", "ended with 71", "not met"]
 
 
@@ -32,7 +36,7 @@ def run(test, variable, count, seed, programs):
         rows[kind] = {outcome: int(number) for number, outcome in re.findall(r"(\d+) ([^,]+)", counts)}
     if done.returncode != 0:
         failed = re.search(r"^FAILED: (.*)$", done.stdout, re.MULTILINE)
-        rows[f"{test}, seed {seed}"] = {"FAILED: " + (failed[1] if failed else f"exit code {done.returncode}"): 1}
+        rows[f"{test}, {variable}={count}, seed {seed}"] = {"FAILED: " + (failed[1] if failed else f"exit code {done.returncode}"): 1}
         print(done.stdout[-4000:], file=sys.stderr)
     return rows
 
@@ -56,15 +60,25 @@ def main():
     parser.add_argument("programs", type=Path)
     parser.add_argument("--faults", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--jobs", type=int, default=2, help="tests at a time")
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    rows = {}
-    for test, variable, share in SHARES:
-        begin, count = time.time(), max(1, round(arguments.faults * share))
-        rows |= run(test, variable, count, arguments.seed, arguments.programs.resolve())
-        print(f"{test}: {count} in {time.time() - begin:.0f} s", flush=True)
+    begin, seeds, runs, rows = time.time(), itertools.count(arguments.seed), [], {}
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for test, variable, share in SHARES:
+            left = max(1, round(arguments.faults * share))
+            while left > 0:
+                count = min(left, MOST)
+                left -= count
+                runs.append(pool.submit(run, test, variable, count, next(seeds), arguments.programs.resolve()))
+        for done in runs:
+            for kind, counts in done.result().items():
+                row = rows.setdefault(kind, {})
+                for outcome, number in counts.items():
+                    row[outcome] = row.get(outcome, 0) + number
     text, failed = table(rows)
+    print(f"{time.time() - begin:.0f} s")
     print(text)
     if arguments.markdown:
         arguments.markdown.write_text(text + "\n", encoding="utf-8")
