@@ -92,6 +92,7 @@ if [[ "$asked" =~ ^([0-9]+):([0-9]+):([0-9]+)$ ]]; then
 fi
 limit=()
 if [ -n "$left" ]; then
+  end=$((SECONDS + left - 5))  # of the job, by this shell's clock
   # The program counts from its own start. 1, not 0, which would be no limit.
   left=$((left - ${LAUNCH_SECONDS:-30}))
   if [ "$left" -lt 1 ]; then left=1; fi
@@ -154,7 +155,7 @@ judge() {
 # launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
 # not answer as long as TCP does, a quarter of an hour: it is ended VERDICT_SECONDS (60) later, with exit code 71.
 launch() {
-  local launcher watcher code ended="$STATUS_FILE.ended"
+  local watcher code ended="$STATUS_FILE.ended"
   rm -f "$ended"
   "$@" &
   launcher=$!
@@ -173,6 +174,7 @@ launch() {
   watcher=$!
   wait "$launcher"
   code=$?
+  while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; code=$?; done  # a signal ends a wait
   kill "$watcher" 2>/dev/null  # a sleep of it is left, which holds nothing
   wait "$watcher" 2>/dev/null
   if [ -f "$ended" ]; then code=71; fi
@@ -217,6 +219,12 @@ for host in $(excluded_hosts | tr , ' '); do
   fi
 done
 
+# Signals to this shell (qsig, or the end of the job) ask the program to stop, which mpiexec hands on; then the job is judged
+# as ever. PBS sends SIGTERM at the end of the time, where another job follows, and when somebody deletes the job.
+launcher="" terminated=""
+trap 'if [ -n "$launcher" ]; then kill -USR1 "$launcher" 2>/dev/null; fi' USR1 USR2
+trap 'terminated=yes; if [ -n "$launcher" ]; then kill -USR1 "$launcher" 2>/dev/null; fi' TERM
+
 ranks="$(wc -l < "$PBS_NODEFILE")"
 if [ -n "${RANKS_PER_NODE:-}" ]; then ranks=$(($(sort -u "$PBS_NODEFILE" | wc -l) * RANKS_PER_NODE)); fi
 # shellcheck disable=SC2086  # MPIEXEC_OPTIONS and OPTIONS are lists
@@ -232,6 +240,8 @@ case $verdict in
   again)
     if [ "$restarts" -ge "${MAX_RESTARTS:-1000}" ]; then
       echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2
+    elif [ -n "$terminated" ] && [ "$SECONDS" -lt "${end:-0}" ]; then
+      echo "exit code $code: PBS ends this job before its time, no other one is submitted" >&2
     else
       export RESTARTS=$((restarts + 1))
       echo "exit code $code, state $state: submitting the next job"

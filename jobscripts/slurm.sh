@@ -171,7 +171,7 @@ judge() {
 # launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
 # not answer as long as TCP does, a quarter of an hour: it is ended VERDICT_SECONDS (60) later, with exit code 71.
 launch() {
-  local launcher watcher code ended="$STATUS_FILE.ended"
+  local watcher code ended="$STATUS_FILE.ended"
   rm -f "$ended"
   "$@" &
   launcher=$!
@@ -190,6 +190,7 @@ launch() {
   watcher=$!
   wait "$launcher"
   code=$?
+  while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; code=$?; done  # a signal ends a wait
   kill "$watcher" 2>/dev/null  # a sleep of it is left, which holds nothing
   wait "$watcher" 2>/dev/null
   if [ -f "$ended" ]; then code=71; fi
@@ -279,11 +280,7 @@ mpi=(--mpi="${MPI_TYPE:-pmix}")
 if [ "${MPI_TYPE:-}" = default ]; then mpi=(); fi
 launch srun ${mpi[@]+"${mpi[@]}"} --kill-on-bad-exit=1 \
   --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind="${CPU_BIND:-cores}" \
-  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${sweep[@]+"${sweep[@]}"} "${@:2}" "$deck" &
-launcher=$!
-wait "$launcher"
-while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; done  # a signal ends a wait
-wait "$launcher"
+  "$program" --status "$STATUS_FILE" ${limit[@]+"${limit[@]}"} ${sweep[@]+"${sweep[@]}"} "${@:2}" "$deck"
 code=$?
 
 state="$(status_of state)"

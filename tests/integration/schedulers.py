@@ -21,7 +21,9 @@ done
 exit "${code:-0}"
 """
 SQUEUE = "#!/bin/bash\necho 1:00:00\n"
+SINFO = "#!/bin/bash\nprintf '%s\\n' ${STAND_IN_NODES:-}\n"
 SCONTROL = """#!/bin/bash
+if [ "$1 $2" = "show hostnames" ]; then tr , '\\n' <<< "$3" && exit; fi
 echo "scontrol $*" >> "$STAND_IN_LOG"
 if [ "$1" = requeue ]; then exit "${STAND_IN_REQUEUE:-0}"; fi
 if [ "$1 $2" = "show job" ]; then printf '   Command=%s input.deck\\n   WorkDir=/\\n' "$STAND_IN_SCRIPT"; fi
@@ -88,7 +90,7 @@ def install(folder, log):
     """Writes the commands into `folder`; returns the environment in which they are found, and note in `log`."""
     folder = Path(folder)
     folder.mkdir(exist_ok=True)
-    commands = dict(sbatch=SBATCH, squeue=SQUEUE, scontrol=SCONTROL, srun=SRUN, mpiexec=MPIEXEC, qsub=QSUB, qstat=QSTAT)
+    commands = dict(sbatch=SBATCH, squeue=SQUEUE, sinfo=SINFO, scontrol=SCONTROL, srun=SRUN, mpiexec=MPIEXEC, qsub=QSUB, qstat=QSTAT)
     for name, text in commands.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)

@@ -6,13 +6,14 @@
     test_job_scripts.py <folder of the programs>
 """
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import schedulers
-from runs import Case, check, program, root, state_at
+from runs import Case, check, program, root, state_at, wait_for
 
 if os.environ.get("NANOTRON_SANITIZE") == "ON":
     sys.exit(77)  # nothing here is instrumented that is not elsewhere
@@ -170,6 +171,42 @@ def faulty_hosts_are_left_out():
         job.start(code=0, says="warning: this job has localhost")
 
 
+# After two starts in a row that failed the nodes of the job are left, where there are as many others.
+def other_nodes_after_two_failures():
+    with Case("nodes", steps=6) as case:
+        job = Job(case)
+        own = dict(STAND_IN_LAUNCH="71", SLURM_JOB_NODELIST="n1,n2", SLURM_JOB_NUM_NODES="2", SLURM_JOB_PARTITION="gpu",
+                   STAND_IN_NODES="n1 n2 n3 n4", MAX_FAILURES="9")
+        job.start(code=71, says="back into the queue", **own)
+        check(job.requeued() == 1 and "--exclude" not in job.log.read_text(), "one failure: the same job", job.log.read_text())
+        job.start(code=71, says="a job that follows this one, without n1,n2", **own)
+        check("--partition=gpu --exclude=n1,n2" in job.log.read_text(), "two: others", job.log.read_text())
+        job.start(code=71, says="a job that follows this one, without n3,n4",
+                  **own | dict(SLURM_JOB_NODELIST="n3,n4", LEFT_NODES="n1,n2", EXCLUDED="n1,n2"))
+    with Case("nodes", steps=6) as case:
+        job = Job(case)
+        for _ in range(2):
+            job.start(code=71, says="back into the queue", **own | dict(STAND_IN_NODES="n1 n2 n3"))
+        check(job.requeued() == 2, "too few others: the same nodes", job.log.read_text())
+
+
+# qsig asks for a checkpoint and a job that follows; SIGTERM before the time is up, as of qdel, for a checkpoint alone.
+def signals_to_the_script_of_pbs():
+    for name, says in (("USR1", "submitting the next job"), ("USR2", "submitting the next job"),
+                       ("TERM", "PBS ends this job before its time")):
+        with Case("signals", steps=10**6) as case:
+            job = Job(case, "pbs")
+            command = ["qsub", "-v", f"DECK={case.deck},JOB_SCRIPT={root / 'jobscripts/pbs.pro.sh'}", root / "jobscripts/pbs.pro.sh"]
+            running = subprocess.Popen(list(map(str, command)), cwd=case.folder, text=True, env=job.environment,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            wait_for(case.out / "checkpoints/step_00000005")
+            running.send_signal(getattr(signal, f"SIG{name}"))
+            text = running.communicate(timeout=60)[0]
+            check(running.returncode == 75 and says in text, f"SIG{name}: {running.returncode}, {says}", text)
+            check(job.requeued() == (name != "TERM"), f"SIG{name}: what follows", job.log.read_text())
+            check(job.state()["state"] == "judged", f"SIG{name}: judged", str(job.state()))
+
+
 def a_launcher_does_not_wait_for_ever():
     with Case("waits", steps=6) as case:
         job = Job(case)
@@ -204,6 +241,8 @@ lost_starts_count()
 another_runs_file_is_not_followed()
 elements_of_an_array_go_on()
 faulty_hosts_are_left_out()
+other_nodes_after_two_failures()
+signals_to_the_script_of_pbs()
 a_launcher_does_not_wait_for_ever()
 both_scripts_judge_alike()
 the_status_file_never_ends_a_run()
