@@ -90,7 +90,7 @@ asked="$(qstat -f "$PBS_JOBID" | sed -n 's/^ *Resource_List\.walltime = //p')"
 if [[ "$asked" =~ ^([0-9]+):([0-9]+):([0-9]+)$ ]]; then
   left=$((10#${BASH_REMATCH[1]} * 3600 + 10#${BASH_REMATCH[2]} * 60 + 10#${BASH_REMATCH[3]} - SECONDS))
 fi
-limit=()
+limit=() end=""
 if [ -n "$left" ]; then
   end=$((SECONDS + left - 5))  # of the job, by this shell's clock
   # The program counts from its own start. 1, not 0, which would be no limit.
@@ -165,16 +165,18 @@ launch() {
     rest() { sleep "$1" >/dev/null 2>&1; }
     until verdict_is_new; do rest 5; done
     rest "${VERDICT_SECONDS:-60}"
-    if ! kill -TERM "$launcher" 2>/dev/null; then exit; fi
+    if ! kill -0 "$launcher" 2>/dev/null; then exit; fi
     touch "$ended"
+    kill -TERM "$launcher" 2>/dev/null
     echo "the run has ended with a verdict, the launcher has not: killed" >&2
     rest 10
     kill -KILL "$launcher" 2>/dev/null
   ) &
   watcher=$!
   wait "$launcher"
+  while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; done  # a signal ends a wait
+  wait "$launcher"
   code=$?
-  while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; code=$?; done  # a signal ends a wait
   kill "$watcher" 2>/dev/null  # a sleep of it is left, which holds nothing
   wait "$watcher" 2>/dev/null
   if [ -f "$ended" ]; then code=71; fi
@@ -240,7 +242,7 @@ case $verdict in
   again)
     if [ "$restarts" -ge "${MAX_RESTARTS:-1000}" ]; then
       echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2
-    elif [ -n "$terminated" ] && [ "$SECONDS" -lt "${end:-0}" ]; then
+    elif [ -n "$terminated" ] && { [ -z "$end" ] || [ "$SECONDS" -lt "$end" ]; }; then
       echo "exit code $code: PBS ends this job before its time, no other one is submitted" >&2
     else
       export RESTARTS=$((restarts + 1))

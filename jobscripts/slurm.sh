@@ -181,16 +181,18 @@ launch() {
     rest() { sleep "$1" >/dev/null 2>&1; }
     until verdict_is_new; do rest 5; done
     rest "${VERDICT_SECONDS:-60}"
-    if ! kill -TERM "$launcher" 2>/dev/null; then exit; fi
+    if ! kill -0 "$launcher" 2>/dev/null; then exit; fi
     touch "$ended"
+    kill -TERM "$launcher" 2>/dev/null
     echo "the run has ended with a verdict, the launcher has not: killed" >&2
     rest 10
     kill -KILL "$launcher" 2>/dev/null
   ) &
   watcher=$!
   wait "$launcher"
+  while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; done  # a signal ends a wait
+  wait "$launcher"
   code=$?
-  while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; code=$?; done  # a signal ends a wait
   kill "$watcher" 2>/dev/null  # a sleep of it is left, which holds nothing
   wait "$watcher" 2>/dev/null
   if [ -f "$ended" ]; then code=71; fi

@@ -347,7 +347,7 @@ std::int64_t min(Group& group, std::int64_t value) { return combine_in_rank_orde
 std::int64_t max_of_alike(Group& world, std::int64_t value) {
   if (world.size() == 1) return value;
   NANOTRON_REQUIRE(value >= 0 && value < 8, "a value of {}", value);
-  // The proof in the upper bits, which add up modulo 2^61.
+  // In the upper bits a weighted sum of the hashes of operations, modulo 2^61: 0 where all ranks of all groups agree.
   const std::uint64_t mine = flight_recorder().take_proof() << 3 | static_cast<std::uint64_t>(value);
   const std::uint64_t all = combine_in_rank_order(world, mine, MPI_UINT64_T, [](std::uint64_t a, std::uint64_t b) {
     return ((a >> 3) + (b >> 3)) << 3 | std::max(a & 7, b & 7);

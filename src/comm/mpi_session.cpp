@@ -148,7 +148,10 @@ int run_guarded(MPI_Comm world, const std::function<int()>& program) {
   if (failure.code != 0) {
     report(failures, failure);
     code = failure.code;
-    if (has_thread_behind) MpiSession::abort(static_cast<ExitCode>(code));
+    if (has_thread_behind) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // the rank that tells the reason has to come to it
+      MpiSession::abort(static_cast<ExitCode>(code));
+    }
   }
   MPI_Comm_free(&failures);
   return code;

@@ -45,16 +45,15 @@ std::vector<std::vector<std::byte>> exchange_messages(MPI_Comm world,
   waiting.exchange_sizes(world, sent, received);
   std::vector<std::vector<std::byte>> incoming(ranks);
   std::vector<MPI_Request> requests;
+  requests.reserve(2 * ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) incoming[rank].resize(static_cast<std::size_t>(received[rank]));
   const auto post = [&](auto call, auto* data, std::size_t bytes, std::size_t rank) {
     if (bytes == 0) return;
     NANOTRON_REQUIRE(bytes <= INT_MAX, "a message of {} bytes", bytes);
     NANOTRON_CHECK_MPI(
         call(data, static_cast<int>(bytes), MPI_BYTE, static_cast<int>(rank), 0, world, &requests.emplace_back()));
   };
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    incoming[rank].resize(static_cast<std::size_t>(received[rank]));
-    post(MPI_Irecv, incoming[rank].data(), incoming[rank].size(), rank);
-  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) post(MPI_Irecv, incoming[rank].data(), incoming[rank].size(), rank);
   for (std::size_t rank = 0; rank < ranks; ++rank) post(MPI_Isend, outgoing[rank].data(), outgoing[rank].size(), rank);
   waiting.wait_for(requests);
   return incoming;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "metrics_table.hpp"
 #include "nanotron/base/error.hpp"
@@ -54,11 +55,20 @@ void remove_link(hid_t file, const std::string& name, const fs::path& path) {
 
 /// Number of leading values, of the first `rows` of a step column, that are <= last.
 index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last, const fs::path& path) {
-  std::vector<std::int64_t> values(static_cast<std::size_t>(std::max(rows, rows_of(steps, "step", path))));
-  hdf5::check(H5Dread(steps.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
-              ExitCode::data_error, "reading steps");
-  const auto end = values.begin() + rows;
-  return std::find_if(values.begin(), end, [last](std::int64_t s) { return s > last; }) - values.begin();
+  constexpr index_t at_a_time = 1 << 20;  // a damaged file may have far more rows than it has bytes
+  const hdf5::Dataspace file_space(H5Dget_space(steps.id()));
+  std::vector<std::int64_t> values;
+  for (index_t first = 0; first < rows; first += at_a_time) {
+    const auto start = static_cast<hsize_t>(first), count = static_cast<hsize_t>(std::min(rows - first, at_a_time));
+    values.resize(count);
+    checked(H5Sselect_hyperslab(file_space.id(), H5S_SELECT_SET, &start, nullptr, &count, nullptr), path);
+    const hdf5::Dataspace memory(H5Screate_simple(1, &count, nullptr));
+    hdf5::check(H5Dread(steps.id(), H5T_NATIVE_INT64, memory.id(), file_space.id(), H5P_DEFAULT, values.data()),
+                ExitCode::data_error, "reading steps");
+    const auto found = std::ranges::find_if(values, [last](std::int64_t s) { return s > last; });
+    if (found != values.end()) return first + (found - values.begin());
+  }
+  return rows;
 }
 
 }  // namespace
@@ -132,6 +142,8 @@ std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsSt
     return "";
   } catch (const Error& error) {
     return reason(error);
+  } catch (const std::bad_alloc&) {
+    return "it says sizes for which there is no memory";
   }
 }
 

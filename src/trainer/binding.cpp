@@ -55,7 +55,7 @@ std::vector<int> numa_of(const std::set<int>& cpus, const HostCpus& host) {
 }
 
 // Only where ranks could have been spread over more CPUs.
-void find_crowds(std::span<const RankBinding> ranks, const HostCpus& host, std::vector<std::string>& problems) {
+void find_shared_cpus(std::span<const RankBinding> ranks, const HostCpus& host, std::vector<std::string>& problems) {
   std::map<std::set<int>, std::vector<int>> sharing;
   std::set<int> all;
   for (const RankBinding& r : ranks) {
@@ -73,7 +73,7 @@ void find_crowds(std::span<const RankBinding> ranks, const HostCpus& host, std::
   }
 }
 
-void find_wanderers(std::span<const RankBinding> ranks, const HostCpus& host, std::vector<std::string>& problems) {
+void find_unbound_ranks(std::span<const RankBinding> ranks, const HostCpus& host, std::vector<std::string>& problems) {
   std::vector<int> wandering;
   for (const RankBinding& r : ranks)
     if (numa_of(r.cpus, host).size() > 1) wandering.push_back(r.rank);
@@ -187,8 +187,8 @@ int numa_of_device(std::string bus_id, const fs::path& devices) {
 
 std::vector<std::string> binding_problems(std::span<const RankBinding> ranks, const HostCpus& host) {
   std::vector<std::string> problems;
-  find_crowds(ranks, host, problems);
-  find_wanderers(ranks, host, problems);
+  find_shared_cpus(ranks, host, problems);
+  find_unbound_ranks(ranks, host, problems);
   find_gpu_problems(ranks, host, problems);
   return problems;
 }

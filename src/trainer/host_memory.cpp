@@ -69,7 +69,6 @@ MemoryShortage memory_shortage(std::span<const MemoryNeed> ranks) {
 }
 
 void check_host_memory(std::uint64_t certain, std::uint64_t besides, comm::ProcessGrid& grid, Log& log) {
-  if (built_for == Processor::gpu) return;
   const std::vector<comm::MemoryLimit> limits = comm::memory_limits();
   const comm::Communicator host = grid.world().communicator().split_by_node();
   const MemoryShortage found = memory_shortage(needs_on_host(memory_need(certain, besides, limits), host));

@@ -216,7 +216,8 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
   RankMemory memory{.program = resident_bytes(), .staging = staging_bytes(grid), .plan = {}};
   std::vector<MemoryPlan> plans;
   for (const StepPlan& plan : plans_of(stages, grid, memory, log)) plans.push_back(plan.memory);
-  check_host_memory(memory.staging + memory.plan.total(), memory.program + memory.checkpoint, grid, log);
+  const std::uint64_t state = built_for == Processor::gpu ? 0 : memory.plan.total();
+  check_host_memory(memory.staging + state, memory.program + memory.checkpoint, grid, log);
   tell_filled(config, context.loaders, log);
 
   StagedTraining<T> training(stages, plans, device, context);

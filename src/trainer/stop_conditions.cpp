@@ -32,7 +32,9 @@ std::optional<double> scheduler_seconds_left() {
   if (end == nullptr) return std::nullopt;
   const auto [stop, error] = std::from_chars(end, end + std::strlen(end), at);
   if (error != std::errc() || *stop != 0 || at <= 0) return std::nullopt;
-  return static_cast<double>(at - static_cast<std::int64_t>(std::time(nullptr)));
+  const std::int64_t left = at - static_cast<std::int64_t>(std::time(nullptr));
+  if (left <= 0) return std::nullopt;  // of a job that was prolonged, or that the shell had before
+  return static_cast<double>(left);
 }
 
 StopConditions::StopConditions(const deck::RunConfig& run, double start)

@@ -225,7 +225,7 @@ StepResult Trainer<T>::train_step() {
   counters_.sample_cursor += r.samples;
   counters_.tokens_seen += loaded_.targets;
   if (replicas_.is_due(counters_.step)) {
-    comm::max_of_alike(grid_.world(), 0);  // other operations would look like other memory
+    comm::max_of_alike(grid_.world(), 0);  // else a mismatch of operations would be reported as a memory fault
     compare_replicas();
   }
   if (memory_.is_due(counters_.step)) {
@@ -247,7 +247,7 @@ void Trainer<T>::count_update(const StepResult& r) {
 // The device has skipped the update. What follows is data or numerics: hardware ends the run in compute_again.
 template <class T>
 void Trainer<T>::answer_bad_step(StepResult& r) {
-  comm::max_of_alike(grid_.world(), 0);  // other operations would look like bad numerics
+  comm::max_of_alike(grid_.world(), 0);  // else a mismatch of operations would be reported as a bad step
   if (guard_.is_on()) compute_again(r);
   state_.reducers.reset();
   if (config_.run.on_bad_step == deck::OnBadStep::roll_back && roll_back(r)) return;

@@ -38,10 +38,11 @@ case "${STAND_IN_LAUNCH:-}" in
   nothing) exit 0 ;;
   killed) ;;
   waits)
-    trap "" TERM
+    if [ -z "${STAND_IN_ENDS:-}" ]; then trap "" TERM; fi
     mkdir -p "$STAND_IN_RUN/hang"
     printf 'state = running\noutput_dir = %s\ncheckpoint = \n' "$STAND_IN_RUN" > "$STATUS_FILE"
     touch "$STAND_IN_RUN/hang/verdict.txt"
+    if [ -n "${STAND_IN_ENDS:-}" ]; then exec sleep 90; fi
     for _ in $(seq 90); do sleep 1; done
     exit 0
     ;;

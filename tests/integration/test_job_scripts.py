@@ -215,6 +215,8 @@ def a_launcher_does_not_wait_for_ever():
                   VERDICT_SECONDS="1")
         check(time.time() - began < 60, "after the verdict")
         check(job.requeued() == 1 and job.state()["state"] == "judged", "the job is tried again", job.log.read_text())
+        job.start(code=71, says="the launcher has not: killed", STAND_IN_LAUNCH="waits", STAND_IN_RUN=str(case.out),
+                  STAND_IN_ENDS="yes", VERDICT_SECONDS="1")  # one that ends at once
         job.start(code=0, says="finished", VERDICT_SECONDS="0")  # an old verdict ends nothing
 
 

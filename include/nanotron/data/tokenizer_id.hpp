@@ -2,6 +2,7 @@
 
 // Identifies tokenizers, to tell whether the token ids of two files mean the same.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "nanotron/base/types.hpp"
 
 namespace nanotron::data {
+
+inline constexpr std::size_t longest_digest = 256;  // bytes of sha256 that files may have
 
 struct TokenizerId {
   std::string name;        // for messages

@@ -39,7 +39,7 @@ struct MemoryShortage {
 MemoryShortage memory_shortage(std::span<const MemoryNeed> ranks);
 
 /// Error(deck_error) where the ranks of a host certainly exceed a limit, a warning where they may. Bytes of this rank
-/// as above. Only where the memory of the step is the host's. Collective.
+/// as above, in memory of the host. Collective.
 void check_host_memory(std::uint64_t certain, std::uint64_t besides, comm::ProcessGrid& grid, Log& log);
 
 }  // namespace nanotron::trainer

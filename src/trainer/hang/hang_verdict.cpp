@@ -180,7 +180,7 @@ class Judge {
         (odd.empty() ? all : certain).push_back({rank, Cause::differs, difference(name, rank, members)});
       }
     }
-    if (all.empty() && certain.empty()) return strangers();
+    if (all.empty() && certain.empty()) return ranks_with_other_operations();
     std::vector<Culprit>& found = certain.empty() ? all : certain;
     std::ranges::stable_sort(found, {}, &Culprit::rank);
     const auto more = std::ranges::unique(found, {}, &Culprit::rank);
@@ -188,7 +188,7 @@ class Judge {
     return found;
   }
   // All ranks took part in the exchange that compares; for some it was another one of the world. Those are the fewer.
-  std::vector<Culprit> strangers() const {
+  std::vector<Culprit> ranks_with_other_operations() const {
     std::vector<Culprit> compared, others;
     for (const auto& [rank, r] : reports_) {
       (r.differs ? compared : others)

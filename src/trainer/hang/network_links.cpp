@@ -32,10 +32,12 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 
 NetworkLinks::NetworkLinks(fs::path classes) : classes_(std::move(classes)), at_start_(up_now()) {}
 
-// The loopback interface is in the state "unknown".
+// The loopback interface is in the state "unknown". Bridges and what is plugged into them come and go with containers.
 std::set<std::string> NetworkLinks::up_now() const {
   std::set<std::string> up;
   for (const fs::path& interface : entries_of(classes_ / "net")) {
+    std::error_code ignored;
+    if (fs::exists(interface / "bridge", ignored) || fs::exists(interface / "brport", ignored)) continue;
     if (first_line_of(interface / "operstate") == "up") up.insert(interface.filename().string());
   }
   for (const fs::path& device : entries_of(classes_ / "infiniband")) {

@@ -97,6 +97,8 @@ void Watchdog::count() {
     idle_.store(idle);
     held = (idle > allowed_.load() || recorder.waits_for_verdict()) && rounds_.load() == rounds ? held + counted : 0.0;
     rounds = rounds_.load();
+    // No rank can write a report: those that wait for others are given their longest limit first.
+    if (recorder.waits_for_verdict() && idle > 4.0 * allowed_.load() + file_patience) held = idle;
     if (held > file_patience && !is_ending()) {
       std::fputs(fmt::format("[rank {}] error: nothing moves, and the file system does not answer\n", rank_).c_str(),
                  stderr);
