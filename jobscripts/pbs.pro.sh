@@ -33,10 +33,11 @@
 #   SWEEP          a file with a line for each element of an array (qsub -J 1-<lines> -r y): <option>... or
 #                  <deck> <option>...; element i writes into <SWEEP>.runs/i
 #   SUBMIT_OPTIONS options of qsub, separated by blanks, for the next job too: it does not know this one's
-#   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left
+#   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left, which has to exceed it
+#                  by run%wall_time_margin (60 s), else exit code 78
 #   STATUS_FILE    how the run stands (nanotron-<number of the first job>.status where qsub was called)
 #   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (1000)
-#   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
+#   MAX_FAILURES   give up after this many starts in a row without a new checkpoint or copy (3)
 #   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 set -uo pipefail
 
@@ -117,7 +118,7 @@ deck="$DECK"
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
-# excluded_hosts: hosts that the run found to compute or to remember wrongly, separated by commas
+# excluded_hosts: hosts with a detected hardware fault, separated by commas
 excluded_hosts() {
   local file
   file="$(status_of output_dir)/excluded_hosts"

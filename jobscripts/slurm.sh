@@ -35,18 +35,19 @@
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
 #   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/machines.md)
-#   MPI_TYPE       how srun starts MPI (pmix), see srun --mpi=list; default: as the site's Slurm does
+#   MPI_TYPE       srun --mpi=<this> (pmix; srun --mpi=list shows others). The word "default" leaves the option out
 #   CPU_BIND       srun --cpu-bind (cores)
 #   SWEEP          a file with a line for each element of an array (sbatch --array=1-<lines>): <option>... or
 #                  <deck> <option>...; element i writes into <SWEEP>.runs/i
-#   MAX_RESTARTS   give up after so many starts (1000)
-#   MAX_FAILURES   and after so many in a row that wrote no checkpoint (3)
+#   MAX_RESTARTS   give up after this many restarts (1000)
+#   MAX_FAILURES   give up after this many starts in a row without a new checkpoint or copy (3)
 #   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 #   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
-#   REQUEUE        no: a job that follows this one in place of the same again, which Slurm lets wait for two minutes
-#                  first; it has another number, and its age in the queue begins at zero
+#   REQUEUE        no: submit a new dependent job in place of scontrol requeue. It need not wait the two minutes for
+#                  which Slurm holds a requeued job, but has a new job number and no age priority
 #   SUBMIT_OPTIONS options of sbatch for a job that follows this one
-#   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left
+#   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left, which has to exceed it by
+#                  run%wall_time_margin (60 s), else exit code 78
 set -uo pipefail
 
 if [ $# -lt 1 ]; then
@@ -133,7 +134,7 @@ deck="$1"
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
-# excluded_hosts: hosts that the run found to compute or to remember wrongly, separated by commas
+# excluded_hosts: hosts with a detected hardware fault, separated by commas
 excluded_hosts() {
   local file
   file="$(status_of output_dir)/excluded_hosts"

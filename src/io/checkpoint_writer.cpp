@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "block_queue.hpp"
 #include "checkpoint_draft.hpp"
 #include "durable_files.hpp"
+#include "known_good.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/mpi_session.hpp"
@@ -148,6 +150,7 @@ void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) 
     std::error_code ignored;
     here = fs::equivalent(folder, step_folder(directory_, step), ignored);
     set_aside_newer(here ? step : -1);
+    if (here) known_good_ = read_known_good(directory_);
     return whole_one_before(folder, step).string();
   });
   NANOTRON_CHECK_MPI(MPI_Bcast(&here, sizeof here, MPI_BYTE, 0, world_));
@@ -158,6 +161,7 @@ void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) 
 void CheckpointWriter::continue_at(std::int64_t step) {
   newest_known_good_ = comm::text_of_root(world_, [&] {
     set_aside_newer(step);
+    known_good_ = read_known_good(directory_);
     return whole_one_before(step_folder(directory_, step), step + 1).string();
   });
   newest_ = newest_known_good_;
@@ -191,6 +195,16 @@ void CheckpointWriter::mark_known_good() {
   if (rank_ == 0) remove_old();
 }
 
+// They come back in the next start.
+void CheckpointWriter::keep_known_good() {
+  const std::size_t most = std::max<std::size_t>(static_cast<std::size_t>(keep_last_), 1);
+  if (known_good_.size() > most)
+    known_good_.erase(known_good_.begin(), known_good_.end() - static_cast<std::ptrdiff_t>(most));
+  if (const int cause = write_known_good(directory_, known_good_); cause != 0)
+    log_.warn("{}: {}: the next start counts known good checkpoints from zero", (directory_ / "known_good").string(),
+              std::generic_category().message(cause));
+}
+
 void CheckpointWriter::remove_partial() {
   try {
     std::error_code ignored;
@@ -202,7 +216,9 @@ void CheckpointWriter::remove_partial() {
 
 void CheckpointWriter::remove_old() try {
   const auto keep = static_cast<std::size_t>(keep_last_);
-  if (keep_last_ <= 0 || known_good_.size() < keep) return;
+  if (keep_last_ <= 0) return;
+  keep_known_good();
+  if (known_good_.size() < keep) return;
   const std::int64_t oldest_kept = known_good_[known_good_.size() - keep];
   for (const auto& [step, folder] : list_step_folders(directory_).steps) {
     if (step >= oldest_kept) continue;

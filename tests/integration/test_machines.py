@@ -179,8 +179,8 @@ def elements_have_folders_of_their_own():
         with Site() as site:
             queue = "-q planted" if scheduler == "qsub" else "--partition=planted"
             machine = site.file(f"submit={scheduler}\nsite_options=({queue})\n")
-            (site.folder / "lr.txt").write_text("--set optimizer.lr=1e-4\nother.deck --set optimizer.lr=2e-4\n"
-                                                "--set optimizer.lr=3e-4 --set run.seed=2\n")
+            (site.folder / "lr.txt").write_text("--set optimizer.learning_rate=1e-4\nother.deck --set optimizer.learning_rate=2e-4\n"
+                                                "--set optimizer.learning_rate=3e-4 --set run.seed=2\n")
             site.run(scripts / "submit.sh", machine, "--", "input.deck", "--set", "run.steps=3", SWEEP="lr.txt",
                      says="finished")
             starts = site.starts()
@@ -188,7 +188,7 @@ def elements_have_folders_of_their_own():
             runs = [start.splitlines()[0] for start in starts if not start.startswith("--check")]
             check(len(checked) == 3 and len(runs) == 3, "each element is checked and run", str(starts))
             for i, rate, deck in ((1, "1e-4", "input.deck"), (2, "2e-4", "other.deck"), (3, "3e-4", "input.deck")):
-                own = [run for run in runs if f"--set run.output_dir=lr.txt.runs/{i} --set optimizer.lr={rate}" in run]
+                own = [run for run in runs if f"--set run.output_dir=lr.txt.runs/{i} --set optimizer.learning_rate={rate}" in run]
                 check(len(own) == 1 and own[0].endswith(f"--set run.steps=3 {deck}"), f"element {i}", str(runs))
                 check(f"--status lr.txt.runs/{i}/job.status" in own[0], "and its own status", own[0])
                 check((site.folder / f"lr.txt.runs/{i}/job.status").is_file(), "in its folder")

@@ -59,9 +59,9 @@ class CheckpointWriter {
   bool is_writing() const { return draft_ != nullptr; }
 
   /// Call after a step from the newest checkpoint had a finite loss and gradient norm: it is then known
-  /// good. Deletes checkpoints older than the newest keep_last known good ones; these are of this run, or
-  /// the one it resumed from. All ranks call; rank 0 deletes, and a failure is a warning. Cheap when
-  /// nothing was written since.
+  /// good. Deletes checkpoints older than the newest keep_last known good ones; these are of this run and its earlier
+  /// starts (the file known_good of the directory), or the one it resumed from. All ranks call; rank 0 deletes, and a
+  /// failure is a warning. Cheap when nothing was written since.
   void mark_known_good();
 
   /// The newest known good checkpoint. Until this run has one: the newest complete checkpoint before the
@@ -77,16 +77,18 @@ class CheckpointWriter {
   void set_aside_newer(std::int64_t step);  // rank 0
   void remove_partial();                    // rank 0
   void remove_old();                        // rank 0
+  void keep_known_good();                   // rank 0
 
   MPI_Comm world_;
   int rank_ = 0;
   std::filesystem::path directory_;
   std::int64_t keep_last_;
   Log& log_;
-  std::vector<std::int64_t> known_good_, not_yet_good_;  // steps in directory_, ascending
-  std::filesystem::path newest_, newest_known_good_;     // may be outside of directory_
-  bool has_threads_ = false;                             // MPI_THREAD_MULTIPLE, on all ranks
-  std::unique_ptr<PageBuffers> memory_;                  // of blocks that wait
+  std::vector<std::int64_t> known_good_,
+      not_yet_good_;  // steps in directory_, ascending; rank 0 has those of earlier starts
+  std::filesystem::path newest_, newest_known_good_;  // may be outside of directory_
+  bool has_threads_ = false;                          // MPI_THREAD_MULTIPLE, on all ranks
+  std::unique_ptr<PageBuffers> memory_;               // of blocks that wait
   std::unique_ptr<StateSnapshot> snapshot_;
   std::unique_ptr<CheckpointDraft> draft_;  // being written
 };

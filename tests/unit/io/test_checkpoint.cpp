@@ -1,6 +1,8 @@
 // ranks: 1 2 4
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"
 #include "nanotron/io/manifest.hpp"
@@ -148,6 +150,36 @@ TEST_F(Checkpoint, TheOneResumedFromIsProvenByTheNextStep) {
   writer.mark_known_good();
   EXPECT_EQ(writer.newest_known_good(), scratch / "step_00000030");
   EXPECT_EQ(folders(), std::vector<std::string>{"step_00000030"});
+}
+
+// Jobs of a chain that write one checkpoint each.
+TEST_F(Checkpoint, KeepsAsManyOverManyStarts) {
+  for (std::int64_t step = 10; step <= 60; step += 10) {
+    CheckpointWriter writer(world, scratch.path(), 2, log);
+    if (step == 10) {
+      writer.begin_anew();
+    } else {
+      writer.continue_from(step_folder(scratch.path(), step - 10), step - 10);
+    }
+    if (step == 50 && rank == 0) {  // one that was lost counts no more
+      fs::remove_all(scratch / "step_00000030");
+      std::ofstream(scratch / "known_good") << "no steps";
+    }
+    writer.mark_known_good();
+    save<float>(writer, step, 1);
+  }
+  EXPECT_EQ(folders(), (std::vector<std::string>{"step_00000040", "step_00000050", "step_00000060"}));
+  if (rank == 0) {
+    const std::vector<char> found = test::read_bytes(scratch / "known_good");
+    EXPECT_EQ(std::string(found.begin(), found.end()), "40\n50\n");
+    fs::remove(scratch / "known_good");
+    fs::create_symlink("/dev/zero", scratch / "known_good");
+  }
+  MPI_Barrier(world);
+  CheckpointWriter writer(world, scratch.path(), 2, log);
+  writer.continue_from(scratch / "step_00000060", 60);
+  writer.mark_known_good();
+  EXPECT_EQ(folders().size(), 3u);  // none is known but the one it came from
 }
 
 // Training goes back in the middle of a run: what came after is no reason to remove what it went back to.
@@ -302,9 +334,8 @@ TEST_F(Checkpoint, ADirectoryThatCannotBeMadeIsAnError) {
   if (rank == 0) test::write_bytes(scratch / "file", {'x'});
   MPI_Barrier(world);
   FakeState<float> state(rank, size);
-  expect_error(ExitCode::system_error, "Not a directory", [&] {
-    CheckpointWriter(world, scratch / "file/checkpoints", 0, log).write(state.contents(2));
-  });
+  expect_error(ExitCode::system_error, "Not a directory",
+               [&] { CheckpointWriter(world, scratch / "file/checkpoints", 0, log).write(state.contents(2)); });
 }
 
 }  // namespace
