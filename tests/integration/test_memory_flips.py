@@ -88,11 +88,17 @@ void cblas_dgemm(int order, int a_is, int b_is, int m, int n, int k, double alph
 
 
 def stored(state, kind, chance):
-    """A place in a weight or a moment as the checkpoint has it: its name and bytes."""
+    """A place in a weight or a moment as the checkpoint has it: its name and bytes, which nothing else in memory has: no
+    zeros, and not the ones of a norm."""
     group = {"a weight": "parameters/", "a moment": "optimizer/"}[kind]
-    name = chance.choice(sorted(key for key, value in state.items() if key.startswith(group) and len(value) >= NEEDLE))
-    begin = chance.randrange(0, len(state[name]) - NEEDLE + 1, 8)
-    return name, state[name][begin:begin + NEEDLE]
+    names = sorted(key for key, value in state.items() if key.startswith(group) and len(value) >= NEEDLE)
+    while True:
+        name = chance.choice(names)
+        begin = chance.randrange(0, len(state[name]) - NEEDLE + 1, 8)
+        needle = state[name][begin:begin + NEEDLE]
+        words = {needle[i:i + 8] for i in range(0, NEEDLE, 8)}
+        if len(words) == NEEDLE // 8 and bytes(8) not in words:
+            return name, needle
 
 
 def main(faults, seed):
