@@ -111,8 +111,6 @@ def main():
         sample, ledgers["sample"] = month_of(sampled, grid, keys, events, "seconds", chance, rows, state, steps)
         text = "\n\n".join([faults, table_of_faults(sample, ledgers["sample"]), table_of_classes(ledgers),
                             scale_of(sample, ledgers["sample"], keys, step_seconds, between)])
-    print(f"{sample.stuck} launchers were stuck\n{text}")
-    print(f"{steps} steps, {len(month.done)} and {len(sample.done)} interruptions: the same bits; {sample.wall:.1f} s of the sample")
     counts = {fault: sum(event.fault == fault for event in month.done) for fault in WHAT}
     share = lost_share(month, ledgers["a month, dense"], often["checkpoint.neighbour_every_steps"])
     priced, goodput = tables({fault: number * PER_MONTH / max(len(month.done), 1) for fault, number in counts.items()}, share)

@@ -48,7 +48,7 @@ def run(arguments, folder, *settings):
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}")
     with h5py.File(folder / "metrics.h5") as file:
         steps = file["seconds"][EVERY:]
-    return [statistics.fmean(column) for column in zip(*found)], float(sum(steps)) / len(found)
+    return [statistics.fmean(column) for column in zip(*found)], float(sum(steps)) / (STEPS / EVERY - 1)
 
 
 def disk(path, size):
