@@ -197,7 +197,7 @@ class Month:
 
     def __init__(self, case, grid, keys, events, clock, chance):
         self.case, self.events, self.clock, self.chance = case, deque(events), clock, chance
-        self.done, self.launches, self.high, self.log_begin, self.stuck = [], 0, 0, 0, 0
+        self.done, self.launches, self.high, self.log_at, self.steps, self.stuck = [], 0, 0, 0, [], 0
         self.memory, self.faults = in_memory(case.folder), case.folder / "faults"
         self.options = [word for key in f"{GRIDS[grid]} {KEYS} {keys} checkpoint.neighbour_directory={self.memory}/%h".split()
                         for word in ("--set", key)]
@@ -217,10 +217,14 @@ class Month:
         """The steps that the log has of this start."""
         try:
             with open(self.case.out / "run.log", "rb") as file:
-                file.seek(self.log_begin)
-                return [int(step) for step in re.findall(rb"step +(\d+)/\d+  loss", file.read())]
+                file.seek(self.log_at)
+                text = file.read()
         except OSError:
-            return []
+            return self.steps
+        whole = text[:text.rfind(b"\n") + 1]
+        self.log_at += len(whole)
+        self.steps += [int(step) for step in re.findall(rb"step +(\d+)/\d+  loss", whole)]
+        return self.steps
 
     def start(self):
         """The job runs again, on the hosts that it has now."""
@@ -229,7 +233,7 @@ class Month:
             (self.faults / host).write_bytes(bytes(4096))
         self.launches += 1
         log = self.case.out / "run.log"
-        self.log_begin = log.stat().st_size if log.exists() else 0
+        self.log_at, self.steps = log.stat().st_size if log.exists() else 0, []
         self.output = self.case.folder / f"job_{self.launches:04}.log"
         with open(self.output, "w", encoding="utf-8") as file:
             return subprocess.Popen(
