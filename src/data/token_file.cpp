@@ -96,8 +96,9 @@ void TokenFile::read_attributes() {
   tokenizer_.name = hdf5::read_any_string(file_.id(), "tokenizer", path_).value_or("");
   tokenizer_.sha256 = hdf5::read_any_string(file_.id(), "tokenizer_sha256", path_).value_or("");
   if (tokenizer_.sha256.size() > longest_digest)
-    fail(ExitCode::data_error, {"the attribute tokenizer_sha256 is no hash", fmt::format("at most {} bytes", longest_digest),
-                                fmt::format("{}", tokenizer_.sha256.size()), path_, ""});
+    fail(ExitCode::data_error,
+         {"the attribute tokenizer_sha256 is no hash", fmt::format("at most {} bytes", longest_digest),
+          fmt::format("{}", tokenizer_.sha256.size()), path_, ""});
   stated_vocab_size_ = hdf5::read_integer(file_.id(), "vocab_size", path_);
   vocab_size_ = stated_vocab_size_.value_or(0);
   if (vocab_size_ < 0 || vocab_size_ > std::numeric_limits<std::int32_t>::max())

@@ -23,7 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr index_t deck_limit = 16 << 20;
-constexpr std::size_t most_data_files = 65536, longest_text = data::longest_digest;  // of /data, bytes: names and digits
+constexpr std::size_t most_data_files = 65536;
+constexpr std::size_t longest_text = data::longest_digest;  // of /data, bytes: names and digits
 
 std::string read_deck(hid_t file, const std::string& name) {
   const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
