@@ -49,7 +49,7 @@ class ExpertGemms : public testing::Test {
       if (config) found.emplace_back(c.golden + testing::PrintToString(c.set), *config);
     }
     EXPECT_GE(found.size(), 4u);
-    return test::sampled(found, 5, test::world());
+    return test::sampled(found, 2, test::world());
   }
   static test::Numbers run(deck::Config config, deck::ExpertGemms gemms, std::int64_t until = steps) {
     config.run.expert_gemms = gemms;

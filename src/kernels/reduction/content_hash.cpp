@@ -17,6 +17,19 @@ NANOTRON_FUNCTION inline std::uint64_t mixed(std::uint64_t bits, index_t i) {
   return mix(bits ^ (static_cast<std::uint64_t>(i + 1) * 0x9E3779B97F4A7C15ull));
 }
 
+// `count` elements, the first one in the lowest bits; no address is aligned to more than an element.
+template <index_t count, class M>
+NANOTRON_FUNCTION inline std::uint64_t word_of(const M* elements) {
+  std::uint64_t word = 0;
+  for (index_t k = 0; k < count; ++k) {
+    const M element = elements[k];
+    std::uint64_t bits = 0;
+    memcpy(&bits, &element, sizeof(M));
+    word |= bits << (8 * sizeof(M) * static_cast<std::size_t>(k));
+  }
+  return word;
+}
+
 constexpr index_t piece = 16384;  // words
 
 template <class Word>
@@ -47,14 +60,20 @@ void content_hash(Device& device, const void* data, std::size_t bytes, Vector<st
 
 template <class M>
 std::uint64_t content_hash(Device& device, Vector<const M> x) {
+  constexpr index_t packed = sizeof(std::uint64_t) / sizeof(M);
   const KernelRegion kernel(device, "content_hash", reads(x), writes());
+  const auto n = static_cast<index_t>(x.extent(0));
+  const index_t words = n / packed, left = n - words * packed;
   const M* const data = x.data();
-  return sum_of_elements<std::uint64_t>(
-      device, "content_hash", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        std::uint64_t bits = 0;
-        memcpy(&bits, data + i, sizeof(M));
-        return mixed(bits, i);
-      });
+  const M* const last = data + words * packed;
+  std::uint64_t hash = mix(static_cast<std::uint64_t>(n));
+  hash += sum_of_elements<std::uint64_t>(
+      device, "content_hash", words,
+      KOKKOS_LAMBDA(const index_t i) { return mixed(word_of<packed>(data + i * packed), i); });
+  if (left == 0) return hash;
+  return hash + sum_of_elements<std::uint64_t>(
+                    device, "content_hash", left,
+                    KOKKOS_LAMBDA(const index_t i) { return mixed(word_of<1>(last + i), words + i); });
 }
 
 template std::uint64_t content_hash<double>(Device&, Vector<const double>);

@@ -2,10 +2,11 @@
 
 // A hash of the bits of a vector, with which ranks compare their copies:
 //
-//   sum over i of mix(bits of x_i  xor  (i + 1) 2^64 / golden ratio)   mod 2^64
+//   mix(n)  +  sum over i of mix(word_i  xor  (i + 1) 2^64 / golden ratio)   mod 2^64
 //
+// of a vector of n elements, whose word_i are 8 bytes of them each; what is left over has a word for each element.
 // mix is the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-// OOPSLA 2014), a bijection: a change of one element always changes the sum. An integer sum does not depend on
+// OOPSLA 2014), a bijection: a change of one word always changes the sum. An integer sum does not depend on
 // threads or blocks.
 
 #include <cstddef>
@@ -16,12 +17,12 @@
 
 namespace nanotron::kernels {
 
-/// M is double, float or bf16. The result is on the host at return.
+/// M is double, float or bf16. The same for any address. The result is on the host at return.
 template <class M>
 std::uint64_t content_hash(Device& device, Vector<const M> x);
 
-/// hash (1) <- the same of `bytes` bytes at `data`, as elements of the largest of 8, 4, 2 and 1 bytes that divides the
-/// address and their number. In memory of the device, and nobody waits for it.
+/// hash (1) <- the sum above, without mix(n), of `bytes` bytes at `data`, as words of the largest of 8, 4, 2 and 1 bytes
+/// that divides the address and their number. In memory of the device, and nobody waits for it.
 void content_hash(Device& device, const void* data, std::size_t bytes, Vector<std::uint64_t> hash);
 
 }  // namespace nanotron::kernels
