@@ -208,8 +208,8 @@ TEST_F(Checkpoint, OneThatIsGivenUpLeavesTheOthersAlone) {
     writer.finish_copy();
   }
   {
-    CheckpointWriter writer(world, scratch.path(), 0, log);
     FakeState<float> state(rank, size, 40);
+    CheckpointWriter writer(world, scratch.path(), 0, log);
     writer.start(state.contents(6));  // its copy is not waited for either
   }
   EXPECT_EQ(folders(), std::vector<std::string>{"step_00000005"});
