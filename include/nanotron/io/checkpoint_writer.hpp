@@ -47,10 +47,10 @@ class CheckpointWriter {
 
   /// The same without waiting for the disk. The contents are copied in memory, which reserve() takes before; they must
   /// not change until finish_copy() has returned or the writer is destroyed, but for `compression`. Then a thread
-  /// assembles the blocks with those of the other ranks, and others write them and read them back. advance(), after each
-  /// step, goes on when all ranks are ready and says whether the checkpoint was published now; finish() waits for that.
-  /// start() and write() finish an earlier one. Where MPI has no MPI_THREAD_MULTIPLE, start() returns when the blocks are
-  /// assembled. Collective, but for reserve() and finish_copy(); errors as of write().
+  /// assembles the blocks with those of the other ranks, and others write them and read them back. advance(), after
+  /// each step, goes on when all ranks are ready and says whether the checkpoint was published now; finish() waits for
+  /// that. start() and write() finish an earlier one. Where MPI has no MPI_THREAD_MULTIPLE, start() returns when the
+  /// blocks are assembled. Collective, but for reserve() and finish_copy(); errors as of write().
   void reserve(const CheckpointContents& contents);
   void start(const CheckpointContents& contents);
   void finish_copy();
