@@ -84,8 +84,8 @@ class CheckpointWriter {
   std::filesystem::path directory_;
   std::int64_t keep_last_;
   Log& log_;
-  std::vector<std::int64_t> known_good_,
-      not_yet_good_;  // steps in directory_, ascending; rank 0 has those of earlier starts
+  // Steps in directory_, ascending; rank 0 has those of earlier starts.
+  std::vector<std::int64_t> known_good_, not_yet_good_;
   std::filesystem::path newest_, newest_known_good_;  // may be outside of directory_
   bool has_threads_ = false;                          // MPI_THREAD_MULTIPLE, on all ranks
   std::unique_ptr<PageBuffers> memory_;               // of blocks that wait
