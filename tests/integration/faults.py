@@ -12,9 +12,18 @@ def skip_under_sanitizers():
         sys.exit(77)
 
 
+# Of cblas_dgemm, for libraries that stand in its place.
+GEMM = r"""
+#define GEMM_PARAMETERS                                                                                              \
+  int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b, int ldb, \
+      double beta, double *c, int ldc
+#define GEMM_ARGUMENTS order, a_is, b_is, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
+"""
+
+
 def build(folder, text):
     source = folder / "faults.c"
-    source.write_text(text)
+    source.write_text(GEMM + text)
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(folder / "faults.so"), str(source), "-ldl"], check=True)
     return folder / "faults.so"
 

@@ -92,18 +92,15 @@ static int is_of_mlp(int k) {
 }
 
 enum { transposed = 112 };  /* CblasTrans */
-typedef void gemm(int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b,
-                  int ldb, double beta, double *c, int ldc);
 
-void cblas_dgemm(int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b,
-                 int ldb, double beta, double *c, int ldc) {
-  static gemm *real;
-  if (!real) real = (gemm *)dlsym(RTLD_NEXT, "cblas_dgemm");
+void cblas_dgemm(GEMM_PARAMETERS) {
+  static void (*real)(GEMM_PARAMETERS);
+  if (!real) real = (void (*)(GEMM_PARAMETERS))dlsym(RTLD_NEXT, "cblas_dgemm");
   if (word && *word == 2 && a_is != transposed && is_of_mlp(k)) {
     flip((double *)b + ldb + 1, 0);
     *word = 0;
   }
-  real(order, a_is, b_is, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  real(GEMM_ARGUMENTS);
   if (word && *word == 1 && a_is == transposed) {
     flip(&c[m / 2 * ldc + n / 2], 62);
     *word = 0;

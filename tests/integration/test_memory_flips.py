@@ -73,15 +73,12 @@ int rename(const char *from, const char *to) {
   return real(from, to);
 }
 
-typedef void gemm(int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b,
-                  int ldb, double beta, double *c, int ldc);
 /* Weight gradients: C = A^T B. */
-void cblas_dgemm(int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b,
-                 int ldb, double beta, double *c, int ldc) {
-  static gemm *real;
+void cblas_dgemm(GEMM_PARAMETERS) {
+  static void (*real)(GEMM_PARAMETERS);
   static long count;
-  if (!real) real = (gemm *)dlsym(RTLD_NEXT, "cblas_dgemm");
-  real(order, a_is, b_is, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  if (!real) real = (void (*)(GEMM_PARAMETERS))dlsym(RTLD_NEXT, "cblas_dgemm");
+  real(GEMM_ARGUMENTS);
   if (a_is == transposed && count++ == number("FAULT_GEMM")) flip(&c[m / 2 * ldc + n / 2], 62);
 }
 """

@@ -101,14 +101,11 @@ AROUND(ssize_t, pwrite64, is_met_by("pwrite", file), (int file, const void *from
 AROUND(ssize_t, pread, is_met_by("pread", file), (int file, void *to, size_t bytes, off_t at), (file, to, bytes, at))
 AROUND(ssize_t, pread64, is_met_by("pread", file), (int file, void *to, size_t bytes, off64_t at), (file, to, bytes, at))
 
-typedef void gemm(int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b,
-                  int ldb, double beta, double *c, int ldc);
-void cblas_dgemm(int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b,
-                 int ldb, double beta, double *c, int ldc) {
-  static gemm *real;
-  if (!real) real = (gemm *)dlsym(RTLD_NEXT, "cblas_dgemm");
+void cblas_dgemm(GEMM_PARAMETERS) {
+  static void (*real)(GEMM_PARAMETERS);
+  if (!real) real = (void (*)(GEMM_PARAMETERS))dlsym(RTLD_NEXT, "cblas_dgemm");
   die(is_met("gemm", ""));
-  real(order, a_is, b_is, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  real(GEMM_ARGUMENTS);
 }
 """
 
