@@ -15,7 +15,7 @@
 #   qsub -v DECK=input.deck jobscripts/pbs.pro.sh
 #
 # The program is told the time that is left (run%wall_time_limit), stops in time for a last checkpoint
-# with exit code 75, and the job submits its successor. PBS itself gives a job only a few seconds
+# with exit code 75, and the job submits its successor; after touch <output_dir>/STOP it does not. PBS itself gives a job only a few seconds
 # between SIGTERM and SIGKILL.
 #
 # The job is finished when the program says so in STATUS_FILE, not when mpiexec returns 0: a launch that
@@ -118,21 +118,16 @@ deck="$DECK"
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
-# excluded_hosts: hosts with a detected hardware fault, separated by commas
-excluded_hosts() {
-  local file
-  file="$(status_of output_dir)/excluded_hosts"
-  if [ -f "$file" ]; then cut -d' ' -f1 "$file" | cut -d. -f1 | sort -u | paste -sd,; fi
-}
-
-# judge <how the start ended>: what is to be done: finished, again, or failed with a reason. $STATUS_FILE.failures has
-# the failures in a row and the newest checkpoint at the last one.
+# judge <how the start ended>: what is to be done: finished, held (the file STOP), again, or failed with a reason.
+# $STATUS_FILE.failures has the failures in a row and the newest checkpoint at the last one.
 judge() {
   local how="$1" failures="" known="" now
-  if [ "$(status_of state)" = finished ]; then
-    rm -f "$STATUS_FILE.failures"
-    echo finished && return
-  fi
+  case "$(status_of state)" in
+    finished | held)
+      rm -f "$STATUS_FILE.failures"
+      status_of state && return
+      ;;
+  esac
   case $how in
     "exit code 65" | "exit code 70" | "exit code 78")
       rm -f "$STATUS_FILE.failures"
@@ -214,14 +209,6 @@ if [ "$lost" = yes ]; then
 fi
 if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
 
-# PBS lets a job ask for hosts, not for others than these.
-for host in $(excluded_hosts | tr , ' '); do
-  if cut -d. -f1 "$PBS_NODEFILE" | grep -qxF "$host"; then
-    echo "warning: this job has $host, which $(status_of output_dir)/excluded_hosts says is faulty: have it taken offline" \
-      "(pbsnodes -o $host), or name hosts in the select of SUBMIT_OPTIONS" >&2
-  fi
-done
-
 # Signals to this shell (qsig, or the end of the job) ask the program to stop, which mpiexec hands on; then the job is judged
 # as ever. PBS sends SIGTERM at the end of the time, where another job follows, and when somebody deletes the job.
 launcher="" terminated=""
@@ -237,9 +224,10 @@ code=$?
 
 state="$(status_of state)"
 verdict="$(judge "exit code $code")"
-if [ "$verdict" != finished ]; then sed -i 's/^state = .*/state = judged/' "$STATUS_FILE"; fi
+case $verdict in again | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
 case $verdict in
   finished) echo "finished" && exit 0 ;;
+  held) echo "stopped by the file STOP: no other job is submitted; submit it again to go on" && exit "$code" ;;
   again)
     if [ "$restarts" -ge "${MAX_RESTARTS:-1000}" ]; then
       echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2

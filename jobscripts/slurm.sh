@@ -22,8 +22,8 @@
 #
 #   sbatch jobscripts/slurm.sh input.deck [<option of nanotron_hpc>...]
 #
-# It stops in time for a last checkpoint and puts itself into the queue again. Slurm sends the program
-# SIGUSR1 300 s before the end: these have to hold one step and one checkpoint, so give more in --signal
+# touch <output_dir>/STOP ends it with a checkpoint. Before the end of its time it stops, with a checkpoint too, and puts
+# itself into the queue again. Slurm sends the program SIGUSR1 300 s before the end: these have to hold one step and one checkpoint, so give more in --signal
 # when they take longer. The program also knows the time that is left (run%wall_time_limit), should the
 # signal not arrive or run%wall_time_margin be longer. Without "B:" in --signal the signal goes to the
 # steps of srun, which is where it is wanted.
@@ -73,7 +73,11 @@ find_program() {
   }
 }
 
-script="$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p')"
+# Of one element of an array SLURM_JOB_ID is the number of the whole array.
+job="$SLURM_JOB_ID"
+if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
+
+script="$(scontrol show job "$job" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p')"
 program="$(find_program "${script:-$0}")" || exit 78
 max_restarts="${MAX_RESTARTS:-1000}"
 
@@ -108,7 +112,7 @@ seconds_of() {
 }
 
 limit=()
-left="$(seconds_of "$(squeue -h -j "$SLURM_JOB_ID" -o %L)")"
+left="$(seconds_of "$(squeue -h -j "$job" -o %L)")"
 if [ -z "$left" ] && [[ "${SLURM_JOB_END_TIME:-}" =~ ^[0-9]+$ ]]; then left=$((SLURM_JOB_END_TIME - $(date +%s))); fi
 if [ -n "$left" ]; then
   # The program counts from its own start. 1, not 0, which would be no limit.
@@ -119,13 +123,13 @@ fi
 # For the ledger of the run (doc/ledger.md), in seconds since 1970.
 job_time() {
   local text
-  text="$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/.*\b$1=\([0-9T:-]*\).*/\1/p" | head -n 1)"
+  text="$(scontrol show job "$job" | sed -n "s/.*\b$1=\([0-9T:-]*\).*/\1/p" | head -n 1)"
   if [ -n "$text" ]; then date -d "$text" +%s; fi
 }
 NANOTRON_SUBMIT_TIME="$(job_time SubmitTime 2>/dev/null)"
 NANOTRON_JOB_START_TIME="$(job_time StartTime 2>/dev/null)"
 export NANOTRON_SUBMIT_TIME NANOTRON_JOB_START_TIME
-echo "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds left"
+echo "job $job, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds left"
 
 export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-$SLURM_JOB_ID.status}"
 deck="$1"
@@ -134,21 +138,16 @@ deck="$1"
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
-# excluded_hosts: hosts with a detected hardware fault, separated by commas
-excluded_hosts() {
-  local file
-  file="$(status_of output_dir)/excluded_hosts"
-  if [ -f "$file" ]; then cut -d' ' -f1 "$file" | cut -d. -f1 | sort -u | paste -sd,; fi
-}
-
-# judge <how the start ended>: what is to be done: finished, again, or failed with a reason. $STATUS_FILE.failures has
-# the failures in a row and the newest checkpoint at the last one.
+# judge <how the start ended>: what is to be done: finished, held (the file STOP), again, or failed with a reason.
+# $STATUS_FILE.failures has the failures in a row and the newest checkpoint at the last one.
 judge() {
   local how="$1" failures="" known="" now
-  if [ "$(status_of state)" = finished ]; then
-    rm -f "$STATUS_FILE.failures"
-    echo finished && return
-  fi
+  case "$(status_of state)" in
+    finished | held)
+      rm -f "$STATUS_FILE.failures"
+      status_of state && return
+      ;;
+  esac
   case $how in
     "exit code 65" | "exit code 70" | "exit code 78")
       rm -f "$STATUS_FILE.failures"
@@ -234,6 +233,13 @@ nodes_to_leave() {
   if [ "$others" -ge "${SLURM_JOB_NUM_NODES:-1}" ]; then paste -sd, <<<"$nodes"; fi
 }
 
+# excluded_hosts: hosts with a detected hardware fault, separated by commas
+excluded_hosts() {
+  local file
+  file="$(status_of output_dir)/excluded_hosts"
+  if [ -f "$file" ]; then cut -d' ' -f1 "$file" | cut -d. -f1 | sort -u | paste -sd,; fi
+}
+
 # into_the_queue <argument of this script>...: the same job, or where that is forbidden or not wanted one that follows it
 into_the_queue() {
   local hosts leaving
@@ -243,7 +249,7 @@ into_the_queue() {
   if [ "$hosts" = "${EXCLUDED:-}" ] && [ "${REQUEUE:-yes}" = no ]; then
     echo "a job that follows this one (REQUEUE=no)"
   elif [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
-    if scontrol requeue "$SLURM_JOB_ID"; then return; fi
+    if scontrol requeue "$job"; then return; fi
     echo "requeueing is not allowed here: a job that follows this one"
   else
     echo "a job that follows this one, without ${hosts:-the exclusion of hosts}"
@@ -258,10 +264,14 @@ into_the_queue() {
   if [ -n "${SLURM_JOB_ACCOUNT:-}" ]; then asked+=(--account="$SLURM_JOB_ACCOUNT"); fi
   if [ -n "${SLURM_JOB_QOS:-}" ]; then asked+=(--qos="$SLURM_JOB_QOS"); fi
   if [ -n "${EXCLUDED:-}" ]; then asked+=(--exclude="$EXCLUDED"); fi
-  time="$(squeue -h -j "$SLURM_JOB_ID" -o %l)"
+  time="$(squeue -h -j "$job" -o %l)"
   if [ -n "$time" ]; then asked+=(--time="$time"); fi
+  # An element goes on as a job of its own.
   # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
-  sbatch ${SUBMIT_OPTIONS:-} --dependency="afterany:$SLURM_JOB_ID" --export=ALL "${asked[@]}" "$script" "$@"
+  if env -u SLURM_ARRAY_JOB_ID -u SLURM_ARRAY_TASK_ID \
+    sbatch ${SUBMIT_OPTIONS:-} --dependency="afterany:$job" --export=ALL "${asked[@]}" "$script" "$@"; then return; fi
+  echo "sbatch refuses it: this job again, as it is" >&2
+  if ! scontrol requeue "$job"; then echo "requeueing is refused too: NO JOB FOLLOWS, submit it again" >&2; fi
 }
 
 starts=$((${RESTARTS:-0} + ${SLURM_RESTART_COUNT:-0}))
@@ -275,7 +285,7 @@ if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATU
 # Signals to this shell (scancel --batch, or a grace time before preemption) ask the program to stop; then the job is
 # judged as ever. Of scancel --full --signal=TERM srun learns too, and kills the ranks: that start is lost.
 signalled=""
-trap 'signalled=yes; scancel --signal=USR1 "$SLURM_JOB_ID"' TERM USR1 USR2
+trap 'signalled=yes; scancel --signal=USR1 "$job"' TERM USR1 USR2
 
 # A rank that dies would leave the others waiting in a collective: --kill-on-bad-exit=1. Since Slurm
 # 22.05 srun does not inherit --cpus-per-task, and --cpu-bind=cores would leave a rank one core.
@@ -288,13 +298,14 @@ code=$?
 
 state="$(status_of state)"
 verdict="$(judge "exit code $code")"
-if [ "$verdict" != finished ]; then sed -i 's/^state = .*/state = judged/' "$STATUS_FILE"; fi
+case $verdict in again | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
 case $verdict in
   finished) echo "finished" && exit 0 ;;
+  held) echo "stopped by the file STOP: not requeued; submit it again to go on" && exit "$code" ;;
   again)
     if [ "$starts" -ge "$max_restarts" ]; then
       echo "exit code $code after $starts restarts: not requeued (MAX_RESTARTS)" >&2
-    elif [ -n "$signalled" ] && [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T)" != RUNNING ]; then
+    elif [ -n "$signalled" ] && [ "$(squeue -h -j "$job" -o %T)" != RUNNING ]; then
       echo "exit code $code: Slurm ends this job, which is not requeued" >&2
     else
       echo "exit code $code, state $state: back into the queue"

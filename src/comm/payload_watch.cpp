@@ -24,6 +24,7 @@ void WatchedGroups::watch_by(PayloadWatch* watch) {
   set(grid_.tp(), GroupKind::tp);
   set(grid_.cp(), GroupKind::cp);
   set(grid_.pp(), GroupKind::pp);
+  set(grid_.embedding(), GroupKind::embedding);
   set(grid_.ep(), GroupKind::ep);
 }
 

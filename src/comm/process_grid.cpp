@@ -94,6 +94,10 @@ std::string ranges(const std::vector<int>& ranks) {
   return text;
 }
 
+bool has_embedding_group(const GridShape& shape, const GridCoordinate& at) {
+  return shape.ties_embedding && shape.pp > 1 && (at.pp == 0 || at.pp == shape.pp - 1);
+}
+
 // Without sharding the group has no channel for bulk data.
 Group make_replicate_group(const Communicator& data, int shards, int all_shards, Transport transport,
                            deck::CollectiveEngine engine) {
@@ -141,7 +145,8 @@ GridShape shape_of(const deck::Config& config) {
           .ep = static_cast<int>(p.ep),
           .order = p.order,
           .tp_sums = config.precision.reproducible == deck::Reproducible::layout ? Sums::tree : Sums::any_order,
-          .engine = p.collective_engine};
+          .engine = p.collective_engine,
+          .ties_embedding = config.model.tie_word_embeddings};
 }
 
 int rank_of(const GridShape& shape, const GridCoordinate& coordinate) {
@@ -209,6 +214,10 @@ std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, Gr
       break;
     case GroupKind::cp:
       add(s.cp, [&](int i) { return GridCoordinate{at.dp, at.pp, i, at.tp}; });
+      break;
+    case GroupKind::embedding:
+      if (!has_embedding_group(s, at)) return {rank_of(s, at)};
+      add(2, [&](int i) { return GridCoordinate{at.dp, i == 0 ? 0 : s.pp - 1, at.cp, at.tp}; });
       break;
     default:
       add(s.pp, [&](int i) { return GridCoordinate{at.dp, i, at.cp, at.tp}; });
@@ -279,12 +288,13 @@ ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const Gr
   if (shape.ep > 1) groups.push_back(make_expert_groups(replicas, shape, transport));
   Group ep = shape.ep > 1 ? group(replicas.split(replicas.rank() / shape.ep, replicas.rank()))
                           : Group(world.split(world.rank(), 0), std::unique_ptr<Channel>());
-  return {std::move(all),
-          std::move(groups),
-          std::move(ep),
-          group(along({tp_axis}, at.tp), shape.tp_sums),
-          group(along({cp_axis}, at.cp)),
-          group(along({pp_axis}, at.pp))};
+  Group tp = group(along({tp_axis}, at.tp), shape.tp_sums), cp = group(along({cp_axis}, at.cp));
+  Group pp = group(along({pp_axis}, at.pp));
+  const bool is_tied = has_embedding_group(shape, at);
+  Communicator ends = pp.communicator().split(is_tied ? 0 : 1 + at.pp, at.pp);
+  Group embedding = is_tied ? group(std::move(ends)) : Group(std::move(ends), std::unique_ptr<Channel>());
+  return {std::move(all), std::move(groups), std::move(ep),       std::move(tp),
+          std::move(cp),  std::move(pp),     std::move(embedding)};
 }
 
 ProcessGrid::ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups)
@@ -307,7 +317,9 @@ ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, O
           at,
           {Group::planned(s.size(), rank_of(s, at)), std::move(data),
            Group::planned(s.ep, rank % s.ep, {log, GroupKind::ep}), Group::planned(s.tp, at.tp, {log, GroupKind::tp}),
-           Group::planned(s.cp, at.cp, {log, GroupKind::cp}), Group::planned(s.pp, at.pp, {log, GroupKind::pp})}};
+           Group::planned(s.cp, at.cp, {log, GroupKind::cp}), Group::planned(s.pp, at.pp, {log, GroupKind::pp}),
+           Group::planned(has_embedding_group(s, at) ? 2 : 1, has_embedding_group(s, at) && at.pp > 0 ? 1 : 0,
+                          {log, GroupKind::embedding})}};
 }
 
 void ProcessGrid::register_memory(const Registration& registration) {

@@ -101,6 +101,7 @@ void record_groups(ProcessGrid& grid) {
   record(grid.tp(), "tp", world);
   record(grid.cp(), "cp", world, Carries::messages);
   record(grid.pp(), "pp", world, Carries::messages);
+  if (grid.shape().ties_embedding) record(grid.embedding(), "embedding", world);
   record(grid.ep(), "ep", world);
   const auto of_data = [&](ReplicaSet set, const char* data, const char* shard, const char* replicate) {
     DataGroups& groups = grid.data_groups(set);

@@ -32,6 +32,7 @@ void TimedGroups::time_with(Timers* timers) {
   time(grid_.tp(), tp);
   time(grid_.cp(), cp);
   time(grid_.pp(), pp);
+  time(grid_.embedding(), pp);
   time(grid_.ep(), ep);
   time(grid_.world(), all);
 }

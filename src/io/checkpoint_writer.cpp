@@ -150,8 +150,10 @@ void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) 
     std::error_code ignored;
     here = fs::equivalent(folder, step_folder(directory_, step), ignored);
     set_aside_newer(here ? step : -1);
+    bool is_known = here && std::ranges::find(known_good_, step) != known_good_.end();
     if (here) known_good_ = read_known_good(directory_);
-    return whole_one_before(folder, step).string();
+    is_known = is_known || (here && std::ranges::find(known_good_, step) != known_good_.end());
+    return (is_known ? folder : whole_one_before(folder, step)).string();
   });
   NANOTRON_CHECK_MPI(MPI_Bcast(&here, sizeof here, MPI_BYTE, 0, world_));
   forget_from(here ? step : 0);

@@ -66,12 +66,16 @@ NeighbourCopies::NeighbourCopies(MPI_Comm world, CopyPlace place, Log& log)
       log_(log),
       memory_(std::make_unique<PageBuffers>()) {
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world_, &rank_));
-  folder_ = std::make_unique<CopyFolder>(place_.directory, hosts_.name(hosts_.host_of(rank_)), place_.run);
-  require_own_folders();
+  open_folder();
   if (hosts_.hosts() < 2) log_.warn("all ranks are on one host: no copy can be on another one, none is written");
 }
 
 NeighbourCopies::~NeighbourCopies() = default;
+
+void NeighbourCopies::open_folder() {
+  folder_ = std::make_unique<CopyFolder>(place_.directory, hosts_.name(hosts_.host_of(rank_)), place_.run);
+  require_own_folders();
+}
 
 fs::path NeighbourCopies::folder_of(std::int64_t step) const {
   return folder_->path() / fmt::format("step_{:08}", step);

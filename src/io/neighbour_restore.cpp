@@ -168,8 +168,12 @@ std::optional<CheckpointReader> NeighbourCopies::newest(std::int64_t from) {
   return std::nullopt;
 }
 
-void NeighbourCopies::keep_only(const CheckpointReader* reader) {
-  if (reader == nullptr || !reader->is_of_copies()) return remove_all();
+void NeighbourCopies::keep_only(const CheckpointReader* reader, const std::function<std::string()>& anew) {
+  if (reader == nullptr || !reader->is_of_copies()) {
+    remove_all();
+    place_.run = anew();
+    return open_folder();
+  }
   if (hosts_.leads(rank_)) folder_->remove_all_but(found_);
   generations_ = {found_};
 }

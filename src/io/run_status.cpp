@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -19,6 +22,8 @@ const char* name_of(RunState state) {
       return "running";
     case RunState::finished:
       return "finished";
+    case RunState::held:
+      return "held";
     default:
       return "stopped";
   }
@@ -37,6 +42,12 @@ std::map<std::string, std::string> read(const std::filesystem::path& file) {
   return lines;
 }
 
+double seconds_of(const std::string& text) {
+  double seconds = 0.0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return error == std::errc() && std::isfinite(seconds) ? std::max(seconds, 0.0) : 0.0;
+}
+
 }  // namespace
 
 RunStatus::RunStatus(std::filesystem::path file, std::string output_dir, std::string directory, std::int64_t steps,
@@ -50,14 +61,16 @@ RunStatus::RunStatus(std::filesystem::path file, std::string output_dir, std::st
   auto before = read(file_);
   if (before["directory"] == directory_ && before["state"] != name_of(RunState::finished)) {
     checkpoint_ = before["checkpoint"];
+    checkpoint_seconds_ = seconds_of(before["checkpoint_seconds"]);
   }
 }
 
 void RunStatus::write(RunState state, std::int64_t step) {
   if (file_.empty()) return;
   const std::string text =
-      fmt::format("state = {}\nstep = {}\nsteps = {}\noutput_dir = {}\ndirectory = {}\ncheckpoint = {}\n",
-                  name_of(state), step, steps_, output_dir_, directory_, checkpoint_);
+      fmt::format("state = {}\nstep = {}\nsteps = {}\noutput_dir = {}\ndirectory = {}\ncheckpoint = {}\n"
+                  "checkpoint_seconds = {:.3f}\n",
+                  name_of(state), step, steps_, output_dir_, directory_, checkpoint_, checkpoint_seconds_);
   const int cause = replace_text(file_, text);
   if (cause == 0 || has_warned_) return;
   has_warned_ = true;
@@ -65,7 +78,12 @@ void RunStatus::write(RunState state, std::int64_t step) {
             std::strerror(cause));
 }
 
-void RunStatus::add_checkpoint(std::int64_t step, const std::filesystem::path& folder) {
+void RunStatus::add_checkpoint(std::int64_t step, const std::filesystem::path& folder, double seconds) {
+  checkpoint_seconds_ = seconds;
+  add_copy(step, folder);
+}
+
+void RunStatus::add_copy(std::int64_t step, const std::filesystem::path& folder) {
   checkpoint_ = folder.string();
   write(RunState::running, step);
 }

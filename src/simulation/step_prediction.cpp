@@ -45,8 +45,6 @@ class MachineTimes {
     std::vector<int> ranks = comm::ranks_of_group(shape_, coordinate(pp_rank), operation.group);
     const bool is_message =
         operation.operation == comm::Operation::send || operation.operation == comm::Operation::receive;
-    // Of the pipeline's collectives only that of a tied embedding moves bulk data: between its first and last rank.
-    if (!is_message && operation.group == comm::GroupKind::pp) return {ranks.front(), ranks.back()};
     if (!is_message) return ranks;
     const auto me = static_cast<std::size_t>(operation.group == comm::GroupKind::pp ? pp_rank : shape_.cp - 1);
     const std::size_t other = (operation.to_next ? me + 1 : me + ranks.size() - 1) % ranks.size();

@@ -20,6 +20,7 @@ Share share_of(comm::GroupKind group) {
     case comm::GroupKind::ep:
       return Share::expert_parallel;
     case comm::GroupKind::pp:
+    case comm::GroupKind::embedding:
       return Share::pipeline;
     default:
       return Share::data_parallel;

@@ -1,6 +1,8 @@
 #include "nanotron/trainer/checkpoint_times.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/collectives.hpp"
@@ -42,15 +44,25 @@ bool CheckpointTimes::is_due(comm::Group& world, std::int64_t step) {
 
 void CheckpointTimes::begin() { since_ = wall_seconds(); }
 
+// The first step of a start does not count.
+void CheckpointTimes::record_step(double seconds, bool beside) {
+  if (!beside) {
+    plain_seconds_ = plain_steps_++ < 2 ? seconds : plain_seconds_ + 0.1 * (seconds - plain_seconds_);
+  } else if (plain_steps_ > 1) {
+    add_cost(seconds - plain_seconds_);
+  }
+}
+
 void CheckpointTimes::record(const SavedCheckpoint& saved) {
-  if (between_failures_ <= 0.0 || saved.waited <= 0.0) return;
-  seconds_ = best_interval(saved.waited, between_failures_);
+  const double cost = saved.waited + std::max(std::exchange(cost_, 0.0), 0.0);
+  if (between_failures_ <= 0.0 || cost <= 0.0) return;
+  seconds_ = best_interval(cost, between_failures_);
   if (std::abs(seconds_ - told_) <= 0.1 * told_) return;
   told_ = seconds_;
   log_.info(
-      "checkpoints every {:.1f} min from now on: training waits {:.1f} s for one, and the nodes of this run fail "
-      "every {:.1f} h (checkpoint%node_mtbf)",
-      seconds_ / 60.0, saved.waited, between_failures_ / 3600.0);
+      "checkpoints every {:.1f} min from now on: one costs training {:.1f} s, and the nodes of this run fail every "
+      "{:.1f} h (checkpoint%node_mtbf)",
+      seconds_ / 60.0, cost, between_failures_ / 3600.0);
 }
 
 }  // namespace nanotron::trainer

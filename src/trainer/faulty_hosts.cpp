@@ -18,13 +18,33 @@ std::filesystem::path file_of(const deck::Config& config) {
   return std::filesystem::path(config.run.output_dir) / excluded_hosts_file;
 }
 
+std::string without_domain(const std::string& host) { return host.substr(0, host.find('.')); }
+
 }  // namespace
 
-bool exclude_hosts(const HardwareFault& fault, const deck::Config& config, comm::ProcessGrid& grid) {
+void warn_of_excluded_hosts(const deck::Config& config, const comm::ProcessGrid& grid, Log& log) {
+  if (!log.speaks()) return;
+  std::set<std::string> excluded, here;
+  std::ifstream file(file_of(config));
+  for (std::string line; std::getline(file, line);) excluded.insert(without_domain(line.substr(0, line.find(' '))));
+  for (const std::string& host : grid.hosts())
+    if (excluded.contains(without_domain(host))) here.insert(host);
+  if (here.empty()) return;
+  log.warn(
+      "{} says that of the hosts of this run these are faulty: {}; exclude them when you submit, or take the lines out "
+      "when they are repaired",
+      file_of(config).string(), fmt::join(here, ", "));
+}
+
+std::string exclude_hosts(const HardwareFault& fault, const deck::Config& config, comm::ProcessGrid& grid) {
+  const std::set<std::string> all(grid.hosts().begin(), grid.hosts().end());
+  std::set<std::string> hosts;
+  for (const int r : fault.ranks) hosts.insert(grid.hosts()[static_cast<std::size_t>(r)]);
+  if (hosts.empty()) return "no host can be named, and none is excluded: test the hosts before the next start";
+  if (all.size() > 1 && 2 * hosts.size() > all.size())
+    return "none is excluded, since so many hosts do not fail at once: test them before the next start";
   std::int64_t written = 1;
   if (grid.world().rank() == 0) {
-    std::set<std::string> hosts;
-    for (const int r : fault.ranks) hosts.insert(grid.hosts()[static_cast<std::size_t>(r)]);
     std::ofstream file(file_of(config), std::ios::app);
     for (const std::string& host : hosts) {
       file << fmt::format("{} {:%Y-%m-%dT%H:%M:%SZ} step {}: {}\n", host, fmt::gmtime(std::time(nullptr)), fault.step,
@@ -34,7 +54,11 @@ bool exclude_hosts(const HardwareFault& fault, const deck::Config& config, comm:
     written = file.fail() ? 0 : 1;
   }
   NANOTRON_CHECK_MPI(MPI_Bcast(&written, 1, MPI_INT64_T, 0, grid.world().mpi()));
-  return written == 1;
+  const std::string path = file_of(config).string();
+  return written == 1 ? fmt::format("{} excludes it from the job's next start, which goes on from the last checkpoint; "
+                                    "take the line out when the host is repaired",
+                                    path)
+                      : fmt::format("{} cannot be written: exclude the host by hand and start again", path);
 }
 
 std::vector<int> ranks_where(bool is_so, comm::Group& world) {
@@ -61,19 +85,12 @@ void end_for_hardware(const HardwareFault& fault, const deck::Config& config, co
   std::vector<std::string> named;
   for (const int r : fault.ranks)
     named.push_back(fmt::format("rank {} on {}", r, grid.hosts()[static_cast<std::size_t>(r)]));
-  const std::string path = file_of(config).string(), who = fmt::format("{}", fmt::join(named, ", "));
-  const std::string excluded =
-      exclude_hosts(fault, config, grid)
-          ? fmt::format(
-                "{} excludes it from the job's next start, which goes on from the last checkpoint; take the "
-                "line out when the host is repaired",
-                path)
-          : fmt::format("{} cannot be written: exclude the host by hand and start again", path);
+  const std::string who = named.empty() ? "a rank that is not known" : fmt::format("{}", fmt::join(named, ", "));
   fail(ExitCode::system_error, {.what = fmt::format("step {}: {} on {}", fault.step, fault.what, who),
                                 .expected = fault.expected,
                                 .found = fault.found,
                                 .where = who,
-                                .change = excluded});
+                                .change = exclude_hosts(fault, config, grid)});
 }
 
 }  // namespace nanotron::trainer

@@ -5,6 +5,31 @@
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::trainer {
+namespace {
+
+std::optional<io::CheckpointReader> newest_of_run(MPI_Comm world, const deck::Config& config,
+                                                  io::NeighbourCopies* copies, Log& log) {
+  const std::filesystem::path directory = deck::checkpoint_directory(config);
+  const auto from_file = [&] { return io::CheckpointReader::find(world, directory, config.checkpoint.resume, log); };
+  if (copies == nullptr || config.checkpoint.resume != "auto") return from_file();
+  const std::int64_t listed = io::CheckpointReader::newest_listed(world, directory);
+  if (auto found = copies->newest(listed)) return found;
+  std::optional<io::CheckpointReader> file;
+  std::exception_ptr refused;
+  try {
+    if (auto found = from_file()) file.emplace(std::move(*found));
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::data_error) throw;
+    refused = std::current_exception();
+  }
+  const std::int64_t step = file ? file->info().state.step : -1;
+  if (step == listed) return file;
+  if (auto found = copies->newest(step)) return found;  // the newest checkpoint is damaged
+  if (refused) std::rethrow_exception(refused);
+  return file;
+}
+
+}  // namespace
 
 std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, const comm::ProcessGrid& grid,
                                                  MPI_Comm world, Log& log) {
@@ -24,24 +49,11 @@ std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, con
 
 std::optional<io::CheckpointReader> newest_state(MPI_Comm world, const deck::Config& config,
                                                  io::NeighbourCopies* copies, Log& log) {
-  const std::filesystem::path directory = deck::checkpoint_directory(config);
-  const auto from_file = [&] { return io::CheckpointReader::find(world, directory, config.checkpoint.resume, log); };
-  if (copies == nullptr || config.checkpoint.resume != "auto") return from_file();
-  const std::int64_t listed = io::CheckpointReader::newest_listed(world, directory);
-  if (auto found = copies->newest(listed)) return found;
-  std::optional<io::CheckpointReader> file;
-  std::exception_ptr refused;
-  try {
-    if (auto found = from_file()) file.emplace(std::move(*found));
-  } catch (const Error& error) {
-    if (error.exit_code() != ExitCode::data_error) throw;
-    refused = std::current_exception();
-  }
-  const std::int64_t step = file ? file->info().state.step : -1;
-  if (step == listed) return file;
-  if (auto found = copies->newest(step)) return found;  // the newest checkpoint is damaged
-  if (refused) std::rethrow_exception(refused);
-  return file;
+  auto found = newest_of_run(world, config, copies, log);
+  const std::string& first = config.checkpoint.first_resume;
+  if (found || first.empty()) return found;
+  log.warn("nothing is left of what earlier starts of this job wrote: checkpoint%resume = '{}' again", first);
+  return io::CheckpointReader::find(world, deck::checkpoint_directory(config), first, log);
 }
 
 }  // namespace nanotron::trainer

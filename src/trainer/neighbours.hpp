@@ -19,7 +19,8 @@ std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, con
                                                  MPI_Comm world, Log& log);
 
 /// What checkpoint%resume names. 'auto' with copies (may be null): the newer of these and the newest good checkpoint;
-/// of equal ones the copies, and no checkpoint is read then. Collective; errors as of CheckpointReader::find.
+/// of equal ones the copies, and no checkpoint is read then. Where these are gone, what first_resume names. Collective;
+/// errors as of CheckpointReader::find.
 std::optional<io::CheckpointReader> newest_state(MPI_Comm world, const deck::Config& config,
                                                  io::NeighbourCopies* copies, Log& log);
 

@@ -87,6 +87,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   PipelineExecutor(const deck::Config& config, comm::ProcessGrid& grid, Device& device, TrainingState<T>& state)
       : model_(state.model),
         pp_(grid.pp()),
+        embedding_(grid.embedding()),
         device_(device),
         stages_(state),
         is_tied_(config.model.tie_word_embeddings),
@@ -151,43 +152,30 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     NANOTRON_REQUIRE(found != batches_.end(), "no schedule for {} micro-batches", state_.micro_batches());
     return *(*found)->pipeline;
   }
-  bool shares_embedding() const { return model_.table()["model/embed_tokens/weight"].local_layers() > 0; }
-
-  // The pipeline ranks that hold the tied embedding and LM head; a group of one on other ranks. Made by the first step.
-  comm::Group make_embedding_group() const {
-    return comm::Group(pp_.communicator().split(shares_embedding() ? 0 : 1 + pp_.rank(), pp_.rank()), pp_.transport());
-  }
-
-  // A plan has no communicators: the pipeline's group stands for its two ranks there.
-  comm::Group* embedding_group() {
-    if (pp_.is_planned()) {
-      const parallel::PipelineSchedule& schedule = batches_.back()->schedule;
-      const bool is_apart = schedule.place_of(schedule.stages() - 1).rank != schedule.place_of(0).rank;
-      return is_apart && shares_embedding() ? &pp_ : nullptr;
-    }
-    if (!embedding_) embedding_.emplace(make_embedding_group());
-    return embedding_->size() == 1 ? nullptr : &*embedding_;
+  // Whether the tied embedding and the LM head are on two ranks, of which this is one.
+  bool shares_embedding() const {
+    const parallel::PipelineSchedule& schedule = batches_.back()->schedule;
+    const bool is_apart = schedule.place_of(schedule.stages() - 1).rank != schedule.place_of(0).rank;
+    return is_apart && model_.table()["model/embed_tokens/weight"].local_layers() > 0;
   }
 
   void all_reduce_embedding_gradient() {
-    comm::Group* const group = embedding_group();
-    if (group == nullptr) return;
+    if (!shares_embedding()) return;
     const model::ParameterTable& table = model_.table();
     const nn::ParameterBuffers<T>& p = model_.parameters();
     for (const nn::BufferLayout::Part& part : p.layouts.reduced.within(table.unit(table.embedding_unit()).range)) {
-      comm::all_reduce(*group, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
+      comm::all_reduce(embedding_, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
                        comm::ReduceOp::sum, device_.stream());
     }
   }
 
   model::Transformer<T>& model_;
-  comm::Group& pp_;
+  comm::Group &pp_, &embedding_;
   Device& device_;
   RankStages<T> stages_;
   bool is_tied_;
   const TrainingState<T>& state_;
   std::vector<std::unique_ptr<OfBatch>> batches_;
-  std::optional<comm::Group> embedding_;
 };
 
 }  // namespace

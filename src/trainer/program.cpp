@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <numeric>
+#include <utility>
 
 #include "block_times.hpp"
 #include "data_summary.hpp"
@@ -35,6 +36,7 @@
 #include "nanotron/trainer/choose_bucket.hpp"
 #include "nanotron/trainer/data_identity.hpp"
 #include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/faulty_hosts.hpp"
 #include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/hang/watchdog.hpp"
 #include "nanotron/trainer/host_memory.hpp"
@@ -162,7 +164,7 @@ ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reas
   }
   log.summary("stopped after step {} of {}: {}; {}; {}", step, config.run.steps, describe(reason),
               how_to_go_on(config.checkpoint), progress.summary());
-  status.write(io::RunState::stopped, step);
+  status.write(reason == StopReason::stop_file ? io::RunState::held : io::RunState::stopped, step);
   progress.end(io::StartEnd::stopped);
   return ExitCode::stopped_early;
 }
@@ -344,10 +346,10 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   status.write(io::RunState::starting, 0);
   if (comm::text_of_root(world, [&] { return std::string(status.goes_on() ? "goes on" : ""); }) != "") {
     if (config.checkpoint.resume != "auto") {
-      log.info("an earlier start of this job wrote checkpoints: checkpoint%resume = 'auto' in place of '{}'",
+      log.info("an earlier start of this job wrote checkpoints or copies: checkpoint%resume = 'auto' in place of '{}'",
                config.checkpoint.resume);
+      config.checkpoint.first_resume = std::exchange(config.checkpoint.resume, "auto");
     }
-    config.checkpoint.resume = "auto";
   }
   Provenance provenance = build_provenance();
   for (auto& item : run_provenance(world)) provenance.push_back(std::move(item));
@@ -355,6 +357,7 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
   check_binding(grid, log);
+  warn_of_excluded_hosts(config, grid, log);
   if (const std::string text = unsaved_text(config.checkpoint); !text.empty()) log.warn("{}", text);
   if (comm::waits_asleep()) log.info("more ranks than cores on a node (or NANOTRON_WAIT): ranks sleep while they wait");
   log.info("data: {}; tensor-parallel group by {}, context-parallel by {}, data-parallel by {}, expert-parallel by {}",

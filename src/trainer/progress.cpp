@@ -180,14 +180,15 @@ std::string Progress::summary() const {
 void Progress::record_checkpoint(const SavedCheckpoint& saved) {
   const NotedRegion region("output");
   with_metrics([&](io::MetricsFile& metrics) { metrics.append_checkpoint(saved.step, clock_.kept_until(saved.step)); });
-  status_.add_checkpoint(saved.step, io::step_folder(deck::checkpoint_directory(*config_), saved.step));
+  status_.add_checkpoint(saved.step, io::step_folder(deck::checkpoint_directory(*config_), saved.step),
+                         saved.taken);
   log_.info("step {:>7}/{}  checkpoint written in {:.1f} s{}", saved.step, config_->run.steps, saved.taken,
             saved.waited < saved.taken ? fmt::format(", of which training waited {:.1f} s", saved.waited) : "");
 }
 
 void Progress::record_copy(const SavedCheckpoint& copied, const std::filesystem::path& where) {
   const NotedRegion region("output");
-  status_.add_checkpoint(copied.step, where);
+  status_.add_copy(copied.step, where);
   log_.info("step {:>7}/{}  copied to other hosts in {:.2f} s", copied.step, config_->run.steps, copied.taken);
 }
 

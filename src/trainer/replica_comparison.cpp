@@ -74,7 +74,7 @@ void ReplicaComparison<T>::require_equal(std::int64_t step) {
   try {
     compare_all(step);
   } catch (const Error&) {  // the same on all ranks
-    const bool is_outvoted = tensor_parallel_.is_outvoted() || std::ranges::any_of(sections_, [](const auto& check) {
+    const bool is_outvoted = is_outvoted_alone() || std::ranges::any_of(sections_, [](const auto& check) {
                                return check.data.is_outvoted() || check.replicate.is_outvoted();
                              });
     const std::vector<int> faulty = ranks_where(is_outvoted, grid_.world());
@@ -84,6 +84,17 @@ void ReplicaComparison<T>::require_equal(std::int64_t step) {
     }
     throw;
   }
+}
+
+// A rank that its tensor-parallel group outvotes, unless all its replicas are: then they got it from one of them with
+// the gradients, and which one is not known.
+template <class T>
+bool ReplicaComparison<T>::is_outvoted_alone() {
+  comm::Group& replicas = grid_.data_parallel();
+  const int mine = tensor_parallel_.is_outvoted() ? 1 : 0;
+  int all = mine;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, replicas.mpi()));
+  return mine != 0 && (replicas.size() == 1 || all == 0);
 }
 
 template <class T>

@@ -85,25 +85,29 @@ ComputedStep StepGuard<T>::computed(const kernels::UpdateScalars& decided) const
   return {
       .events = trace_->events(),
       .results = {kernels::content_hash<double>(device_, losses), kernels::content_hash<master_t<T>>(device_, gradient),
-                  std::bit_cast<std::uint64_t>(decided.loss), std::bit_cast<std::uint64_t>(decided.norm)}};
+                  std::bit_cast<std::uint64_t>(decided.loss), std::bit_cast<std::uint64_t>(decided.norm)},
+      .is_cut = trace_->is_cut()};
 }
 
 template <class T>
 void StepGuard<T>::require_same(const ComputedStep& first, const ComputedStep& second,
                                 const kernels::UpdateScalars& decided, std::int64_t step) const {
-  std::vector<int> faulty = faulty_ranks(first, second, grid_.world().mpi());
-  if (!faulty.empty()) {
-    end_for_hardware({.ranks = faulty,
+  const StepDifference difference = compare_steps(first, second, grid_.world().mpi());
+  if (difference.exists) {
+    end_for_hardware({.ranks = difference.ranks,
                       .step = step,
                       .what = "the same step computed twice differs",
                       .expected = "the same bits of what ranks send to each other, of losses and gradients",
-                      .found = "other ones, first where ranks named here computed them"},
+                      .found = difference.ranks.empty()
+                                   ? fmt::format("other ones, in a step of more than {} operations between ranks",
+                                                 StepTrace::capacity)
+                                   : "other ones, first where ranks named here computed them"},
                      config_, grid_);
   }
   if (decided.agrees) return;
   const std::string found =
       fmt::format("loss {}, gradient norm {} on rank {}", decided.loss, decided.norm, grid_.world().rank());
-  faulty = minority(decided, grid_.world());
+  const std::vector<int> faulty = minority(decided, grid_.world());
   const HardwareFault fault{.ranks = faulty,
                             .step = step,
                             .what = "ranks have different losses or gradient norms, twice",

@@ -61,7 +61,7 @@ struct Given {
 
 }  // namespace
 
-std::vector<int> faulty_ranks(const ComputedStep& first, const ComputedStep& second, MPI_Comm world) {
+StepDifference compare_steps(const ComputedStep& first, const ComputedStep& second, MPI_Comm world) {
   int rank = 0;
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
   const Differences mine = differences(first, second);
@@ -76,7 +76,13 @@ std::vector<int> faulty_ranks(const ComputedStep& first, const ComputedStep& sec
   const bool was_reached = std::any_of(first.events.begin(), end, [&](const TracedEvent& e) {
     return e.kind == Kind::arrives && of_others.contains({e.line, e.sequence});
   });
-  return gathered(differs && !was_reached ? std::vector{rank} : std::vector<int>(), world);
+  const bool is_at_fault = differs && !was_reached;
+  std::array<std::uint8_t, 2> anywhere{differs, first.is_cut || second.is_cut};
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, anywhere.data(), 2, MPI_UINT8_T, MPI_MAX, world));
+  StepDifference found{anywhere[0] != 0, gathered(is_at_fault ? std::vector{rank} : std::vector<int>(), world)};
+  // What reached a rank may be in the part that is missing.
+  if (anywhere[1] != 0 && found.ranks.size() > 1) found.ranks.clear();
+  return found;
 }
 
 StepTrace::StepTrace(Device& device) : device_(device), hashes_("step trace", capacity) {
@@ -92,11 +98,14 @@ void StepTrace::begin() {
   started_.clear();
   for (auto& [line, sequence] : sequences_) sequence = 0;
   is_on_ = true;
+  is_cut_ = false;
 }
 
 std::uint64_t StepTrace::gives(comm::Line line, const void* data, std::size_t bytes) {
   const std::size_t operation = started_.size();
-  if (!is_on_ || operation == capacity) return 0;
+  if (!is_on_) return 0;
+  is_cut_ = is_cut_ || operation == capacity;
+  if (is_cut_) return 0;
   kernels::content_hash(device_, data, bytes, Vector<std::uint64_t>(hashes_.data() + operation, 1));
   started_.push_back(events_.size());
   operation_of_.push_back(operation);

@@ -1,7 +1,6 @@
 #include "nanotron/trainer/trainer.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -12,13 +11,6 @@
 
 namespace nanotron::trainer {
 namespace {
-
-// After a non-finite loss or gradient norm: the newest checkpoint may already hold diverged weights.
-std::string where_to_resume(const std::filesystem::path& newest_known_good) {
-  if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none starts again";
-  return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
-                     newest_known_good.string());
-}
 
 // On every rank, since the count is that of the global batch.
 void require_targets(const LoadedBatch& batch, index_t first_sample) {
@@ -126,10 +118,12 @@ void Trainer<T>::save_now(Progress& progress, StopReason reason) {
   finish_writing(progress);
   progress.clock().begin_checkpoint(counters_.step);
   loaders_.watch.check(grid_.world().mpi(), config_.data.on_change, log_);
-  if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == end_)
-    return record_saved(progress, save());
+  const double begin = wall_seconds();
   compare_replicas();
+  checkpoint_times_.add_cost(wall_seconds() - begin);
   const Region region(device_.timers(), "checkpoint");
+  if (!config_.checkpoint.asynchronous || reason != StopReason::none || counters_.step == end_)
+    return record_saved(progress, checkpointing_.save(counters_));
   checkpointing_.start(counters_);
 }
 
@@ -244,71 +238,6 @@ void Trainer<T>::count_update(const StepResult& r) {
   counters_.recent_norms = spikes_.norms();
 }
 
-// The device has skipped the update. What follows is data or numerics: hardware ends the run in compute_again.
-template <class T>
-void Trainer<T>::answer_bad_step(StepResult& r) {
-  comm::max_of_alike(grid_.world(), 0);  // else a mismatch of operations would be reported as a bad step
-  if (guard_.is_on()) compute_again(r);
-  state_.reducers.reset();
-  if (config_.run.on_bad_step == deck::OnBadStep::roll_back && roll_back(r)) return;
-  count_bad_step(r, ++skipped_in_a_row_);
-  log_.warn("step {}: loss {}, gradient norm {}: update skipped", r.step, r.loss, r.grad_norm);
-}
-
-// The second computation never updates: no norm is below zero.
-template <class T>
-void Trainer<T>::compute_again(StepResult& r) {
-  log_.warn("step {}: loss {}, gradient norm {}{}: the step is computed again", r.step, r.loss, r.grad_norm,
-            r.grad_norm > spikes_.largest_norm() ? fmt::format(", above {:.4g}", spikes_.largest_norm()) : "");
-  const ComputedStep first = guard_.computed(state_.decision.read(device_));
-  compute(-1.0);
-  read_result(r);
-  const kernels::UpdateScalars& decided = state_.decision.read(device_);
-  guard_.require_same(first, guard_.computed(decided), decided, r.step);
-  compare_replicas();
-}
-
-// More than run%max_nonfinite_steps end the run: in a row where they are skipped, since the last checkpoint where
-// training goes back.
-template <class T>
-void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad) {
-  if (bad <= config_.run.max_nonfinite_steps) return;
-  checkpointing_.finish();
-  const bool is_finite = std::isfinite(r.loss) && std::isfinite(r.grad_norm);
-  fail(ExitCode::numerics_error,
-       {.what = fmt::format("step {}: {}", r.step,
-                            is_finite ? "the gradient norm is a spike" : "the numbers are not finite"),
-        .expected = is_finite
-                        ? fmt::format("a gradient norm of at most {:.4g} (run%spike_factor)", spikes_.largest_norm())
-                        : "a finite loss and gradient norm",
-        .found = fmt::format("loss {}, gradient norm {}, {} {}", r.loss, r.grad_norm, bad,
-                             rolled_back_ > 0 ? "since the last checkpoint" : "in a row"),
-        .where = fmt::format("global samples {} to {}", r.first_sample, r.first_sample + r.samples - 1),
-        .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
-                              "run%max_nonfinite_steps > 0 to skip such updates; {}",
-                              where_to_resume(checkpointing_.newest_known_good()))});
-}
-
-// To the newest checkpoint that is known good; the batches since then are left out (Chowdhery et al. 2022, "PaLM",
-// section 5.1). False: there is none.
-template <class T>
-bool Trainer<T>::roll_back(StepResult& r) {
-  checkpointing_.finish();
-  const std::filesystem::path to = checkpointing_.newest_known_good();
-  if (to.empty()) {
-    log_.warn("step {}: no checkpoint to go back to", r.step);
-    return false;
-  }
-  count_bad_step(r, ++rolled_back_);
-  const index_t next = r.first_sample + r.samples;
-  resume(io::CheckpointReader::open(grid_.world().mpi(), to));
-  log_.warn("step {}: loss {}, gradient norm {}: back to step {}, and on without global samples {} to {}", r.step,
-            r.loss, r.grad_norm, counters_.step, counters_.sample_cursor, next - 1);
-  r.left_out_from = std::exchange(counters_.sample_cursor, next);
-  r.rolled_back = true;
-  return true;
-}
-
 template <class T>
 std::vector<double> Trainer<T>::validate() {
   const Region region(device_.timers(), "validation");
@@ -340,17 +269,22 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
   end_ = until > 0 ? until : config_.run.steps;
   const StartClock::Within training(progress.clock(), StartClock::Kind::training);
   std::int64_t saved_at = counters_.step;
+  save_seconds_ = progress.checkpoint_seconds();
   double validation_seconds = 0.0;  // 0: not measured yet
   StopReason reason = StopReason::none;
   while (counters_.step < end_ && reason == StopReason::none) {
     const double begin = wall_seconds();
     flight_recorder().begin_step(counters_.step + 1);
+    const bool beside = checkpointing_.seconds_under_way() > 0.0;
     const StepResult result = train_step();
     const double seconds = wall_seconds() - begin;
     flight_recorder().step_done(static_cast<std::int64_t>(1e9 * seconds));
     if (!result.updated) progress.record_bad_step(counters_, result);
-    if (result.rolled_back) continue;
+    const std::optional<SavedCheckpoint> saved = std::exchange(finished_, {});
+    if (result.rolled_back) continue;  // what was finished is moved aside
+    record_saved(progress, saved);
     progress.record(counters_, seconds, result);
+    checkpoint_times_.record_step(seconds, beside);
     stragglers_.check(counters_.step);
 
     go_on_writing(progress);

@@ -304,7 +304,7 @@ class Month:
                 if self.harm(self.events[0]):
                     event = self.events.popleft()
                     event.asked, event.launch = time.time(), self.launches
-            check(time.time() - launched < 900, "a job ends", self.text())
+            check(time.time() - launched < 3600, "a job ends", self.text())
             if event is not None and time.time() - event.asked > 5:
                 gone = (gone or time.time()) if not ranks_of(self.case) else 0.0
                 check(gone or time.time() - event.asked < 60, f"{event.fault} on {event.host} ends the job", self.text())

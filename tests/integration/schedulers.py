@@ -5,7 +5,10 @@ from pathlib import Path
 
 # sbatch: the job script, copied as Slurm does it, with what it may ask for. The elements of --array=1-N run in turn.
 SBATCH = """#!/bin/bash
-if [[ " $*" = *" --dependency="* ]]; then echo "sbatch $*" >> "$STAND_IN_LOG"; exit; fi
+if [[ " $*" = *" --dependency="* ]]; then
+  echo "sbatch $*${SLURM_ARRAY_JOB_ID:+ with the variables of an array}" >> "$STAND_IN_LOG"
+  exit "${STAND_IN_SBATCH:-0}"
+fi
 if [[ "$1" = -* ]]; then echo "sbatch $*" >> "$STAND_IN_LOG"; fi
 elements=""
 while [[ "$1" = -* ]]; do
@@ -16,7 +19,7 @@ job="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && cp "$1" "$job"
 export SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" STAND_IN_SCRIPT="$(realpath "$1")"
 if [ -z "$elements" ]; then exec bash "$job" "${@:2}"; fi
 for element in $elements; do
-  SLURM_ARRAY_TASK_ID="$element" bash "$job" "${@:2}" || code=$?
+  SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID="$element" bash "$job" "${@:2}" || code=$?
 done
 exit "${code:-0}"
 """

@@ -110,6 +110,20 @@ def limits(folder):
     return "limits: 70"
 
 
+def damaged(folder):
+    """The checkpoint to go back to is damaged: the update is skipped, and the run goes on."""
+    with Run(folder / "bad.h5", "spike_factor = 5 max_nonfinite_steps = 1 on_bad_step = 'roll_back'") as run:
+        run.go("before", "dp", code=75, more=["run.stop_after_steps=21"])
+        with open(run.case.out / "checkpoints/step_00000020/checkpoint.h5", "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)
+            file.seek(5000)
+            file.write(bytes([byte[0] ^ 1]))
+        text = run.go("damaged", "dp")
+        check("is damaged in block" in text and "no checkpoint to go back to" in text and "update skipped" in text, "skipped", text)
+    return "a damaged checkpoint to go back to: skipped"
+
+
 def no_change(folder):
     """A run without a bad step has the same bits with the keys as without them."""
     with Run(folder / "good.h5", "") as plain, Run(folder / "good.h5", "spike_factor = 1000 check_memory_every = 1") as guarded:
@@ -128,7 +142,7 @@ with tempfile.TemporaryDirectory() as name:
     write_tokens(folder / "worse.h5", [BAD, BAD + 1, BAD + 2])
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(bad_step, folder, "skip"), pool.submit(bad_step, folder, "roll_back"),
-                pool.submit(limits, folder), pool.submit(no_change, folder)]
+                pool.submit(limits, folder), pool.submit(damaged, folder), pool.submit(no_change, folder)]
     for job in jobs:
         print(job.result())
 sys.exit(0)

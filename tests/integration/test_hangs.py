@@ -20,6 +20,7 @@ from pathlib import Path
 from runs import Case, check, mpiexec, program, ranks_of, wait_for
 
 TIMEOUT = 2.0
+FILE_PATIENCE = 60.0  # seconds, of src/trainer/hang/hang_case.hpp
 ALLOWED = 3.0  # times the timeout: at the start and with files
 hanging_ranks = str(Path(sys.argv[1]).resolve().parent / "tests" / "integration" / "hanging_ranks")
 
@@ -201,6 +202,26 @@ def in_files(library, fault, rank):
         return told
 
 
+def mute(grid, rank):
+    """SIGSTOP, and no report can be written, as on a full disk: there is no verdict, and the run ends all the same."""
+    what = f"SIGSTOP of rank {rank}, {grid}, where no report can be written"
+    case, arguments = run_of(grid, checkpoint="every_steps = 0")
+    with case:
+        running = subprocess.Popen([mpiexec, "-n", "4", program, *arguments, str(case.deck)], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        stepping(case)
+        (case.out / "hang").touch()  # no folder
+        victim, = (p for p in ranks_of(case) if world_rank(p) == rank)
+        began = time.time()
+        os.kill(victim, signal.SIGSTOP)
+        text = wait_for_end(running, FILE_PATIENCE + 60, what)
+        took = time.time() - began
+        check(running.returncode == 71 and "its report cannot be written" in text, f"{what}: exit code {running.returncode}", text)
+        check(took < TIMEOUT + FILE_PATIENCE + 10, f"{what}: {took:.1f} s", text)
+        check_ended(case, what)
+        return f"{what}: {took:.1f} s of {TIMEOUT + FILE_PATIENCE:.0f} + 10"
+
+
 def mistaken(fault, group, channel, rank, folder, library):
     """A rank that skips, adds or changes one operation of a group: no others hear of it but through that group."""
     what = f"{fault} in {group} by {channel} on rank {rank}"
@@ -233,7 +254,7 @@ def sample(chance, everything):
     cases = [(signalled, grid, rank(), number) for grid in GRIDS for number in (signal.SIGSTOP, signal.SIGKILL)]
     files = [(in_files, "library", fault, r) for fault, r in [("fsync", rank())]]
     if everything:
-        return cases + files + [(slow, grid, rank()) for grid in GRIDS] + [
+        return cases + files + [(mute, chance.choice(list(GRIDS)), rank())] + [(slow, grid, rank()) for grid in GRIDS] + [
             (mistaken, *mistake, rank(), "folder", "library") for mistake in mistakes + quiet]
     skips = [m for m in mistakes if m[0] == "skip"]
     others = [m for m in mistakes if m[0] not in ("skip", "stall")]

@@ -7,6 +7,7 @@
 """
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -121,6 +122,19 @@ def lost_starts_count():
         job.start(code=78, says="cannot be written", STATUS_FILE="/no/such/folder/x")
 
 
+# Whoever asks for the end of a run wants no other job; who submits it again goes on.
+def a_stop_file_ends_the_chain(scheduler):
+    with Case("held", steps=8) as case:
+        job = Job(case, scheduler)
+        case.out.mkdir()
+        (case.out / "STOP").touch()
+        job.start(code=75, says="stopped by the file STOP")
+        check(job.state()["state"] == "held" and float(job.state()["checkpoint_seconds"]) > 0, "a user holds it", str(job.state()))
+        check(job.requeued() == 0 and "afterany" not in job.log.read_text(), "no job follows", job.log.read_text())
+        text = job.start(code=0, says="finished")
+        check("(step 1," in text, "it goes on from there", text)
+
+
 # The status file of another run, of another folder, is not where this one goes on.
 def another_runs_file_is_not_followed():
     with Case("first", steps=8, checkpoint="resume = 'none'") as first, \
@@ -143,8 +157,10 @@ def elements_of_an_array_go_on():
         job = Job(case)
         (case.folder / "seeds.txt").write_text("--set run.seed=1\n--set run.seed=2\n")
         for element in ("1", "2"):
-            own = dict(SWEEP="seeds.txt", ELEMENT=element)
+            own = dict(SWEEP="seeds.txt", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID=element)
             job.start("--set", "run.stop_after_steps=2", code=75, says="stopped after step 2", **own)
+            noted = job.log.read_text()
+            check(f"scontrol requeue 7_{element}\n" in noted and "requeue 7\n" not in noted, "that element alone again", noted)
             text = job.start(code=0, says="finished: 6 steps", **own)
             folder = case.folder / "seeds.txt.runs" / element
             check(f"resumed from seeds.txt.runs/{element}/" in text, "it goes on from its own checkpoint", text)
@@ -162,13 +178,17 @@ def faulty_hosts_are_left_out():
         (case.out / "excluded_hosts").write_text("n7.site.org 2026-01-01T00:00:00Z step 3: memory\nn3 2026-01-02 step 5: sums\n")
         job.start(code=71, says="a job that follows this one, without n3,n7", STAND_IN_LAUNCH="71")
         check("sbatch --dependency=afterany:7 --export=ALL --nodes=1 --exclude=n3,n7" in job.log.read_text(), "by its name")
-        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", EXCLUDED="n3,n7")
-        check(job.requeued() == 2, "a job that excludes them is requeued as it is", job.log.read_text())
+        job.start(code=71, says="sbatch refuses it: this job again", STAND_IN_LAUNCH="71", STAND_IN_SBATCH="1")
+        check(job.requeued() == 2, "as it is", job.log.read_text())
+        job.start(code=71, says="NO JOB FOLLOWS", STAND_IN_LAUNCH="71", STAND_IN_SBATCH="1", STAND_IN_REQUEUE="1", MAX_FAILURES="9")
+        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", EXCLUDED="n3,n7", MAX_FAILURES="9")
+        check(job.requeued() == 4, "a job that excludes them is requeued as it is", job.log.read_text())
     with Case("faulty", steps=8) as case:
         job = Job(case, "pbs")
         job.start("--set", "run.stop_after_steps=6", code=75, says="submitting the next job")
-        (case.out / "excluded_hosts").write_text("localhost 2026-01-01T00:00:00Z step 3: memory\n")
-        job.start(code=0, says="warning: this job has localhost")
+        host = socket.gethostname()
+        (case.out / "excluded_hosts").write_text(f"n7 2026-01-01 step 3: memory\n{host} 2026-01-01 step 3: memory\n")
+        job.start(code=0, says=f"of the hosts of this run these are faulty: {host};")
 
 
 # After two starts in a row that failed the nodes of the job are left, where there are as many others.
@@ -238,6 +258,7 @@ assert Path(program).exists()
 for name in ("slurm", "pbs"):
     finished_is_what_the_program_says(name)
     a_killed_rank_costs_no_checkpoint(name)
+    a_stop_file_ends_the_chain(name)
 what_another_start_mends_and_what_not()
 lost_starts_count()
 another_runs_file_is_not_followed()

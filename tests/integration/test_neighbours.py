@@ -194,6 +194,20 @@ def stale(job, case, expected):
     shutil.rmtree(job.memory)
 
 
+def named_start(job, case):
+    """A run that began from a named checkpoint and lost its copies before its first own one: it begins there again."""
+    start = case.folder / "start"
+    shutil.rmtree(case.out, ignore_errors=True)
+    job.run("--set", "checkpoint.every_steps=30")
+    shutil.copytree(case.out / "checkpoints" / "step_00000030", start / "step_00000030")
+    shutil.rmtree(case.out)
+    again = ["--set", f"checkpoint.resume={start / 'step_00000030'}", "--status", str(case.folder / "status")]
+    job.kill_after(2, *again)
+    job.lose("a", "b")
+    text = job.run(*again)
+    check(resumed(text) == ("file", 30) and "nothing is left of what earlier starts" in text, "from the named one", text)
+
+
 def other_grid(job, case):
     """Any number of ranks reads the copies: losses within rounding."""
     shutil.rmtree(case.out, ignore_errors=True)
@@ -225,6 +239,7 @@ def main(seed):
                 both_hosts(job, case, expected)
                 damaged(job, case, expected)
                 stale(job, case, expected)
+                named_start(job, case)
                 other_grid(job, case)
                 one_host(job, case)
             print(f"{name}: the same bits", flush=True)

@@ -85,11 +85,22 @@ class Hosts:
         space, link = (host, "eth0") if where == "host" else ("hub", f"port{self.names.index(host)}")
         ip("-n", self.prefix + space, "link", "set", link, state)
 
+    def wait_for_links(self):
+        """Until each host answers each: after a link is up again a failed look for a neighbour is remembered for a while."""
+        end = time.time() + 30
+        for name in self.names:
+            for i in range(len(self.names)):
+                connect = ["ip", "netns", "exec", self.prefix + name, "bash", "-c", f"exec 3<>/dev/tcp/10.0.0.{i + 1}/9"]
+                while "refused" not in subprocess.run(connect, text=True, check=False, stdout=subprocess.PIPE,
+                                                      stderr=subprocess.STDOUT).stdout:
+                    check(time.time() < end, f"{name} reaches h{i}")
+                    time.sleep(0.1)
+
     def start(self, kind, case):
         """Each rank writes its exit code into a file."""
         by, grid = KINDS[kind]
         each = 4 // len(self.names)
-        code = f'"$@"; echo $? > {case.folder}/code.$OMPI_COMM_WORLD_RANK'
+        code = f'"$@"; echo $? > {case.folder}/$$; mv {case.folder}/$$ {case.folder}/code.$OMPI_COMM_WORLD_RANK'
         settings = {"plm_rsh_agent": self.agent, "btl": "tcp,vader,self", "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0"}
         command = [mpiexec, *(word for key, value in settings.items() for word in ("--mca", key, str(value))), "--map-by", by,
                    "-H", ",".join(f"{name}:{each}" for name in self.names), "-x", "NANOTRON_WAIT", "-n", "4",
@@ -182,6 +193,7 @@ def unplugged(hosts, kind, host, where, undisturbed):
         check(codes and set(codes) == {"71"}, f"{what}: exit codes {codes}", output)
         check("state = running" in (case.folder / "status").read_text(), f"{what}: the status is that of another end")
         hosts.plug(host, "up", where)
+        hosts.wait_for_links()
         text = finish(hosts.start(kind, case), f"{what}, and again")
         check(re.search(r"resumed from \S+step_00000", text), f"{what}: it begins again", text)
         check_same(case, undisturbed, f"{what}, and again")

@@ -59,6 +59,7 @@ const std::vector<Grid> grids{
     {"tp", {"parallel.tp=2"}},
     {"tp, sequence parallel", {"parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},
     {"pp", {"parallel.pp=2", "data.micro_batch_size=1"}},
+    {"pp with a tied embedding", {"parallel.pp=2", "parallel.dp=2", "data.micro_batch_size=1"}, "llama3_rope"},
     {"pp and tp", {"parallel.pp=2", "parallel.tp=2", "data.micro_batch_size=1"}},
     {"cp", {"parallel.cp=2"}},
     {"ZeRO 1", {"parallel.zero_stage=1"}},
@@ -101,6 +102,7 @@ class BitFlips : public testing::Test {
   void expect_named(const std::string& message, int victim, const std::string& what) {
     EXPECT_NE(message.find("on rank " + std::to_string(victim) + " on "), std::string::npos) << message;
     EXPECT_NE(message.find(what), std::string::npos) << message;
+    EXPECT_EQ(message.substr(0, message.find('\n')).find(", rank"), std::string::npos) << "nobody else: " << message;
     if (rank_ != 0) return;
     std::ifstream file(folder_ / "excluded_hosts");
     std::string line, last;

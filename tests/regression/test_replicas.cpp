@@ -1,13 +1,15 @@
-// ranks: 2 4
+// ranks: 2 4 8
 // A bit that flips on one replica is found within check_replicas_every steps, and the rank is named: in anything
 // that another rank holds too.
 
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/trainer.hpp"
+#include "support/trainer_run.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 
@@ -84,6 +86,42 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   EXPECT_EQ(steps, 3) << "after step 8";
   EXPECT_NE(message.find("rank " + std::to_string(victim)), std::string::npos) << message;
   EXPECT_NE(message.find("equal after step 4"), std::string::npos) << message;
+}
+
+// Of four tensor-parallel ranks one has another norm: on one replica that is its own fault; on both it came with the
+// reduced gradients, from either.
+TEST(ReplicasOfTensorParallelRanks, WhichDifferOnAllReplicasNameNoHost) {
+  deck::Config config = test::golden_config("llama");
+  config.precision.compute = ScalarType::fp32;
+  config.parallel.tp = 4, config.parallel.dp = 2;
+  config.model.num_key_value_heads = 4;
+  int ranks = 0, rank = 0;
+  MPI_Comm_size(test::world(), &ranks);
+  MPI_Comm_rank(test::world(), &rank);
+  if (ranks != 8) GTEST_SKIP() << "for 8 ranks";
+  const test::TemporaryFolder folder(test::world(), "replicas");
+  for (const bool on_both : {true, false}) {
+    config.run.output_dir = (folder / (on_both ? "both" : "one")).string();
+    if (rank == 0) std::filesystem::create_directories(config.run.output_dir);
+    trainer::resolve(config, ranks);
+    test::TrainerRun<float> run(config, test::world());
+    run->train_step();
+    const trainer::TrainingState<float>& state = run->state();
+    const comm::GridCoordinate at = comm::coordinate_of(comm::shape_of(config), rank);
+    const nn::ParameterBuffers<float>& p = state.model.parameters();
+    const index_t norm = state.model.table()["model/layers/input_layernorm/weight"].offset_of(0) + 5;
+    if (at.tp == 1 && (on_both || at.dp == 0)) flip_a_bit(p.master, p.layouts.master.at(norm));
+    std::string message;
+    try {
+      run->save();
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find("ranks that must hold the same bits do not"), std::string::npos) << message;
+    MPI_Barrier(test::world());
+    const bool is_excluded = std::filesystem::exists(std::filesystem::path(config.run.output_dir) / "excluded_hosts");
+    EXPECT_EQ(is_excluded, !on_both);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Holders, ReplicasInTraining,

@@ -19,7 +19,8 @@ enum class GroupKind {
   ep,
   tp,
   cp,
-  pp
+  pp,
+  embedding
 };
 
 enum class Operation { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send, receive };

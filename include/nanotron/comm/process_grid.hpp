@@ -16,6 +16,7 @@ struct GridShape {
   std::string order = "tp-cp-pp-dp";  // innermost first: the first axis varies fastest over ranks
   Sums tp_sums = Sums::any_order;
   deck::CollectiveEngine engine = deck::CollectiveEngine::blocks;
+  bool ties_embedding = false;  // the first and the last rank of a pipeline may hold the same embedding
 
   int size() const { return dp * pp * cp * tp; }
   int expert_shards() const { return shards > ep ? shards / ep : 1; }  // ranks of a shard group with the same experts
@@ -80,6 +81,7 @@ class ProcessGrid {
   Group& tp() { return g_.tp; }  // same (dp, pp, cp): shards of the same layers
   Group& cp() { return g_.cp; }  // same (dp, pp, tp): parts of the same sequences
   Group& pp() { return g_.pp; }  // same (dp, cp, tp): the stages of one model
+  Group& embedding() { return g_.embedding; }  // where it is tied the first and the last rank of pp; else this rank
 
   /// Of all groups (Group::register_memory). Stages of a pipeline differ: their groups have no symmetric memory.
   void register_memory(const Registration& registration);
@@ -93,7 +95,7 @@ class ProcessGrid {
   struct Groups {
     Group world;
     std::vector<DataGroups> data;  // by ReplicaSet; only one where ep = 1
-    Group ep, tp, cp, pp;
+    Group ep, tp, cp, pp, embedding;
   };
   ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups);
   static Groups make_groups(const Communicator& world, const GridShape& shape, Transport transport);

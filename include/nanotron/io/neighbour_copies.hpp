@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,8 +60,9 @@ class NeighbourCopies {
   std::optional<CheckpointReader> newest(std::int64_t from);
 
   /// After a restart from `reader` (null: from nothing). Where it is what newest() found last, those copies stay; all
-  /// others are removed.
-  void keep_only(const CheckpointReader* reader);
+  /// others are removed. Where it is a checkpoint, or nothing, the run is another one from here on (`anew` gives its
+  /// identity): hosts that are not of this job may have copies of the steps that are left behind.
+  void keep_only(const CheckpointReader* reader, const std::function<std::string()>& anew);
 
   /// Copies the contents. Where a host cannot take them (no space), no host keeps them, with a warning: false. The
   /// older copies stay.
@@ -77,6 +79,7 @@ class NeighbourCopies {
  private:
   struct Draft;
   struct Candidate;
+  void open_folder();
   void require_own_folders();
   void write_draft(const CheckpointContents& contents, Draft& draft);
   void exchange(Draft& draft);

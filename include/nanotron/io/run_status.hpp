@@ -3,14 +3,15 @@
 // A file of a few lines that says how a run stands, for job scripts and monitors: nanotron_hpc --status FILE. Always
 // whole: written beside the old one and renamed.
 //
-//   state = running               starting, running, finished, or stopped (exit code 75); a job script writes launching
+//   state = running               starting, running, finished; exit code 75: stopped, or held, which a user asked for
+//                                 with the file STOP; a job script writes launching and judged
 //   step = 120                    at the start, the last checkpoint or the end
 //   steps = 1000                  run%steps
 //   output_dir = a                run%output_dir
 //   directory = a/b               checkpoint%directory
 //   checkpoint = a/b/step_00000100     the newest that this start wrote, or an earlier one of the same job; empty:
-//   none.
-//                                      Also where copies on other hosts are (neighbour_copies.hpp): no folder to read
+//                                      none. Also where copies on other hosts are (neighbour_copies.hpp): no folder
+//   checkpoint_seconds = 12.5     what the last one in checkpoint%directory took; 0: none was written
 //
 // A run that ends in any other way leaves `starting` or `running`: an exit code 0 of a launcher that started nothing is
 // not a finished run. A start that finds the file of an earlier, unfinished one with the same directory belongs to the
@@ -24,7 +25,7 @@
 
 namespace nanotron::io {
 
-enum class RunState { starting, running, finished, stopped };
+enum class RunState { starting, running, finished, stopped, held };
 
 class RunStatus {
  public:
@@ -34,14 +35,18 @@ class RunStatus {
 
   /// Whether an earlier start of this job wrote a checkpoint.
   bool goes_on() const { return !checkpoint_.empty(); }
+  /// What a checkpoint took, of this start or an earlier one of the job; 0: not known.
+  double checkpoint_seconds() const { return checkpoint_seconds_; }
   void write(RunState state, std::int64_t step);
-  void add_checkpoint(std::int64_t step, const std::filesystem::path& folder);
+  void add_checkpoint(std::int64_t step, const std::filesystem::path& folder, double seconds);
+  void add_copy(std::int64_t step, const std::filesystem::path& folder);
 
  private:
   std::filesystem::path file_;
   std::string output_dir_, directory_;
   std::int64_t steps_;
   std::string checkpoint_;
+  double checkpoint_seconds_ = 0.0;
   bool has_warned_ = false;
   Log& log_;
 };

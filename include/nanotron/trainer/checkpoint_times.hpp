@@ -6,7 +6,8 @@
 //
 //   T = sqrt(2 d M) (1 + sqrt(d / (2 M)) / 3 + d / (2 M) / 9) - d    for d < 2 M, else M
 //
-//   d: seconds in which training waits for a checkpoint, as the last one took; 30 before the first
+//   d: seconds that the last checkpoint cost training: what it waited for it and for the comparison of replicas before,
+//      and what the steps beside an asynchronous one took longer than others; 30 before the first
 //   M: seconds between failures of the job, the days of node_mtbf over its nodes
 //
 // J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006).
@@ -37,6 +38,10 @@ class CheckpointTimes {
 
   /// A checkpoint begins: the time begins again.
   void begin();
+  /// Seconds that the checkpoint under way costs beside SavedCheckpoint::waited.
+  void add_cost(double seconds) { cost_ += seconds; }
+  /// beside: a checkpoint was written meanwhile.
+  void record_step(double seconds, bool beside);
   /// A checkpoint is on disk. With node_mtbf the log says which interval follows, when it has changed by a tenth.
   void record(const SavedCheckpoint& saved);
 
@@ -45,7 +50,10 @@ class CheckpointTimes {
   double seconds_;           // from one to the next; 0: time does not matter
   double between_failures_;  // of the job; 0: not given
   double since_;             // wall_seconds()
-  double told_ = 0.0;        // the interval in the log
+  double cost_ = 0.0;        // of the checkpoint under way, so far
+  double plain_seconds_ = 0.0;  // of a step beside which nothing is written, moving average
+  std::int64_t plain_steps_ = 0;
+  double told_ = 0.0;  // the interval in the log
   Log& log_;
 };
 

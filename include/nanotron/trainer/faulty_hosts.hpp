@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nanotron/base/log.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 
@@ -15,16 +16,20 @@ namespace nanotron::trainer {
 inline constexpr const char* excluded_hosts_file = "excluded_hosts";
 
 struct HardwareFault {
-  std::vector<int> ranks;  // of the world, at least one
+  std::vector<int> ranks;  // of the world; empty: not known
   std::int64_t step = 0;
   std::string what{}, expected{}, found{};
 };
 
-/// Rank 0 writes the hosts of the ranks into the file. Whether it could, on all ranks. Collective, with the same fault.
-bool exclude_hosts(const HardwareFault& fault, const deck::Config& config, comm::ProcessGrid& grid);
+/// Rank 0 writes the hosts of the ranks into the file, but not most of several: so many do not fail at once. What was
+/// done, as advice. Collective, with the same fault.
+std::string exclude_hosts(const HardwareFault& fault, const deck::Config& config, comm::ProcessGrid& grid);
 
 /// The same, then Error(system_error), which names ranks and hosts.
 [[noreturn]] void end_for_hardware(const HardwareFault& fault, const deck::Config& config, comm::ProcessGrid& grid);
+
+/// A warning names the hosts of this run that the file excludes: a job that no script submitted may have them.
+void warn_of_excluded_hosts(const deck::Config& config, const comm::ProcessGrid& grid, Log& log);
 
 /// Ranks of the world where it is so, ascending, on every rank. Collective.
 std::vector<int> ranks_where(bool is_so, comm::Group& world);

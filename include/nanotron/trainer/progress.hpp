@@ -79,6 +79,8 @@ class Progress {
   double full_seconds() const { return full_seconds_; }
   /// The last losses, for the last line of a run: "loss 2.0850, validation loss 2.1857"; empty without a step.
   std::string summary() const;
+  /// What a checkpoint took, also in an earlier start of the job; 0: not known.
+  double checkpoint_seconds() const { return status_.checkpoint_seconds(); }
   void flush();
 
   /// Where the time goes, for the ledger.

@@ -30,6 +30,7 @@ class ReplicaComparison {
     parallel::ReplicaCheck data, replicate;
     int shards;
   };
+  bool is_outvoted_alone();
   void compare_all(std::int64_t step);
   void compare(SectionCheck& check, std::int64_t step);
   void compare_tensor_parallel(std::int64_t step);

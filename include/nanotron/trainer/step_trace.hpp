@@ -28,10 +28,16 @@ struct TracedEvent {
 struct ComputedStep {
   std::vector<TracedEvent> events;
   std::vector<std::uint64_t> results;  // hashes of what is not given to anyone
+  bool is_cut = false;                 // there were more operations than a trace holds
 };
 
-/// Ranks of the world that are at fault, ascending; empty: both computations are the same on all ranks. Collective.
-std::vector<int> faulty_ranks(const ComputedStep& first, const ComputedStep& second, MPI_Comm world);
+struct StepDifference {
+  bool exists = false;     // on any rank
+  std::vector<int> ranks;  // of the world, that are at fault, ascending; empty where a trace that was cut does not tell
+};
+
+/// Of two computations of a step. Collective.
+StepDifference compare_steps(const ComputedStep& first, const ComputedStep& second, MPI_Comm world);
 
 /// The events of this rank between begin() and end(), of the first `capacity` operations.
 class StepTrace final : public comm::PayloadWatch {
@@ -45,6 +51,7 @@ class StepTrace final : public comm::PayloadWatch {
   void end() { is_on_ = false; }
   /// Waits for the device.
   std::vector<TracedEvent> events() const;
+  bool is_cut() const { return is_cut_; }
 
   std::uint64_t gives(comm::Line line, const void* data, std::size_t bytes) override;
   void arrived(std::uint64_t ticket) override;
@@ -57,7 +64,7 @@ class StepTrace final : public comm::PayloadWatch {
   std::vector<std::size_t> started_;       // of each operation: index in events_
   std::unordered_map<comm::Line, std::uint64_t> sequences_;
   std::uint64_t first_ticket_ = 1;  // of this step; those of earlier ones are smaller
-  bool is_on_ = false;
+  bool is_on_ = false, is_cut_ = false;
 };
 
 }  // namespace nanotron::trainer

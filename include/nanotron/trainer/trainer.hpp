@@ -77,6 +77,7 @@ class Trainer {
   void compute_again(StepResult& result);
   void count_bad_step(const StepResult& result, std::int64_t bad);
   bool roll_back(StepResult& result);
+  std::optional<io::CheckpointReader> open_to_go_back(const std::filesystem::path& folder) const;
   void compare_replicas();
   void save_now(Progress& progress, StopReason reason);
   void copy_now(Progress& progress);
@@ -106,8 +107,9 @@ class Trainer {
   std::int64_t end_;  // step
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t rolled_back_ = 0;  // times since the last checkpoint was written
-  double save_seconds_ = 0.0;  // of the last checkpoint; 0: not measured yet
+  double save_seconds_ = 0.0;  // of the last checkpoint, in this start or before; 0: not measured yet
   double copy_seconds_ = 0.0;  // the same of copies on other hosts
+  std::optional<SavedCheckpoint> finished_;  // while a bad step was answered
   LoadedBatch loaded_;
   TokenStage tokens_;
 };

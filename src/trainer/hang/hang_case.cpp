@@ -53,6 +53,7 @@ void HangCase::attend(const Idleness& now) {
   // First: once some ranks have ended, a stopped one may be continued by the launcher, and others move again.
   if (has_reported_ && folder_.has_verdict()) ::_exit(static_cast<int>(ExitCode::system_error));
   if (has_reported_ && flight_recorder().events() != events_) withdraw();
+  if (!now.is_late()) mute_since_ = 0.0;
   if (now.is_late() && !was_late_) {
     report(now);
   } else if (!has_reported_ && is_asked(now)) {
@@ -79,15 +80,34 @@ void HangCase::report(const Idleness& now) {
   report.rank = setup_.rank;
   report.host = setup_.hosts[static_cast<std::size_t>(setup_.rank)];
   report.time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-  report.is_late = was_late_ = now.is_late();
+  report.is_late = now.is_late();
   report.has_failed = now.has_failed;
   report.idle = now.idle;
   report.allowed = now.allowed;
   report.system_call = file_call_of(run_thread_);
   report.network = links_.lost();
   if (const std::string error = comm::asynchronous_error(); !error.empty()) report.where += " > " + error;
-  folder_.write(report);
+  if (!folder_.write(report)) {
+    if (now.is_late()) bear_no_report();
+    return;
+  }
   has_reported_ = true;
+  was_late_ = now.is_late();
+  mute_since_ = 0.0;
+}
+
+// The file system is full, say. Nobody will judge: this rank ends the run.
+void HangCase::bear_no_report() {
+  if (mute_since_ == 0.0) mute_since_ = wall_seconds();
+  if (wall_seconds() - mute_since_ < file_patience) return;
+  append(STDERR_FILENO,
+         format({.what = fmt::format("nothing moves on rank {}, and its report cannot be written", setup_.rank),
+                 .expected = "a file of each rank that is late, from which the verdict is found",
+                 .where = folder_.path().string(),
+                 .change = "look for space, quota and permissions of run%output_dir; the same command goes on from the "
+                           "newest checkpoint"}) +
+             "\n");
+  comm::MpiSession::abort_beside(ExitCode::system_error);
 }
 
 void HangCase::withdraw() {

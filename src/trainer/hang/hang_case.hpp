@@ -12,6 +12,9 @@
 
 namespace nanotron::trainer {
 
+/// Seconds that the file system may take, or refuse, when a rank is late.
+constexpr double file_patience = 60.0;
+
 /// Seconds in which nothing moved on this rank, what they may be, those since a step ended, and from how many on
 /// another rank may have failed. has_failed: this one has, which is known before they have passed.
 struct Idleness {
@@ -32,6 +35,7 @@ class HangCase {
 
  private:
   void report(const Idleness& now);
+  void bear_no_report();
   void withdraw();
   bool is_asked(const Idleness& now);
   void lead(const Idleness& now);
@@ -46,6 +50,7 @@ class HangCase {
   double asking_;  // seconds between looks for a leader
   bool has_reported_ = false, was_late_ = false, leads_ = false;
   std::uint64_t events_ = 0;  // when it reported
+  double mute_since_ = 0.0;   // s; no report could be written from then on; 0: none was to be
   double asked_at_ = 0.0;
   // As the leader.
   double led_since_ = 0.0, last_new_ = 0.0, judged_at_ = 0.0, judging_ = 0.0;

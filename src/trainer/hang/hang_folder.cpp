@@ -26,14 +26,15 @@ std::string text_of(const fs::path& file) {
   return text.str();
 }
 
-// Whole or not at all.
-void write_file(const fs::path& file, const std::string& text) {
+// Whole or not at all: then false.
+bool write_file(const fs::path& file, const std::string& text) {
   const fs::path beside = file.parent_path() / ("." + file.filename().string());
   std::ofstream out(beside);
   out << text;
   out.close();
-  std::error_code ignored;
-  if (out) fs::rename(beside, file, ignored);
+  std::error_code error;
+  if (out) fs::rename(beside, file, error);
+  return out && !error;
 }
 
 std::optional<RankReport> read_report(const fs::path& file, Read what) {
@@ -120,10 +121,10 @@ HangFolder::HangFolder(const fs::path& output_dir) : path_(output_dir / "hang") 
 
 fs::path HangFolder::report_file(int rank) const { return path_ / fmt::format("rank_{:05}.txt", rank); }
 
-void HangFolder::write(const RankReport& report) const {
+bool HangFolder::write(const RankReport& report) const {
   std::error_code ignored;
   fs::create_directory(path_, ignored);
-  write_file(report_file(report.rank), to_text(report));
+  return write_file(report_file(report.rank), to_text(report));
 }
 
 void HangFolder::remove(int rank) const {

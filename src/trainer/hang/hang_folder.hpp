@@ -15,7 +15,7 @@ class HangFolder {
  public:
   explicit HangFolder(const std::filesystem::path& output_dir);
 
-  void write(const RankReport& report) const;
+  bool write(const RankReport& report) const;  // false: it is not there
   void remove(int rank) const;
   std::size_t number_of_reports() const;
   std::map<int, RankReport> reports() const;  // without operations

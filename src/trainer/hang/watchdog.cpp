@@ -20,7 +20,6 @@ namespace {
 
 constexpr double steps_allowed = 10.0, allowed_with_files = 3.0;
 constexpr double quiet_for = 5.0;  // s
-constexpr double file_patience = 60.0;  // s, that the thread which writes may be held by its file system
 
 }  // namespace
 
@@ -97,8 +96,6 @@ void Watchdog::count() {
     idle_.store(idle);
     held = (idle > allowed_.load() || recorder.waits_for_verdict()) && rounds_.load() == rounds ? held + counted : 0.0;
     rounds = rounds_.load();
-    // No rank can write a report: those that wait for others are given their longest limit first.
-    if (recorder.waits_for_verdict() && idle > 4.0 * allowed_.load() + file_patience) held = idle;
     if (held > file_patience && !is_ending()) {
       std::fputs(fmt::format("[rank {}] error: nothing moves, and the file system does not answer\n", rank_).c_str(),
                  stderr);

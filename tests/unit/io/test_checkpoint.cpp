@@ -152,6 +152,21 @@ TEST_F(Checkpoint, TheOneResumedFromIsProvenByTheNextStep) {
   EXPECT_EQ(folders(), std::vector<std::string>{"step_00000030"});
 }
 
+// A second bad step right after training went back: not to an older one.
+TEST_F(Checkpoint, TheOneGoneBackToIsStillKnownGood) {
+  CheckpointWriter writer(world, scratch.path(), 2, log);
+  writer.begin_anew();
+  for (const std::int64_t step : {10, 20}) {
+    save<float>(writer, step, 1);
+    writer.mark_known_good();
+  }
+  writer.continue_from(scratch / "step_00000020", 20);
+  EXPECT_EQ(writer.newest_known_good(), scratch / "step_00000020");
+  CheckpointWriter next(world, scratch.path(), 2, log);
+  next.continue_from(scratch / "step_00000020", 20);
+  EXPECT_EQ(next.newest_known_good(), scratch / "step_00000020");
+}
+
 // Jobs of a chain that write one checkpoint each.
 TEST_F(Checkpoint, KeepsAsManyOverManyStarts) {
   for (std::int64_t step = 10; step <= 60; step += 10) {

@@ -116,13 +116,34 @@ TEST_F(Neighbours, KeepTwoGenerations) {
   MPI_Barrier(world);
   EXPECT_EQ(wrong(to, 30, 30), 0);
   auto reader = to.newest(0);
-  to.keep_only(&*reader);
+  const auto not_now = [] { return std::string("not a copy"); };
+  to.keep_only(&*reader, not_now);
   MPI_Barrier(world);
   EXPECT_EQ(files_of("a", "step_00000020").size(), 0u);
   EXPECT_FALSE(to.newest(31));
   MPI_Barrier(world);
   write(to, 40, 40);
   EXPECT_EQ(wrong(to, 40, 40), 0);
+}
+
+// A host that comes back with copies of steps that the run has left behind.
+TEST_F(Neighbours, OfAnAbandonedBranchAreNotRead) {
+  NeighbourCopies to = copies();
+  write(to, 40, 1);
+  MPI_Barrier(world);
+  on_root([&] {
+    fs::create_directory(scratch / "kept");
+    for (const char* host : {"a", "b"}) fs::copy(scratch / host, scratch / "kept" / host, fs::copy_options::recursive);
+  });
+  to.keep_only(nullptr, [] { return std::string("3333333333333333"); });  // it went on from a checkpoint
+  on_root([&] {
+    for (const char* host : {"a", "b"}) fs::copy(scratch / "kept" / host, scratch / host, fs::copy_options::recursive);
+  });
+  EXPECT_TRUE(copies().newest(0));
+  EXPECT_FALSE(copies("3333333333333333").newest(0));
+  EXPECT_FALSE(to.newest(0));
+  write(to, 20, 2);
+  EXPECT_EQ(wrong(to, 20, 2), 0);
 }
 
 TEST_F(Neighbours, DamagedOnesAreTakenFromTheOtherHost) {

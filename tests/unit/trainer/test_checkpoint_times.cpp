@@ -49,6 +49,18 @@ TEST(CheckpointTimes, TimeBeginsAgainWithACheckpoint) {
   EXPECT_FALSE(times.is_due(comm::alone(), 3));
 }
 
+// The job fails every 5.3 s. What training waits alone would give an interval of 3 ms.
+TEST(CheckpointTimes, SlowerStepsBesideOneAreItsCost) {
+  Log log(false);
+  CheckpointTimes times({.directory = {}, .node_mtbf = 1.0}, 1 << 14, log);
+  for (const double seconds : {9.0, 1.0, 1.0}) times.record_step(seconds, false);  // the first one does not count
+  for (const double seconds : {1.1, 1.1}) times.record_step(seconds, true);
+  times.record({.step = 3, .taken = 2.2, .waited = 1e-6});
+  times.begin();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(times.is_due(comm::alone(), 4));
+}
+
 TEST(CheckpointTimes, CheapOnesAndManyNodesMakeThemFrequent) {
   Log log(false);
   CheckpointTimes times({.directory = {}, .node_mtbf = 1.0}, 1 << 20, log);  // the job fails every 82 ms

@@ -1,0 +1,103 @@
+// What the trainer does about a bad step (step_guard.hpp).
+
+#include <cmath>
+#include <utility>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/trainer/trainer.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+// After a non-finite loss or gradient norm: the newest checkpoint may already hold diverged weights.
+std::string where_to_resume(const std::filesystem::path& newest_known_good) {
+  if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none starts again";
+  return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
+                     newest_known_good.string());
+}
+
+}  // namespace
+
+// The device has skipped the update. What follows is data or numerics: hardware ends the run in compute_again.
+template <class T>
+void Trainer<T>::answer_bad_step(StepResult& r) {
+  comm::max_of_alike(grid_.world(), 0);  // else a mismatch of operations would be reported as a bad step
+  if (guard_.is_on()) compute_again(r);
+  state_.reducers.reset();
+  if (config_.run.on_bad_step == deck::OnBadStep::roll_back && roll_back(r)) return;
+  count_bad_step(r, ++skipped_in_a_row_);
+  log_.warn("step {}: loss {}, gradient norm {}: update skipped", r.step, r.loss, r.grad_norm);
+}
+
+// The second computation never updates: no norm is below zero.
+template <class T>
+void Trainer<T>::compute_again(StepResult& r) {
+  log_.warn("step {}: loss {}, gradient norm {}{}: the step is computed again", r.step, r.loss, r.grad_norm,
+            r.grad_norm > spikes_.largest_norm() ? fmt::format(", above {:.4g}", spikes_.largest_norm()) : "");
+  const ComputedStep first = guard_.computed(state_.decision.read(device_));
+  compute(-1.0);
+  read_result(r);
+  const kernels::UpdateScalars& decided = state_.decision.read(device_);
+  guard_.require_same(first, guard_.computed(decided), decided, r.step);
+  compare_replicas();
+}
+
+// More than run%max_nonfinite_steps end the run: in a row where they are skipped, since the last checkpoint where
+// training goes back.
+template <class T>
+void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad) {
+  if (bad <= config_.run.max_nonfinite_steps) return;
+  checkpointing_.finish();
+  const bool is_finite = std::isfinite(r.loss) && std::isfinite(r.grad_norm);
+  fail(ExitCode::numerics_error,
+       {.what = fmt::format("step {}: {}", r.step,
+                            is_finite ? "the gradient norm is a spike" : "the numbers are not finite"),
+        .expected = is_finite
+                        ? fmt::format("a gradient norm of at most {:.4g} (run%spike_factor)", spikes_.largest_norm())
+                        : "a finite loss and gradient norm",
+        .found = fmt::format("loss {}, gradient norm {}, {} {}", r.loss, r.grad_norm, bad,
+                             rolled_back_ > 0 ? "since the last checkpoint" : "in a row"),
+        .where = fmt::format("global samples {} to {}", r.first_sample, r.first_sample + r.samples - 1),
+        .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
+                              "run%max_nonfinite_steps > 0 to skip such updates; {}",
+                              where_to_resume(checkpointing_.newest_known_good()))});
+}
+
+template <class T>
+std::optional<io::CheckpointReader> Trainer<T>::open_to_go_back(const std::filesystem::path& folder) const {
+  if (folder.empty()) return std::nullopt;
+  try {
+    return io::CheckpointReader::open(grid_.world().mpi(), folder);
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::data_error) throw;
+    log_.warn("{}", reason(error));
+    return std::nullopt;
+  }
+}
+
+// To the newest checkpoint that is known good; the batches since then are left out (Chowdhery et al. 2022, "PaLM",
+// section 5.1). False: there is none.
+template <class T>
+bool Trainer<T>::roll_back(StepResult& r) {
+  finished_ = checkpointing_.finish();
+  const std::filesystem::path to = checkpointing_.newest_known_good();
+  std::optional<io::CheckpointReader> checkpoint = open_to_go_back(to);
+  if (!checkpoint) {
+    log_.warn("step {}: no checkpoint to go back to", r.step);
+    return false;
+  }
+  count_bad_step(r, ++rolled_back_);
+  const index_t next = r.first_sample + r.samples;
+  resume(std::move(checkpoint));
+  log_.warn("step {}: loss {}, gradient norm {}: back to step {}, and on without global samples {} to {}", r.step,
+            r.loss, r.grad_norm, counters_.step, counters_.sample_cursor, next - 1);
+  r.left_out_from = std::exchange(counters_.sample_cursor, next);
+  r.rolled_back = true;
+  return true;
+}
+
+#define NANOTRON_INSTANTIATE(T) template void Trainer<T>::answer_bad_step(StepResult&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::trainer
