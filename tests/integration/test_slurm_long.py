@@ -3,7 +3,7 @@
 # timeout: 1500
 # labels: long
 """jobscripts/slurm.sh in a Slurm of its own, with all that ends a job early: the time limit, its signal, scancel, a rank or
-a launcher that is killed, nodes, their daemons alone, scontrol requeue, and jobs that may not be requeued. Each ends with
+a launcher that is killed, nodes, their daemons alone, scontrol requeue, arrays, and jobs that may not be requeued. Each ends with
 the bits of a run that nobody disturbed.
 
     test_slurm_long.py <folder of the programs>        NANOTRON_SLURM: names of cases, else all
@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 from runs import Case, check, ranks_of, state_at
 from slurm_service import Slurm, copies, end, keys_of, log_of, resumes, skip_where_it_cannot_run
@@ -155,7 +156,24 @@ def chain(slurm, case):
     check(slurm.show(job)["Requeue"] == "0", "no job was requeued")
 
 
-CASES = [wall_time, limit_signal, cancelled, batch_signalled, rank_killed, second_node, first_node, daemon, all_memory_lost, requeue, chain]
+def array(slurm, case):
+    """Each element puts itself alone into the queue again: Slurm gives one of them the number of the whole array."""
+    sweep, runs = case.folder / "sweep.txt", case.folder / "sweep.txt.runs"
+    sweep.write_text("--set output.metrics_every=1\n" * 2)
+    job = slurm.submit(case, *keys_of(case, 0, run__stop_after_steps=350), options=["--array=1-2"], SWEEP=str(sweep))
+    limit = time.time() + 400
+    while "".join(path.read_text() for path in runs.glob("*/job.status")).count("state = finished") < 2:
+        check(time.time() < limit, "both end", log_of(case) + slurm.run("squeue"))
+        time.sleep(0.5)
+    text = log_of(case)
+    for element in (1, 2):
+        check(text.count(f"job {job}_{element}, restart 0") == 1 and text.count(f"job {job}_{element}, restart 1") == 1, "one restart", text)
+    check(requeued(case) == 2 and "restart 2" not in text, "of each", text)
+    first, case.out = SimpleNamespace(out=runs / "1"), runs / "2"
+    check(state_at(first, STEPS) == state_at(case, STEPS), "the same bits in both", text)
+
+
+CASES = [array, wall_time, limit_signal, cancelled, batch_signalled, rank_killed, second_node, first_node, daemon, all_memory_lost, requeue, chain]
 
 
 def main(names):
