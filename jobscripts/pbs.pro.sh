@@ -227,7 +227,7 @@ verdict="$(judge "exit code $code")"
 case $verdict in again | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
 case $verdict in
   finished) echo "finished" && exit 0 ;;
-  held) echo "stopped by the file STOP: no other job is submitted; submit it again to go on" && exit "$code" ;;
+  held) echo "stopped by the file STOP: no job follows; qsub -v STATUS_FILE=$STATUS_FILE,... goes on" && exit "$code" ;;
   again)
     if [ "$restarts" -ge "${MAX_RESTARTS:-1000}" ]; then
       echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2

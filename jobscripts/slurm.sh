@@ -301,7 +301,7 @@ verdict="$(judge "exit code $code")"
 case $verdict in again | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
 case $verdict in
   finished) echo "finished" && exit 0 ;;
-  held) echo "stopped by the file STOP: not requeued; submit it again to go on" && exit "$code" ;;
+  held) echo "stopped by the file STOP: not requeued; STATUS_FILE=$STATUS_FILE sbatch ... goes on" && exit "$code" ;;
   again)
     if [ "$starts" -ge "$max_restarts" ]; then
       echo "exit code $code after $starts restarts: not requeued (MAX_RESTARTS)" >&2

@@ -150,14 +150,23 @@ void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) 
     std::error_code ignored;
     here = fs::equivalent(folder, step_folder(directory_, step), ignored);
     set_aside_newer(here ? step : -1);
-    bool is_known = here && std::ranges::find(known_good_, step) != known_good_.end();
+    const auto is_listed = [&] { return here && std::ranges::find(known_good_, step) != known_good_.end(); };
+    bool is_known = folder == newest_known_good_ || is_listed();
     if (here) known_good_ = read_known_good(directory_);
-    is_known = is_known || (here && std::ranges::find(known_good_, step) != known_good_.end());
+    is_known = is_known || is_listed();
     return (is_known ? folder : whole_one_before(folder, step)).string();
   });
   NANOTRON_CHECK_MPI(MPI_Bcast(&here, sizeof here, MPI_BYTE, 0, world_));
   forget_from(here ? step : 0);
   if (here) not_yet_good_.push_back(step);
+}
+
+fs::path CheckpointWriter::older_than(const fs::path& folder) const {
+  return comm::text_of_root(world_, [&] {
+    for (const auto& [step, listed] : list_step_folders(folder.parent_path()).steps)
+      if (listed.filename() == folder.filename()) return whole_one_before(folder, step).string();
+    return std::string();
+  });
 }
 
 void CheckpointWriter::continue_at(std::int64_t step) {

@@ -1,6 +1,7 @@
 #include "nanotron/io/neighbour_copies.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +9,10 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <iomanip>
+#include <iterator>
 #include <random>
+#include <sstream>
 
 #include "block_queue.hpp"
 #include "checkpoint_image.hpp"
@@ -23,6 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 using comm::collectively;
 
+constexpr std::size_t most_identities = 64;
+
 std::string drawn_digits() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
@@ -32,24 +38,42 @@ bool is_identity(const std::string& text) {
   return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
+// The lines of run.id that are identities.
+std::vector<std::string> identities_in(const fs::path& directory) {
+  std::vector<std::string> found;
+  std::ifstream in(directory / "run.id");
+  std::string text;
+  for (std::size_t i = 0; i < most_identities && in >> std::setw(17) >> text; ++i)
+    if (is_identity(text)) found.push_back(text);
+  return found;
+}
+
 }  // namespace
+
+std::vector<std::string> earlier_identities(MPI_Comm world, const fs::path& directory) {
+  std::istringstream packed(comm::text_of_root(world, [&] {
+    const std::vector<std::string> all = identities_in(directory);
+    return all.empty() ? std::string() : fmt::format("{}", fmt::join(all.begin() + 1, all.end(), " "));
+  }));
+  return {std::istream_iterator<std::string>(packed), {}};
+}
 
 std::string run_identity(MPI_Comm world, const fs::path& directory, Identity identity) {
   return comm::text_of_root(world, [&] {
     const fs::path file = directory / "run.id", beside = directory / "run.id.new";
-    std::string text;
-    std::ifstream(file) >> text;
-    if (identity == Identity::of_directory && is_identity(text)) return text;
-    text = drawn_digits();
+    std::vector<std::string> all = identities_in(directory);
+    if (identity == Identity::of_directory && !all.empty()) return all.front();
+    all.insert(all.begin(), drawn_digits());
+    if (all.size() > most_identities) all.pop_back();
     std::error_code error;
     fs::create_directories(directory, error);
     std::ofstream out(beside);
-    out << text << "\n";
+    out << fmt::format("{}\n", fmt::join(all, "\n"));
     out.close();
     if (!out || std::rename(beside.c_str(), file.c_str()) != 0)
       fail(ExitCode::system_error,
            {.what = fmt::format("{} cannot be written: {}", file.string(), std::strerror(errno))});
-    return text;
+    return all.front();
   });
 }
 
@@ -123,6 +147,11 @@ bool NeighbourCopies::write(const CheckpointContents& contents) {
   }
   Draft draft{.generation = std::stoull(comm::text_of_root(world_, drawn_digits), nullptr, 16)};
   try {
+    if (anew_) {
+      place_.run = anew_();
+      open_folder();
+      anew_ = nullptr;
+    }
     write_draft(contents, draft);
   } catch (const Error& error) {
     draft.own.reset();
@@ -185,6 +214,12 @@ void NeighbourCopies::exchange(Draft& draft) {
              {.what = fmt::format("blocks of rank {} came otherwise than they were sent", exchange.sources[i])});
     }
   });
+}
+
+void NeighbourCopies::remove_those_of(const std::vector<std::string>& runs) {
+  if (!hosts_.leads(rank_)) return;
+  for (const std::string& run : runs)
+    CopyFolder(place_.directory, hosts_.name(hosts_.host_of(rank_)), run).remove_all();
 }
 
 void NeighbourCopies::remove_all() {

@@ -168,11 +168,10 @@ std::optional<CheckpointReader> NeighbourCopies::newest(std::int64_t from) {
   return std::nullopt;
 }
 
-void NeighbourCopies::keep_only(const CheckpointReader* reader, const std::function<std::string()>& anew) {
+void NeighbourCopies::keep_only(const CheckpointReader* reader, std::function<std::string()> anew) {
   if (reader == nullptr || !reader->is_of_copies()) {
-    remove_all();
-    place_.run = anew();
-    return open_folder();
+    anew_ = std::move(anew);
+    return remove_all();
   }
   if (hosts_.leads(rank_)) folder_->remove_all_but(found_);
   generations_ = {found_};

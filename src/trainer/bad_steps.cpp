@@ -63,16 +63,19 @@ void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad) {
                               where_to_resume(checkpointing_.newest_known_good()))});
 }
 
+// Those before one that is known good are too.
 template <class T>
-std::optional<io::CheckpointReader> Trainer<T>::open_to_go_back(const std::filesystem::path& folder) const {
-  if (folder.empty()) return std::nullopt;
-  try {
-    return io::CheckpointReader::open(grid_.world().mpi(), folder);
-  } catch (const Error& error) {
-    if (error.exit_code() != ExitCode::data_error) throw;
-    log_.warn("{}", reason(error));
-    return std::nullopt;
+std::optional<io::CheckpointReader> Trainer<T>::newest_to_go_back_to() const {
+  std::filesystem::path folder = checkpointing_.newest_known_good();
+  for (; !folder.empty(); folder = checkpointing_.older_than(folder)) {
+    try {
+      return io::CheckpointReader::open(grid_.world().mpi(), folder);
+    } catch (const Error& error) {
+      if (error.exit_code() != ExitCode::data_error) throw;
+      log_.warn("{}", reason(error));
+    }
   }
+  return std::nullopt;
 }
 
 // To the newest checkpoint that is known good; the batches since then are left out (Chowdhery et al. 2022, "PaLM",
@@ -80,8 +83,7 @@ std::optional<io::CheckpointReader> Trainer<T>::open_to_go_back(const std::files
 template <class T>
 bool Trainer<T>::roll_back(StepResult& r) {
   finished_ = checkpointing_.finish();
-  const std::filesystem::path to = checkpointing_.newest_known_good();
-  std::optional<io::CheckpointReader> checkpoint = open_to_go_back(to);
+  std::optional<io::CheckpointReader> checkpoint = newest_to_go_back_to();
   if (!checkpoint) {
     log_.warn("step {}: no checkpoint to go back to", r.step);
     return false;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/collectives.hpp"
@@ -45,16 +44,20 @@ bool CheckpointTimes::is_due(comm::Group& world, std::int64_t step) {
 void CheckpointTimes::begin() { since_ = wall_seconds(); }
 
 // The first step of a start does not count.
-void CheckpointTimes::record_step(double seconds, bool beside) {
+void CheckpointTimes::record_step(double seconds, index_t samples, bool beside) {
+  const double each = seconds / static_cast<double>(samples);
   if (!beside) {
-    plain_seconds_ = plain_steps_++ < 2 ? seconds : plain_seconds_ + 0.1 * (seconds - plain_seconds_);
+    plain_seconds_ = plain_steps_++ < 2 ? each : plain_seconds_ + 0.1 * (each - plain_seconds_);
   } else if (plain_steps_ > 1) {
-    add_cost(seconds - plain_seconds_);
+    slower_ += seconds - plain_seconds_ * static_cast<double>(samples);
   }
 }
 
+void CheckpointTimes::drop() { cost_ = slower_ = 0.0; }
+
 void CheckpointTimes::record(const SavedCheckpoint& saved) {
-  const double cost = saved.waited + std::max(std::exchange(cost_, 0.0), 0.0);
+  const double cost = saved.waited + cost_ + std::max(slower_, 0.0);
+  drop();
   if (between_failures_ <= 0.0 || cost <= 0.0) return;
   seconds_ = best_interval(cost, between_failures_);
   if (std::abs(seconds_ - told_) <= 0.1 * told_) return;

@@ -101,11 +101,11 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
                                   .change = "name a checkpoint with checkpoint%resume"});
     log_.warn("the copies on the hosts are of another precision: from the newest checkpoint");
     found.reset();
-    if (auto file = io::CheckpointReader::find(grid_.world().mpi(), deck::checkpoint_directory(config_), "auto", log_))
+    if (auto file = newest_state(grid_.world().mpi(), config_, nullptr, log_))
       read_into(found.emplace(std::move(*file)));
   }
   // Moves other checkpoints aside and removes copies: only after all reads.
-  const auto anew = [&] {
+  const auto anew = [this] {
     return io::run_identity(grid_.world().mpi(), deck::checkpoint_directory(config_), io::Identity::anew);
   };
   if (copies_ != nullptr) copies_->keep_only(found ? &*found : nullptr, anew);

@@ -38,13 +38,12 @@ std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, con
   const auto of = [&](const std::string& run) {
     return io::CopyPlace{.directory = config.checkpoint.neighbour_directory, .run = run, .hosts = grid.hosts()};
   };
-  std::string run = io::run_identity(world, directory, io::Identity::of_directory);
-  if (config.checkpoint.resume != "auto") {
-    Log silent(false);
-    io::NeighbourCopies(world, of(run), silent).remove_all();
-    run = io::run_identity(world, directory, io::Identity::anew);
-  }
-  return std::make_unique<io::NeighbourCopies>(world, of(run), log);
+  const bool goes_on = config.checkpoint.resume == "auto";
+  const std::string run =
+      io::run_identity(world, directory, goes_on ? io::Identity::of_directory : io::Identity::anew);
+  auto copies = std::make_unique<io::NeighbourCopies>(world, of(run), log);
+  copies->remove_those_of(io::earlier_identities(world, directory));
+  return copies;
 }
 
 std::optional<io::CheckpointReader> newest_state(MPI_Comm world, const deck::Config& config,

@@ -146,16 +146,17 @@ std::unique_ptr<io::MetricsFile> begin_outputs(const deck::Config& config, const
 }
 
 std::string how_to_go_on(const deck::CheckpointConfig& checkpoint) {
-  if (checkpoint.resume == "auto") return "the same command goes on from here";
+  const std::string& named = checkpoint.first_resume.empty() ? checkpoint.resume : checkpoint.first_resume;
+  if (named == "auto") return "the same command goes on from here";
   return fmt::format(
-      "to go on from here: --set checkpoint.resume=auto (with resume = '{}' the same command starts there "
-      "again)",
-      checkpoint.resume);
+      "to go on from here: --set checkpoint.resume=auto, or the same --status file (with resume = '{}' alone the same "
+      "command starts there again)",
+      named);
 }
 
 // The last words of a run that began at `start`.
-ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reason, Progress& progress,
-                  io::RunStatus& status, Log& log, double start) {
+ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reason, StopConditions& stop,
+                  Progress& progress, io::RunStatus& status, Log& log, double start) {
   if (reason == StopReason::none) {
     log.summary("finished: {} steps, {:.1f} s; {}", step, wall_seconds() - start, progress.summary());
     status.write(io::RunState::finished, step);
@@ -164,7 +165,7 @@ ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reas
   }
   log.summary("stopped after step {} of {}: {}; {}; {}", step, config.run.steps, describe(reason),
               how_to_go_on(config.checkpoint), progress.summary());
-  status.write(reason == StopReason::stop_file ? io::RunState::held : io::RunState::stopped, step);
+  status.write(log.speaks() && stop.file_was_found() ? io::RunState::held : io::RunState::stopped, step);
   progress.end(io::StartEnd::stopped);
   return ExitCode::stopped_early;
 }
@@ -260,7 +261,7 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
   tell_gemm_choices(config, device, grid.world(), log);
   memory.peak = peak_resident_bytes();
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
-  return conclude(config, training.trainer().step(), reason, progress, status, log, start);
+  return conclude(config, training.trainer().step(), reason, stop, progress, status, log, start);
 }
 
 // Creates and locks the directories that the run writes into, and opens the log. The locks last as long as the result.

@@ -30,7 +30,7 @@ std::size_t staging_bytes(comm::ProcessGrid& grid) {
   const std::size_t experts =
       grid.shape().ep > 1 ? staging_of(grid.data_groups(comm::ReplicaSet::expert_data_parallel)) : 0;
   return grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() + grid.ep().staging_bytes() +
-         staging_of(grid.data_groups(comm::ReplicaSet::data_parallel)) + experts;
+         grid.embedding().staging_bytes() + staging_of(grid.data_groups(comm::ReplicaSet::data_parallel)) + experts;
 }
 
 std::string plan_text(const RankMemory& m) {

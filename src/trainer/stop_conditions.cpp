@@ -43,13 +43,19 @@ StopConditions::StopConditions(const deck::RunConfig& run, double start)
       deadline_(run.wall_time_limit > 0.0 ? start + run.wall_time_limit - run.wall_time_margin : 0.0) {}
 
 StopReason StopConditions::seen_here(bool looks_at_files, std::int64_t steps_done, double next_seconds) {
-  std::error_code ignored;
-  const bool found = looks_at_files && std::filesystem::remove(stop_file_, ignored);  // else it stops the next run too
+  const bool found = looks_at_files && file_was_found();
   if (stop_signal_came()) return StopReason::signal;
   if (deadline_ > 0.0 && wall_seconds() + next_seconds > deadline_) return StopReason::wall_time;
   if (found) return StopReason::stop_file;
   if (step_limit_ > 0 && steps_done >= step_limit_) return StopReason::step_limit;
   return StopReason::none;
+}
+
+// Left there, it would stop the next run too.
+bool StopConditions::file_was_found() {
+  std::error_code ignored;
+  file_was_found_ = std::filesystem::remove(stop_file_, ignored) || file_was_found_;
+  return file_was_found_;
 }
 
 StopReason StopConditions::check(comm::Group& world, std::int64_t steps_done, double next_seconds) {

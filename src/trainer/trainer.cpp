@@ -264,6 +264,28 @@ double Trainer<T>::validation_estimate(const Progress& progress) const {
   return batches * progress.full_seconds() / 3.0 * 1.5;
 }
 
+// A step by the clock, recorded.
+template <class T>
+StepResult Trainer<T>::run_step(Progress& progress) {
+  const double begin = wall_seconds(), waited = checkpointing_.seconds_waited();
+  const bool beside = checkpointing_.seconds_under_way() > 0.0;
+  flight_recorder().begin_step(counters_.step + 1);
+  const StepResult result = train_step();
+  const double seconds = wall_seconds() - begin;
+  flight_recorder().step_done(static_cast<std::int64_t>(1e9 * seconds));
+  const std::optional<SavedCheckpoint> saved = std::exchange(finished_, {});
+  if (!result.updated) progress.record_bad_step(counters_, result);
+  if (result.rolled_back) {  // what was finished is moved aside
+    checkpoint_times_.drop();
+    return result;
+  }
+  record_saved(progress, saved);
+  progress.record(counters_, seconds, result);
+  checkpoint_times_.record_step(seconds - (checkpointing_.seconds_waited() - waited), result.samples, beside);
+  stragglers_.check(counters_.step);
+  return result;
+}
+
 template <class T>
 StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_t until) {
   end_ = until > 0 ? until : config_.run.steps;
@@ -273,20 +295,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
   double validation_seconds = 0.0;  // 0: not measured yet
   StopReason reason = StopReason::none;
   while (counters_.step < end_ && reason == StopReason::none) {
-    const double begin = wall_seconds();
-    flight_recorder().begin_step(counters_.step + 1);
-    const bool beside = checkpointing_.seconds_under_way() > 0.0;
-    const StepResult result = train_step();
-    const double seconds = wall_seconds() - begin;
-    flight_recorder().step_done(static_cast<std::int64_t>(1e9 * seconds));
-    if (!result.updated) progress.record_bad_step(counters_, result);
-    const std::optional<SavedCheckpoint> saved = std::exchange(finished_, {});
-    if (result.rolled_back) continue;  // what was finished is moved aside
-    record_saved(progress, saved);
-    progress.record(counters_, seconds, result);
-    checkpoint_times_.record_step(seconds, beside);
-    stragglers_.check(counters_.step);
-
+    if (run_step(progress).rolled_back) continue;
     go_on_writing(progress);
     const bool finished = counters_.step == config_.run.steps;
     const bool validates = validation_is_due(counters_.step);

@@ -67,6 +67,8 @@ class CheckpointWriter {
   /// The newest known good checkpoint. Until this run has one: the newest complete checkpoint before the
   /// one it resumed from; empty if there is none. The same on all ranks.
   const std::filesystem::path& newest_known_good() const { return newest_known_good_; }
+  /// The newest whole one beside `folder` that is older; empty where there is none. Collective.
+  std::filesystem::path older_than(const std::filesystem::path& folder) const;
 
  private:
   template <class F>

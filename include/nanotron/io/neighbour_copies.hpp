@@ -43,10 +43,13 @@ struct CopyPlace {
   std::vector<std::string> hosts;  // by rank of the world
 };
 
-/// The identity of the run that keeps its checkpoints in `directory`, 16 hexadecimal digits in <directory>/run.id. With
-/// `anew` another one than before. Copies of another identity are never read. Collective; Error(system_error).
+/// The identity of the run that keeps its checkpoints in `directory`, 16 hexadecimal digits in the first line of
+/// <directory>/run.id. With `anew` another one than before; earlier ones follow in the file. Copies of another identity
+/// are never read. Collective; Error(system_error).
 enum class Identity { of_directory, anew };
 std::string run_identity(MPI_Comm world, const std::filesystem::path& directory, Identity identity);
+/// The newest first. Collective.
+std::vector<std::string> earlier_identities(MPI_Comm world, const std::filesystem::path& directory);
 
 /// All functions are collective over `world` (borrowed).
 class NeighbourCopies {
@@ -60,9 +63,11 @@ class NeighbourCopies {
   std::optional<CheckpointReader> newest(std::int64_t from);
 
   /// After a restart from `reader` (null: from nothing). Where it is what newest() found last, those copies stay; all
-  /// others are removed. Where it is a checkpoint, or nothing, the run is another one from here on (`anew` gives its
-  /// identity): hosts that are not of this job may have copies of the steps that are left behind.
-  void keep_only(const CheckpointReader* reader, const std::function<std::string()>& anew);
+  /// others are removed. Where it is a checkpoint, or nothing, the run is another one from the next copy on (`anew`
+  /// gives its identity then): hosts that are not of this job may have copies of the steps that are left behind.
+  void keep_only(const CheckpointReader* reader, std::function<std::string()> anew);
+  /// On the hosts of this job, all copies of runs that are over.
+  void remove_those_of(const std::vector<std::string>& runs);
 
   /// Copies the contents. Where a host cannot take them (no space), no host keeps them, with a warning: false. The
   /// older copies stay.
@@ -98,6 +103,7 @@ class NeighbourCopies {
   std::uint64_t found_ = 0;                 // by newest()
   std::int64_t bytes_held_ = 0;
   bool has_failed_ = false;
+  std::function<std::string()> anew_;  // empty: the identity stays
 };
 
 }  // namespace nanotron::io

@@ -40,8 +40,10 @@ class CheckpointTimes {
   void begin();
   /// Seconds that the checkpoint under way costs beside SavedCheckpoint::waited.
   void add_cost(double seconds) { cost_ += seconds; }
-  /// beside: a checkpoint was written meanwhile.
-  void record_step(double seconds, bool beside);
+  /// Of a global batch of `samples`, without what training waited for a checkpoint. beside: one was written meanwhile.
+  void record_step(double seconds, index_t samples, bool beside);
+  /// The checkpoint under way is not recorded.
+  void drop();
   /// A checkpoint is on disk. With node_mtbf the log says which interval follows, when it has changed by a tenth.
   void record(const SavedCheckpoint& saved);
 
@@ -50,8 +52,8 @@ class CheckpointTimes {
   double seconds_;           // from one to the next; 0: time does not matter
   double between_failures_;  // of the job; 0: not given
   double since_;             // wall_seconds()
-  double cost_ = 0.0;        // of the checkpoint under way, so far
-  double plain_seconds_ = 0.0;  // of a step beside which nothing is written, moving average
+  double cost_ = 0.0, slower_ = 0.0;  // of the checkpoint under way, so far; of the steps beside it
+  double plain_seconds_ = 0.0;        // of a sample where nothing is written beside, moving average
   std::int64_t plain_steps_ = 0;
   double told_ = 0.0;  // the interval in the log
   Log& log_;

@@ -72,6 +72,10 @@ class Checkpointing {
   // See io::CheckpointWriter.
   void mark_known_good() { writer_.mark_known_good(); }
   const std::filesystem::path& newest_known_good() const { return writer_.newest_known_good(); }
+  /// The newest whole one that is older; empty where there is none. Collective.
+  std::filesystem::path older_than(const std::filesystem::path& folder) const { return writer_.older_than(folder); }
+  /// Of the checkpoint under way, or the last.
+  double seconds_waited() const { return pending_.waited; }
 
  private:
   bool has_our_moments(const io::CheckpointInfo& info) const;

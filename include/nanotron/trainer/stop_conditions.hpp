@@ -28,6 +28,8 @@ class StopConditions {
   /// program. next_seconds: estimate for the next step and the checkpoint after it, so that both end before the limit.
   /// Rank 0 looks for the STOP file and removes it.
   StopReason check(comm::Group& world, std::int64_t steps_done, double next_seconds);
+  /// On rank 0: whether there was a STOP file, also where another reason was more urgent, or is one now; it is removed.
+  bool file_was_found();
 
  private:
   StopReason seen_here(bool looks_at_files, std::int64_t steps_done, double next_seconds);
@@ -35,6 +37,7 @@ class StopConditions {
   std::filesystem::path stop_file_;
   std::int64_t step_limit_;  // 0: none
   double deadline_;  // 0: none
+  bool file_was_found_ = false;
 };
 
 }  // namespace nanotron::trainer

@@ -67,6 +67,7 @@ class Trainer {
   double exposed_communication_seconds() const { return state_.reducers.exposed_seconds(); }
 
  private:
+  StepResult run_step(Progress& progress);
   std::uint64_t load(data::BatchLoader& loader, index_t first_sample);
   void read_ahead();
   void compute(double largest_norm);
@@ -77,7 +78,7 @@ class Trainer {
   void compute_again(StepResult& result);
   void count_bad_step(const StepResult& result, std::int64_t bad);
   bool roll_back(StepResult& result);
-  std::optional<io::CheckpointReader> open_to_go_back(const std::filesystem::path& folder) const;
+  std::optional<io::CheckpointReader> newest_to_go_back_to() const;
   void compare_replicas();
   void save_now(Progress& progress, StopReason reason);
   void copy_now(Progress& progress);

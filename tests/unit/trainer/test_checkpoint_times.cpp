@@ -53,8 +53,8 @@ TEST(CheckpointTimes, TimeBeginsAgainWithACheckpoint) {
 TEST(CheckpointTimes, SlowerStepsBesideOneAreItsCost) {
   Log log(false);
   CheckpointTimes times({.directory = {}, .node_mtbf = 1.0}, 1 << 14, log);
-  for (const double seconds : {9.0, 1.0, 1.0}) times.record_step(seconds, false);  // the first one does not count
-  for (const double seconds : {1.1, 1.1}) times.record_step(seconds, true);
+  for (const double seconds : {9.0, 1.0, 1.0}) times.record_step(seconds, 8, false);  // the first one does not count
+  for (const double seconds : {2.1, 2.1}) times.record_step(seconds, 16, true);
   times.record({.step = 3, .taken = 2.2, .waited = 1e-6});
   times.begin();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
