@@ -36,7 +36,7 @@ class Doubles {
 
 TEST(NcclAlone, EveryCollectiveIsACopy) {
   const Communicator self = Communicator::duplicate(MPI_COMM_SELF);
-  const std::unique_ptr<Channel> nccl = make_nccl_channel(self);
+  const std::unique_ptr<Channel> nccl = make_nccl_channel(self, deck::CollectiveEngine::blocks);
   cudaStream_t own = nullptr;
   NANOTRON_CHECK_CUDA(cudaStreamCreate(&own));
   const Stream stream(own);
