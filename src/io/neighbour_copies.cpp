@@ -147,10 +147,10 @@ bool NeighbourCopies::write(const CheckpointContents& contents) {
   }
   Draft draft{.generation = std::stoull(comm::text_of_root(world_, drawn_digits), nullptr, 16)};
   try {
-    if (anew_) {
-      place_.run = anew_();
+    if (begins_branch_) {
+      place_.run = run_identity(world_, place_.checkpoints, Identity::anew);
       open_folder();
-      anew_ = nullptr;
+      begins_branch_ = false;
     }
     write_draft(contents, draft);
   } catch (const Error& error) {

@@ -168,11 +168,9 @@ std::optional<CheckpointReader> NeighbourCopies::newest(std::int64_t from) {
   return std::nullopt;
 }
 
-void NeighbourCopies::keep_only(const CheckpointReader* reader, std::function<std::string()> anew) {
-  if (reader == nullptr || !reader->is_of_copies()) {
-    anew_ = std::move(anew);
-    return remove_all();
-  }
+void NeighbourCopies::keep_only(const CheckpointReader* reader) {
+  begins_branch_ = reader == nullptr || !reader->is_of_copies();
+  if (begins_branch_) return remove_all();
   if (hosts_.leads(rank_)) folder_->remove_all_but(found_);
   generations_ = {found_};
 }

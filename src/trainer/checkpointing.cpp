@@ -105,10 +105,7 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
       read_into(found.emplace(std::move(*file)));
   }
   // Moves other checkpoints aside and removes copies: only after all reads.
-  const auto anew = [this] {
-    return io::run_identity(grid_.world().mpi(), deck::checkpoint_directory(config_), io::Identity::anew);
-  };
-  if (copies_ != nullptr) copies_->keep_only(found ? &*found : nullptr, anew);
+  if (copies_ != nullptr) copies_->keep_only(found ? &*found : nullptr);
   if (!found) {
     writer_.begin_anew();
     return {.seed = config_.run.seed};

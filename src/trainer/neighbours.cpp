@@ -35,13 +35,16 @@ std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, con
                                                  MPI_Comm world, Log& log) {
   if (config.checkpoint.neighbour_every_steps == 0) return nullptr;
   const std::filesystem::path directory = deck::checkpoint_directory(config);
-  const auto of = [&](const std::string& run) {
-    return io::CopyPlace{.directory = config.checkpoint.neighbour_directory, .run = run, .hosts = grid.hosts()};
-  };
   const bool goes_on = config.checkpoint.resume == "auto";
   const std::string run =
       io::run_identity(world, directory, goes_on ? io::Identity::of_directory : io::Identity::anew);
-  auto copies = std::make_unique<io::NeighbourCopies>(world, of(run), log);
+  auto copies = std::make_unique<io::NeighbourCopies>(
+      world,
+      io::CopyPlace{.directory = config.checkpoint.neighbour_directory,
+                    .run = run,
+                    .hosts = grid.hosts(),
+                    .checkpoints = directory},
+      log);
   copies->remove_those_of(io::earlier_identities(world, directory));
   return copies;
 }

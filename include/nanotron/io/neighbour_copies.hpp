@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +40,7 @@ struct CopyPlace {
   std::string directory;           // %h: the name of the host
   std::string run;                 // run_identity()
   std::vector<std::string> hosts;  // by rank of the world
+  std::filesystem::path checkpoints{};  // of run.id
 };
 
 /// The identity of the run that keeps its checkpoints in `directory`, 16 hexadecimal digits in the first line of
@@ -63,9 +63,9 @@ class NeighbourCopies {
   std::optional<CheckpointReader> newest(std::int64_t from);
 
   /// After a restart from `reader` (null: from nothing). Where it is what newest() found last, those copies stay; all
-  /// others are removed. Where it is a checkpoint, or nothing, the run is another one from the next copy on (`anew`
-  /// gives its identity then): hosts that are not of this job may have copies of the steps that are left behind.
-  void keep_only(const CheckpointReader* reader, std::function<std::string()> anew);
+  /// others are removed. Where it is a checkpoint, or nothing, the run has another identity from the next copy on:
+  /// hosts that are not of this job may have copies of the steps that are left behind.
+  void keep_only(const CheckpointReader* reader);
   /// On the hosts of this job, all copies of runs that are over.
   void remove_those_of(const std::vector<std::string>& runs);
 
@@ -103,7 +103,7 @@ class NeighbourCopies {
   std::uint64_t found_ = 0;                 // by newest()
   std::int64_t bytes_held_ = 0;
   bool has_failed_ = false;
-  std::function<std::string()> anew_;  // empty: the identity stays
+  bool begins_branch_ = false;  // the next copy has another identity
 };
 
 }  // namespace nanotron::io

@@ -19,7 +19,7 @@ class Neighbours : public Checkpoint {
  protected:
   /// Two hosts, of which the first has the lower half of the ranks.
   static CopyPlace place(const fs::path& folder, int ranks, const std::string& run) {
-    CopyPlace place{.directory = (folder / "%h").string(), .run = run, .hosts = {}};
+    CopyPlace place{.directory = (folder / "%h").string(), .run = run, .hosts = {}, .checkpoints = folder};
     for (int rank = 0; rank < ranks; ++rank) place.hosts.push_back(2 * rank < ranks ? "a" : "b");
     return place;
   }
@@ -116,8 +116,7 @@ TEST_F(Neighbours, KeepTwoGenerations) {
   MPI_Barrier(world);
   EXPECT_EQ(wrong(to, 30, 30), 0);
   auto reader = to.newest(0);
-  const auto not_now = [] { return std::string("not a copy"); };
-  to.keep_only(&*reader, not_now);
+  to.keep_only(&*reader);
   MPI_Barrier(world);
   EXPECT_EQ(files_of("a", "step_00000020").size(), 0u);
   EXPECT_FALSE(to.newest(31));
@@ -135,7 +134,7 @@ TEST_F(Neighbours, OfAnAbandonedBranchAreNotRead) {
     fs::create_directory(scratch / "kept");
     for (const char* host : {"a", "b"}) fs::copy(scratch / host, scratch / "kept" / host, fs::copy_options::recursive);
   });
-  to.keep_only(nullptr, [] { return std::string("3333333333333333"); });  // it went on from a checkpoint
+  to.keep_only(nullptr);  // it went on from a checkpoint
   on_root([&] {
     for (const char* host : {"a", "b"}) fs::copy(scratch / "kept" / host, scratch / host, fs::copy_options::recursive);
   });
@@ -143,10 +142,12 @@ TEST_F(Neighbours, OfAnAbandonedBranchAreNotRead) {
   write(to, 20, 2);
   EXPECT_EQ(wrong(to, 20, 2), 0);
   EXPECT_TRUE(copies().newest(0));
-  copies("3333333333333333").remove_those_of({"1111111111111111"});
+  const std::string branch = run_identity(world, scratch.path(), Identity::of_directory);
+  EXPECT_NE(branch, "1111111111111111");
+  copies(branch).remove_those_of({"1111111111111111"});
   MPI_Barrier(world);
   EXPECT_FALSE(copies().newest(0));
-  EXPECT_TRUE(copies("3333333333333333").newest(0));
+  EXPECT_TRUE(copies(branch).newest(0));
 }
 
 TEST_F(Neighbours, DamagedOnesAreTakenFromTheOtherHost) {
