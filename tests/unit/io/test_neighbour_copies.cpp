@@ -248,6 +248,7 @@ TEST_F(Neighbours, AreOfTheUserAlone) {
     ASSERT_EQ(::stat(file.parent_path().c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 07777, 0700u);
   }
+  MPI_Barrier(world);
   to.remove_all();
   on_root([&] {
     EXPECT_TRUE(fs::is_empty(scratch.path() / "a"));
