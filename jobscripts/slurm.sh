@@ -171,12 +171,12 @@ judge() {
 # launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
 # not answer as long as TCP does, a quarter of an hour: it is ended VERDICT_SECONDS (60) later, with exit code 71.
 launch() {
-  local watcher code ended="$STATUS_FILE.ended"
+  local watcher code begin ended="$STATUS_FILE.ended"
   rm -f "$ended"
+  begin="$(date +%s)"
   "$@" &
   launcher=$!
   (
-    begin="$(date +%s)"
     verdict_is_new() { [ "$(stat -c %Y "$(status_of output_dir)/hang/verdict.txt" 2>/dev/null || echo 0)" -ge "$begin" ]; }
     rest() { sleep "$1" >/dev/null 2>&1; }
     until verdict_is_new; do rest 5; done

@@ -39,7 +39,7 @@ def text_of(keys):
 
 
 def month_of(case, grid, keys, events, clock, chance, rows, whole, steps):
-    month = Month(case, grid, text_of(keys), events, clock, chance)
+    month = Month(case, grid, text_of(keys), events, clock, chance, steps)
     month.run(rows)
     check(state_at(case, steps) == whole, "parameters, moments and counters have the same bits")
     return month, account(month, steps)

@@ -1,5 +1,7 @@
 #include "nanotron/trainer/replica_comparison.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
@@ -73,16 +75,15 @@ void ReplicaComparison<T>::require_equal(std::int64_t step) {
   const Region region(device_.timers(), "compare replicas");
   try {
     compare_all(step);
-  } catch (const Error&) {  // the same on all ranks
+  } catch (const Error& error) {  // the same on all ranks
     const bool is_outvoted = is_outvoted_alone() || std::ranges::any_of(sections_, [](const auto& check) {
                                return check.data.is_outvoted() || check.replicate.is_outvoted();
                              });
     const std::vector<int> faulty = ranks_where(is_outvoted, grid_.world());
-    if (!faulty.empty()) {
-      exclude_hosts({.ranks = faulty, .step = step, .what = "other weights or moments than most replicas"}, config_,
-                    grid_);
-    }
-    throw;
+    if (faulty.empty()) throw;
+    const std::string change = exclude_hosts(
+        {.ranks = faulty, .step = step, .what = "other weights or moments than most replicas"}, config_, grid_);
+    throw Error(error.exit_code(), fmt::format("{}; {}", error.what(), change));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <utility>
 #include <vector>
@@ -69,7 +70,9 @@ extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static int made = 0;
   *id = {};
-  const std::string name = fmt::format("/nanotron-emulated-{}-{}", getpid(), made++);
+  // With the time: a program that ended by a fault leaves its segments, and numbers of processes come again.
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::string name = fmt::format("/nanotron-emulated-{}-{:x}-{}", getpid(), now, made++);
   std::copy(name.begin(), name.end(), id->internal);
   return ncclSuccess;
 }

@@ -192,9 +192,10 @@ def in_memory(folder):
 class Month:
     """One run, from its first job to its end."""
 
-    def __init__(self, case, grid, keys, events, clock, chance):
+    def __init__(self, case, grid, keys, events, clock, chance, steps=0):
         self.case, self.events, self.clock, self.chance = case, deque(events), clock, chance
         self.done, self.launches, self.high, self.log_at, self.steps, self.stuck = [], 0, 0, 0, [], 0
+        self.last = steps - 100  # no event later: its start would be over before anybody is harmed
         self.memory, self.faults = in_memory(case.folder), case.folder / "faults"
         self.options = [word for key in f"{GRIDS[grid]} {KEYS} {keys} checkpoint.neighbour_directory={self.memory}/%h".split()
                         for word in ("--set", key)]
@@ -288,6 +289,8 @@ class Month:
 
     def is_due(self, event, launched, steps):
         """steps: of this start. The program knows what its memory should hold once it has updated it."""
+        if self.high > self.last:
+            return False
         if event.in_start is not None:
             return time.time() - launched >= event.in_start
         if self.clock == "steps":
@@ -320,7 +323,10 @@ class Month:
     def end_launcher(self, job):
         """Open MPI's may wait for a lock of its own for ever (PMIx 4, PMIx_server_finalize)."""
         for child in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)
+            try:
+                os.kill(int(child), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
             self.stuck += 1
         time.sleep(0.2)
 
@@ -401,7 +407,7 @@ def account(month, steps):
     told, seconds = json.dumps(ledger, indent=1), ledger["seconds"]
     total = sum(seconds.values())
     # Before the first start begins and after the last sign of life of the last: the job script, mpiexec, the exit.
-    check(0 < month.wall - total < 2.0 + 0.01 * month.wall, f"all classes are {total:.2f} s of {month.wall:.2f} s", told)
+    check(0 < month.wall - total < 5.0 + 0.01 * month.wall, f"all classes are {total:.2f} s of {month.wall:.2f} s", told)
     check(all(s["seconds"][name] > -1e-3 for s in ledger["starts"] for name in s["seconds"]), "no negative time", told)
     check(sum(s["steps_kept"] for s in ledger["starts"]) == steps, "every step is kept once", told)
     kept = [s for s in ledger["starts"] if s["steps_kept"]]

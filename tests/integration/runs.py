@@ -1,6 +1,7 @@
 """Runs of nanotron_hpc in folders of their own, for the scripts beside this one."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -119,6 +120,15 @@ def killed_end(case, running):
                 running.kill()
 
 
+def kill_all(processes):
+    """At once; those that are gone already, after the first of them perhaps, are no error."""
+    for process in processes:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 def ranks_of(case):
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -126,6 +136,6 @@ def ranks_of(case):
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if words[0].decode().endswith("nanotron_hpc") and str(case.deck).encode() in words:
+        if words[0].endswith(b"nanotron_hpc") and str(case.deck).encode() in words:
             found.append(int(entry.name))
     return sorted(found)

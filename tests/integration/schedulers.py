@@ -54,7 +54,7 @@ esac
 before="$(sed -n 's/^checkpoint = //p' "$STATUS_FILE" 2>/dev/null)"
 "$NANOTRON_MPIEXEC" -n 2 "$@" &
 launcher=$!
-until [ "$(sed -n 's/^checkpoint = //p' "$STATUS_FILE" 2>/dev/null)" != "$before" ]; do sleep 0.02; done
+until [ "$(sed -n 's/^checkpoint = //p' "$STATUS_FILE" 2>/dev/null)" != "$before" ] || ! kill -0 "$launcher"; do sleep 0.02; done
 pkill -KILL -n -P "$launcher" nanotron_hpc
 wait "$launcher"
 exit 137

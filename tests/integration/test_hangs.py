@@ -20,6 +20,7 @@ from pathlib import Path
 from runs import Case, check, mpiexec, program, ranks_of, wait_for
 
 TIMEOUT = 2.0
+FILES_TIMEOUT = 4.0  # disks stall by themselves
 FILE_PATIENCE = 60.0  # seconds, of src/trainer/hang/hang_case.hpp
 ALLOWED = 3.0  # times the timeout: at the start and with files
 hanging_ranks = str(Path(sys.argv[1]).resolve().parent / "tests" / "integration" / "hanging_ranks")
@@ -189,7 +190,7 @@ def slow(grid, rank):
 def in_files(library, fault, rank):
     """While the second checkpoint is written."""
     what = f"{fault} of a checkpoint on rank {rank}"
-    case, arguments = run_of("tp", steps=20, checkpoint="every_steps = 5")
+    case, arguments = run_of("tp", steps=20, checkpoint="every_steps = 5", run=f"hang_timeout = {FILES_TIMEOUT}")
     with case:
         line = [program, *arguments, str(case.deck)]
         ranks = [["env", f"LD_PRELOAD={library}", f"FAULT={fault}", *line] if r == rank else line for r in range(4)]
@@ -197,7 +198,7 @@ def in_files(library, fault, rank):
         wait_for(case.out / "checkpoints" / "step_00000005" / "manifest.json")
         began = time.time()
         text = wait_for_end(running, 90, what)
-        told = check_verdict(what, running.returncode, text, case.out, rank, began, ALLOWED * TIMEOUT, "> checkpoint")
+        told = check_verdict(what, running.returncode, text, case.out, rank, began, ALLOWED * FILES_TIMEOUT, "> checkpoint")
         check_ended(case, what)
         return told
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 2
-# timeout: 300
+# timeout: 900
 """The job scripts under stand-ins for Slurm and PBS: what they take for finished, what they try again, and how often.
 
     test_job_scripts.py <folder of the programs>
@@ -89,8 +89,9 @@ def what_another_start_mends_and_what_not():
 
 # A rank dies after a checkpoint; the deck begins anew, the job does not.
 def a_killed_rank_costs_no_checkpoint(scheduler):
-    with Case("whole", steps=20, checkpoint="resume = 'none'") as whole, \
-            Case("killed", steps=20, checkpoint="resume = 'none'") as killed:
+    steps = 100  # none of them is over before the kill
+    with Case("whole", steps=steps, checkpoint="resume = 'none'") as whole, \
+            Case("killed", steps=steps, checkpoint="resume = 'none'") as killed:
         code, text = whole.run()
         check(code == 0, "a run without a job", text)
         job = Job(killed, scheduler)
@@ -99,10 +100,10 @@ def a_killed_rank_costs_no_checkpoint(scheduler):
         else:
             job.start("--set", "run.stop_after_steps=7", code=75, says="submitting the next job")
         step = int(job.state()["checkpoint"][-8:])
-        check(5 <= step < 20, "a checkpoint is noted", str(job.state()))
+        check(5 <= step < steps, "a checkpoint is noted", str(job.state()))
         text = job.start(code=0, says="finished")
         check(f"step_{step:08d} (step {step}," in text, "the job goes on from it", text)
-        check(state_at(whole, 20) == state_at(killed, 20), "to the same bits")
+        check(state_at(whole, steps) == state_at(killed, steps), "to the same bits")
 
 
 # A start that was lost with its node or batch script is judged by the next one.

@@ -7,11 +7,10 @@
 """
 import os
 import random
-import signal
 import subprocess
 import time
 
-from runs import Case, Tally, check, killed_end, ranks_of, state_at, wait_for
+from runs import Case, Tally, check, kill_all, killed_end, ranks_of, state_at, wait_for
 
 STEPS = 120
 
@@ -24,11 +23,7 @@ def kill_once(case, chance):
     victims = ranks_of(case)
     if victims and chance.random() < 0.5:
         victims = [chance.choice(victims)]
-    for rank in victims:
-        try:
-            os.kill(rank, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    kill_all(victims)
     text = killed_end(case, running)
     end = time.time() + 20
     while ranks_of(case) and time.time() < end:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 2
-# timeout: 300
+# timeout: 900
 """The ledger of a run that is killed at drawn moments: its classes sum up to the wall-clock time, and each start kept the
 steps before the checkpoint from which the next one went on.
 
@@ -10,7 +10,6 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import time
 import h5py
 import numpy
 
-from runs import Case, check, killed_end, ranks_of, root, wait_for
+from runs import Case, check, kill_all, killed_end, ranks_of, root, wait_for
 
 STEPS, KILLS, QUEUED = 1500, 3, 5.0
 seed = int(os.environ.get("NANOTRON_SEED") or random.SystemRandom().randrange(10000))
@@ -48,7 +47,7 @@ with Case("ledger", steps=STEPS, checkpoint="keep_last = 0") as case:
     begin = time.time()
     moments = []
     for kill in range(KILLS):
-        running = case.start("--set", "checkpoint.every_steps=25")
+        running = case.start("--set", f"checkpoint.every_steps={25 if kill else 1000}")
         before = steps_logged(case) if (case.out / "run.log").exists() else 0
         wait_for(case.out / "run.log")
         # The first is killed before its first checkpoint, which makes the next one begin again.
@@ -57,14 +56,14 @@ with Case("ledger", steps=STEPS, checkpoint="keep_last = 0") as case:
         while steps_logged(case) < until or (kill > 0 and steps_logged(case) == before):
             check(time.time() < end and running.poll() is None, "the run goes on", (case.out / "run.log").read_text())
             time.sleep(0.01)
-        for process in ranks_of(case):
-            os.kill(process, signal.SIGKILL)
+        kill_all(ranks_of(case))
         killed_end(case, running)
         moments.append(steps_logged(case))
         time.sleep(draw.random())
-    os.environ["NANOTRON_SUBMIT_TIME"] = f"{time.time():.3f}"
+    submitted = time.time()
     time.sleep(QUEUED)
-    os.environ["NANOTRON_JOB_START_TIME"] = f"{time.time():.3f}"
+    started = time.time()
+    os.environ["NANOTRON_SUBMIT_TIME"], os.environ["NANOTRON_JOB_START_TIME"] = f"{submitted:.3f}", f"{started:.3f}"
     code, text = case.run("--set", "checkpoint.every_steps=25")
     wall = time.time() - begin
     check(code == 0, "the last start", text)
@@ -74,9 +73,9 @@ with Case("ledger", steps=STEPS, checkpoint="keep_last = 0") as case:
     told = json.dumps(ledger, indent=1)
     check(len(starts) == KILLS + 1, "a row for each start", told)
     total = sum(seconds.values())
-    check(abs(total - wall) < 0.02 * wall, f"all classes are {total:.2f} s of {wall:.2f} s", told)
+    check(abs(total - wall) < 1 + 0.02 * wall, f"all classes are {total:.2f} s of {wall:.2f} s", told)
     check(abs(total - ledger["wall_seconds"]) < 1e-6 and 0 < ledger["goodput"] < 1, "goodput", told)
-    check(abs(seconds["queued"] - QUEUED) < 0.1, f"{seconds['queued']:.2f} s in the queue", told)
+    check(abs(seconds["queued"] - (started - submitted)) < 0.01, f"{seconds['queued']:.2f} s in the queue", told)
     check([s["end"] for s in starts] == ["killed"] * KILLS + ["finished"], "how they ended", told)
     check(starts[0]["steps_kept"] == 0 and starts[1]["from_step"] == 0, "no checkpoint of the first", told)
     check(sum(s["steps_kept"] for s in starts) == STEPS, "every step is kept once", told)

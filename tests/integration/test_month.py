@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 2
-# timeout: 300
+# timeout: 1000
 """A day of a large machine in small (month.py): a run under the job script whose hosts, ranks, network and memory fail as
 those of Llama 3 did ends with the bits of one that nobody disturbed, and its ledger adds up.
 
@@ -15,7 +15,7 @@ from month import GRIDS, Month, account, drawn, table_of_faults, undisturbed
 from runs import Case, check, state_at
 
 BETWEEN = 150  # steps
-KEYS = "checkpoint.every_steps=110 checkpoint.neighbour_every_steps=40 run.hang_timeout=2 run.log_every=10"
+KEYS = "checkpoint.every_steps=110 checkpoint.neighbour_every_steps=40 run.hang_timeout=4 run.log_every=10"
 
 
 def main(count, seed):
@@ -25,7 +25,7 @@ def main(count, seed):
     grid = chance.choice(list(GRIDS))
     with Case("whole", steps=steps) as whole, Case("month", steps=steps) as case:
         rows, _ = undisturbed(whole, grid, KEYS, chance)
-        month = Month(case, grid, KEYS, drawn(count, BETWEEN * 0.9, chance, 0.1), "steps", chance)
+        month = Month(case, grid, KEYS, drawn(count, BETWEEN * 0.9, chance, 0.1), "steps", chance, steps)
         month.run(rows)
         check(state_at(case, steps) == state_at(whole, steps), "parameters, moments and counters have the same bits")
         ledger = account(month, steps)

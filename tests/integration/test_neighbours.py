@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
 # ranks: 4
-# timeout: 300
+# timeout: 1200
 """Copies of the state on other hosts (checkpoint%neighbour_every_steps): all ranks are killed, a host is lost, and the
 run ends with the bits of one that nobody disturbed. Hosts are imitated: names are given, their memory is a folder.
 
-    test_neighbours.py <folder of the programs>        NANOTRON_SEED (the time) chooses; NANOTRON_FULL: all grids
+    test_neighbours.py <folder of the programs>        NANOTRON_SEED (the time) chooses; NANOTRON_FULL: all grids and all parts
 """
 import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import time
 
-from runs import Case, check, mpiexec, program, ranks_of, state_at
+from runs import Case, check, kill_all, mpiexec, program, ranks_of, state_at
 
 STEPS, EVERY = 90, 4
 
@@ -65,11 +64,7 @@ class Job:
         while len(self.copied()) < before + copies:
             check(time.time() < end and running.poll() is None, "copies are written", running.poll())
             time.sleep(0.005)
-        for rank in ranks_of(self.case):
-            try:
-                os.kill(rank, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        kill_all(ranks_of(self.case))
         end = time.time() + 30
         while ranks_of(self.case):
             check(time.time() < end, "all ranks end")
@@ -130,7 +125,7 @@ def lost_hosts(job, case, expected, chance):
         is_empty(job)
 
 
-def both_hosts(job, case, expected):
+def both_hosts(job, case, expected, _):
     shutil.rmtree(case.out, ignore_errors=True)
     job.kill_after(4, "--set", "checkpoint.every_steps=7", "--set", "checkpoint.asynchronous=true")
     job.lose("a", "b")
@@ -140,7 +135,7 @@ def both_hosts(job, case, expected):
     check(state_at(case, STEPS) == expected, "the same bits from the file", text)
 
 
-def damaged(job, case, expected):
+def damaged(job, case, expected, _):
     shutil.rmtree(case.out, ignore_errors=True)
     job.kill_after(3)
     for rank in range(4):  # at most one of the two copies of each rank
@@ -176,7 +171,7 @@ def damaged(job, case, expected):
     check(state_at(case, STEPS) == expected, "the same bits after all copies were damaged", text)
 
 
-def stale(job, case, expected):
+def stale(job, case, expected, _):
     """Copies of a run that was begun anew are of no use to the next."""
     shutil.rmtree(case.out, ignore_errors=True)
     job.kill_after(3)
@@ -194,7 +189,7 @@ def stale(job, case, expected):
     shutil.rmtree(job.memory)
 
 
-def named_start(job, case):
+def named_start(job, case, *_):
     """A run that began from a named checkpoint and lost its copies before its first own one: it begins there again."""
     start = case.folder / "start"
     shutil.rmtree(case.out, ignore_errors=True)
@@ -208,7 +203,7 @@ def named_start(job, case):
     check(resumed(text) == ("file", 30) and "nothing is left of what earlier starts" in text, "from the named one", text)
 
 
-def other_grid(job, case):
+def other_grid(job, case, *_):
     """Any number of ranks reads the copies: losses within rounding."""
     shutil.rmtree(case.out, ignore_errors=True)
     last = job.kill_after(2)
@@ -218,31 +213,32 @@ def other_grid(job, case):
     from_copies(job, text, last)
 
 
-def one_host(job, case):
+def one_host(job, case, *_):
     shutil.rmtree(case.out, ignore_errors=True)
     text = job.run(hosts=(("a", 4),))
     check("all ranks are on one host" in text and "copied to other" not in text, "one host is no neighbour", text)
 
 
-def main(seed):
+PARTS = [lost_hosts, both_hosts, damaged, stale, named_start, other_grid, one_host]
+
+
+def main(seed, full):
     print(f"NANOTRON_SEED={seed}", flush=True)
     chance = random.Random(seed)
-    grids = list(GRIDS) if os.environ.get("NANOTRON_FULL") else ["tp", chance.choice([g for g in GRIDS if g != "tp"])]
-    for name in grids:
+    one = chance.choice(list(GRIDS))
+    for name in GRIDS if full else {one, "tp"}:
+        parts = PARTS[:1] if full or name == one else []
+        if name == "tp":
+            parts = parts + (PARTS[1:] if full else chance.sample(PARTS[1:], 3))
         with Case("neighbours", steps=STEPS) as case:
             job = Job(case, GRIDS[name], f"checkpoint.asynchronous={chance.choice(['true', 'false'])}")
             job.run()
             expected = state_at(case, STEPS)
             is_empty(job)
-            lost_hosts(job, case, expected, chance)
-            if name == "tp":
-                both_hosts(job, case, expected)
-                damaged(job, case, expected)
-                stale(job, case, expected)
-                named_start(job, case)
-                other_grid(job, case)
-                one_host(job, case)
-            print(f"{name}: the same bits", flush=True)
+            for part in parts:
+                shutil.rmtree(case.out, ignore_errors=True)
+                part(job, case, expected, chance)
+            print(f"{name}: {', '.join(part.__name__ for part in parts)}: the same bits", flush=True)
 
 
-main(int(os.environ.get("NANOTRON_SEED", str(int(time.time())))))
+main(int(os.environ.get("NANOTRON_SEED", str(int(time.time())))), bool(os.environ.get("NANOTRON_FULL")))

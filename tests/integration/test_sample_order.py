@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 2
-# timeout: 120
+# timeout: 300
 """The order of the samples as doc/numerics.md has it, "Order of the data", written down once more in Python from that
 page alone; the token hashes of a run must come out.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 4
-# timeout: 150
+# timeout: 600
 """jobscripts/slurm.sh in a Slurm of its own: a node is lost, the requeued job goes on from the memory of the others, on a
 spare node, without a checkpoint; then a rank is killed. The end has the bits of a run that nobody disturbed.
 
@@ -14,7 +14,7 @@ import sys
 from runs import Case, check, ranks_of, state_at
 from slurm_service import Slurm, copies, keys_of, log_of, resumes, skip_where_it_cannot_run
 
-STEPS, EVERY = 60, 5
+STEPS, EVERY = 120, 5
 
 
 def main():

@@ -23,7 +23,7 @@ from runs import Case, check, mpiexec, program, ranks_of, state_at, wait_for
 
 os.environ.setdefault("NANOTRON_WAIT", "sleep")
 TIMEOUT = 3.0
-STEPS = 16
+STEPS = 100  # far more than are over before the network is
 EXPERTS = ["moe.num_experts=4", "moe.moe_intermediate_size=24"]
 # What crosses hosts with four ranks on two of them, and how ranks are mapped to hosts.
 KINDS = {

@@ -121,6 +121,7 @@ TEST(ReplicasOfTensorParallelRanks, WhichDifferOnAllReplicasNameNoHost) {
     MPI_Barrier(test::world());
     const bool is_excluded = std::filesystem::exists(std::filesystem::path(config.run.output_dir) / "excluded_hosts");
     EXPECT_EQ(is_excluded, !on_both);
+    EXPECT_EQ(message.find("excluded_hosts excludes it") != std::string::npos, !on_both) << message;
   }
 }
 

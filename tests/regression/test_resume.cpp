@@ -1,5 +1,5 @@
 // ranks: 1 2 4
-// timeout: 300
+// timeout: 900
 // 10 steps, a checkpoint, 10 more on the same or another grid, against 20 uninterrupted ones: losses,
 // parameters, both moments and the step counts.
 

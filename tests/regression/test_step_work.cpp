@@ -1,4 +1,5 @@
 // ranks: 1 2 4
+// timeout: 400
 // The kernels of a step that a plan counts are those that run: as many launches, and the FLOPs of the formulas.
 
 #include <gtest/gtest.h>

@@ -41,11 +41,14 @@ class TemporaryFolder {
   static constexpr const char* prefix = "nanotron_test_";
 
   static void remove_old() {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::temp_directory_path(), ignored)) {
-      const auto age = std::filesystem::file_time_type::clock::now() - entry.last_write_time(ignored);
-      const bool ours = entry.path().filename().string().starts_with(prefix);
-      if (ours && age > std::chrono::hours(24)) std::filesystem::remove_all(entry.path(), ignored);
+    const auto yesterday = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24);
+    std::error_code failed, ignored;
+    std::filesystem::directory_iterator entry(std::filesystem::temp_directory_path(), failed);
+    for (; !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed)) {
+      std::error_code gone;  // another test may just have removed it
+      const bool is_old = entry->last_write_time(gone) < yesterday && !gone;
+      const bool ours = entry->path().filename().string().starts_with(prefix);
+      if (ours && is_old) std::filesystem::remove_all(entry->path(), ignored);
     }
   }
 

@@ -1,4 +1,4 @@
-# timeout: 300
+# timeout: 900
 """nanotron_tokenize --chat: tokens as of the rendered text, and which of them count in the loss."""
 
 import json

@@ -1,4 +1,4 @@
-# timeout: 240
+# timeout: 600
 """pip install ./tools into an empty environment: its commands, run from another folder, need no checkout.
 
 Skipped where pip cannot reach an index: hatchling, numpy and h5py come from there."""

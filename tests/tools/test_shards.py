@@ -1,4 +1,4 @@
-# timeout: 400
+# timeout: 1500
 """nanotron_tokenize --shards and --merge: the bytes of one process, restarts, proofs; and --count."""
 
 import gzip

@@ -1,4 +1,4 @@
-# timeout: 300
+# timeout: 900
 """nanotron_tokenize on .jsonl.gz, .jsonl.zst and .parquet: the tokens of plain text, bounded blocks, damage."""
 
 import gzip

@@ -18,7 +18,7 @@ from .checkpoint import deck_values
 
 VALIDATION = "validation_loss"  # of all sets; validation_loss_<name> of each
 ABOUT = ("units", "long_name")
-TRIES = 3
+TRIES = 5
 START = re.compile(r"provenance(?:_step_(\d+))?$")
 Array = np.ndarray[Any, np.dtype[Any]]
 
