@@ -165,11 +165,13 @@ void FlightRecorder::begin_step(std::int64_t step) {
 }
 
 void FlightRecorder::step_done(std::int64_t ns) {
-  const std::int64_t done = steps_done_.load(relaxed);
-  if (done > 0 && ns > longest_step_.load(relaxed)) longest_step_.store(ns, release);
+  const std::int64_t done = steps_done_.load(relaxed), ran = ns - stopped_.exchange(0);
+  if (done > 0 && ran > longest_step_.load(relaxed)) longest_step_.store(ran, release);
   steps_done_.store(done + 1, release);
   moved();
 }
+
+void FlightRecorder::was_stopped(std::int64_t ns) { stopped_.fetch_add(ns); }
 
 bool FlightRecorder::read(const Entry& entry, OperationRecord& record) const {
   const std::uint64_t version = entry.version.load(acquire);

@@ -170,13 +170,18 @@ fs::path CheckpointWriter::older_than(const fs::path& folder) const {
 }
 
 void CheckpointWriter::continue_at(std::int64_t step) {
-  newest_known_good_ = comm::text_of_root(world_, [&] {
+  newest_ = comm::text_of_root(world_, [&] {
     set_aside_newer(step);
     known_good_ = read_known_good(directory_);
     return whole_one_before(step_folder(directory_, step), step + 1).string();
   });
-  newest_ = newest_known_good_;
+  const std::int64_t newest = step_of(newest_.filename().string());
+  newest_known_good_ = comm::text_of_root(world_, [&] {
+    const bool is_known = std::ranges::find(known_good_, newest) != known_good_.end();
+    return (is_known || newest_.empty() ? newest_ : whole_one_before(newest_, newest)).string();
+  });
   forget_from(step + 1);
+  if (newest_ != newest_known_good_) not_yet_good_.push_back(newest);
 }
 
 // What is no longer part of the history of this run.

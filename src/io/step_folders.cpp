@@ -14,15 +14,6 @@ namespace {
 
 constexpr std::string_view prefix = "step_";
 
-// The number in "step_00000100"; -1 for other names.
-std::int64_t step_of(std::string_view name) {
-  if (name.size() < prefix.size() + 8 || name.substr(0, prefix.size()) != prefix) return -1;
-  name.remove_prefix(prefix.size());
-  std::int64_t step = -1;
-  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  return error == std::errc() && stop == name.data() + name.size() ? step : -1;
-}
-
 // The step whose half-written folder has this name, or whose old one that was being replaced; -1 for other names.
 std::int64_t step_of_partial(std::string_view name) {
   if (!name.ends_with(partial_suffix)) return -1;
@@ -32,6 +23,14 @@ std::int64_t step_of_partial(std::string_view name) {
 }
 
 }  // namespace
+
+std::int64_t step_of(std::string_view name) {
+  if (name.size() < prefix.size() + 8 || name.substr(0, prefix.size()) != prefix) return -1;
+  name.remove_prefix(prefix.size());
+  std::int64_t step = -1;
+  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  return error == std::errc() && stop == name.data() + name.size() ? step : -1;
+}
 
 StepFolders list_step_folders(const std::filesystem::path& directory) {
   StepFolders found;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace nanotron::io {
 
 inline constexpr const char* partial_suffix = ".partial";
 inline constexpr const char* replaced_suffix = ".replaced";
+
+/// The number in "step_00000100"; -1 for other names.
+std::int64_t step_of(std::string_view name);
 
 struct StepFolders {
   std::vector<std::pair<std::int64_t, std::filesystem::path>> steps;  // newest first

@@ -89,6 +89,12 @@ void Transformer<T>::refresh_after_update() {
 }
 
 template <class T>
+void Transformer<T>::forget_gathered_weights() {
+  weights_.forget();
+  fp8_weights_.expire();
+}
+
+template <class T>
 void Transformer<T>::use_weights(index_t stage, index_t layer, const SourceUse& use) {
   const index_t local = first_layer(stage) + layer;
   if (fp8_weights_.reads(local)) weights_.use(use);

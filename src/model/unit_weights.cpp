@@ -177,7 +177,8 @@ class GatheredPerUse final : public SectionWeights<T> {
       : shards_(std::move(shards)), device_(&device), slots_(table) {}
 
   void round() override {}
-  void gather() override {
+  void gather() override { forget(); }
+  void forget() override {
     finish();
     slots_.clear();
   }
@@ -275,6 +276,11 @@ void UnitWeights<T>::use(const SourceUse& use) {
     const auto [unit, next] = in(part.section, use);
     if (unit != no_unit) part.weights->use(unit, next);
   }
+}
+
+template <class T>
+void UnitWeights<T>::forget() {
+  for (Part& part : parts_) part.weights->forget();
 }
 
 template <class T>

@@ -42,8 +42,8 @@ void Trainer<T>::compute_again(StepResult& r) {
   compare_replicas();
 }
 
-// More than run%max_nonfinite_steps end the run: in a row where they are skipped, since the last checkpoint where
-// training goes back.
+// More than run%max_nonfinite_steps end the run: in a row where they are skipped, after one checkpoint where training
+// goes back.
 template <class T>
 void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad) {
   if (bad <= config_.run.max_nonfinite_steps) return;
@@ -55,8 +55,9 @@ void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad) {
         .expected = is_finite
                         ? fmt::format("a gradient norm of at most {:.4g} (run%spike_factor)", spikes_.largest_norm())
                         : "a finite loss and gradient norm",
-        .found = fmt::format("loss {}, gradient norm {}, {} {}", r.loss, r.grad_norm, bad,
-                             rolled_back_ > 0 ? "since the last checkpoint" : "in a row"),
+        .found = fmt::format(
+            "loss {}, gradient norm {}, {} {}", r.loss, r.grad_norm, bad,
+            rolled_back_ > 0 ? fmt::format("after the checkpoint of step {}", rolled_back_to_) : "in a row"),
         .where = fmt::format("global samples {} to {}", r.first_sample, r.first_sample + r.samples - 1),
         .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
                               "run%max_nonfinite_steps > 0 to skip such updates; {}",
@@ -88,7 +89,9 @@ bool Trainer<T>::roll_back(StepResult& r) {
     log_.warn("step {}: no checkpoint to go back to", r.step);
     return false;
   }
-  count_bad_step(r, ++rolled_back_);
+  const std::int64_t to = checkpoint->info().state.step;
+  rolled_back_ = to == std::exchange(rolled_back_to_, to) ? rolled_back_ + 1 : 1;
+  count_bad_step(r, rolled_back_);
   const index_t next = r.first_sample + r.samples;
   resume(std::move(checkpoint));
   log_.warn("step {}: loss {}, gradient norm {}: back to step {}, and on without global samples {} to {}", r.step,

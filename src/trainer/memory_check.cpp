@@ -14,8 +14,9 @@ MemoryCheck<T>::MemoryCheck(const deck::Config& config, comm::ProcessGrid& grid,
   if (every_ == 0) return;
   const nn::ParameterBuffers<T>& p = state.model.parameters();
   add("master weights of", p.layouts.master, p.master);
-  // With ZeRO 3 they are slots, filled for each layer again.
-  const bool is_stored = state.sharding.stage < 3 && static_cast<const void*>(p.compute.data()) != p.master.data();
+  // Else they are places that layers share (ZeRO 3, FP8), filled for each use.
+  const bool is_stored = p.layouts.compute == nn::BufferLayout::whole(state.model.table().size) &&
+                         static_cast<const void*>(p.compute.data()) != p.master.data();
   if (is_stored) add("compute weights of", p.layouts.compute, p.compute);
   for (const optim::Moment<M>& moment : state.optimizer->moments()) {
     std::visit([&](const auto& values) { add(moment.name + " of", moment.place, values); }, moment.values);

@@ -160,12 +160,14 @@ ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reas
   if (reason == StopReason::none) {
     log.summary("finished: {} steps, {:.1f} s; {}", step, wall_seconds() - start, progress.summary());
     status.write(io::RunState::finished, step);
+    if (log.speaks()) stop.remove_file(log);
     progress.end(io::StartEnd::finished);
     return ExitCode::ok;
   }
   log.summary("stopped after step {} of {}: {}; {}; {}", step, config.run.steps, describe(reason),
               how_to_go_on(config.checkpoint), progress.summary());
   status.write(log.speaks() && stop.file_was_found() ? io::RunState::held : io::RunState::stopped, step);
+  if (log.speaks()) stop.remove_file(log);
   progress.end(io::StartEnd::stopped);
   return ExitCode::stopped_early;
 }
@@ -325,6 +327,7 @@ std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& pat
 
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
+  if (computes_bad_steps_again(config)) comm::want_repeatable_sums();
   comm::ProcessGrid grid(all, comm::shape_of(config), comm::choose_transport(config.parallel.backend, all));
   grid.pp().limit_message_blocks(static_cast<int>(config.parallel.message_blocks));
   return grid;

@@ -51,11 +51,16 @@ StopReason StopConditions::seen_here(bool looks_at_files, std::int64_t steps_don
   return StopReason::none;
 }
 
-// Left there, it would stop the next run too.
 bool StopConditions::file_was_found() {
   std::error_code ignored;
-  file_was_found_ = std::filesystem::remove(stop_file_, ignored) || file_was_found_;
+  file_was_found_ = std::filesystem::exists(stop_file_, ignored) || file_was_found_;
   return file_was_found_;
+}
+
+void StopConditions::remove_file(Log& log) {
+  std::error_code error;
+  std::filesystem::remove(stop_file_, error);
+  if (error) log.warn("{} cannot be removed and stops the next start too: {}", stop_file_.string(), error.message());
 }
 
 StopReason StopConditions::check(comm::Group& world, std::int64_t steps_done, double next_seconds) {

@@ -114,7 +114,6 @@ void Trainer<T>::save_now(Progress& progress, StopReason reason) {
   const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
   checkpoint_times_.begin();
   progress.flush();
-  rolled_back_ = 0;
   finish_writing(progress);
   progress.clock().begin_checkpoint(counters_.step);
   loaders_.watch.check(grid_.world().mpi(), config_.data.on_change, log_);
@@ -161,6 +160,7 @@ void Trainer<T>::read_ahead() {
 // From the loaded batch to the decision whether to update; none with a larger gradient norm. All is queued.
 template <class T>
 void Trainer<T>::compute(double largest_norm) {
+  state_.model.forget_gathered_weights();
   guard_.begin();
   state_.reducers.begin_step(state_.micro_batches());
   schedule_->forward_backward(1.0 / static_cast<double>(loaded_.targets));
@@ -272,7 +272,7 @@ StepResult Trainer<T>::run_step(Progress& progress) {
   flight_recorder().begin_step(counters_.step + 1);
   const StepResult result = train_step();
   const double seconds = wall_seconds() - begin;
-  flight_recorder().step_done(static_cast<std::int64_t>(1e9 * seconds));
+  flight_recorder().step_done(result.rolled_back ? 0 : static_cast<std::int64_t>(1e9 * seconds));
   const std::optional<SavedCheckpoint> saved = std::exchange(finished_, {});
   if (!result.updated) progress.record_bad_step(counters_, result);
   if (result.rolled_back) {  // what was finished is moved aside

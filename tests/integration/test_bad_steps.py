@@ -18,7 +18,8 @@ from runs import Case, check, state_at
 
 STEPS, BATCH, LENGTH, BAD = 30, 8, 16, 22  # the bad batch is that of step 22; checkpoints every 5 steps
 GRIDS = {"tp": ["parallel.tp=2"], "dp": ["parallel.tp=1", "parallel.dp=2"], "pp": ["parallel.tp=1", "parallel.pp=2"],
-         "zero": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=2"]}
+         "zero": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=2"],
+         "zero 3": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=3"]}
 SAME = ["precision.reproducible=layout", "precision.compute=fp64", "data.shuffle=none", "optimizer.learning_rate=0.02"]
 
 
@@ -87,7 +88,7 @@ def bad_step(folder, policy):
     check(reference[0]["state"]["sample_cursor"] == cursor, f"{policy}: the cursor", str(reference[0]["state"]))
     check(bad["left_out_from"] == [(back if policy == "roll_back" else BAD - 1) * BATCH], "the samples left out", str(bad))
     check(bad["next_step"] == [back + 1], f"{policy}: the next step", str(bad))
-    for grid in ("dp", "pp", "zero"):
+    for grid in ("dp", "pp", "zero", "zero 3"):
         with Run(folder / "bad.h5", rule) as other:
             other.go(policy, grid)
             the_same(f"{policy} on {grid}", reference, numbers(other))
@@ -96,15 +97,18 @@ def bad_step(folder, policy):
             resumed.go(policy, "tp", code=75, more=[f"run.stop_after_steps={stop}"])
             resumed.go(policy, "dp")
             the_same(f"{policy}, stopped after {stop} steps", reference, numbers(resumed))
-    return f"{policy}: the same bits on four grids and after resumes"
+    return f"{policy}: the same bits on five grids and after resumes"
 
 
 def limits(folder):
     """More bad steps than max_nonfinite_steps end the run with 70, whatever is done about them."""
-    for policy in ("skip", "roll_back"):
+    for policy, grid in (("skip", "dp"), ("roll_back", "dp"), ("skip", "zero 3")):
         with Run(folder / "worse.h5", f"spike_factor = 5 max_nonfinite_steps = 1 on_bad_step = '{policy}'") as run:
-            text = run.go(policy, "dp", code=70)
+            text = run.go(policy, grid, code=70)
             check("the gradient norm is a spike" in text and "gradient norm of at most" in text, policy, text)
+    with Run(folder / "again.h5", "spike_factor = 5 max_nonfinite_steps = 2 on_bad_step = 'roll_back'") as run:
+        text = run.go("the first step after a checkpoint is always bad", "dp", code=70)
+        check(text.count("back to step 15") == 2 and "3 after the checkpoint of step 15" in text, "it ends", text)
     with Run(folder / "bad.h5", "on_bad_step = 'roll_back'") as run:
         check("max_nonfinite_steps >= 1" in run.go("no limit", "dp", code=78), "a limit is asked for")
     return "limits: 70"
@@ -132,6 +136,8 @@ def no_change(folder):
         a, b = state_at(plain.case, STEPS), state_at(guarded.case, STEPS)
         check(len(b["state"].pop("recent_grad_norms")) == STEPS, "the norms of all updates are kept")
         check(a == b, "other bits")
+    with Run(folder / "good.h5", "check_memory_every = 1") as fp8:
+        fp8.go("fp8", "dp", more=["precision.compute=fp8", "precision.reproducible=run", "run.steps=4"])
     return "the keys change no bit"
 
 
@@ -140,6 +146,8 @@ with tempfile.TemporaryDirectory() as name:
     write_tokens(folder / "good.h5", [])
     write_tokens(folder / "bad.h5", [BAD])
     write_tokens(folder / "worse.h5", [BAD, BAD + 1, BAD + 2])
+    # Back to 15 from 21, and once more from the 21 that follows: the checkpoint of 20 is never known to be good.
+    write_tokens(folder / "again.h5", [21, 27, 33])
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(bad_step, folder, "skip"), pool.submit(bad_step, folder, "roll_back"),
                 pool.submit(limits, folder), pool.submit(damaged, folder), pool.submit(no_change, folder)]

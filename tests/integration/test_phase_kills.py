@@ -39,7 +39,7 @@ PHASES = {
     "removal of an older one begins": ("remove", "manifest.json", 1),
     "removal of an older one ends": ("remove", "run/checkpoints/step_", 2),
     "a checkpoint is read": ("pread", "/checkpoint.h5", 40),
-    "a look for a stop": ("remove", "STOP", 12),
+    "a look for a stop": ("stat", "STOP", 12),
 }
 
 # Kills this process before or after the call FAULT_CALL whose path has FAULT_PATH in it, when it is met for the
@@ -53,6 +53,7 @@ PRELOAD = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -95,6 +96,7 @@ AROUND(int, rename, is_met("rename", to), (const char *from, const char *to), (f
 AROUND(int, symlink, is_met("symlink", to), (const char *from, const char *to), (from, to))
 AROUND(int, mkdir, is_met("mkdir", path), (const char *path, mode_t mode), (path, mode))
 AROUND(int, remove, is_met("remove", path), (const char *path), (path))
+AROUND(int, stat, is_met("stat", path), (const char *path, struct stat *found), (path, found))
 AROUND(int, fsync, is_met_by("fsync", file), (int file), (file))
 AROUND(ssize_t, pwrite, is_met_by("pwrite", file), (int file, const void *from, size_t bytes, off_t at), (file, from, bytes, at))
 AROUND(ssize_t, pwrite64, is_met_by("pwrite", file), (int file, const void *from, size_t bytes, off64_t at), (file, from, bytes, at))

@@ -131,6 +131,12 @@ def main(faults, seed):
                 again, text = case.run(*arguments)
                 check(again == 0 and state_at(case, STEPS) == expected[STEPS], f"{what}: then the run goes on", text)
             tally.add(f"checkpoint writes: {kind}", outcome_of(code, hit))
+        restart()
+        (case.out / "STOP").touch()
+        code, text = run_with_faults(case, library, 0, dict(FAULT_KIND="enospc", FAULT_FIRST=0, FAULT_COUNT=10**6), *arguments)
+        check(code == 71 and (case.out / "STOP").exists(), "STOP stays where the checkpoint that it asks for fails", text)
+        code, text = case.run(*arguments)
+        check(code == 75 and not (case.out / "STOP").exists(), "and stops the next start", text)
     check(any(set(outcomes) - {"not met"} for outcomes in tally.counts.values()), "no fault was met")
     tally.print()
 

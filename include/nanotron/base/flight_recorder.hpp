@@ -47,7 +47,8 @@ class FlightRecorder {
   void at_layer(std::int32_t layer);  // -1: none
   void at_part(const char* part);     // of a layer
   void begin_step(std::int64_t step);
-  void step_done(std::int64_t ns);
+  void step_done(std::int64_t ns);    // wall-clock time of the step
+  void was_stopped(std::int64_t ns);  // by a signal: that time is not the step's
 
   /// Summed over all ranks of the world this is 0 where the ranks of each compared group have begun operations with the
   /// same hashes in the same order; else, but for chance, it is not. Taken on all ranks at the same place.
@@ -87,7 +88,7 @@ class FlightRecorder {
   std::array<std::atomic<const char*>, max_depth> regions_{};
   std::atomic<std::int32_t> depth_{0}, layer_{-1};
   std::atomic<const char*> part_{nullptr}, waits_in_{nullptr};
-  std::atomic<std::int64_t> step_{0}, longest_step_{0}, steps_done_{0}, waits_since_{0};
+  std::atomic<std::int64_t> step_{0}, longest_step_{0}, steps_done_{0}, waits_since_{0}, stopped_{0};
   std::atomic<int> waits_group_{0};
   std::atomic<std::uint64_t> waits_sequence_{0};
   // Of the compared groups. weight: of this rank in the sum; those of a group's ranks add up to 0.

@@ -48,6 +48,10 @@ enum class Sums { any_order, tree };
 /// CUDA, or with two ranks on one GPU. Collective; in a CUDA build call it after the GPU is selected.
 Transport choose_transport(deck::Backend backend, const Communicator& world);
 
+/// Reductions of the same data have the same bits, call after call: NCCL's NVLS does not promise that and is turned off
+/// unless NCCL_NVLS_ENABLE is set. Call it before the first group is made, on all ranks.
+void want_repeatable_sums();
+
 /// The GPU for this rank: its rank within its node modulo the GPUs it sees; -1 in a host build. Collective over world:
 /// where a rank sees no GPU, Error(system_error) on every rank. Give it to Kokkos (device id) before anything touches a
 /// GPU.

@@ -54,9 +54,9 @@ class Transformer {
   /// Casts (and, where sharded, all-gathers) the master weights into the weights that GEMMs read. Call it after every
   /// change of the master weights. finish_weights: call it before anything but the functions below reads parameters().
   void refresh_compute_weights();
-  /// The same after an update that wrote the copy too, see UnitWeights::copy.
   Vector<bf16> compute_copy() const { return weights_.copy(); }
-  void refresh_after_update();
+  void refresh_after_update();     // the same after an update that wrote the copy too, see UnitWeights::copy
+  void forget_gathered_weights();  // see UnitWeights::forget
   void finish_weights() { weights_.finish(); }
 
   index_t layers(index_t stage) const { return setup_.stages[static_cast<std::size_t>(stage)].layers.size(); }

@@ -30,6 +30,8 @@ class SectionWeights {
   /// Starts the gathers that follow a change of the weights.
   virtual void gather() = 0;
   virtual void use(index_t unit, index_t next) = 0;
+  /// Units that are gathered per use are gathered again.
+  virtual void forget() {}
   virtual void finish() = 0;
   /// Elements of all units gathered in a step with these uses (source: a unit number here).
   virtual index_t gathered_elements(std::span<const SourceUse> uses) const = 0;
@@ -54,6 +56,9 @@ class UnitWeights {
   void refresh_after_update();
   /// Call it before the weights of a source are read. May start the all-gather of `next`.
   void use(const SourceUse& use);
+  /// The next use of every unit gathers it, where units are gathered per use, whatever was used last. Without it a unit
+  /// that is still gathered is not gathered again, so that two equal computations communicate differently.
+  void forget();
   /// Waits for all gathers. Call it before anything but the layers reads the buffers.
   void finish();
   comm::StepTraffic traffic(std::span<const SourceUse> uses) const;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "nanotron/base/log.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/config.hpp"
 
@@ -26,10 +27,13 @@ class StopConditions {
   /// The most urgent reason that the ranks see. Collective; the same on every rank. Compares what ranks have
   /// communicated so far (comm::max_of_alike), before any checkpoint. steps_done: since the start of the
   /// program. next_seconds: estimate for the next step and the checkpoint after it, so that both end before the limit.
-  /// Rank 0 looks for the STOP file and removes it.
+  /// Rank 0 looks for the STOP file.
   StopReason check(comm::Group& world, std::int64_t steps_done, double next_seconds);
-  /// On rank 0: whether there was a STOP file, also where another reason was more urgent, or is one now; it is removed.
+  /// On rank 0: whether there was a STOP file, also where another reason was more urgent, or is one now.
   bool file_was_found();
+  /// On rank 0, once the run has ended as the file asks; before, a run that fails would forget it. Left there, it stops
+  /// the next run.
+  void remove_file(Log& log);
 
  private:
   StopReason seen_here(bool looks_at_files, std::int64_t steps_done, double next_seconds);

@@ -107,7 +107,7 @@ class Trainer {
   io::CheckpointState counters_;
   std::int64_t end_;  // step
   std::int64_t skipped_in_a_row_ = 0;
-  std::int64_t rolled_back_ = 0;  // times since the last checkpoint was written
+  std::int64_t rolled_back_ = 0, rolled_back_to_ = 0;  // times in a row to the checkpoint of one step; that step
   double save_seconds_ = 0.0;  // of the last checkpoint, in this start or before; 0: not measured yet
   double copy_seconds_ = 0.0;  // the same of copies on other hosts
   std::optional<SavedCheckpoint> finished_;  // while a bad step was answered

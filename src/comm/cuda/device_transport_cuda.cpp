@@ -48,6 +48,8 @@ Transport choose_transport(deck::Backend backend, const Communicator& world) {
                               .change = "start one rank per GPU, or set backend = 'auto'"});
 }
 
+void want_repeatable_sums() { setenv("NCCL_NVLS_ENABLE", "0", 0); }
+
 int gpu_of_rank(const Communicator& world) {
   // Before the first CUDA call. A module that is loaded by its kernel's first launch may wait for the device, where a
   // receive may be waiting for what that kernel computes.

@@ -72,7 +72,7 @@ void Watchdog::wait_for_tick() {
 
 // No files and, while anything moves, no more than two loads: a rank must not be slowed down by being watched.
 void Watchdog::count() {
-  const FlightRecorder& recorder = flight_recorder();
+  FlightRecorder& recorder = flight_recorder();
   std::uint64_t events = recorder.events(), rounds = rounds_.load();
   std::int64_t steps = recorder.steps_done();
   double last = wall_seconds(), step_ended = last, idle = 0.0, held = 0.0;
@@ -80,6 +80,7 @@ void Watchdog::count() {
     wait_for_tick();
     const double now = wall_seconds();
     const double counted = std::min(now - last, 2.0 * tick_);  // more: this process was stopped
+    if (now - last > counted) recorder.was_stopped(static_cast<std::int64_t>(1e9 * (now - last - counted)));
     last = now;
     if (recorder.steps_done() != steps) {
       steps = recorder.steps_done();

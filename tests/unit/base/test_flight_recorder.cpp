@@ -188,6 +188,18 @@ TEST(FlightRecorder, TheFirstStepIsNotTheLongest) {
   EXPECT_EQ(r.steps_done(), 4);
 }
 
+// A job that was suspended for hours is not watched with the patience of hours.
+TEST(FlightRecorder, TimeInWhichTheProcessWasStoppedIsNotTheSteps) {
+  FlightRecorder r;
+  r.step_done(10);
+  r.was_stopped(900);
+  r.was_stopped(100);
+  r.step_done(1030);
+  EXPECT_EQ(r.snapshot().longest_step, 30);
+  r.step_done(40);
+  EXPECT_EQ(r.snapshot().longest_step, 40);
+}
+
 // A reader beside the writer sees whole records only.
 TEST(FlightRecorder, IsReadWhileItIsWritten) {
   FlightRecorder r;

@@ -167,6 +167,25 @@ TEST_F(Checkpoint, TheOneGoneBackToIsStillKnownGood) {
   EXPECT_EQ(next.newest_known_good(), scratch / "step_00000020");
 }
 
+// The run goes on from copies of the state: the checkpoint before them may hold weights that had diverged.
+TEST_F(Checkpoint, TheOneBeforeCopiesIsKnownGoodIfItWas) {
+  CheckpointWriter writer(world, scratch.path(), 2, log);
+  writer.begin_anew();
+  for (const std::int64_t step : {10, 20}) {
+    save<float>(writer, step, 1);
+    writer.mark_known_good();
+  }
+  save<float>(writer, 30, 1);
+  CheckpointWriter next(world, scratch.path(), 2, log);
+  next.continue_at(30);
+  EXPECT_EQ(next.newest_known_good(), scratch / "step_00000020");
+  next.mark_known_good();
+  EXPECT_EQ(next.newest_known_good(), scratch / "step_00000030");
+  CheckpointWriter last(world, scratch.path(), 2, log);
+  last.continue_at(35);
+  EXPECT_EQ(last.newest_known_good(), scratch / "step_00000030");
+}
+
 // Jobs of a chain that write one checkpoint each.
 TEST_F(Checkpoint, KeepsAsManyOverManyStarts) {
   for (std::int64_t step = 10; step <= 60; step += 10) {
