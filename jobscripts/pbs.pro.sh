@@ -20,8 +20,12 @@
 #
 # The job is finished when the program says so in STATUS_FILE, not when mpiexec returns 0: a launch that
 # failed may do that too. Where the system failed (a rank lost, exit code 71) it tries again, at most
-# MAX_FAILURES times without a new checkpoint in between. A job that is lost with its first node submits
-# nothing: submit it again with the same STATUS_FILE, and it goes on.
+# MAX_FAILURES times without a checkpoint or copy of a later step in between. A job that is lost with its first
+# node submits nothing: submit it again with the same STATUS_FILE, and it goes on.
+#
+# Where PBS does not answer for QSTAT_SECONDS, the job runs all the same, without a limit of time: at its end the steps
+# since the last checkpoint or copy may be lost. Its first SIGTERM is taken for that end, and the next job is submitted at
+# once; if it was your qdel, delete that one too.
 #
 #   DECK           the deck, required; paths are relative to where qsub was called
 #   OPTIONS        options of nanotron_hpc, separated by blanks
@@ -33,11 +37,13 @@
 #   SWEEP          a file with a line for each element of an array (qsub -J 1-<lines> -r y): <option>... or
 #                  <deck> <option>...; element i writes into <SWEEP>.runs/i
 #   SUBMIT_OPTIONS options of qsub, separated by blanks, for the next job too: it does not know this one's
+#   WALLTIME       the time of each job, seconds or [[H:]M:]S; without it PBS is asked (qstat)
+#   QSTAT_SECONDS  how long a PBS that does not answer is asked again (60)
 #   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left, which has to exceed it
 #                  by run%wall_time_margin (60 s), else exit code 78
 #   STATUS_FILE    how the run stands (nanotron-<number of the first job>.status where qsub was called)
 #   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (1000)
-#   MAX_FAILURES   give up after this many starts in a row without a new checkpoint or copy (3)
+#   MAX_FAILURES   give up after this many starts that brought no checkpoint or copy of a later step than before (3)
 #   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 set -uo pipefail
 
@@ -85,15 +91,41 @@ fi
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 export OPENBLAS_NUM_THREADS="$OMP_NUM_THREADS"
 
-# The walltime asked for, less what this job has used so far; PBS writes it as HH:MM:SS.
-left=""
-asked="$(qstat -f "$PBS_JOBID" | sed -n 's/^ *Resource_List\.walltime = //p')"
-if [[ "$asked" =~ ^([0-9]+):([0-9]+):([0-9]+)$ ]]; then
-  left=$((10#${BASH_REMATCH[1]} * 3600 + 10#${BASH_REMATCH[2]} * 60 + 10#${BASH_REMATCH[3]} - SECONDS))
+# seconds_of [[H:]M:]S; nothing for anything else
+seconds_of() {
+  [[ "$1" =~ ^([0-9]+:){0,2}[0-9]+$ ]] || return 0
+  local seconds=0 field
+  for field in ${1//:/ }; do seconds=$((seconds * 60 + 10#$field)); done
+  echo "$seconds"
+}
+
+# ask_pbs <tries>: of_job gets what PBS knows of this job; fails where it does not answer
+of_job=""
+ask_pbs() {
+  local try
+  for ((try = 1; try <= $1; try++)); do
+    if [ "$try" -gt 1 ]; then sleep $((${QSTAT_SECONDS:-60} / 6)); fi
+    if of_job="$(qstat -f "$PBS_JOBID")"; then return; fi
+  done
+  return 1
+}
+value_of() { sed -n "s/^ *$1 = //p" <<<"$of_job" | head -n 1; }
+
+# The end of the job by this shell's clock; empty: none, of a queue without a limit; unknown: PBS did not answer
+end="" left="" limit=()
+if [ -n "${WALLTIME:-}" ]; then
+  left="$(seconds_of "$WALLTIME")"
+  if [ -z "$left" ]; then echo "WALLTIME=$WALLTIME is neither seconds nor [[H:]M:]S" >&2 && exit 78; fi
+  ask_pbs 1  # for the ledger
+elif ask_pbs 7; then
+  left="$(seconds_of "$(value_of 'Resource_List\.walltime')")"
+else
+  end=unknown
+  echo "PBS does not answer: no limit of time, steps after the last checkpoint or copy may be lost; give WALLTIME" >&2
 fi
-limit=() end=""
 if [ -n "$left" ]; then
-  end=$((SECONDS + left - 5))  # of the job, by this shell's clock
+  left=$((left - SECONDS))
+  end=$((SECONDS + left - 5))
   # The program counts from its own start. 1, not 0, which would be no limit.
   left=$((left - ${LAUNCH_SECONDS:-30}))
   if [ "$left" -lt 1 ]; then left=1; fi
@@ -103,7 +135,7 @@ fi
 # For the ledger of the run (doc/ledger.md), in seconds since 1970.
 job_time() {
   local text
-  text="$(qstat -f "$PBS_JOBID" | sed -n "s/^ *$1 = //p" | head -n 1)"
+  text="$(value_of "$1")"
   if [ -n "$text" ]; then date -d "$text" +%s; fi
 }
 NANOTRON_SUBMIT_TIME="$(job_time qtime 2>/dev/null)"
@@ -118,10 +150,18 @@ deck="$DECK"
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
-# judge <how the start ended>: what is to be done: finished, held (the file STOP), again, or failed with a reason.
-# $STATUS_FILE.failures has the failures in a row and the newest checkpoint at the last one.
+# step_of <folder of a checkpoint or copy>: 110 for .../step_00000110; -1 without one
+step_of() { if [[ "$1" =~ (^|/)step_0*([0-9]+)$ ]]; then echo "${BASH_REMATCH[2]}"; else echo -1; fi; }
+
+# judge <how the start ended>: what is to be done: finished, held (the file STOP), again, "again <failures>" after a start
+# that is a failure, or failed with a reason. $STATUS_FILE.failures has the failures, the highest step of a checkpoint or
+# copy so far, and that of the start before. With this start's step s,
+#   s > highest:  no failure is left
+#   s > before:   none is added: after lost copies or a damaged checkpoint the chain comes back to where it was
+#   else:         one more
+# From one failure to the next s only rises, up to the highest, and that rises up to run%steps: each chain ends.
 judge() {
-  local how="$1" failures="" known="" now
+  local how="$1" failures="" highest="" before="" now counted=""
   case "$(status_of state)" in
     finished | held)
       rm -f "$STATUS_FILE.failures"
@@ -134,18 +174,28 @@ judge() {
       echo "failed: $how is not one that another start would mend (README.md, exit codes)" && return
       ;;
   esac
-  if [ -f "$STATUS_FILE.failures" ]; then { read -r failures; read -r known; } <"$STATUS_FILE.failures"; fi
+  if [ -f "$STATUS_FILE.failures" ]; then
+    { read -r failures; read -r highest; read -r before; } <"$STATUS_FILE.failures"
+  fi
   [[ "$failures" =~ ^[0-9]+$ ]] || failures=0
-  now="$(status_of checkpoint)"
-  if [ -n "$now" ] && [ "$now" != "$known" ]; then failures=0; else failures=$((failures + 1)); fi
+  [[ "$highest" =~ ^[0-9]+$ ]] || highest=-1
+  [[ "$before" =~ ^[0-9]+$ ]] || before=-1
+  now="$(step_of "$(status_of checkpoint)")"
+  if [ "$now" -gt "$highest" ]; then
+    failures=0 highest="$now"
+  elif [ "$now" -le "$before" ]; then
+    failures=$((failures + 1))
+    counted=" $failures"
+  fi
   if [ "$failures" -ge "${MAX_FAILURES:-3}" ]; then
     rm -f "$STATUS_FILE.failures"
-    echo "failed: $failures starts in a row wrote no checkpoint (MAX_FAILURES), the last with $how" && return
+    echo "failed: $failures starts brought no checkpoint or copy of a later step (MAX_FAILURES), the last with $how"
+    return
   fi
-  if ! printf '%s\n%s\n' "$failures" "$now" >"$STATUS_FILE.failures"; then
+  if ! printf '%s\n' "$failures" "$highest" "$now" >"$STATUS_FILE.failures"; then
     echo "failed: $how, and $STATUS_FILE.failures cannot be written, which counts the failures" && return
   fi
-  echo again
+  echo "again$counted"
 }
 
 # launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
@@ -201,19 +251,40 @@ state="$(status_of state)"
 # A start that was lost with its node left this behind, unjudged.
 case $state in launching | starting | running) lost=yes ;; *) lost=no ;; esac
 if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
+if [ ! -s "$STATUS_FILE" ]; then : >"$STATUS_FILE.failures"; fi  # a new chain, which may begin at an earlier step
 ####
 
 if [ "$lost" = yes ]; then
   verdict="$(judge "a lost node or job script")"
-  if [ "$verdict" != again ]; then echo "$verdict: not started" >&2 && exit 71; fi
+  if [[ "$verdict" != again* ]]; then echo "$verdict: not started" >&2 && exit 71; fi
 fi
 if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
 
+# follow: the next job into the queue, once. Held until this one has ended, so that two never write into one run directory.
+next=""
+follow() {
+  if [ -n "$next" ]; then return; fi
+  export RESTARTS=$((restarts + 1))
+  # Nothing can depend on one element of an array: two minutes are enough for it to end.
+  local after=(-W depend=afterany:"$PBS_JOBID")
+  if [[ "$PBS_JOBID" = *\[* ]]; then after=(-a "$(date -d '2 minutes' +%Y%m%d%H%M.%S)"); fi
+  # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
+  if ! next="$(qsub "${after[@]}" ${SUBMIT_OPTIONS:-} -V "$script")"; then
+    next=""
+    echo "qsub refuses it: NO JOB FOLLOWS, submit it again with STATUS_FILE=$STATUS_FILE" >&2 && return
+  fi
+  next="${next:-submitted}"
+  echo "the next job: $next"
+}
+
 # Signals to this shell (qsig, or the end of the job) ask the program to stop, which mpiexec hands on; then the job is judged
-# as ever. PBS sends SIGTERM at the end of the time, where another job follows, and when somebody deletes the job.
+# as ever. PBS sends SIGTERM at the end of the time, where another job follows, and when somebody deletes the job. SIGKILL
+# comes soon after, perhaps before anything is judged.
 launcher="" terminated=""
 trap 'if [ -n "$launcher" ]; then kill -USR1 "$launcher" 2>/dev/null; fi' USR1 USR2
-trap 'terminated=yes; if [ -n "$launcher" ]; then kill -USR1 "$launcher" 2>/dev/null; fi' TERM
+trap 'terminated=yes
+  if [ -n "$launcher" ]; then kill -USR1 "$launcher" 2>/dev/null; fi
+  if [ "$end" = unknown ] && [ "$restarts" -lt "${MAX_RESTARTS:-1000}" ]; then follow; fi' TERM
 
 ranks="$(wc -l < "$PBS_NODEFILE")"
 if [ -n "${RANKS_PER_NODE:-}" ]; then ranks=$(($(sort -u "$PBS_NODEFILE" | wc -l) * RANKS_PER_NODE)); fi
@@ -224,24 +295,19 @@ code=$?
 
 state="$(status_of state)"
 verdict="$(judge "exit code $code")"
-case $verdict in again | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
+case $verdict in again* | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
+if [[ "$verdict" != again* ]] && [ -n "$next" ]; then qdel "$next"; fi
 case $verdict in
   finished) echo "finished" && exit 0 ;;
   held) echo "stopped by the file STOP: no job follows; qsub -v STATUS_FILE=$STATUS_FILE,... goes on" && exit "$code" ;;
-  again)
+  again*)
     if [ "$restarts" -ge "${MAX_RESTARTS:-1000}" ]; then
       echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2
-    elif [ -n "$terminated" ] && { [ -z "$end" ] || [ "$SECONDS" -lt "$end" ]; }; then
+    elif [ -n "$terminated" ] && [ "$end" != unknown ] && { [ -z "$end" ] || [ "$SECONDS" -lt "$end" ]; }; then
       echo "exit code $code: PBS ends this job before its time, no other one is submitted" >&2
     else
-      export RESTARTS=$((restarts + 1))
       echo "exit code $code, state $state: submitting the next job"
-      # Held until this one has ended, so that two never write into one run directory. Nothing can depend on one
-      # element of an array: two minutes are enough for it to end.
-      after=(-W depend=afterany:"$PBS_JOBID")
-      if [[ "$PBS_JOBID" = *\[* ]]; then after=(-a "$(date -d '2 minutes' +%Y%m%d%H%M.%S)"); fi
-      # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
-      qsub "${after[@]}" ${SUBMIT_OPTIONS:-} -V "$script"
+      follow
     fi
     ;;
   *) echo "$verdict: not submitted again" >&2 ;;

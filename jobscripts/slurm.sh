@@ -30,8 +30,9 @@
 #
 # The job is finished when the program says so in STATUS_FILE, not when srun returns 0: a launch that
 # failed may do that too. Where the system failed (a node or rank lost, exit code 71) it tries again, at
-# most MAX_FAILURES times without a new checkpoint in between, after two on other nodes if there are as many. Hosts in
-# <output_dir>/excluded_hosts (doc/bad_steps.md) are excluded from then on; take a repaired one out of the file.
+# most MAX_FAILURES times without a checkpoint or copy of a later step in between, after two on other nodes if there
+# are as many. Hosts in <output_dir>/excluded_hosts (doc/bad_steps.md) are excluded from then on, besides those of your
+# --exclude; take a repaired one out of the file.
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
 #   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/machines.md)
@@ -40,7 +41,7 @@
 #   SWEEP          a file with a line for each element of an array (sbatch --array=1-<lines>): <option>... or
 #                  <deck> <option>...; element i writes into <SWEEP>.runs/i
 #   MAX_RESTARTS   give up after this many restarts (1000)
-#   MAX_FAILURES   give up after this many starts in a row without a new checkpoint or copy (3)
+#   MAX_FAILURES   give up after this many starts that brought no checkpoint or copy of a later step than before (3)
 #   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
 #   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
 #   REQUEUE        no: submit a new dependent job in place of scontrol requeue. It need not wait the two minutes for
@@ -77,7 +78,13 @@ find_program() {
 job="$SLURM_JOB_ID"
 if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
 
-script="$(scontrol show job "$job" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p')"
+# shown <key>: a value without blanks of scontrol show job
+shown() { scontrol show job "$job" | sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" | head -n 1; }
+
+# The script and its arguments are separated by blanks, which a path may have too.
+script="$(scontrol show job "$job" | sed -n 's/^ *Command=//p' | head -n 1)"
+script="${script%" $*"}"
+if [ ! -f "$script" ]; then script="${script%% *}"; fi
 program="$(find_program "${script:-$0}")" || exit 78
 max_restarts="${MAX_RESTARTS:-1000}"
 
@@ -123,7 +130,7 @@ fi
 # For the ledger of the run (doc/ledger.md), in seconds since 1970.
 job_time() {
   local text
-  text="$(scontrol show job "$job" | sed -n "s/.*\b$1=\([0-9T:-]*\).*/\1/p" | head -n 1)"
+  text="$(shown "$1")"
   if [ -n "$text" ]; then date -d "$text" +%s; fi
 }
 NANOTRON_SUBMIT_TIME="$(job_time SubmitTime 2>/dev/null)"
@@ -138,10 +145,18 @@ deck="$1"
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
-# judge <how the start ended>: what is to be done: finished, held (the file STOP), again, or failed with a reason.
-# $STATUS_FILE.failures has the failures in a row and the newest checkpoint at the last one.
+# step_of <folder of a checkpoint or copy>: 110 for .../step_00000110; -1 without one
+step_of() { if [[ "$1" =~ (^|/)step_0*([0-9]+)$ ]]; then echo "${BASH_REMATCH[2]}"; else echo -1; fi; }
+
+# judge <how the start ended>: what is to be done: finished, held (the file STOP), again, "again <failures>" after a start
+# that is a failure, or failed with a reason. $STATUS_FILE.failures has the failures, the highest step of a checkpoint or
+# copy so far, and that of the start before. With this start's step s,
+#   s > highest:  no failure is left
+#   s > before:   none is added: after lost copies or a damaged checkpoint the chain comes back to where it was
+#   else:         one more
+# From one failure to the next s only rises, up to the highest, and that rises up to run%steps: each chain ends.
 judge() {
-  local how="$1" failures="" known="" now
+  local how="$1" failures="" highest="" before="" now counted=""
   case "$(status_of state)" in
     finished | held)
       rm -f "$STATUS_FILE.failures"
@@ -154,18 +169,28 @@ judge() {
       echo "failed: $how is not one that another start would mend (README.md, exit codes)" && return
       ;;
   esac
-  if [ -f "$STATUS_FILE.failures" ]; then { read -r failures; read -r known; } <"$STATUS_FILE.failures"; fi
+  if [ -f "$STATUS_FILE.failures" ]; then
+    { read -r failures; read -r highest; read -r before; } <"$STATUS_FILE.failures"
+  fi
   [[ "$failures" =~ ^[0-9]+$ ]] || failures=0
-  now="$(status_of checkpoint)"
-  if [ -n "$now" ] && [ "$now" != "$known" ]; then failures=0; else failures=$((failures + 1)); fi
+  [[ "$highest" =~ ^[0-9]+$ ]] || highest=-1
+  [[ "$before" =~ ^[0-9]+$ ]] || before=-1
+  now="$(step_of "$(status_of checkpoint)")"
+  if [ "$now" -gt "$highest" ]; then
+    failures=0 highest="$now"
+  elif [ "$now" -le "$before" ]; then
+    failures=$((failures + 1))
+    counted=" $failures"
+  fi
   if [ "$failures" -ge "${MAX_FAILURES:-3}" ]; then
     rm -f "$STATUS_FILE.failures"
-    echo "failed: $failures starts in a row wrote no checkpoint (MAX_FAILURES), the last with $how" && return
+    echo "failed: $failures starts brought no checkpoint or copy of a later step (MAX_FAILURES), the last with $how"
+    return
   fi
-  if ! printf '%s\n%s\n' "$failures" "$now" >"$STATUS_FILE.failures"; then
+  if ! printf '%s\n' "$failures" "$highest" "$now" >"$STATUS_FILE.failures"; then
     echo "failed: $how, and $STATUS_FILE.failures cannot be written, which counts the failures" && return
   fi
-  echo again
+  echo "again$counted"
 }
 
 # launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
@@ -221,17 +246,30 @@ state="$(status_of state)"
 # A start that was lost with its node left this behind, unjudged.
 case $state in launching | starting | running) lost=yes ;; *) lost=no ;; esac
 if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
+if [ ! -s "$STATUS_FILE" ]; then : >"$STATUS_FILE.failures"; fi  # a new chain, which may begin at an earlier step
 ####
 
-# nodes_to_leave: those of this job, after two starts in a row that failed, where the partition has as many others
+# nodes_to_leave <hosts that are excluded anyway>: those of this job, after the second failure and each later one, where the
+# partition has as many others
 nodes_to_leave() {
-  local failures="" others=0 nodes
-  read -r failures <"$STATUS_FILE.failures"
-  if [[ ! "$failures" =~ ^[0-9]+$ ]] || [ "$failures" -lt 2 ]; then return; fi
+  local failures nodes others
+  read -r _ failures <<<"$verdict"
+  if [ "${failures:-0}" -lt 2 ]; then return; fi
   nodes="$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}")"
-  others="$(sinfo -h -N -p "${SLURM_JOB_PARTITION:-}" -t idle,mixed,allocated -o %N | sort -u | grep -cvxF "$nodes")"
+  others="$(sinfo -h -N -p "${SLURM_JOB_PARTITION:-}" -t idle,mixed,allocated -o %N | sort -u |
+    grep -cvxF "$(printf '%s\n' "$nodes"; tr , '\n' <<<"$1" | sed '/^$/d')")"
   if [ "$others" -ge "${SLURM_JOB_NUM_NODES:-1}" ]; then paste -sd, <<<"$nodes"; fi
 }
+
+# user_excluded: the hosts of the user's --exclude, separated by commas
+user_excluded() {
+  local list
+  list="$(shown ExcNodeList)"
+  if [ -n "$list" ] && [ "$list" != "(null)" ]; then scontrol show hostnames "$list" | paste -sd,; fi
+}
+
+# union <hosts separated by commas>...: each once
+union() { printf '%s,' "$@" | tr , '\n' | sort -u | sed '/^$/d' | paste -sd,; }
 
 # excluded_hosts: hosts with a detected hardware fault, separated by commas
 excluded_hosts() {
@@ -242,10 +280,13 @@ excluded_hosts() {
 
 # into_the_queue <argument of this script>...: the same job, or where that is forbidden or not wanted one that follows it
 into_the_queue() {
-  local hosts leaving
-  leaving="$(nodes_to_leave)"
+  local faulty hosts leaving
+  faulty="$(excluded_hosts)"
+  # Of the first job of a chain: those that follow exclude EXCLUDED too.
+  export USER_EXCLUDED="${USER_EXCLUDED-$(user_excluded)}"
+  leaving="$(nodes_to_leave "$faulty,$USER_EXCLUDED")"
   export LEFT_NODES="${leaving:-${LEFT_NODES:-}}"
-  hosts="$(printf '%s,%s' "$(excluded_hosts)" "$LEFT_NODES" | tr , '\n' | sort -u | sed '/^$/d' | paste -sd,)"
+  hosts="$(union "$faulty" "$LEFT_NODES")"
   if [ "$hosts" = "${EXCLUDED:-}" ] && [ "${REQUEUE:-yes}" = no ]; then
     echo "a job that follows this one (REQUEUE=no)"
   elif [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
@@ -256,19 +297,20 @@ into_the_queue() {
     export EXCLUDED="$hosts"
   fi
   export RESTARTS=$((starts + 1))
-  local asked=(--nodes="${SLURM_JOB_NUM_NODES:-1}") time
+  local asked=(--nodes="${SLURM_JOB_NUM_NODES:-1}") time excluded
   if [ -n "${SLURM_NTASKS_PER_NODE:-}" ]; then asked+=(--ntasks-per-node="$SLURM_NTASKS_PER_NODE"); fi
   if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then asked+=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
   if [ -n "${SLURM_GPUS_PER_NODE:-}" ]; then asked+=(--gpus-per-node="$SLURM_GPUS_PER_NODE"); fi
   if [ -n "${SLURM_JOB_PARTITION:-}" ]; then asked+=(--partition="$SLURM_JOB_PARTITION"); fi
   if [ -n "${SLURM_JOB_ACCOUNT:-}" ]; then asked+=(--account="$SLURM_JOB_ACCOUNT"); fi
   if [ -n "${SLURM_JOB_QOS:-}" ]; then asked+=(--qos="$SLURM_JOB_QOS"); fi
-  if [ -n "${EXCLUDED:-}" ]; then asked+=(--exclude="$EXCLUDED"); fi
+  excluded="$(union "${EXCLUDED:-}" "$USER_EXCLUDED")"
+  if [ -n "$excluded" ]; then asked+=(--exclude="$excluded"); fi
   time="$(squeue -h -j "$job" -o %l)"
   if [ -n "$time" ]; then asked+=(--time="$time"); fi
-  # An element goes on as a job of its own.
+  # An element goes on as a job of its own. RESTARTS has this job's count of restarts, which Slurm sets only from 1 on.
   # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
-  if env -u SLURM_ARRAY_JOB_ID -u SLURM_ARRAY_TASK_ID \
+  if env -u SLURM_ARRAY_JOB_ID -u SLURM_ARRAY_TASK_ID -u SLURM_RESTART_COUNT \
     sbatch ${SUBMIT_OPTIONS:-} --dependency="afterany:$job" --export=ALL "${asked[@]}" "$script" "$@"; then return; fi
   echo "sbatch refuses it: this job again, as it is" >&2
   if ! scontrol requeue "$job"; then echo "requeueing is refused too: NO JOB FOLLOWS, submit it again" >&2; fi
@@ -277,7 +319,7 @@ into_the_queue() {
 starts=$((${RESTARTS:-0} + ${SLURM_RESTART_COUNT:-0}))
 if [ "$lost" = yes ]; then
   verdict="$(judge "a lost node or batch script")"
-  if [ "$verdict" != again ]; then echo "$verdict: not started" >&2 && exit 71; fi
+  if [[ "$verdict" != again* ]]; then echo "$verdict: not started" >&2 && exit 71; fi
   if [ "$starts" -gt "$max_restarts" ]; then echo "$starts restarts: not started (MAX_RESTARTS)" >&2 && exit 71; fi
 fi
 if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
@@ -298,11 +340,11 @@ code=$?
 
 state="$(status_of state)"
 verdict="$(judge "exit code $code")"
-case $verdict in again | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
+case $verdict in again* | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
 case $verdict in
   finished) echo "finished" && exit 0 ;;
   held) echo "stopped by the file STOP: not requeued; STATUS_FILE=$STATUS_FILE sbatch ... goes on" && exit "$code" ;;
-  again)
+  again*)
     if [ "$starts" -ge "$max_restarts" ]; then
       echo "exit code $code after $starts restarts: not requeued (MAX_RESTARTS)" >&2
     elif [ -n "$signalled" ] && [ "$(squeue -h -j "$job" -o %T)" != RUNNING ]; then

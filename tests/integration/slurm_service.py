@@ -197,12 +197,12 @@ class Slurm:
                 continue
         return found
 
-    def submit(self, case, *arguments, options=(), **environment):
-        """jobscripts/slurm.sh as it is, on two nodes with two ranks each. The number of the job."""
+    def submit(self, case, *arguments, options=(), script=root / "jobscripts/slurm.sh", **environment):
+        """The job script as it is, on two nodes with two ranks each. The number of the job."""
         (case.folder / "job.log").touch()
         done = subprocess.run(
             ["sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2", "--time=10", f"--chdir={case.folder}",
-             "--output=job.log", *options, str(root / "jobscripts/slurm.sh"), str(case.deck), *arguments],
+             "--output=job.log", *options, str(script), str(case.deck), *arguments],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=case.folder,
             env={**os.environ, "PROGRAM": str(Path(sys.argv[1]).resolve() / "nanotron_hpc"), "LAUNCH_SECONDS": "0",
                  **environment})

@@ -6,6 +6,8 @@
     test_job_scripts.py <folder of the programs>
 """
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,19 +32,33 @@ class Job:
         self.status = case.folder / "nanotron-7.status"
         self.environment = schedulers.install(case.folder / "stand_ins", self.log)
         self.environment.update(PROGRAM=program)
+        self.script = root / "jobscripts" / ("slurm.sh" if scheduler == "slurm" else "pbs.pro.sh")
+
+    def begin(self, *options, **environment):
+        """A start that runs."""
+        if self.scheduler == "slurm":
+            command = ["sbatch", self.script, self.case.deck, *options]
+        else:
+            command = ["qsub", "-v", f"DECK={self.case.deck},JOB_SCRIPT={self.script},OPTIONS={' '.join(options)}", self.script]
+        return subprocess.Popen(list(map(str, command)), cwd=self.case.folder, text=True,
+                                env=dict(self.environment, **environment), stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def end(self, running, code, says):
+        text = running.communicate(timeout=100)[0]
+        check(running.returncode == code, f"the job ends with {code}, not {running.returncode}", text)
+        check(says in text, f"and says '{says}'", text)
+        return text
 
     def start(self, *options, code, says, **environment):
-        if self.scheduler == "slurm":
-            command = ["sbatch", root / "jobscripts/slurm.sh", self.case.deck, *options]
-        else:
-            variables = f"DECK={self.case.deck},JOB_SCRIPT={root / 'jobscripts/pbs.pro.sh'},OPTIONS={' '.join(options)}"
-            command = ["qsub", "-v", variables, root / "jobscripts/pbs.pro.sh"]
-        done = subprocess.run(list(map(str, command)), cwd=self.case.folder, text=True, timeout=100,
-                              env=dict(self.environment, **environment), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        check(done.returncode == code, f"the job ends with {code}, not {done.returncode}", done.stdout)
-        check(says in done.stdout, f"and says '{says}'", done.stdout)
-        return done.stdout
+        return self.end(self.begin(*options, **environment), code, says)
+
+    def before(self, name, text):
+        """Bash that runs before the stand-in of this name, and may exit."""
+        stand_in = self.case.folder / "stand_ins" / name
+        as_it_was = stand_in.rename(stand_in.with_name(f"{name}.as_it_was")) if stand_in.exists() else "true"
+        stand_in.write_text(f'#!/bin/bash\n{text}\nexec "{as_it_was}" "$@"\n')
+        stand_in.chmod(0o755)
 
     def requeued(self):
         again = "scontrol requeue 7" if self.scheduler == "slurm" else "qsub -W depend=afterany:7.server"
@@ -58,7 +74,7 @@ def finished_is_what_the_program_says(scheduler):
         for failures in (1, 2):
             job.start(code=71, says="exit code 0, state", STAND_IN_LAUNCH="nothing")
             check(job.requeued() == failures, "a launch that started nothing is tried again", job.log.read_text())
-        job.start(code=71, says="failed: 3 starts in a row wrote no checkpoint", STAND_IN_LAUNCH="nothing")
+        job.start(code=71, says="failed: 3 starts brought no checkpoint or copy of a later step", STAND_IN_LAUNCH="nothing")
         check(job.requeued() == 2, "three times", job.log.read_text())
         job.start(code=0, says="finished")
         check(job.state()["state"] == "finished" and job.state()["step"] == "6", "then it runs", str(job.state()))
@@ -121,6 +137,37 @@ def lost_starts_count():
             else:
                 job.start(code=71, says="the last with a lost node or batch script: not started", MAX_FAILURES="4")
         job.start(code=78, says="cannot be written", STATUS_FILE="/no/such/folder/x")
+
+
+# Copies of another identity each time: a start that goes on from the same checkpoint gets no further by them.
+COPIES_AT_A_STEP = """
+if [ -n "${STAND_IN_STEP:-}" ]; then
+  folder="/dev/shm/nanotron_hpc-0/$RANDOM/step_$(printf %08d "$STAND_IN_STEP")"
+  printf 'state = running\\ncheckpoint = %s\\n' "$folder" > "$STATUS_FILE"
+  exit 71
+fi"""
+
+
+def only_later_steps_are_progress(scheduler):
+    launcher, again = ("srun", "back into the queue") if scheduler == "slurm" else ("mpiexec", "submitting the next job")
+    given_up = "failed: 3 starts brought no checkpoint or copy of a later step"
+    for steps in ((110, 110, 110, 110), (110, 105, 110, 105, 110, 105)):
+        with Case("copies", steps=6) as case:
+            job = Job(case, scheduler)
+            job.before(launcher, COPIES_AT_A_STEP)
+            for step in steps[:-1]:
+                job.start(code=71, says=again, STAND_IN_STEP=str(step))
+            job.start(code=71, says=given_up, STAND_IN_STEP=str(steps[-1]))
+            check(job.requeued() == len(steps) - 1, f"steps {steps} do not go on for ever", job.log.read_text())
+    with Case("back", steps=6) as case:  # to an earlier checkpoint, from which it comes forward; then past the highest
+        job = Job(case, scheduler)
+        job.before(launcher, COPIES_AT_A_STEP)
+        for step in (200, 100, 120, 140, 160, 100, 120, 210, 150, 150):
+            job.start(code=71, says=again, STAND_IN_STEP=str(step))
+        job.status.unlink()  # as somebody does who wants an older checkpoint
+        for step in (50, 50, 50):
+            job.start(code=71, says=again, STAND_IN_STEP=str(step))
+        job.start(code=71, says=given_up, STAND_IN_STEP="50")
 
 
 # Whoever asks for the end of a run wants no other job; who submits it again goes on.
@@ -209,6 +256,54 @@ def other_nodes_after_two_failures():
         for _ in range(2):
             job.start(code=71, says="back into the queue", **own | dict(STAND_IN_NODES="n1 n2 n3"))
         check(job.requeued() == 2, "too few others: the same nodes", job.log.read_text())
+        job.start(code=71, says="back into the queue", **own | dict(USER_EXCLUDED="n4"))
+        check(job.requeued() == 3, "one that the user excludes is none", job.log.read_text())
+    with Case("nodes", steps=6) as case:
+        job = Job(case)
+        job.before("srun", COPIES_AT_A_STEP)
+        for step, says in ((110, "queue"), (100, "queue"), (100, "follows this one, without n1,n2"), (105, "queue")):
+            job.start(code=71, says=says, STAND_IN_STEP=str(step), **own)
+        check(job.requeued() == 3, "nodes on which it got further are kept", job.log.read_text())
+
+
+# Hosts that the user excluded stay so in jobs that follow; those of the script come and go.
+def the_users_exclusion_stays():
+    with Case("excluded", steps=8) as case:
+        job = Job(case)
+        job.before("scontrol", """
+if [ "$1 $2" = "show job" ]; then printf '   ReqNodeList=(null) ExcNodeList=%s\\n' "$STAND_IN_EXCLUDED"; fi
+if [ "$*" = "show hostnames n[8-9]" ]; then printf 'n8\\nn9\\n' && exit; fi""")
+        case.out.mkdir()
+        job.status.write_text(f"state = judged\noutput_dir = {case.out}\n")
+        own = dict(code=71, STAND_IN_LAUNCH="71", REQUEUE="no", MAX_FAILURES="9")
+        job.start(says="a job that follows", STAND_IN_EXCLUDED="n[8-9]", **own)
+        check("--nodes=1 --exclude=n8,n9 --time" in job.log.read_text(), "of the first job", job.log.read_text())
+        (case.out / "excluded_hosts").write_text("n3 2026-01-02 step 5: sums\n")
+        job.start(says="without n3", STAND_IN_EXCLUDED="n[8-9]", USER_EXCLUDED="n8,n9", **own)
+        check("--nodes=1 --exclude=n3,n8,n9 --time" in job.log.read_text(), "and those of the script", job.log.read_text())
+        (case.out / "excluded_hosts").unlink()
+        job.start(says="without the exclusion", STAND_IN_EXCLUDED="n[3,8-9]", USER_EXCLUDED="n8,n9", EXCLUDED="n3", **own)
+        check(job.log.read_text().count("--nodes=1 --exclude=n8,n9 --time") == 2, "which are repaired", job.log.read_text())
+        job.start(says="a job that follows", STAND_IN_EXCLUDED="(null)", **own)
+        check("--nodes=1 --time" in job.log.read_text(), "nobody's", job.log.read_text())
+
+
+# The job that follows counts restarts anew, and is of this script, wherever it lies.
+def what_the_next_job_is_given():
+    with Case("next", steps=6) as case:
+        job = Job(case)
+        job.script = case.folder / "my scripts/slurm.sh"
+        job.script.parent.mkdir()
+        shutil.copy(root / "jobscripts/slurm.sh", job.script)
+        job.before("sbatch", """
+if [[ " $*" = *" --dependency="* ]]; then echo "restarts $RESTARTS + ${SLURM_RESTART_COUNT:-none}" >> "$STAND_IN_LOG"; fi""")
+        job.before("scontrol", f"""
+if [ "$1 $2" = "show job" ]; then printf '   Command=%s %s --set run.seed=3\\n   WorkDir=/\\n' "$STAND_IN_SCRIPT" {case.deck} && exit; fi""")
+        job.start("--set", "run.seed=3", code=71, says="a job that follows", STAND_IN_LAUNCH="71", REQUEUE="no", RESTARTS="2",
+                  SLURM_RESTART_COUNT="3")
+        noted = job.log.read_text()
+        check("restarts 6 + none" in noted, "restarts count once", noted)
+        check(f"--time=1:00:00 {job.script} {case.deck} --set run.seed=3\n" in noted, "a path with a blank", noted)
 
 
 # qsig asks for a checkpoint and a job that follows; SIGTERM before the time is up, as of qdel, for a checkpoint alone.
@@ -217,15 +312,70 @@ def signals_to_the_script_of_pbs():
                        ("TERM", "PBS ends this job before its time")):
         with Case("signals", steps=10**6) as case:
             job = Job(case, "pbs")
-            command = ["qsub", "-v", f"DECK={case.deck},JOB_SCRIPT={root / 'jobscripts/pbs.pro.sh'}", root / "jobscripts/pbs.pro.sh"]
-            running = subprocess.Popen(list(map(str, command)), cwd=case.folder, text=True, env=job.environment,
-                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            running = job.begin()
             wait_for(case.out / "checkpoints/step_00000005")
             running.send_signal(getattr(signal, f"SIG{name}"))
-            text = running.communicate(timeout=60)[0]
-            check(running.returncode == 75 and says in text, f"SIG{name}: {running.returncode}, {says}", text)
+            job.end(running, 75, says)
             check(job.requeued() == (name != "TERM"), f"SIG{name}: what follows", job.log.read_text())
             check(job.state()["state"] == "judged", f"SIG{name}: judged", str(job.state()))
+
+
+# A launcher whose program ends when it is asked to, or not at all, and a PBS whose first answers fail.
+PROGRAM_OF_PBS = """
+if [ -n "${STAND_IN_STATE:-}" ]; then
+  trap '[ "$STAND_IN_STATE" = deaf ] || { echo "state = $STAND_IN_STATE" > "$STATUS_FILE"; exit 75; }' USR1
+  touch runs
+  while [ -e runs ]; do sleep 0.05; done
+  exit 137
+fi"""
+QSTAT = """
+if [ "${STAND_IN_FAILS:-0}" = unlimited ]; then exit; fi
+echo asked >> "$STAND_IN_LOG"
+if [ "$(grep -c ^asked "$STAND_IN_LOG")" -le "${STAND_IN_FAILS:-0}" ]; then echo "cannot connect to server" >&2 && exit 1; fi"""
+
+
+def a_pbs_that_does_not_answer():
+    with Case("deaf", steps=6) as case:
+        job = Job(case, "pbs")
+        job.before("qstat", QSTAT)
+        job.before("mpiexec", PROGRAM_OF_PBS)
+        job.before("qsub", 'if [ "$1" = -W ]; then echo 8.server; fi')
+        job.before("qdel", 'echo "qdel $*" >> "$STAND_IN_LOG"')
+
+        def left(says="seconds left", **environment):
+            job.log.write_text("")
+            text = job.start("--set", "run.stop_after_steps=1", code=75, says=says, QSTAT_SECONDS="0", **environment)
+            return int((re.search(r"(\d+) seconds left", text) or [0, -1])[1])
+
+        def terminated(state, code, says, **environment):
+            job.log.write_text("")
+            running = job.begin(STAND_IN_STATE=state, QSTAT_SECONDS="0", **environment)
+            wait_for(case.folder / "runs")
+            running.send_signal(signal.SIGTERM)
+            if state == "deaf":
+                end = time.time() + 30
+                while "qsub -W" not in job.log.read_text():
+                    check(time.time() < end, "the next job is submitted while the program ends")
+                    time.sleep(0.05)
+                (case.folder / "runs").unlink()
+            job.end(running, code, says)
+            (case.folder / "runs").unlink(missing_ok=True)
+            return job.log.read_text()
+
+        check(3500 < left(STAND_IN_FAILS="3") <= 3570, "it is asked again")
+        check(500 < left(STAND_IN_FAILS="99", WALLTIME="10:00") <= 570, "the user knows it")
+        check(job.log.read_text().count("asked") == 1, "which needs no second question", job.log.read_text())
+        job.start(code=78, says="WALLTIME=soon is neither", WALLTIME="soon")
+        check(left("PBS does not answer", STAND_IN_FAILS="99") == -1, "nobody does")
+
+        noted = terminated("stopped", 75, "the next job: 8.server", STAND_IN_FAILS="99")
+        check(noted.count("qsub -W") == 1 and "qdel" not in noted, "SIGTERM is the end of the time: one follows", noted)
+        noted = terminated("deaf", 137, "the next job: 8.server", STAND_IN_FAILS="99")
+        check(noted.count("qsub -W") == 1, "also of a program that does not end", noted)
+        noted = terminated("finished", 0, "finished", STAND_IN_FAILS="99")
+        check("qdel 8.server" in noted, "none follows a run that is finished", noted)
+        noted = terminated("stopped", 75, "PBS ends this job before its time", STAND_IN_FAILS="unlimited")
+        check("qsub -W" not in noted, "a queue without a limit: SIGTERM is qdel's", noted)
 
 
 def a_launcher_does_not_wait_for_ever():
@@ -260,13 +410,17 @@ for name in ("slurm", "pbs"):
     finished_is_what_the_program_says(name)
     a_killed_rank_costs_no_checkpoint(name)
     a_stop_file_ends_the_chain(name)
+    only_later_steps_are_progress(name)
 what_another_start_mends_and_what_not()
 lost_starts_count()
 another_runs_file_is_not_followed()
 elements_of_an_array_go_on()
 faulty_hosts_are_left_out()
 other_nodes_after_two_failures()
+the_users_exclusion_stays()
+what_the_next_job_is_given()
 signals_to_the_script_of_pbs()
+a_pbs_that_does_not_answer()
 a_launcher_does_not_wait_for_ever()
 both_scripts_judge_alike()
 the_status_file_never_ends_a_run()

@@ -2,23 +2,41 @@
 # ranks: 4
 # timeout: 600
 """jobscripts/slurm.sh in a Slurm of its own: a node is lost, the requeued job goes on from the memory of the others, on a
-spare node, without a checkpoint; then a rank is killed. The end has the bits of a run that nobody disturbed.
+spare node, without a checkpoint; then a rank is killed. The end has the bits of a run that nobody disturbed. Before that, a job
+submits one that follows it.
 
     test_slurm.py <folder of the programs>
 """
 import os
+import re
 import shutil
 import signal
 import sys
 
-from runs import Case, check, ranks_of, state_at
+from runs import Case, check, ranks_of, root, state_at
 from slurm_service import Slurm, copies, keys_of, log_of, resumes, skip_where_it_cannot_run
 
 STEPS, EVERY = 120, 5
 
 
+def a_job_that_follows(slurm):
+    """It is of the same script, whose path has a blank, and excludes what the user excluded."""
+    with Case("slurm_chain", steps=6) as case:
+        script = case.folder / "my scripts/slurm.sh"
+        script.parent.mkdir()
+        shutil.copy(root / "jobscripts/slurm.sh", script)
+        slurm.submit(case, *keys_of(case, 0, run__stop_after_steps=3), options=["--exclude=n3"], script=script, REQUEUE="no",
+                     SUBMIT_OPTIONS=f"--chdir={case.folder} --output=job.log --open-mode=append")
+        slurm.wait(case, "a job that follows", lambda: "Submitted batch job" in log_of(case))
+        following = int(re.search(r"Submitted batch job (\d+)", log_of(case))[1])
+        slurm.finish(case, following)
+        check("finished: 6 steps" in log_of(case), "it goes on to the end", log_of(case))
+        check(slurm.show(following)["ExcNodeList"] == "n3", "without n3", str(slurm.show(following)))
+
+
 def main():
     with Slurm() as slurm, Case("slurm_whole", steps=STEPS) as whole, Case("slurm", steps=STEPS) as case:
+        a_job_that_follows(slurm)
         slurm.finish(whole, slurm.submit(whole, *keys_of(whole, EVERY)))
         expected = state_at(whole, STEPS)
 
