@@ -193,7 +193,7 @@ std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& r
       "where the time went: {} steps in {:.1f} s, {} rank{} on {} host{}; seconds of a rank\n", totals.steps,
       totals.seconds, ranks.size(), ranks.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s");
   text +=
-      fmt::format("  {:<24}{:>12}{:>12}{:>7}{:>12}{:>7}{:>10}\n", "", "mean", "least", "rank", "most", "rank", "share");
+      fmt::format("  {:<24}{:>12}{:>12}{:>7}{:>12}{:>7}{:>10}\n", "", "mean", "min", "rank", "max", "rank", "share");
   std::map<std::string, double> share;
   std::vector<double> computing(ranks.size(), 0.0), rest(ranks.size(), totals.seconds);
   std::size_t phase = 0;

@@ -51,7 +51,7 @@ WAYS = [("as it comes: the job is requeued, `hang_timeout` 600 s", {}),
 
 def tables(counts, lost_share):
     """Markdown, and the goodput of each way."""
-    lines = ["| price | seconds | of |", "|---|---|---|"]
+    lines = ["| assumed cost | seconds | of |", "|---|---|---|"]
     lines += [f"| {name} | {seconds:.3g} | {text} |" for name, seconds, text in PRICES]
     goodput, names = [], ["useful", "lost", "checkpoint", "restart", "waiting"]
     lines += ["", "| hours of the month | " + " | ".join(names) + " | goodput |", "|---" * (len(names) + 2) + "|"]

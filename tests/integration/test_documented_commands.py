@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 import schedulers
-from runs import check, mpiexec, program, root
+from runs import check, program, root
 
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
     sys.exit(77)
@@ -210,14 +210,13 @@ NEEDS = {"tokenizers": r"--train-bpe|--tokenizer|talks\.h5|--merge|runs/chats/",
 def environment_in(folder, scratch):
     environment = schedulers.install(folder, scratch / "scheduler.log")
     stand_ins = dict(python3=f'exec "{python}" "$@"',  # the one that has the packages
-                     mpirun=f'exec "{mpiexec}" "$@"',  # of the MPI that the programs were built with
+                     mpirun='exec "$NANOTRON_MPIEXEC" "$@"',  # of the MPI that the programs were built with
                      lfs='echo "lfs $*"')
     for script in (root / "tools").glob("nanotron_*.py"):  # the commands of an installation by pip
         stand_ins[script.stem.replace("_", "-")] = f'exec "{python}" "{scratch}/tools/{script.name}" "$@"'
     for name, line in stand_ins.items():
         (folder / name).write_text(f"#!/bin/bash\n{line}\n")
         (folder / name).chmod(0o755)
-    environment["NANOTRON_MPIEXEC"] = mpiexec
     return environment
 
 

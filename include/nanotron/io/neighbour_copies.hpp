@@ -33,7 +33,7 @@ struct PieceName;
 struct PieceTable;
 
 inline constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
-/// Of a run, besides those that are being written: none is removed before a newer one is whole.
+/// Of a run, with the one that is being written: the other one is whole.
 inline constexpr std::size_t kept_generations = 2;
 
 struct CopyPlace {

@@ -12,13 +12,13 @@ namespace {
 
 const Program program{.name = "nanotron_hpc",
                       .summary = "Trains a transformer on an MPI machine",
-                      .example = "srun nanotron_hpc input.deck",
+                      .example = "srun --mpi=pmix --kill-on-bad-exit=1 nanotron_hpc input.deck",
                       .notes = "",
                       .exit_codes = {{ExitCode::ok, "finished"},
                                      {ExitCode::stopped_early, "stopped early, run the same command again"},
                                      {ExitCode::deck_error, "the deck or command line is wrong"},
                                      {ExitCode::data_error, "data or checkpoint damaged"},
-                                     {ExitCode::numerics_error, "the numbers went bad"},
+                                     {ExitCode::numerics_error, "more bad steps than run%max_nonfinite_steps"},
                                      {ExitCode::system_error, "the system failed"}}};
 
 // The help of `topic`: a group of the deck, as "group" or "&group". All help without a topic, or for a word that
@@ -82,8 +82,8 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
       ->type_name(override_value)
       ->allow_extra_args(false);
   app.add_option("--status", line.status,
-                 "keep in this file how the run stands: state (starting, running, finished, stopped), step and newest "
-                 "checkpoint; the job scripts read it")
+                 "keep in this file how the run stands: state (starting, running, finished, stopped, or held: stopped "
+                 "by the file STOP), step and newest checkpoint; the job scripts read it")
       ->type_name(file_value);
   app.add_flag("--build-info", build, "print how the program was built");
   app.add_flag("--print-defaults", defaults, "print a deck with every parameter at its default");

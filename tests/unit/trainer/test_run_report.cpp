@@ -49,6 +49,7 @@ TEST(RunReport, AddsUpAndNamesTheSlowestRank) {
     EXPECT_NE(text.find(words), std::string::npos) << words << " is not in\n" << text;
   };
   has("5 steps in 10.0 s, 4 ranks on 2 hosts");
+  has("mean         min   rank         max   rank     share\n");
   has("forward                        4.000       4.000      0       4.000      0    40.0 %");
   has("backward                       2.750       2.000      0       5.000      3    27.5 %");
   has("outside of steps               3.250       1.000      3       4.000      0    32.5 %");
