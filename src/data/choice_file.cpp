@@ -6,8 +6,6 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/data/read_only_file.hpp"
-#include "stored_dataset.hpp"
 
 namespace nanotron::data {
 namespace {
@@ -20,25 +18,17 @@ constexpr const char* remedy = "write the file with tools/nanotron_choices.py";
 }
 
 // A column of `rows` values; any number for 0.
-std::vector<std::uint64_t> read_column(const hdf5::File& file, const std::string& name, std::size_t rows,
-                                       const ReadOnlyFile& disk) {
-  const std::string& path = disk.name();
-  if (!hdf5::exists(file.id(), name)) {
+std::vector<std::uint64_t> read_column(const TokenFile& tokens, const std::string& name, std::size_t rows) {
+  const std::string& path = tokens.path();
+  const StoredArray column = tokens.open_column(name);
+  if (!column.exists()) {
     refuse("this is no file of multiple-choice questions", fmt::format("the dataset /{}", name), "none", path);
   }
-  const hdf5::Dataset dataset = hdf5::open_dataset(file.id(), name, path);
-  const auto size = static_cast<std::size_t>(checked_length(dataset, "/" + name, disk));
-  const hdf5::Datatype type(H5Dget_type(dataset.id()));
-  const bool unsigned_integers = unsigned_bytes(type) > 0;
-  if (size == 0 || (rows > 0 && size != rows) || !unsigned_integers) {
-    refuse(fmt::format("/{} has the wrong shape or type", name),
-           rows > 0 ? fmt::format("{} unsigned integers", rows) : "one dimension of unsigned integers, not empty",
-           fmt::format("{} values{}", size, unsigned_integers ? "" : " of another type"),
-           path);
+  const std::vector<std::uint64_t> values = column.read_all();
+  if (values.empty() || (rows > 0 && values.size() != rows)) {
+    refuse(fmt::format("/{} has the wrong size", name), rows > 0 ? fmt::format("{} values", rows) : "1 value or more",
+           fmt::format("{}", values.size()), path);
   }
-  std::vector<std::uint64_t> values(size);
-  hdf5::check(H5Dread(dataset.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
-              ExitCode::data_error, fmt::format("{}: reading /{}", path, name));
   // Values beyond any file would wrap around below.
   if (std::ranges::max(values) >> 48 != 0) {
     refuse(fmt::format("/{} is damaged", name), "values below 2^48", fmt::format("{}", std::ranges::max(values)), path);
@@ -54,12 +44,10 @@ ChoiceFile::ChoiceFile(const std::filesystem::path& path) : tokens_(path) {
 }
 
 void ChoiceFile::read_tables() {
-  const ReadOnlyFile disk(tokens_.path());
-  const hdf5::File file = hdf5::open_read_only(tokens_.path());
-  const auto scored = read_column(file, "choices/tokens", 0, disk),
-             begins = read_column(file, "documents", scored.size(), disk),
-             characters = read_column(file, "choices/characters", scored.size(), disk),
-             bytes = read_column(file, "choices/bytes", scored.size(), disk);
+  const auto scored = read_column(tokens_, "choices/tokens", 0),
+             begins = read_column(tokens_, "documents", scored.size()),
+             characters = read_column(tokens_, "choices/characters", scored.size()),
+             bytes = read_column(tokens_, "choices/bytes", scored.size());
   for (std::size_t i = 0; i < scored.size(); ++i) {
     const auto end = i + 1 < begins.size() ? static_cast<index_t>(begins[i + 1]) : tokens_.size();
     choices_.push_back({.tokens = {static_cast<index_t>(begins[i]), end},
@@ -67,9 +55,9 @@ void ChoiceFile::read_tables() {
                         .characters = static_cast<index_t>(characters[i]),
                         .bytes = static_cast<index_t>(bytes[i])});
   }
-  const auto counts = read_column(file, "questions/choices", 0, disk),
-             answers = read_column(file, "questions/answer", counts.size(), disk),
-             lines = read_column(file, "questions/line", counts.size(), disk);
+  const auto counts = read_column(tokens_, "questions/choices", 0),
+             answers = read_column(tokens_, "questions/answer", counts.size()),
+             lines = read_column(tokens_, "questions/line", counts.size());
   index_t next = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const index_t end = next + static_cast<index_t>(counts[i]);

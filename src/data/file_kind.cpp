@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/data/read_only_file.hpp"
 
 namespace nanotron::data {
 namespace {
@@ -16,21 +16,18 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::string_view_literals;
 
-constexpr std::size_t looked_at = 4096;
+constexpr std::int64_t looked_at = 4096;
 
-std::string bytes_at(const fs::path& path, std::uintmax_t offset, std::size_t count) {
-  std::ifstream file(path, std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  std::string bytes(count, '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(count));
-  bytes.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+std::string bytes_at(const ReadOnlyFile& file, std::int64_t offset, std::int64_t count) {
+  std::string bytes(static_cast<std::size_t>(count), '\0');
+  file.read(bytes.data(), count, offset);
   return bytes;
 }
 
 // HDF5 allows it at 0, 512, 1024, 2048, ... (after a user block).
-bool has_hdf5_signature(const fs::path& path, std::uintmax_t size) {
-  for (std::uintmax_t offset = 0; offset + 8 <= size; offset = offset == 0 ? 512 : 2 * offset) {
-    if (bytes_at(path, offset, 8) == "\x89HDF\r\n\x1a\n"sv) return true;
+bool has_hdf5_signature(const ReadOnlyFile& file, std::int64_t size) {
+  for (std::int64_t offset = 0; offset + 8 <= size; offset = offset == 0 ? 512 : 2 * offset) {
+    if (bytes_at(file, offset, 8) == "\x89HDF\r\n\x1a\n"sv) return true;
   }
   return false;
 }
@@ -80,19 +77,21 @@ std::string tokenize(const std::string& what) {
 ForeignFile foreign_file(const fs::path& path) {
   const std::string name = path.string(), retokenize = tokenize("<texts>");
   std::error_code error;
-  if (fs::is_directory(path, error)) return {"a directory", "if it holds texts: " + tokenize(name)};
-  if (!fs::exists(path, error)) {
-    return {error ? error.message() : "No such file or directory",
-            "make one with tools/nanotron_tokenize.py, or correct the path"};
+  const fs::file_status status = fs::status(path, error);
+  if (error && exit_code_of(error.value()) == ExitCode::system_error) {
+    fail(ExitCode::system_error, {.what = "the token file cannot be read",
+                                  .found = error.message(),
+                                  .where = name,
+                                  .change = "check the path and its permissions"});
   }
-  if (!fs::is_regular_file(path, error))
-    return {"no regular file", "correct the path, or make the file: " + retokenize};
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (error) return {error.message(), "check the path and its permissions"};
+  if (error) return {error.message(), "make one with tools/nanotron_tokenize.py, or correct the path"};
+  if (fs::is_directory(status)) return {"a directory", "if it holds texts: " + tokenize(name)};
+  if (!fs::is_regular_file(status)) return {"no regular file", "correct the path, or make the file: " + retokenize};
+  const ReadOnlyFile file(path);
+  const std::int64_t size = file.status().bytes;
   if (size == 0) return {"an empty file", "make it again: " + retokenize};
-  if (!std::ifstream(path, std::ios::binary)) return {"a file that may not be read", "check its permissions"};
-  if (has_hdf5_signature(path, size)) return {};
-  const std::string bytes = bytes_at(path, 0, looked_at);
+  if (has_hdf5_signature(file, size)) return {};
+  const std::string bytes = bytes_at(file, 0, std::min(size, looked_at));
   if (bytes.starts_with("version https://git-lfs")) {
     return {"a pointer of Git LFS in place of the file", "fetch the file itself: git lfs pull"};
   }

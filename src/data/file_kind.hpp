@@ -11,6 +11,7 @@ struct ForeignFile {
   std::string found;  // empty: an HDF5 file, possibly truncated
   std::string change;
 };
+/// Error(system_error) where the system cannot read it.
 ForeignFile foreign_file(const std::filesystem::path& path);
 
 }  // namespace nanotron::data

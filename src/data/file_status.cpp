@@ -5,14 +5,12 @@
 #include <cerrno>
 #include <cstring>
 
-#include "nanotron/base/error.hpp"
-
 namespace nanotron::data {
 namespace {
 
 FileStatus checked(int result, const struct stat& s, const std::filesystem::path& path) {
   if (result != 0)
-    fail(ExitCode::data_error,
+    fail(exit_code_of(errno),
          {.what = "the token file cannot be read", .found = std::strerror(errno), .where = path.string()});
   const auto ns = [](const timespec& t) { return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec; };
   return {static_cast<std::int64_t>(s.st_dev), static_cast<std::int64_t>(s.st_ino), s.st_size, ns(s.st_mtim),
@@ -20,6 +18,11 @@ FileStatus checked(int result, const struct stat& s, const std::filesystem::path
 }
 
 }  // namespace
+
+ExitCode exit_code_of(int error) {
+  const bool absent = error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG;
+  return absent ? ExitCode::data_error : ExitCode::system_error;
+}
 
 FileStatus status_of(const std::filesystem::path& path) {
   struct stat s {};
@@ -29,6 +32,13 @@ FileStatus status_of(const std::filesystem::path& path) {
 FileStatus status_of(int descriptor, const std::filesystem::path& path) {
   struct stat s {};
   return checked(::fstat(descriptor, &s), s, path);
+}
+
+std::optional<FileStatus> find_status(const std::filesystem::path& path) {
+  struct stat s {};
+  const int result = ::stat(path.c_str(), &s);
+  if (result != 0 && exit_code_of(errno) == ExitCode::data_error) return std::nullopt;
+  return checked(result, s, path);
 }
 
 }  // namespace nanotron::data

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <string_view>
+
+#include "nanotron/data/file_status.hpp"
 
 namespace nanotron::hdf5 {
 namespace {
@@ -13,37 +17,61 @@ constexpr std::size_t longest_attribute = 1 << 20;
 
 thread_local std::exception_ptr failure_of_driver;
 
-// The quoted text in HDF5's "... errno = 28, error message = 'No space left on device', buf = ...".
-std::string_view words_of_errno(std::string_view line) {
-  constexpr std::string_view before = "error message = '";
-  const auto begin = line.find(before);
-  if (begin == std::string_view::npos) return {};
-  line.remove_prefix(begin + before.size());
-  return line.substr(0, line.find('\''));
-}
-
+// Why a call of HDF5 failed.
 struct Explanation {
-  std::string system, all;  // the errno message, if a system call failed; the lines of the stack
+  int error = 0;            // errno, if a system call failed
+  std::string system, all;  // its message; the lines of the stack from the innermost, which is the cause
+
+  // EINVAL is left out: the file may say a position that cannot be.
+  bool is_of_system() const {
+    return error != 0 && error != EINVAL && data::exit_code_of(error) == ExitCode::system_error;
+  }
 };
 
+// From HDF5's "... errno = 28, error message = 'No space left on device', buf = ...".
+void find_errno(std::string_view line, Explanation& why) {
+  constexpr std::string_view before_number = "errno = ", before_words = ", error message = '";
+  const auto words = line.find(before_words), number = line.rfind(before_number, words);
+  if (words == std::string_view::npos || number == std::string_view::npos) return;
+  std::from_chars(line.data() + number + before_number.size(), line.data() + words, why.error);
+  line.remove_prefix(words + before_words.size());
+  why.system = line.substr(0, line.find('\''));
+}
+
 herr_t collect_line(unsigned, const H5E_error2_t* entry, void* target) {
-  auto& text = *static_cast<Explanation*>(target);
+  auto& why = *static_cast<Explanation*>(target);
   if (!entry->desc || !*entry->desc) return 0;
-  if (text.system.empty()) text.system = words_of_errno(entry->desc);
-  if (text.all.size() < 600) {
-    if (!text.all.empty()) text.all += "; ";
-    text.all += entry->desc;
+  if (why.system.empty()) find_errno(entry->desc, why);
+  if (why.all.size() < 600) {
+    if (!why.all.empty()) why.all += "; ";
+    why.all += entry->desc;
   }
   return 0;
 }
 
-// Only the errno message if there is one; else the lines of the stack from the innermost, which is the cause.
-std::string error_stack() {
-  Explanation text;
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect_line, &text);
+// Takes the error stack.
+Explanation explain() {
+  Explanation why;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect_line, &why);
   H5Eclear2(H5E_DEFAULT);
-  if (!text.system.empty()) return text.system;
-  return text.all.empty() ? "no further details" : text.all;
+  return why;
+}
+
+[[noreturn]] void fail_with(const Explanation& why, ExitCode code, const std::string& doing) {
+  const std::string& words = why.system.empty() ? why.all : why.system;
+  throw Error(code, fmt::format("error: {}\n  HDF5 says: {}", doing, words.empty() ? "no further details" : words));
+}
+
+void rethrow_driver_failure() {
+  if (failure_of_driver == nullptr) return;
+  H5Eclear2(H5E_DEFAULT);
+  std::rethrow_exception(std::exchange(failure_of_driver, nullptr));
+}
+
+std::string file_of(hid_t object) {
+  std::array<char, 4096> name{};
+  H5Fget_name(object, name.data(), name.size());
+  return name.data();
 }
 
 std::vector<std::string> split_path(const std::string& path) {
@@ -63,7 +91,7 @@ LinkKind link_kind(hid_t parent, const std::string& name) {
   silence();
   H5L_info_t info;
   if (H5Lexists(parent, name.c_str(), H5P_DEFAULT) <= 0 || H5Lget_info(parent, name.c_str(), &info, H5P_DEFAULT) < 0) {
-    rethrow_driver_failure();
+    require_readable(parent, fmt::format("looking for '{}'", name));
     return LinkKind::missing;
   }
   return info.type == H5L_TYPE_HARD ? LinkKind::plain : LinkKind::foreign;
@@ -100,7 +128,7 @@ Attribute open_scalar_attribute(hid_t object, const char* name, H5T_class_t want
                                 const std::string& file) {
   silence();
   if (H5Aexists(object, name) <= 0) {
-    rethrow_driver_failure();
+    require_readable(object, fmt::format("looking for attribute '{}'", name));
     return {};
   }
   Attribute attribute(check(H5Aopen(object, name, H5P_DEFAULT), ExitCode::data_error,
@@ -131,15 +159,16 @@ void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
 void driver_failed(std::exception_ptr failure) { failure_of_driver = std::move(failure); }
 
-void rethrow_driver_failure() {
-  if (failure_of_driver == nullptr) return;
-  H5Eclear2(H5E_DEFAULT);
-  std::rethrow_exception(std::exchange(failure_of_driver, nullptr));
+void require_readable(hid_t object, const std::string& doing) {
+  rethrow_driver_failure();
+  const Explanation why = explain();
+  if (why.is_of_system()) fail_with(why, ExitCode::system_error, fmt::format("{}: {}", file_of(object), doing));
 }
 
 void fail(ExitCode code, const std::string& doing) {
   rethrow_driver_failure();
-  throw Error(code, fmt::format("error: {}\n  HDF5 says: {}", doing, error_stack()));
+  const Explanation why = explain();
+  fail_with(why, why.is_of_system() ? ExitCode::system_error : code, doing);
 }
 
 File open_read_only(const std::filesystem::path& path) {

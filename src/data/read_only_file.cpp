@@ -15,9 +15,7 @@ namespace nanotron::data {
 ReadOnlyFile::ReadOnlyFile(const std::filesystem::path& path)
     : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), name_(path.string()) {
   if (descriptor_ >= 0) return;
-  const bool absent = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
-  throw Error(absent ? ExitCode::data_error : ExitCode::system_error,
-              fmt::format("{} cannot be opened: {}", name_, std::strerror(errno)));
+  fail(exit_code_of(errno), {.what = fmt::format("{} cannot be opened: {}", name_, std::strerror(errno))});
 }
 
 ReadOnlyFile::~ReadOnlyFile() { ::close(descriptor_); }
@@ -27,9 +25,9 @@ void ReadOnlyFile::read(void* target, std::int64_t bytes, std::int64_t position)
     const ssize_t got = ::pread(descriptor_, to, static_cast<std::size_t>(bytes), position);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      throw Error(got == 0 ? ExitCode::data_error : ExitCode::system_error,
-                  fmt::format("{} cannot be read at byte {}: {}", name_, position,
-                              got == 0 ? "end of file" : std::strerror(errno)));
+      fail(got == 0 ? ExitCode::data_error : ExitCode::system_error,
+           {.what = fmt::format("{} cannot be read at byte {}: {}", name_, position,
+                                got == 0 ? "end of file" : std::strerror(errno))});
     }
     to += got;
     position += got;

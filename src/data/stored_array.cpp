@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "nanotron/base/error.hpp"
@@ -146,6 +147,14 @@ void StoredArray::damaged(index_t block, std::uint64_t expected, std::uint64_t f
        .change = fmt::format("bring back the file from a copy, or make it again; tools/nanotron_verify.py {} lists all "
                              "that is damaged. Where the change was meant: --replace writes new hashes",
                              path_)});
+}
+
+std::vector<std::uint64_t> StoredArray::read_all() const {
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(size_));
+  for_each_piece(0, size_, [&](const Values& piece, index_t at) {
+    std::memcpy(values.data() + at, piece.data, static_cast<std::size_t>(piece.count) * sizeof(std::uint64_t));
+  });
+  return values;
 }
 
 ReadOnlyFile::Hole StoredArray::find_hole(std::int64_t smallest) const {

@@ -112,6 +112,7 @@ index_t checked_length(const hdf5::Dataset& dataset, const std::string& name, co
   const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
   const hdf5::Datatype type(H5Dget_type(dataset.id()));
   const auto stored = static_cast<index_t>(H5Dget_storage_size(dataset.id()));
+  if (stored == 0) hdf5::require_readable(dataset.id(), fmt::format("reading the size of {}", name));
   const auto bytes = static_cast<index_t>(H5Tget_size(type.id()));
   if (stored == 0) never_written(name, fmt::format("{} values, and no byte of them", size), disk);
   const bool chunked = H5Pget_layout(creation.id()) == H5D_CHUNKED;

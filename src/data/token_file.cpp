@@ -1,7 +1,6 @@
 #include "nanotron/data/token_file.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -24,6 +23,7 @@ hdf5::File open_whole(const std::filesystem::path& path) {
   try {
     return hdf5::open_read_only(path);
   } catch (const Error& error) {
+    if (error.exit_code() == ExitCode::system_error) throw;
     fail(ExitCode::data_error, {"the token file is truncated or damaged", "a whole HDF5 file", reason(error),
                                 path.string(), "copy it again, or make it again with tools/nanotron_tokenize.py"});
   }
@@ -183,10 +183,8 @@ std::string TokenFile::metadata() const {
 
 TokenFile::Change TokenFile::change_since(const FileStatus& before) const {
   if (!disk_->status().is_unwritten_since(before)) return Change::written;
-  struct stat now {};
-  const bool is_there = ::stat(path_.c_str(), &now) == 0;
-  if (!is_there || !status_of(std::filesystem::path(path_)).is_same_file(before)) return Change::replaced;
-  return Change::none;
+  const std::optional<FileStatus> now = find_status(path_);
+  return now && now->is_same_file(before) ? Change::none : Change::replaced;
 }
 
 void TokenFile::read_vocabulary() {
@@ -223,13 +221,18 @@ void TokenFile::read_vocabulary() {
   tokenizer_.vocabulary = vocabulary_hash(vocabulary_offsets_, vocabulary_bytes_);
 }
 
-std::vector<std::uint64_t> TokenFile::read_documents() const {
-  std::vector<std::uint64_t> offsets(static_cast<std::size_t>(documents_.size()));
-  if (offsets.empty()) return offsets;
-  documents_.for_each_piece(0, documents_.size(), [&](const StoredArray::Values& piece, index_t at) {
-    std::memcpy(offsets.data() + at, piece.data, static_cast<std::size_t>(piece.count) * sizeof(std::uint64_t));
-  });
-  return offsets;
+StoredArray TokenFile::open_column(const std::string& name) const {
+  if (!hdf5::exists(file_.id(), name)) return {};
+  auto dataset = hdf5::open_dataset(file_.id(), name, path_);
+  hdf5::checked_shape(dataset, "/" + name, path_);
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  if (unsigned_bytes(type) == 0)
+    fail(ExitCode::data_error, {fmt::format("/{} has the wrong type", name), "unsigned integers", words_of(type), path_,
+                                "write the file again"});
+  StoredArray column(std::move(dataset), "/" + name, 8, disk_);
+  if (hashes_.exist() && hdf5::exists(file_.id(), "hashes/" + name))
+    column.compare_with(hashes_of(file_, column, disk_), hashes_.block);
+  return column;
 }
 
 void TokenFile::require_vocab_size(index_t model_vocab_size) {

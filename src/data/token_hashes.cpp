@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <map>
 #include <vector>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/data/token_file.hpp"
+#include "stored_dataset.hpp"
 
 namespace nanotron::data {
 namespace {
@@ -31,14 +31,6 @@ std::uint64_t hash_of(const std::vector<std::uint64_t>& hashes, index_t block) {
   for (std::size_t begin = 0; begin < hashes.size(); begin += step)
     above.push_back(block_hash(bytes_of(std::span(hashes).subspan(begin, std::min(step, hashes.size() - begin)))));
   return block_hash(bytes_of(above));
-}
-
-std::vector<std::uint64_t> all_of(const StoredArray& hashes) {
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(hashes.size()));
-  hashes.for_each_piece(0, hashes.size(), [&](const StoredArray::Values& piece, index_t at) {
-    std::memcpy(values.data() + at, piece.data, 8 * static_cast<std::size_t>(piece.count));
-  });
-  return values;
 }
 
 std::string content_text(const std::vector<std::pair<std::string, std::uint64_t>>& hashes) {
@@ -114,7 +106,7 @@ void require_content(std::span<StoredArray* const> arrays, const std::vector<Sto
     std::vector<std::pair<std::string, std::uint64_t>> all;
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       if (attempt > 0) hashes[i].forget();
-      all.emplace_back(arrays[i]->name(), hash_of(all_of(hashes[i]), stated.block));
+      all.emplace_back(arrays[i]->name(), hash_of(hashes[i].read_all(), stated.block));
     }
     content = hash_of(content_text(all));
     if (content == stated.content) return;
@@ -123,6 +115,16 @@ void require_content(std::span<StoredArray* const> arrays, const std::vector<Sto
 }
 
 }  // namespace
+
+StoredArray hashes_of(const hdf5::File& file, const StoredArray& array, std::shared_ptr<const ReadOnlyFile> disk) {
+  const std::string name = place(array.name()), &path = disk->name();
+  auto dataset = hdf5::open_dataset(file.id(), name, path);
+  hdf5::checked_shape(dataset, "/" + name, path);
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  if (unsigned_bytes(type) != 8)
+    damaged(fmt::format("/{} has the wrong type", name), "unsigned integers of 8 bytes", words_of(type), path);
+  return {std::move(dataset), "/" + name, 8, std::move(disk)};
+}
 
 TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> arrays, const std::string& metadata,
                         std::shared_ptr<const ReadOnlyFile> disk) {
@@ -138,7 +140,7 @@ TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> ar
   std::vector<StoredArray> hashes;
   index_t bytes = 0;
   for (const StoredArray* const array : arrays) {
-    hashes.emplace_back(hdf5::open_dataset(file.id(), place(array->name()), path), "/" + place(array->name()), 8, disk);
+    hashes.push_back(hashes_of(file, *array, disk));
     bytes += 8 * hashes.back().size();
   }
   if (bytes <= checked_at_most) require_content(arrays, hashes, found, path);

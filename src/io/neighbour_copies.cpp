@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -19,6 +17,7 @@
 #include "copy_folder.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/io/text_file.hpp"
 #include "piece_exchange.hpp"
 
 namespace nanotron::io {
@@ -41,7 +40,10 @@ bool is_identity(const std::string& text) {
 // The lines of run.id that are identities.
 std::vector<std::string> identities_in(const fs::path& directory) {
   std::vector<std::string> found;
-  std::ifstream in(directory / "run.id");
+  const fs::path file = directory / "run.id";
+  std::error_code error;
+  if (fs::symlink_status(file, error).type() != fs::file_type::regular) return found;
+  std::ifstream in(file);
   std::string text;
   for (std::size_t i = 0; i < most_identities && in >> std::setw(17) >> text; ++i)
     if (is_identity(text)) found.push_back(text);
@@ -60,19 +62,16 @@ std::vector<std::string> earlier_identities(MPI_Comm world, const fs::path& dire
 
 std::string run_identity(MPI_Comm world, const fs::path& directory, Identity identity) {
   return comm::text_of_root(world, [&] {
-    const fs::path file = directory / "run.id", beside = directory / "run.id.new";
+    const fs::path file = directory / "run.id";
     std::vector<std::string> all = identities_in(directory);
     if (identity == Identity::of_directory && !all.empty()) return all.front();
     all.insert(all.begin(), drawn_digits());
     if (all.size() > most_identities) all.pop_back();
     std::error_code error;
     fs::create_directories(directory, error);
-    std::ofstream out(beside);
-    out << fmt::format("{}\n", fmt::join(all, "\n"));
-    out.close();
-    if (!out || std::rename(beside.c_str(), file.c_str()) != 0)
+    if (const int cause = replace_text(file, fmt::format("{}\n", fmt::join(all, "\n"))))
       fail(ExitCode::system_error,
-           {.what = fmt::format("{} cannot be written: {}", file.string(), std::strerror(errno))});
+           {.what = fmt::format("{} cannot be written: {}", file.string(), std::strerror(cause))});
     return all.front();
   });
 }

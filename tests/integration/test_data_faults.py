@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # ranks: 2
 # timeout: 900
-"""Data that lie: flipped bytes of a token file, files cut short, never written, rewritten during a run, and a resume
-with other data. Each is found, with its exit code and the name of the file, or harmless: the bits of a good run.
+"""Data that lie: flipped bytes of a token file, files cut short, never written, rewritten during a run, a disk that
+fails, and a resume with other data. Each is found, with its exit code and the name of the file, or harmless: the bits
+of a good run.
 
     test_data_faults.py <folder of the programs> [<part> ...]
                                                       NANOTRON_FAULTS (6) and NANOTRON_SEED (the time) choose the bytes;
                                                       NANOTRON_FULL=1: every 8th byte of the file
 """
+import errno
 import os
 import random
 import re
@@ -32,42 +34,68 @@ ONE = ("--set", "parallel.tp=1", "--set", "checkpoint.at_end=false", "--set", "r
        "output.console=quiet")
 TOKENS = 3000
 
-# Flips a bit of what this process reads of the token file, FAULT_COUNT times from FAULT_FIRST on.
+# FAULT_KIND: flips a bit of what this process reads of the token file, or makes its reads or its stats fail with
+# FAULT_ERRNO, FAULT_COUNT times from FAULT_FIRST on.
 PRELOAD = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
-static long number;
+static long reads, stats;
 static void tell(void) __attribute__((destructor));
-static void tell(void) { fprintf(stderr, "token file reads: %ld\n", number); }
+static void tell(void) { fprintf(stderr, "token file reads: %ld, stats: %ld\n", reads, stats); }
+static int is_tokens(const char *path) {
+  const size_t length = strlen(path);
+  return length >= 9 && strcmp(path + length - 9, "tokens.h5") == 0;
+}
+static int is_open_tokens(int descriptor) {
+  char link[64], path[PATH_MAX] = "";
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  return readlink(link, path, sizeof path - 1) > 0 && is_tokens(path);
+}
+static int is_due(const char *kind, long number) {
+  const long first = atol(getenv("FAULT_FIRST")), end = first + atol(getenv("FAULT_COUNT"));
+  if (strcmp(getenv("FAULT_KIND"), kind) != 0 || number < first || number >= end) return 0;
+  fprintf(stderr, "fault: %s %ld\n", kind, number);
+  return 1;
+}
+static int failed(void) {
+  errno = atoi(getenv("FAULT_ERRNO"));
+  return -1;
+}
 ssize_t pread64(int descriptor, void *to, size_t bytes, off64_t at) {
   static ssize_t (*real)(int, void *, size_t, off64_t);
   if (!real) real = (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
   const ssize_t got = real(descriptor, to, bytes, at);
-  char link[64], path[PATH_MAX];
-  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link, path, sizeof path - 1);
-  if (length < 9 || got <= 0 || memcmp(path + length - 9, "tokens.h5", 9) != 0) return got;
-  const long first = atol(getenv("FAULT_FIRST"));
-  if (number >= first && number < first + atol(getenv("FAULT_COUNT"))) {
+  if (got <= 0 || !is_open_tokens(descriptor)) return got;
+  const long number = reads++;
+  if (is_due("flip", number))
     ((unsigned char *)to)[(got * 7 / 11 + number * atol(getenv("FAULT_STRIDE"))) % got] ^= 4;
-    fprintf(stderr, "fault: read %ld\n", number);
-  }
-  ++number;
-  return got;
+  return is_due("read", number) ? failed() : got;
 }
 ssize_t pread(int descriptor, void *to, size_t bytes, off_t at) { return pread64(descriptor, to, bytes, at); }
+int stat(const char *path, struct stat *to) {
+  static int (*real)(const char *, struct stat *);
+  if (!real) real = (int (*)(const char *, struct stat *))dlsym(RTLD_NEXT, "stat");
+  return is_tokens(path) && is_due("stat", stats++) ? failed() : real(path, to);
+}
+int fstat(int descriptor, struct stat *to) {
+  static int (*real)(int, struct stat *);
+  if (!real) real = (int (*)(int, struct stat *))dlsym(RTLD_NEXT, "fstat");
+  return is_open_tokens(descriptor) && is_due("stat", stats++) ? failed() : real(descriptor, to);
+}
 """
 
 
-def write_tokens(path, seed=1, count=TOKENS, hashes=True, block=64, sha256="a" * 64):
+def write_tokens(path, seed=1, count=TOKENS, hashes=True, block=64, sha256="a" * 64, chunks=None):
     random_ids = np.random.default_rng(seed).integers(0, 131, count).astype(np.uint16)
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
-        file["tokens"] = random_ids
+        file.create_dataset("tokens", data=random_ids, chunks=chunks)
         file["documents"] = np.arange(0, count, 150).astype("<u8")
         file["loss_mask"] = (np.arange(count) % 5 > 0).astype(np.uint8)
         token_file.write_vocabulary(file, [bytes([i]) for i in range(131)])
@@ -163,7 +191,7 @@ def a_read_that_fails_once():
 
         def run(**settings):
             shutil.rmtree(case.out, ignore_errors=True)
-            return run_with_faults(case, library, 0, {"FAULT_STRIDE": 0, **settings}, *keys)
+            return run_with_faults(case, library, 0, {"FAULT_KIND": "flip", "FAULT_STRIDE": 0, **settings}, *keys)
 
         code, text = run(FAULT_FIRST=10**9, FAULT_COUNT=1)
         check(code == 0, "the run trains", text)
@@ -171,9 +199,36 @@ def a_read_that_fails_once():
         reads = int(re.search(r"token file reads: (\d+)", text)[1])
         for first in (reads // 2, reads // 2 + 1, reads - 2, reads - 1):
             code, text = run(FAULT_FIRST=first, FAULT_COUNT=1)
-            check(code == 0 and "fault: read" in text and losses(case) == expected, f"a flip of read {first} is repaired", text)
+            check(code == 0 and "fault: flip" in text and losses(case) == expected, f"a flip of read {first} is repaired", text)
         code, text = run(FAULT_FIRST=reads // 2, FAULT_COUNT=10**6, FAULT_STRIDE=1)
         check(code in (65, 71) and "tokens.h5" in text and "error:" in text, f"reads that never agree end with {code}", text)
+
+
+def a_disk_that_fails(seed):
+    """On one rank, from one call on until the end: exit code 71 at the start, in the run, and before a checkpoint."""
+    chance = random.Random(seed)
+    with Case("disk", run="check_replicas_every = 0") as case:
+        path, library = case.folder / "tokens.h5", build(case.folder, PRELOAD)
+        keys = ("--set", f"data.path={path}", "--set", "run.steps=6", "--set", "output.console=quiet")
+        for layout in ({"hashes": True}, {"hashes": False, "chunks": (100,)}):
+            write_tokens(path, **layout)
+
+            def run(**settings):
+                shutil.rmtree(case.out, ignore_errors=True)
+                return run_with_faults(case, library, 0, {"FAULT_COUNT": 10**6, **settings}, *keys)
+
+            code, text = run(FAULT_KIND="none", FAULT_FIRST=0)
+            check(code == 0, f"{layout}: the run trains", text)
+            counts = re.search(r"token file reads: (\d+), stats: (\d+)", text)
+            for kind, count in zip(("read", "stat"), map(int, counts.groups())):
+                early = range(0, count - 1, 8) if FULL else [chance.choice((0, chance.randrange(count - 1)))]
+                for first in (*early, count - 1):
+                    number = chance.choice((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES))
+                    code, text = run(FAULT_KIND=kind, FAULT_FIRST=first, FAULT_ERRNO=number)
+                    what = f"{layout}: {errno.errorcode[number]} from {kind} {first} of {count} on"
+                    check(code == 71, f"{what}: exit code {code}", text)
+                    check("error:" in text and "tokens.h5" in text and os.strerror(number) in text, what, text)
+                check("step       1/6" in (case.out / "run.log").read_text(), f"{what}: training had begun", text)
 
 
 def rewritten_during_the_run():
@@ -309,10 +364,10 @@ def verified_by_the_tool():
 skip_under_sanitizers()
 seed, faults = int(os.environ.get("NANOTRON_SEED", str(int(time.time())))), int(os.environ.get("NANOTRON_FAULTS", "6"))
 print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
-for part in (flipped_bytes, cut_short_and_never_written, a_read_that_fails_once,
+for part in (flipped_bytes, cut_short_and_never_written, a_read_that_fails_once, a_disk_that_fails,
              rewritten_during_the_run, resumed_with_other_data, blends_that_go_on, verified_by_the_tool):
     if sys.argv[2:] and part.__name__ not in sys.argv[2:]:
         continue
     begin = time.time()
-    part(seed, faults) if part is flipped_bytes else part()
+    part(*{flipped_bytes: (seed, faults), a_disk_that_fails: (seed,)}.get(part, ()))
     print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)

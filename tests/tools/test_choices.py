@@ -88,6 +88,23 @@ def test_bpe_with_and_without_bos(questions, tmp_path, tool):
         assert (context, choice) == (before if before == [bos] else [bos, *before], wanted)
 
 
+def test_every_table_has_hashes(questions, tmp_path, tool):
+    path = tmp_path / "q.h5"
+    tool("choices", questions, "-o", path)
+    assert "verified" in tool("verify", path).stdout
+    with h5py.File(path) as file:
+        places = {name: file[name].id.get_offset() for name in ("documents", "choices/bytes", "questions/answer")}
+    good = path.read_bytes()
+    for name, place in places.items():
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1:])
+        assert f"block 0 of /{name}" in tool("verify", path, rc=65).stderr
+        tool("verify", path, "--replace")
+        assert "verified" in tool("verify", path).stdout
+    with h5py.File(path, "r+") as file:
+        del file["hashes/choices"], file["hashes/questions"]
+    assert "verified" in tool("verify", path).stdout, "a file of an older release"
+
+
 @pytest.mark.parametrize("line, words", [
     ("{bad", "a line of JSON"), ("[1]", "an object"), ('{"choices": ["a", "b"], "answer": 0}', "neither"),
     ('{"context": "a", "question": "b", "choices": ["a", "b"], "answer": 0}', "context and question"),

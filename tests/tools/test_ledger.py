@@ -54,6 +54,17 @@ def test_steps_that_training_went_back_from_are_lost():
     assert [s.seconds["useful"] for s in made.starts] == [19.0, 30.0]
 
 
+def test_a_start_that_went_back_below_where_it_began_keeps_what_it_did_from_there():
+    made = ledger.made_of([start(1, 0, 10, 0, 1000, training_seconds=9.0),
+                           start(2, 10, 400, 1000, 850, training_seconds=370.0, left_out_seconds=10.0, lowest_step=500),
+                           start(3, 400, 500, 800, 1000, training_seconds=90.0, end=1)],
+                          {(1, 500): 4.0, (2, 800): 300.0}, {})
+    assert [s.seconds["useful"] for s in made.starts] == [4.0, 300.0, 90.0]
+    assert [s.seconds["lost"] for s in made.starts] == [5.0, 70.0, 0.0]
+    told = ledger.facts_of(made)["starts"]
+    assert [s["steps_kept"] for s in told] == [500, 300, 200] and [s["steps_lost"] for s in told] == [500, 50, 0]
+
+
 def test_time_in_the_queue_is_that_in_which_no_start_was_alive():
     made = ledger.made_of([start(1, 100, 150, 0, 10, submitted=40.0, job_began=90.0),
                            start(2, 200, 250, 10, 20, submitted=120.0, job_began=180.0),

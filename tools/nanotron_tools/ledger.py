@@ -30,6 +30,7 @@ class Start:
     begin: float
     last: float
     resumed: int
+    low: int  # the lowest step that it computed on from: resumed, or one that it went back to
     steps: int  # the last step
     kept: int  # the last step that the run still has of it
     end: str
@@ -97,10 +98,10 @@ def made_of(rows: list[dict[str, Any]], kept: dict[tuple[int, int], float], word
         end = last if back is None else min(last, back)
         training, left_out = float(row["training_seconds"]), float(row["left_out_seconds"])
         useful = training - left_out
+        low = min(int(row["resumed_step"]), int(row["lowest_step"]))
         if end < last:
-            resumed = int(row["resumed_step"])
-            points = {s: at for (n, s), at in kept.items() if n == number} | {resumed: 0.0, last: useful}
-            useful = seconds_until(end, points) if end > resumed else 0.0
+            points = {s: at for (n, s), at in kept.items() if n == number} | {low: 0.0, last: useful}
+            useful = seconds_until(end, points) if end > low else 0.0
         begin = float(row["begin"])
         before = starts[-1].last if starts else begin
         submitted, ran = float(row["submitted"]), float(row["job_began"])
@@ -112,7 +113,7 @@ def made_of(rows: list[dict[str, Any]], kept: dict[tuple[int, int], float], word
         seconds = {"useful": useful, "lost": training - useful, "checkpoint": float(row["checkpoint_seconds"]),
                    "queued": queued, "waiting": gap - queued}
         seconds["restart"] = float(row["last"]) - begin - training - seconds["checkpoint"]
-        starts.append(Start(number, begin, float(row["last"]), int(row["resumed_step"]), last, end,
+        starts.append(Start(number, begin, float(row["last"]), int(row["resumed_step"]), low, last, end,
                             ENDS.get(int(row["end"]), "unknown"), words.get(number, {}), seconds))
     for start in starts[:-1]:
         if start.end == ENDS[0]:
@@ -124,5 +125,5 @@ def facts_of(ledger: Ledger) -> dict[str, Any]:
     """For --json."""
     return {"goodput": ledger.goodput, "wall_seconds": ledger.wall_seconds, "seconds": ledger.seconds,
             "starts": [{"start": s.number, "begin": s.begin, "last": s.last, "from_step": s.resumed, "to_step": s.steps,
-                        "steps_kept": max(s.kept - s.resumed, 0), "steps_lost": s.steps - max(s.kept, s.resumed),
+                        "steps_kept": max(s.kept - s.low, 0), "steps_lost": s.steps - max(s.kept, s.low),
                         "end": s.end, "seconds": s.seconds, **s.words} for s in ledger.starts]}

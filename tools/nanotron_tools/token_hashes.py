@@ -18,8 +18,21 @@ ALGORITHM = "xxh3_64"
 BLOCK = 4096  # values; as hash_block in C++
 SMALLEST_BLOCK, LARGEST_BLOCK = 64, 65536
 NAMES = ("tokens", "documents", "loss_mask")
+TABLES = ("choices/tokens", "choices/characters", "choices/bytes", "questions/choices", "questions/answer",
+          "questions/line")  # of a file of choices; not in the hash of the content
 READ_VALUES = 1 << 22
 NONE = np.zeros(0, "<u8")
+
+
+def names_in(file: h5py.File) -> list[str]:
+    """The datasets that have hashes."""
+    names = [name for name in NAMES if name in file]
+    return [*names, *TABLES] if all(name in file for name in TABLES) else names
+
+
+def dtype_of(file: h5py.File, name: str) -> np.dtype:
+    """Of the values that are hashed."""
+    return file[name].dtype if name == "tokens" else np.dtype("u1" if name == "loss_mask" else "<u8")
 
 
 class BlockHasher:
@@ -154,12 +167,13 @@ class Comparison:
         self.wrong: list[str] = []  # what is not a block
         self._hashes: dict[str, Hashes] = {}
         self._expected: dict[str, h5py.Dataset] = {}
-        self._sizes = {name: file[name].shape[0] for name in NAMES if name in file}
+        self._sizes = {name: file[name].shape[0] for name in names_in(file)}
         if "hashes" not in file:
             return
         self.block, self.content = self._open(file["hashes"])
         for name in self._sizes:
-            self._expect(file, name)
+            if name in NAMES or f"hashes/{name}" in file:  # files of choices of older releases have none of their tables
+                self._expect(file, name)
         found = metadata_hash(file, self.block, self.content)
         if found != hdf5.as_text(file["hashes"].attrs.get("metadata", "")):
             self.wrong.append("the sizes or attributes are not those that were written")
@@ -167,6 +181,10 @@ class Comparison:
     @property
     def exists(self) -> bool:
         return bool(self._hashes)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._hashes)
 
     def _open(self, group: h5py.Group) -> tuple[int, str]:
         kind, block = hdf5.as_text(group.attrs.get("algorithm", "nothing")), group.attrs.get("block", 0)
@@ -180,8 +198,7 @@ class Comparison:
         if f"hashes/{name}" not in file or file[f"hashes/{name}"].shape != (blocks,):
             raise common.wrong(self.path, f"/hashes/{name} of {blocks} hashes", "none or another number",
                                "write them again: nanotron_verify.py --replace")
-        dtype = file[name].dtype if name == "tokens" else np.dtype("<u8" if name == "documents" else "u1")
-        self._hashes[name], self._expected[name] = Hashes(dtype, self.block), file[f"hashes/{name}"]
+        self._hashes[name], self._expected[name] = Hashes(dtype_of(file, name), self.block), file[f"hashes/{name}"]
 
     def _compare(self, name: str, found: np.ndarray, begin: int) -> None:
         for at in np.flatnonzero(found != self._expected[name][begin:begin + found.size]):
@@ -210,11 +227,8 @@ class Comparison:
 def compute(file: h5py.File, block: int = BLOCK) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """The hashes of the blocks of each dataset, and the hash of these."""
     found, digests = {}, {}
-    for name in NAMES:
-        if name not in file:
-            continue
-        dtype = file[name].dtype if name == "tokens" else np.dtype("<u8" if name == "documents" else "u1")
-        hashes = Hashes(dtype, block)
+    for name in names_in(file):
+        hashes = Hashes(dtype_of(file, name), block)
         parts = [hashes.update(data) for _, data in pieces(file[name])]
         found[name] = np.concatenate([*parts, hashes.finish()])
         digests[name] = hashes.digest()

@@ -31,10 +31,9 @@ def compare(path: Path) -> token_hashes.Comparison:
     with h5py.File(path, "r") as file:
         comparison = token_hashes.Comparison(file)
         if comparison.exists:
-            for name in token_hashes.NAMES:
-                if name in file:
-                    for _, data in token_hashes.pieces(file[name]):
-                        comparison.add(name, data)
+            for name in comparison.names:
+                for _, data in token_hashes.pieces(file[name]):
+                    comparison.add(name, data)
             comparison.finish()
         return comparison
 

@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+
+#include "nanotron/base/error.hpp"
 
 namespace nanotron::data {
 
@@ -17,8 +20,13 @@ struct FileStatus {
   }
 };
 
-/// Error(data_error) with the words of the system.
+/// Of a call that failed with this errno: data_error where there is no such file, else system_error.
+ExitCode exit_code_of(int error);
+
+/// Error(exit_code_of(errno)) with the words of the system.
 FileStatus status_of(const std::filesystem::path& path);
 FileStatus status_of(int descriptor, const std::filesystem::path& path);
+/// Nothing where there is no such file; else as status_of().
+std::optional<FileStatus> find_status(const std::filesystem::path& path);
 
 }  // namespace nanotron::data

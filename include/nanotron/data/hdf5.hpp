@@ -22,10 +22,13 @@ namespace nanotron::hdf5 {
 /// A file driver of ours could not read: exceptions must not pass through HDF5. The next failure of HDF5 on this
 /// thread, and what looks like an absence, throws this instead.
 void driver_failed(std::exception_ptr failure);
-void rethrow_driver_failure();
 
 /// Throws Error(code) with `doing` and the innermost lines of HDF5's error stack, or what driver_failed() was given.
+/// Error(system_error) where a system call failed for another reason than what path or file say.
 [[noreturn]] void fail(ExitCode code, const std::string& doing);
+/// Right after a call of HDF5 that found nothing: throws as fail() if that is because the system, or a driver of ours,
+/// could not read. `object` is of the file, which the message names.
+void require_readable(hid_t object, const std::string& doing);
 
 /// Returns status, or fails when it is negative. `doing` names the file and the object.
 template <class T>

@@ -62,6 +62,9 @@ class StoredArray {
     }
   }
 
+  /// All of an array of width 8.
+  std::vector<std::uint64_t> read_all() const;
+
   /// ReadOnlyFile::find_hole in the bytes of a plain array; begin counts from its first byte.
   ReadOnlyFile::Hole find_hole(std::int64_t smallest) const;
 

@@ -28,6 +28,9 @@ struct TokenHashes {
 TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> arrays, const std::string& metadata,
                         std::shared_ptr<const ReadOnlyFile> disk);
 
+/// /hashes/<name of the array>. Error(data_error) where there is none, or no integers of 8 bytes.
+StoredArray hashes_of(const hdf5::File& file, const StoredArray& array, std::shared_ptr<const ReadOnlyFile> disk);
+
 /// Writes /hashes into a token file, in place of others. Reads all of it.
 void add_hashes(const std::filesystem::path& path, index_t block = hash_block);
 

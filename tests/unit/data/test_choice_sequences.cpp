@@ -130,6 +130,39 @@ TEST(ChoiceFiles, NameTheQuestion) {
   EXPECT_NE(ChoiceFile(scratch / "other.h5").hash_of_tables(), file.hash_of_tables());
 }
 
+// A bit that moves the end of a choice, or is in a table, and leaves a file that can be.
+TEST(ChoiceFiles, CompareTheirTablesWithHashes) {
+  const test::Scratch scratch(test::world());
+  const std::filesystem::path path = scratch / "questions.h5";
+  const auto flipped = [&](const std::string& name, hsize_t element, std::uint64_t bit) {
+    const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    const hdf5::Dataset dataset = hdf5::open_dataset(file.id(), name, path.string());
+    const hdf5::Dataspace space(H5Dget_space(dataset.id()));
+    std::vector<std::uint64_t> values(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.id())));
+    H5Dread(dataset.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+    values[element] ^= bit;
+    H5Dwrite(dataset.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+  };
+  const Tables t = tables();
+  write(path, t);
+  flipped("documents", 4, 1);
+  EXPECT_NO_THROW(ChoiceFile{path}) << "without hashes";
+  write(path, t);
+  add_hashes(path);
+  flipped("documents", 4, 1);
+  test::expect_error(ExitCode::data_error, "damaged in block 0 of /documents", [&] { ChoiceFile{path}; });
+  flipped("documents", 4, 1);
+  {
+    const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    const hdf5::Group of(H5Gcreate2(file.id(), "hashes/choices", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    test::put(of.id(), "bytes", H5T_STD_U64LE, H5T_NATIVE_UINT64,
+              Values{block_hash({reinterpret_cast<const char*>(t.bytes.data()), 8 * t.bytes.size()})}, {1});
+  }
+  EXPECT_NO_THROW(ChoiceFile{path});
+  flipped("choices/bytes", 3, 8);
+  test::expect_error(ExitCode::data_error, "damaged in block 0 of /choices/bytes", [&] { ChoiceFile{path}; });
+}
+
 TEST(ChoiceFiles, RefuseAChoiceLongerThanASequence) {
   const test::Scratch scratch(test::world());
   write(scratch / "questions.h5", tables());

@@ -2,7 +2,9 @@
 #include "nanotron/data/token_file.hpp"
 #include "support/test_folder.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <random>
 
@@ -204,6 +206,39 @@ TEST(TokenFile, RefusesFilesThatAreCutOrNoHdf5) {
     expect_error(ExitCode::data_error, "cut.h5", [&] { TokenFile(scratch / "cut.h5"); });
   }
   expect_error(ExitCode::data_error, "truncated or damaged", [&] { TokenFile(scratch / "cut.h5"); });
+}
+
+// A directory in place of the file's descriptor: no read succeeds.
+TEST(TokenFile, WhatTheSystemCannotReadIsNeitherAbsentNorDamaged) {
+  const Scratch scratch(test::world());
+  hdf5::PropertyList chunked(H5Pcreate(H5P_DATASET_CREATE));
+  const hsize_t chunk = 100;
+  H5Pset_chunk(chunked.id(), 1, &chunk);
+  test::make_token_file(scratch / "tokens.h5", 1000, 100, H5T_STD_U16LE, chunked.id());
+  const auto broken = [&](const hdf5::File& file) {
+    void* descriptor = nullptr;
+    H5Fget_vfd_handle(file.id(), H5P_DEFAULT, &descriptor);
+    const int directory = ::open(scratch.path().c_str(), O_RDONLY | O_DIRECTORY);
+    ASSERT_EQ(::dup2(directory, *static_cast<int*>(descriptor)), *static_cast<int*>(descriptor));
+    ::close(directory);
+  };
+  {
+    const hdf5::File file = hdf5::open_read_only(scratch / "tokens.h5");
+    broken(file);
+    expect_error(ExitCode::system_error, "tokens.h5: looking for 'loss_mask'",
+                 [&] { hdf5::exists(file.id(), "loss_mask"); });
+  }
+  const hdf5::File file = hdf5::open_read_only(scratch / "tokens.h5");
+  const hdf5::Dataset tokens = hdf5::open_dataset(file.id(), "tokens", "tokens.h5");
+  broken(file);
+  std::vector<std::uint16_t> out(1000);
+  expect_error(ExitCode::system_error, "Is a directory", [&] {
+    hdf5::check(H5Dread(tokens.id(), H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()),
+                ExitCode::data_error, "reading tokens");
+  });
+  expect_error(ExitCode::data_error, "No such file",
+               [&] { hdf5::open_read_only(scratch / "none.h5"); });
+  expect_error(ExitCode::data_error, "too long", [&] { TokenFile(scratch / std::string(300, 'x')); });
 }
 
 TEST(TokenFile, SaysWhatIsThereInPlaceOfHdf5) {

@@ -160,6 +160,12 @@ TEST(TokenHashes, OfTheHashesAndTheMetadata) {
   refused("sizes or attributes", [](hid_t file) { hdf5::write_string(file, "tokenizer_sha256", "ab"); });
   refused("sizes or attributes", [](hid_t file) { H5Ldelete(file, "loss_mask", H5P_DEFAULT); });
   refused("missing", [](hid_t file) { H5Ldelete(file, "hashes/documents", H5P_DEFAULT); });
+  for (const hid_t type : {H5T_STD_I64LE, H5T_STD_U32LE, H5T_IEEE_F64LE}) {
+    refused("/hashes/tokens has the wrong type", [type](hid_t file) {
+      H5Ldelete(file, "hashes/tokens", H5P_DEFAULT);
+      put(file, "hashes/tokens", type, H5T_NATIVE_UINT64, std::vector<std::uint64_t>(16, 1), {16});
+    });
+  }
   refused("of another kind", [](hid_t file) {
     const hdf5::Group group = hdf5::open_group(file, "hashes", "");
     H5Adelete(group.id(), "algorithm");

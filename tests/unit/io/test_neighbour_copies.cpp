@@ -282,5 +282,29 @@ TEST_F(Neighbours, IdentityIsOfTheDirectory) {
   EXPECT_EQ(run_identity(world, scratch.path(), Identity::of_directory), second);
 }
 
+TEST_F(Neighbours, IdentityFollowsNoLinkAndWaitsForNoPipe) {
+  const fs::path other = scratch.path() / "other", file = scratch.path() / "run.id";
+  on_root([&] {
+    std::ofstream(other) << "0123456789abcdef\n";
+    for (const char* beside : {"run.id.new", "run.id.tmp"}) fs::create_symlink(other, scratch.path() / beside);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  });
+  const std::string first = run_identity(world, scratch.path(), Identity::of_directory);
+  EXPECT_EQ(run_identity(world, scratch.path(), Identity::of_directory), first);
+  on_root([&] {
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(file)));
+    fs::remove(file);
+    fs::create_symlink(other, file);
+  });
+  const std::string second = run_identity(world, scratch.path(), Identity::of_directory);
+  EXPECT_NE(second, "0123456789abcdef");
+  on_root([&] {
+    std::string text;
+    std::ifstream(other) >> text;
+    EXPECT_EQ(text, "0123456789abcdef");
+    EXPECT_EQ(fs::file_size(other), 17u);
+  });
+}
+
 }  // namespace
 }  // namespace nanotron::io
