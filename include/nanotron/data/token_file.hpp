@@ -68,8 +68,8 @@ class TokenFile {
 
   /// /documents; empty when the file has none.
   std::vector<std::uint64_t> read_documents() const { return documents_.read_all(); }
-  /// Another dataset of unsigned integers, read as uint64 and compared with its hashes where the file has them; one that
-  /// does not exist() when the file has none.
+  /// Another dataset of unsigned integers, read as uint64 and compared with its hashes where the file has them; one
+  /// that does not exist() when the file has none.
   StoredArray open_column(const std::string& name) const;
 
   /// /tokens, /documents and /loss_mask, as far as the file has them.
