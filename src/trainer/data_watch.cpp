@@ -15,7 +15,8 @@ bool has_same_content(const data::TokenFile& opened) {
     const data::TokenFile now(opened.path());
     return now.hashes().exist() && now.hashes().content == opened.hashes().content &&
            now.metadata() == opened.metadata();
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.exit_code() == ExitCode::system_error) throw;
     return false;
   }
 }

@@ -197,6 +197,9 @@ def errors(case, file):
         damaged.write_bytes(file.read_bytes())
         with h5py.File(damaged, "r+") as opened:
             opened[dataset][0] = value
+        expect_error(65, f"damaged in block 0 of /{dataset}", "--choices", str(damaged))
+        with h5py.File(damaged, "r+") as opened:
+            del opened["hashes"]
         expect_error(65, words, "--choices", str(damaged))
 
 

@@ -172,7 +172,7 @@ class Comparison:
             return
         self.block, self.content = self._open(file["hashes"])
         for name in self._sizes:
-            if name in NAMES or f"hashes/{name}" in file:  # files of choices of older releases have none of their tables
+            if name in NAMES or f"hashes/{name}" in file:  # older releases wrote none of the tables
                 self._expect(file, name)
         found = metadata_hash(file, self.block, self.content)
         if found != hdf5.as_text(file["hashes"].attrs.get("metadata", "")):

@@ -236,8 +236,7 @@ TEST(TokenFile, WhatTheSystemCannotReadIsNeitherAbsentNorDamaged) {
     hdf5::check(H5Dread(tokens.id(), H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()),
                 ExitCode::data_error, "reading tokens");
   });
-  expect_error(ExitCode::data_error, "No such file",
-               [&] { hdf5::open_read_only(scratch / "none.h5"); });
+  expect_error(ExitCode::data_error, "No such file", [&] { hdf5::open_read_only(scratch / "none.h5"); });
   expect_error(ExitCode::data_error, "too long", [&] { TokenFile(scratch / std::string(300, 'x')); });
 }
 
