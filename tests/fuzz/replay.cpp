@@ -112,6 +112,8 @@ Input mutation(const std::vector<Input>& corpus, unsigned seed, std::size_t numb
   if (is_in_hdf5()) _exit(code);
 }
 
+[[maybe_unused, gnu::noinline]] void on_death() { leave_if_in_hdf5(in_hdf5); }
+
 void on_signal(int signal) {
   leave_if_in_hdf5(signal == SIGALRM ? late_in_hdf5 : in_hdf5);
   std::signal(signal, SIG_DFL);
@@ -128,7 +130,7 @@ void catch_ends() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_ONSTACK | SA_NODEFER;
 #ifdef NANOTRON_WITH_SANITIZERS
-  __sanitizer_set_death_callback([] { leave_if_in_hdf5(in_hdf5); });
+  __sanitizer_set_death_callback(on_death);
   for (const int signal : {SIGABRT, SIGALRM}) sigaction(signal, &action, nullptr);
 #else
   const rlimit limit{most_memory, most_memory};
