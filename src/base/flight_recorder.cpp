@@ -160,12 +160,13 @@ void FlightRecorder::wait_for_verdict(Found found) {
 
 void FlightRecorder::begin_step(std::int64_t step) {
   for (Alike& mine : alike_) mine.step.store(0, relaxed);
+  stopped_.store(0, release);
   step_.store(step, release);
   moved();
 }
 
 void FlightRecorder::step_done(std::int64_t ns) {
-  const std::int64_t done = steps_done_.load(relaxed), ran = ns - stopped_.exchange(0);
+  const std::int64_t done = steps_done_.load(relaxed), ran = ns - stopped_.load(acquire);
   if (done > 0 && ran > longest_step_.load(relaxed)) longest_step_.store(ran, release);
   steps_done_.store(done + 1, release);
   moved();

@@ -25,7 +25,7 @@ void Trainer<T>::answer_bad_step(StepResult& r) {
   if (guard_.is_on()) compute_again(r);
   state_.reducers.reset();
   if (config_.run.on_bad_step == deck::OnBadStep::roll_back && roll_back(r)) return;
-  count_bad_step(r, ++skipped_in_a_row_);
+  count_bad_step(r, ++skipped_in_a_row_, "in a row");
   log_.warn("step {}: loss {}, gradient norm {}: update skipped", r.step, r.loss, r.grad_norm);
 }
 
@@ -45,7 +45,7 @@ void Trainer<T>::compute_again(StepResult& r) {
 // More than run%max_nonfinite_steps end the run: in a row where they are skipped, after one checkpoint where training
 // goes back.
 template <class T>
-void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad) {
+void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad, const std::string& since) {
   if (bad <= config_.run.max_nonfinite_steps) return;
   checkpointing_.finish();
   const bool is_finite = std::isfinite(r.loss) && std::isfinite(r.grad_norm);
@@ -55,9 +55,7 @@ void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad) {
         .expected = is_finite
                         ? fmt::format("a gradient norm of at most {:.4g} (run%spike_factor)", spikes_.largest_norm())
                         : "a finite loss and gradient norm",
-        .found = fmt::format(
-            "loss {}, gradient norm {}, {} {}", r.loss, r.grad_norm, bad,
-            rolled_back_ > 0 ? fmt::format("after the checkpoint of step {}", rolled_back_to_) : "in a row"),
+        .found = fmt::format("loss {}, gradient norm {}, {} {}", r.loss, r.grad_norm, bad, since),
         .where = fmt::format("global samples {} to {}", r.first_sample, r.first_sample + r.samples - 1),
         .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
                               "run%max_nonfinite_steps > 0 to skip such updates; {}",
@@ -91,7 +89,7 @@ bool Trainer<T>::roll_back(StepResult& r) {
   }
   const std::int64_t to = checkpoint->info().state.step;
   rolled_back_ = to == std::exchange(rolled_back_to_, to) ? rolled_back_ + 1 : 1;
-  count_bad_step(r, rolled_back_);
+  count_bad_step(r, rolled_back_, fmt::format("after the checkpoint of step {}", to));
   const index_t next = r.first_sample + r.samples;
   resume(std::move(checkpoint));
   log_.warn("step {}: loss {}, gradient norm {}: back to step {}, and on without global samples {} to {}", r.step,

@@ -48,7 +48,7 @@ class FlightRecorder {
   void at_part(const char* part);     // of a layer
   void begin_step(std::int64_t step);
   void step_done(std::int64_t ns);    // wall-clock time of the step
-  void was_stopped(std::int64_t ns);  // by a signal: that time is not the step's
+  void was_stopped(std::int64_t ns);  // by a signal, since begin_step: that time is not the step's
 
   /// Summed over all ranks of the world this is 0 where the ranks of each compared group have begun operations with the
   /// same hashes in the same order; else, but for chance, it is not. Taken on all ranks at the same place.

@@ -76,7 +76,7 @@ class Trainer {
   void count_update(const StepResult& result);
   void answer_bad_step(StepResult& result);
   void compute_again(StepResult& result);
-  void count_bad_step(const StepResult& result, std::int64_t bad);
+  void count_bad_step(const StepResult& result, std::int64_t bad, const std::string& since);
   bool roll_back(StepResult& result);
   std::optional<io::CheckpointReader> newest_to_go_back_to() const;
   void compare_replicas();

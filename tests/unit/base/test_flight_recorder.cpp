@@ -192,10 +192,13 @@ TEST(FlightRecorder, TheFirstStepIsNotTheLongest) {
 TEST(FlightRecorder, TimeInWhichTheProcessWasStoppedIsNotTheSteps) {
   FlightRecorder r;
   r.step_done(10);
+  r.was_stopped(5000);  // between two steps
+  r.begin_step(2);
   r.was_stopped(900);
   r.was_stopped(100);
   r.step_done(1030);
   EXPECT_EQ(r.snapshot().longest_step, 30);
+  r.begin_step(3);
   r.step_done(40);
   EXPECT_EQ(r.snapshot().longest_step, 40);
 }
