@@ -64,6 +64,8 @@ find_missing() {
   if ! is_installed libtrilinos-kokkos-dev && ! is_installed libkokkos-dev; then
     missing+=("$(kokkos_package)")
   fi
+  # Ubuntu has it as a snap only; without it the test of the site's tables is skipped.
+  if [ "$tests" = 1 ] && ! is_installed chromium && apt-cache show chromium > /dev/null 2>&1; then missing+=(chromium); fi
 }
 
 # True when CMake finds every library elsewhere (modules, Spack, a private installation), and the tests their compiler.

@@ -12,7 +12,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!\\)(\[[^\]]*\]\()([^)\s]+)(\))")
 ITEM = re.compile(r"^( *)(?:[-*]|\d+\.) ")
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 
 
 def slug(text, separator):
@@ -94,3 +94,18 @@ def on_page_markdown(markdown, page, config, files):
     for number, line in outside_code(lines):
         lines[number] = LINK.sub(in_site, line)
     return "\n".join(lines) + "\n"
+
+
+def with_columns(table):
+    """A table whose cells name their columns, for windows that are too narrow for rows."""
+    names = [re.sub(r"<[^>]+>|\"", "", name) for name in re.findall(r"<th\b[^>]*>(.*?)</th>", table[0], re.S)]
+
+    def named(row):
+        columns = iter(names)
+        return re.sub(r"<td\b", lambda cell: f'{cell[0]} data-column="{name}"' if (name := next(columns)) else cell[0], row[0])
+
+    return re.sub(r"<tr>.*?</tr>", named, table[0], flags=re.S)
+
+
+def on_page_content(html, page, config, files):
+    return re.sub(r"<table>.*?</table>", with_columns, html, flags=re.S)

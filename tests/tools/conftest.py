@@ -72,3 +72,21 @@ def tool():
 @pytest.fixture
 def golden():
     return GOLDEN
+
+
+def pytest_addoption(parser):
+    parser.addoption("--programs", type=Path, default=ROOT / "build/release/bin", help="folder of the programs")
+
+
+@pytest.fixture(scope="session")
+def programs(request):
+    folder = request.config.getoption("--programs").resolve()
+    assert (folder / "nanotron_hpc").exists(), f"{folder} has no nanotron_hpc: build it, or say --programs"
+    return folder
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """77, which CTest calls skipped, where no test ran to its end."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if exitstatus == pytest.ExitCode.OK and reporter.stats.get("skipped") and not reporter.stats.get("passed"):
+        session.exitstatus = 77

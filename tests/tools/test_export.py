@@ -3,7 +3,6 @@
 
 import csv
 import struct
-import sys
 
 import conftest  # noqa: F401, puts tools/ on the path
 import h5py
@@ -132,7 +131,3 @@ def test_mistakes_are_told(run, tmp_path, tool):
     assert not (tmp_path / "out").exists()
     assert "expected a new or empty folder" in tool("export", run, "--format", "csv", "-o", run, rc=64).stderr
     assert "invalid choice" in tool("export", run, "--format", "xml", "-o", tmp_path / "out", rc=2).stderr
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-rs", "-p", "no:cacheprovider", __file__]))

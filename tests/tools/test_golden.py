@@ -3,7 +3,6 @@
 
 import json
 import math
-import sys
 
 import conftest
 import h5py
@@ -103,7 +102,3 @@ def forward(m, weights, ids):
         gate, up = h @ w["mlp/gate_proj/weight"].T, h @ w["mlp/up_proj/weight"].T
         x = x + (gate / (1.0 + np.exp(-gate)) * up) @ w["mlp/down_proj/weight"].T
     return norm(x, weights["model/norm/weight"]) @ weights["lm_head/weight"].T
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -1,8 +1,6 @@
 # timeout: 120
 """nanotron_report --hang: the reports of ranks, merged and drawn."""
 
-import sys
-
 import conftest  # noqa: F401  (puts the tools on the path)
 import pytest
 
@@ -76,7 +74,3 @@ def test_mistakes(reports, tool, tmp_path):
     assert "in its first line" in tool("report", "--hang", reports, rc=65).stderr
     (reports / "rank_00000.txt").write_text(hang.FIRST_LINE + "\nrank\tx\n")
     assert "is not understood" in tool("report", "--hang", reports, rc=65).stderr
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -84,7 +84,3 @@ def test_scripts_and_commands_are_the_same():
         script = (ROOT / "tools" / (name.replace("-", "_") + ".py")).read_text()
         function = re.search(rf'^{name} = "nanotron_tools\.commands:(\w+)"$', text, re.M)[1]
         assert f"sys.exit(commands.{function}())" in script and function.startswith(name[len("nanotron-"):])
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-rs", "-p", "no:cacheprovider", __file__]))

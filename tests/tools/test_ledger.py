@@ -1,10 +1,7 @@
 # timeout: 60
 """nanotron_tools.ledger: to which class seconds of a run belong, start by start."""
 
-import sys
-
 import conftest  # noqa: F401  (finds nanotron_tools)
-import pytest
 
 from nanotron_tools import ledger
 
@@ -72,7 +69,3 @@ def test_time_in_the_queue_is_that_in_which_no_start_was_alive():
     assert [s.seconds["queued"] for s in made.starts] == [50.0, 30.0, 0.0]
     assert [s.seconds["waiting"] for s in made.starts] == [10.0, 20.0, 50.0]
     assert made.wall_seconds == 310 - 40
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -116,7 +116,3 @@ def test_mistakes_are_told(tmp_path, tool):
     assert "neither a checkpoint nor a run" in tool("ls", tmp_path, rc=65).stderr
     (tmp_path / "x.h5").write_text("no HDF5")
     assert "not a readable HDF5 file" in tool("ls", tmp_path / "x.h5", rc=65).stderr
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -54,7 +54,3 @@ def test_other_packages(tool_name, package, arguments, golden, tmp_path):
                            capture_output=True, text=True, timeout=60)
     assert found.returncode == 71 and "Traceback" not in found.stderr
     assert f"expected the Python package {package}" in found.stderr and not (tmp_path / "out").exists()
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

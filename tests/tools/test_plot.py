@@ -2,7 +2,6 @@
 """nanotron_plot: resumed runs, missing quantities, smoothing, and that a picture comes out."""
 
 import argparse
-import sys
 
 import h5py
 import matplotlib
@@ -143,7 +142,3 @@ def test_mistakes_are_told(tmp_path, tool):
     bad = write_run(tmp_path / "b", range(3), only=("step",))
     assert "no dataset 'loss'" in tool("plot", bad, *out, rc=65).stderr
     assert not (tmp_path / "p.png").exists()
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

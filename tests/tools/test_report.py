@@ -155,7 +155,3 @@ def test_mistakes_are_told(run, tool, tmp_path):
     assert "no step recorded yet" in tool("report", write_run(tmp_path / "empty", []), rc=65).stderr
     assert "expected the directory of a run" in tool("top", tmp_path / "none", rc=65).stderr
     assert "--every: expected a positive number" in tool("top", run, "--every", "0", rc=2).stderr
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
