@@ -54,6 +54,7 @@ CheckpointWriter::CheckpointWriter(MPI_Comm world, fs::path directory, std::int6
 CheckpointWriter::~CheckpointWriter() { drop(); }
 
 void CheckpointWriter::drop() {
+  draft_is_good_ = false;
   if (draft_ && !CheckpointDraft::drop(std::move(draft_))) {
     comm::leave_thread_behind();
     snapshot_.release();
@@ -117,8 +118,9 @@ bool CheckpointWriter::advance() {
   const fs::path folder = draft_->folder();
   guarded(folder, [&] { is_published = draft_->advance(); });
   if (is_published) {
-    record(draft_->step());
+    const std::int64_t step = draft_->step();
     draft_.reset();
+    record(step);
   }
   return is_published;
 }
@@ -135,6 +137,7 @@ void CheckpointWriter::record(std::int64_t step) {
   std::erase(not_yet_good_, step);
   not_yet_good_.push_back(step);
   if (rank_ == 0) remove_partial();
+  if (std::exchange(draft_is_good_, false)) mark_known_good();
 }
 
 void CheckpointWriter::begin_anew() {
@@ -204,11 +207,14 @@ void CheckpointWriter::set_aside_newer(std::int64_t step) {
 }
 
 void CheckpointWriter::mark_known_good() {
+  draft_is_good_ = is_writing();
   if (not_yet_good_.empty() && newest_ == newest_known_good_) return;
   newest_known_good_ = newest_;
   known_good_.insert(known_good_.end(), not_yet_good_.begin(), not_yet_good_.end());
   not_yet_good_.clear();
-  if (rank_ == 0) remove_old();
+  if (rank_ != 0) return;
+  keep_known_good();
+  remove_old();
 }
 
 // They come back in the next start.
@@ -232,9 +238,7 @@ void CheckpointWriter::remove_partial() {
 
 void CheckpointWriter::remove_old() try {
   const auto keep = static_cast<std::size_t>(keep_last_);
-  if (keep_last_ <= 0) return;
-  keep_known_good();
-  if (known_good_.size() < keep) return;
+  if (keep_last_ <= 0 || known_good_.size() < keep) return;
   const std::int64_t oldest_kept = known_good_[known_good_.size() - keep];
   for (const auto& [step, folder] : list_step_folders(directory_).steps) {
     if (step >= oldest_kept) continue;

@@ -274,12 +274,12 @@ StepResult Trainer<T>::run_step(Progress& progress) {
   const double seconds = wall_seconds() - begin;
   flight_recorder().step_done(result.rolled_back ? 0 : static_cast<std::int64_t>(1e9 * seconds));
   const std::optional<SavedCheckpoint> saved = std::exchange(finished_, {});
+  if (saved && saved->step <= counters_.step) record_saved(progress, saved);  // a later one is moved aside
   if (!result.updated) progress.record_bad_step(counters_, result);
-  if (result.rolled_back) {  // what was finished is moved aside
+  if (result.rolled_back) {
     checkpoint_times_.drop();
     return result;
   }
-  record_saved(progress, saved);
   progress.record(counters_, seconds, result);
   checkpoint_times_.record_step(seconds - (checkpointing_.seconds_waited() - waited), result.samples, beside);
   stragglers_.check(counters_.step);
@@ -318,14 +318,18 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
                 validation, describe(reason));
     }
     const std::int64_t copy_every = config_.checkpoint.neighbour_every_steps;
-    if (copy_every > 0 && counters_.step % copy_every == 0 && counters_.step < end_ && reason == StopReason::none)
-      copy_now(progress);
+    const bool copies =
+        copy_every > 0 && counters_.step % copy_every == 0 && counters_.step < end_ && reason == StopReason::none;
+    const bool goes_back = config_.run.on_bad_step == deck::OnBadStep::roll_back;
+    if (copies && !goes_back) copy_now(progress);
     const bool due = checkpoint_times_.is_due(grid_.world(), counters_.step);
     const bool ends = counters_.step == end_ || reason != StopReason::none;
     if (due || (finished ? config_.checkpoint.at_end : ends)) {
       save_now(progress, reason);
       saved_at = counters_.step;
     }
+    // A start that goes on from copies goes back to the checkpoints that this one would: all are on the disk.
+    if (copies && goes_back && !checkpointing_.is_writing()) copy_now(progress);
     if (validates && finished) record_validation();  // in haste too: no later run would validate this step
   }
   finish_writing(progress);

@@ -3,6 +3,9 @@ import os
 import subprocess
 import sys
 
+import h5py
+import numpy
+
 from runs import check, mpiexec, program
 
 
@@ -18,6 +21,28 @@ GEMM = r"""
   int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b, int ldb, \
       double beta, double *c, int ldc
 #define GEMM_ARGUMENTS order, a_is, b_is, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
+"""
+
+# A file of this process whose path has SLOW_FILE in it takes SLOW_SECONDS longer to get onto the disk.
+SLOW_DISK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int fsync(int descriptor) {
+  static int (*real)(int);
+  if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+  char link[64], path[PATH_MAX];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  path[length < 0 ? 0 : length] = 0;
+  if (strstr(path, getenv("SLOW_FILE")) != NULL) usleep(1e6 * atof(getenv("SLOW_SECONDS")));
+  return real(descriptor);
+}
 """
 
 
@@ -40,3 +65,14 @@ def run_with_faults(case, library, rank, settings, *arguments):
     except subprocess.TimeoutExpired as late:
         check(False, f"{settings} on rank {rank}: no end in {late.timeout} s", late.stdout)
     return done.returncode, done.stdout
+
+
+def write_spikes(path, bad_steps, steps, tokens_of_step):
+    """A text of period 7; one other token alone in the batches of some steps, whose gradient norm is a spike."""
+    tokens = numpy.arange(2 * steps * tokens_of_step + 1, dtype=numpy.uint16) % 7
+    for step in bad_steps:
+        first = (step - 1) * tokens_of_step
+        tokens[first + 1:first + tokens_of_step] = 99  # no token of another batch
+    with h5py.File(path, "w") as file:
+        file["tokens"] = tokens
+        file.attrs["vocab_size"] = 131

@@ -2,18 +2,22 @@
 # ranks: 4
 # timeout: 300
 """A batch that makes the gradient norm a spike: the update is skipped, or training goes back to the last checkpoint and
-leaves the batches since then out. Either way the same bits on any grid and after a resume, and on record.
+leaves the batches since then out. Either way the same bits on any grid, after a resume and whenever the disk is done
+with a checkpoint, and on record.
 
-    test_bad_steps.py <folder of the programs>
+    test_bad_steps.py <folder of the programs>        NANOTRON_SEED (the time) chooses the delays
 """
+import os
+import random
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
-import numpy
 
+from faults import SLOW_DISK, build, run_with_faults, write_spikes
 from runs import Case, check, state_at
 
 STEPS, BATCH, LENGTH, BAD = 30, 8, 16, 22  # the bad batch is that of step 22; checkpoints every 5 steps
@@ -21,17 +25,6 @@ GRIDS = {"tp": ["parallel.tp=2"], "dp": ["parallel.tp=1", "parallel.dp=2"], "pp"
          "zero": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=2"],
          "zero 3": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=3"]}
 SAME = ["precision.reproducible=layout", "precision.compute=fp64", "data.shuffle=none", "optimizer.learning_rate=0.02"]
-
-
-def write_tokens(path, bad_steps):
-    """A text of period 7; one other token alone in the batches of some steps."""
-    tokens = numpy.arange((2 * STEPS) * BATCH * LENGTH + 1, dtype=numpy.uint16) % 7
-    for step in bad_steps:
-        first = (step - 1) * BATCH * LENGTH
-        tokens[first + 1:first + BATCH * LENGTH] = 99  # no token of another batch
-    with h5py.File(path, "w") as file:
-        file["tokens"] = tokens
-        file.attrs["vocab_size"] = 131
 
 
 def metrics_of(case):
@@ -128,6 +121,28 @@ def damaged(folder):
     return "a damaged checkpoint to go back to: the one before"
 
 
+def slow_disks(folder, seed):
+    """Which checkpoint is known good does not depend on when the disk is done with it."""
+    rule = "spike_factor = 5 max_nonfinite_steps = 1 on_bad_step = 'roll_back'"
+    with Run(folder / "bad.h5", rule) as plain:
+        plain.go("synchronous", "dp")
+        expected = numbers(plain)
+    chance = random.Random(seed)
+    library = build(folder, SLOW_DISK)
+    for draw in range(10):
+        seconds, rank = chance.choice([0.0, 0.05, 0.2, 0.5]) * chance.random(), chance.randrange(2)
+        with Run(folder / "bad.h5", rule) as later:
+            keys = [*SAME, *GRIDS["dp"], "checkpoint.asynchronous=true"]
+            code, text = run_with_faults(later.case, library, rank,
+                                         {"SLOW_FILE": ".partial/checkpoint.h5", "SLOW_SECONDS": seconds},
+                                         *(word for key in keys for word in ("--set", key)))
+            what = f"NANOTRON_SEED={seed}: draw {draw}, {seconds} s on rank {rank}"
+            check(code == 0 and "back to step 20" in text, what, text)
+            check("step      20/30  checkpoint written" in text, f"{what}: the log has each checkpoint", text)
+            the_same(what, expected, numbers(later))
+    return "slow disks: the same bits whenever a checkpoint is on the disk"
+
+
 def no_change(folder):
     """A run without a bad step has the same bits with the keys as without them."""
     with Run(folder / "good.h5", "") as plain, Run(folder / "good.h5", "spike_factor = 1000 check_memory_every = 1") as guarded:
@@ -143,14 +158,17 @@ def no_change(folder):
 
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
-    write_tokens(folder / "good.h5", [])
-    write_tokens(folder / "bad.h5", [BAD])
-    write_tokens(folder / "worse.h5", [BAD, BAD + 1, BAD + 2])
+    write_spikes(folder / "good.h5", [], STEPS, BATCH * LENGTH)
+    write_spikes(folder / "bad.h5", [BAD], STEPS, BATCH * LENGTH)
+    write_spikes(folder / "worse.h5", [BAD, BAD + 1, BAD + 2], STEPS, BATCH * LENGTH)
     # Back to 15 from 21, and once more from the 21 that follows: the checkpoint of 20 is never known to be good.
-    write_tokens(folder / "again.h5", [21, 27, 33])
+    write_spikes(folder / "again.h5", [21, 27, 33], STEPS, BATCH * LENGTH)
     with ThreadPoolExecutor(2) as pool:
+        seed = int(os.environ.get("NANOTRON_SEED", str(int(time.time()))))
         jobs = [pool.submit(bad_step, folder, "skip"), pool.submit(bad_step, folder, "roll_back"),
                 pool.submit(limits, folder), pool.submit(damaged, folder), pool.submit(no_change, folder)]
+        if os.environ.get("NANOTRON_SANITIZE") != "ON":  # which wants to be loaded first
+            jobs.append(pool.submit(slow_disks, folder, seed))
     for job in jobs:
         print(job.result())
 sys.exit(0)

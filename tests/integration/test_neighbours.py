@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import time
 
+from faults import SLOW_DISK, build, write_spikes
 from runs import Case, check, kill_all, mpiexec, program, ranks_of, state_at
 
 STEPS, EVERY = 90, 4
@@ -32,6 +33,7 @@ class Job:
 
     def __init__(self, case, grid, *keys):
         self.case, self.memory = case, case.folder / "hosts"
+        self.variables = []  # of all ranks
         # hidden_size makes some blocks of the image: each rank has one.
         keys = [*grid, "model.hidden_size=128", f"checkpoint.neighbour_every_steps={EVERY}",
                 f"checkpoint.neighbour_directory={self.memory}/%h", "checkpoint.every_steps=1000", *keys]
@@ -40,8 +42,8 @@ class Job:
     def command(self, hosts, arguments):
         parts = []
         for host, ranks in hosts:
-            parts += [":", "-n", str(ranks), "env", f"NANOTRON_HOST_NAME={host}", program, *self.arguments, *arguments,
-                      str(self.case.deck)]
+            parts += [":", "-n", str(ranks), "env", f"NANOTRON_HOST_NAME={host}", *self.variables, program, *self.arguments,
+                      *arguments, str(self.case.deck)]
         return [mpiexec, *parts[1:]]
 
     def run(self, *arguments, hosts=(("a", 2), ("b", 2))):
@@ -58,10 +60,14 @@ class Job:
     def kill_after(self, copies, *arguments):
         """Kills all ranks at once after so many copies of this start. Returns the last step that was copied."""
         before = len(self.copied())
+        self.kill_when(lambda: len(self.copied()) >= before + copies, *arguments)
+        return self.copied()[-1]
+
+    def kill_when(self, is_time, *arguments):
         running = subprocess.Popen(self.command((("a", 2), ("b", 2)), arguments), text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         end = time.time() + 60
-        while len(self.copied()) < before + copies:
+        while not is_time():
             check(time.time() < end and running.poll() is None, "copies are written", running.poll())
             time.sleep(0.005)
         kill_all(ranks_of(self.case))
@@ -71,7 +77,6 @@ class Job:
             time.sleep(0.01)
         running.kill()
         running.communicate()
-        return self.copied()[-1]
 
     def lose(self, *hosts):
         for host in hosts:
@@ -219,7 +224,30 @@ def one_host(job, case, *_):
     check("all ranks are on one host" in text and "copied to other" not in text, "one host is no neighbour", text)
 
 
-PARTS = [lost_hosts, both_hosts, damaged, stale, named_start, other_grid, one_host]
+def bad_step(*_):
+    """Killed while a checkpoint is being written: a bad step then goes back to it all the same."""
+    if os.environ.get("NANOTRON_SANITIZE") == "ON":  # which wants to be loaded first
+        return
+    rule = "spike_factor = 5 max_nonfinite_steps = 1 on_bad_step = 'roll_back' check_replicas_every = 0"
+    with Case("neighbours_bad_step", steps=30, run=rule) as case:
+        write_spikes(case.folder / "tokens.h5", [22], 30, 8 * 16)
+        job = Job(case, GRIDS["tp"], "checkpoint.neighbour_every_steps=1", "checkpoint.every_steps=5", "data.shuffle=none",
+                  f"data.path={case.folder}/tokens.h5", "optimizer.learning_rate=0.02", "precision.compute=fp64")
+        text = job.run()
+        check("back to step 20" in text, "the bad step", text)
+        expected = state_at(case, 30)
+        shutil.rmtree(case.out)
+        log = case.out / "run.log"
+        job.arguments += ["--set", "checkpoint.asynchronous=true"]
+        job.variables = [f"LD_PRELOAD={build(case.folder, SLOW_DISK)}", "SLOW_SECONDS=20",
+                         "SLOW_FILE=step_00000020.partial/checkpoint.h5"]
+        job.kill_when(lambda: log.exists() and "step      21/30  loss" in log.read_text())
+        job.variables = []
+        text = job.run()
+        check("back to step 20" in text and state_at(case, 30) == expected, "the same bits after a bad step", text)
+
+
+PARTS = [lost_hosts, both_hosts, damaged, stale, named_start, other_grid, one_host, bad_step]
 
 
 def main(seed, full):

@@ -59,9 +59,10 @@ class CheckpointWriter {
   bool is_writing() const { return draft_ != nullptr; }
 
   /// Call after a step from the newest checkpoint had a finite loss and gradient norm: it is then known
-  /// good. Deletes checkpoints older than the newest keep_last known good ones; these are of this run and its earlier
-  /// starts (the file known_good of the directory), or the one it resumed from. All ranks call; rank 0 deletes, and a
-  /// failure is a warning. Cheap when nothing was written since.
+  /// good; one that is still being written, once it is published. So which one is newest_known_good() after finish()
+  /// does not depend on the disk. Deletes checkpoints older than the newest keep_last known good ones; these are of
+  /// this run and its earlier starts (the file known_good of the directory), or the one it resumed from. All ranks
+  /// call; rank 0 deletes, and a failure is a warning. Cheap when nothing was written since.
   void mark_known_good();
 
   /// The newest known good checkpoint. Until this run has one: the newest complete checkpoint before the
@@ -93,6 +94,7 @@ class CheckpointWriter {
   std::unique_ptr<PageBuffers> memory_;               // of blocks that wait
   std::unique_ptr<StateSnapshot> snapshot_;
   std::unique_ptr<CheckpointDraft> draft_;  // being written
+  bool draft_is_good_ = false;              // known good once it is published
 };
 
 }  // namespace nanotron::io

@@ -62,6 +62,7 @@ class Checkpointing {
   /// finished.
   void start(const io::CheckpointState& counters);
   void finish_copy();
+  bool is_writing() const { return writer_.is_writing(); }
   double seconds_under_way() const;  // since start(); 0: nothing is being written
   std::optional<SavedCheckpoint> advance();
   std::optional<SavedCheckpoint> finish();

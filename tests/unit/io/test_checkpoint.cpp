@@ -1,4 +1,5 @@
 // ranks: 1 2 4
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -169,21 +170,25 @@ TEST_F(Checkpoint, TheOneGoneBackToIsStillKnownGood) {
 
 // The run goes on from copies of the state: the checkpoint before them may hold weights that had diverged.
 TEST_F(Checkpoint, TheOneBeforeCopiesIsKnownGoodIfItWas) {
-  CheckpointWriter writer(world, scratch.path(), 2, log);
-  writer.begin_anew();
-  for (const std::int64_t step : {10, 20}) {
-    save<float>(writer, step, 1);
-    writer.mark_known_good();
+  for (const std::int64_t kept : {2, 0}) {
+    const fs::path directory = scratch / fmt::format("keep_last_{}", kept);
+    CheckpointWriter writer(world, directory, kept, log);
+    writer.begin_anew();
+    for (const std::int64_t step : {10, 20}) {
+      save<float>(writer, step, 1);
+      writer.mark_known_good();
+    }
+    save<float>(writer, 30, 1);
+    CheckpointWriter next(world, directory, kept, log);
+    next.continue_at(30);
+    EXPECT_EQ(next.newest_known_good(), directory / "step_00000020");
+    next.mark_known_good();
+    EXPECT_EQ(next.newest_known_good(), directory / "step_00000030");
+    MPI_Barrier(world);
+    CheckpointWriter last(world, directory, kept, log);
+    last.continue_at(35);
+    EXPECT_EQ(last.newest_known_good(), directory / "step_00000030");
   }
-  save<float>(writer, 30, 1);
-  CheckpointWriter next(world, scratch.path(), 2, log);
-  next.continue_at(30);
-  EXPECT_EQ(next.newest_known_good(), scratch / "step_00000020");
-  next.mark_known_good();
-  EXPECT_EQ(next.newest_known_good(), scratch / "step_00000030");
-  CheckpointWriter last(world, scratch.path(), 2, log);
-  last.continue_at(35);
-  EXPECT_EQ(last.newest_known_good(), scratch / "step_00000030");
 }
 
 // Jobs of a chain that write one checkpoint each.
@@ -214,6 +219,24 @@ TEST_F(Checkpoint, KeepsAsManyOverManyStarts) {
   writer.continue_from(scratch / "step_00000060", 60);
   writer.mark_known_good();
   EXPECT_EQ(folders().size(), 3u);  // none is known but the one it came from
+}
+
+// As if it had been written at once: by the step after it, and only when it is on the disk.
+TEST_F(Checkpoint, OneThatIsStillWrittenIsKnownGoodWhenItIsPublished) {
+  FakeState<float> state(rank, size);
+  state.fill(2);
+  CheckpointWriter writer(world, scratch.path(), 1, log);
+  save<float>(writer, 10, 1);
+  writer.mark_known_good();
+  writer.start(state.contents(20));
+  writer.finish_copy();
+  writer.mark_known_good();
+  EXPECT_TRUE(fs::exists(scratch / "step_00000010/manifest.json"));
+  writer.finish();
+  EXPECT_EQ(folders(), std::vector<std::string>{"step_00000020"});
+  writer.start(state.contents(30));  // no step followed
+  writer.finish();
+  EXPECT_EQ(writer.newest_known_good(), scratch / "step_00000020");
 }
 
 // Training goes back in the middle of a run: what came after is no reason to remove what it went back to.
