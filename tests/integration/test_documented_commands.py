@@ -45,7 +45,8 @@ ELSEWHERE = {
 TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/",
         r"grid: ", r"grid +type ", r"stopped after ", r"where the time went: ", r"resumed from ",
         r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"choices: ", r"\d+ choices in ", r"memory of the largest rank", r"#include <",
-        r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$")
+        r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$",
+        r"kind +files +documents")
 BUILTINS = ("cd", "export", "source", "kill")
 
 # ---------------------------------------------------------------------------------------------------------------------

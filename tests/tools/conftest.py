@@ -69,6 +69,13 @@ def tool():
     return call
 
 
+def spans_of(*paths):
+    """The spans of these files, as nanotron_tokenize has them."""
+    from nanotron_tools import corpus, inputs
+
+    return corpus.spans_of(inputs.find_files([str(path) for path in paths]).files)
+
+
 @pytest.fixture
 def golden():
     return GOLDEN

@@ -4,7 +4,7 @@
 import random
 import sys
 
-import conftest  # noqa: F401, puts tools/ on the path
+import conftest  # puts tools/ on the path
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -107,7 +107,7 @@ def remade(tokenizer):
 def encode_in_chunks(made, path, chunk_bytes, max_bytes=None):
     found = []
     encoder = encode.Encoder(made, encode.Settings("text", None, True, chunk_bytes))
-    for chunk in corpus.make_chunks(corpus.spans_of([(path.name, path)]), chunk_bytes, max_bytes, "text"):
+    for chunk in corpus.make_chunks(conftest.spans_of(path), chunk_bytes, max_bytes, "text"):
         found += encoder.encode(chunk).tokens.tolist()
     return found
 

@@ -7,10 +7,12 @@ import sys
 import conftest  # noqa: F401, puts tools/ on the path
 import h5py
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import tokenizers
 
-from nanotron_tools import foreign, join, megatron
+from nanotron_tools import foreign, id_rows, join, megatron
 
 CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint16": 8}
 RANDOM = np.random.default_rng(7)
@@ -264,6 +266,74 @@ def test_a_tokenizer_gives_text_and_hash(tmp_path, tool, tokenizer_json):
     told = tool("import", tmp_path / "own.h5", tmp_path / "t.h5", "-o", tmp_path / "both.h5", rc=65).stderr
     assert "vocab_size 52" in told and str(tmp_path / "t.h5") in told
     assert "leave it out" in tool("import", tmp_path / "t.h5", "--vocab-size", 9, "-o", tmp_path / "x.h5", rc=64).stderr
+
+
+def test_headers_are_known_by_their_numbers(tmp_path, tool):
+    """Of NumPy and of llm.c: they hold no tokens, and say the type."""
+    ids = np.arange(1000)
+    for dtype in ("<u2", "<i4", "<u4"):
+        np.save(tmp_path / "ids.npy", ids.reshape(10, 100).astype(dtype))
+        for extra in ([], ["--format", "bare"], ["--format", "bare", "--token-type", np.dtype(dtype).name]):
+            tool("import", tmp_path / "ids.npy", *extra, "-o", tmp_path / "t.h5", "--eos-id", 999)
+            check(tmp_path / "t.h5", [ids], 1000)
+    told = tool("import", tmp_path / "ids.npy", "--token-type", "uint16", "-o", tmp_path / "x.h5", rc=64).stderr
+    assert "expected uint32, as the header of" in told
+    for magic, version, dtype in ((20240520, 1, "<u2"), (20240801, 7, "<u4")):
+        header = np.zeros(256, np.int32)
+        header[:3] = magic, version, 1000
+        data = header.tobytes() + ids.astype(dtype).tobytes()
+        (tmp_path / "llmc.bin").write_bytes(data)
+        for extra in ([], ["--format", "bare"]):
+            tool("import", tmp_path / "llmc.bin", *extra, "-o", tmp_path / "t.h5")
+            check_tokens(tmp_path / "t.h5", ids)
+        (tmp_path / "llmc.bin").write_bytes(data[:-4])
+        assert "1000 tokens, as its header says" in tool("import", tmp_path / "llmc.bin", "-o", tmp_path / "x.h5",
+                                                         rc=65).stderr
+    np.save(tmp_path / "bad.npy", ids / 2)
+    assert "float64" in tool("import", tmp_path / "bad.npy", "-o", tmp_path / "x.h5", rc=65).stderr
+    (tmp_path / "x.bin").write_bytes(b"\x89HDF\r\n\x1a\n")
+    told = tool("import", tmp_path / "x.bin", "--format", "bare", "--token-type", "uint16", "-o", tmp_path / "x.h5", rc=65)
+    assert "HDF5 file" in told.stderr and not (tmp_path / "x.h5").exists()
+
+
+def check_tokens(path, ids):
+    with h5py.File(path, "r") as file:
+        assert np.array_equal(file["tokens"][:], ids)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_rows_of_ids(kind, tmp_path, tool, monkeypatch):
+    monkeypatch.setattr(id_rows, "ROWS", 3)
+    documents = [*documents_of([3, 0, 8, 1, 40, 2]), np.array([7, 8, 9])]
+    path = tmp_path / f"ids.{'parquet' if kind == 'parquet' else 'arrow'}"
+
+    def write(columns):
+        table = pyarrow.table(columns)
+        if kind == "parquet":
+            pyarrow.parquet.write_table(table, path, row_group_size=2)
+            return
+        opener = pyarrow.ipc.new_file if kind == "file" else pyarrow.ipc.new_stream
+        with opener(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=4)
+
+    lists = [document.tolist() for document in documents]
+    write({"text": ["x"] * 7, "input_ids": lists})
+    tool("import", path, "-o", tmp_path / "t.h5", "--vocab-size", 300)
+    check(tmp_path / "t.h5", documents, 300)
+    told = tool("tokenize", path, "--field", "content", "-o", tmp_path / "x.h5", rc=65).stderr
+    assert "nanotron-import" in told
+    write({"input_ids": [[*ids, 0, 0] for ids in lists], "attention_mask": [[1] * len(ids) + [0, 0] for ids in lists],
+           "labels": [[-100] * (len(ids) // 2) + ids[len(ids) // 2:] + [-100] * 2 for ids in lists]})
+    tool("import", path, "-o", tmp_path / "t.h5", "--vocab-size", 300)
+    check(tmp_path / "t.h5", documents, 300)
+    with h5py.File(tmp_path / "t.h5", "r") as file:
+        assert file["loss_mask"][:].tolist() == sum(([0] * (n // 2) + [1] * (n - n // 2) for n in map(len, lists)), [])
+    for columns, expected in (({"ids": lists}, "a column input_ids"), ({"input_ids": ["a"]}, "lists of integers"),
+                              ({"input_ids": [[1], None]}, "without nulls"), ({"input_ids": [[1, None]]}, "without nulls"),
+                              ({"input_ids": [[1, 2]], "labels": [[1]]}, "labels as long as input_ids")):
+        write(columns)
+        told = tool("import", path, "-o", tmp_path / "x.h5", "--vocab-size", 300, rc=65).stderr
+        assert expected in told and str(path) in told and not (tmp_path / "x.h5").exists(), told
 
 
 def test_command_lines(tmp_path, tool):

@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from nanotron_tools import common, corpus, count, encode, shards, token_writer, tokenize
+from nanotron_tools import common, corpus, count, encode, inputs, shards, token_writer, tokenize
 from nanotron_tools.tokenizers import ByteTokenizer
 
 SCRIPT = conftest.ROOT / "tools" / "nanotron_tokenize.py"
@@ -65,7 +65,7 @@ def test_merged_shards_are_the_file_of_one_process(kind, ranks, texts, tmp_path,
 
 
 def test_shards_follow_from_the_texts_alone(texts):
-    spans = corpus.spans_of(corpus.find_files([str(texts)], ["*"]))
+    spans = conftest.spans_of(texts)
     planned = shards.cut(spans, 20_000)
     assert [span for part in shards.cut(spans, 1 << 40) for span in part] == spans
     for before, after in zip(sum(planned, []), sum(planned, [])[1:]):
@@ -157,7 +157,8 @@ sys.exit(common.run_main(tokenize.main))
 def test_a_text_that_changes_meanwhile_is_told(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("text")
-    spans = corpus.spans_of([("a.txt", path)])
+    found = inputs.find_files([str(path)])
+    spans = corpus.spans_of(found.files)
     encoder = encode.Encoder(ByteTokenizer(), encode.Settings("text", None, True, 1000))
     shard = shards.plan(tmp_path / "parts", spans, 100, encoder.tokenizer, encoder.settings)[0]
 
@@ -167,7 +168,7 @@ def test_a_text_that_changes_meanwhile_is_told(tmp_path, monkeypatch):
         os.utime(path, ns=(1, 1))
 
     with encode.Pool(encoder, 1) as pool, pytest.raises(common.ToolError, match="was written meanwhile"):
-        tokenize.write_tokens(shard.path, pool, chunks(), lambda writer: None, shard)
+        tokenize.write_tokens(shard.path, pool, chunks(), lambda writer: None, inputs.Tally(found), shard)
     assert not list((tmp_path / "parts").iterdir())
 
 
@@ -263,7 +264,7 @@ def test_the_error_of_a_sample_holds(tmp_path, tool):
     path.write_text("".join(json.dumps({"text": "x" * int(random.integers(0, 80)), "other": "y" * int(
         random.integers(0, 200))}) + "\n" for _ in range(8000)))
     encoder = encode.Encoder(ByteTokenizer(), encode.Settings("text", None, True, 4000))
-    spans = corpus.spans_of([("t.jsonl", path)])
+    spans = conftest.spans_of(path)
     with encode.Pool(encoder, 1) as pool:
         exact = count.count(pool, spans, 4000, "text", 1.0, 0)
         found = [count.count(pool, spans, 4000, "text", 0.15, seed) for seed in range(100)]

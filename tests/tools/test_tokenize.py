@@ -94,7 +94,7 @@ def test_long_line_is_cut_between_characters(tmp_path, monkeypatch):
     monkeypatch.setattr(nt, "BOUNDARY_SCAN", 16)
     text = ("äöü€" * 50).encode("utf-8")
     (tmp_path / "line.txt").write_bytes(text)
-    chunks = nt.make_chunks(nt.spans_of([("line.txt", tmp_path / "line.txt")]), 21, None, "")
+    chunks = nt.make_chunks(conftest.spans_of(tmp_path / "line.txt"), 21, None, "")
     pieces = [nt.read_chunk(chunk)[0] for chunk in chunks]
     assert b"".join(pieces) == text and len(pieces) > 5
     for piece in pieces:

@@ -1,27 +1,27 @@
-"""Which files a corpus has, in which order, and the chunks in which they are read.
+"""The chunks and blocks in which the files of a corpus (inputs.py) are read, and the records in them.
 
-A text file is one document, each line of a .jsonl file and each row of a .parquet file too. What can be
-read from any place (text, .jsonl) is cut into chunks, nominal ranges of bytes: what reads one moves its
-ends to places that are a pure function of the file, so that workers need not talk. The rest (.gz, .zst,
-.parquet) is read as a stream of blocks of whole records (streams.py).
+A text file is one document, each JSON line and each row too. What can be read from any place (text, JSON lines) is
+cut into chunks, nominal ranges of bytes: what reads one moves its ends to places that are a pure function of the
+file, so that workers need not talk. The rest is read as a stream of blocks of whole records (streams.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from . import common
 
+if TYPE_CHECKING:  # these read files, as blocks
+    from .inputs import InputFile
+    from .kinds import Kind
+
 BOUNDARY_SCAN = 1 << 20  # bytes searched for a line end after a chunk's nominal end
 COUNT_BLOCK = 1 << 24
-LINE_STREAMS = tuple(kind + packed for kind in (".jsonl", ".json") for packed in (".gz", ".zst"))
-PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip", ".tar")
+CHATS = "messages"  # the field of records that are conversations, of any form
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Chunk:
     start: int
     end: int
     size: int  # bytes of the file that are used
-    field: str  # JSON field of a .jsonl file, '' for text
+    field: str  # JSON field of lines, '' for text
 
 
 @dataclass(frozen=True)
@@ -55,82 +55,11 @@ class Span:
     path: Path
     start: int
     end: int
+    kind: Kind
 
 
-def kind_of(path: Path) -> str:
-    """'text', 'lines', 'packed lines' or 'rows'; '' for what is compressed and no JSON lines."""
-    name = path.name.lower()
-    if name.endswith(".jsonl"):
-        return "lines"
-    if name.endswith(LINE_STREAMS):
-        return "packed lines"
-    if name.endswith(".parquet"):
-        return "rows"
-    return "" if name.endswith(PACKED) else "text"
-
-
-def find_files(inputs: list[str], globs: list[str]) -> list[tuple[str, Path]]:
-    """(name, path) of every file of documents with bytes in it, each file once however often it is reached.
-
-    The name is the path below its input folder, or the path as given. Files come sorted by name, those
-    of equal names (in different folders) in the order of the inputs.
-    """
-    found: list[tuple[str, int, Path]] = []
-    for position, item in enumerate(inputs):
-        root = Path(item)
-        if root.is_file():
-            if not kind_of(root):
-                raise common.wrong(item, f"text, JSON lines (.jsonl, {', '.join(LINE_STREAMS)}) or .parquet",
-                                   "a compressed file of another kind", "unpack it")
-            found.append((str(root), position, root))
-        elif root.is_dir():
-            found += [(str(path.relative_to(root)), position, path)
-                      for pattern in globs for path in root.rglob(pattern) if path.is_file()]
-        else:
-            raise common.ToolError(f"{item}: no such file or folder")
-    seen, result = set(), []
-    for name, _, path in sorted(found):
-        status = path.stat()
-        identity = (status.st_dev, status.st_ino)
-        if status.st_size and identity not in seen and is_readable(path):
-            seen.add(identity)
-            result.append((name, path))
-    return result
-
-
-def is_readable(path: Path) -> bool:
-    kind = kind_of(path)
-    if kind in ("packed lines", "rows"):
-        return True
-    if not kind:
-        print(f"passed over: {path}: compressed, and no JSON lines", file=sys.stderr)
-    return bool(kind) and is_text(path)
-
-
-def is_text(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return b"\0" not in file.read(4096)
-    except OSError as error:
-        print(f"passed over: {error}", file=sys.stderr)
-        return False
-
-
-def order_files(files: list[tuple[str, Path]], seed: int | None) -> list[tuple[str, Path]]:
-    """Sorted, or in an order drawn from the seed, the names and the rank among equal names alone."""
-    if seed is None:
-        return files
-    used: dict[str, int] = {}
-    keyed = []
-    for name, path in files:
-        nth = used[name] = used.get(name, -1) + 1
-        text = f"{seed}:{name}" + (f":{nth}" if nth else "")
-        keyed.append((hashlib.blake2b(os.fsencode(text), digest_size=16).digest(), name, nth, path))
-    return [(name, path) for _, name, _, path in sorted(keyed)]
-
-
-def spans_of(files: list[tuple[str, Path]]) -> list[Span]:
-    return [Span(name, path, 0, path.stat().st_size) for name, path in files]
+def spans_of(files: list[InputFile]) -> list[Span]:
+    return [Span(file.name, file.path, 0, file.path.stat().st_size, file.kind) for file in files]
 
 
 def make_chunks(spans: list[Span], chunk_bytes: int, max_bytes: int | None, field: str) -> Iterator[Chunk | Block]:
@@ -140,16 +69,16 @@ def make_chunks(spans: list[Span], chunk_bytes: int, max_bytes: int | None, fiel
 
     left = max_bytes if max_bytes is not None else 1 << 62
     for span in spans:
-        kind = kind_of(span.path)
-        if kind in ("packed lines", "rows"):
-            for block in streams.blocks(span.path, kind, field, chunk_bytes, left):
+        if not span.kind.has_places:
+            for block in streams.blocks(span, field, chunk_bytes, left):
                 left -= block.bytes
                 yield block
             continue
         end = min(span.end, span.start + left)
         left -= end - span.start
         for start in range(span.start, end, chunk_bytes):
-            yield Chunk(str(span.path), start, min(start + chunk_bytes, end), end, field if kind == "lines" else "")
+            yield Chunk(str(span.path), start, min(start + chunk_bytes, end), end,
+                        field if span.kind.name == "JSON lines" else "")
 
 
 def line_boundary(file: BinaryIO, position: int, size: int, whole_lines: bool) -> int:
@@ -235,7 +164,7 @@ def count_lines(path: str, size: int) -> int:
 
 def show(value: Any) -> str:
     text = value[:80].decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)[:80]
-    return text.strip()
+    return text.strip().replace("\0", "\\0")
 
 
 def wrong_record(block: Block, position: int, expected: str, found: str, change: str) -> common.ToolError:

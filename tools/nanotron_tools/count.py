@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import corpus, streams
+from . import columnar, corpus, streams
 from .corpus import Block, Chunk, Span
 from .encode import Encoded, Pool
 
@@ -42,12 +42,9 @@ class Count:
 def units_of(spans: list[Span], step: int, field: str) -> Iterator[tuple[Unit, int]]:
     """(what can be drawn, its bytes on the disk)."""
     for span in spans:
-        kind = corpus.kind_of(span.path)
-        if kind == "rows":
-            with streams.open_parquet(span.path) as file:
-                sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)]
-            yield from (((span, i), size) for i, size in enumerate(sizes))
-        elif kind == "packed lines":
+        if span.kind.name == "Parquet":
+            yield from (((span, i), size) for i, size in enumerate(columnar.Parquet(span.path).sizes))
+        elif not span.kind.has_places:
             yield (span, None), span.end
         else:
             yield from ((chunk, chunk.end - chunk.start)
@@ -58,7 +55,7 @@ def parts_of(unit: Unit, step: int, field: str) -> Iterator[Chunk | Block]:
     if isinstance(unit, Chunk):
         yield unit
     elif unit[1] is not None:
-        yield from streams.row_blocks(unit[0].path, field, step, unit[1])
+        yield from streams.row_blocks(unit[0].path, unit[0].kind.name, field, step, unit[1])
     else:
         yield from corpus.make_chunks([unit[0]], step, None, field)
 

@@ -24,6 +24,7 @@ class Encoded:
     mask: np.ndarray | None
     starts: np.ndarray  # of documents in them
     bytes: int  # of the input
+    path: str
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class Encoder:
 
     def encode(self, chunk: Chunk | Block) -> Encoded:
         if isinstance(chunk, Chunk) and not chunk.field:
-            return self._joined(*self._text(chunk))
+            return self._joined(*self._text(chunk), chunk.path)
         block = corpus.block_of(chunk) if isinstance(chunk, Chunk) else chunk
-        return self._joined(self._records(block), block.bytes)
+        return self._joined(self._records(block), block.bytes, block.path)
 
     def _text(self, chunk: Chunk) -> tuple[list[Part], int]:
         first, last = chunk.start == 0, chunk.end == chunk.size
@@ -76,7 +77,7 @@ class Encoder:
                 raise corpus.wrong_record(block, position, error.args[0], error.args[1], "mend or delete it") from None
             yield tokens, mask, True, True, ends
 
-    def _joined(self, parts: Iterable[Part], read: int) -> Encoded:
+    def _joined(self, parts: Iterable[Part], read: int, path: str) -> Encoded:
         dtype = token_file.token_dtype(self.tokenizer.vocab_size)
         bos = np.array([] if self.tokenizer.bos is None else [self.tokenizer.bos], dtype=dtype)
         has_eos = self.tokenizer.eos is not None and (self.chat is None or self.settings.ends)
@@ -95,7 +96,7 @@ class Encoder:
             if mask is not None:
                 masks += [np.zeros(bos.size, np.uint8), mask, np.full(eos.size, end_counts, np.uint8)]
         return Encoded(np.concatenate(pieces), np.concatenate(masks) if self.chat else None,
-                       np.array(starts, dtype=np.int64), read)
+                       np.array(starts, dtype=np.int64), read, path)
 
 
 _encoder: Encoder

@@ -3,7 +3,8 @@
     .ds     Nanotron's and datatrove's: bare ids of 2 or 4 bytes; <name>.ds.index has where each document ends, in
             tokens (uint64), .ds.metadata two lines, 'tokenizer' or 'tokenizer|bytes of a token' and the number of
             tokens, .ds.loss a byte for each token, 1 where it counts
-    bare    ids one after another, as nanoGPT's train.bin
+    bare    ids one after another, as nanoGPT's train.bin, or behind a header of NumPy (.npy) or llm.c
+    rows    lists of ids in the column input_ids of Parquet and Arrow files, as datasets of Hugging Face have them
     .h5     token files of nanotron_hpc
 
 All numbers are little-endian.
@@ -20,13 +21,15 @@ from typing import Protocol
 import h5py
 import numpy as np
 
-from . import hdf5, token_hashes
+from . import common, hdf5, kinds, token_hashes
 from .common import wrong
 
 PIECE = 1 << 22  # tokens read at a time
 NO_STARTS = np.zeros(0, np.int64)
 TYPES: dict[str, np.dtype] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4"), "int32": np.dtype("<i4"),
                               "int64": np.dtype("<i8")}
+LLMC = {20240520: (1, TYPES["uint16"]), 20240801: (7, TYPES["uint32"])}  # magic -> version, type of an id
+LLMC_HEADER = 1024
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,11 @@ class IdFile:
     eos: int | None = None
     index: Path | None = None
     loss: Path | None = None
+    header: int = 0  # bytes before the first id
 
     @property
     def tokens(self) -> int:
-        return self.path.stat().st_size // self.dtype.itemsize
+        return (self.path.stat().st_size - self.header) // self.dtype.itemsize
 
     @property
     def documents(self) -> bool:
@@ -91,7 +95,7 @@ class IdFile:
         return self.loss is not None
 
     def place(self, token: int) -> str:
-        return f"{self.path}, byte {token * self.dtype.itemsize} (token {token})"
+        return f"{self.path}, byte {self.header + token * self.dtype.itemsize} (token {token})"
 
     def index_starts(self) -> Iterator[np.ndarray]:
         if self.index is None:
@@ -114,10 +118,55 @@ class IdFile:
             yield Piece(empty, starts)
         for begin in range(0, self.tokens, PIECE):
             count = min(PIECE, self.tokens - begin)
-            tokens = read_array(self.path, begin * self.dtype.itemsize, self.dtype, count)
+            tokens = read_array(self.path, self.header + begin * self.dtype.itemsize, self.dtype, count)
             starts = NO_STARTS if self.index or self.eos is None else after_each(tokens, self.eos, begin)
             mask = None if self.loss is None else read_array(self.loss, begin, np.dtype(np.uint8), count) != 0
             yield Piece(tokens, starts, mask)
+
+
+def bare_file(path: Path, dtype: np.dtype | None, eos: int | None) -> IdFile:
+    """Ids alone, of `dtype`, or behind a header, which says their type."""
+    with open(path, "rb") as file:
+        begin = file.read(16)
+    header = numpy_header(path) if begin.startswith(b"\x93NUMPY") else llmc_header(path)
+    if header is None:
+        if other := next((kind.name for magic, kind in kinds.MAGIC.items() if begin.startswith(magic)), ""):
+            raise wrong(path, "ids one after another, or a header of NumPy or llm.c", f"another kind: {other}",
+                        "give --format, or another name")
+        if dtype is None:
+            raise common.ToolError(f"{path}: expected --token-type for bare ids, found none; give the type that the "
+                                   "other program wrote", common.EXIT_USAGE)
+        return id_file(path, dtype, eos)
+    if dtype is not None and dtype != header[0]:
+        raise wrong("--token-type", f"{header[0].name}, as the header of {path} says", dtype.name, "leave it out",
+                    common.EXIT_USAGE)
+    return IdFile(path, header[0], eos, header=header[1])
+
+
+def numpy_header(path: Path) -> tuple[np.dtype, int]:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise wrong(path, "a NumPy array", str(error), "fetch or write it again") from None
+    if array.dtype.kind not in "iu" or array.dtype.byteorder == ">" or not array.flags.c_contiguous:
+        raise wrong(path, "an array of little-endian integers, row after row", f"{array.dtype}, {array.shape}",
+                    "write the ids as numpy.uint16 or uint32")
+    return array.dtype, array.offset
+
+
+def llmc_header(path: Path) -> tuple[np.dtype, int] | None:
+    """llm.c's 256 numbers of int32: magic, version, tokens; None where there is no such magic."""
+    if path.stat().st_size < LLMC_HEADER:
+        return None
+    magic, version, tokens = read_array(path, 0, np.dtype("<i4"), 3).tolist()
+    if magic not in LLMC:
+        return None
+    expected, dtype = LLMC[magic]
+    found = (path.stat().st_size - LLMC_HEADER) / dtype.itemsize
+    if version != expected or tokens != found:
+        raise wrong(path, f"llm.c's version {expected} and {tokens} tokens, as its header says",
+                    f"version {version} and {found:g}", "fetch or write it again")
+    return dtype, LLMC_HEADER
 
 
 def id_file(path: Path, dtype: np.dtype, eos: int | None) -> IdFile:

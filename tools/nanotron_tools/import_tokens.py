@@ -3,13 +3,17 @@
     nanotron-import megatron/my_text_document --tokenizer tokenizer.json --output tokens.h5
     nanotron-import datatrove/ --tokenizer tokenizer.json --output tokens.h5
     nanotron-import train.bin --format bare --token-type uint16 --vocab-size 50304 --output tokens.h5
+    nanotron-import data.parquet --tokenizer tokenizer.json --output tokens.h5
     nanotron-import a.h5 b.h5 --output tokens.h5
 
 Formats, known by the names of the inputs or told by --format; several inputs follow one another as given:
     megatron  <prefix>.bin and .idx of Megatron-LM's preprocess_data.py: give the prefix or either file
     ds        .ds files of Nanotron and datatrove, or folders of them (sorted by name), with .ds.index (documents),
               .ds.metadata and .ds.loss (a loss mask) where they are there
-    bare      ids one after another, of --token-type, as nanoGPT's train.bin
+    bare      ids one after another, of --token-type, as nanoGPT's train.bin; or behind a header of NumPy (.npy) or
+              llm.c, which says the type
+    rows      Parquet and Arrow files with a column input_ids, a document each row; attention_mask 0 is padding, labels
+              -100 an id that does not count in the loss
     token-file  .h5 files of nanotron-tokenize or of this tool, of one tokenizer, are joined
 
 The tokens are copied as they are: nothing is added or taken away. Where documents begin comes from the
@@ -31,7 +35,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import common, foreign, hdf5, join
+from . import common, foreign, hdf5, id_rows, join, kinds
 from .foreign import Source
 from .megatron import Megatron
 from .token_writer import TokenWriter
@@ -39,7 +43,8 @@ from .tokenize import load_tokenizer, progress_line
 from .tokenizers import HuggingFaceTokenizer
 
 PROGRAM = "nanotron_import"
-FORMATS = ("megatron", "ds", "bare", "token-file")
+ROWS = (kinds.PARQUET.name, kinds.ARROW.name, kinds.ARROW_STREAM.name)
+FORMATS = ("megatron", "ds", "bare", "rows", "token-file")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -71,7 +76,14 @@ def format_of(name: str) -> str:
         return "token-file"
     if prefix_of(name).with_name(prefix_of(name).name + ".idx").is_file():
         return "megatron"
-    raise common.wrong(name, "a .ds file or a folder of them, a .h5 file, or the prefix of .bin and .idx",
+    if path.is_file() and path.stat().st_size:
+        kind = kinds.sniff(path, path.stat().st_size).name
+        if kind in ("NumPy array", "llm.c tokens"):
+            return "bare"
+        if kind in ROWS:
+            return "rows"
+    raise common.wrong(name, "a .ds file or a folder of them, a .h5 file, the prefix of .bin and .idx, Parquet, Arrow, "
+                       "NumPy or llm.c",
                        "none of them" if path.exists() else "no such file", "give --format, or another name")
 
 
@@ -103,10 +115,12 @@ def sources_of(name: str, kind: str, options: argparse.Namespace) -> Iterator[So
         if kind == "ds":
             yield foreign.ds_file(path, dtype, options.eos_id)
         elif kind == "bare":
-            if dtype is None:
-                raise common.ToolError("--format bare: expected --token-type, found none; give the type that the other "
-                                       "program wrote", common.EXIT_USAGE)
-            yield foreign.id_file(path, dtype, options.eos_id)
+            yield foreign.bare_file(path, dtype, options.eos_id)
+        elif kind == "rows":
+            found = kinds.sniff(path, path.stat().st_size).name
+            if found not in ROWS:
+                raise common.wrong(path, "a Parquet or Arrow file", found, "give another --format")
+            yield id_rows.IdRows(path, found)
         else:
             yield foreign.TokenFile(path)
 

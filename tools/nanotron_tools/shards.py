@@ -96,7 +96,7 @@ def cut(spans: list[Span], shard_bytes: int) -> list[list[Span]]:
                 shards.append([])
                 used = 0
             end = span.end
-            if corpus.kind_of(span.path) == "lines" and end - start > shard_bytes - used:
+            if span.kind.has_places and span.kind.name == "JSON lines" and end - start > shard_bytes - used:
                 with open(span.path, "rb") as file:
                     end = corpus.line_boundary(file, start + shard_bytes - used, span.end, True)
             shards[-1].append(dataclasses.replace(span, start=start, end=end))

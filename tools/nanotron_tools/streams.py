@@ -1,4 +1,4 @@
-"""Files that are read from their beginning only: JSON lines in .gz and .zst, and rows of .parquet.
+"""Files that are read from their beginning only: what is packed, JSON arrays, CSV, and rows of Parquet and Arrow.
 
 One process reads them, block by block; many may encode the blocks. Memory is a block, or the longest
 record, whatever the size of a file. zstandard: Python's own package from 3.14 on, before backports.zstd.
@@ -6,25 +6,42 @@ record, whatever the size of a file. zstandard: Python's own package from 3.14 o
 
 from __future__ import annotations
 
+import bz2
+import codecs
+import csv
 import gzip
 import importlib
+import io
+import json
+import lzma
+import re
 import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import common
-from .corpus import Block, show
+from . import columnar, common
+from .corpus import CHATS, Block, Span, show
 
-MOST_ROWS = 256  # read at a time: what a row needs, packed, says little of its size
-CHAT_COLUMNS = ("messages", "conversations", "prompt", "completion")
+CHAT_COLUMNS = (CHATS, "conversations", "prompt", "completion", "instruction", "input", "output")
+CSV_FIELD = 1 << 30  # characters at most
+IDS = "input_ids"
+LONGEST_LITERAL = len("-Infinity") + 1
+WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def blocks(path: Path, kind: str, field: str, chunk_bytes: int, limit: int) -> Iterator[Block]:
+def blocks(span: Span, field: str, chunk_bytes: int, limit: int) -> Iterator[Block]:
     """Blocks of about `chunk_bytes` and at most `limit` bytes of all of them; a record that is beyond is left out."""
-    left = limit
-    for block in row_blocks(path, field, chunk_bytes) if kind == "rows" else line_blocks(path, chunk_bytes):
+    path, kind, left = span.path, span.kind, limit
+    if kind.name in ("Parquet", "Arrow file", "Arrow stream"):
+        found = row_blocks(path, kind.name, field, chunk_bytes)
+    else:
+        data = unpacked(path, kind.packing, chunk_bytes)
+        found = line_blocks(path, data) if kind.name == "JSON lines" else \
+            record_blocks(path, array_records(path, data) if kind.name == "JSON array" else
+                          csv_records(path, data, field), chunk_bytes)
+    for block in found:
         if block.bytes > left:
             if block.rows is None:
                 lines = block.lines[:block.lines.rfind(b"\n", 0, left) + 1]
@@ -39,17 +56,17 @@ def zstd_module() -> Any:
         common.require("backports.zstd")
 
 
-def line_blocks(path: Path, chunk_bytes: int) -> Iterator[Block]:
+def line_blocks(path: Path, data: Iterator[bytes]) -> Iterator[Block]:
     first, offset = 1, 0
-    for lines in whole_lines(path, chunk_bytes):
+    for lines in whole_lines(data):
         yield Block(str(path), first, offset, lines, None, len(lines))
         first += lines.count(b"\n")
         offset += len(lines)
 
 
-def whole_lines(path: Path, chunk_bytes: int) -> Iterator[bytes]:
+def whole_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     parts: list[bytes] = []
-    for data in unpacked(path, chunk_bytes):
+    for data in pieces:
         end = data.rfind(b"\n") + 1
         if end:
             yield b"".join([*parts, data[:end]])
@@ -59,22 +76,31 @@ def whole_lines(path: Path, chunk_bytes: int) -> Iterator[bytes]:
         yield last
 
 
-def unpacked(path: Path, chunk_bytes: int) -> Iterator[bytes]:
-    damaged: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)
-    if path.name.lower().endswith(".zst"):
+def opener_of(packing: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    """(open, what it raises for damage)"""
+    if packing == "zst":
         zstd = zstd_module()
-        damaged, opener = (EOFError, zstd.ZstdError), zstd.open
-    else:
-        opener = gzip.open
+        return zstd.open, (EOFError, zstd.ZstdError)
+    if packing == "gzip":
+        return gzip.open, (EOFError, gzip.BadGzipFile, zlib.error)
+    if packing == "bzip2":
+        return bz2.open, (EOFError, OSError, ValueError)
+    return (lzma.open, (EOFError, lzma.LZMAError)) if packing == "xz" else (open, ())
+
+
+def unpacked(path: Path, packing: str, chunk_bytes: int) -> Iterator[bytes]:
+    opener, damaged = opener_of(packing)
     read = 0
     with opener(path, "rb") as file:
         while True:
             try:
                 data: bytes = file.read(chunk_bytes)
             except damaged as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise
                 change = "write it without --long (windows up to 128 MiB are read)" if "memory" in str(error) else \
                     "fetch or write it again"
-                raise common.wrong(path, f"a whole {path.suffix[1:]} file", f"{error}, after {read} bytes of unpacked "
+                raise common.wrong(path, f"a whole {packing} file", f"{error}, after {read} bytes of unpacked "
                                    f"text, in a file of {path.stat().st_size} bytes", change) from None
             if not data:
                 return
@@ -82,52 +108,102 @@ def unpacked(path: Path, chunk_bytes: int) -> Iterator[bytes]:
             yield data
 
 
-def open_parquet(path: Path) -> Any:
-    common.require("pyarrow")
-    parquet = importlib.import_module("pyarrow.parquet")
+def record_blocks(path: Path, records: Iterator[tuple[Any, int]], chunk_bytes: int) -> Iterator[Block]:
+    """Of (record, bytes)."""
+    first, rows, size = 0, list[Any](), 0
+    for record, count in records:
+        rows.append(record)
+        size += count
+        if size >= chunk_bytes:
+            yield Block(str(path), first, 0, b"", rows, size)
+            first, rows, size = first + len(rows), [], 0
+    if rows:
+        yield Block(str(path), first, 0, b"", rows, size)
+
+
+def decoded(path: Path, data: Iterator[bytes]) -> Iterator[str]:
     try:
-        return parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
-    except (ValueError, OSError) as error:  # pyarrow's own are kinds of these
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise common.wrong(path, "a Parquet file", f"{error}, in a file of {path.stat().st_size} bytes",
-                           "fetch or write it again") from None
+        yield from codecs.iterdecode(data, "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise common.wrong(path, "text in UTF-8", str(error), "convert it, as with iconv") from None
 
 
-def columns_of(file: Any, path: Path, field: str) -> list[str]:
-    """The column of texts, or those of chats (no field)."""
-    names: list[str] = file.schema_arrow.names
-    wanted = [field] if field else [name for name in CHAT_COLUMNS if name in names]
+def array_records(path: Path, data: Iterator[bytes]) -> Iterator[tuple[Any, int]]:
+    """The elements of a JSON array, and their sizes, one after another."""
+    decode, pieces = json.JSONDecoder().raw_decode, decoded(path, data)
+    text, at, number = next(pieces, "").lstrip(), 1, 0
+    while True:
+        begin = white_space_to(text, at)
+        try:
+            value, end = (None, begin) if text[begin:begin + 1] == "]" else decode(text, begin)
+            after = white_space_to(text, end)
+            separator, found, is_cut = text[after:after + 1], text[after:], after == len(text)
+        except json.JSONDecodeError as error:
+            separator, found = "", str(error)
+            is_cut = error.msg.startswith("Unterminated") or error.pos > len(text) - LONGEST_LITERAL
+        except RecursionError:
+            separator, found, is_cut = "", "nested too deeply", False
+        if is_cut and (piece := next(pieces, None)) is not None:
+            text, at = text[begin:] + piece, 0
+            continue
+        if separator not in (",", "]") or (separator == "]" and (text[after + 1:] + "".join(pieces)).strip()):
+            raise common.wrong(f"{path}, record {number} (counted from 0)", "an element of a JSON array, then , or ]",
+                               show(found) or "the end of the file", "mend the file")
+        if end > begin:
+            yield value, end - begin
+        if separator == "]":
+            return
+        at, number = after + 1, number + 1
+
+
+def white_space_to(text: str, at: int) -> int:
+    found = WHITE_SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def csv_records(path: Path, data: Iterator[bytes], field: str) -> Iterator[tuple[Any, int]]:
+    """The texts of a column, or rows with the columns of chats."""
+    lines = (line for part in whole_lines(data) for line in io.StringIO(next(decoded(path, iter([part]))), newline=""))
+    csv.field_size_limit(CSV_FIELD)
+    reader = csv.DictReader(lines, dialect="excel-tab" if ".tsv" in path.name.lower() else "excel", strict=True)
+    try:
+        columns = columns_of(list(reader.fieldnames or []), path, field)
+        for row in reader:
+            found = {name: row[name] for name in columns}
+            yield found if field == CHATS else found[field], sum(len(text or "") for text in found.values())
+    except csv.Error as error:
+        raise common.wrong(f"{path}, after line {reader.line_num}", "a row of CSV", str(error),
+                           "mend the file") from None
+
+
+def columns_of(names: list[str], path: Path, field: str) -> list[str]:
+    """The column of texts, or those of chats (the field messages)."""
+    is_chat = field == CHATS
+    wanted = [name for name in CHAT_COLUMNS if name in names] if is_chat else [field]
     if not wanted or not set(wanted) <= set(names):
-        expected = f"a column '{field}'" if field else "a column 'messages' or 'conversations', or 'prompt' and 'completion'"
-        change = "name the column with --field" if field else "rename the columns"
+        expected = "a column 'messages' or 'conversations', or 'prompt' and 'completion'" if is_chat else \
+            f"a column '{field}'"
+        change = "rename the columns" if is_chat else "name the column with --field"
+        if not is_chat and IDS in names:
+            change += "; of its token ids nanotron-import makes a token file"
+        elif not is_chat:
+            change += ", or take tables of CSV as plain text with --as-text"
         raise common.wrong(path, expected, f"the columns {', '.join(names)}", change)
     return wanted
 
 
-def row_blocks(path: Path, field: str, chunk_bytes: int, group: int | None = None) -> Iterator[Block]:
+def row_blocks(path: Path, kind: str, field: str, chunk_bytes: int, group: int | None = None) -> Iterator[Block]:
     """Blocks of the file or of one of its row groups."""
-    field = "" if field == CHAT_COLUMNS[0] else field
-    with open_parquet(path) as file:
-        columns = columns_of(file, path, field)
-        metadata = file.metadata
-        size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-        rows = max(1, min(MOST_ROWS, chunk_bytes * metadata.num_rows // max(1, size)))
-        groups = None if group is None else [group]
-        first = sum(metadata.row_group(i).num_rows for i in range(group or 0))
-        batches = file.iter_batches(batch_size=rows, columns=columns, use_threads=False, row_groups=groups)
-        records: list[Any] = []
-        size = 0
-        while True:
-            try:
-                batch = next(batches, None)
-            except (ValueError, OSError) as error:
-                raise common.wrong(path, f"a row {first + len(records)} (counted from 0)", show(str(error)),
-                                   "fetch or write the file again") from None
-            if records and (batch is None or size + batch.nbytes > chunk_bytes):
-                yield Block(str(path), first, 0, b"", records, size)
-                first, records, size = first + len(records), [], 0
-            if batch is None:
-                return
-            records += batch.column(0).to_pylist() if field else batch.to_pylist()
-            size += batch.nbytes
+    table = columnar.open_table(path, kind)
+    columns = columns_of(table.names, path, field)
+    begin = sum(table.rows[:group]) if isinstance(table, columnar.Parquet) and group else 0
+    records: list[Any] = []
+    first, size = begin, 0
+    for row, batch in columnar.batches_of(table, columns, table.rows_in(chunk_bytes), group):
+        if records and size + batch.nbytes > chunk_bytes:
+            yield Block(str(path), first, 0, b"", records, size)
+            first, records, size = begin + row, [], 0
+        records += batch.to_pylist() if field == CHATS else batch.column(0).to_pylist()
+        size += batch.nbytes
+    if records:
+        yield Block(str(path), first, 0, b"", records, size)

@@ -8,20 +8,21 @@
     nanotron-tokenize corpus/ --tokenizer tokenizer.json --shards parts/     (by srun or mpirun, too)
     nanotron-tokenize --merge parts/ --output tokens.h5
 
-Input: files, and folders that are searched for --glob. Each text file is one document, each line of
-.jsonl, .jsonl.gz, .jsonl.zst, .json.gz and .json.zst and each row of .parquet too (its field or column
---field); files with NUL bytes are not text and are passed over. Every file is used once, however often
-it is reached. Files come sorted by their names below the folders given, those of equal names in the
-order of the folders on the command line; or with --shuffle-seed in an order drawn from the seed and
-the names alone (of equal names, also which one it is).
+Input: files, and folders that are searched for --glob. Each text file is one document, each line of JSON,
+element of a JSON array and row of CSV, Parquet and Arrow too (its field or column --field), packed by gzip,
+zstandard, bzip2 or xz or not. What a file is its content says. A file that is named is read or refused; in a
+folder hidden files, cards of datasets and what is not read are passed over, and the tool says so.
+Every file is used once, however often it is reached. Files come sorted by their names below the folders
+given, those of equal names in the order of the folders on the command line; or with --shuffle-seed in an
+order drawn from the seed and the names alone (of equal names, also which one it is).
 
 Every document ends with the end-of-text token (--eos; none: without) and, where --bos is given,
 begins with that one. --train-bpe trains tokens of these names (--eos: <|endoftext|> by default).
 
 --chat: each line or row is a conversation, {"messages": [{"role", "content"}, ...]}, ShareGPT's
-{"conversations": [{"from", "value"}, ...]} or {"prompt", "completion"}. Only answers count in the loss: contents of the role assistant, completions, and the
-token that ends them. Templates: chatml, llama3, concatenate (prompt and completion without anything
-around them), or a turn of your own, as '### {role}:\\n{content}\\n'. With chatml and llama3 a document
+{"conversations": [{"from", "value"}, ...]} or {"prompt", "completion"}. Only answers count in the loss:
+contents of the role assistant, completions, and the token that ends them. Templates: chatml, llama3,
+concatenate (prompt and completion without anything around them), or a turn of your own, as '### {role}:\\n{content}\\n'. With chatml and llama3 a document
 ends with its last turn, unless --eos names a token to follow it.
 
 Output, an HDF5 file that appears under its name only when it is complete:
@@ -66,7 +67,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import chat, common, corpus, count, hdf5, join, shards
+from . import chat, common, corpus, count, hdf5, inputs, join, shards
 from . import checkpoint as checkpoint_file
 from .corpus import Block, Chunk, Span
 from .encode import Encoder, Pool, Settings
@@ -129,10 +130,11 @@ def progress_line(quiet: bool) -> Callable[[TokenWriter], None]:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = common.parser(__doc__)
-    parser.add_argument("inputs", nargs="*", help="text files, JSON lines, .parquet files, folders")
+    parser.add_argument("inputs", nargs="*", help="text, JSON lines and arrays, CSV, Parquet, Arrow; folders")
     parser.add_argument("--output", "-o", type=Path, help="token file to write")
     parser.add_argument("--glob", action="append", metavar="PATTERN",
-                        help="files to take from folders; may be repeated (default '*')")
+                        help="files to take from folders, may be repeated (default: all but cards of datasets)")
+    parser.add_argument("--as-text", action="store_true", help="JSON and CSV are plain text, as source code is")
     parser.add_argument("--tokenizer", default="bytes", metavar="bytes|tokenizer.json")
     parser.add_argument("--train-bpe", type=int, metavar="N",
                         help="train a byte-level BPE of N tokens on the input and use it")
@@ -232,7 +234,7 @@ def attributes_of(tokenizer: Tokenizer, provenance: dict[str, str]) -> dict[str,
 
 
 def write_tokens(output: Path, pool: Pool, chunks: Iterable[Chunk | Block], progress: Callable[[TokenWriter], None],
-                 shard: shards.Shard | None = None) -> tuple[TokenWriter, int]:
+                 tally: inputs.Tally, shard: shards.Shard | None = None) -> tuple[TokenWriter, int]:
     """The token file of the chunks, or of a shard with its proofs, and the bytes that were read."""
     tokenizer, template = pool.encoder.tokenizer, pool.encoder.settings.chat
     read = 0
@@ -244,6 +246,7 @@ def write_tokens(output: Path, pool: Pool, chunks: Iterable[Chunk | Block], prog
         for encoded in pool.encode_all(chunks):
             writer.append(encoded.tokens, encoded.starts, encoded.mask)
             read += encoded.bytes
+            tally.add(encoded.path, encoded.starts.size, encoded.bytes)
             progress(writer)
         if writer.tokens == 0 and shard is None:
             raise common.ToolError("the input holds no text")
@@ -256,11 +259,12 @@ def write_tokens(output: Path, pool: Pool, chunks: Iterable[Chunk | Block], prog
 
 
 def report(options: argparse.Namespace, output: Path, writer: TokenWriter, read: int, seconds: float,
-           tokenizer: Tokenizer) -> None:
+           tokenizer: Tokenizer, tally: inputs.Tally) -> None:
     if options.quiet:
         return
     if sys.stderr.isatty():
         print(file=sys.stderr)
+    print("\n".join(tally.lines()))
     print(f"{output}: {writer.tokens:,} tokens of {read:,} bytes in {writer.documents:,} documents, "
           f"vocabulary {tokenizer.vocab_size} ({tokenizer.name})")
     if options.chat:
@@ -270,7 +274,7 @@ def report(options: argparse.Namespace, output: Path, writer: TokenWriter, read:
           "(the loss of the best model without context)")
 
 
-def make_shards(options: argparse.Namespace, pool: Pool, spans: list[Span]) -> None:
+def make_shards(options: argparse.Namespace, pool: Pool, spans: list[Span], tally: inputs.Tally) -> None:
     place = shards.place_of(options.rank, options.ranks, os.environ)
     for name in options.inputs:
         if Path(name).is_dir() and options.shards.resolve().is_relative_to(Path(name).resolve()):
@@ -291,12 +295,12 @@ def make_shards(options: argparse.Namespace, pool: Pool, spans: list[Span]) -> N
             continue
         begin = time.perf_counter()
         chunks = corpus.make_chunks(shard.spans, pool.encoder.settings.step, None, pool.encoder.settings.field)
-        writer, read = write_tokens(shard.path, pool, chunks, progress_line(options.quiet), shard)
+        writer, read = write_tokens(shard.path, pool, chunks, progress_line(options.quiet), tally, shard)
         if not options.quiet:
             print(f"{shard.path}: {writer.tokens:,} tokens of {read:,} bytes in {writer.documents:,} documents, "
                   f"{writer.tokens / max(time.perf_counter() - begin, 1e-9):,.0f} tokens/s", flush=True)
     if not options.quiet:
-        print(f"rank {place.rank}: {len(mine) - done} shards made, {done} were there")
+        print("\n".join([*tally.lines(), f"rank {place.rank}: {len(mine) - done} shards made, {done} were there"]))
 
 
 def merge(options: argparse.Namespace) -> None:
@@ -312,12 +316,16 @@ def main(argv: list[str] | None = None) -> int:
         merge(options)
         return 0
     template = chat.template_of(options.chat) if options.chat else None
-    field = "messages" if template else options.field
-    files = corpus.order_files(corpus.find_files(options.inputs, options.glob or ["*"]), options.shuffle_seed)
+    field = corpus.CHATS if template else options.field
+    found = inputs.find_files(options.inputs, options.glob, options.as_text)
+    files = inputs.order_files(found.files, options.shuffle_seed)
     if not files:
-        raise common.ToolError("no text files found in " + ", ".join(options.inputs))
-    if template and (texts := [str(path) for _, path in files if corpus.kind_of(path) == "text"]):
-        raise common.ToolError(f"{texts[0]}: expected JSON lines or .parquet with --chat\n  found:  a file of text\n"
+        raise common.ToolError("\n  ".join(["no text files found in " + ", ".join(options.inputs),
+                                           *inputs.describe(found.passed)]))
+    for line in inputs.describe(found.passed):
+        print(line, file=sys.stderr)
+    if template and (texts := [str(file.path) for file in files if file.kind.name == "text"]):
+        raise common.ToolError(f"{texts[0]}: expected JSON lines or rows with --chat\n  found:  a file of text\n"
                                "  change: leave it out, as by --glob '*.jsonl'")
     step, spans = max(1, int(options.chunk_mb * 1e6)), corpus.spans_of(files)
 
@@ -328,12 +336,13 @@ def main(argv: list[str] | None = None) -> int:
     ends = template is None or template.end is None or (options.eos not in (None, "none", template.end))
     with Pool(Encoder(tokenizer, Settings(field, template, ends, step)), options.workers) as pool:
         if options.count:
-            found = count.count(pool, spans, step, field, options.sample or 1.0, options.sample_seed)
-            print("\n".join(count.lines(found, options.sample_seed)))
+            counted = count.count(pool, spans, step, field, options.sample or 1.0, options.sample_seed)
+            print("\n".join(count.lines(counted, options.sample_seed)))
         elif options.shards:
-            make_shards(options, pool, spans)
+            make_shards(options, pool, spans, inputs.Tally(found))
         else:
             begin = time.perf_counter()
-            writer, read = write_tokens(options.output, pool, chunks(), progress_line(options.quiet))
-            report(options, options.output, writer, read, time.perf_counter() - begin, tokenizer)
+            tally = inputs.Tally(found)
+            writer, read = write_tokens(options.output, pool, chunks(), progress_line(options.quiet), tally)
+            report(options, options.output, writer, read, time.perf_counter() - begin, tokenizer, tally)
     return 0

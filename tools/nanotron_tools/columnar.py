@@ -1,0 +1,93 @@
+"""Rows of Parquet and Arrow files, in batches, by pyarrow.
+
+Arrow: files, and streams as `save_to_disk` of datasets writes them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from . import common
+
+MOST_ROWS = 256  # read at a time: what a row needs, packed, says little of its size
+
+
+def show(value: object) -> str:
+    return str(value)[:80].strip()
+
+
+def guarded(path: Path, what: str, action: Callable[[], Any]) -> Any:
+    """action(); pyarrow's errors, which are kinds of ValueError and OSError, as damage of the file."""
+    try:
+        return action()
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise common.wrong(path, what, f"{show(error)}, in a file of {path.stat().st_size} bytes",
+                           "fetch or write it again") from None
+
+
+class Parquet:
+    def __init__(self, path: Path):
+        common.require("pyarrow")
+        parquet = importlib.import_module("pyarrow.parquet")
+        self.path = path
+        self.file = guarded(path, "a Parquet file",
+                            lambda: parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False))
+        self.names: list[str] = self.file.schema_arrow.names
+        metadata = self.file.metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        self.sizes, self.rows = [group.total_byte_size for group in groups], [group.num_rows for group in groups]
+
+    def batches(self, columns: list[str], rows: int, group: int | None = None) -> Iterator[Any]:
+        """Record batches of at most `rows` rows; of the file, or of one of its row groups."""
+        found: Iterator[Any] = self.file.iter_batches(batch_size=rows, columns=columns, use_threads=False,
+                                                      row_groups=None if group is None else [group])
+        return found
+
+    def rows_in(self, chunk_bytes: int) -> int:
+        return max(1, min(MOST_ROWS, chunk_bytes * int(sum(self.rows)) // max(1, int(sum(self.sizes)))))
+
+
+class Arrow:
+    def __init__(self, path: Path):
+        self.path, package = path, common.require("pyarrow")
+        ipc = importlib.import_module("pyarrow.ipc")
+        with open(path, "rb") as file:
+            opener = ipc.open_file if file.read(6) == b"ARROW1" else ipc.open_stream
+        self.reader = guarded(path, "an Arrow file", lambda: opener(package.memory_map(str(path))))
+        self.is_file = opener is ipc.open_file
+        self.names: list[str] = self.reader.schema.names
+
+    def batches(self, columns: list[str], rows: int, group: int | None = None) -> Iterator[Any]:
+        whole = (self.reader.get_batch(i) for i in range(self.reader.num_record_batches)) if self.is_file else \
+            iter(self.reader)
+        for batch in whole:
+            batch.validate(full=True)
+            for first in range(0, batch.num_rows, rows):
+                yield batch.select(columns).slice(first, rows)
+
+    def rows_in(self, chunk_bytes: int) -> int:
+        return MOST_ROWS
+
+
+Table = Parquet | Arrow
+
+
+def open_table(path: Path, kind: str) -> Table:
+    """`kind`: the name of a kind of kinds.py."""
+    return Parquet(path) if kind == "Parquet" else Arrow(path)
+
+
+def batches_of(table: Table, columns: list[str], rows: int, group: int | None = None) -> Iterator[tuple[int, Any]]:
+    """(number of its first row, batch); damage names the row."""
+    batches, first = table.batches(columns, rows, group), 0
+    while True:
+        batch = guarded(table.path, f"a row {first} (counted from 0)", lambda: next(batches, None))
+        if batch is None:
+            return
+        yield first, batch
+        first += batch.num_rows
