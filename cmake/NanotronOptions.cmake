@@ -9,7 +9,7 @@ target_compile_features(nanotron_options INTERFACE cxx_std_20)
 set(NANOTRON_CXX_OPTIONS -Wall -Wextra -fno-math-errno -fno-trapping-math -ffp-contract=fast)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False alarms of GCC 12 on std::string and its own AVX-512 headers (GCC bugs 105651, 105593).
-  list(APPEND NANOTRON_CXX_OPTIONS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
+  list(APPEND NANOTRON_CXX_OPTIONS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
     -Wno-maybe-uninitialized -Wno-uninitialized)
 endif()
 # portable: AVX2 and FMA, which x86 processors for servers have had since 2013.
@@ -51,27 +51,22 @@ elseif(NANOTRON_EMULATE_GPU)
   include(NanotronEmulatedGpu)
 endif()
 
-# One precompiled header, shared by all targets: Kokkos alone costs seconds in each source.
-add_library(nanotron_precompiled OBJECT "${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp")
-target_link_libraries(nanotron_precompiled PRIVATE nanotron::options nanotron::mpi nanotron::kokkos
-  nanotron::fmt)
-set(NANOTRON_PRECOMPILED_HEADERS <Kokkos_Core.hpp> <fmt/format.h> <mpi.h>
-  <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
-  <optional> <span> <stdexcept> <string> <string_view> <type_traits> <utility> <variant> <vector>)
-if(NANOTRON_PRECOMPILE AND NOT NANOTRON_ENABLE_CUDA)
-  target_precompile_headers(nanotron_precompiled PRIVATE ${NANOTRON_PRECOMPILED_HEADERS})
-endif()
-# nanotron_precompile(<target> [<option>...]): with options of its own a target needs its own header.
+# Kokkos alone costs seconds in each source. A compiler refuses a precompiled header made with other flags (GCC from 14 on:
+# with another -O), so there is one for each set of them.
+# nanotron_precompile(<target> [<option>...]): the target is compiled with these options, and with the header made with them
 function(nanotron_precompile target)
-  if(ARGN)
-    target_compile_options(${target} PRIVATE ${ARGN})
-  endif()
+  target_compile_options(${target} PRIVATE ${ARGN})
   if(NOT NANOTRON_PRECOMPILE OR NANOTRON_ENABLE_CUDA)
     return()
   endif()
-  if(ARGN)
-    target_precompile_headers(${target} PRIVATE ${NANOTRON_PRECOMPILED_HEADERS})
-  else()
-    target_precompile_headers(${target} REUSE_FROM nanotron_precompiled)
+  string(REGEX REPLACE "[^A-Za-z0-9]+" "_" owner "nanotron_precompiled${ARGN}")
+  if(NOT TARGET ${owner})
+    add_library(${owner} OBJECT "${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp")
+    target_link_libraries(${owner} PRIVATE nanotron::options nanotron::mpi nanotron::kokkos nanotron::fmt)
+    target_compile_options(${owner} PRIVATE ${ARGN})
+    target_precompile_headers(${owner} PRIVATE <Kokkos_Core.hpp> <fmt/format.h> <mpi.h>
+      <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
+      <optional> <span> <stdexcept> <string> <string_view> <type_traits> <utility> <variant> <vector>)
   endif()
+  target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()

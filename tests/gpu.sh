@@ -75,6 +75,7 @@ bin="$(cd "$bin" && pwd)"
 
 export GTEST_COLOR=no OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none NANOTRON_TEST_DIR="$root/tests"
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none  # from Open MPI 5 on
 if [ -f "$root/environment.sh" ]; then  # in a bundle
   # shellcheck source=gpu/environment.sh
   source "$root/environment.sh"

@@ -1,6 +1,7 @@
 #include "nanotron/base/stop_signals.hpp"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace nanotron {
 namespace {

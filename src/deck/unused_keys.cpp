@@ -9,7 +9,8 @@ void refuse_unused(const Config& config, std::initializer_list<const char*> keys
   const Config defaults;
   for (const std::string key : keys) {
     const auto dot = key.find('.');
-    const Parameter& row = parameter(key.substr(0, dot), key.substr(dot + 1));
+    const std::string group = key.substr(0, dot), name = key.substr(dot + 1);
+    const Parameter& row = parameter(group, name);
     if (row.get(config) == row.get(defaults) || !findings.trusted({key})) continue;
     findings.error({key}, row.name + " belongs to " + choice + ", which this model does not have", expected);
     return;

@@ -5,7 +5,7 @@
     test_rules.py [<folder of the programs>] [--root <source tree>]
 
 Sizes: a public header has at most 150 lines, a source 400, a function 60 (not in tests, which list cases); a line 120 columns.
-Tables whose rows are sentences have long lines. Documents: what doc/ sets in code font and looks like a name of C++ occurs in the code. The test
+Tables whose rows are sentences have long lines. Names that later versions of a library moved: as these have them. Documents: what doc/ sets in code font and looks like a name of C++ occurs in the code. The test
 first plants each violation in a scratch tree and insists on finding it.
 """
 import argparse
@@ -22,6 +22,8 @@ NO_FUNCTION = re.compile(r"^\s*(namespace|struct|class|enum|union|extern|templat
 CODE = re.compile(r"`([^`\n]+)`")
 # nn::Attention, TensorParallelRegion, all_gather_gemm(), a_name_of_parts; not words, deck keys, paths or options.
 NAME = re.compile(r"\b(?:(?:\w+::)+\w+|[A-Z]+[a-z0-9]+(?:[A-Z]+[a-z0-9]*)+|[a-z]\w*_\w+(?=\(\)))\b(?!\.txt)")
+LAUNCHER = {"OMPI_MCA_rmaps_base_oversubscribe": "PRTE_MCA_rmaps_default_mapping_policy",
+            "OMPI_MCA_hwloc_base_binding_policy": "PRTE_MCA_hwloc_default_binding_policy"}
 ELSEWHERE = {"FSDP", "HSDP"}  # names of other programs
 
 
@@ -102,8 +104,25 @@ def stale_listings(root):
     return problems
 
 
+def moved_names(root):
+    """Names of libraries and of Open MPI's launcher that later versions have in other places."""
+    problems = []
+    for path in files(root, "include", "src", "tests"):
+        text, where = path.read_text(encoding="utf-8"), path.relative_to(root)
+        if "fmt::join(" in text and "<fmt/ranges.h>" not in text:
+            problems.append(f"{where}: fmt::join is in <fmt/ranges.h>, and from fmt 11 on nowhere else")
+        if "::HostMirror" in text:
+            problems.append(f"{where}: Kokkos 5 has no View::HostMirror: HostMirror<View> of tensor/tensor.hpp")
+    for path in sorted(path for folder in (".ci", "jobscripts", "tests") for path in (root / folder).rglob("*")):
+        if path.suffix in (".sh", ".py", ".txt", ".cpp") and path.is_file() and path.name != Path(__file__).name:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            problems += [f"{path.relative_to(root)}: {old}, and not {new}, its name from Open MPI 5 on"
+                         for old, new in LAUNCHER.items() if old in text and new not in text]
+    return problems
+
+
 def check_tree(root):
-    return sizes(root) + unknown_names(root) + stale_listings(root)
+    return sizes(root) + moved_names(root) + unknown_names(root) + stale_listings(root)
 
 
 def self_test():
@@ -114,6 +133,8 @@ def self_test():
     planted = {"include/a.hpp": "#pragma once\n" * (HEADER + 1), "src/a.cpp": "\n" * (SOURCE + 1),
                "src/c.cpp": "// " + "x" * LINE + "\n", "src/d.cpp": "int f(int a,\n      int b) {\n" + "  g();\n" * FUNCTION + "}\n",
                "include/e.hpp": "struct E {\n  int f() {\n" + "    g();\n" * FUNCTION + "  }\n};\n",
+               "src/g.cpp": "#include <fmt/format.h>\nauto t = fmt::join(a, b);\n", "include/h.hpp": "Vector<T>::HostMirror h;\n",
+               "jobscripts/i.sh": "export OMPI_MCA_rmaps_base_oversubscribe=1\n",
                "doc/numerics.md": "`nn::LayerNorm`\n", "doc/architecture.md": "```cpp\nint z();\n```\n"}
     problems = []
     for changed in [None, *planted]:

@@ -5,6 +5,7 @@
 // number of ranks, from a seed that it prints.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <map>

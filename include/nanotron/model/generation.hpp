@@ -65,7 +65,7 @@ class Generator {
   Matrix<T> part_;      // logits_, padded to the widest shard
   Vector<T> gathered_;  // part_ of each rank
   std::vector<std::int32_t> host_inputs_;
-  typename Vector<T>::HostMirror host_gathered_;
+  HostMirror<Vector<T>> host_gathered_;
   std::vector<double> host_logits_;
   index_t length_ = 0;
 };

@@ -9,6 +9,7 @@
 // A view is a pointer and its extents: pass it by value. Views neither own nor allocate memory.
 
 #include <Kokkos_Core.hpp>
+#include <utility>
 
 #include "nanotron/base/types.hpp"
 
@@ -22,6 +23,10 @@ using Vector = Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::Memory
 
 template <class T>
 using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryUnmanaged>;
+
+/// What Kokkos::create_mirror_view() makes of a View; Kokkos' own name for it is another in later versions.
+template <class View>
+using HostMirror = decltype(Kokkos::create_mirror_view(std::declval<const View&>()));
 
 template <class T>
 struct MatrixRef {

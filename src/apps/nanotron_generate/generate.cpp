@@ -1,6 +1,7 @@
 #include "generate.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 

@@ -1,6 +1,7 @@
 #include "completion.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "nanotron/deck/parameters.hpp"
 

@@ -1,6 +1,7 @@
 #include "nanotron/parallel/checks/replica_check.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -82,7 +82,8 @@ TEST(RunGuarded, OneLostRankEndsTheJobWithItsCode) {
     // A clean environment: the job is not to know that it is started from inside another.
     const std::string command =
         "env -i PATH=\"$PATH\" HOME=\"$HOME\" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-        "OMPI_MCA_rmaps_base_oversubscribe=1 NANOTRON_TEST_CHILD=" +
+        "OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe "
+        "NANOTRON_TEST_CHILD=" +
         std::to_string(code) + " timeout 60 '" + mpiexec + "' -n 3 '" + self +
         "' --gtest_filter=RunGuarded.Child 2>&1";
     std::FILE* pipe = popen(command.c_str(), "r");

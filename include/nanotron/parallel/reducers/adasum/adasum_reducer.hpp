@@ -47,7 +47,7 @@ class AdasumReducer final : public GradientReducer<T> {
   Vector<double> products_;            // inner products (tensors, pairs of ranks)
   Vector<double> coefficients_;        // (tensors, ranks)
   std::vector<std::size_t> send_counts_, receive_counts_;
-  typename Vector<double>::HostMirror host_products_, host_coefficients_;
+  HostMirror<Vector<double>> host_products_, host_coefficients_;
 };
 
 }  // namespace nanotron::parallel
