@@ -4,10 +4,11 @@
 include(GNUInstallDirs)
 set(_data "${CMAKE_INSTALL_DATADIR}/nanotron_hpc")
 
-# nanotron_install_programs(): RPATHs of libraries in unusual places are kept
+# nanotron_install_programs(): RPATHs of libraries in unusual places are kept. They are those of the build too: CMake would
+# make room for others with an empty one, which is the folder that a program is started in.
 function(nanotron_install_programs)
   get_property(programs GLOBAL PROPERTY NANOTRON_PROGRAMS)
-  set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS ${programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   # Where a program finds the decks, seen from its own folder.
   file(RELATIVE_PATH data "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_DATADIR}/nanotron_hpc")
@@ -24,7 +25,7 @@ install(PROGRAMS ${_tools} DESTINATION "${_data}/tools")
 install(FILES tools/pyproject.toml DESTINATION "${_data}/tools")
 install(DIRECTORY tools/nanotron_tools DESTINATION "${_data}/tools" FILES_MATCHING PATTERN "*.py" PATTERN "py.typed"
   PATTERN "__pycache__" EXCLUDE)
-install(FILES README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CITATION.cff LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY doc DESTINATION "${CMAKE_INSTALL_DOCDIR}" PATTERN site EXCLUDE)
 install(DIRECTORY "${PROJECT_BINARY_DIR}/share/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}")
 foreach(_shell IN ITEMS bash-completion zsh)
