@@ -143,7 +143,7 @@ def test_a_talk_in_parts_has_the_tokens_of_the_whole(package):
     for template in (chat.TEMPLATES["chatml"], chat.TEMPLATES["llama3"]):
         encoder = chat.ChatEncoder(template, made)
         parts = encoder.parts(chat.messages_of({"messages": TALK}, template))
-        whole, split = encoder._whole(made, parts), encoder._between_special(made, parts)
+        whole, split = encoder._whole(made, made.tokenizer, parts), encoder._between_special(made, parts)
         assert np.array_equal(whole[0], split[0]) and np.array_equal(whole[1], split[1])
 
 

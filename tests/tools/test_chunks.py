@@ -125,10 +125,41 @@ def test_chunks_are_the_whole(kind, tmp_path, small_windows):
     for line_ends in (True, False):
         text = prose(1500, 7, line_ends)
         (tmp_path / "x.txt").write_bytes(text.encode())
-        whole = tokenizer.encode((tmp_path / "x.txt").read_bytes().decode(), add_special_tokens=False).ids
+        whole = made.plain.encode((tmp_path / "x.txt").read_bytes().decode(), add_special_tokens=False).ids
         assert len(whole) > 1000
         for chunk_bytes in (997, 2500, 1 << 20):
             assert encode_in_chunks(made, tmp_path / "x.txt", chunk_bytes) == whole, (kind, chunk_bytes)
+
+
+def word_level():
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["<unk>", "<s>", "</s>", *WORDS])}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return made
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "word level"])
+def test_names_of_special_tokens_are_text(kind, tmp_path, small_windows):
+    """No special token comes of a text, but the unknown; other texts have the tokens of the tokenizer as it is."""
+    tokenizer = remade((KINDS | {"word level": word_level})[kind]())
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    assert len(special) == 3
+    unknown = {tokenizer.token_to_id("<unk>"), tokenizer.token_to_id("[UNK]")}
+    ids = {tokenizer.token_to_id(name) for name in special} - unknown
+    made = HuggingFaceTokenizer(kind, tokenizer.to_str(), "none")
+    parsing = HuggingFaceTokenizer(kind, tokenizer.to_str(), "none", None, True)
+    plain = prose(1500, 9).replace("</s>", "s")
+    assert made.encode(plain.encode()).tolist() == tokenizer.encode(plain, add_special_tokens=False).ids
+    text = plain[:700] + f" {special[1]} and{special[2]}the {special[0]}{special[1]} " + plain[700:]
+    assert ids <= set(parsing.encode(text.encode()).tolist())
+    found = made.encode(text.encode()).tolist()
+    assert not ids & set(found)
+    (tmp_path / "x.txt").write_bytes(text.encode())
+    assert encode_in_chunks(made, tmp_path / "x.txt", 997) == found
+    words = made.vocabulary()
+    if kind in ("byte level", "llama 3"):
+        assert b"".join(words[i] for i in found).decode() == text or kind == "llama 3"  # NFC
 
 
 def test_marks_of_a_document_are_written_once(tmp_path, small_windows):
@@ -148,7 +179,7 @@ def test_runs_longer_than_windows(tmp_path, small_windows):
         for run in (" " * 5001, "7" * 4999, "na" * 2501, "ï" * 2000):
             text = prose(200, 3) + run + prose(300, 4)
             (tmp_path / "x.txt").write_bytes(text.encode())
-            whole = tokenizer.encode(text, add_special_tokens=False).ids
+            whole = made.plain.encode(text, add_special_tokens=False).ids
             for chunk_bytes in (1000, 1024):
                 assert encode_in_chunks(made, tmp_path / "x.txt", chunk_bytes) == whole, (kind, run[:4])
 

@@ -183,6 +183,19 @@ def test_jsonl_has_bos_for_each_line(tmp_path, tool):
     assert (tokens == attributes["bos_token_id"]).sum() == 20 == (tokens == attributes["eos_token_id"]).sum()
 
 
+def test_special_names_of_a_text_are_no_tokens(tmp_path, tool):
+    (tmp_path / "t.jsonl").write_text(json.dumps({"text": "hello <|endoftext|> world"}) + "\n")
+    tool("tokenize", tmp_path / "t.jsonl", "--train-bpe", 300, "-o", tmp_path / "t.h5")
+    for extra, count in (([], 1), (["--parse-special"], 2)):
+        tool("tokenize", tmp_path / "t.jsonl", "--tokenizer", tmp_path / "t.tokenizer.json", "-o", tmp_path / "t.h5", *extra)
+        tokens, starts, words, attributes = read(tmp_path / "t.h5")
+        assert (tokens == attributes["eos_token_id"]).sum() == count and starts.size == 1
+        assert documents(tokens, starts, words) == [b"hello <|endoftext|> world" if count == 1 else b"hello  world"]
+    for extra in ([], ["--chat", "chatml", "--tokenizer", tmp_path / "t.tokenizer.json"]):
+        told = tool("tokenize", tmp_path / "t.jsonl", "--parse-special", "-o", tmp_path / "x.h5", *extra, rc=2).stderr
+        assert "--parse-special: " in told
+
+
 def test_hash_of_the_tokenizer(corpus, tmp_path, tool):
     """Equal for equal tokenizers, whatever the file's name and formatting; always there."""
     def hash_of(*arguments):

@@ -179,12 +179,13 @@ class ChatEncoder:
         if any(content and self.names.search(text) for text, _, content in parts):
             tokens, mask = self._between_special(self.tokenizer, parts)
         else:
-            tokens, mask = self._whole(self.tokenizer, parts)
+            tokens, mask = self._whole(self.tokenizer, self.tokenizer.tokenizer, parts)
         return tokens, mask, ends
 
     @staticmethod
-    def _whole(tokenizer: HuggingFaceTokenizer, parts: list[tuple[str, bool, bool]]) -> tuple[np.ndarray, np.ndarray]:
-        encoding = tokenizer.tokenizer.encode("".join(text for text, _, _ in parts), add_special_tokens=False)
+    def _whole(tokenizer: HuggingFaceTokenizer, package: Any,
+               parts: list[tuple[str, bool, bool]]) -> tuple[np.ndarray, np.ndarray]:
+        encoding = package.encode("".join(text for text, _, _ in parts), add_special_tokens=False)
         ends = np.cumsum([0] + [len(text) for text, _, _ in parts])
         # How many characters that count lie before each character: a token counts that has one.
         before = np.concatenate(([0], np.cumsum(np.repeat([counts for _, counts, _ in parts], np.diff(ends)))))
@@ -204,7 +205,6 @@ class ChatEncoder:
                 if name:
                     runs += [[(name, counts, False)], []]
         for number, run in enumerate(runs):
-            tokenizer.tokenizer.encode_special_tokens = number % 2 == 0
-            pieces.append(self._whole(tokenizer, [part for part in run if part[0]]))
-        tokenizer.tokenizer.encode_special_tokens = False
+            package = tokenizer.plain if number % 2 == 0 else tokenizer.tokenizer
+            pieces.append(self._whole(tokenizer, package, [part for part in run if part[0]]))
         return np.concatenate([tokens for tokens, _ in pieces]), np.concatenate([mask for _, mask in pieces])

@@ -61,7 +61,7 @@ class Encoder:
             return [(self.tokenizer.encode(data), None, first, last, False)], len(data)
         with open(chunk.path, "rb") as file:
             whole_file = stitch.TextFile(file, chunk.size, os.fstat(file.fileno()).st_size)
-            ids = stitch.encode_part(self.tokenizer.tokenizer, whole_file, chunk.start, chunk.end, self.settings.step,
+            ids = stitch.encode_part(self.tokenizer.plain, whole_file, chunk.start, chunk.end, self.settings.step,
                                      chunk.path)
         return [(self.tokenizer.ids_of(ids), None, first, last, False)], chunk.end - chunk.start
 

@@ -26,7 +26,7 @@ from .encode import Settings
 from .foreign import TokenFile, proof
 from .tokenizers import Tokenizer
 
-FORMAT = "nanotron_hpc shards of tokens, 1"
+FORMAT = "nanotron_hpc shards of tokens, 2"
 PLAN = "plan.json"
 READ_BYTES = 1 << 24
 # Variables of launchers: rank, number of ranks, and one without which they do not count. Slurm gives its own to a batch
@@ -106,7 +106,8 @@ def cut(spans: list[Span], shard_bytes: int) -> list[list[Span]]:
 
 
 def plan(folder: Path, spans: list[Span], shard_bytes: int, tokenizer: Tokenizer, settings: Settings) -> list[Shard]:
-    decides = [FORMAT, tokenizer.sha256, tokenizer.vocab_size, tokenizer.eos, tokenizer.bos, settings.field,
+    decides = [FORMAT, tokenizer.sha256, tokenizer.vocab_size, tokenizer.eos, tokenizer.bos, tokenizer.recipe()[-1],
+               settings.field,
                dataclasses.asdict(settings.chat) if settings.chat else None, settings.ends]
     shards = []
     for number, part in enumerate(cut(spans, shard_bytes)):

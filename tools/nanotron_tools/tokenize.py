@@ -16,14 +16,16 @@ Every file is used once, however often it is reached. Files come sorted by their
 given, those of equal names in the order of the folders on the command line; or with --shuffle-seed in an
 order drawn from the seed and the names alone (of equal names, also which one it is).
 
+The name of a special token in a text, as <s> of HTML, is text; with --parse-special it is the token.
+
 Every document ends with the end-of-text token (--eos; none: without) and, where --bos is given,
 begins with that one. --train-bpe trains tokens of these names (--eos: <|endoftext|> by default).
 
 --chat: each line or row is a conversation, {"messages": [{"role", "content"}, ...]}, ShareGPT's
 {"conversations": [{"from", "value"}, ...]} or {"prompt", "completion"}. Only answers count in the loss:
 contents of the role assistant, completions, and the token that ends them. Templates: chatml, llama3,
-concatenate (prompt and completion without anything around them), or a turn of your own, as '### {role}:\\n{content}\\n'. With chatml and llama3 a document
-ends with its last turn, unless --eos names a token to follow it.
+concatenate (prompt and completion without anything around them), or a turn of your own, as
+'### {role}:\\n{content}\\n'. With chatml and llama3 a document ends with its last turn, unless --eos names a token to follow it.
 
 Output, an HDF5 file that appears under its name only when it is complete:
     /tokens             uint16, or uint32 from a vocabulary of 65537
@@ -143,6 +145,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--bos", metavar="TOKEN|none",
                         help="token that begins each document (default: none; with --chat llama3 its own)")
     parser.add_argument("--field", "--jsonl-field", default="text", metavar="NAME", help="of JSON lines and rows")
+    parser.add_argument("--parse-special", action="store_true",
+                        help="names of special tokens in a text are these tokens (default: text)")
     parser.add_argument("--chat", metavar="TEMPLATE", help="chatml, llama3, concatenate, or a turn of your own")
     parser.add_argument("--max-bytes", type=int, metavar="N", help="stop after N bytes of input")
     parser.add_argument("--shuffle-seed", type=int, metavar="N", help="order the files at random")
@@ -189,6 +193,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if options.train_bpe is not None and options.tokenizer != "bytes":
         parser.error("--train-bpe makes a tokenizer of its own; leave --tokenizer out")
     plain = options.tokenizer == "bytes" and options.train_bpe is None
+    if options.parse_special and (plain or options.chat):
+        parser.error("--parse-special: bytes have no special tokens" if plain else
+                     "--parse-special: with --chat those of the template are special, those in contents are text")
     if plain:
         check_names_for_bytes(options)
     if options.workers is None:
@@ -211,11 +218,11 @@ def choose_tokenizer(options: argparse.Namespace, template: chat.Template | None
     if options.train_bpe is not None:
         path, eos = options.output.with_suffix(".tokenizer.json"), eos or DEFAULT_EOS
         wanted = [*(template.special if template else []), *(name for name in (eos, bos) if name not in (None, "none"))]
-        return HuggingFaceTokenizer(path.name, train_bpe(options.train_bpe, list(dict.fromkeys(wanted)), texts(), path),
-                                    eos, bos)
+        made = train_bpe(options.train_bpe, list(dict.fromkeys(wanted)), texts(), path)
+        return HuggingFaceTokenizer(path.name, made, eos, bos, options.parse_special)
     if options.tokenizer == "bytes":
         return ByteTokenizer(options.eos != "none")
-    return HuggingFaceTokenizer(*load_tokenizer(Path(options.tokenizer)), eos, bos)
+    return HuggingFaceTokenizer(*load_tokenizer(Path(options.tokenizer)), eos, bos, options.parse_special)
 
 
 def load_tokenizer(path: Path) -> tuple[str, str]:

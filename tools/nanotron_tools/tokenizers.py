@@ -15,6 +15,7 @@ import numpy as np
 
 from . import common, token_file
 
+NO_CHARACTER = "\U0010fffe"  # Unicode's, of no text
 EOS_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<|im_end|>",
              "<｜end▁of▁sentence｜>", "[SEP]")
 
@@ -42,20 +43,15 @@ class ByteTokenizer:
 class HuggingFaceTokenizer:
     """A tokenizer.json through the package `tokenizers`; special tokens are not added to text.
 
-    `eos` and `bos` are names of tokens or 'none'; without an eos the usual names are tried.
+    `eos` and `bos` are names of tokens or 'none'; without an eos the usual names are tried. `tokenizer` takes names of
+    special tokens in a text for these tokens, `plain` for text; `encode` is that of `plain`, unless `parse_special`.
     """
 
-    def __init__(self, name: str, text: str, eos: str | None = None, bos: str | None = None):
-        self.name, self.text, self.options = name, text, (eos, bos)
-        package = import_tokenizers()
-        try:
-            self.tokenizer = package.Tokenizer.from_str(text)
-        except Exception as error:  # the package raises plain Exception
-            raise common.ToolError(f"{name}: not a tokenizer.json ({error})") from None
-        # Its special tokens are not wanted; besides those it changes offsets alone. This one does nothing.
-        self.tokenizer.post_processor = package.processors.ByteLevel(trim_offsets=False)
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
+    def __init__(self, name: str, text: str, eos: str | None = None, bos: str | None = None,
+                 parse_special: bool = False):
+        self.name, self.text, self.options = name, text, (eos, bos, parse_special)
+        self.tokenizer = loaded(name, text)
+        self.plain = self.tokenizer if parse_special else loaded(name, without_special_names(text))
         self.ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self.ids.values()) + 1
         self.eos = self._find_eos(eos)
@@ -84,13 +80,52 @@ class HuggingFaceTokenizer:
 
     def encode(self, data: bytes) -> np.ndarray:
         text = data.decode("utf-8", "replace")
-        return self.ids_of(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        return self.ids_of(self.plain.encode(text, add_special_tokens=False).ids)
 
     def vocabulary(self) -> list[bytes]:
         return vocabulary_bytes(common.from_json(self.tokenizer.to_str()), self.ids, self.vocab_size)
 
     def recipe(self) -> tuple[Any, ...]:
         return ("json", self.name, self.text, *self.options)
+
+
+def loaded(name: str, text: str) -> Any:
+    package = import_tokenizers()
+    try:
+        tokenizer = package.Tokenizer.from_str(text)
+    except Exception as error:  # the package raises plain Exception
+        raise common.ToolError(f"{name}: not a tokenizer.json ({error})") from None
+    # Its special tokens are not wanted; besides those it changes offsets alone. This one does nothing.
+    tokenizer.post_processor = package.processors.ByteLevel(trim_offsets=False)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def without_special_names(text: str) -> str:
+    """The tokenizer.json with special tokens of names that no text has, in its model too: that of Unigram or WordLevel
+    would find them there. Every token keeps its id, every text without such a name its tokens."""
+    description = common.from_json(text)
+    names = {token["content"]: f"{NO_CHARACTER}{token['id']}" for token in description.get("added_tokens") or []
+             if token["special"]}
+    for token in description.get("added_tokens") or []:
+        token["content"] = names.get(token["content"], token["content"])
+    model = description["model"]
+    if isinstance(model["vocab"], list):  # Unigram: [piece, score]
+        model["vocab"] = [[names.get(piece, piece), *rest] for piece, *rest in model["vocab"]]
+    else:
+        model["vocab"] = {names.get(piece, piece): index for piece, index in model["vocab"].items()}
+    if model.get("unk_token"):
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    if model.get("merges"):
+        model["merges"] = [merge for merge in model["merges"] if not names.keys() & parts_of(merge)]
+    return json.dumps(description, ensure_ascii=False)
+
+
+def parts_of(merge: str | list[str]) -> set[str]:
+    """Both tokens, and the one that they make."""
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return {left, right, left + right}
 
 
 def import_tokenizers() -> Any:
