@@ -42,7 +42,8 @@ case "$mpi" in
     libmpich-dev mpich libhdf5-mpich-dev) ;;
   *) usage_error "--mpi is openmpi, mpich or both, not '$mpi'" ;;
 esac
-if [ "$tests" = 1 ]; then packages+=(ccache libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge iproute2); fi
+if [ "$tests" = 1 ]; then packages+=(ccache libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge iproute2
+  zsh environment-modules); fi
 
 is_installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]

@@ -103,25 +103,32 @@ def job_scripts_find_the_program(prefix, work):
         says=["stopped after step 8 of 220"])
 
 
-def checked_by(tool, *options, file):
-    """The tool finds nothing, if this machine has it."""
-    if shutil.which(tool):
-        done = subprocess.run([tool, *options, file], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        check(done.returncode == 0 and not done.stdout, f"{tool} finds nothing in {file.name}", done.stdout)
-    else:
-        print(f"no {tool}: {file.name} is not checked by it")
+def checked_by(tool, *options, file, mistake, work):
+    """The tool finds a planted mistake, and nothing in the file, if this machine has it."""
+    if not shutil.which(tool):
+        return print(f"no {tool}: {file.name} is not checked by it")
+    planted = work / f"planted{file.suffix}"
+    planted.write_text(mistake)
+    for path, is_good in ((planted, False), (file, True)):
+        done = subprocess.run([tool, *options, path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check((done.returncode == 0 and not done.stdout) == is_good, f"{tool} finds {'nothing' if is_good else 'the mistake'} in {path.name}",
+              done.stdout)
+
+
+def is_a_manual(page, work):
+    checked_by("mandoc", "-T", "lint", "-W", "warning", file=page, mistake=page.read_text() + ".XYZZY planted\n", work=work)
 
 
 def manuals_are_complete(prefix, work):
     for name in PROGRAMS:
         page = prefix / f"share/man/man1/{name}.1"
-        checked_by("mandoc", "-T", "lint", "-W", "warning", file=page)
+        is_a_manual(page, work)
         options = re.findall(r"^  (?:-\w,)?(--[\w-]+)", run(prefix / "bin" / name, "--help", of=work), re.M)
         text = page.read_text().replace("\\-", "-")
         lacking = [option for option in options if f"\\fB{option}\\fR" not in text]
         check(len(options) > 5 and not lacking, f"{name}.1 has every option", str(lacking))
     page = prefix / "share/man/man5/nanotron_hpc.5"
-    checked_by("mandoc", "-T", "lint", "-W", "warning", file=page)
+    is_a_manual(page, work)
     keys = re.findall(r"^  (\w+) +=", run(prefix / "bin/nanotron_hpc", "--print-defaults", of=work), re.M)
     lacking = [key for key in keys if f"\\fB{key}\\fR" not in page.read_text()]
     check(len(keys) > 100 and not lacking, "nanotron_hpc.5 has every key", str(lacking))
@@ -134,9 +141,10 @@ def shells_complete(prefix, work):
     for name in ("input.deck", "inputs.txt"):
         (lines / name).touch()
     for name in PROGRAMS:
-        checked_by("bash", "-n", file=prefix / f"share/bash-completion/completions/{name}")
-        checked_by("shellcheck", file=prefix / f"share/bash-completion/completions/{name}")
-        checked_by("zsh", "-n", file=prefix / f"share/zsh/site-functions/_{name}")
+        for tool, folder in (("bash -n", "bash-completion/completions/"), ("shellcheck", "bash-completion/completions/"),
+                             ("zsh -n", "zsh/site-functions/_")):
+            script = prefix / f"share/{folder}{name}"
+            checked_by(*tool.split(), file=script, mistake=script.read_text() + "if true; then\n", work=work)
     script = 'source "$1"; COMP_LINE="$2" COMP_POINT=${#2}; "_${2%% *}"; printf "%s\\n" "${COMPREPLY[@]}"'
     for line, words in COMPLETIONS.items():
         completion = prefix / "share/bash-completion/completions" / line.split()[0]
