@@ -14,6 +14,7 @@ const std::vector<KnownName>& known_names() {
   static constexpr const char* epochs = "the length of a run is run%steps; --check says how many epochs that is";
   static constexpr const char* dropout = "there is no dropout";
   static constexpr const char* launcher = "the number of ranks is what mpirun or srun starts";
+  static constexpr const char* exporter = "nanotron-export writes the numbers of a run for TensorBoard, W&B, CSV or Parquet";
   static const std::vector<KnownName> names = {
     // the run
     {"max_steps", "run.steps", ""}, {"train_iters", "run.steps", ""}, {"max_iters", "run.steps", ""}, {"train_steps", "run.steps", ""},
@@ -24,6 +25,8 @@ const std::vector<KnownName>& known_names() {
     {"log_interval", "run.log_every", ""}, {"logging_steps", "run.log_every", ""}, {"iteration_step_info_interval", "run.log_every", ""},
     {"exit_duration_in_mins", "run.wall_time_limit", "in seconds"}, {"max_time", "run.wall_time_limit", "in seconds"},
     {"world_size", "", launcher}, {"num_gpus", "", launcher}, {"nproc_per_node", "", launcher},
+    {"tensorboard", "", exporter}, {"tensorboard_dir", "", exporter}, {"log_with_tensorboard", "", exporter}, {"use_tensorboard", "", exporter},
+    {"wandb", "", exporter}, {"wandb_project", "", exporter}, {"wandb_log", "", exporter}, {"use_wandb", "", exporter}, {"report_to", "", exporter},
     // the model
     {"num_layers", "model.num_hidden_layers", ""}, {"n_layer", "model.num_hidden_layers", ""}, {"n_layers", "model.num_hidden_layers", ""},
     {"depth", "model.num_hidden_layers", ""},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lookalikes.hpp"
+
 namespace nanotron::deck {
 namespace {
 
@@ -82,13 +84,15 @@ std::string SourceText::where(std::size_t offset) const {
 
 std::string SourceText::format(const Diagnostic& d) const {
   const std::string kind = d.severity == Severity::error ? "error: " : "warning: ";
-  std::string out;
+  std::string out, hint = d.hint;
   if (d.length == 0) {
     out = name_ + ": " + kind + d.message + "\n";
   } else {
     std::size_t begin = 0;
     std::string_view line = line_at(d.offset, begin);
     std::size_t at = std::min(d.offset > begin ? d.offset - begin : 0, line.size());
+    const std::string character = detail::lookalike_hint(line, at, d.length);
+    if (!character.empty()) hint = character;
     const std::string number = std::to_string(place(d.offset).line);
     const std::string margin(std::max<std::size_t>(number.size(), 4), ' ');
     if (line.size() > shown_width) {  // a window round the place, split between characters
@@ -110,7 +114,7 @@ std::string SourceText::format(const Diagnostic& d) const {
     out += "\n" + margin + " | " + blank + "^" + std::string(width - 1, '~') + "\n";
   }
   if (!d.expected.empty()) out += "     = expected " + d.expected + "\n";
-  if (!d.hint.empty()) out += "     = " + d.hint + "\n";
+  if (!hint.empty()) out += "     = " + hint + "\n";
   return out;
 }
 

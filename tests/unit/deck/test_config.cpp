@@ -125,6 +125,7 @@ TEST(Suggestions, NamesOfOtherProgramsAreUnderstood) {
   hint("precision", "bf16 = .true.", "did you mean 'compute'? ('bf16')");
   hint("precision", "compute = 'torch.bfloat16'", "did you mean 'bf16'?");
   hint("optimizer", "gradient_accumulation_steps = 4", "there is no key for it");
+  hint("output", "tensorboard = .true.", "nanotron-export writes");
   hint("checkpoint", "batch_size = 4", "data%micro_batch_size those that a rank computes");
   hint("lr_scheduler", "kind = 'cosine'", "did you mean '&schedule'?");
   EXPECT_NE(decks.message(small_deck, {"lr=1e-3"}).find("did you mean optimizer.learning_rate?"), std::string::npos);

@@ -208,6 +208,17 @@ TEST(Namelist, CommentsOfOtherLanguagesAreNamed) {
   EXPECT_NE(errors.find("a comment begins with '!'"), std::string::npos) << errors;
 }
 
+TEST(Namelist, CharactersThatOnlyLookRightAreNamed) {
+  expect_refused(alpha("s = \u201Cx\u201D"), "is U+201C, a curly quote: write \"");
+  expect_refused(alpha("s = \u2018x\u2019"), "is U+2018, a curly quote: write '");
+  expect_refused(alpha("i = \u22125"), "is U+2212, a minus sign of mathematics: write -");
+  expect_refused(alpha("i = 5 \u2013 3"), "is U+2013, an en dash: write -");
+  expect_refused(alpha("i =\u00A05"), "is U+00A0, a no-break space: write a space");
+  expect_refused("&alpha\u00A0i = 5 /", "is U+00A0, a no-break space: write a space");
+  EXPECT_TRUE(Read("&beta title = '\u201Cx\u201D' /").good());
+  EXPECT_EQ(Read(alpha("s = \u201Cx")).errors().find("with the quotes"), std::string::npos);
+}
+
 TEST(Namelist, ErrorsLookLikeACompilers) {
   EXPECT_EQ(Read("&alpha\n\tr = 0.5,\xC3\xA9 , sa(2) = 'x' 7.5\n/\n").errors(),
             "t.deck:2:10: error: unexpected text after the value of 'r'\n"
