@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/whole_path.hpp"
 
 namespace nanotron::data {
 namespace {
@@ -14,7 +15,9 @@ constexpr const char* remedy = "write the file with tools/nanotron_choices.py";
 
 [[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& found,
                          const std::string& path) {
-  fail(ExitCode::data_error, {.what = what, .expected = expected, .found = found, .where = path, .change = remedy});
+  fail(
+      ExitCode::data_error,
+      {.what = what, .expected = expected, .found = found, .where = whole_path(path), .change = remedy});
 }
 
 // A column of `rows` values; any number for 0.

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/whole_path.hpp"
 #include "nanotron/data/read_only_file.hpp"
 
 namespace nanotron::data {
@@ -81,7 +82,7 @@ ForeignFile foreign_file(const fs::path& path) {
   if (error && exit_code_of(error.value()) == ExitCode::system_error) {
     fail(ExitCode::system_error, {.what = "the token file cannot be read",
                                   .found = error.message(),
-                                  .where = name,
+                                  .where = whole_path(path),
                                   .change = "check the path and its permissions"});
   }
   if (error) return {error.message(), "make one with tools/nanotron_tokenize.py, or correct the path"};

@@ -5,13 +5,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "nanotron/base/whole_path.hpp"
+
 namespace nanotron::data {
 namespace {
 
 FileStatus checked(int result, const struct stat& s, const std::filesystem::path& path) {
   if (result != 0)
     fail(exit_code_of(errno),
-         {.what = "the token file cannot be read", .found = std::strerror(errno), .where = path.string()});
+         {.what = "the token file cannot be read", .found = std::strerror(errno), .where = whole_path(path)});
   const auto ns = [](const timespec& t) { return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec; };
   return {static_cast<std::int64_t>(s.st_dev), static_cast<std::int64_t>(s.st_ino), s.st_size, ns(s.st_mtim),
           ns(s.st_ctim)};

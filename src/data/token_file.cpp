@@ -10,6 +10,7 @@
 
 #include "file_kind.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/whole_path.hpp"
 #include "stored_dataset.hpp"
 
 namespace nanotron::data {
@@ -25,7 +26,7 @@ hdf5::File open_whole(const std::filesystem::path& path) {
   } catch (const Error& error) {
     if (error.exit_code() == ExitCode::system_error) throw;
     fail(ExitCode::data_error, {"the token file is truncated or damaged", "a whole HDF5 file", reason(error),
-                                path.string(), "copy it again, or make it again with tools/nanotron_tokenize.py"});
+                                whole_path(path), "copy it again, or make it again with tools/nanotron_tokenize.py"});
   }
 }
 
@@ -33,7 +34,7 @@ std::shared_ptr<const ReadOnlyFile> open_disk(const std::filesystem::path& path)
   const ForeignFile other = foreign_file(path);
   if (!other.found.empty())
     fail(ExitCode::data_error,
-         {"the token file cannot be read", "an HDF5 file", other.found, path.string(), other.change});
+         {"the token file cannot be read", "an HDF5 file", other.found, whole_path(path), other.change});
   return std::make_shared<const ReadOnlyFile>(path);
 }
 

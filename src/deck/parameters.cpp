@@ -78,6 +78,8 @@ struct Row : Parameter {
   Row&& at_most(double x) && { range.most = x; return std::move(*this); }
   Row&& above(double x) && { range.least = x, range.least_open = true; return std::move(*this); }
   Row&& below(double x) && { range.most = x, range.most_open = true; return std::move(*this); }
+  Row&& of_files() && { paths = Paths::read; return std::move(*this); }
+  Row&& of_folder() && { paths = Paths::written; return std::move(*this); }
   Row&& in(std::string u) && { unit = std::move(u); return std::move(*this); }
   Row&& of_dense() && { part_of = PartOf::dense_models; return std::move(*this); }
   Row&& of_all() && { part_of = PartOf::every_model; return std::move(*this); }
@@ -110,7 +112,7 @@ std::vector<Parameter> run_rows() {
     KEY(run, seed).at_least(0).orders_data().says("Seed of all random numbers: initial weights and data order."),
     KEY(run, steps).of_training().needed().at_least(1).at_most(1e12).in("steps").says("Optimizer steps of the whole run; a resumed run goes on to this number."),
     KEY(run, stop_after_steps).at_least(0).at_most(1e12).in("steps").says("Write a checkpoint and stop (exit code 75) after this many steps of this start. The learning rate schedule stays that of the whole run. 0: no such stop."),
-    KEY(run, output_dir).says("Folder of everything that the run writes; created if it is missing."),
+    KEY(run, output_dir).of_folder().says("Folder of everything that the run writes; created if it is missing."),
     KEY(run, log_every).at_least(1).at_most(1e12).in("steps").says("Steps from one progress line to the next."),
     KEY(run, wall_time_limit).at_least(0).in("s").says("Write a checkpoint and stop (exit code 75) before this wall time is reached; 0: the end of the Slurm job where SLURM_JOB_END_TIME says it, else no limit. The job scripts replace the deck's value by the time that is left."),
     KEY(run, wall_time_margin).at_least(0).in("s").says("Time kept free before wall_time_limit for the last checkpoint."),
@@ -122,7 +124,7 @@ std::vector<Parameter> run_rows() {
     KEY(run, hang_timeout).at_least(0).at_most(1e7).in("s").says("End the run with exit code 71 and name the rank that is late when nothing has moved on a rank for this long, or for 10 times the longest step of this start (without its first) if that is longer; for 3 times that before the end of the first step, in data loading, validation and checkpoints, and while metrics are written. At least 1, or 0: off."),
     KEY(run, check_stragglers_every).at_least(0).at_most(1e12).in("steps").says("Steps between comparisons of the time that ranks compute: a warning names the slowest rank where it takes at least 1.5 times the median of its pipeline stage. 0: none."),
     KEY(run, expert_gemms).says("The GEMMs of a mixture of experts: one of the library for each expert, or all of them in one launch of the program's own kernels (bf16 on a GPU), which with ep = 1 need no count of rows on the host."),
-    KEY(run, gemm_algorithms).says("File of the algorithms with which cuBLASLt runs the GEMMs on GPUs, made by nanotron_bench --gemm-algorithms on such a GPU; empty: its heuristic chooses. Another file may change last bits. A build for CPUs ignores it."),
+    KEY(run, gemm_algorithms).of_files().says("File of the algorithms with which cuBLASLt runs the GEMMs on GPUs, made by nanotron_bench --gemm-algorithms on such a GPU; empty: its heuristic chooses. Another file may change last bits. A build for CPUs ignores it."),
   };
 }
 
@@ -234,7 +236,7 @@ std::vector<Parameter> schedule_rows() {
 
 std::vector<Parameter> data_rows() {
   return {
-    KEY(data, path).of_training().needed().says("Token file (HDF5) to train on; or several with their names, blended by weights: 'web=w.h5 code=c.h5'."),
+    KEY(data, path).of_files().of_training().needed().says("Token file (HDF5) to train on; or several with their names, blended by weights: 'web=w.h5 code=c.h5'."),
     KEY(data, weights).orders_data().says("Share of the samples of each file of path, relative to the sum: 'web=0.7 code=0.3'; needed with several files."),
     KEY(data, stages).of_training().says("Other weights from a number of tokens on, sequence_length for each sample: '2e9: web=0.5 code=0.5; 3e9: code=1'; a file that a stage does not name has weight 0 in it. A stage may also set sequence_length, global_batch_size, micro_batch_size, rope_theta and recompute: '3e9: sequence_length=32768 global_batch_size=4 rope_theta=5e6'; it begins with the next step, and keeps the weights if it names no file."),
     KEY(data, sequence_length).orders_data().needed().at_least(1).at_most(1e9).in("tokens").says("Length of a training sequence."),
@@ -249,7 +251,7 @@ std::vector<Parameter> data_rows() {
     KEY(data, verify).says("What is compared at the start to ensure that all hosts see the same token files: every token ('full'), 64 blocks of 1,048,576 tokens per file ('sample') or nothing ('none'). 'auto' is 'sample' where a file is larger than 1 GiB and inode, size and times say that it is one file on all hosts, else 'full'."),
     KEY(data, other_tokenizer).says("When a validation file or a checkpoint has another tokenizer than the training file: exit code 65 ('refuse'), or a warning ('accept')."),
     KEY(data, on_change).says("When a run that resumes, or goes on, finds other data under its names, or a deck under which samples would come again or never: an error that lists the differences ('refuse'), or a warning ('warn')."),
-    KEY(data, validation_path).says("Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: see validation_fraction."),
+    KEY(data, validation_path).of_files().says("Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: see validation_fraction."),
     KEY(data, validation_fraction).orders_data().at_least(0).below(1).says("Fraction of the training file that is held out for validation, in up to 256 evenly spaced pieces."),
     KEY(data, validation_every).at_least(0).at_most(1e12).in("steps").says("Steps from one validation to the next, besides the one after the last step; 0: only that one."),
     KEY(data, validation_batches).at_least(0).at_most(1e9).in("batches").says("Batches of global_batch_size sequences in one validation, evenly spaced over each set; 0: all sequences."),
@@ -264,14 +266,14 @@ std::vector<Parameter> other_rows() {
     KEY(precision, tensor_shards).at_least(0).at_most(1024).says("With 'layout': partial sums over features and heads on every grid, a divisor of the key-value heads; tp must be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the key-value heads."),
     KEY(precision, context_shards).at_least(1).at_most(1024).says("With 'layout': partial sums over the tokens of a sequence on every grid, a divisor of sequence_length; cp must be 1 or leave a power of two of them per rank."),
     KEY(precision, batch_shards).at_least(0).at_most(1e9).says("With 'layout': partial sums of the gradient over a global batch, added one after the other; a divisor of global_batch_size and a multiple of dp; fewer need less communication; 0: one per sequence."),
-    KEY(checkpoint, directory).says("Folder of the checkpoints; empty: <output_dir>/checkpoints."),
+    KEY(checkpoint, directory).of_folder().says("Folder of the checkpoints; empty: <output_dir>/checkpoints."),
     KEY(checkpoint, every_steps).at_least(0).at_most(1e12).in("steps").says("Steps from one checkpoint to the next; 0: none before the end."),
     KEY(checkpoint, every_minutes).at_least(0).at_most(1e6).in("minutes").says("Wall time from one checkpoint to the next, besides every_steps; 0: time does not matter."),
     KEY(checkpoint, node_mtbf).at_least(0).at_most(1e6).in("days").says("Mean time between failures of one node. The program then chooses the interval between checkpoints that minimises lost time (Daly 2006), from what one costs training and the number of nodes; 264 is what Llama 3's 16,384 GPUs had. 0: not given."),
     KEY(checkpoint, keep_last).at_least(0).at_most(1e9).says("How many known good checkpoints are kept, besides the newest; 0: all. A checkpoint is known good once a later step had a finite loss and gradient norm."),
-    KEY(checkpoint, resume).says("Where to start from: 'auto' the newest valid checkpoint, from scratch where there is none (where all are damaged, exit code 65); 'none' from scratch; or the path of a checkpoint."),
+    KEY(checkpoint, resume).of_files().says("Where to start from: 'auto' the newest valid checkpoint, from scratch where there is none (where all are damaged, exit code 65); 'none' from scratch; or the path of a checkpoint."),
     KEY(checkpoint, neighbour_every_steps).at_least(0).at_most(1e12).in("steps").says("Steps between copies of each rank's state into checkpoint%neighbour_directory of its own host and of another one, from which a run goes on after a host is lost; 0: none."),
-    KEY(checkpoint, neighbour_directory).says("A folder of each host, in memory (/dev/shm) or on a local disk, for neighbour_every_steps: an absolute path outside of output_dir and directory, and not the same folder on two hosts. %h stands for the name of the host."),
+    KEY(checkpoint, neighbour_directory).of_folder().says("A folder of each host, in memory (/dev/shm) or on a local disk, for neighbour_every_steps: an absolute path outside of output_dir and directory, and not the same folder on two hosts. %h stands for the name of the host."),
     KEY(checkpoint, asynchronous).says("Checkpoints between the first and the last step are copied to host memory and written while the next steps run. Each rank then needs memory for its share of the file: see --plan."),
     KEY(checkpoint, at_end).says("Whether the last step writes a checkpoint. A run that is stopped early always does."),
     KEY(output, console).says("What the console shows: progress lines, or only warnings and the summary."),

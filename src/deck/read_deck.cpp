@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "foreign_deck.hpp"
 #include "nearest_grids.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/whole_path.hpp"
 #include "nanotron/deck/parameters.hpp"
 
 namespace nanotron::deck {
@@ -38,6 +40,29 @@ std::string nearest_choice(const std::string& word, const std::vector<std::strin
   return nearest_word(word, choices);
 }
 
+bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  return std::mismatch(path.begin(), path.end(), folder.begin(), folder.end()).second == folder.end();
+}
+
+/// What is wrong with `word`, a path or several with their names.
+void check_paths(const Parameter& p, const std::string& word, Diagnostic& d) {
+  namespace fs = std::filesystem;
+  if (word.starts_with('~') || word.find("=~") != std::string::npos) {
+    const char* home = std::getenv("HOME");
+    d.message = "a path that begins with '~' in " + p.name + ": only a shell replaces that";
+    d.expected = "the whole path";
+    if (home != nullptr) d.hint = std::string("your home is ") + home;
+  }
+  if (p.paths != Paths::written || word.empty()) return;
+  std::error_code none_here;
+  const fs::path path = fs::absolute(word, none_here).lexically_normal();
+  for (const char* folder : {"/proc", "/sys", "/dev"}) {
+    if (!lies_in(path, folder) || lies_in(path, "/dev/shm")) continue;
+    d.message = p.name + " = " + spelled(Scalar(word)) + " is in " + folder + ", where the system keeps no files";
+    d.expected = "a folder on a disk";
+  }
+}
+
 /// The value's own error, or none (empty message).
 Diagnostic check_value(const Parameter& p, const Value& value) {
   Diagnostic d{Severity::error, value.offset, std::max<std::size_t>(value.length, 1), {}, {}, {}};
@@ -55,6 +80,7 @@ Diagnostic check_value(const Parameter& p, const Value& value) {
     const std::string near = nearest_choice(*word, p.choices);
     if (!near.empty()) d.hint = "did you mean '" + near + "'?";
   }
+  if (p.paths != Paths::none) check_paths(p, *word, d);
   const auto is_control = [](char c) {
     return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
   };
@@ -184,7 +210,8 @@ std::string read_deck_file(const std::string& path) {
                                 large                                          ? ""
                                 : std::filesystem::is_directory(path, ignored) ? "a directory"
                                                                                : std::strerror(error),
-                                path, large ? "is this the token file?" : "check the path and its permissions"});
+                                whole_path(path),
+                                large ? "is this the token file?" : "check the path and its permissions"});
   }
   return text;
 }

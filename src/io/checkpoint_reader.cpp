@@ -11,6 +11,7 @@
 #include "checkpoint_attributes.hpp"
 #include "distributed_image.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/whole_path.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
 #include "nanotron/io/shared_file.hpp"
@@ -201,7 +202,7 @@ std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs:
     fail(ExitCode::data_error, {.what = "there is no checkpoint to resume from",
                                 .expected = "a folder step_XXXXXXXX with a manifest",
                                 .found = "none",
-                                .where = collection.string(),
+                                .where = whole_path(collection),
                                 .change = "name another folder with checkpoint%resume, or say 'none' to start "
                                           "from the beginning"});
   }

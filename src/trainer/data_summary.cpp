@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/whole_path.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/blend_stages.hpp"
 #include "nanotron/deck/named_files.hpp"
@@ -80,7 +81,7 @@ std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
              {.what = "the token file, which says the size of the vocabulary, cannot be read",
               .expected = "an HDF5 file",
               .found = why,
-              .where = file.path,
+              .where = whole_path(file.path),
               .change = "make one with tools/nanotron_tokenize.py, or correct data%path; to --check or "
                         "--plan without it: --set model.vocab_size=..."});
       }

@@ -6,6 +6,7 @@
 #include "block_times.hpp"
 #include "loaded_model.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/whole_path.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/mean_loss.hpp"
@@ -51,7 +52,7 @@ io::CheckpointReader open_for_evaluation(const deck::Config& config, comm::Group
   }
   fail(ExitCode::data_error, {.what = "there is no checkpoint to evaluate",
                               .found = fmt::format("checkpoint%resume = '{}'", config.checkpoint.resume),
-                              .where = directory.string(),
+                              .where = whole_path(directory),
                               .change = "--set checkpoint.resume=<a step folder, or a folder of them>"});
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/whole_path.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
@@ -18,7 +19,7 @@ std::string text_of_file(const std::string& file) {
   std::string text(std::istreambuf_iterator<char>(in), {});
   if (!in) {
     fail(ExitCode::deck_error, {.what = "the file of GEMM algorithms cannot be read",
-                                .where = file,
+                                .where = whole_path(file),
                                 .change = "make it with nanotron_bench --gemm-algorithms, or leave "
                                           "run%gemm_algorithms empty"});
   }

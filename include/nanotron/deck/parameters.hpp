@@ -32,12 +32,16 @@ enum class PartOf {
 /// which samples it sees.
 enum class Influence { none, training, data_order };
 
+/// Of strings: whether they name files or folders that are read, or a folder that is made and written to.
+enum class Paths { none, read, written };
+
 struct Parameter {
   std::string group, name;
   ValueType type = ValueType::integer;
   bool required = false;
   ValueRange range;
   std::vector<std::string> choices;  // of a string: the only legal values, if any
+  Paths paths = Paths::none;
   std::string unit;                  // may be empty
   std::string sentence;              // what it does, in one to three sentences
   PartOf part_of = PartOf::no_model;
@@ -61,7 +65,7 @@ std::string legal_values(const Parameter& parameter);
 /// The value as a deck spells it; a real has the fewest digits that give the same bits back.
 std::string spelled(const Scalar& scalar);
 
-/// --help: the keys with defaults and sentences, for a terminal of 100 columns; of one group, or of all.
+/// --help: the keys with defaults and sentences, for a terminal of 80 columns; of one group, or of all.
 std::string group_help(const std::string& group);
 std::string parameters_help();
 

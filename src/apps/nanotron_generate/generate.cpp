@@ -7,6 +7,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/log.hpp"
+#include "nanotron/base/whole_path.hpp"
 #include "nanotron/comm/group.hpp"
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/model/generation.hpp"
@@ -141,7 +142,7 @@ void generate(const GenerateOptions& options, const comm::Communicator& world) {
   if (!reader) {
     fail(ExitCode::data_error,
          {.what = "there is no checkpoint",
-          .where = options.checkpoint,
+          .where = whole_path(options.checkpoint),
           .change = "--checkpoint: a step folder or the folder that holds them"});
   }
   const io::CheckpointInfo& info = reader->info();

@@ -196,6 +196,21 @@ TEST(Config, UnreadableDecks) {
   EXPECT_THROW(read_deck("/dev/zero", {}), Error);
 }
 
+TEST(Config, RefusesPathsThatAShellWouldReplace) {
+  for (const char* key : {"run.output_dir", "checkpoint.directory", "checkpoint.resume", "data.path"})
+    decks.expect_refused({std::string(key) + "=~/x"}, "begins with '~'");
+  decks.expect_refused({"data.path=web=~/w.h5"}, "begins with '~'");
+  EXPECT_EQ(decks.message(small_deck, {"run.output_dir=a~/b"}), "");
+}
+
+TEST(Config, RefusesFoldersOfTheKernel) {
+  decks.expect_refused({"run.output_dir=/proc/run"}, "is in /proc, where the system keeps no files");
+  decks.expect_refused({"run.output_dir=/tmp/../sys"}, "is in /sys");
+  decks.expect_refused({"checkpoint.directory=/dev/null"}, "is in /dev");
+  EXPECT_EQ(decks.message(small_deck, {"checkpoint.directory=/dev/shm/run"}), "");
+  EXPECT_EQ(decks.message(small_deck, {"run.output_dir=/process/run"}), "");
+}
+
 TEST(Config, RefusesValues) {
   decks.expect_refused({"run.steps=0"}, "--set:1:11: error: steps = 0 is out of range");
   decks.expect_refused({"optimizer.beta1=1"}, "0 <= x < 1");
