@@ -14,11 +14,14 @@ namespace nanotron::trainer {
 struct Straggler {
   int rank = 0;
   double seconds = 0.0, median = 0.0;  // of computing; the median is that of the ranks of its pipeline stage
+  double waited = 0.0;                 // of these seconds for a core that others had, where that is why it is slow
 };
 
-/// Ranks that computed for at least 1.5 times the median of the ranks of their stage, the slowest first. A stage of one
-/// rank has no others. Both by rank.
-std::vector<Straggler> stragglers(const std::vector<double>& computing, const std::vector<int>& stage_of_rank);
+/// Ranks that computed for at least 1.5 times the median of the ranks of their stage, the slowest first: without the
+/// seconds in which they waited for a core of their host, and where no rank is slow then, with them. A stage of one
+/// rank has no others. All by rank.
+std::vector<Straggler> stragglers(const std::vector<double>& computing, const std::vector<double>& waited,
+                                  const std::vector<int>& stage_of_rank);
 
 /// Compares the phases of all ranks every `every` steps and warns of the slowest.
 class StragglerWatch {
@@ -34,6 +37,7 @@ class StragglerWatch {
   comm::ProcessGrid& grid_;
   Log& log_;
   std::vector<double> before_;  // of this rank, by phase
+  double waited_before_ = 0.0;  // for a core
   std::int64_t since_ = 0;
 };
 
