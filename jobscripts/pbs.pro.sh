@@ -52,6 +52,10 @@ if [ -z "${DECK:-}" ]; then
   echo "usage: qsub -v DECK=input.deck jobscripts/pbs.pro.sh" >&2
   exit 78
 fi
+if [ -z "${PBS_JOBID:-}" ]; then
+  echo "this is no job of PBS: submit it, with qsub -v DECK=$DECK $0; without PBS: mpirun -np <ranks> nanotron_hpc $DECK" >&2
+  exit 78
+fi
 script="${JOB_SCRIPT:-jobscripts/pbs.pro.sh}"
 if [ ! -f "$script" ]; then
   echo "there is no $script to submit again: qsub -v DECK=$DECK,JOB_SCRIPT=<path of this script> ..." >&2

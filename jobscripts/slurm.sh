@@ -55,6 +55,10 @@ if [ $# -lt 1 ]; then
   echo "usage: sbatch jobscripts/slurm.sh input.deck [<option of nanotron_hpc>...]" >&2
   exit 78
 fi
+if [ -z "${SLURM_JOB_ID:-}" ]; then
+  echo "this is no job of Slurm: submit it, with sbatch $0 $*; without Slurm: mpirun -np <ranks> nanotron_hpc $*" >&2
+  exit 78
+fi
 # In a job, Slurm has copied this script elsewhere: the job begins where sbatch was called.
 cd "${SLURM_SUBMIT_DIR:-.}" || exit 71
 

@@ -391,6 +391,14 @@ def a_launcher_does_not_wait_for_ever():
         job.start(code=0, says="finished", VERDICT_SECONDS="0")  # an old verdict ends nothing
 
 
+def outside_of_a_job_they_say_how():
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "PBS_"))}
+    for name, says in (("slurm.sh", "submit it, with sbatch"), ("pbs.pro.sh", "submit it, with qsub -v DECK=x.deck")):
+        done = subprocess.run(["bash", root / "jobscripts" / name, "x.deck"], env=environment | {"DECK": "x.deck"}, text=True,
+                              capture_output=True)
+        check(done.returncode == 78 and says in done.stderr, f"{name} outside of a job says '{says}'", done.stderr)
+
+
 def both_scripts_judge_alike():
     blocks = [(root / "jobscripts" / name).read_text().split("####")[1] for name in ("slurm.sh", "pbs.pro.sh")]
     check(blocks[0] == blocks[1] and "judge()" in blocks[0], "the common block is the same text")
@@ -411,6 +419,7 @@ for name in ("slurm", "pbs"):
     a_killed_rank_costs_no_checkpoint(name)
     a_stop_file_ends_the_chain(name)
     only_later_steps_are_progress(name)
+outside_of_a_job_they_say_how()
 what_another_start_mends_and_what_not()
 lost_starts_count()
 another_runs_file_is_not_followed()
