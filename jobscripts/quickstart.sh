@@ -3,7 +3,7 @@
 # installs what is missing, builds, makes a token file from text found here, trains on a tensor-parallel
 # grid, resumes on a data-parallel one, writes a sample and plots the loss.
 #
-#   jobscripts/quickstart.sh [<folder of text>]
+#   jobscripts/quickstart.sh [--help] [<folder of text>]
 #
 #   <folder of text>   instead of the C and C++ headers under /usr/include
 #
@@ -11,6 +11,11 @@
 # Exit codes are those of the programs (README.md).
 set -euo pipefail
 
+usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+case "${1:-}" in
+  -h | --help) usage; exit 0 ;;
+  -*) echo "quickstart: unknown option '$1'" >&2; usage >&2; exit 64 ;;
+esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 text="${1:-/usr/include}"
 [ ! -d "$text" ] || text="$(cd "$text" && pwd)"

@@ -142,3 +142,5 @@ def test_mistakes_are_told(tmp_path, tool):
     bad = write_run(tmp_path / "b", range(3), only=("step",))
     assert "no dataset 'loss'" in tool("plot", bad, *out, rc=65).stderr
     assert not (tmp_path / "p.png").exists()
+    unknown = tool("plot", write_run(tmp_path / "r", range(3)), "-o", tmp_path / "p.xyz", rc=64).stderr
+    assert "the ending '.xyz'" in unknown and ".png" in unknown

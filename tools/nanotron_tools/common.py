@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,17 @@ def require(*names: str) -> Any:
                     f"  change: {how_to_get(missing or list(names))}", EXIT_SYSTEM)
 
 
+def check_picture(option: str, path: Path) -> None:
+    """Refuses a name whose ending is that of no format of matplotlib, before any work."""
+    require("matplotlib")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    endings = sorted("." + name for name in FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.lower() not in endings:
+        raise wrong(f"{option} {path}", "a picture", f"the ending '{path.suffix}'", "one of " + ", ".join(endings),
+                    EXIT_USAGE)
+
+
 def run_main(main: Callable[[list[str] | None], int], argv: list[str] | None = None) -> int:
     """Calls main(argv) and turns ToolError into one message on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
@@ -90,10 +102,34 @@ def run_main(main: Callable[[list[str] | None], int], argv: list[str] | None = N
         return EXIT_INTERRUPTED
 
 
+def fitted(doc: str, width: int = 80) -> str:
+    """The text with lines of at most `width` characters: prose is filled; what a longer indented line, a command or a
+    row of a table, has beyond its last column begins below that."""
+    lines: list[str] = []
+    prose: list[str] = []
+    for line in [*doc.splitlines(), ""]:
+        begins = not line or line[0] == " " or line.startswith(("--", "Exit codes"))
+        if begins and prose:
+            lines += textwrap.wrap(" ".join(prose), width, break_long_words=False, break_on_hyphens=False)
+            prose = []
+        if line and line[0] != " ":
+            prose.append(line)
+        elif len(line) <= width:
+            lines.append(line)
+        else:
+            column = re.match(r" *(?:\S+(?: \S+)* {2,}(?=\S))?", line)
+            indent = len(line) - len(line.lstrip())
+            at = column.end() if column and indent < column.end() < 50 else indent
+            lines += textwrap.wrap(line[at:], width, initial_indent=line[:at], break_long_words=False,
+                                   subsequent_indent=" " * (at + 2 * (at == indent)), break_on_hyphens=False)
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def parser(doc: str | None) -> argparse.ArgumentParser:
     """A command line that prints the documentation of its module, with the name it was called by."""
     name = Path(sys.argv[0]).name
     description = re.sub(r"^    nanotron-\w+", "    " + name, doc or "", flags=re.MULTILINE)
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(description=fitted(description),
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--version", action="version", version=f"{name} {__version__} of nanotron_hpc")
     return made

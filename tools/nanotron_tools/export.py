@@ -124,7 +124,7 @@ FORMATS: dict[str, tuple[Callable[[Run, Path], None], tuple[str, ...]]] = {
 def main(argv: list[str] | None = None) -> int:
     parser = common.parser(__doc__)
     parser.add_argument("run", metavar="[LABEL=]RUN[+RUN...]")
-    parser.add_argument("--format", "-f", required=True, choices=FORMATS)
+    parser.add_argument("--format", "-f", required=True, choices=FORMATS, metavar="FORMAT", help=", ".join(FORMATS))
     parser.add_argument("--output", "-o", required=True, type=Path, help="folder to make; an empty one may be there")
     options = parser.parse_args(argv)
     write, packages = FORMATS[options.format]

@@ -198,6 +198,8 @@ def draw(reports: dict[int, Report], path: Path, seconds: float) -> None:
 
 def main(folder: Path, figure: Path | None, seconds: float | None) -> int:
     folder = folder / "hang" if (folder / "hang").is_dir() else folder
+    if figure is not None:
+        common.check_picture("--figure", figure)
     reports = read_reports(folder)
     show(folder, reports)
     if figure is not None:

@@ -177,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--log", action="store_true", help="logarithmic loss axis")
     parser.add_argument("--dpi", type=int, default=130)
     options = parser.parse_args(argv)
-    common.require("matplotlib")
+    common.check_picture("--output", options.output)
     runs = [load_run(text) for text in options.runs]
     if not any(run.series["step"].size for run in runs):
         raise common.ToolError("no step recorded yet in " + ", ".join(options.runs))

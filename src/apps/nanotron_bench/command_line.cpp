@@ -51,6 +51,7 @@ void add_options(CLI::App& app, Options& o) {
       ->default_str(fmt::format("{} of the installation or the source tree", default_deck));
   app.add_option("--set", o.overrides, "overrides the deck; may be repeated")
       ->type_name(override_value)
+      ->check(assignment())
       ->allow_extra_args(false);
   app.add_option("--only", o.only, "what is measured; several with commas")
       ->delimiter(',')
@@ -84,7 +85,10 @@ std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
   Options options;
   CLI::App app(description(program), program.name);
   add_options(app, options);
-  if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
+  std::string name = program.name, help = "--help";
+  char* asks[] = {name.data(), help.data()};
+  const bool says_nothing = argc < 2;
+  if (!parse(app, program, says_nothing ? 2 : argc, says_nothing ? asks : argv, speaks)) return std::nullopt;
   if (options.deck.empty()) options.deck = find_default_deck();
   return options;
 }

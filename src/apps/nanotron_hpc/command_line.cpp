@@ -6,6 +6,7 @@
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/deck/suggestions.hpp"
 #include "../shared/command_line.hpp"
+#include "../shared/help_text.hpp"
 
 namespace nanotron::apps {
 namespace {
@@ -24,17 +25,17 @@ const Program program{.name = "nanotron_hpc",
 // The help of `topic`: a group of the deck, as "group" or "&group". All help without a topic, or for a word that
 // resembles no group or key (such as the name of a deck).
 std::string help_text(const CLI::App& app, std::string topic) {
-  if (topic.empty()) return app.help();
+  if (topic.empty()) return fitted(app.help());
   if (topic.front() == '&') topic.erase(0, 1);
   topic = deck::to_lower(topic);
   std::string names;
   for (const deck::NamelistGroup& group : deck::parameter_groups()) {
-    if (group.name == topic) return deck::group_help(topic);
+    if (group.name == topic) return fitted(deck::group_help(topic));
     names += (names.empty() ? "" : ", ") + group.name;
   }
   const std::string near = deck::suggest_group(topic, deck::parameter_groups());
   const deck::Suggestion key = deck::suggest_key(topic, "", deck::parameter_groups());
-  if (near.empty() && key.key.empty()) return app.help();
+  if (near.empty() && key.key.empty()) return fitted(app.help());
   fail(ExitCode::deck_error, {.what = "--help knows no group " + deck::quoted(topic),
                               .expected = "one of " + names,
                               .change = near.empty() ? "--help " + key.group + " has the key " + key.key
@@ -80,6 +81,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
       ->type_name(file_value);
   app.add_option("--set", line.overrides, "overrides the deck; may be repeated")
       ->type_name(override_value)
+      ->check(assignment())
       ->allow_extra_args(false);
   app.add_option("--status", line.status,
                  "keep in this file how the run stands: state (starting, running, finished, stopped, or held: stopped "

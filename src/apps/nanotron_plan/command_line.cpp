@@ -28,6 +28,7 @@ std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
   app.add_option("--ranks", o.ranks, "how many ranks: GPUs, or processes on hosts")->check(CLI::Range(1, 1 << 20));
   app.add_option("--set", o.overrides, "overrides the deck; may be repeated")
       ->type_name(override_value)
+      ->check(assignment())
       ->allow_extra_args(false);
   app.add_option("--write", o.write, "write the decks of the table into this folder: grid_01.deck is the fastest")
       ->type_name(folder_value);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iostream>
 
 #include "completion.hpp"
+#include "help_text.hpp"
 #include "man_page.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/parameters.hpp"
@@ -56,7 +58,7 @@ std::string description(const Program& program) {
   std::string line;
   for (const auto& [code, meaning] : program.exit_codes) {
     const std::string item = fmt::format("{} {}", static_cast<int>(code), meaning);
-    if (line.empty() || line.size() + item.size() > 100) {
+    if (line.empty() || line.size() + item.size() > 76) {
       text += line.empty() ? "Exit codes: " : line + ";\n";
       line = item;
     } else {
@@ -80,6 +82,11 @@ bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool sp
   const std::string see = fmt::format("see {} --help", app.get_name());
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    if (speaks) std::cout << fitted(app.help());
+    return false;
+  } catch (const CLI::ValidationError& error) {
+    throw Error(ExitCode::deck_error, fmt::format("error: {}\n  change:   {}", error.what(), see));
   } catch (const CLI::Success& text) {
     if (speaks) app.exit(text);
     return false;

@@ -25,6 +25,16 @@ inline CLI::Validator training_type() {
   return CLI::CheckedTransformer(types).description("{fp64,fp32,bf16,fp8}");
 }
 
+// For --set: in a word without a value the argument after it would be taken for the deck.
+inline CLI::Validator assignment() {
+  return CLI::Validator(
+      [](const std::string& word) {
+        return word.find('=') != std::string::npos ? ""
+                                                   : "'" + word + "' lacks '=' and a value: --set " + word + "=...";
+      },
+      "");
+}
+
 // Type names of options by which a shell completes their values. Choices in braces, as CLI::IsMember has, are completed
 // too.
 inline constexpr const char* file_value = "FILE";
