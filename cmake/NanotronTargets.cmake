@@ -9,7 +9,8 @@ endif()
 # nanotron_add_layer(<layer> [COLD] [WITHOUT_KOKKOS] [OPTIONS <compile option>...] [DEPENDS <layer>...] [LIBRARIES <target>...])
 #   Static library nanotron_<layer> of all sources under src/<layer>; those in a folder cuda/ only in a
 #   build for (emulated) GPUs, those in host/ only in one without. It is linked to the layers it names and, through
-#   them, to those they use, so that a call of another layer does not link. COLD: with NANOTRON_COLD_OPTIONS.
+#   them, to those they use, so that a call of another layer does not link. COLD: with NANOTRON_COLD_OPTIONS, and with NANOTRON_UNITY
+#   a dozen sources at a time.
 #   WITHOUT_KOKKOS: its sources are compiled as quickly without the precompiled header. OPTIONS: for the sources of this layer alone.
 function(nanotron_add_layer layer)
   cmake_parse_arguments(arg "COLD;WITHOUT_KOKKOS" "" "OPTIONS;DEPENDS;LIBRARIES" ${ARGN})
@@ -29,6 +30,7 @@ function(nanotron_add_layer layer)
     target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
     if(arg_COLD)
       list(APPEND arg_OPTIONS ${NANOTRON_COLD_OPTIONS})
+      set_target_properties(${target} PROPERTIES UNITY_BUILD ${NANOTRON_UNITY} UNITY_BUILD_BATCH_SIZE 12)
     endif()
     if(arg_WITHOUT_KOKKOS)
       target_compile_options(${target} PRIVATE ${arg_OPTIONS})

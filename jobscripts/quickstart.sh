@@ -36,9 +36,9 @@ jobscripts/install_dependencies.sh
 source jobscripts/environment.sh
 
 say "build (build/release)"
-cmake --preset release -DNANOTRON_BUILD_TESTS=OFF > build/configure.log 2>&1 ||
+cmake --preset release -DNANOTRON_BUILD_TESTS=OFF -DNANOTRON_UNITY=ON > build/configure.log 2>&1 ||
   { cat build/configure.log; exit 71; }
-cmake --build --preset release --target nanotron_programs
+cmake --build --preset release --target nanotron_hpc nanotron_generate
 bin="$root/build/release/bin"
 mpirun="${MPIEXEC:-mpirun} -np 2"
 

@@ -109,7 +109,7 @@ std::string group_help(const std::string& group) {
     line += legal_values(*p);
     if (!p->unit.empty()) line += "  [" + p->unit + "]";
     line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n" + wrapped(p->sentence, 6, 100);
+    out += line + "\n" + wrapped(p->sentence, 6, 80);
   }
   return out;
 }

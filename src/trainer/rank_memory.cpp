@@ -7,7 +7,7 @@
 namespace nanotron::trainer {
 namespace {
 
-double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
+double in_mib(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
 std::size_t staging_of(const comm::DataGroups& groups) {
   return groups.data.staging_bytes() + groups.shard.staging_bytes() + groups.replicate.staging_bytes();
@@ -37,14 +37,14 @@ std::string plan_text(const RankMemory& m) {
   return fmt::format(
       "memory of rank {}, the largest, besides {:.0f} MiB of program and libraries, {:.0f} MiB of staging "
       "buffers and up to {:.0f} MiB while a checkpoint is written:\n{}",
-      m.rank, mib(m.program), mib(m.staging), mib(m.checkpoint), m.plan.table());
+      m.rank, in_mib(m.program), in_mib(m.staging), in_mib(m.checkpoint), m.plan.table());
 }
 
 std::string peak_text(const RankMemory& m) {
   return fmt::format(
       "peak resident memory: {:.0f} MiB on rank {}, the largest, planned {:.0f} MiB and up to {:.0f} MiB "
       "for checkpoints",
-      mib(m.peak), m.rank, mib(m.planned()), mib(m.checkpoint));
+      in_mib(m.peak), m.rank, in_mib(m.planned()), in_mib(m.checkpoint));
 }
 
 }  // namespace nanotron::trainer

@@ -12,7 +12,7 @@
 namespace nanotron::trainer {
 namespace {
 
-using Kind = TracedEvent::Kind;
+using EventKind = TracedEvent::Kind;
 using Operation = std::pair<comm::Line, std::uint64_t>;  // a line and a sequence in it
 
 // The first operation of each line to which this rank gave something else, and the event of the first of all.
@@ -24,13 +24,13 @@ struct Differences {
 Differences differences(const ComputedStep& first, const ComputedStep& second) {
   std::map<Operation, std::uint64_t> later;
   for (const TracedEvent& e : second.events) {
-    if (e.kind == Kind::gives) later.emplace(Operation(e.line, e.sequence), e.hash);
+    if (e.kind == EventKind::gives) later.emplace(Operation(e.line, e.sequence), e.hash);
   }
   Differences found{{}, first.events.size()};
   std::set<comm::Line> lines;
   for (std::size_t i = 0; i < first.events.size(); ++i) {
     const TracedEvent& e = first.events[i];
-    if (e.kind != Kind::gives) continue;
+    if (e.kind != EventKind::gives) continue;
     const auto same = later.find({e.line, e.sequence});
     if (same == later.end() || same->second == e.hash) continue;
     found.first_event = std::min(found.first_event, i);
@@ -74,7 +74,7 @@ StepDifference compare_steps(const ComputedStep& first, const ComputedStep& seco
   const bool differs = !given.empty() || first.results != second.results;
   const auto end = first.events.begin() + static_cast<std::ptrdiff_t>(mine.first_event);
   const bool was_reached = std::any_of(first.events.begin(), end, [&](const TracedEvent& e) {
-    return e.kind == Kind::arrives && of_others.contains({e.line, e.sequence});
+    return e.kind == EventKind::arrives && of_others.contains({e.line, e.sequence});
   });
   const bool is_at_fault = differs && !was_reached;
   std::array<std::uint8_t, 2> anywhere{differs, first.is_cut || second.is_cut};
@@ -109,7 +109,7 @@ std::uint64_t StepTrace::gives(comm::Line line, const void* data, std::size_t by
   kernels::content_hash(device_, data, bytes, Vector<std::uint64_t>(hashes_.data() + operation, 1));
   started_.push_back(events_.size());
   operation_of_.push_back(operation);
-  events_.push_back({line, ++sequences_[line], Kind::gives, 0});
+  events_.push_back({line, ++sequences_[line], EventKind::gives, 0});
   return first_ticket_ + operation;
 }
 
@@ -118,7 +118,7 @@ void StepTrace::arrived(std::uint64_t ticket) {
   const std::size_t operation = ticket - first_ticket_;
   const TracedEvent& start = events_[started_[operation]];
   operation_of_.push_back(operation);
-  events_.push_back({start.line, start.sequence, Kind::arrives, 0});
+  events_.push_back({start.line, start.sequence, EventKind::arrives, 0});
 }
 
 std::vector<TracedEvent> StepTrace::events() const {
@@ -127,7 +127,7 @@ std::vector<TracedEvent> StepTrace::events() const {
   device_.fence();
   std::vector<TracedEvent> all = events_;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].kind == Kind::gives) all[i].hash = hashes(operation_of_[i]);
+    if (all[i].kind == EventKind::gives) all[i].hash = hashes(operation_of_[i]);
   }
   return all;
 }
