@@ -111,11 +111,11 @@ install_packages() {
 
 # Not packaged by Debian: tokenizers, which only Hugging Face tokenizers and --train-bpe need; safetensors,
 # which only the tests of nanotron_convert.py need; tensorboard, those of nanotron_export.py; pyarrow, those and the ones of
-# nanotron_tokenize.py, as backports.zstd; mkdocs (Debian 12 has an older one), which makes the documents a site; nbclient to
+# nanotron_tokenize.py, as backports.zstd and jinja2; mkdocs (Debian 12 has an older one), which makes the documents a site; nbclient to
 # h5netcdf, which execute the notebooks of the documents.
 install_python_packages() {
   local extra=(tokenizers)
-  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow mkdocs nbclient ipykernel xarray h5netcdf); fi
+  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow jinja2 mkdocs nbclient ipykernel xarray h5netcdf); fi
   local venv="$root/build/venv" base=/usr/bin/python3
   [ -x "$base" ] || base="$(command -v python3)"
   if [ "$tests" = 1 ] && "$base" -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then

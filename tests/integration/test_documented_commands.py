@@ -39,7 +39,7 @@ ELSEWHERE = {
     "tests/run.sh": "runs this test",
     "cmake --preset release && cmake --build --preset release": "made the programs that run here",
     "pip install ./tools": "tests/tools/test_installed.py does",
-    "pip install './tools[plot,tokenizers,tensorboard,parquet,zstd,wandb]'": "the same, with packages that are large",
+    "pip install './tools[plot,tokenizers,chat,tensorboard,parquet,zstd,wandb]'": "the same, with packages that are large",
 }
 # How indented text that is no command begins: decks, output, trees.
 TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error: ", r"warning: ", r"step +\d+/",

@@ -13,7 +13,7 @@ import pytest
 import tokenizers
 
 from nanotron_tools import chat
-from nanotron_tools.tokenizers import ByteTokenizer, HuggingFaceTokenizer
+from nanotron_tools.tokenizers import HuggingFaceTokenizer
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
            "<|eot_id|>"]
@@ -141,8 +141,9 @@ def test_a_talk_in_parts_has_the_tokens_of_the_whole(package):
     """Between special tokens, as where a content names one, against the text encoded whole."""
     made = HuggingFaceTokenizer("t", package.to_str(), "none")
     for template in (chat.TEMPLATES["chatml"], chat.TEMPLATES["llama3"]):
+        template = template.resolved(made.special)
         encoder = chat.ChatEncoder(template, made)
-        parts = encoder.parts(chat.messages_of({"messages": TALK}, template))
+        parts = template.parts(chat.messages_of({"messages": TALK}, template), {})
         whole, split = encoder._whole(made, made.tokenizer, parts), encoder._between_special(made, parts)
         assert np.array_equal(whole[0], split[0]) and np.array_equal(whole[1], split[1])
 
@@ -205,6 +206,30 @@ def test_sharegpt_is_the_same_conversation(tokenizer_json, tmp_path, tool):
     assert found.count(found[0]) == 4
 
 
+def test_alpaca_and_arrays_are_conversations(package, tokenizer_json, tmp_path, tool):
+    records = [{"instruction": "add", "input": "1 2", "output": "3"}, {"instruction": "say", "input": "", "output": "hi"},
+               {"instruction": "x", "output": "y", "system": "s"}]
+    talks = [[("user", "add\n1 2"), ("assistant", "3")], [("user", "say"), ("assistant", "hi")],
+             [("system", "s"), ("user", "x"), ("assistant", "y")]]
+    messages = [[{"role": role, "content": content} for role, content in talk] for talk in talks]
+    found = []
+    for name, content in (("a.json", json.dumps(records, indent=1)), ("b.json", json.dumps(records)),
+                          ("m.json", json.dumps([{"messages": talk} for talk in messages])),
+                          ("s.json", json.dumps([{"conversations": [
+                              {"from": {"user": "human", "assistant": "gpt"}.get(role, role), "value": content}
+                              for role, content in talk]} for talk in talks])),
+                          ("t.jsonl", "".join(json.dumps(record) + "\n" for record in records))):
+        (tmp_path / name).write_text(content)
+        tool("tokenize", tmp_path / name, "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
+        found.append([part.tobytes() for part in read(tmp_path / "t.h5")[:3]])
+    assert found.count(found[0]) == 5
+    tokens, mask, _, _ = read(tmp_path / "t.h5")
+    assert tokens.tolist() == sum((package.encode(chatml(talk)).ids for talk in messages), [])
+    assert text_that_counts(package, tokens, mask) == "|3<|im_end|>|hi<|im_end|>|y<|im_end|>"
+    path = lines(tmp_path / "t.jsonl", [records[0] | {"history": [["a", "b"]]}])
+    assert "without a history" in tool("tokenize", path, "--chat", "{role}: {content}", "-o", tmp_path / "x.h5", rc=65).stderr
+
+
 def test_parquet_and_workers_have_the_same_bytes(tokenizer_json, tmp_path, tool):
     talks = [[{"role": "user", "content": f"question {i} " * (i % 9)}, {"role": "assistant", "content": f"{i}\n" * (i % 5)}]
              for i in range(200)]
@@ -226,13 +251,13 @@ def test_a_bpe_is_trained_with_the_tokens_of_the_template(tmp_path, tool):
 
 
 @pytest.mark.parametrize("record, expected, found", [
-    ({"text": "x"}, "messages, conversations, or prompt and completion", "the fields text"),
+    ({"text": "x"}, "instruction and output", "the fields text"),
     ({"messages": []}, "a list of objects", "[]"),
     ({"messages": "hi"}, "a list of objects", "'hi'"),
     ({"messages": [{"content": "x"}]}, "messages[0] with a role", "{'content': 'x'}"),
     ({"messages": [TALK[0], {"role": "assistant", "content": None}]}, "messages[1] with a content", "None"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "parts of the type text", "image_url"),
-    ({"prompt": "x"}, "messages, conversations, or prompt and completion", "the fields prompt"),
+    ({"prompt": "x"}, "messages, conversations, prompt and completion", "the fields prompt"),
     ({"conversations": []}, "conversations, a list of objects", "[]"),
     ({"conversations": [{"from": "human", "value": "x"}, {"from": "bing", "value": "y"}]},
      "conversations[1] from one of human, user, gpt, assistant, system", "bing"),
@@ -263,11 +288,14 @@ def test_wrong_templates(tokenizer_json, tmp_path, tool):
     assert "a file of text" in told and not out.exists()
 
 
-def test_lone_surrogates_do_not_move_the_mask():
-    encoder = chat.ChatEncoder(chat.template_of("{role}:{content}\n"), ByteTokenizer())
-    tokens, mask, ends = encoder.encode({"prompt": "\ud800", "completion": "a\udfffb"})
-    assert bytes(tokens.astype(np.uint8)) == b"user:?\nassistant:a?b\n" and ends
-    assert mask.tolist() == [0] * 17 + [1] * 4
+@pytest.mark.parametrize("record, options", [
+    ({"prompt": "a", "completion": "a\udfffb"}, ["--chat", "concatenate"]), ({"text": "x\ud800"}, []),
+    ({"messages": [{"role": "user", "content": "\ud800"}]}, ["--chat", "{role}: {content}"])])
+def test_a_lone_surrogate_is_refused_by_its_line(record, options, tmp_path, tool):
+    good = {"prompt": "a", "completion": "b"} if options else {"text": "\U0001f642"}
+    path = lines(tmp_path / "t.jsonl", [good, record])
+    told = tool("tokenize", path, *options, "-o", tmp_path / "t.h5", rc=65).stderr
+    assert f"{path}, line 2, byte" in told and "a lone surrogate, \\ud" in told and "at character " in told
 
 
 if __name__ == "__main__":

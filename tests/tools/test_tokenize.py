@@ -308,6 +308,16 @@ def test_mistakes_are_told(corpus, tmp_path, tool):
     assert "no text files" in tool("tokenize", corpus, "-o", out, "--glob", "*.x", rc=65).stderr
     assert "tokenizer.json" in tool("tokenize", corpus, "-o", out, "--tokenizer",
                                     tmp_path / "no.json", rc=64).stderr
+    (tmp_path / "sp.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02" + bytes(range(128, 200)))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "tokenizer.model").write_bytes((tmp_path / "sp.model").read_bytes())
+    for path in (tmp_path / "sp.model", tmp_path / "folder"):
+        for call in (["tokenize", corpus], ["choices", tmp_path / "no.jsonl"]):
+            told = tool(*call, "-o", out, "--tokenizer", path, rc=65).stderr
+            assert "SentencePiece" in told and "AutoTokenizer.from_pretrained" in told and ".model: expected" in told
+    (tmp_path / "folder" / "tokenizer.model").unlink()
+    (tmp_path / "folder").rmdir()
+    (tmp_path / "sp.model").unlink()
     (tmp_path / "bad.json").write_text("{}")
     assert "not a tokenizer.json" in tool("tokenize", corpus, "-o", out, "--tokenizer",
                                           tmp_path / "bad.json", rc=65).stderr

@@ -39,7 +39,7 @@ import h5py
 import numpy as np
 
 from . import common, hdf5, token_file, token_hashes
-from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
+from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -160,12 +160,7 @@ def choose_tokenizer(options: argparse.Namespace) -> Tokenizer:
                 raise common.ToolError(f"{option}: bytes have no named tokens: expected none, found {value!r}",
                                        common.EXIT_USAGE)
         return ByteTokenizer(options.eos != "none")
-    path = Path(options.tokenizer)
-    if path.is_dir():
-        path = path / "tokenizer.json"
-    if not path.is_file():
-        raise common.ToolError(f"--tokenizer: expected 'bytes' or a tokenizer.json, found {path}", common.EXIT_USAGE)
-    return HuggingFaceTokenizer(path.name, path.read_text(encoding="utf-8"), options.eos, options.bos)
+    return HuggingFaceTokenizer(*load_tokenizer(Path(options.tokenizer)), options.eos, options.bos)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

@@ -33,6 +33,10 @@ class ToolError(Exception):
         self.exit_code = exit_code
 
 
+class BadRecord(ToolError):
+    """A record of a corpus that cannot be used; --skip-bad leaves it out."""
+
+
 def wrong(where: object, expected: str, found: str, change: str, exit_code: int = EXIT_DATA) -> ToolError:
     return ToolError(f"{where}: expected {expected}\n  found:  {found}\n  change: {change}", exit_code)
 
@@ -43,6 +47,15 @@ def from_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def lone_surrogate(text: str) -> str:
+    """What is wrong with a text that no encoding has, '' with others."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"a lone surrogate, \\u{ord(text[error.start]):04x}, at character {error.start} (counted from 0)"
+    return ""
 
 
 def how_to_get(missing: list[str]) -> str:

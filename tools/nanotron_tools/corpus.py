@@ -128,21 +128,26 @@ def block_of(chunk: Chunk) -> Block:
     return Block(chunk.path, 0, start, data, None, len(data))
 
 
-def records_of(block: Block) -> Iterator[tuple[int, Any]]:
-    """(position, record): the position is for `place`."""
+def items_of(block: Block) -> Iterator[tuple[int, Any]]:
+    """(position, line or row): the position is for `place`."""
     if block.rows is not None:
         yield from enumerate(block.rows)
         return
     position = 0
     for line in block.lines.split(b"\n"):
         if line and not line.isspace():
-            try:
-                record = common.from_json(line)
-            except ValueError as error:
-                raise wrong_record(block, position, "a line of JSON", f"{show(line)} ({error})",
-                                   "mend or delete the line") from None
-            yield position, record
+            yield position, line
         position += len(line) + 1
+
+
+def record_of(block: Block, position: int, item: Any) -> Any:
+    if block.rows is not None:
+        return item
+    try:
+        return common.from_json(item)
+    except ValueError as error:
+        raise wrong_record(block, position, "a line of JSON", f"{show(item)} ({error})",
+                           "mend or delete the line") from None
 
 
 def place(block: Block, position: int) -> str:
@@ -167,8 +172,9 @@ def show(value: Any) -> str:
     return text.strip().replace("\0", "\\0")
 
 
-def wrong_record(block: Block, position: int, expected: str, found: str, change: str) -> common.ToolError:
-    return common.wrong(place(block, position), expected, found, change)
+def wrong_record(block: Block, position: int, expected: str, found: str, change: str) -> common.BadRecord:
+    told = common.wrong(place(block, position), expected, found, f"{change}; --skip-bad N leaves out up to N")
+    return common.BadRecord(str(told))
 
 
 def text_of(block: Block, position: int, record: Any, field: str) -> bytes:
@@ -184,4 +190,6 @@ def text_of(block: Block, position: int, record: Any, field: str) -> bytes:
                 f"no text field '{field}', but the fields {names}"
         raise wrong_record(block, position, f"an object with a text in the field '{field}'", found,
                            "name the field with --field, or mend the line")
-    return text.encode("utf-8", "replace")
+    if lone := common.lone_surrogate(text):
+        raise wrong_record(block, position, f"a text in the field '{field}'", lone, "mend or delete it")
+    return text.encode("utf-8")

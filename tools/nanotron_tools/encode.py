@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,7 @@ class Encoded:
     starts: np.ndarray  # of documents in them
     bytes: int  # of the input
     path: str
+    bad: list[str]  # records that were left out
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,19 @@ class Settings:
     chat: chat.Template | None
     ends: bool  # documents of chats end with the tokenizer's eos
     step: int
+    skip_bad: int = 0  # records that may be left out
 
 
 Part = tuple[np.ndarray, np.ndarray | None, bool, bool, bool]  # tokens, mask, starts a document, ends it, eos counts
+
+
+@contextlib.contextmanager
+def chats_of(block: Block, position: int) -> Iterator[None]:
+    """What is wrong with a conversation is said with its place."""
+    try:
+        yield
+    except chat.WrongChat as error:
+        raise corpus.wrong_record(block, position, error.args[0], error.args[1], "mend or delete it") from None
 
 
 class Encoder:
@@ -50,9 +62,9 @@ class Encoder:
 
     def encode(self, chunk: Chunk | Block) -> Encoded:
         if isinstance(chunk, Chunk) and not chunk.field:
-            return self._joined(*self._text(chunk), chunk.path)
-        block = corpus.block_of(chunk) if isinstance(chunk, Chunk) else chunk
-        return self._joined(self._records(block), block.bytes, block.path)
+            return self._joined(*self._text(chunk), chunk.path, [])
+        block, bad = corpus.block_of(chunk) if isinstance(chunk, Chunk) else chunk, list[str]()
+        return self._joined(self._records(block, bad), block.bytes, block.path, bad)
 
     def _text(self, chunk: Chunk) -> tuple[list[Part], int]:
         first, last = chunk.start == 0, chunk.end == chunk.size
@@ -65,19 +77,28 @@ class Encoder:
                                      chunk.path)
         return [(self.tokenizer.ids_of(ids), None, first, last, False)], chunk.end - chunk.start
 
-    def _records(self, block: Block) -> Iterator[Part]:
-        for position, record in corpus.records_of(block):
-            if self.chat is None:
-                text = corpus.text_of(block, position, record, self.settings.field)
-                yield self.tokenizer.encode(text), None, True, True, False
-                continue
+    def _records(self, block: Block, bad: list[str]) -> Iterator[Part]:
+        """Records that cannot be used are added to `bad`, where that is allowed."""
+        for position, item in corpus.items_of(block):
             try:
-                tokens, mask, ends = self.chat.encode(record)
-            except chat.WrongChat as error:
-                raise corpus.wrong_record(block, position, error.args[0], error.args[1], "mend or delete it") from None
-            yield tokens, mask, True, True, ends
+                part = self._record(block, position, item)
+            except common.BadRecord as error:
+                if not self.settings.skip_bad:
+                    raise
+                bad.append(str(error))
+                continue
+            yield part
 
-    def _joined(self, parts: Iterable[Part], read: int, path: str) -> Encoded:
+    def _record(self, block: Block, position: int, item: Any) -> Part:
+        record = corpus.record_of(block, position, item)
+        if self.chat is None:
+            text = corpus.text_of(block, position, record, self.settings.field)
+            return self.tokenizer.encode(text), None, True, True, False
+        with chats_of(block, position):
+            tokens, mask, ends = self.chat.encode(record)
+        return tokens, mask, True, True, ends
+
+    def _joined(self, parts: Iterable[Part], read: int, path: str, bad: list[str]) -> Encoded:
         dtype = token_file.token_dtype(self.tokenizer.vocab_size)
         bos = np.array([] if self.tokenizer.bos is None else [self.tokenizer.bos], dtype=dtype)
         has_eos = self.tokenizer.eos is not None and (self.chat is None or self.settings.ends)
@@ -96,7 +117,7 @@ class Encoder:
             if mask is not None:
                 masks += [np.zeros(bos.size, np.uint8), mask, np.full(eos.size, end_counts, np.uint8)]
         return Encoded(np.concatenate(pieces), np.concatenate(masks) if self.chat else None,
-                       np.array(starts, dtype=np.int64), read, path)
+                       np.array(starts, dtype=np.int64), read, path, bad)
 
 
 _encoder: Encoder
@@ -112,10 +133,13 @@ def encode_in_worker(chunk: Chunk | Block) -> Encoded:
 
 
 class Pool:
-    """Encodes in `workers` processes, or in this one. At most 4 chunks a worker are under way: so memory is bounded."""
+    """Encodes in `workers` processes, or in this one. At most 4 chunks a worker are under way: so memory is bounded.
+
+    `bad` has what is wrong with the records that were left out.
+    """
 
     def __init__(self, encoder: Encoder, workers: int):
-        self.encoder, self.workers = encoder, workers
+        self.encoder, self.workers, self.bad = encoder, workers, list[str]()
         self.pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker,
                                         (encoder.recipe(),)) if workers > 1 else None
 
@@ -127,7 +151,15 @@ class Pool:
             self.pool.shutdown(cancel_futures=True)
 
     def encode_all(self, chunks: Iterable[Chunk | Block]) -> Iterator[Encoded]:
-        """In the order of the chunks."""
+        """In the order of the chunks. More bad records than may be are an error."""
+        allowed = self.encoder.settings.skip_bad
+        for encoded in self._encode_all(chunks):
+            self.bad += encoded.bad
+            if len(self.bad) > allowed:
+                raise common.BadRecord(f"{self.bad[allowed]}\n  and {allowed} others: more than --skip-bad {allowed}")
+            yield encoded
+
+    def _encode_all(self, chunks: Iterable[Chunk | Block]) -> Iterator[Encoded]:
         if self.pool is None:
             yield from map(self.encoder.encode, chunks)
             return

@@ -39,8 +39,8 @@ from . import common, foreign, hdf5, id_rows, join, kinds
 from .foreign import Source
 from .megatron import Megatron
 from .token_writer import TokenWriter
-from .tokenize import load_tokenizer, progress_line
-from .tokenizers import HuggingFaceTokenizer
+from .tokenize import progress_line
+from .tokenizers import HuggingFaceTokenizer, load_tokenizer
 
 PROGRAM = "nanotron_import"
 ROWS = (kinds.PARQUET.name, kinds.ARROW.name, kinds.ARROW_STREAM.name)

@@ -108,7 +108,8 @@ def cut(spans: list[Span], shard_bytes: int) -> list[list[Span]]:
 def plan(folder: Path, spans: list[Span], shard_bytes: int, tokenizer: Tokenizer, settings: Settings) -> list[Shard]:
     decides = [FORMAT, tokenizer.sha256, tokenizer.vocab_size, tokenizer.eos, tokenizer.bos, tokenizer.recipe()[-1],
                settings.field,
-               dataclasses.asdict(settings.chat) if settings.chat else None, settings.ends]
+               repr(settings.chat), settings.ends,
+               settings.skip_bad > 0]
     shards = []
     for number, part in enumerate(cut(spans, shard_bytes)):
         text = json.dumps([decides, [(span.name, span.start, span.end) for span in part]])

@@ -24,7 +24,8 @@ from typing import Any
 from . import columnar, common
 from .corpus import CHATS, Block, Span, show
 
-CHAT_COLUMNS = (CHATS, "conversations", "prompt", "completion", "instruction", "input", "output")
+CHAT_COLUMNS = (CHATS, "conversations", "prompt", "completion", "instruction", "input", "output", "system",
+                "history", "tools")
 CSV_FIELD = 1 << 30  # characters at most
 IDS = "input_ids"
 LONGEST_LITERAL = len("-Infinity") + 1

@@ -25,7 +25,9 @@ begins with that one. --train-bpe trains tokens of these names (--eos: <|endofte
 {"conversations": [{"from", "value"}, ...]} or {"prompt", "completion"}. Only answers count in the loss:
 contents of the role assistant, completions, and the token that ends them. Templates: chatml, llama3,
 concatenate (prompt and completion without anything around them), or a turn of your own, as
-'### {role}:\\n{content}\\n'. With chatml and llama3 a document ends with its last turn, unless --eos names a token to follow it.
+'### {role}:\\n{content}\\n'. With chatml and llama3 a document ends with its last turn,
+unless --eos names a token to follow it. --chat alone, or --chat model: the model's own template, of
+tokenizer_config.json or chat_template.jinja beside the tokenizer.
 
 Output, an HDF5 file that appears under its name only when it is complete:
     /tokens             uint16, or uint32 from a vocabulary of 65537
@@ -69,12 +71,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import chat, common, corpus, count, hdf5, inputs, join, shards
+from . import chat, common, corpus, count, encode, hdf5, inputs, join, model_chat, shards, tokenize_options
 from . import checkpoint as checkpoint_file
 from .corpus import Block, Chunk, Span
 from .encode import Encoder, Pool, Settings
 from .token_writer import TokenWriter
-from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer, import_tokenizers
+from .tokenizers import (
+    ByteTokenizer,
+    HuggingFaceTokenizer,
+    Tokenizer,
+    import_tokenizers,
+    load_tokenizer,
+    special_names,
+)
 
 DEFAULT_EOS = "<|endoftext|>"
 PROGRAM = "nanotron_tokenize"
@@ -100,21 +109,25 @@ def train_bpe(vocab_size: int, special: list[str], texts: Iterable[bytes], path:
     return made
 
 
-def texts_of(chunks: Iterable[Chunk | Block], field: str, template: chat.Template | None) -> Iterator[bytes]:
+def texts_of(chunks: Iterable[Chunk | Block], field: str, template: chat.Template | None,
+             skip_bad: int) -> Iterator[bytes]:
     """Chunks of texts, texts of records, or contents of conversations."""
     for chunk in chunks:
         if isinstance(chunk, Chunk) and not chunk.field:
             yield corpus.read_chunk(chunk)[0]
             continue
         block = corpus.block_of(chunk) if isinstance(chunk, Chunk) else chunk
-        for position, record in corpus.records_of(block):
-            if template is None:
-                yield corpus.text_of(block, position, record, field)
-                continue
+        for position, item in corpus.items_of(block):
             try:
-                yield from chat.texts_of(record, template)
-            except chat.WrongChat as error:
-                raise corpus.wrong_record(block, position, error.args[0], error.args[1], "mend or delete it") from None
+                record = corpus.record_of(block, position, item)
+                if template is None:
+                    yield corpus.text_of(block, position, record, field)
+                    continue
+                with encode.chats_of(block, position):
+                    yield from chat.texts_of(record, template)
+            except common.BadRecord:  # counted where the records are encoded
+                if not skip_bad:
+                    raise
 
 
 def progress_line(quiet: bool) -> Callable[[TokenWriter], None]:
@@ -130,109 +143,41 @@ def progress_line(quiet: bool) -> Callable[[TokenWriter], None]:
     return show
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = common.parser(__doc__)
-    parser.add_argument("inputs", nargs="*", help="text, JSON lines and arrays, CSV, Parquet, Arrow; folders")
-    parser.add_argument("--output", "-o", type=Path, help="token file to write")
-    parser.add_argument("--glob", action="append", metavar="PATTERN",
-                        help="files to take from folders, may be repeated (default: all but cards of datasets)")
-    parser.add_argument("--as-text", action="store_true", help="JSON and CSV are plain text, as source code is")
-    parser.add_argument("--tokenizer", default="bytes", metavar="bytes|tokenizer.json")
-    parser.add_argument("--train-bpe", type=int, metavar="N",
-                        help="train a byte-level BPE of N tokens on the input and use it")
-    parser.add_argument("--eos", metavar="TOKEN|none",
-                        help="token that ends each document (default: the tokenizer's usual one)")
-    parser.add_argument("--bos", metavar="TOKEN|none",
-                        help="token that begins each document (default: none; with --chat llama3 its own)")
-    parser.add_argument("--field", "--jsonl-field", default="text", metavar="NAME", help="of JSON lines and rows")
-    parser.add_argument("--parse-special", action="store_true",
-                        help="names of special tokens in a text are these tokens (default: text)")
-    parser.add_argument("--chat", metavar="TEMPLATE", help="chatml, llama3, concatenate, or a turn of your own")
-    parser.add_argument("--max-bytes", type=int, metavar="N", help="stop after N bytes of input")
-    parser.add_argument("--shuffle-seed", type=int, metavar="N", help="order the files at random")
-    parser.add_argument("--workers", type=int, metavar="N",
-                        help="processes (default: one per core; 1 for bytes, where sending the "
-                        "result costs more than making it)")
-    parser.add_argument("--chunk-mb", type=float, default=4.0, metavar="MB")
-    parser.add_argument("--count", action="store_true", help="count documents and tokens, write nothing")
-    parser.add_argument("--sample", type=float, metavar="SHARE", help="with --count: of a share of the chunks, 0 to 1")
-    parser.add_argument("--sample-seed", type=int, default=0, metavar="N")
-    parser.add_argument("--shards", type=Path, metavar="FOLDER", help="write a token file for each part of the input")
-    parser.add_argument("--shard-mb", type=float, default=1024.0, metavar="MB", help="input of a shard (default 1024)")
-    parser.add_argument("--rank", type=int, metavar="R", help="with --shards: which process (default: the launcher's)")
-    parser.add_argument("--ranks", type=int, metavar="N", help="with --shards: how many (default: the launcher's)")
-    parser.add_argument("--merge", type=Path, metavar="FOLDER", help="join the shards of a folder")
-    parser.add_argument("--quiet", action="store_true")
-    return parser
-
-
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = make_parser()
-    options = parser.parse_args(argv)
-    modes = [name for name in ("--count", "--shards", "--merge") if getattr(options, name[2:])]
-    if len(modes) > 1:
-        parser.error(f"{' and '.join(modes)}: expected one of them")
-    mode = modes[0] if modes else ""
-    if mode in ("", "--merge") and options.output is None:
-        parser.error("the following arguments are required: --output/-o")
-    if mode in ("--count", "--shards") and options.output is not None:
-        parser.error(f"{mode} writes no --output; leave it out")
-    if bool(options.inputs) == (mode == "--merge"):
-        parser.error("--merge takes no inputs" if mode == "--merge" else "expected inputs: files or folders")
-    for name in ("workers", "chunk_mb", "max_bytes", "shard_mb", "sample"):
-        if (value := getattr(options, name)) is not None and value <= 0:
-            parser.error(f"--{name.replace('_', '-')}: expected a positive number")
-    if options.sample is not None and (mode != "--count" or options.sample > 1):
-        parser.error("--sample: expected a share up to 1, with --count")
-    if (options.rank is not None or options.ranks is not None) and mode != "--shards":
-        parser.error("--rank and --ranks belong to --shards")
-    if options.max_bytes is not None and mode:
-        parser.error(f"--max-bytes does not go with {mode}")
-    if options.train_bpe is not None and mode:
-        parser.error(f"--train-bpe does not go with {mode}: train on a part of the corpus first, then give --tokenizer")
-    if options.train_bpe is not None and options.tokenizer != "bytes":
-        parser.error("--train-bpe makes a tokenizer of its own; leave --tokenizer out")
-    plain = options.tokenizer == "bytes" and options.train_bpe is None
-    if options.parse_special and (plain or options.chat):
-        parser.error("--parse-special: bytes have no special tokens" if plain else
-                     "--parse-special: with --chat those of the template are special, those in contents are text")
-    if plain:
-        check_names_for_bytes(options)
-    if options.workers is None:
-        options.workers = 1 if plain else len(os.sched_getaffinity(0))
-    return options
-
-
-def check_names_for_bytes(options: argparse.Namespace) -> None:
-    for option, value in (("--eos", options.eos), ("--bos", options.bos)):
-        if value not in (None, "none"):
-            raise common.ToolError(f"{option}: bytes have no named tokens: expected none, found {value!r}; leave "
-                                   "it out, or use --train-bpe or --tokenizer tokenizer.json", common.EXIT_USAGE)
-
-
 def choose_tokenizer(options: argparse.Namespace, template: chat.Template | None,
-                     texts: Callable[[], Iterable[bytes]]) -> Tokenizer:
-    end = template.end if template else None
-    eos = options.eos or end
+                     texts: Callable[[], Iterable[bytes]]) -> tuple[Tokenizer, chat.Template | None]:
+    """The tokenizer, and the template with its special tokens."""
+    if options.tokenizer == "bytes" and options.train_bpe is None:
+        return ByteTokenizer(options.eos != "none"), template.resolved(()) if template else None
     bos = options.bos or (template.bos if template else None)
     if options.train_bpe is not None:
-        path, eos = options.output.with_suffix(".tokenizer.json"), eos or DEFAULT_EOS
-        wanted = [*(template.special if template else []), *(name for name in (eos, bos) if name not in (None, "none"))]
-        made = train_bpe(options.train_bpe, list(dict.fromkeys(wanted)), texts(), path)
-        return HuggingFaceTokenizer(path.name, made, eos, bos, options.parse_special)
-    if options.tokenizer == "bytes":
-        return ByteTokenizer(options.eos != "none")
-    return HuggingFaceTokenizer(*load_tokenizer(Path(options.tokenizer)), eos, bos, options.parse_special)
+        path = options.output.with_suffix(".tokenizer.json")
+        trained = template.trained if isinstance(template, chat.Turns) else []
+        template = template.resolved(trained) if template else None
+        eos = options.eos or (template.end if template else None) or DEFAULT_EOS
+        wanted = [*trained, *(name for name in (eos, bos) if name not in (None, "none"))]
+        name, text = path.name, train_bpe(options.train_bpe, list(dict.fromkeys(wanted)), texts(), path)
+    else:
+        name, text = load_tokenizer(Path(options.tokenizer))
+        template = template.resolved(special_names(common.from_json(text))) if template else None
+        eos = options.eos or (template.end if template else None)
+    return HuggingFaceTokenizer(name, text, eos, bos, options.parse_special), template
 
 
-def load_tokenizer(path: Path) -> tuple[str, str]:
-    """(name, content) of a tokenizer.json, or of that in a folder."""
-    if path.is_dir():
-        path = path / "tokenizer.json"
-    if not path.is_file():
-        raise common.ToolError(f"--tokenizer: expected 'bytes' or a tokenizer.json, found {path}",
-                               common.EXIT_USAGE)
-    return path.name, path.read_text(encoding="utf-8")
+def template_of(options: argparse.Namespace) -> chat.Template | None:
+    if options.chat is None:
+        return None
+    if options.chat != tokenize_options.MODEL:
+        return chat.turns_of(options.chat)
+    found = None if options.tokenizer == "bytes" else model_chat.read(Path(options.tokenizer), options.chat_date)
+    if found is None:
+        raise common.wrong("--chat model", "a --tokenizer with a chat template beside it (tokenizer_config.json or "
+                           "chat_template.jinja)", f"none beside {options.tokenizer}",
+                           f"fetch these files, or give --chat {', '.join(chat.TEMPLATES)} or a turn of your own",
+                           common.EXIT_USAGE)
+    if found.uses_date() and not options.quiet:
+        print(f"the model's chat template has a date: it is {options.chat_date} in all conversations (--chat-date)",
+              file=sys.stderr)
+    return found
 
 
 def attributes_of(tokenizer: Tokenizer, provenance: dict[str, str]) -> dict[str, Any]:
@@ -318,11 +263,11 @@ def merge(options: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parse(argv)
+    options = tokenize_options.parse(argv, __doc__)
     if options.merge:
         merge(options)
         return 0
-    template = chat.template_of(options.chat) if options.chat else None
+    template = template_of(options)
     field = corpus.CHATS if template else options.field
     found = inputs.find_files(options.inputs, options.glob, options.as_text)
     files = inputs.order_files(found.files, options.shuffle_seed)
@@ -331,17 +276,21 @@ def main(argv: list[str] | None = None) -> int:
                                            *inputs.describe(found.passed)]))
     for line in inputs.describe(found.passed):
         print(line, file=sys.stderr)
-    if template and (texts := [str(file.path) for file in files if file.kind.name == "text"]):
-        raise common.ToolError(f"{texts[0]}: expected JSON lines or rows with --chat\n  found:  a file of text\n"
+    if template and (plain := [str(file.path) for file in files if file.kind.name == "text"]):
+        raise common.ToolError(f"{plain[0]}: expected JSON lines or rows with --chat\n  found:  a file of text\n"
                                "  change: leave it out, as by --glob '*.jsonl'")
     step, spans = max(1, int(options.chunk_mb * 1e6)), corpus.spans_of(files)
 
     def chunks() -> Iterator[Chunk | Block]:
         return corpus.make_chunks(spans, step, options.max_bytes, field)
 
-    tokenizer = choose_tokenizer(options, template, lambda: texts_of(chunks(), field, template))
-    ends = template is None or template.end is None or (options.eos not in (None, "none", template.end))
-    with Pool(Encoder(tokenizer, Settings(field, template, ends, step)), options.workers) as pool:
+    def texts() -> Iterator[bytes]:
+        return texts_of(chunks(), field, template, options.skip_bad)
+
+    tokenizer, resolved = choose_tokenizer(options, template, texts)
+    ends = resolved is None or resolved.end is None or (options.eos not in (None, "none", resolved.end))
+    settings = Settings(field, resolved, ends, step, options.skip_bad)
+    with Pool(Encoder(tokenizer, settings), options.workers) as pool:
         if options.count:
             counted = count.count(pool, spans, step, field, options.sample or 1.0, options.sample_seed)
             print("\n".join(count.lines(counted, options.sample_seed)))
@@ -352,4 +301,8 @@ def main(argv: list[str] | None = None) -> int:
             tally = inputs.Tally(found)
             writer, read = write_tokens(options.output, pool, chunks(), progress_line(options.quiet), tally)
             report(options, options.output, writer, read, time.perf_counter() - begin, tokenizer, tally)
+        for told in pool.bad:
+            print(f"left out: {' '.join(told.split())}", file=sys.stderr)
+        if pool.bad:
+            print(f"{len(pool.bad)} records left out (--skip-bad {options.skip_bad})", file=sys.stderr)
     return 0

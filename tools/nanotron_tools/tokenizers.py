@@ -9,12 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import common, token_file
 
+OTHERS = ("tokenizer.model", "spiece.model", "tiktoken.model")  # files that a folder may have in its place
+CONVERT = ("write a tokenizer.json with transformers, where FOLDER has this file and its tokenizer_config.json:\n  python3 "
+           "-c \"from transformers import AutoTokenizer; AutoTokenizer.from_pretrained('FOLDER').save_pretrained('OUT')\"")
 NO_CHARACTER = "\U0010fffe"  # Unicode's, of no text
 EOS_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<|im_end|>",
              "<｜end▁of▁sentence｜>", "[SEP]")
@@ -24,6 +28,7 @@ class ByteTokenizer:
     """Token i is byte i; token 256, if there is one, ends a document."""
 
     name, bos = "bytes", None
+    special: tuple[str, ...] = ()
 
     def __init__(self, has_eos: bool = True):
         self.vocab_size = 257 if has_eos else 256
@@ -54,6 +59,7 @@ class HuggingFaceTokenizer:
         self.plain = self.tokenizer if parse_special else loaded(name, without_special_names(text))
         self.ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self.ids.values()) + 1
+        self.special = special_names(common.from_json(text))
         self.eos = self._find_eos(eos)
         self.bos = self._named("--bos", bos) if bos else None
         self.sha256 = hash_of(common.from_json(text))
@@ -100,6 +106,28 @@ def loaded(name: str, text: str) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def load_tokenizer(path: Path) -> tuple[str, str]:
+    """(name, content) of a tokenizer.json, or of that in a folder."""
+    if path.is_dir():
+        found = path / "tokenizer.json"
+        path = found if found.is_file() else next((path / name for name in OTHERS if (path / name).is_file()), found)
+    if not path.is_file():
+        raise common.ToolError(f"--tokenizer: expected 'bytes' or a tokenizer.json, found {path}", common.EXIT_USAGE)
+    try:
+        text = path.read_text(encoding="utf-8")
+        common.from_json(text)
+    except ValueError as error:  # Unicode's errors are of this kind
+        if path.suffix == ".json":
+            raise common.ToolError(f"{path}: not a tokenizer.json ({error})") from None
+        found = "no JSON: a model of SentencePiece or tiktoken?"
+        raise common.wrong(path, "a tokenizer.json", found, CONVERT) from None
+    return path.name, text
+
+
+def special_names(description: dict[str, Any]) -> list[str]:
+    return [token["content"] for token in description.get("added_tokens") or [] if token["special"]]
 
 
 def without_special_names(text: str) -> str:

@@ -1,0 +1,188 @@
+# timeout: 300
+"""nanotron_tokenize --chat model: chat templates of models, rendered as transformers does, and what counts in the loss."""
+
+import json
+import sys
+
+import conftest  # noqa: F401, puts tools/ on the path
+import h5py
+import numpy as np
+import pytest
+import tokenizers
+
+from nanotron_tools import chat, model_chat
+
+# Of the models of these names, without what they do for tools.
+TEMPLATES = {
+    "zephyr": "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + eos_token }}"
+              "\n{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n"
+              "{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + message['content'] + eos_token }}\n{% endif %}\n"
+              "{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}",
+    "phi3": "{% for message in messages %}{% if message['role'] == 'system' %}{{'<|system|>\n' + message['content'] + '<|end|>\n'}}"
+            "{% elif message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}"
+            "{% elif message['role'] == 'assistant' %}{{'<|assistant|>\n' + message['content'] + '<|end|>\n'}}{% endif %}{% endfor %}"
+            "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}",
+    "llama3": "{{- bos_token }}\n{%- if not date_string is defined %}\n    {%- if strftime_now is defined %}\n"
+              "        {%- set date_string = strftime_now(\"%d %b %Y\") %}\n    {%- else %}\n"
+              "        {%- set date_string = \"26 Jul 2024\" %}\n    {%- endif %}\n{%- endif %}\n"
+              "{%- if messages[0]['role'] == 'system' %}\n    {%- set system_message = messages[0]['content']|trim %}\n"
+              "    {%- set messages = messages[1:] %}\n{%- else %}\n    {%- set system_message = \"\" %}\n{%- endif %}\n"
+              "{{- \"<|start_header_id|>system<|end_header_id|>\\n\\n\" }}\n{{- \"Cutting Knowledge Date: December 2023\\n\" }}\n"
+              "{{- \"Today Date: \" + date_string + \"\\n\\n\" }}\n{{- system_message }}\n{{- \"<|eot_id|>\" }}\n"
+              "{%- for message in messages %}\n    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ "
+              "message['content'] | trim + '<|eot_id|>' }}\n{%- endfor %}",
+    "mistral": "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+               "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+               "{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}"
+               "{% elif message['role'] == 'assistant' %}{% generation %}{{ message['content'] + eos_token}}{% endgeneration %}"
+               "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}",
+    "qwen3": "{%- for message in messages %}{%- if loop.last and message.role == 'assistant' %}"
+             "{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' + message.content.lstrip('\n') + '<|im_end|>\n' }}"
+             "{%- else %}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{%- endif %}{%- endfor %}",
+}
+ENDS = {"zephyr": "</s>", "phi3": "<|end|>", "llama3": "<|eot_id|>", "mistral": "</s>", "qwen3": "<|im_end|>"}
+BEGINS = {"llama3": "<|begin_of_text|>", "mistral": "<s>"}
+SPECIAL = {"zephyr": ["<s>", "</s>"], "phi3": ["<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"],
+           "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+           "mistral": ["<s>", "</s>"], "qwen3": ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]}
+TALK = [{"role": "user", "content": " What is 2 + 2? "}, {"role": "assistant", "content": "4, user."},
+        {"role": "user", "content": "user"}, {"role": "assistant", "content": " \nHello </s> 🙂"}]
+COUNTED = {"llama3": "|4, user.{0}|Hello </s> 🙂{0}", "qwen3": "|4, user.{0}| \nHello </s> 🙂{0}"}
+
+
+def save(name, folder, source="tokenizer_config.json"):
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.train_from_iterator([], tokenizers.trainers.BpeTrainer(
+        special_tokens=SPECIAL[name], show_progress=False,
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())))
+    folder.mkdir(exist_ok=True)
+    made.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": ENDS[name] if name != "phi3" else {"content": "<|endoftext|>"},
+              "bos_token": BEGINS.get(name, "<s>"), "unk_token": None}
+    if source == "tokenizer_config.json":
+        config["chat_template"] = TEMPLATES[name]
+    elif source == "several":
+        config["chat_template"] = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": TEMPLATES[name]}]
+    elif source.endswith(".jinja"):
+        (folder / source).write_text(TEMPLATES[name])
+    else:
+        (folder / source).write_text(json.dumps({"chat_template": TEMPLATES[name]}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return made
+
+
+def write(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def read(path):
+    with h5py.File(path, "r") as file:
+        return file["tokens"][:], file["loss_mask"][:], file["documents"][:].astype(int), dict(file.attrs)
+
+
+def counted(made, tokens, mask):
+    bounds = np.flatnonzero(np.diff(np.concatenate(([0], mask, [0]))))
+    return "".join("|" + made.decode(tokens[a:b].tolist(), skip_special_tokens=False) for a, b in bounds.reshape(-1, 2))
+
+
+def expected_text(name):
+    def turn(role, content):
+        end = ENDS[name]
+        return {"zephyr": f"<|{role}|>\n{content}</s>\n", "phi3": f"<|{role}|>\n{content}<|end|>\n",
+                "llama3": f"<|start_header_id|>{role}<|end_header_id|>\n\n{content.strip()}{end}",
+                "mistral": f"[INST] {content} [/INST]" if role == "user" else content + end,
+                "qwen3": f"<|im_start|>{role}\n{content}<|im_end|>\n"}[name]
+
+    talk = "".join(turn(each["role"], each["content"]) for each in TALK)
+    if name == "qwen3":
+        place = talk.rindex("assistant\n") + len("assistant\n")
+        talk = talk[:place] + "<think>\n\n</think>\n\n" + talk[place:]
+    day = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+    system = f"<|start_header_id|>system<|end_header_id|>\n\n{day}<|eot_id|>" if name == "llama3" else ""
+    return BEGINS.get(name, "") + system + talk + ("<|endoftext|>" if name == "phi3" else "")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_models_template_is_that_of_its_folder(name, tmp_path, tool):
+    made = save(name, tmp_path / "model")
+    path = write(tmp_path / "t.jsonl", [{"messages": TALK}, {"messages": TALK[:2]}])
+    said = tool("tokenize", path, "--chat", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5").stderr
+    tokens, mask, starts, attributes = read(tmp_path / "t.h5")
+    first = tokens[:starts[1]]
+    assert made.decode(first.tolist(), skip_special_tokens=False) == expected_text(name)
+    end = made.token_to_id(ENDS[name])
+    assert (first == end).sum() == {"llama3": 5, "mistral": 2}.get(name, 4)
+    assert counted(made, first, mask[:starts[1]]) == COUNTED.get(name, "|4, user.{0}| \nHello </s> 🙂{0}").format(ENDS[name])
+    assert attributes["eos_token_id"] == end and attributes["chat_template"].decode() == TEMPLATES[name]
+    assert ("has a date: it is 2024-07-26" in said) == (name == "llama3")
+
+
+@pytest.mark.parametrize("source", ["several", "chat_template.jinja", "chat_template.json"])
+def test_places_of_the_template(source, tmp_path, tool):
+    made = save("phi3", tmp_path / "model", source)
+    path = write(tmp_path / "t.jsonl", [{"messages": TALK[:2]}])
+    tool("tokenize", path, "--chat", "model", "--tokenizer", tmp_path / "model" / "tokenizer.json", "-o", tmp_path / "t.h5")
+    tokens, mask, _, _ = read(tmp_path / "t.h5")
+    assert counted(made, tokens, mask) == "|4, user.<|end|>"
+
+
+@pytest.mark.parametrize("name, turn", [("phi3", "<|{role}|>\\n{content}<|end|>\\n"), ("zephyr", "<|{role}|>\\n{content}</s>\\n")])
+def test_turns_with_the_role_in_a_token(name, turn, tmp_path, tool):
+    """Special tokens where the tokenizer has them, else text; the end is a special token of the tokenizer."""
+    made = save(name, tmp_path / "model")
+    path = write(tmp_path / "t.jsonl", [{"messages": TALK}])
+    tool("tokenize", path, "--chat", turn, "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5")
+    tokens, mask, _, attributes = read(tmp_path / "t.h5")
+    assert made.decode(tokens.tolist(), skip_special_tokens=False) == expected_text(name).removesuffix("<|endoftext|>")
+    assert counted(made, tokens, mask) == f"|4, user.{ENDS[name]}| \nHello </s> 🙂{ENDS[name]}"
+    assert attributes["eos_token_id"] == made.token_to_id(ENDS[name])
+    if name == "phi3":
+        assert (tokens == made.token_to_id("<|user|>")).sum() == (tokens == made.token_to_id("<|assistant|>")).sum() == 2
+
+
+def test_the_date_is_an_option(tmp_path, tool):
+    made = save("llama3", tmp_path / "model")
+    path = write(tmp_path / "t.jsonl", [{"messages": TALK[:2]}])
+    tool("tokenize", path, "--chat", "--chat-date", "2026-01-31", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5")
+    assert "Today Date: 31 Jan 2026" in made.decode(read(tmp_path / "t.h5")[0].tolist())
+    assert "--chat-date" in tool("tokenize", path, "--chat", "--chat-date", "x", "-o", tmp_path / "t.h5", rc=2).stderr
+
+
+@pytest.mark.parametrize("template, talk, told", [
+    (TEMPLATES["mistral"], TALK[1:], "roles must alternate"),
+    ("{% for m in messages %}{{ m.content | upper }}{% endfor %}", TALK, "rewritten"),
+    ("{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}", None, "2 times"),
+    ("{{ messages[9].content.x.y }}", None, "renders"), ("{% for %}", None, "a template of Jinja"),
+    ("{% for m in messages %}{{ m.content }}{{ ''.__class__.__mro__ }}{% endfor %}", None, "renders"),
+])
+def test_what_a_template_cannot_render(template, talk, told, tmp_path, tool):
+    save("mistral", tmp_path / "model")
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(
+        {"chat_template": template, "eos_token": "</s>", "bos_token": "<s>"}))
+    path = write(tmp_path / "t.jsonl", [{"messages": TALK[:2]}, {"messages": talk or TALK}])
+    found = tool("tokenize", path, "--chat", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5", rc=65).stderr
+    assert told in found and "change: " in found, found
+
+
+def test_a_tokenizer_without_a_template(tmp_path, tool):
+    save("phi3", tmp_path / "model")
+    (tmp_path / "model" / "tokenizer_config.json").unlink()
+    path = write(tmp_path / "t.jsonl", [{"messages": TALK}])
+    for tokenizer in (tmp_path / "model", "bytes"):
+        told = tool("tokenize", path, "--chat", "--tokenizer", tokenizer, "-o", tmp_path / "t.h5", rc=64).stderr
+        assert "expected a --tokenizer with a chat template beside it" in told and "--chat chatml" in told
+
+
+def test_fields_of_messages_reach_the_template():
+    made = model_chat.ModelTemplate("{% for m in messages %}{{ m.name }}: {{ m.content }}{% endfor %}{{ tools | tojson }}", (),
+                                    model_chat.DATE)
+    messages = chat.messages_of({"messages": [{"role": "user", "name": "Zoë", "content": "x"}]}, made)
+    for tools in ([{"a": "ü"}], '[{"a": "ü"}]'):
+        assert "".join(part.text for part in made.parts(messages, {"tools": tools})) == 'Zoë: x[{"a": "ü"}]'
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
