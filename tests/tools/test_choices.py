@@ -88,6 +88,48 @@ def test_bpe_with_and_without_bos(questions, tmp_path, tool):
         assert (context, choice) == (before if before == [bos] else [bos, *before], wanted)
 
 
+def test_beginnings_and_ends_are_those_of_the_token_file(questions, tmp_path, tool):
+    text = tmp_path / "x.txt"
+    text.write_text("One and two and three begins with nothing at the end of blanks. " * 40)
+    tool("tokenize", text, "-o", tmp_path / "t.h5", "--train-bpe", "300", "--bos", "<s>", "--eos", "<e>")
+    path = tmp_path / "t.tokenizer.json"
+    for extra in (["--bos", "<s>", "--eos", "<e>"], ["--bos", "<s>", "--eos", "none"], ["--bos", "none", "--eos", "<e>"]):
+        tool("tokenize", text, "-o", tmp_path / "t.h5", "--tokenizer", path, *extra)
+        tool("choices", questions, "-o", tmp_path / "a.h5", "--tokenizer", path, *extra)
+        tool("choices", questions, "-o", tmp_path / "b.h5", "--tokenizer", path, "--token-file", tmp_path / "t.h5")
+        a, b = read(tmp_path / "a.h5"), read(tmp_path / "b.h5")
+        assert all(np.array_equal(a[0][name], b[0][name]) for name in a[0])
+        assert [a[1].get(key) for key in ("bos_token_id", "eos_token_id")] == \
+            [b[1].get(key) for key in ("bos_token_id", "eos_token_id")]
+    told = tool("choices", questions, "-o", tmp_path / "x.h5", "--token-file", tmp_path / "t.h5", rc=65).stderr
+    assert "give the --tokenizer that made the file" in told
+    told = tool("choices", questions, "-o", tmp_path / "x.h5", "--token-file", tmp_path / "t.h5", "--bos", "none", rc=2).stderr
+    assert "leave them out" in told and not (tmp_path / "x.h5").exists()
+    tool("tokenize", text, "-o", tmp_path / "t.h5")
+    tool("choices", questions, "-o", tmp_path / "a.h5")
+    tool("choices", questions, "-o", tmp_path / "b.h5", "--token-file", tmp_path / "t.h5")
+    assert (tmp_path / "b.h5").exists() and np.array_equal(read(tmp_path / "a.h5")[0]["tokens"],
+                                                           read(tmp_path / "b.h5")[0]["tokens"])
+
+
+def test_a_tokenizer_that_adds_a_beginning_is_warned_of(questions, tmp_path, tool):
+    (tmp_path / "x.txt").write_text("some words " * 40)
+    tool("tokenize", tmp_path / "x.txt", "-o", tmp_path / "t.h5", "--train-bpe", "300", "--bos", "<s>")
+    package = tokenizers.Tokenizer.from_file(str(tmp_path / "t.tokenizer.json"))
+    quiet = tool("tokenize", tmp_path / "x.txt", "-o", tmp_path / "t.h5", "--tokenizer", tmp_path / "t.tokenizer.json")
+    assert "warning" not in quiet.stderr
+    package.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", package.token_to_id("<s>"))])
+    package.save(str(tmp_path / "tokenizer.json"))
+    for call in (["tokenize", tmp_path / "x.txt"], ["choices", questions]):
+        for extra, warned in (([], True), (["--bos", "none"], False), (["--bos", "<s>"], False)):
+            said = tool(*call, "-o", tmp_path / "y.h5", "--tokenizer", tmp_path / "tokenizer.json", *extra).stderr
+            assert ("itself begins each text with <s>" in said and "--bos '<s>'" in said) == warned, said
+    tool("tokenize", tmp_path / "x.txt", "-o", tmp_path / "t.h5", "--tokenizer", tmp_path, "--bos", "<s>")
+    said = tool("choices", questions, "-o", tmp_path / "y.h5", "--tokenizer", tmp_path, "--token-file", tmp_path / "t.h5")
+    assert "warning" not in said.stderr
+
+
 def test_every_table_has_hashes(questions, tmp_path, tool):
     path = tmp_path / "q.h5"
     tool("choices", questions, "-o", path)
@@ -113,7 +155,8 @@ def test_every_table_has_hashes(questions, tmp_path, tool):
     ('{"context": "a", "choices": ["a", ""], "answer": 0}', "two or more texts"),
     ('{"context": "a", "choices": ["a", "b"], "answer": 2}', "from 0 to 1"),
     ('{"context": "a", "choices": ["a", "b"], "answer": true}', "from 0 to 1"),
-    ('{"context": "a", "choices": ["a", "b"]}', "from 0 to 1")])
+    ('{"context": "a", "choices": ["a", "b"]}', "from 0 to 1"),
+    ('{"context": "a", "choices": ["a", "\\ud800"], "answer": 0}', "a lone surrogate")])
 def test_mistakes_name_the_line(line, words, questions, tmp_path, tool):
     questions.write_text(json.dumps(ROWS[0]) + "\n" + line + "\n")
     error = tool("choices", questions, "-o", tmp_path / "q.h5", rc=65).stderr

@@ -176,6 +176,14 @@ def test_a_tokenizer_without_a_template(tmp_path, tool):
         assert "expected a --tokenizer with a chat template beside it" in told and "--chat chatml" in told
 
 
+def test_two_beginnings_are_refused(tmp_path, tool):
+    save("mistral", tmp_path / "model")
+    path = write(tmp_path / "t.jsonl", [{"messages": TALK}])
+    call = ["tokenize", path, "--chat", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5", "--bos"]
+    assert "itself begins with <s>" in tool(*call, "<s>", rc=64).stderr
+    tool(*call, "none")
+
+
 def test_fields_of_messages_reach_the_template():
     made = model_chat.ModelTemplate("{% for m in messages %}{{ m.name }}: {{ m.content }}{% endfor %}{{ tools | tojson }}", (),
                                     model_chat.DATE)

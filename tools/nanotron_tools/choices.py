@@ -1,17 +1,18 @@
 """Turns multiple-choice questions into a file for nanotron_hpc --evaluate --choices.
 
     nanotron-choices questions.jsonl --output questions.h5
-    nanotron-choices questions.jsonl --tokenizer tokenizer.json --output questions.h5
+    nanotron-choices questions.jsonl --tokenizer tokenizer.json --token-file tokens.h5 --output questions.h5
 
 Input: lines of JSON, each an object with these fields; others are passed over.
     context     the text before the choices; or `question`, the same
     choices     a list of two or more texts
     answer      which of them is right, from 0
 
-A choice is scored behind its context and --delimiter, a blank by default. Give the tokenizer, --bos and --eos of the
-training's token file. Tokens are those of lm-evaluation-harness: context and choice are encoded in one piece, and the
-tokens of the context alone are counted off at the left; blanks at the end of a context belong to the choice. A context
-without text is the token --bos, where there is none --eos.
+A choice is scored behind its context and --delimiter, a blank by default. Give the training's token file (--token-file),
+from which the tokens that begin and end texts are taken, or its --bos and --eos. Tokens are those of
+lm-evaluation-harness, but for names of special tokens in a text, which stay text: context and choice are encoded in one
+piece, and the tokens of the context alone are counted off at the left; blanks at the end of a context belong to the
+choice. A context without text is the token --bos, where there is none --eos.
 
 Output, an HDF5 file that appears under its name only when it is complete:
     /tokens                uint16, or uint32 from a vocabulary of 65537: choice after choice, each behind its context
@@ -30,6 +31,7 @@ Exit codes: 0; 2 or 64 a wrong command line; 65 questions or a tokenizer that ca
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -39,7 +41,8 @@ import h5py
 import numpy as np
 
 from . import common, hdf5, token_file, token_hashes
-from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer, load_tokenizer
+from .foreign import TokenFile
+from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer, load_tokenizer, say_bos
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ def question_of(text: str, where: str, line: int) -> Question:
         raise refuse(where, "a line of JSON", f"{text[:60]!r} ({error})") from None
     if not isinstance(row, dict):
         raise refuse(where, "an object with the fields context, choices and answer", f"{text[:60]!r}")
+    if lone := common.lone_surrogate(json.dumps(row, ensure_ascii=False)):
+        raise refuse(where, "texts", lone)
     names = [name for name in ("context", "question") if name in row]
     if len(names) != 1 or not isinstance(row[names[0]], str):
         raise refuse(where, "one text, in the field context or question",
@@ -154,6 +159,26 @@ def write_file(path: Path, columns: Columns, tokenizer: Tokenizer) -> None:
 
 
 def choose_tokenizer(options: argparse.Namespace) -> Tokenizer:
+    """Of the options, or with the ends and beginnings of a token file, which has to be of the same tokenizer."""
+    if options.token_file is None:
+        tokenizer = tokenizer_of(options)
+        say_bos(tokenizer, options.bos)
+        return tokenizer
+    attributes = TokenFile(options.token_file).attributes
+    plain = tokenizer_of(argparse.Namespace(tokenizer=options.tokenizer, eos="none", bos="none"))
+    if (theirs := attributes.get("tokenizer_sha256")) != plain.sha256:
+        raise common.wrong(options.token_file, f"tokens of {plain.name}, tokenizer_sha256 {plain.sha256[:16]}...",
+                           f"{attributes.get('tokenizer', 'no tokenizer')}, {str(theirs)[:16]}...",
+                           "give the --tokenizer that made the file")
+    if isinstance(plain, ByteTokenizer):
+        return ByteTokenizer("eos_token_id" in attributes)
+    names = {index: name for name, index in plain.ids.items()}
+    eos, bos = (names[int(attributes[key])] if key in attributes else "none"
+                for key in ("eos_token_id", "bos_token_id"))
+    return HuggingFaceTokenizer(plain.name, plain.text, eos, bos)
+
+
+def tokenizer_of(options: argparse.Namespace) -> Tokenizer:
     if options.tokenizer == "bytes":
         for option, value in (("--eos", options.eos), ("--bos", options.bos)):
             if value not in (None, "none"):
@@ -172,7 +197,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
                         help="between context and choice (default: a blank)")
     parser.add_argument("--eos", metavar="TOKEN|none", help="as for nanotron-tokenize")
     parser.add_argument("--bos", metavar="TOKEN|none", help="token that begins each context (default: none)")
-    return parser.parse_args(argv)
+    parser.add_argument("--token-file", type=Path, metavar="tokens.h5",
+                        help="of the training: --eos and --bos are as there, and the tokenizer is compared")
+    options = parser.parse_args(argv)
+    if options.token_file and (options.eos or options.bos):
+        parser.error("--token-file says what --eos and --bos are; leave them out")
+    return options
 
 
 def main(argv: list[str] | None = None) -> int:

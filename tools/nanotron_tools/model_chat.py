@@ -46,6 +46,9 @@ class ModelTemplate:
                                str(error.args[1]), "give another --chat") from None
         return replace(self, end=chat.name_at(after, special))
 
+    def begins_with(self, token: str) -> bool:
+        return self._literals([Message("user", "a", False), Message(chat.ANSWERS, "b", True)], {})[0].startswith(token)
+
     def uses_date(self) -> bool:
         return "strftime_now" in self.turn
 

@@ -82,6 +82,7 @@ from .tokenizers import (
     Tokenizer,
     import_tokenizers,
     load_tokenizer,
+    say_bos,
     special_names,
 )
 
@@ -160,7 +161,13 @@ def choose_tokenizer(options: argparse.Namespace, template: chat.Template | None
         name, text = load_tokenizer(Path(options.tokenizer))
         template = template.resolved(special_names(common.from_json(text))) if template else None
         eos = options.eos or (template.end if template else None)
-    return HuggingFaceTokenizer(name, text, eos, bos, options.parse_special), template
+    tokenizer = HuggingFaceTokenizer(name, text, eos, bos, options.parse_special)
+    if template is None:
+        say_bos(tokenizer, options.bos)
+    elif isinstance(template, model_chat.ModelTemplate) and options.bos and template.begins_with(options.bos):
+        raise common.wrong("--bos", f"none: the model's chat template itself begins with {options.bos}", options.bos,
+                           "leave it out: conversations would begin with two", common.EXIT_USAGE)
+    return tokenizer, template
 
 
 def template_of(options: argparse.Namespace) -> chat.Template | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ import numpy as np
 from . import common, token_file
 
 OTHERS = ("tokenizer.model", "spiece.model", "tiktoken.model")  # files that a folder may have in its place
-CONVERT = ("write a tokenizer.json with transformers, where FOLDER has this file and its tokenizer_config.json:\n  python3 "
-           "-c \"from transformers import AutoTokenizer; AutoTokenizer.from_pretrained('FOLDER').save_pretrained('OUT')\"")
+CONVERT = """write a tokenizer.json with transformers, where FOLDER has this file and its tokenizer_config.json:
+  python3 -c "from transformers import AutoTokenizer as T; T.from_pretrained('FOLDER').save_pretrained('OUT')\""""
 NO_CHARACTER = "\U0010fffe"  # Unicode's, of no text
 EOS_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<|im_end|>",
              "<｜end▁of▁sentence｜>", "[SEP]")
@@ -56,7 +57,9 @@ class HuggingFaceTokenizer:
                  parse_special: bool = False):
         self.name, self.text, self.options = name, text, (eos, bos, parse_special)
         self.tokenizer = loaded(name, text)
-        self.plain = self.tokenizer if parse_special else loaded(name, without_special_names(text))
+        self.own_bos = begin_of(self.tokenizer)
+        silence(self.tokenizer)
+        self.plain = self.tokenizer if parse_special else silence(loaded(name, without_special_names(text)))
         self.ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self.ids.values()) + 1
         self.special = special_names(common.from_json(text))
@@ -101,11 +104,31 @@ def loaded(name: str, text: str) -> Any:
         tokenizer = package.Tokenizer.from_str(text)
     except Exception as error:  # the package raises plain Exception
         raise common.ToolError(f"{name}: not a tokenizer.json ({error})") from None
-    # Its special tokens are not wanted; besides those it changes offsets alone. This one does nothing.
-    tokenizer.post_processor = package.processors.ByteLevel(trim_offsets=False)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def begin_of(tokenizer: Any) -> str | None:
+    """The token that the post-processor puts before a text."""
+    text = "a"
+    ids, plain = tokenizer.encode(text).ids, tokenizer.encode(text, add_special_tokens=False).ids
+    name: str | None = tokenizer.id_to_token(ids[0]) if len(ids) > len(plain) and ids[:1] != plain[:1] else None
+    return name
+
+
+def silence(tokenizer: Any) -> Any:
+    """Without its post-processor, whose special tokens are not wanted; besides those it changes offsets alone. The one
+    that it has then does nothing."""
+    tokenizer.post_processor = import_tokenizers().processors.ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def say_bos(tokenizer: Tokenizer, bos: str | None) -> None:
+    """Warns where the tokenizer itself begins texts with a token, and nothing was said about it."""
+    if isinstance(tokenizer, HuggingFaceTokenizer) and tokenizer.own_bos and bos is None:
+        print(f"warning: {tokenizer.name} itself begins each text with {tokenizer.own_bos}, here texts begin without. "
+              f"Give --bos '{tokenizer.own_bos}' where the model was trained with it, else --bos none", file=sys.stderr)
 
 
 def load_tokenizer(path: Path) -> tuple[str, str]:
@@ -121,8 +144,8 @@ def load_tokenizer(path: Path) -> tuple[str, str]:
     except ValueError as error:  # Unicode's errors are of this kind
         if path.suffix == ".json":
             raise common.ToolError(f"{path}: not a tokenizer.json ({error})") from None
-        found = "no JSON: a model of SentencePiece or tiktoken?"
-        raise common.wrong(path, "a tokenizer.json", found, CONVERT) from None
+        guess = "no JSON: a model of SentencePiece or tiktoken?"
+        raise common.wrong(path, "a tokenizer.json", guess, CONVERT) from None
     return path.name, text
 
 
