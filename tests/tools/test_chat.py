@@ -288,6 +288,25 @@ def test_wrong_templates(tokenizer_json, tmp_path, tool):
     assert "a file of text" in told and not out.exists()
 
 
+def test_unknown_roles_that_train_nothing_are_said(tokenizer_json, tmp_path, tool):
+    good, bad = [{"messages": TALK}], [{"messages": [{"role": "user", "content": "a"}, {"role": role, "content": "b"}]}
+                                       for role in ("Assistant", "model", "model")]
+    lines(tmp_path / "good.jsonl", good)
+    call = ["tokenize", tmp_path / "good.jsonl", tmp_path / "bad.jsonl", "--chat", "chatml", "--tokenizer", tokenizer_json]
+    for extra in (["-o", tmp_path / "t.h5"], ["--shards", tmp_path / "parts"]):
+        lines(tmp_path / "bad.jsonl", bad)
+        told = tool(*call, *extra, rc=65).stderr
+        assert f"{tmp_path / 'bad.jsonl'}: expected answers" in told and "3 of 3 conversations without an answer" in told
+        assert "unknown roles: 'model' 2 times, 'Assistant' 1 times" in told and not (tmp_path / "t.h5").exists()
+        lines(tmp_path / "bad.jsonl", bad + good)
+        said = tool(*call, *extra).stderr
+        assert f"warning: {tmp_path / 'bad.jsonl'}: 3 of 4 conversations without an answer; unknown roles: 'model' 2" in said
+        assert "good.jsonl" not in said
+        (tmp_path / "t.h5").unlink(missing_ok=True)
+    lines(tmp_path / "bad.jsonl", [{"messages": TALK[:2]}])  # known roles, no answer
+    assert "1 of 1 conversations without an answer\n" in tool(*call, "-o", tmp_path / "t.h5", rc=65).stderr
+
+
 @pytest.mark.parametrize("record, options", [
     ({"prompt": "a", "completion": "a\udfffb"}, ["--chat", "concatenate"]), ({"text": "x\ud800"}, []),
     ({"messages": [{"role": "user", "content": "\ud800"}]}, ["--chat", "{role}: {content}"])])

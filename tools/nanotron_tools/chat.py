@@ -14,6 +14,7 @@ content stay text: such a conversation is encoded between the special tokens of 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
 SPECIAL = re.compile(r"<\|[^|<>]+\|>")
 ANSWERS = "assistant"
 ROLES = ("user", ANSWERS, "system")
+OTHER_ROLES = ("tool", "developer", "function", "ipython", "observation", "environment")  # of templates of models
 SHAREGPT = {"human": "user", "user": "user", "gpt": ANSWERS, "assistant": ANSWERS, "system": "system"}
 FORMS = "messages, conversations, prompt and completion, or instruction and output"
 
@@ -209,6 +211,7 @@ class ChatEncoder:
 
     def __init__(self, template: Template, tokenizer: Tokenizer):
         self.template, self.tokenizer = template, tokenizer
+        self.silent, self.roles = 0, Counter[str]()
         special = tokenizer.special
         self.names = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or r"(?!)")
         if missing := [name for name in template.required if name not in special]:
@@ -219,6 +222,9 @@ class ChatEncoder:
     def encode(self, record: Any) -> tuple[np.ndarray, np.ndarray, bool]:
         """(tokens, mask, the token that ends the document counts)."""
         messages = messages_of(record, self.template)
+        if not any(message.counts for message in messages):
+            self.silent += 1
+            self.roles.update(message.role for message in messages if message.role not in (*ROLES, *OTHER_ROLES))
         parts = [part for part in self.template.parts(messages, record) if part.text]
         ends = messages[-1].counts and self.template.end is None
         if isinstance(self.tokenizer, ByteTokenizer):
@@ -231,6 +237,12 @@ class ChatEncoder:
         else:
             tokens, mask = self._whole(self.tokenizer, self.tokenizer.tokenizer, parts)
         return tokens, mask, ends
+
+    def take_silent(self) -> tuple[int, Counter[str]]:
+        """Since the last call: conversations without an answer, and their roles that are unknown."""
+        taken = self.silent, self.roles
+        self.silent, self.roles = 0, Counter()
+        return taken
 
     @staticmethod
     def _whole(tokenizer: HuggingFaceTokenizer, package: Any, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:

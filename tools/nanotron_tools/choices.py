@@ -8,8 +8,8 @@ Input: lines of JSON, each an object with these fields; others are passed over.
     choices     a list of two or more texts
     answer      which of them is right, from 0
 
-A choice is scored behind its context and --delimiter, a blank by default. Give the training's token file (--token-file),
-from which the tokens that begin and end texts are taken, or its --bos and --eos. Tokens are those of
+A choice is scored behind its context and --delimiter, a blank by default. Give the training's token file
+(--token-file), from which the tokens that begin and end texts are taken, or its --bos and --eos. Tokens are those of
 lm-evaluation-harness, but for names of special tokens in a text, which stay text: context and choice are encoded in one
 piece, and the tokens of the context alone are counted off at the left; blanks at the end of a context belong to the
 choice. A context without text is the token --bos, where there is none --eos.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import multiprocessing
 import os
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ class Encoded:
     bytes: int  # of the input
     path: str
     bad: list[str]  # records that were left out
+    silent: int = 0  # conversations of which nothing counts in the loss
+    roles: Counter[str] = field(default_factory=Counter)  # of these, how often each that no template knows
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,11 @@ class Encoder:
         if isinstance(chunk, Chunk) and not chunk.field:
             return self._joined(*self._text(chunk), chunk.path, [])
         block, bad = corpus.block_of(chunk) if isinstance(chunk, Chunk) else chunk, list[str]()
-        return self._joined(self._records(block, bad), block.bytes, block.path, bad)
+        encoded = self._joined(self._records(block, bad), block.bytes, block.path, bad)
+        if self.chat is None:
+            return encoded
+        silent, roles = self.chat.take_silent()
+        return replace(encoded, silent=silent, roles=roles)
 
     def _text(self, chunk: Chunk) -> tuple[list[Part], int]:
         first, last = chunk.start == 0, chunk.end == chunk.size
@@ -163,7 +169,7 @@ class Pool:
         if self.pool is None:
             yield from map(self.encoder.encode, chunks)
             return
-        under_way: collections.deque[Future[Encoded]] = collections.deque()
+        under_way: deque[Future[Encoded]] = deque()
         try:
             for chunk in chunks:
                 under_way.append(self.pool.submit(encode_in_worker, chunk))

@@ -7,12 +7,15 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from . import common, kinds
 from .kinds import Kind
+
+if TYPE_CHECKING:  # it reads the files
+    from .encode import Encoded
 
 EVERYTHING = "*"
 EMPTY = "empty"
@@ -154,21 +157,53 @@ def order_files(files: list[InputFile], seed: int | None) -> list[InputFile]:
     return [file for _, _, _, file in sorted(keyed, key=lambda item: item[:3])]
 
 
+@dataclass
+class Answers:
+    """Of a file of conversations."""
+
+    conversations: int = 0
+    counted: int = 0  # tokens in the loss
+    silent: int = 0  # conversations without an answer
+    roles: Counter[str] = field(default_factory=Counter)
+
+    def told(self) -> str:
+        roles = ", ".join(f"{role!r} {count:,} times" for role, count in self.roles.most_common(SHOWN))
+        return f"{self.silent:,} of {self.conversations:,} conversations without an answer" + \
+            (f"; unknown roles: {roles}" if roles else "")
+
+
 class Tally:
-    """What was read of each kind, for people."""
+    """What was read of each kind, and what counts of each file of conversations."""
 
     def __init__(self, found: Found):
         self.kinds = {str(file.path): file.kind.title for file in found.files}
         self.passed = found.passed
         self.read: dict[str, list[int]] = {}  # files, documents, bytes
         self.last = ""
+        self.answers: dict[str, Answers] = {}
 
-    def add(self, path: str, documents: int, size: int) -> None:
-        """Of parts that come file by file."""
-        row = self.read.setdefault(self.kinds[path], [0, 0, 0])
-        for i, value in enumerate((int(path != self.last), documents, size)):
+    def add(self, part: Encoded) -> None:
+        """Parts come file by file."""
+        row = self.read.setdefault(self.kinds[part.path], [0, 0, 0])
+        for i, value in enumerate((int(part.path != self.last), part.starts.size, part.bytes)):
             row[i] += value
-        self.last = path
+        self.last = part.path
+        if part.mask is not None:
+            file = self.answers.setdefault(part.path, Answers())
+            file.conversations += part.starts.size
+            file.counted += int(part.mask.sum())
+            file.silent += part.silent
+            file.roles += part.roles
+
+    def check_answers(self) -> None:
+        """A file of which nothing counts in the loss is an error."""
+        for path, found in self.answers.items():
+            if found.conversations and found.counted == 0:
+                raise common.wrong(path, "answers, messages of the role assistant or completions", found.told(),
+                                   "name the role of answers assistant, or leave the file out")
+
+    def silent_lines(self) -> list[str]:
+        return [f"warning: {path}: {found.told()}" for path, found in self.answers.items() if found.silent]
 
     def lines(self) -> list[str]:
         rows: list[tuple[str, ...]] = [("kind", "files", "documents", "bytes", "")]

@@ -205,10 +205,11 @@ def write_tokens(output: Path, pool: Pool, chunks: Iterable[Chunk | Block], prog
         for encoded in pool.encode_all(chunks):
             writer.append(encoded.tokens, encoded.starts, encoded.mask)
             read += encoded.bytes
-            tally.add(encoded.path, encoded.starts.size, encoded.bytes)
+            tally.add(encoded)
             progress(writer)
         if writer.tokens == 0 and shard is None:
             raise common.ToolError("the input holds no text")
+        tally.check_answers()
         if shard is not None and times != shards.times_of(shard.spans):
             raise common.ToolError(f"{shard.path}: expected texts that stay as they are, found that a file of them was "
                                    "written meanwhile; begin again when they are complete")
@@ -296,20 +297,19 @@ def main(argv: list[str] | None = None) -> int:
 
     tokenizer, resolved = choose_tokenizer(options, template, texts)
     ends = resolved is None or resolved.end is None or (options.eos not in (None, "none", resolved.end))
-    settings = Settings(field, resolved, ends, step, options.skip_bad)
+    settings, tally = Settings(field, resolved, ends, step, options.skip_bad), inputs.Tally(found)
     with Pool(Encoder(tokenizer, settings), options.workers) as pool:
         if options.count:
             counted = count.count(pool, spans, step, field, options.sample or 1.0, options.sample_seed)
             print("\n".join(count.lines(counted, options.sample_seed)))
         elif options.shards:
-            make_shards(options, pool, spans, inputs.Tally(found))
+            make_shards(options, pool, spans, tally)
         else:
             begin = time.perf_counter()
-            tally = inputs.Tally(found)
             writer, read = write_tokens(options.output, pool, chunks(), progress_line(options.quiet), tally)
             report(options, options.output, writer, read, time.perf_counter() - begin, tokenizer, tally)
-        for told in pool.bad:
-            print(f"left out: {' '.join(told.split())}", file=sys.stderr)
+        for told in [*tally.silent_lines(), *(f"left out: {' '.join(told.split())}" for told in pool.bad)]:
+            print(told, file=sys.stderr)
         if pool.bad:
             print(f"{len(pool.bad)} records left out (--skip-bad {options.skip_bad})", file=sys.stderr)
     return 0
