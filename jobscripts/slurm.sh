@@ -248,7 +248,7 @@ if ! touch "$STATUS_FILE" "$STATUS_FILE.failures"; then
 fi
 state="$(status_of state)"
 # A start that was lost with its node left this behind, unjudged.
-case $state in launching | starting | running) lost=yes ;; *) lost=no ;; esac
+case $state in launching | starting | running | failed) lost=yes ;; *) lost=no ;; esac
 if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
 if [ ! -s "$STATUS_FILE" ]; then : >"$STATUS_FILE.failures"; fi  # a new chain, which may begin at an earlier step
 ####

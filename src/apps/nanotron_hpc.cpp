@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
   hold_stop_signals();
   const double start = wall_seconds();
   comm::MpiSession mpi(argc, argv);
-  return comm::run_guarded(mpi.world(), [&] {
+  trainer::LastWords last_words;
+  const auto program = [&] {
     const comm::Communicator world = comm::Communicator::duplicate(mpi.world());
     const auto line = apps::parse_command_line(argc, argv, world.rank() == 0);
     if (!line) return static_cast<int>(ExitCode::ok);
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
     if (!trains && !line->choices.empty())
       return static_cast<int>(trainer::evaluate_choices(config, line->choices, line->results, world.get()));
     if (!trains) return static_cast<int>(trainer::evaluate(config, world.get()));
-    return static_cast<int>(trainer::train(config, world.get(), line->status, start));
-  });
+    return static_cast<int>(trainer::train(config, world.get(), line->status, start, last_words));
+  };
+  return comm::run_guarded(mpi.world(), program, [&](const auto&... words) { last_words.tell(words...); });
 }

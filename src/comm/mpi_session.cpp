@@ -26,6 +26,7 @@ struct Failure {
   int code = 0;  // 0: none
   std::string message;
 };
+using Tell = std::function<void(int, const std::string&)>;
 
 // How long a failed rank waits for the others to fail as well. All ranks find a wrong deck before anything
 // else, but not at the same time.
@@ -63,14 +64,18 @@ bool gather_failures(MPI_Comm failures, const Failure& failure, std::vector<std:
 }
 
 // If all ranks failed: prints and returns on all of them. Otherwise aborts the job.
-void report(MPI_Comm failures, const Failure& failure) {
+void report(MPI_Comm failures, const Failure& failure, const Tell& tell) {
   int rank = 0, size = 1;
   MPI_Comm_rank(failures, &rank);
   MPI_Comm_size(failures, &size);
+  const auto print_and_tell = [&](const std::string& text) {
+    print(text);
+    if (tell) tell(failure.code, text);
+  };
   static std::vector<std::uint64_t> hashes;
   hashes.assign(static_cast<std::size_t>(size), 0);
   if (size > 1 && !gather_failures(failures, failure, hashes)) {
-    print(fmt::format("[rank {}] {}", rank, failure.message));
+    print_and_tell(fmt::format("[rank {}] {}", rank, failure.message));
     // Some launchers drop what is still in the output pipe when the job is aborted.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     MpiSession::abort(static_cast<ExitCode>(failure.code));
@@ -78,7 +83,7 @@ void report(MPI_Comm failures, const Failure& failure) {
   for (int before = 0; before < rank; ++before) {
     if (hashes[static_cast<std::size_t>(before)] == hash_of(failure.message)) return;
   }
-  print(rank == 0 ? failure.message : fmt::format("[rank {}] {}", rank, failure.message));
+  print_and_tell(rank == 0 ? failure.message : fmt::format("[rank {}] {}", rank, failure.message));
 }
 
 std::atomic<bool> has_thread_behind{false};  // of the process
@@ -125,7 +130,7 @@ void MpiSession::abort_beside(ExitCode code) {
 
 void leave_thread_behind() { has_thread_behind = true; }
 
-int run_guarded(MPI_Comm world, const std::function<int()>& program) {
+int run_guarded(MPI_Comm world, const std::function<int()>& program, const Tell& tell) {
   MPI_Comm failures = MPI_COMM_NULL;
   NANOTRON_CHECK_MPI(MPI_Comm_dup(world, &failures));
   MPI_Comm_set_errhandler(failures, MPI_ERRORS_RETURN);
@@ -146,7 +151,7 @@ int run_guarded(MPI_Comm world, const std::function<int()>& program) {
     failure = {static_cast<int>(ExitCode::system_error), "error: an unknown exception"};
   }
   if (failure.code != 0) {
-    report(failures, failure);
+    report(failures, failure, tell);
     code = failure.code;
     if (has_thread_behind) {
       std::this_thread::sleep_for(std::chrono::seconds(1));  // the rank that tells the reason has to come to it

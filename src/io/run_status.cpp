@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <string_view>
 
 #include "nanotron/io/text_file.hpp"
 
@@ -24,6 +25,8 @@ const char* name_of(RunState state) {
       return "finished";
     case RunState::held:
       return "held";
+    case RunState::failed:
+      return "failed";
     default:
       return "stopped";
   }
@@ -86,6 +89,21 @@ void RunStatus::add_checkpoint(std::int64_t step, const std::filesystem::path& f
 void RunStatus::add_copy(std::int64_t step, const std::filesystem::path& folder) {
   checkpoint_ = folder.string();
   write(RunState::running, step);
+}
+
+void mark_failed(const std::filesystem::path& file, int exit_code, const std::string& message) {
+  if (file.empty()) return;
+  std::map<std::string, std::string> lines = read(file);
+  const std::string& state = lines["state"];
+  if (state != name_of(RunState::starting) && state != name_of(RunState::running)) return;
+  lines["state"] = name_of(RunState::failed);
+  lines["exit_code"] = std::to_string(exit_code);
+  lines["error"] = message.substr(0, message.find('\n'));
+  constexpr std::string_view prefix = "error: ";
+  if (const auto at = lines["error"].find(prefix); at != std::string::npos) lines["error"].erase(at, prefix.size());
+  std::string text;
+  for (const auto& [key, value] : lines) text += fmt::format("{} = {}\n", key, value);
+  replace_text(file, text);
 }
 
 }  // namespace nanotron::io

@@ -289,13 +289,14 @@ std::vector<io::RunLock> prepare_run_directory(const deck::Config& config, comm:
 }
 
 // From here to its end the run is watched; null where the deck wants no watchdog.
-std::unique_ptr<Watchdog> watch(const deck::Config& config, comm::ProcessGrid& grid) {
+std::unique_ptr<Watchdog> watch(const deck::Config& config, comm::ProcessGrid& grid, const std::string& status) {
   if (config.run.hang_timeout == 0.0) return nullptr;
   comm::record_groups(grid);
   return std::make_unique<Watchdog>(WatchdogSetup{.output_dir = config.run.output_dir,
                                                   .timeout = config.run.hang_timeout,
                                                   .rank = grid.world().rank(),
-                                                  .hosts = grid.hosts()});
+                                                  .hosts = grid.hosts(),
+                                                  .status = status});
 }
 
 }  // namespace
@@ -339,13 +340,15 @@ std::string grid_line(const deck::Config& config) {
                      shape.size(), shape.ep > 1 ? fmt::format(", ep {} inside dp x cp", shape.ep) : "");
 }
 
-ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& status_file, double start) {
+ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& status_file, double start,
+               LastWords& last_words) {
   deck::Config config = of_deck;
   comm::ProcessGrid grid = make_grid(world, config);
   Log log(grid.world().rank() == 0, grid.world().rank());
   log.set_quiet(config.output.console == deck::Console::quiet);
   const std::vector<io::RunLock> locks = prepare_run_directory(config, grid.world(), log);
-  const std::unique_ptr<Watchdog> watchdog = watch(config, grid);
+  last_words.belong_to(config.run.output_dir, status_file);
+  const std::unique_ptr<Watchdog> watchdog = watch(config, grid, status_file);
   io::RunStatus status(status_file, config.run.output_dir, deck::checkpoint_directory(config), config.run.steps, log);
   status.write(io::RunState::starting, 0);
   if (comm::text_of_root(world, [&] { return std::string(status.goes_on() ? "goes on" : ""); }) != "") {

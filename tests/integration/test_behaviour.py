@@ -6,12 +6,14 @@
     test_behaviour.py <folder of the programs>
 """
 import contextlib
+import json
 import math
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +21,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from runs import Case, check, mpiexec, program, ranks_of, wait_for
+from runs import Case, check, mpiexec, program, ranks_of, root, wait_for
 
 
 def losses(output):
@@ -302,6 +304,54 @@ def two_runs_in_one_directory():
         elsewhere = f"run.output_dir={case.folder}/other"
         code, text = case.run("--set", elsewhere, "--set", f"checkpoint.directory={case.out}/checkpoints")
         check(code == 71 and "another run writes" in text, "and so it is in the folder of checkpoints", text)
+def state_of(case):
+    done = subprocess.run([sys.executable, root / "tools/nanotron_report.py", case.out, "--json"], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    check(done.returncode == 0, "nanotron-report", done.stderr)
+    facts, = json.loads(done.stdout)
+    return facts["state"], facts["why"]
+
+
+def what_ended_a_run():
+    """It is in the run's folder and in the status file, and the tools say it."""
+    with Case("ended", steps=12) as case:
+        status, log = case.folder / "status", case.out / "run.log"
+
+        def ends(code, what, *keys):
+            found, text = case.run("--status", str(status), *(word for key in keys for word in ("--set", key)))
+            lines = dict(line.split(" = ", 1) for line in status.read_text().splitlines())
+            check(found == code and f"ended with exit code {code}" not in text, f"{keys} give {code}, not {found}", text)
+            check(log.read_text().endswith(f"\nended with exit code {code}\n"), f"run.log has the end with {code}", text)
+            check(lines["state"] == "failed" and lines["exit_code"] == str(code) and what in lines["error"],
+                  f"and so has the status of {code}", lines)
+            check(lines["steps"] == "12" and "checkpoint" in lines, "which keeps its other lines", lines)
+            if (case.out / "metrics.h5").exists():
+                state, why = state_of(case)
+                check(state == "failed" and what in why, f"nanotron-report says so of {code}", (state, why))
+
+        ends(65, "no such folder", f"checkpoint.resume={case.folder}/nothing")
+        ends(70, "not finite", "optimizer.learning_rate=1e30", "optimizer.clip_grad_norm=0")
+        shutil.rmtree(case.out / "checkpoints")
+        code, text = case.run("--status", str(status))
+        check(code == 0 and "exit_code" not in status.read_text(), "the next start has a status of its own", text)
+        check(state_of(case) == ("finished", ""), "and finishes", text)
+        case.run()
+        check(state_of(case) == ("finished", ""), "one more start of a finished run changes nothing")
+        ends(78, "of another model", "model.hidden_size=48", "run.steps=12")
+    with Case("silent", steps=100000) as case:
+        running = case.start()
+        wait_for(case.out / "checkpoints/step_00000005")
+        check(state_of(case)[0] == "running", "a run that goes on", state_of(case))
+        for rank in ranks_of(case):
+            os.kill(rank, signal.SIGKILL)
+        running.communicate(timeout=60)
+        for name in ("run.log", "metrics.h5"):
+            os.utime(case.out / name, (time.time() - 3600,) * 2)
+        state, why = state_of(case)
+        check(state == "no sign of life" and "nothing was written for 1:00:0" in why and "a step takes" in why,
+              "one that was killed", (state, why))
+
+
         (case.out / "STOP").touch()
         text, _ = running.communicate(timeout=60)
         check(running.returncode == 75, f"the first run lives on and stops with 75, not {running.returncode}", text)
@@ -420,7 +470,7 @@ def what_is_told_before_it_happens():
 
 for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,
              damaged_checkpoints, stops_after_steps, early_stops, validation_beside_an_early_end, killed_rank,
-             bad_numbers, two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches,
+             bad_numbers, what_ended_a_run, two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches,
              nodes_with_disks_of_their_own, auxiliary_files_lock_nobody_out, streams_that_are_closed,
              what_is_told_before_it_happens):
     begin = time.time()

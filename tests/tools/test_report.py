@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import conftest
 import h5py
@@ -60,21 +61,64 @@ def test_report(run, tool):
 
 def test_states_and_damage(run, tool):
     log = run / "run.log"
-    log.write_text(FIRST + RESUMED + PROGRESS.format(40, 2.4))
+    log.write_text(FIRST + RESUMED + PROGRESS.format(40, 2.4).replace("/50", "/90"))
+    assert "50 of 90 (55.6 %), ETA 0:00:04" in tool("top", run, "--once").stdout
     (run / "checkpoints" / "step_00000050" / "manifest.json").unlink()
     (run / "checkpoints" / "step_00000060.partial").mkdir()
     facts, = report(tool, run)
-    assert facts["state"] == "running, or killed" and facts["wall_seconds_at_least"]
+    assert facts["state"] == "running" and facts["why"].startswith("written ") and facts["wall_seconds_at_least"]
+    for path in (log, run / "metrics.h5"):
+        os.utime(path, (time.time() - 7200,) * 2)
+    facts, = report(tool, run)
+    assert facts["state"] == "no sign of life"
+    assert facts["why"].startswith("nothing was written for 2:00:00, and a step takes 0.1 s")
+    shown = tool("top", run, "--once").stdout
+    assert "run: no sign of life: nothing was written for 2:00:00" in shown and "50 of 90 (55.6 %), ETA -" in shown
     assert [item["state"] for item in facts["checkpoints"]] == ["complete", "damaged: no good manifest", "unfinished"]
     log.write_text(FIRST + "error: step 31: the numbers are not finite\n")
     facts, = report(tool, run)
     assert (facts["state"], facts["why"]) == ("failed", "step 31: the numbers are not finite")
+    log.write_text(FIRST + "[rank 1] error: a call of MPI failed\nended with exit code 71\n")
+    facts, = report(tool, run)
+    assert (facts["state"], facts["why"]) == ("failed", "a call of MPI failed")
+    log.write_text(FIRST + RESUMED + FINISHED + RESUMED + "nothing to do: run is at step 50 of run%steps = 50\n")
+    facts, = report(tool, run)
+    assert facts["state"] == "finished" and facts["restarts"] == 1
     log.unlink()
     with h5py.File(run / "metrics.h5", "r+") as file:
         file["loss"][-1] = np.nan
     facts, = report(tool, run)
-    assert facts["state"] == "unknown: no run.log" and facts["loss"] is None and facts["restarts"] == 1
+    assert facts["state"] == "running" and facts["loss"] is None and facts["restarts"] == 1
     assert "not finite" in tool("report", run).stdout
+
+
+@pytest.mark.parametrize(("end", "state"), [(0, "no sign of life"), (1, "finished"), (2, "stopped"), (3, "failed")])
+def test_the_end_that_only_metrics_have(run, tool, end, state):
+    """Of the same start as the last one of the log."""
+    row = {"start": 1, "begin": 10.0, "last": 20.0, "submitted": np.nan, "job_began": np.nan, "resumed_step": 0,
+           "last_step": 40, "lowest_step": 0, "training_seconds": 5.0, "checkpoint_seconds": 0.0, "left_out_seconds": 0.0,
+           "end": end}
+    with h5py.File(run / "metrics.h5", "r+") as file:
+        for name, value in row.items():
+            file[f"starts/{name}"] = [value]
+        for name in ("start", "step", "training_seconds"):
+            file[f"start_checkpoints/{name}"] = np.zeros(0)
+        file.create_group("lineage/start_0001").attrs["start_time"] = "2026-11-24T09:31:07Z"
+    log, begin = run / "run.log", "start_time: 2026-11-24T09:31:07Z\n"
+
+    def now(text):
+        log.write_text(text)
+        for path in (log, run / "metrics.h5"):
+            os.utime(path, (1e9,) * 2)
+        found = report(tool, run)[0]["state"]
+        assert f": {found}" in tool("top", run, "--once").stdout
+        return found
+
+    assert now(PROGRAM + begin + PROGRESS.format(40, 2.4)) == state
+    if end == 0:
+        assert now(PROGRAM + begin + PROGRESS.format(40, 2.4) + "error: a rank is lost\n") == "failed"
+        assert report(tool, run)[0]["ledger"]["starts"][-1]["end"] == "failed"
+    assert now(PROGRAM + begin + PROGRESS.format(40, 2.4) + PROGRAM + begin.replace("07Z", "08Z")) == "no sign of life"
 
 
 def test_checkpoints_elsewhere(run, tool, tmp_path):
@@ -102,7 +146,7 @@ def test_top(run, tool):
     assert tool("top", run).stdout.count("finished") == 1  # ends with the run
     (run / "run.log").write_text(FIRST)
     text = tool("top", run, "--once").stdout
-    assert "run: running" in text and "50 of 50" in text
+    assert "run: stopped" not in text and "run: running, written 0 s ago" in text and "50 of 50" in text
     (run / "metrics.h5").write_bytes(b"\x89HDF, half written")
     text = tool("top", run, "--once").stdout
     assert "30 of 50 (60.0 %), ETA 00:00:23" in text and "10,800" in text and "from           run.log" in text

@@ -121,6 +121,12 @@ def made_of(rows: list[dict[str, Any]], kept: dict[tuple[int, int], float], word
     return Ledger(starts)
 
 
+def is_unknown(ledger: Ledger, begin: str) -> bool:
+    """Whether its last start is the one that began then, and wrote no end."""
+    last = ledger.starts[-1:]
+    return any(start.end == ENDS[0] and start.words.get("start_time") == begin for start in last)
+
+
 def facts_of(ledger: Ledger) -> dict[str, Any]:
     """For --json."""
     return {"goodput": ledger.goodput, "wall_seconds": ledger.wall_seconds, "seconds": ledger.seconds,

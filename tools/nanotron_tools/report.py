@@ -26,7 +26,8 @@ from . import checkpoint as checkpoint_file
 from . import common, hang, run_log
 from . import ledger as run_ledger
 from .metrics import Run, load_run, metrics_path
-from .tables import human, table
+from .run_state import State, state_of
+from .tables import clock, human, table
 
 Facts = dict[str, Any]
 
@@ -91,12 +92,13 @@ def facts_of(text: str) -> Facts:
     steps = run.series["step"]
     if not steps.size:
         raise common.ToolError(f"no step recorded yet in {text}")
-    last = logged[-1] if logged else None
+    step_seconds = float(np.median(run.series["seconds"][-20:])) if "seconds" in run.series else math.nan
+    state = state_of(folder, logged, step_seconds)
     facts: Facts = {
         "run": run.label,
         "title": run.deck.get("run.title", ""),
-        "state": "unknown: no run.log" if last is None else last.end or "running, or killed",
-        "why": last.why if last and last.end in ("stopped", "failed") else "",
+        "state": state.word,
+        "why": state.why,
         "steps": int(steps[-1]),
         "steps_planned": int(run.deck["run.steps"]) if "run.steps" in run.deck else None,
         "tokens": int(run.series["tokens"][-1]) if "tokens" in run.series else None,
@@ -110,6 +112,8 @@ def facts_of(text: str) -> Facts:
                         "lowest_step": int(at[losses.argmin()])} for name, (at, losses) in run.validation.items()}
     facts["checkpoints"] = checkpoints_of(checkpoint_folder(run, folder))
     ledger = run_ledger.read_ledger(metrics_path(str(folder)))
+    if ledger and state.has_ended and logged and run_ledger.is_unknown(ledger, logged[-1].begin):
+        ledger.starts[-1].end = state.word
     facts["ledger"] = run_ledger.facts_of(ledger) if ledger else None
     return facts
 
@@ -117,15 +121,10 @@ def facts_of(text: str) -> Facts:
 # ---------------------------------------------------------------------------------------------
 
 
-def clock(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
 def lines_of(facts: Facts) -> dict[str, str]:
     """Name of a line -> what a person reads there."""
     planned = f" of {facts['steps_planned']:,}" if facts["steps_planned"] is not None else ""
-    lines = {"title": facts["title"], "state": facts["state"] + (f": {facts['why']}" if facts["why"] else ""),
+    lines = {"title": facts["title"], "state": str(State(facts["state"], facts["why"])),
              "steps": f"{facts['steps']:,}{planned}"}
     if facts["tokens"] is not None:
         lines["tokens"] = f"{facts['tokens']:,}"

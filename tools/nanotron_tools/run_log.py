@@ -12,7 +12,7 @@ CHECKPOINT = re.compile(r"step +(\d+)/\d+  checkpoint written")
 VALIDATION = re.compile(r"step +(\d+)/\d+  validation loss (.*)")
 ENDS = (("finished", re.compile(r"finished: \d+ steps, ([\d.]+) s")),
         ("stopped", re.compile(r"stopped after step \d+ of \d+: ([^;]*)")),
-        ("failed", re.compile(r"error: (.*)")))
+        ("failed", re.compile(r"(?:\[rank \d+\] )?error: (.*)")))
 
 
 @dataclass
@@ -28,7 +28,9 @@ class Progress:
 
 @dataclass
 class LoggedStart:
+    begin: str = ""  # as in the provenance of metrics.h5
     resumed: bool = False
+    is_idle: bool = False  # the run was at its end before
     progress: Progress | None = None
     checkpoints: list[int] = field(default_factory=list)
     validation: tuple[int, str] | None = None
@@ -43,7 +45,7 @@ def number(text: str) -> float:
 
 
 def read_log(path: Path, last_bytes: int = 0) -> list[LoggedStart]:
-    """All starts in the log, or what its last bytes tell; none where there is no log."""
+    """All starts in the log that had something to do, or what its last bytes tell; none where there is no log."""
     try:
         with open(path, "rb") as file:
             file.seek(0, 2)
@@ -56,7 +58,7 @@ def read_log(path: Path, last_bytes: int = 0) -> list[LoggedStart]:
         if line.startswith("program: ") or not starts:
             starts.append(LoggedStart())
         read_line(line, starts[-1])
-    return starts
+    return [start for start in starts if not start.is_idle] or starts
 
 
 def read_line(line: str, start: LoggedStart) -> None:
@@ -67,8 +69,12 @@ def read_line(line: str, start: LoggedStart) -> None:
         start.checkpoints.append(int(match[1]))
     elif match := VALIDATION.match(line):
         start.validation = int(match[1]), match[2].strip()
+    elif line.startswith("start_time: "):
+        start.begin = line.partition(" ")[2]
     elif line.startswith("resumed from "):
         start.resumed = True
+    elif line.startswith("nothing to do: "):
+        start.end, start.why, start.is_idle = "finished", "0", True
     else:
         for end, pattern in ENDS:
             if match := pattern.match(line):

@@ -16,6 +16,11 @@ def human(count: float) -> str:
     return f"{count:.1f} {UNITS[-1]}"
 
 
+def clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
 def table(rows: Sequence[tuple[Any, ...]], indent: str = "  ") -> None:
     """Aligned columns; numbers to the right."""
     if not rows:

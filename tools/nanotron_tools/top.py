@@ -22,8 +22,8 @@ import numpy as np
 
 from . import checkpoint as checkpoint_file
 from . import common, metrics, run_log
-from .report import clock
-from .tables import human
+from .run_state import age_of, state_of
+from .tables import clock, human
 
 ROWS, CURVE = 20, 400  # of means; of the curve
 BARS = "▁▂▃▄▅▆▇█"
@@ -90,11 +90,6 @@ def steps_planned(folder: Path, starts: list[run_log.LoggedStart]) -> int:
         return 0
 
 
-def age_of(paths: list[Path]) -> float:
-    """Seconds since the newest of these files was written."""
-    return max(0.0, time.time() - max((path.stat().st_mtime for path in paths if path.is_file()), default=time.time()))
-
-
 def newest_checkpoint(starts: list[run_log.LoggedStart], folder: Path) -> str:
     names = checkpoint_file.list_checkpoints(folder)
     if names:
@@ -107,18 +102,18 @@ def newest_checkpoint(starts: list[run_log.LoggedStart], folder: Path) -> str:
 
 def look(folder: Path) -> tuple[list[str], bool]:
     """The lines to show, and whether the run has ended."""
-    log = folder / "run.log"
-    starts = run_log.read_log(log, run_log.TAIL)
+    starts = run_log.read_log(folder / "run.log", run_log.TAIL)
     view = from_metrics(folder / "metrics.h5") or from_log(starts)
     last = starts[-1] if starts else run_log.LoggedStart()
-    state = (f"{last.end}: {last.why}" if last.end in ("stopped", "failed") else last.end) or "running"
-    age = age_of([log, folder / "metrics.h5"])
-    lines = [f"{folder}: {state}, written {age:.0f} s ago"]
+    state = state_of(folder, starts, view.seconds if view else math.nan)
+    lines = [f"{folder}: {state}"]
     if view is None:
-        return [*lines, "  no step done yet"], bool(last.end)
+        return [*lines, "  no step done yet"], state.has_ended
     planned = steps_planned(folder, starts)
     seconds_left = (planned - view.step) * view.seconds
     left = clock(seconds_left) if math.isfinite(seconds_left) else last.progress.eta if last.progress else "-"
+    if state.word != "running" and view.step < planned:
+        left = "-"
     share = f" of {planned:,} ({100 * view.step / planned:.1f} %), ETA {left}" if planned else ""
     lines += [f"  step           {view.step:,}{share}",
               f"  loss           {view.loss:.4f}   grad norm {view.grad_norm:.3f}   lr {view.learning_rate:.2e}",
@@ -128,7 +123,7 @@ def look(folder: Path) -> tuple[list[str], bool]:
     lines += [f"  checkpoint     {newest_checkpoint(starts, folder)}", f"  from           {view.source}"]
     if view.losses is not None and view.losses.size > 1:
         lines.append(f"  last {view.losses.size:>3} rows  " + curve(view.losses, 40))
-    return lines, bool(last.end)
+    return lines, state.has_ended
 
 
 def main(argv: list[str] | None = None) -> int:

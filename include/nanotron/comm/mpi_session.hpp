@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <functional>
+#include <string>
 
 #include "nanotron/base/error.hpp"
 
@@ -39,10 +40,11 @@ void leave_thread_behind();
 /// A thrown Error gives its exit code, any other exception 71. If every rank throws within a few seconds
 /// (a wrong deck, a non-finite loss), the lowest rank that has a message prints it, each distinct message
 /// once, and all ranks return. If some rank does not throw, this rank prints its message with its number
-/// and aborts the whole job with the exit code.
+/// and aborts the whole job with the exit code. Who prints a message also gives it to `tell`, with the exit code.
 ///
 /// Destructors that run during stack unwinding must not communicate: the other ranks may not be there.
 /// The handles of comm/ leak instead; MPI_Finalize or the abort cleans up.
-int run_guarded(MPI_Comm world, const std::function<int()>& program);
+int run_guarded(MPI_Comm world, const std::function<int()>& program,
+                const std::function<void(int, const std::string&)>& tell = {});
 
 }  // namespace nanotron::comm

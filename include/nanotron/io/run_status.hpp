@@ -3,8 +3,8 @@
 // A file of a few lines that says how a run stands, for job scripts and monitors: nanotron_hpc --status FILE. Always
 // whole: written beside the old one and renamed.
 //
-//   state = running               starting, running, finished; exit code 75: stopped, or held, which a user asked for
-//                                 with the file STOP; a job script writes launching and judged
+//   state = running               starting, running, finished, failed; exit code 75: stopped, or held, which a user
+//                                 asked for with the file STOP; a job script writes launching and judged
 //   step = 120                    at the start, the last checkpoint or the end
 //   steps = 1000                  run%steps
 //   output_dir = a                run%output_dir
@@ -12,6 +12,8 @@
 //   checkpoint = a/b/step_00000100     the newest that this start wrote, or an earlier one of the same job; empty:
 //                                      none. Also where copies on other hosts are (neighbour_copies.hpp): no folder
 //   checkpoint_seconds = 12.5     what the last one in checkpoint%directory took; 0: none was written
+//   exit_code = 70                where the state is failed: a rank told why it ends
+//   error = step 9: ...           the first line of that
 //
 // A run that ends in any other way leaves `starting` or `running`: an exit code 0 of a launcher that started nothing is
 // not a finished run. A start that finds the file of an earlier, unfinished one with the same directory belongs to the
@@ -25,7 +27,7 @@
 
 namespace nanotron::io {
 
-enum class RunState { starting, running, finished, stopped, held };
+enum class RunState { starting, running, finished, stopped, held, failed };
 
 class RunStatus {
  public:
@@ -50,5 +52,9 @@ class RunStatus {
   bool has_warned_ = false;
   Log& log_;
 };
+
+/// Of the rank that fails, which may not be the one that keeps the file: the state of a run that is starting or running
+/// becomes failed; the rest stays. A file that cannot be read or written is left alone.
+void mark_failed(const std::filesystem::path& file, int exit_code, const std::string& message);
 
 }  // namespace nanotron::io

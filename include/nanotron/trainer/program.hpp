@@ -12,6 +12,7 @@
 #include "nanotron/data/token_file.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/machine.hpp"
+#include "nanotron/trainer/last_words.hpp"
 
 namespace nanotron::trainer {
 
@@ -43,8 +44,9 @@ std::string grid_line(const deck::Config& config);
 std::string describe_data(const deck::Config& config, MPI_Comm world);
 
 /// Trains. config: from load_config(); status: of io::RunStatus, may be empty; start: wall_seconds() at the start of
-/// the program. Returns stopped_early if steps remain. Collective.
-ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& status, double start);
+/// the program; last_words get the run's folder. Returns stopped_early if steps remain. Collective.
+ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& status, double start,
+               LastWords& last_words);
 
 /// Loss and perplexity of the deck's validation sets, with the weights of the checkpoint that checkpoint%resume names,
 /// on any grid; printed by rank 0. Takes the memory of a training; writes nothing. Collective.

@@ -16,6 +16,7 @@
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/mpi_session.hpp"
 #include "nanotron/comm/recorded_groups.hpp"
+#include "nanotron/io/run_status.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -205,9 +206,10 @@ void HangCase::announce(const HangVerdict& verdict) {
       "\n";
   append(STDERR_FILENO, text);
   const int log = ::open((setup_.output_dir / "run.log").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (log >= 0) append(log, text);
+  if (log >= 0) append(log, fmt::format("{}ended with exit code {}\n", text, static_cast<int>(ExitCode::system_error)));
   sleep_for(0.3);  // some launchers drop what is still in the pipe when the first rank ends
   folder_.publish(text);
+  io::mark_failed(setup_.status, static_cast<int>(ExitCode::system_error), text);
   sleep_for(1.0 + 2.0 * asking_);  // the others see it and end by themselves
   comm::MpiSession::abort_beside(ExitCode::system_error);
 }

@@ -1,4 +1,5 @@
 // ranks: 1 2 4
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -28,9 +29,17 @@ int rank_of_world() {
 }
 
 std::string guarded_stderr(const std::function<int()>& program, int expected) {
+  std::string told;
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(run_guarded(test::world(), program), expected);
-  return ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(run_guarded(test::world(), program,
+                        [&](int code, const std::string& message) {
+                          EXPECT_EQ(code, expected);
+                          told += message + "\n";
+                        }),
+            expected);
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(told, printed);
+  return printed;
 }
 
 TEST(RunGuarded, PassesTheExitCodeOn) {
@@ -60,7 +69,7 @@ TEST(RunGuarded, DifferentMessagesAreAllPrinted) {
 TEST(RunGuarded, Child) {
   const char* code = std::getenv("NANOTRON_TEST_CHILD");
   if (code == nullptr) return;
-  run_guarded(test::world(), [&]() -> int {
+  const auto program = [&]() -> int {
     Group group(Communicator::duplicate(test::world()), Transport::mpi);
     std::vector<float> data(100000, 1.0f);
     Request running = start_all_reduce(group, data.data(), data.size(), ReduceOp::sum);
@@ -68,7 +77,9 @@ TEST(RunGuarded, Child) {
     running.wait();
     barrier(group);
     return 0;
-  });
+  };
+  run_guarded(test::world(), program,
+              [](int told, const std::string& message) { fmt::print(stderr, "told {}: {}\n", told, message); });
   FAIL() << "the job outlived a lost rank";
 }
 
@@ -93,7 +104,7 @@ TEST(RunGuarded, OneLostRankEndsTheJobWithItsCode) {
     while (std::fgets(line.data(), line.size(), pipe) != nullptr) text += line.data();
     const int status = pclose(pipe);
     EXPECT_EQ(WEXITSTATUS(status), code) << text;
-    EXPECT_NE(text.find("[rank 1] rank one is lost"), std::string::npos) << text;
+    EXPECT_NE(text.find(fmt::format("told {}: [rank 1] rank one is lost", code)), std::string::npos) << text;
   }
 }
 

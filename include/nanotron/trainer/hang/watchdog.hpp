@@ -25,6 +25,7 @@ struct WatchdogSetup {
   double timeout = 0.0;  // run%hang_timeout, s
   int rank = 0;
   std::vector<std::string> hosts;  // of all ranks
+  std::filesystem::path status{};  // of io::RunStatus; may be empty
 };
 
 /// How many limits nothing may move for: 3 before the first step is done, in a checkpoint, in validation, and while
