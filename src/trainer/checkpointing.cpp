@@ -9,6 +9,7 @@
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "nanotron/trainer/data_identity.hpp"
+#include "nanotron/trainer/rate_jump.hpp"
 #include "nanotron/trainer/run_stages.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "neighbours.hpp"
@@ -137,6 +138,8 @@ bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
                        config_.data, log_);
     compare_data(info, data_, deck::whole_run(config_), reader.folder().string(), log_);
   });
+  if (const std::string text = rate_jump(info.deck, deck::whole_run(config_), info.state.step); !text.empty())
+    log_.warn("{}", text);
   const bool with_moments = has_our_moments(info);
   std::vector<io::StateGroup> moments;
   if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& place) { return place; });

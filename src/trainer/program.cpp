@@ -172,16 +172,6 @@ ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reas
   return ExitCode::stopped_early;
 }
 
-// With the end of the job for wall_time_limit where the deck gives none.
-deck::RunConfig with_deadline(deck::RunConfig run, double start, Log& log) {
-  const std::optional<double> left = scheduler_seconds_left();
-  if (run.wall_time_limit > 0.0 || !left) return run;
-  run.wall_time_limit = std::max(wall_seconds() - start + *left, 1e-3);
-  log.info("the job ends in {:.0f} s (SLURM_JOB_END_TIME): the run stops {:.0f} s before, with a checkpoint", *left,
-           run.wall_time_margin);
-  return run;
-}
-
 // What each stage needs on this rank; written to the log.
 std::vector<StepPlan> plans_of(const RunStages& stages, comm::ProcessGrid& grid, RankMemory& memory, Log& log) {
   std::vector<StepPlan> plans;

@@ -1,15 +1,31 @@
 #include "nanotron/trainer/stop_conditions.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "nanotron/base/stop_signals.hpp"
 #include "nanotron/base/timer.hpp"
 
 namespace nanotron::trainer {
+namespace {
+
+// Until the end of the job, by the scheduler's environment; nothing where that does not say.
+std::optional<double> scheduler_seconds_left() {
+  const char* const end = std::getenv("SLURM_JOB_END_TIME");
+  std::int64_t at = 0;
+  if (end == nullptr) return std::nullopt;
+  const auto [stop, error] = std::from_chars(end, end + std::strlen(end), at);
+  if (error != std::errc() || *stop != 0 || at <= 0) return std::nullopt;
+  return static_cast<double>(at - static_cast<std::int64_t>(std::time(nullptr)));
+}
+
+}  // namespace
+
 std::string describe(StopReason reason) {
   switch (reason) {
     case StopReason::none:
@@ -26,15 +42,21 @@ std::string describe(StopReason reason) {
   return "";
 }
 
-std::optional<double> scheduler_seconds_left() {
-  const char* const end = std::getenv("SLURM_JOB_END_TIME");
-  std::int64_t at = 0;
-  if (end == nullptr) return std::nullopt;
-  const auto [stop, error] = std::from_chars(end, end + std::strlen(end), at);
-  if (error != std::errc() || *stop != 0 || at <= 0) return std::nullopt;
-  const std::int64_t left = at - static_cast<std::int64_t>(std::time(nullptr));
-  if (left <= 0) return std::nullopt;  // of a job that was prolonged, or that the shell had before
-  return static_cast<double>(left);
+deck::RunConfig with_deadline(deck::RunConfig run, double start, Log& log) {
+  const std::optional<double> left = scheduler_seconds_left();
+  if (run.wall_time_limit > 0.0 || !left) return run;
+  if (*left <= 0.0) {
+    log.warn(
+        "SLURM_JOB_END_TIME was {:.0f} s ago, as in a job that was prolonged, or in a shell of another job: the run "
+        "has "
+        "no limit of time; run%wall_time_limit gives one",
+        -*left);
+    return run;
+  }
+  run.wall_time_limit = std::max(wall_seconds() - start + *left, 1e-3);
+  log.info("the job ends in {:.0f} s (SLURM_JOB_END_TIME): the run stops {:.0f} s before, with a checkpoint", *left,
+           run.wall_time_margin);
+  return run;
 }
 
 StopConditions::StopConditions(const deck::RunConfig& run, double start)

@@ -230,6 +230,13 @@ def early_stops():
     with Case("signals", steps=100000) as case:  # many, in products of oneDNN, which borrow the heap as a stack
         wide = ["--set", "model.hidden_size=256", "--set", "model.vocab_size=32768"]
         running = case.start(*wide)
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU):
+        with Case("rank", steps=100000) as case:
+            running = case.start()
+            wait_for(case.out / "checkpoints/step_00000005")
+            os.kill(ranks_of(case)[1], number)
+            text, _ = running.communicate(timeout=60)
+            check(running.returncode == 75 and "checkpoint written" in text, f"{number.name} to one rank gives 75", text)
         wait_for(case.out / "run.log")
         while running.poll() is None:
             for rank in ranks_of(case):
@@ -469,6 +476,28 @@ def what_is_told_before_it_happens():
 
 
 for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,
+        done = subprocess.run(case.command("--set", "run.stop_after_steps=1"), text=True, timeout=200,
+                              env=dict(os.environ, SLURM_JOB_END_TIME=str(int(time.time()) - 60)),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        check(re.search(r"warning: SLURM_JOB_END_TIME was 6\d s ago", done.stdout), "one that is over is said", done.stdout)
+    with Case("threads") as case:
+        done = subprocess.run(case.command(), text=True, timeout=60, env=dict(os.environ, OMP_NUM_THREADS="100000"),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        check(done.returncode == 78 and "found:    100000" in done.stdout and "OMP_NUM_THREADS" in done.stdout,
+              f"more threads than a host can run are refused, not {done.returncode}", done.stdout)
+    with Case("prolonged") as case:
+        cosine = ["--set", "schedule.kind=cosine", "--set", "schedule.min_lr_ratio=0.1"]
+        case.run(*cosine)
+        code, text = case.run(*cosine, "--set", "run.steps=20", "--set", "data.global_batch_size=16",
+                              "--set", "optimizer.beta1=0.8", "--set", "precision.moments=bf16")
+        check(code == 0 and "warning: the learning rate jumps from 3.661e-05 in step 10 to 0.000165 in step 11" in text,
+              "the rate of a run that is prolonged is said", text)
+        for change in ("run%steps is 20 here and was 10", "data%global_batch_size is 16 here and was 8",
+                       "optimizer%beta1 is 0.8 here and was 0.9", "precision%moments is 'bf16' here and was 'master'"):
+            check(f"changed since the checkpoint: {change}" in (case.out / "run.log").read_text(), change, text)
+        code, text = case.run(*cosine, "--set", "schedule.decay_steps=20", "--set", "run.steps=21", "--set",
+                              "precision.moments=bf16", "--set", "data.global_batch_size=16")
+        check(code == 0 and "jumps" not in text, "and where it goes on as before, nothing", text)
              damaged_checkpoints, stops_after_steps, early_stops, validation_beside_an_early_end, killed_rank,
              bad_numbers, what_ended_a_run, two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches,
              nodes_with_disks_of_their_own, auxiliary_files_lock_nobody_out, streams_that_are_closed,

@@ -1,8 +1,9 @@
 #pragma once
 
-// Signals that ask a program to stop: SIGTERM, SIGINT, SIGUSR1, SIGUSR2, as schedulers send before they
-// kill. They are blocked and polled, never handled: a handler runs on the stack of the code it
-// interrupts, and oneDNN's fp32 GEMMs use heap memory as their stack.
+// Signals that ask a program to stop: SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU, as schedulers send before they
+// kill, SIGHUP and SIGQUIT of a terminal; but for those that were ignored when the program began (nohup, a shell's
+// background job). They are blocked and polled, never handled: a handler runs on the stack of the code it interrupts,
+// and oneDNN's fp32 GEMMs use heap memory as their stack.
 
 namespace nanotron {
 

@@ -12,16 +12,9 @@ namespace nanotron {
 
 class KokkosSession {
  public:
-  /// gpu: the device number, or -1 for Kokkos' default (always -1 in a host build).
-  explicit KokkosSession(int gpu) {
-    std::string program = "nanotron";
-    std::string device = "--kokkos-device-id=" + std::to_string(gpu);
-    std::vector<char*> arguments{program.data()};
-    if (gpu >= 0) arguments.push_back(device.data());
-    int count = static_cast<int>(arguments.size());
-    arguments.push_back(nullptr);
-    Kokkos::initialize(count, arguments.data());
-  }
+  /// gpu: the device number, or -1 for Kokkos' default (always -1 in a host build). Error(deck_error) for a number of
+  /// OpenMP threads with which the runtime would crash.
+  explicit KokkosSession(int gpu);
   ~KokkosSession() { Kokkos::finalize(); }
   KokkosSession(const KokkosSession&) = delete;
   KokkosSession& operator=(const KokkosSession&) = delete;

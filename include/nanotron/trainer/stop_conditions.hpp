@@ -4,7 +4,6 @@
 // the deck, a file named STOP in the run directory.
 
 #include <filesystem>
-#include <optional>
 #include <string>
 
 #include "nanotron/base/log.hpp"
@@ -16,8 +15,9 @@ namespace nanotron::trainer {
 enum class StopReason { none = 0, step_limit = 1, stop_file = 2, wall_time = 3, signal = 4 };
 std::string describe(StopReason reason);
 
-/// What the job has left, by the scheduler's environment (SLURM_JOB_END_TIME); nothing where that does not say.
-std::optional<double> scheduler_seconds_left();
+/// The wall_time_limit of the deck, else the end of the job where the scheduler says it (SLURM_JOB_END_TIME). start:
+/// wall_seconds() at the start of the program.
+deck::RunConfig with_deadline(deck::RunConfig run, double start, Log& log);
 
 class StopConditions {
  public:

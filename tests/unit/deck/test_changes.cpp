@@ -20,15 +20,17 @@ TEST(Changes, NameWhatMattersToTheTraining) {
   EXPECT_TRUE(changes_since(canonical_deck(before), now).empty());
 
   now.optimizer.beta2 = 0.99;
+  now.run.on_bad_step = OnBadStep::roll_back;
   now.data.sequence_length = 1024;
   now.model.moe.capacity_factor = 1.5;
   const std::vector<Change> changes = changes_since(canonical_deck(before), now);
-  ASSERT_EQ(changes.size(), 3u);
-  EXPECT_EQ(text_of(changes[0]), "moe%capacity_factor 0.0 1.5");
-  EXPECT_EQ(text_of(changes[1]), "optimizer%beta2 0.95 0.99");
-  EXPECT_EQ(text_of(changes[2]), "data%sequence_length 512 1024");
-  EXPECT_EQ(changes[1].influence, Influence::training);
-  EXPECT_EQ(changes[2].influence, Influence::data_order);
+  ASSERT_EQ(changes.size(), 4u);
+  EXPECT_EQ(text_of(changes[0]), "run%on_bad_step 'skip' 'roll_back'");
+  EXPECT_EQ(text_of(changes[1]), "moe%capacity_factor 0.0 1.5");
+  EXPECT_EQ(text_of(changes[2]), "optimizer%beta2 0.95 0.99");
+  EXPECT_EQ(text_of(changes[3]), "data%sequence_length 512 1024");
+  EXPECT_EQ(changes[2].influence, Influence::training);
+  EXPECT_EQ(changes[3].influence, Influence::data_order);
 }
 
 // A key that an older deck lacks was at its default; other text is no deck.
