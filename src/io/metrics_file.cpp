@@ -12,6 +12,7 @@
 #include "metrics_table.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
+#include "row_hashes.hpp"
 #include "step_folders.hpp"
 #include "system_calls.hpp"
 
@@ -108,6 +109,8 @@ MetricsFile::~MetricsFile() {
 void MetricsFile::move_aside() {
   columns_.clear();
   starts_.reset();
+  hashes_.reset();
+  validation_hashes_.reset();
   forget_named_losses();
   file_ = hdf5::File();
   set_aside_ = first_free(path_, ".previous-");
@@ -137,6 +140,8 @@ std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsSt
     rows_ = rows, validation_rows_ = validation_rows;
     cut_after(resumed_step);
     open_named_losses();
+    open_hashes();
+    tell_damaged_rows(log);
     forget_bad_steps(start.sample_cursor);
     begin_start(resumed_step, start, log);
     return "";
@@ -165,6 +170,8 @@ void MetricsFile::cut_after(std::int64_t step) {
     checked(H5Dset_extent(columns_[c].id(), &length), path_);
     require_end(columns_[c], rows, column(c, row_columns_).name);
   }
+  if (hashes_) hashes_->cut(rows_);
+  if (validation_hashes_) validation_hashes_->cut(validation_rows_);
 }
 
 void MetricsFile::drop_after(std::int64_t step) {
@@ -253,6 +260,7 @@ void MetricsFile::create() {
   }
   open_columns();
   open_named_losses();
+  open_hashes();
 }
 
 void MetricsFile::open_columns() {
@@ -354,7 +362,7 @@ void MetricsFile::make_room(std::int64_t bytes) const {
 void MetricsFile::flush() {
   const auto column_room =
       static_cast<std::int64_t>(8 * (std::max(pending_.size(), pending_validation_.size()) + 2 * chunk));
-  make_room(metadata_room + static_cast<std::int64_t>(columns_.size() + named_losses_.size()) * column_room);
+  make_room(metadata_room + static_cast<std::int64_t>(columns_.size() + named_losses_.size() + 2) * column_room);
   const auto write_all = [&](auto& pending, std::size_t from, std::size_t to, index_t& rows) {
     if (pending.empty()) return;
     const auto count = static_cast<index_t>(pending.size());
@@ -367,6 +375,7 @@ void MetricsFile::flush() {
     rows += count;
     pending.clear();
   };
+  append_hashes();
   write_all(pending_, 0, row_columns_, rows_);
   write_all(pending_validation_, row_columns_, columns_.size(), validation_rows_);
   append_named_losses();

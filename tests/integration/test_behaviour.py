@@ -42,6 +42,9 @@ def finishes_and_resumes():
         check(losses(again)[10] == losses(text)[10], "the resumed run has the same losses", again)
         code, other = parts.run("--set", "parallel.tp=1", "--set", "run.steps=12")
         check(code == 0 and "dp = 2" in other, "another grid goes on", other)
+        verified = subprocess.run([sys.executable, root / "tools/nanotron_verify.py", parts.out / "metrics.h5"], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        check(verified.returncode == 0 and "verified, 12 rows\n" in verified.stdout, "its rows have hashes", verified.stdout)
 
 
 def a_run_that_is_at_its_end():
@@ -227,9 +230,6 @@ def early_stops():
         os.kill(ranks_of(case)[1], signal.SIGTERM)
         text, _ = running.communicate(timeout=60)
         check(running.returncode == 75, f"SIGTERM to one rank gives 75, not {running.returncode}", text)
-    with Case("signals", steps=100000) as case:  # many, in products of oneDNN, which borrow the heap as a stack
-        wide = ["--set", "model.hidden_size=256", "--set", "model.vocab_size=32768"]
-        running = case.start(*wide)
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU):
         with Case("rank", steps=100000) as case:
             running = case.start()
@@ -237,6 +237,9 @@ def early_stops():
             os.kill(ranks_of(case)[1], number)
             text, _ = running.communicate(timeout=60)
             check(running.returncode == 75 and "checkpoint written" in text, f"{number.name} to one rank gives 75", text)
+    with Case("signals", steps=100000) as case:  # many, in products of oneDNN, which borrow the heap as a stack
+        wide = ["--set", "model.hidden_size=256", "--set", "model.vocab_size=32768"]
+        running = case.start(*wide)
         wait_for(case.out / "run.log")
         while running.poll() is None:
             for rank in ranks_of(case):
@@ -301,16 +304,6 @@ def bad_numbers():
         check(code == 0 and "step 10," in text, "the run goes on from the one named", text)
 
 
-def two_runs_in_one_directory():
-    with Case("twice", steps=1000000) as case:
-        running = case.start("--set", "run.check_stragglers_every=0")  # the other starts would make one
-        wait_for(case.out / "checkpoints/step_00000005")
-        code, text = case.run("--set", "checkpoint.resume=none", ranks=2)
-        check(code == 71 and "another run writes" in text and ", process " in text, "a second run is refused", text)
-        check("waiting up to" in text, "and says that it waits", text)
-        elsewhere = f"run.output_dir={case.folder}/other"
-        code, text = case.run("--set", elsewhere, "--set", f"checkpoint.directory={case.out}/checkpoints")
-        check(code == 71 and "another run writes" in text, "and so it is in the folder of checkpoints", text)
 def state_of(case):
     done = subprocess.run([sys.executable, root / "tools/nanotron_report.py", case.out, "--json"], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -359,6 +352,16 @@ def what_ended_a_run():
               "one that was killed", (state, why))
 
 
+def two_runs_in_one_directory():
+    with Case("twice", steps=1000000) as case:
+        running = case.start("--set", "run.check_stragglers_every=0")  # the other starts would make one
+        wait_for(case.out / "checkpoints/step_00000005")
+        code, text = case.run("--set", "checkpoint.resume=none", ranks=2)
+        check(code == 71 and "another run writes" in text and ", process " in text, "a second run is refused", text)
+        check("waiting up to" in text, "and says that it waits", text)
+        elsewhere = f"run.output_dir={case.folder}/other"
+        code, text = case.run("--set", elsewhere, "--set", f"checkpoint.directory={case.out}/checkpoints")
+        check(code == 71 and "another run writes" in text, "and so it is in the folder of checkpoints", text)
         (case.out / "STOP").touch()
         text, _ = running.communicate(timeout=60)
         check(running.returncode == 75, f"the first run lives on and stops with 75, not {running.returncode}", text)
@@ -473,9 +476,6 @@ def what_is_told_before_it_happens():
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         check(done.returncode == 75 and "SLURM_JOB_END_TIME" in done.stdout and "checkpoint written" in done.stdout,
               "the end of the job is a limit", done.stdout)
-
-
-for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,
         done = subprocess.run(case.command("--set", "run.stop_after_steps=1"), text=True, timeout=200,
                               env=dict(os.environ, SLURM_JOB_END_TIME=str(int(time.time()) - 60)),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
@@ -498,6 +498,9 @@ for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, comm
         code, text = case.run(*cosine, "--set", "schedule.decay_steps=20", "--set", "run.steps=21", "--set",
                               "precision.moments=bf16", "--set", "data.global_batch_size=16")
         check(code == 0 and "jumps" not in text, "and where it goes on as before, nothing", text)
+
+
+for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,
              damaged_checkpoints, stops_after_steps, early_stops, validation_beside_an_early_end, killed_rank,
              bad_numbers, what_ended_a_run, two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches,
              nodes_with_disks_of_their_own, auxiliary_files_lock_nobody_out, streams_that_are_closed,

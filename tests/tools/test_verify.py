@@ -103,6 +103,34 @@ def test_add_and_verify(tool, tmp_path):
 
 def test_what_cannot_be_hashed(tool, tmp_path):
     assert "no such file" in tool("verify", tmp_path / "none.h5", rc=65).stderr
+
+
+def test_rows_of_metrics(tool, tmp_path):
+    path, count = tmp_path / "metrics.h5", 5
+    columns = {"step": np.arange(1, count + 1), "loss": RANDOM.random(count), "mfu": np.full(count, np.nan)}
+    validation = {"validation_step": np.array([2, 4]), "validation_loss": np.array([2.5, np.nan]),
+                  "validation_loss_a": np.array([np.nan, 1.0]), "validation_loss_b": np.array([3.0, 1.5])}
+    hashed = [xxhash.xxh3_64_intdigest(b"".join(c[i:i + 1].tobytes() for c in columns.values())) for i in range(count)]
+    of_validation = [xxhash.xxh3_64_intdigest(np.array(bits).tobytes()) for bits in (
+        [np.int64(2).view("f8"), 2.5, 3.0], [np.int64(4).view("f8"), np.nan, 1.0, 1.5])]  # none of what is NaN but the mean
+    with h5py.File(path, "w") as file:
+        file.attrs["format"] = "nanotron_hpc metrics"
+        for name, values in (columns | validation).items():
+            file[name] = values
+    assert "hashes of its rows" in tool("verify", path, rc=65).stderr
+    with h5py.File(path, "r+") as file:
+        file["row_hash"] = np.array([0, *hashed[1:]], "<u8")
+        file["row_hash"].attrs["of"] = "step loss mfu"
+        file["validation_hash"] = np.array(of_validation, "<u8")
+        file["validation_hash"].attrs["of"] = "validation_step validation_loss validation_loss_*"
+    assert "verified, 7 rows, 1 of them without a hash" in tool("verify", path).stdout
+    flip(path, "loss", 8 * 2)
+    flip(path, "validation_loss_b", 0)
+    text = tool("verify", path, rc=65).stderr
+    assert "the row of training of step 3\n" in text and "the row of validation of step 2\n" in text and "step 4" not in text
+    with h5py.File(path, "r+") as file:
+        del file["mfu"]
+    assert "columns of 8 bytes" in tool("verify", path, rc=65).stderr
     (tmp_path / "text.h5").write_text("no HDF5")
     assert "an HDF5 file" in tool("verify", tmp_path / "text.h5", rc=65).stderr
     path = make(tmp_path / "t.h5")

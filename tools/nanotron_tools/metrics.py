@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from . import common, hdf5
+from . import common, hdf5, row_hashes
 from .checkpoint import deck_values
 
 VALIDATION = "validation_loss"  # of all sets; validation_loss_<name> of each
@@ -121,7 +121,8 @@ def reading(path: Path, read: Callable[[h5py.File], Any]) -> Any:
 
 
 def columns(file: h5py.File) -> dict[str, h5py.Dataset]:
-    return {name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.ndim == 1}
+    return {name: item for name, item in file.items()
+            if isinstance(item, h5py.Dataset) and item.ndim == 1 and name not in row_hashes.COLUMNS}
 
 
 def aligned(items: dict[str, h5py.Dataset], last: int) -> dict[str, Array]:

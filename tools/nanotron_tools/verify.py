@@ -1,6 +1,7 @@
-"""Compares token files with the hashes of their blocks, or writes these.
+"""Compares token files with the hashes of their blocks, or writes these; and metrics.h5 with those of its rows.
 
     nanotron-verify tokens.h5 more.h5        is every block what was written?
+    nanotron-verify run/metrics.h5           is every row what was written?
     nanotron-verify --add tokens.h5          writes hashes into a file without any, as of another program
 
 nanotron-tokenize and nanotron-import write the hashes with the tokens. nanotron_hpc compares each block that it reads
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import h5py
 
-from . import common, token_hashes
+from . import common, row_hashes, token_hashes
 
 MOST_LINES = 20
 
@@ -38,13 +39,16 @@ def compare(path: Path) -> token_hashes.Comparison:
         return comparison
 
 
+def listed(found: list[str]) -> str:
+    more = f"\n          and {len(found) - MOST_LINES} more" if len(found) > MOST_LINES else ""
+    return "another hash of\n          " + "\n          ".join(found[:MOST_LINES]) + more
+
+
 def problems(path: Path, comparison: token_hashes.Comparison) -> common.ToolError | None:
     found = [*map(str, comparison.damages), *comparison.wrong]
     if not found:
         return None
-    more = f"\n          and {len(found) - MOST_LINES} more" if len(found) > MOST_LINES else ""
-    return common.wrong(path, "the data that were written, as the hashes say",
-                        "another hash of\n          " + "\n          ".join(found[:MOST_LINES]) + more,
+    return common.wrong(path, "the data that were written, as the hashes say", listed(found),
                         "bring back the file from a copy, or make it again; where the change was meant: --replace")
 
 
@@ -61,11 +65,30 @@ def check_ids(path: Path) -> None:
                                    "make the file again, or correct its vocab_size")
 
 
+def verify_metrics(path: Path) -> None:
+    try:
+        with h5py.File(path, "r") as file:
+            found = row_hashes.compare(file)
+    except (KeyError, ValueError) as error:
+        raise common.wrong(path, "columns of 8 bytes under each hash", str(error), "bring the file back") from None
+    if found is None:
+        raise common.wrong(path, "hashes of its rows", "none", "nothing: a start of the run that goes on adds them")
+    if found.damaged:
+        raise common.wrong(path, "the rows that were written, as their hashes say",
+                           listed(found.damaged), "take the numbers of these steps from run.log")
+    without = f", {found.unknown:,} of them without a hash, of an earlier release" if found.unknown else ""
+    print(f"{path}: verified, {found.rows:,} rows{without}")
+
+
 def one(path: Path, options: argparse.Namespace) -> None:
     if not path.is_file():
-        raise common.wrong(path, "a token file", "no such file", "correct the name")
+        raise common.wrong(path, "a token file, or metrics.h5", "no such file", "correct the name")
     begin = time.perf_counter()
     try:
+        with h5py.File(path, "r") as file:
+            of_metrics = row_hashes.is_metrics(file)
+        if of_metrics:
+            return verify_metrics(path)
         comparison = None if options.replace else compare(path)
         if comparison and comparison.exists:
             if error := problems(path, comparison):

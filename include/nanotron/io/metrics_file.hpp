@@ -18,6 +18,7 @@
 namespace nanotron::io {
 
 class MetricsTable;
+class RowHashes;
 
 /// Which datasets a file has: those of every run, or also those of a mixture of experts.
 enum class MetricsOf { dense_model, experts };
@@ -40,8 +41,9 @@ struct MetricsStart {
 class MetricsFile {
  public:
   /// Continues an existing file: rows of steps after `resumed_step` are dropped, so that each curve has
-  /// one value per step, and bad steps of samples from start.sample_cursor on. With resumed_step 0 an existing file is
-  /// moved to <name>.previous-<n>, n being the first free number; so is what cannot be gone on with, with a warning.
+  /// one value per step, and bad steps of samples from start.sample_cursor on; of rows that are not what was written,
+  /// by the hashes that row_hash and validation_hash have of them, the log warns. With resumed_step 0 an existing file
+  /// is moved to <name>.previous-<n>, n being the first free number; so is what cannot be gone on with, with a warning.
   /// Then a new file is created. Error where there is no room, or no permission to write; an old file is then left. The
   /// first start writes /provenance and /deck, a start that resumes at step n writes /provenance_step_<n> and
   /// /deck_step_<n>. The attribute title is that of the latest start. A named validation set is NaN in rows written
@@ -84,6 +86,9 @@ class MetricsFile {
   void open_starts(const MetricsStart& start, Log& log);
   void open_named_losses();
   void forget_named_losses();
+  void open_hashes();
+  void append_hashes();
+  void tell_damaged_rows(Log& log) const;
   void append_named_losses();
   void write_deck(const std::string& name, const std::string& text);
   void flush_if_due();
@@ -103,6 +108,7 @@ class MetricsFile {
   };
   std::vector<NamedLoss> named_losses_;  // of the deck's sets, then those that only the file has
   std::vector<std::uint64_t> gathered_;  // one column of pending_, as bits
+  std::unique_ptr<RowHashes> hashes_, validation_hashes_;
   std::unique_ptr<MetricsTable> starts_;
   StartRow start_;  // this one
   double last_flush_ = 0.0;

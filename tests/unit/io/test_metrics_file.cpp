@@ -126,9 +126,9 @@ TEST(MetricsFile, StepsAreTheDimensionScaleOfTheirRows) {
       EXPECT_GT(H5DSis_attached(hdf5::open_dataset(file.id(), name, "").id(), scale.id(), 0), 0) << name;
     }
   };
-  expect_attached("step", {"loss", "seconds", "token_hash", "mfu"});
-  expect_attached("validation_step",
-                  {"validation_loss", "validation_loss_code", "validation_loss_text", "validation_loss_more"});
+  expect_attached("step", {"loss", "seconds", "token_hash", "mfu", "row_hash"});
+  expect_attached("validation_step", {"validation_hash", "validation_loss", "validation_loss_code",
+                                      "validation_loss_text", "validation_loss_more"});
 }
 
 TEST(MetricsFile, ATitleOfAnyLengthIsKeptAsFarAsAnAttributeGoes) {
@@ -187,9 +187,68 @@ TEST(MetricsFile, ADamagedFileIsReplacedAndTheLogSaysSo) {
   EXPECT_NE(text.find(aside.string()), std::string::npos) << text;
 }
 
+std::string told_at_resume(const fs::path& path, std::int64_t step, const MetricsStart& at) {
+  const fs::path file = path.parent_path() / "run.log";
+  fs::remove(file);
+  Log log(true);
+  log.open(file);
+  EXPECT_TRUE(MetricsFile(path, step, at, log).set_aside().empty());
+  const auto told = test::read_bytes(file);
+  return {told.begin(), told.end()};
+}
+
+void change(const fs::path& path, const char* name, hsize_t row) {
+  const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+  const hdf5::Dataset column = hdf5::open_dataset(file.id(), name, "");
+  const hsize_t one = 1;
+  const hdf5::Dataspace memory(H5Screate_simple(1, &one, nullptr)), place(H5Dget_space(column.id()));
+  H5Sselect_hyperslab(place.id(), H5S_SELECT_SET, &row, nullptr, &one, nullptr);
+  const double other = 0.25;
+  EXPECT_GE(H5Dwrite(column.id(), H5T_NATIVE_DOUBLE, memory.id(), place.id(), H5P_DEFAULT, &other), 0);
+}
+
+TEST(MetricsFile, ADamagedRowIsToldByItsHash) {
+  for (const char* damaged : {"loss", "mfu", "validation_loss", "validation_loss_text"}) {
+    const Scratch scratch(test::world());
+    const fs::path path = scratch / "metrics.h5";
+    MetricsStart with_sets = start;
+    with_sets.validation_sets = {"text", "code"};
+    {
+      MetricsFile metrics(path, 0, with_sets, silent);
+      for (std::int64_t step = 1; step <= 3; ++step) {
+        metrics.append(row_of(step, 1.0));
+        metrics.append_validation(step, std::array{1.5, 2.5});
+      }
+    }
+    with_sets.validation_sets = {"more"};  // its losses are NaN in earlier rows
+    EXPECT_EQ(told_at_resume(path, 3, with_sets), "");
+    EXPECT_EQ(told_at_resume(path, 3, start), "");
+    change(path, damaged, 1);
+    const std::string text = told_at_resume(path, 3, start), of = damaged[0] == 'v' ? "validation" : "training";
+    EXPECT_NE(text.find("1 rows of " + of + " are not what was written, by their hashes; the first is that of step 2"),
+              std::string::npos)
+        << damaged << text;
+  }
+}
+
+TEST(MetricsFile, RowsOfAFileWithoutHashesHaveNone) {
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  { MetricsFile(path, 0, start, silent).append(row_of(1, 1.0)); }
+  {
+    const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    for (const char* name : {"row_hash", "validation_hash"}) H5Ldelete(file.id(), name, H5P_DEFAULT);
+  }
+  EXPECT_EQ(told_at_resume(path, 1, start), "");
+  { MetricsFile(path, 1, start, silent).append(row_of(2, 1.0)); }
+  const auto hashes = read<std::uint64_t>(path, "row_hash", H5T_NATIVE_UINT64);
+  EXPECT_EQ(hashes.at(0), 0u);
+  EXPECT_NE(hashes.at(1), 0u);
+}
+
 // Whatever is damaged, also the tables of starts, the run goes on with another file.
 TEST(MetricsFile, NothingDamagedLocksARunOut) {
-  for (const char* lost : {"starts/last", "starts", "start_checkpoints/step", "step", "validation_loss"}) {
+  for (const char* lost : {"starts/last", "starts", "start_checkpoints/step", "step", "validation_loss", "row_hash"}) {
     const Scratch scratch(test::world());
     const fs::path path = scratch / "metrics.h5";
     {
