@@ -48,6 +48,8 @@ StoredArray::StoredArray(hdf5::Dataset dataset, const std::string& name, int wid
     is_plain_ = true;
     source_ = open_plain(name_, offset_, disk_);
   } else {
+    const std::int64_t chunk = packed_chunk(dataset, name_, *disk_);
+    if (chunk > 0 && kept_unpacked(chunk, size_ * width) < size_ * width) unpacked_again_ = chunk;
     source_ = open_converted(std::move(dataset), name_, width, disk_);
   }
   scratch(piece_bytes());

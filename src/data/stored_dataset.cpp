@@ -10,6 +10,8 @@
 namespace nanotron::data {
 namespace {
 
+constexpr std::int64_t largest_chunk = std::int64_t{64} << 20, kept_at_most = std::int64_t{64} << 20;  // bytes
+
 constexpr index_t packed_at_most = 1100;  // values' bytes per stored byte of a filtered dataset: 1032 of deflate
 
 hid_t native_type(int width) {
@@ -38,10 +40,23 @@ class PlainValues final : public BlockSource {
 class ConvertedValues final : public BlockSource {
  public:
   ConvertedValues(hdf5::Dataset dataset, const std::string& name, int width, std::shared_ptr<const ReadOnlyFile> disk)
-      : dataset_(std::move(dataset)),
+      : file_(H5Iget_file_id(dataset.id())),
+        path_(name),
         disk_(std::move(disk)),
         name_(fmt::format("{} of {}", name, disk_->name())),
-        width_(width) {}
+        width_(width),
+        access_(H5Pcreate(H5P_DATASET_ACCESS)) {
+    constexpr std::size_t slots = 1009;  // for the chunks of a cache, which are larger than HDF5's own
+    const hdf5::Datatype type(H5Dget_type(dataset.id()));
+    const hdf5::Dataspace space(H5Dget_space(dataset.id()));
+    const std::int64_t chunk = packed_chunk(dataset, name, *disk_);
+    const auto all = H5Sget_simple_extent_npoints(space.id()) * static_cast<std::int64_t>(H5Tget_size(type.id()));
+    if (chunk > 0)
+      H5Pset_chunk_cache(access_.id(), slots, static_cast<std::size_t>(kept_unpacked(chunk, all)),
+                         H5D_CHUNK_CACHE_W0_DEFAULT);
+    dataset = {};  // HDF5 makes a cache for what is opened first
+    open();
+  }
   const std::string& name() const override { return name_; }
   void read(void* target, std::int64_t bytes, std::int64_t position) const override {
     const hsize_t start = static_cast<hsize_t>(position / width_), extent = static_cast<hsize_t>(bytes / width_);
@@ -52,13 +67,25 @@ class ConvertedValues final : public BlockSource {
                 ExitCode::data_error, fmt::format("reading {}", name_));
   }
   // HDF5 does not say where its chunks are: the advice is about the whole file.
-  void forget(std::int64_t, std::int64_t) const override { disk_->forget(0, 0); }
+  void forget(std::int64_t, std::int64_t) const override {
+    disk_->forget(0, 0);
+    dataset_ = {};
+    open();
+  }
 
  private:
-  hdf5::Dataset dataset_;
+  void open() const {
+    dataset_ = hdf5::Dataset(hdf5::check(H5Dopen2(file_.id(), path_.c_str(), access_.id()), ExitCode::data_error,
+                                         fmt::format("opening {}", name_)));
+  }
+
+  hdf5::File file_;
+  std::string path_;  // in the file
   std::shared_ptr<const ReadOnlyFile> disk_;
   std::string name_;
   int width_;
+  hdf5::PropertyList access_;
+  mutable hdf5::Dataset dataset_;
 };
 
 [[noreturn]] void never_written(const std::string& name, const std::string& found, const ReadOnlyFile& disk) {
@@ -142,6 +169,29 @@ std::optional<std::int64_t> plain_offset(const hdf5::Dataset& dataset, const std
          {"the token file is truncated", fmt::format("{} bytes from byte {} on, for {}", size * width, offset, name),
           fmt::format("{} bytes", found), disk.name(), ""});
   return begin;
+}
+
+std::int64_t packed_chunk(const hdf5::Dataset& dataset, const std::string& name, const ReadOnlyFile& disk) {
+  hsize_t values = 0;
+  const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  if (H5Pget_layout(creation.id()) != H5D_CHUNKED || H5Pget_nfilters(creation.id()) <= 0 ||
+      H5Pget_chunk(creation.id(), 1, &values) != 1)
+    return 0;
+  const auto bytes = static_cast<std::int64_t>(values * H5Tget_size(type.id()));
+  if (bytes <= largest_chunk) return bytes;
+  fail(ExitCode::data_error,
+       {.what = fmt::format("the packed chunks of {} are too large: one is unpacked for each sample of it", name),
+        .expected = fmt::format("chunks of at most {} bytes, or no filters", largest_chunk),
+        .found = fmt::format("{} bytes", bytes),
+        .where = disk.name(),
+        .change = fmt::format("h5repack -f NONE -l CONTI {} new.h5", disk.name())});
+}
+
+std::int64_t kept_unpacked(std::int64_t chunk, std::int64_t all) {
+  constexpr std::int64_t of_hdf5 = 1 << 20;  // by itself
+  const std::int64_t chunks = (all - 1) / chunk + 1;
+  return std::max(of_hdf5, chunks * chunk <= kept_at_most ? chunks * chunk : 2 * chunk);
 }
 
 std::unique_ptr<BlockSource> open_plain(const std::string& name, std::int64_t offset,

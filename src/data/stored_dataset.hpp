@@ -27,7 +27,13 @@ std::optional<std::int64_t> plain_offset(const hdf5::Dataset& dataset, const std
 std::unique_ptr<BlockSource> open_plain(const std::string& name, std::int64_t offset,
                                         std::shared_ptr<const ReadOnlyFile> disk);
 
-/// The values through HDF5: of any layout, filters and byte order.
+/// Bytes of the chunks of a dataset with filters: HDF5 unpacks a chunk as a whole for any value of it. 0 without
+/// filters. Error(data_error) for chunks that are too large for that, with the line that makes another file.
+std::int64_t packed_chunk(const hdf5::Dataset& dataset, const std::string& name, const ReadOnlyFile& disk);
+/// Bytes of unpacked chunks that stay in memory: all of a small dataset, else two chunks.
+std::int64_t kept_unpacked(std::int64_t chunk, std::int64_t all);
+
+/// The values through HDF5: of any layout, filters and byte order. forget() drops the chunks that were kept.
 std::unique_ptr<BlockSource> open_converted(hdf5::Dataset dataset, const std::string& name, int width,
                                             std::shared_ptr<const ReadOnlyFile> disk);
 

@@ -148,6 +148,13 @@ TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> ar
   return found;
 }
 
+std::uint64_t content_of(const TokenFile& file) {
+  std::vector<std::pair<std::string, std::uint64_t>> hashes;
+  for (const StoredArray* const array : file.arrays())
+    hashes.emplace_back(array->name(), hash_of(array->hashes_of_blocks(hash_block), hash_block));
+  return hash_of(content_text(hashes));
+}
+
 void add_hashes(const std::filesystem::path& path, index_t block) {
   std::map<std::string, std::vector<std::uint64_t>> blocks;
   std::vector<std::pair<std::string, std::uint64_t>> hashes;

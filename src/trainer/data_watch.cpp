@@ -1,5 +1,7 @@
 #include "nanotron/trainer/data_watch.hpp"
 
+#include <fmt/format.h>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 
@@ -9,12 +11,15 @@ namespace {
 using Change = data::TokenFile::Change;
 
 // Of the file as it is now; a file that is being written may be no token file.
-bool has_same_content(const data::TokenFile& opened) {
-  if (!opened.hashes().exist()) return false;
+bool has_same_content(const data::TokenFile& opened, std::uint64_t content) {
+  const bool by_hashes = opened.hashes().exist();
+  if (!by_hashes && content == 0) return false;
   try {
-    const data::TokenFile now(opened.path());
-    return now.hashes().exist() && now.hashes().content == opened.hashes().content &&
-           now.metadata() == opened.metadata();
+    const data::TokenFile now(opened.path(),
+                              by_hashes ? data::TokenFile::Hashes::compared : data::TokenFile::Hashes::ignored);
+    if (now.metadata() != opened.metadata()) return false;
+    return by_hashes ? now.hashes().exist() && now.hashes().content == opened.hashes().content
+                     : data::content_of(now) == content;
   } catch (const Error& error) {
     if (error.exit_code() == ExitCode::system_error) throw;
     return false;
@@ -23,9 +28,13 @@ bool has_same_content(const data::TokenFile& opened) {
 
 }  // namespace
 
-DataWatch::DataWatch(std::span<const data::TokenFile> training, std::span<const data::TokenFile> validation) {
+DataWatch::DataWatch(std::span<const data::TokenFile> training, std::span<const data::TokenFile> validation,
+                     std::span<const std::uint64_t> contents) {
   for (const auto& files : {training, validation}) {
-    for (const data::TokenFile& file : files) files_.push_back({&file, file.status()});
+    for (const data::TokenFile& file : files) {
+      const std::size_t i = files_.size();
+      files_.push_back({&file, file.status(), i < contents.size() ? contents[i] : 0});
+    }
   }
 }
 
@@ -42,23 +51,26 @@ void DataWatch::check(Watched& watched, deck::OnChange on_change, Log& log) {
     return;
   }
   watched.before = file.status_now();
-  if (has_same_content(file)) {
-    log.info("the token file {} was written to; its hashes say that it has the same content", file.path());
+  if (has_same_content(file, watched.content)) {
+    log.info("the token file {} was written to; it has the same content, {}", file.path(),
+             file.hashes().exist() ? "as its hashes say" : "as all of it that was read again");
     return;
   }
-  if (!file.hashes().exist() && on_change == deck::OnChange::warn) {
+  const bool is_known = file.hashes().exist() || watched.content != 0;
+  if (!is_known && on_change == deck::OnChange::warn) {
     log.warn("the token file {} was written to while this run uses it: what it reads may be other data from here on",
              file.path());
     return;
   }
-  fail(
-      ExitCode::data_error,
-      {.what = "the token file was written to while this run used it",
-       .expected = "the size, time of change and content of the file as it was opened",
-       .found = file.hashes().exist() ? "other ones" : "another size or time of change, and no hashes of its content",
-       .where = file.path(),
-       .change = "bring back the file that the run began with, and go on from the last checkpoint; make new data under "
-                 "another name. No checkpoint was written since the change was there to see"});
+  fail(ExitCode::data_error,
+       {.what = "the token file was written to while this run used it",
+        .expected = "the size, time of change and content of the file as it was opened",
+        .found = is_known ? "other ones" : "another size or time of change, and no hashes of its content",
+        .where = file.path(),
+        .change = fmt::format(
+            "bring back the file that the run began with, and go on from the last checkpoint; make new data under "
+            "another name. No checkpoint was written since the change was there to see{}",
+            is_known ? "" : "; with hashes, which nanotron-verify --add writes, only another content counts")});
 }
 
 void DataWatch::check(MPI_Comm world, deck::OnChange on_change, Log& log) {

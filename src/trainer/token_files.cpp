@@ -51,6 +51,45 @@ void tell_of_hashes(const TokenFiles& files, Log& log) {
       without);
 }
 
+// In random order nearly each sample is of another chunk.
+void warn_of_packed_chunks(const TokenFiles& files, Log& log) {
+  constexpr std::int64_t small = 1 << 20;
+  for (const auto& of : {&files.training, &files.validation}) {
+    for (const data::TokenFile& file : *of) {
+      for (const data::StoredArray* const array : file.arrays()) {
+        if (array->unpacked_again() <= small) continue;
+        log.warn(
+            "{} of {} has packed chunks of {:.1f} MiB, one of which is unpacked for each sample in random order: "
+            "h5repack -f NONE -l CONTI {} new.h5 makes a file that is faster to read",
+            array->name(), file.path(), static_cast<double>(array->unpacked_again()) / (1 << 20), file.path());
+      }
+    }
+  }
+}
+
+// Of the files without hashes, as far as they are small: what DataWatch compares. Rank 0 reads. Collective.
+std::vector<std::uint64_t> contents_of(const TokenFiles& files, MPI_Comm world) {
+  constexpr index_t most = index_t{256} << 20;  // bytes of tokens of all of them
+  std::vector<std::uint64_t> contents;
+  int rank = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  comm::collectively(world, [&] {
+    index_t bytes = 0;
+    for (const auto& of : {&files.training, &files.validation}) {
+      for (const data::TokenFile& file : *of) {
+        contents.push_back(0);
+        if (rank != 0 || file.hashes().exist()) continue;
+        for (const data::StoredArray* const array : file.arrays()) bytes += array->size() * array->width();
+        if (bytes > most) continue;
+        const std::uint64_t content = data::content_of(file);
+        if (file.status_now().is_unwritten_since(file.status())) contents.back() = content;
+      }
+    }
+  });
+  NANOTRON_CHECK_MPI(MPI_Bcast(contents.data(), static_cast<int>(contents.size()), MPI_UINT64_T, 0, world));
+  return contents;
+}
+
 std::string first_path(const deck::DataConfig& data) { return deck::named_files(data.path).front().path; }
 
 }  // namespace
@@ -72,6 +111,7 @@ void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_
                             log);
   }
   tell_of_hashes(files, log);
+  warn_of_packed_chunks(files, log);
   const data::TokenizerId& first = files.training.front().tokenizer();
   comm::collectively(world, [&] {
     for (std::size_t i = 1; i < named.size(); ++i) {
@@ -130,6 +170,7 @@ std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Com
   std::unique_ptr<TokenFiles> files;
   open_collectively(world, [&] { files = std::make_unique<TokenFiles>(config); });
   check_token_files(*files, config, world, log);
+  files->contents = contents_of(*files, world);
   return files;
 }
 
@@ -150,7 +191,7 @@ Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const 
   };
   validate_on(validation_key, config.data.validation_path, files.validation);
   if (config.data.validation_fraction > 0.0) validate_on(path_key, config.data.path, files.training);
-  loaders.watch = DataWatch(files.training, files.validation);
+  loaders.watch = DataWatch(files.training, files.validation, files.contents);
   for (data::BatchLoader& validation : loaders.validation) validation.pad_with(loaders.training);
   return loaders;
 }

@@ -37,6 +37,8 @@ class StoredArray {
   const std::string& name() const { return name_; }  // "/tokens"
   /// In the type of the file, without conversion, one after the other: read with pread.
   bool is_plain() const { return is_plain_; }
+  /// Bytes that are unpacked for a value that is not in memory yet; 0: none, or what is unpacked stays there.
+  std::int64_t unpacked_again() const { return unpacked_again_; }
 
   /// From now on every block of `block` values is compared with its hash: element i of `hashes` is block_hash of values
   /// [i block, (i+1) block), little-endian and of the array's width.
@@ -85,6 +87,7 @@ class StoredArray {
   index_t size_ = 0;
   int width_ = 0;
   bool is_plain_ = false;
+  std::int64_t unpacked_again_ = 0;
   std::int64_t offset_ = 0;  // of a plain one in the file
   std::shared_ptr<const ReadOnlyFile> disk_;
   FileStatus opened_;

@@ -13,6 +13,8 @@
 
 namespace nanotron::data {
 
+class TokenFile;
+
 struct TokenHashes {
   index_t block = 0;  // values per hashed block; 0: the file has no hashes
   /// Of the hashes of all blocks: the same in files of the same tokens, documents and loss mask.
@@ -30,6 +32,9 @@ TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> ar
 
 /// /hashes/<name of the array>. Error(data_error) where there is none, or no integers of 8 bytes.
 StoredArray hashes_of(const hdf5::File& file, const StoredArray& array, std::shared_ptr<const ReadOnlyFile> disk);
+
+/// TokenHashes::content of what the file has now; reads all of it, whether it has hashes or not.
+std::uint64_t content_of(const TokenFile& file);
 
 /// Writes /hashes into a token file, in place of others. Reads all of it.
 void add_hashes(const std::filesystem::path& path, index_t block = hash_block);

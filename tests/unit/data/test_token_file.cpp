@@ -8,6 +8,7 @@
 
 #include <random>
 
+#include "nanotron/base/timer.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/data/token_file_maker.hpp"
@@ -61,6 +62,43 @@ TEST(TokenFile, ReadsEveryStorageAndType) {
       EXPECT_FALSE(file.eos_token_id().has_value());
       expect_sample_tokens(file, 60000);
     }
+}
+
+hdf5::PropertyList packed_chunks(hsize_t values) {
+  hdf5::PropertyList packed(H5Pcreate(H5P_DATASET_CREATE));
+  H5Pset_chunk(packed.id(), 1, &values);
+  H5Pset_deflate(packed.id(), 1);
+  return packed;
+}
+
+TEST(TokenFile, PackedChunksThatFitIntoMemoryAreUnpackedOnce) {
+  const Scratch scratch(test::world());
+  constexpr index_t chunk = 1 << 21, chunks = 4;
+  test::make_token_file(scratch / "tokens.h5", chunks * chunk, 60000, H5T_STD_U16LE, packed_chunks(chunk).id());
+  const TokenFile file(scratch / "tokens.h5");
+  const auto seconds_of = [&](int reads) {
+    const double begin = wall_seconds();
+    std::int32_t token = 0;
+    for (int i = 0; i < reads; ++i) file.read(i % chunks * chunk + i, 1, &token);
+    return wall_seconds() - begin;
+  };
+  const double unpacking = seconds_of(chunks);
+  EXPECT_LT(seconds_of(50 * chunks), 10 * unpacking);
+  EXPECT_EQ(file.arrays()[0]->unpacked_again(), 0);
+}
+
+TEST(TokenFile, PackedChunksOfAnySizeAreRefusedOrTold) {
+  const Scratch scratch(test::world());
+  constexpr index_t too_large = 17 << 20;
+  test::make_token_file(scratch / "tokens.h5", too_large, 3, H5T_STD_U32LE, packed_chunks(too_large).id());
+  test::expect_error(ExitCode::data_error, "h5repack -f NONE -l CONTI", [&] { TokenFile(scratch / "tokens.h5"); });
+  constexpr index_t chunk = 10 << 20;
+  test::make_token_file(scratch / "large.h5", 4 * chunk, 3, H5T_STD_U16LE, packed_chunks(chunk).id());
+  const TokenFile large(scratch / "large.h5");
+  EXPECT_EQ(large.arrays()[0]->unpacked_again(), 2 * chunk);
+  std::int32_t token = 0;
+  large.read(3 * chunk + 2, 1, &token);
+  EXPECT_EQ(token, ((3 * chunk + 2) * (3 * chunk + 9)) % 3);
 }
 
 TEST(TokenFile, AttributesAndVocabulary) {
