@@ -112,10 +112,10 @@ install_packages() {
 # Not packaged by Debian: tokenizers, which only Hugging Face tokenizers and --train-bpe need; safetensors,
 # which only the tests of nanotron_convert.py need; tensorboard, those of nanotron_export.py; pyarrow, those and the ones of
 # nanotron_tokenize.py, as backports.zstd and jinja2; mkdocs (Debian 12 has an older one), which makes the documents a site; nbclient to
-# h5netcdf, which execute the notebooks of the documents.
+# h5netcdf, which execute the notebooks of the documents; ruff and mypy, which check the tools.
 install_python_packages() {
   local extra=(tokenizers)
-  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow jinja2 mkdocs nbclient ipykernel xarray h5netcdf); fi
+  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow jinja2 mkdocs nbclient ipykernel xarray h5netcdf ruff mypy); fi
   local venv="$root/build/venv" base=/usr/bin/python3
   [ -x "$base" ] || base="$(command -v python3)"
   if [ "$tests" = 1 ] && "$base" -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then
@@ -126,6 +126,7 @@ install_python_packages() {
     extra=("${extra[@]/pyarrow/pyarrow<20}")  # later ones need NumPy 2
   fi
   extra=("${extra[@]/mkdocs/mkdocs>=1.6,<2}")
+  extra=("${extra[@]/ruff/ruff<0.18}") extra=("${extra[@]/mypy/mypy<2.5}")  # later ones have other rules
   if [ "$tests" = 1 ]; then extra+=("matplotlib-inline<0.2"); fi  # later ones need matplotlib 3.7
   # h5py and matplotlib of Debian are built for its NumPy: no other package may bring a newer one.
   local numpy

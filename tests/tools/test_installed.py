@@ -1,17 +1,26 @@
 # timeout: 600
 """pip install ./tools into an empty environment: its commands, run from another folder, need no checkout.
 
-Skipped where pip cannot reach an index: hatchling, numpy and h5py come from there."""
+The first is skipped where pip cannot reach an index: numpy and h5py come from there."""
 
+import email
 import json
+import os
 import re
+import runpy
 import subprocess
 import sys
 import venv
+import zipfile
+from pathlib import Path
 
 import conftest  # noqa: F401, puts tools/ on the path
+import h5py
+import numpy
 import pytest
 from conftest import ROOT, write_run
+from packaging.markers import Marker
+from packaging.requirements import Requirement
 
 import nanotron_tools
 
@@ -69,6 +78,47 @@ def test_commands_without_a_checkout(installed, tmp_path):
     assert (tmp_path / "hf" / "model.safetensors").is_file()
     told = installed("nanotron-plot", run, rc=71).stderr
     assert "nanotron-plot: error: expected the Python package matplotlib" in told and "install_dependencies" not in told
+
+
+def test_installed_without_an_index(tmp_path):
+    """By Python alone; the packages are those of this Python."""
+    venv.create(tmp_path / "environment", with_pip=False)
+    python = tmp_path / "environment/bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    packages = os.pathsep.join(sorted({str(Path(each.__file__).parents[1]) for each in (numpy, h5py)}))
+    for options in ([], ["--editable"]):
+        done = subprocess.run([*pip, "install", "--no-index", "--no-deps", "--force-reinstall", *options, ROOT / "tools"],
+                              capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = subprocess.run([python.with_name("nanotron-ls"), ROOT / "tests/golden/llama/step_00000000"], cwd=tmp_path,
+                               capture_output=True, text=True, env=os.environ | {"PYTHONPATH": packages})
+        assert found.returncode == 0 and "manifest verified" in found.stdout, found.stdout + found.stderr
+
+
+def test_what_the_wheel_says_is_what_pyproject_says(tmp_path):
+    tomllib = pytest.importorskip("tomllib", reason="of Python 3.11")
+    said = tomllib.loads((ROOT / "tools/pyproject.toml").read_text())["project"]
+    make_wheel = runpy.run_path(str(ROOT / "tools/make_wheel.py"))
+    with zipfile.ZipFile(tmp_path / make_wheel["build_wheel"](tmp_path)) as wheel:
+        names = wheel.namelist()
+        folder = next(name for name in names if name.endswith("/METADATA")).rpartition("/")[0]
+        about = email.message_from_bytes(wheel.read(f"{folder}/METADATA"))
+        scripts = wheel.read(f"{folder}/entry_points.txt").decode()
+        recorded = {line.split(",")[0] for line in wheel.read(f"{folder}/RECORD").decode().splitlines()}
+    assert recorded == set(names)
+    assert {name for name in names if name.startswith("nanotron_tools/")} == {
+        f"nanotron_tools/{path.name}" for path in (ROOT / "tools/nanotron_tools").iterdir() if path.is_file()}
+    assert (about["Name"], about["Version"], about["Requires-Python"]) == (
+        said["name"], nanotron_tools.__version__, said["requires-python"])
+    wanted = {Requirement(each) for each in said["dependencies"]}
+    for extra, packages in said["optional-dependencies"].items():
+        for each in map(Requirement, packages):
+            condition = f"extra == '{extra}'"
+            each.marker = Marker(f"({each.marker}) and {condition}" if each.marker else condition)
+            wanted.add(each)
+    assert {Requirement(each) for each in about.get_all("Requires-Dist")} == wanted
+    assert about.get_all("Provides-Extra") == list(said["optional-dependencies"])
+    assert scripts.splitlines()[1:] == [f"{name} = {place}" for name, place in said["scripts"].items()]
 
 
 def test_version_is_that_of_the_program():

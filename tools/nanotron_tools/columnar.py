@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from . import common
 
@@ -74,7 +74,7 @@ class Arrow:
         return MOST_ROWS
 
 
-Table = Parquet | Arrow
+Table = Union[Parquet, Arrow]
 
 
 def open_table(path: Path, kind: str) -> Table:

@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Optional, Union
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from .corpus import Block, Chunk, Span
 from .encode import Encoded, Pool
 
 LEAST_CHUNKS = 30  # from that number on means are normal enough for 1.96 standard errors
-Unit = Chunk | tuple[Span, int | None]  # what is drawn: a chunk, a row group, or a whole file
+Unit = Union[Chunk, tuple[Span, Optional[int]]]  # what is drawn: a chunk, a row group, or a whole file
 
 
 @dataclass(frozen=True)

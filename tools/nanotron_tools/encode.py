@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Settings:
     skip_bad: int = 0  # records that may be left out
 
 
-Part = tuple[np.ndarray, np.ndarray | None, bool, bool, bool]  # tokens, mask, starts a document, ends it, eos counts
+Part = tuple[np.ndarray, Optional[np.ndarray], bool, bool, bool]  # tokens, mask, starts a document, ends it, eos counts
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ A family with names or a layout of its own is a row of NAMES and FUSED. Everythi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -124,7 +125,7 @@ Tensors = dict[str, st.StoredTensor]
 def same_tensor(a: st.StoredTensor, b: st.StoredTensor) -> bool:
     return a.shape == b.shape and all(
         np.array_equal(x, y, equal_nan=True)
-        for (_, x), (_, y) in zip(a.pieces(), b.pieces(), strict=True))
+        for (_, x), (_, y) in itertools.zip_longest(a.pieces(), b.pieces(), fillvalue=(0, np.empty(0))))
 
 
 def split_experts(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: object) -> Tensors:

@@ -144,7 +144,8 @@ def lines_of(facts: Facts) -> dict[str, str]:
     if facts["ledger"]:
         seconds = facts["ledger"]["seconds"]
         lines["goodput"] = f"{100 * facts['ledger']['goodput']:.1f} %"
-        lines["of the time"] = ", ".join(f"{name} {clock(seconds[name])}" for name in run_ledger.CLASSES if seconds[name] >= 0.5)
+        lines["of the time"] = ", ".join(f"{name} {clock(seconds[name])}" for name in run_ledger.CLASSES
+                                         if seconds[name] >= 0.5)
     kept = facts["checkpoints"]
     lines["checkpoints"] = f"{len(kept)}, {human(sum(item['bytes'] for item in kept))}" if kept else "none"
     return lines

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
@@ -184,7 +184,7 @@ def import_tokenizers() -> Any:
     return common.require("tokenizers")
 
 
-Tokenizer = ByteTokenizer | HuggingFaceTokenizer
+Tokenizer = Union[ByteTokenizer, HuggingFaceTokenizer]
 
 
 def tokenizer_from_recipe(recipe: Any) -> Tokenizer:
