@@ -186,6 +186,23 @@ def test_elements_of_an_array_wherever_it_is_cut(tmp_path):
     assert [(block.first, len(block.rows)) for block in blocks] == [(0, 1), (1, 1), (2, 2), (4, 1)]
 
 
+def test_a_pipe_is_refused(tmp_path, tool):
+    os.mkfifo(tmp_path / "pipe")
+    told = tool("tokenize", tmp_path / "pipe", "-o", tmp_path / "t.h5", rc=65).stderr
+    assert "a pipe or a device" in told and "write it to a file" in told
+    (tmp_path / "x.txt").write_text("text")
+    tool("tokenize", tmp_path, "-o", tmp_path / "t.h5", "--glob", "*[et]")
+    assert documents_of(tmp_path / "t.h5") == ["text"]
+
+
+def test_shards_know_the_kinds_of_their_texts(tmp_path, tool):
+    (tmp_path / "a.jsonl").write_text(LINES)
+    for extra, count in (([], 60), (["--as-text"], 1), (["--as-text"], 1)):
+        tool("tokenize", tmp_path / "a.jsonl", "--shards", tmp_path / "parts", *extra)
+        tool("tokenize", "--merge", tmp_path / "parts", "-o", tmp_path / "t.h5")
+        assert len(documents_of(tmp_path / "t.h5")) == count
+
+
 def test_what_cannot_be_looked_at_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "x.txt").write_text("text")

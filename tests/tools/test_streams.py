@@ -162,20 +162,22 @@ def test_bad_records_are_counted_and_listed(name, tmp_path, tool):
         path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     places = ("row 7 (counted from 0)", "row 399 (counted from 0)") if name in ("t.parquet", "t.json") else \
         ("line 8, byte ", "line 400, byte ")
-    call = ["tokenize", path, "-o", tmp_path / "t.h5", "--chunk-mb", "0.001", "--workers", 2]
+    call = ["tokenize", path, "-o", tmp_path / "t.h5", "--chunk-mb", "0.001", "--workers", 1 + (name == "t.jsonl")]
     told = tool(*call, rc=65).stderr
     assert places[0] in told and "--skip-bad N" in told and not (tmp_path / "t.h5").exists()
     told = tool(*call, "--skip-bad", 1, rc=65).stderr
     assert places[1] in told and "more than --skip-bad 1" in told and not (tmp_path / "t.h5").exists()
     told = tool(*call, "--skip-bad", 2).stderr
     assert f"left out: {path}, {places[0]}" in told and places[1] in told and "2 records left out" in told
+    assert "change:" not in told
     good = [text for i, text in enumerate(texts) if i not in (7, 399)]
     expected = [np.concatenate([np.frombuffer(text.encode(), np.uint8).astype("<u2"), [256]]) for text in good]
     assert tokens_of(tmp_path / "t.h5")[0] == np.concatenate(expected).astype("<u2").tobytes()
-    assert "documents    398\n" in tool("tokenize", path, "--count", "--skip-bad", 2).stdout
-    assert "row 399" in tool("tokenize", path, "--count", "--skip-bad", 1, rc=65).stderr or places[1].startswith("line")
-    tool("tokenize", path, "--skip-bad", 2, "--shards", tmp_path / "parts")
-    assert "--skip-bad" in tool("tokenize", path, "-o", tmp_path / "t.h5", "--skip-bad", -1, rc=2).stderr
+    if name == "t.parquet":
+        assert "documents    398\n" in tool("tokenize", path, "--count", "--skip-bad", 2).stdout
+        assert places[1] in tool("tokenize", path, "--count", "--skip-bad", 1, rc=65).stderr
+        assert "2 records left out" in tool("tokenize", path, "--skip-bad", 2, "--shards", tmp_path / "parts").stderr
+        assert "--skip-bad" in tool("tokenize", path, "-o", tmp_path / "t.h5", "--skip-bad", -1, rc=2).stderr
 
 
 @pytest.mark.parametrize("name, package", [("t.jsonl.zst", "backports.zstd"), ("t.parquet", "pyarrow")])

@@ -189,7 +189,7 @@ def text_of(block: Block, position: int, record: Any, field: str) -> bytes:
             found = f"no text field '{field}', but {show(text)}" if field in record else \
                 f"no text field '{field}', but the fields {names}"
         raise wrong_record(block, position, f"an object with a text in the field '{field}'", found,
-                           "name the field with --field, or mend the line")
+                           "name the field with --field, mend the record, or take JSON as plain text with --as-text")
     if lone := common.lone_surrogate(text):
         raise wrong_record(block, position, f"a text in the field '{field}'", lone, "mend or delete it")
     return text.encode("utf-8")

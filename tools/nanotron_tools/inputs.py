@@ -60,8 +60,10 @@ def find_files(inputs: list[str], globs: list[str] | None = None, as_text: bool 
         if root.is_dir():
             listed += [(str(path.relative_to(root)), position, path, False)
                        for path in files_below(root, globs or [EVERYTHING], passed)]
-        elif root.exists():
+        elif root.is_file():
             listed.append((item, position, root, True))
+        elif root.exists():
+            raise common.wrong(item, "a file or a folder", "neither: a pipe or a device", "write it to a file first")
         else:
             raise common.ToolError(f"{item}: no such file or folder")
     states = {path: path.stat() for _, _, path, _ in listed}

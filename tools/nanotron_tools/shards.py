@@ -112,7 +112,7 @@ def plan(folder: Path, spans: list[Span], shard_bytes: int, tokenizer: Tokenizer
                settings.skip_bad > 0]
     shards = []
     for number, part in enumerate(cut(spans, shard_bytes)):
-        text = json.dumps([decides, [(span.name, span.start, span.end) for span in part]])
+        text = json.dumps([decides, [(span.name, span.kind.title, span.start, span.end) for span in part]])
         key = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         shards.append(Shard(folder / f"shard_{number:06d}.h5", part, key))
     return shards

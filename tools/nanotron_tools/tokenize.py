@@ -87,6 +87,7 @@ from .tokenizers import (
 )
 
 DEFAULT_EOS = "<|endoftext|>"
+CHANGE = "\n  change:"  # of an error, after what was found
 PROGRAM = "nanotron_tokenize"
 
 
@@ -308,8 +309,10 @@ def main(argv: list[str] | None = None) -> int:
             begin = time.perf_counter()
             writer, read = write_tokens(options.output, pool, chunks(), progress_line(options.quiet), tally)
             report(options, options.output, writer, read, time.perf_counter() - begin, tokenizer, tally)
-        for told in [*tally.silent_lines(), *(f"left out: {' '.join(told.split())}" for told in pool.bad)]:
+        for told in tally.silent_lines():
             print(told, file=sys.stderr)
+        for told in pool.bad:
+            print(f"left out: {' '.join(told.partition(CHANGE)[0].split())}", file=sys.stderr)
         if pool.bad:
             print(f"{len(pool.bad)} records left out (--skip-bad {options.skip_bad})", file=sys.stderr)
     return 0
