@@ -336,6 +336,23 @@ def test_rows_of_ids(kind, tmp_path, tool, monkeypatch):
         assert expected in told and str(path) in told and not (tmp_path / "x.h5").exists(), told
 
 
+def test_a_folder_of_rows_is_its_files(tmp_path, tool):
+    """As save_to_disk of datasets writes it; lists of one length, and large ones."""
+    documents, folder = [np.arange(i, i + 4) for i in range(6)], tmp_path / "saved"
+    folder.mkdir()
+    for part, kind in enumerate((pyarrow.list_(pyarrow.int32(), 4), pyarrow.large_list(pyarrow.int64()))):
+        table = pyarrow.table({"input_ids": pyarrow.array([ids.tolist() for ids in documents[3 * part:3 * part + 3]], kind)})
+        with pyarrow.ipc.new_stream(folder / f"data-{part:05}-of-00002.arrow", table.schema) as writer:
+            writer.write_table(table)
+    (folder / "state.json").write_text('{"_data_files": []}')
+    tool("import", folder, "-o", tmp_path / "t.h5", "--vocab-size", 30)
+    check(tmp_path / "t.h5", documents, 30)
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["saved", "test"]}')
+    told = tool("import", tmp_path, "-o", tmp_path / "x.h5", "--vocab-size", 30, rc=65).stderr
+    assert "index of splits" in told and "name the folder of one split" in told
+    assert "index of splits" in tool("tokenize", tmp_path, "-o", tmp_path / "x.h5", rc=65).stderr
+
+
 def test_command_lines(tmp_path, tool):
     (tmp_path / "x.bin").write_bytes(b"12")
     assert "give --format" in tool("import", tmp_path / "x.bin", "-o", tmp_path / "t.h5", rc=65).stderr

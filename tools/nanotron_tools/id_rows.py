@@ -6,6 +6,7 @@ predicting an id does not count (-100).
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,4 +63,5 @@ class IdRows:
         if column.null_count or values.null_count:
             raise wrong(f"{self.path}, rows {row} to {row + len(column) - 1}", f"lists of {name} without nulls",
                         f"{column.null_count + values.null_count} nulls", "leave these rows out")
-        return values.to_numpy(zero_copy_only=False), column.value_lengths().to_numpy(zero_copy_only=False)
+        lengths = importlib.import_module("pyarrow.compute").list_value_length(column)  # of every kind of list
+        return values.to_numpy(zero_copy_only=False), lengths.to_numpy(zero_copy_only=False)

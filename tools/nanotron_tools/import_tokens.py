@@ -12,8 +12,8 @@ Formats, known by the names of the inputs or told by --format; several inputs fo
               .ds.metadata and .ds.loss (a loss mask) where they are there
     bare      ids one after another, of --token-type, as nanoGPT's train.bin; or behind a header of NumPy (.npy) or
               llm.c, which says the type
-    rows      Parquet and Arrow files with a column input_ids, a document each row; attention_mask 0 is padding, labels
-              -100 an id that does not count in the loss
+    rows      Parquet and Arrow files, or folders of them, with a column input_ids, a document each row;
+              attention_mask 0 is padding, labels -100 an id that does not count in the loss
     token-file  .h5 files of nanotron-tokenize or of this tool, of one tokenizer, are joined
 
 The tokens are copied as they are: nothing is added or taken away. Where documents begin comes from the
@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import common, foreign, hdf5, id_rows, join, kinds
+from . import common, foreign, hdf5, id_rows, inputs, join, kinds
 from .foreign import Source
 from .megatron import Megatron
 from .token_writer import TokenWriter
@@ -70,8 +70,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def format_of(name: str) -> str:
     path = Path(name)
-    if path.suffix == ".ds" or path.is_dir():
+    if path.suffix == ".ds" or (path.is_dir() and any(path.rglob("*.ds"))):
         return "ds"
+    if path.is_dir():
+        return "rows"
     if path.suffix == ".h5":
         return "token-file"
     if prefix_of(name).with_name(prefix_of(name).name + ".idx").is_file():
@@ -101,6 +103,14 @@ def ds_paths(name: str) -> list[Path]:
     return found
 
 
+def row_paths(name: str) -> list[Path]:
+    if not Path(name).is_dir():
+        return [Path(name)]
+    if not (found := [file.path for file in inputs.find_files([name]).files if file.kind.name in ROWS]):
+        raise common.wrong(name, "a folder with .ds, Parquet or Arrow files", "none in it", "name another one")
+    return found
+
+
 def sources_of(name: str, kind: str, options: argparse.Namespace) -> Iterator[Source]:
     dtype = foreign.TYPES[options.token_type] if options.token_type else None
     if kind == "megatron":
@@ -108,7 +118,7 @@ def sources_of(name: str, kind: str, options: argparse.Namespace) -> Iterator[So
             raise common.ToolError("--token-type: the .idx file has the type; leave it out", common.EXIT_USAGE)
         yield Megatron(prefix_of(name))
         return
-    paths = ds_paths(name) if kind == "ds" else [Path(name)]
+    paths = ds_paths(name) if kind == "ds" else row_paths(name) if kind == "rows" else [Path(name)]
     for path in paths:
         if not path.is_file():
             raise common.wrong(path, "a file", "none", "name another one")

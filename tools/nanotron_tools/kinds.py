@@ -66,7 +66,9 @@ MAGIC = {
 }
 PROMISES = {".gz": "gzip", ".zst": "zst", ".bz2": "bzip2", ".xz": "xz", ".parquet": "Parquet", ".arrow": "Arrow"}
 LINE_NAMES = (".jsonl", ".ndjson")
-INDEXES = {re.compile(r'"format":\s*"mds"'): Kind("index of MosaicML's MDS", "", STREAMED, True),
+INDEXES = {re.compile(r'\{\s*"splits":\s*\['): Kind("index of splits, DatasetDict of datasets", "",
+                                                  "name the folder of one split, as train", True),
+           re.compile(r'"format":\s*"mds"'): Kind("index of MosaicML's MDS", "", STREAMED, True),
            re.compile(r'"chunks":\s*\[.*"data_format":', re.DOTALL): Kind("index of litdata", "", STREAMED, True)}
 KEY = re.compile(r'\{\s*("(\\.|[^"\\])*"\s*:|\})')
 DECODER = json.JSONDecoder()
