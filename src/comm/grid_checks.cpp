@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "nanotron/deck/config.hpp"
+
 namespace nanotron::comm {
 
 void check_grid(const deck::Config& c, deck::Findings& f) {

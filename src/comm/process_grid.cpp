@@ -10,6 +10,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
 #include "nanotron/comm/channel.hpp"
+#include "nanotron/deck/config.hpp"
 
 namespace nanotron::comm {
 namespace {

@@ -1,5 +1,7 @@
 #include "nanotron/deck/changes.hpp"
 
+#include "nanotron/deck/config.hpp"
+
 namespace nanotron::deck {
 
 std::optional<Config> config_of(const std::string& text) {

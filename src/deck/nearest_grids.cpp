@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "nanotron/deck/config.hpp"
+
 namespace nanotron::deck::detail {
 namespace {
 

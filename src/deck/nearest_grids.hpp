@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/deck/findings.hpp"
 
 namespace nanotron::deck::detail {

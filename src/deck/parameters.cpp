@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/config.hpp"
 #include "spellings.hpp"
 
 namespace nanotron::deck {

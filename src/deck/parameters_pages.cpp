@@ -1,5 +1,6 @@
 // The parameter table as reference pages: doc/input_parameters.md and nanotron_hpc(5).
 #include "nanotron/base/man_page.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/parameters.hpp"
 
 namespace nanotron::deck {

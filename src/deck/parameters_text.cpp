@@ -3,6 +3,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/parameters.hpp"
 
 namespace nanotron::deck {

@@ -5,7 +5,17 @@
 #include <utility>
 #include <vector>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/data_config.hpp"
+#include "nanotron/deck/model_config.hpp"
+#include "nanotron/deck/optimizer_config.hpp"
+#include "nanotron/deck/output_config.hpp"
+#include "nanotron/deck/parallel_config.hpp"
+#include "nanotron/deck/precision_config.hpp"
+#include "nanotron/deck/run_config.hpp"
+#include "nanotron/deck/schedule_config.hpp"
+#include "nanotron/deck/sharding_config.hpp"
+#include "nanotron/deck/transport_config.hpp"
+
 
 namespace nanotron::deck {
 

@@ -1,5 +1,6 @@
 #include "nanotron/deck/unused_keys.hpp"
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/parameters.hpp"
 
 namespace nanotron::deck {

@@ -6,6 +6,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/data/hdf5.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/parameters.hpp"
 
 namespace nanotron::io {

@@ -5,6 +5,8 @@
 #include <climits>
 #include <filesystem>
 
+#include "nanotron/deck/config.hpp"
+
 namespace nanotron::io {
 namespace {
 

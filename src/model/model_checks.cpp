@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/config.hpp"
+
 namespace nanotron::model {
 
 void check_parametrization(const deck::Config& c, deck::Findings& f) {

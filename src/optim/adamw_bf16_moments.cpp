@@ -1,6 +1,7 @@
 #include "nanotron/optim/adamw_bf16_moments.hpp"
 
 #include "nanotron/base/random.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/optim/adamw.hpp"
 
 namespace nanotron::optim {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/optim/muon.hpp"
 #include "nanotron/model/parametrization.hpp"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/model/parameter_table.hpp"
 
 namespace nanotron::simulation {

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/deck/machine.hpp"
+#include "nanotron/deck/parallel_config.hpp"
 
 namespace nanotron::simulation {
 

@@ -1,5 +1,6 @@
 #include "nanotron/tensor/layout_checks.hpp"
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/phrases.hpp"
 #include "nanotron/deck/sum_shards.hpp"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/model/transformer.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 
 namespace nanotron::trainer {
 

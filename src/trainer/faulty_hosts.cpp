@@ -10,6 +10,7 @@
 #include <set>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/config.hpp"
 
 namespace nanotron::trainer {
 namespace {

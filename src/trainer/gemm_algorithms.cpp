@@ -9,6 +9,7 @@
 #include "nanotron/base/whole_path.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
 
 namespace nanotron::trainer {

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/config.hpp"
 
 namespace nanotron::trainer {
 namespace {

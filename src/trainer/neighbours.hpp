@@ -7,7 +7,7 @@
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/neighbour_copies.hpp"
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 namespace nanotron::trainer {

@@ -9,6 +9,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/io/checkpoint.hpp"
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/deck/changes.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
 
 namespace nanotron::trainer {

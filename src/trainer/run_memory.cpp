@@ -6,6 +6,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/config.hpp"
 
 namespace nanotron::trainer {
 namespace {

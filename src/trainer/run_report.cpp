@@ -12,6 +12,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/timed_groups.hpp"
+#include "nanotron/deck/config.hpp"
 
 namespace nanotron::trainer {
 namespace {

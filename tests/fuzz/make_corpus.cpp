@@ -4,7 +4,6 @@
 
 #include "io/metrics_columns.hpp"
 #include "nanotron/data/token_hashes.hpp"
-#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "tiny_checkpoint.hpp"

@@ -13,7 +13,7 @@
 #include "nanotron/comm/account.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/operation_log.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/transport_config.hpp"
 
 struct CUstream_st;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nanotron/comm/group.hpp"
+#include "nanotron/deck/config_forward.hpp"
 
 namespace nanotron::comm {
 

@@ -14,7 +14,7 @@
 #include "nanotron/data/held_out.hpp"
 #include "nanotron/data/sample_order.hpp"
 #include "nanotron/data/sequences.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/data_config.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::data {

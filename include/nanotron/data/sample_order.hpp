@@ -7,7 +7,7 @@
 #include <span>
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/data_config.hpp"
 
 namespace nanotron::data {
 

@@ -12,7 +12,7 @@
 #include <span>
 
 #include "nanotron/data/token_file.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/data_config.hpp"
 #include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::data {

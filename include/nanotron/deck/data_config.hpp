@@ -4,9 +4,14 @@
 #include <cstdint>
 #include <string>
 
-#include "nanotron/deck/choices.hpp"
-
 namespace nanotron::deck {
+
+enum class Shuffle { none, global };
+enum class DocumentMask { none, block_diagonal };
+enum class SequenceKind { stream, documents };
+enum class Verify { automatic, full, sample, none };
+enum class OtherTokenizer { refuse, accept };
+enum class OnChange { refuse, warn };
 
 /// Where the sequences that a stage takes begin to be cut anew: filled in by data/training_stages.hpp, no key of the
 /// deck.

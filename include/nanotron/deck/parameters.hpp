@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/deck/namelist.hpp"
 
 namespace nanotron::deck {

@@ -13,7 +13,7 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/tokenizer_id.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/model_config.hpp"
 
 namespace nanotron::io {
 

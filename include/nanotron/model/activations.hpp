@@ -22,7 +22,8 @@
 
 #include <vector>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/model_config.hpp"
+#include "nanotron/deck/parallel_config.hpp"
 #include "nanotron/model/parameter_table.hpp"
 #include "nanotron/nn/attention/attention_core.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"

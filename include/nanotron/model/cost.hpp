@@ -1,5 +1,7 @@
 #pragma once
 
+#include "nanotron/deck/model_config.hpp"
+
 // Model FLOPs, as the field counts them: GEMMs only, multiplication and addition counted as two; backward is twice
 // forward; recomputation is not counted.
 //
@@ -11,7 +13,6 @@
 // al. 2022 (appendix B) count the masked half too, which gives 12 L q s. With a sliding window of w < s tokens a query
 // has w - w (w - 1) / (2 s) keys on average.
 
-#include "nanotron/deck/config.hpp"
 
 namespace nanotron::model {
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "nanotron/deck/data_config.hpp"
 #include "nanotron/nn/attention/attention_core.hpp"
 #include "nanotron/tensor/device.hpp"
 

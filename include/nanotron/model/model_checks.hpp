@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/deck/findings.hpp"
 
 namespace nanotron::model {

@@ -21,7 +21,8 @@
 #include <optional>
 #include <vector>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/model_config.hpp"
+#include "nanotron/deck/sharding_config.hpp"
 #include "nanotron/nn/attention/heads.hpp"
 #include "nanotron/nn/parameters/parameter.hpp"
 

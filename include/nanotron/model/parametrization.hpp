@@ -1,5 +1,7 @@
 #pragma once
 
+#include "nanotron/deck/model_config.hpp"
+
 // How the initial standard deviation and the learning rate scale with the width: model%parametrization.
 //
 // 'mup' is the maximal update parametrization by its spectral condition (Yang, Simon and Bernstein 2023): weights and
@@ -18,7 +20,6 @@
 // lr x decay with the unscaled lr in all rows. Attention keeps the factor 1 / sqrt(head_dim): width adds heads and
 // head_dim is constant, so it differs from 1 / head_dim (Yang et al. 2022, definition 4.1) only by a constant.
 
-#include "nanotron/deck/config.hpp"
 
 namespace nanotron::model {
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "nanotron/deck/data_config.hpp"
 #include "nanotron/model/activations.hpp"
 #include "nanotron/model/fp8_weights.hpp"
 #include "nanotron/model/parameter_table.hpp"

@@ -2,6 +2,7 @@
 
 // AdamW (Loshchilov and Hutter 2019) for the elements of the flat parameters that this rank updates, and their moments.
 
+#include "nanotron/deck/optimizer_config.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/optim/optimizer.hpp"
 

@@ -5,6 +5,7 @@
 // rounded mean is that of the mean in fp32. The random bits depend on run%seed, tensor, element and update only: the
 // same on every grid, and after a resume.
 
+#include "nanotron/deck/optimizer_config.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/optim/optimizer.hpp"
 

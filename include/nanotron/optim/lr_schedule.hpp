@@ -17,7 +17,8 @@
 
 #include <cstdint>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/schedule_config.hpp"
+
 
 namespace nanotron::optim {
 

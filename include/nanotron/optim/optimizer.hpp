@@ -10,7 +10,7 @@
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/step_traffic.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/model/sharding.hpp"
 #include "nanotron/optim/update_parts.hpp"

@@ -3,7 +3,7 @@
 // Whether a deck fits into the memory of a machine: the arena of the run (trainer::plan_step), planned for every rank
 // of the pipeline.
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/deck/machine.hpp"
 
 namespace nanotron::simulation {

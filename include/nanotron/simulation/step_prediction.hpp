@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/deck/machine.hpp"
 #include "nanotron/simulation/software.hpp"
 #include "nanotron/simulation/timeline.hpp"

@@ -10,7 +10,7 @@
 #include <array>
 #include <vector>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/sharding_config.hpp"
 #include "nanotron/tensor/shard.hpp"
 
 namespace nanotron {

@@ -16,8 +16,9 @@
 #include <string>
 
 #include "nanotron/base/log.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/comm/group.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/checkpoint_config.hpp"
 #include "nanotron/trainer/saved_checkpoint.hpp"
 
 namespace nanotron::trainer {

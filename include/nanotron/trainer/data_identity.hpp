@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nanotron/base/log.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "nanotron/trainer/token_files.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/data/token_file.hpp"
-#include "nanotron/deck/choices.hpp"
+#include "nanotron/deck/data_config.hpp"
 
 namespace nanotron::trainer {
 

@@ -4,7 +4,7 @@
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/group.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::trainer {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::trainer {

@@ -2,7 +2,8 @@
 
 #include <string>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
+
 
 namespace nanotron::trainer {
 

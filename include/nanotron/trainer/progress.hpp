@@ -11,7 +11,7 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/data/batch_ramp.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "nanotron/io/metrics_file.hpp"
 #include "nanotron/io/run_status.hpp"

@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
+
 
 namespace nanotron::trainer {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/deck/machine.hpp"
 #include "nanotron/tensor/processor.hpp"
 #include "nanotron/tensor/work.hpp"

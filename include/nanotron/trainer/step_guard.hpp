@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/trainer/step_trace.hpp"
 #include "nanotron/trainer/training_state.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/run_config.hpp"
 
 namespace nanotron::trainer {
 

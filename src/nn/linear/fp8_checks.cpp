@@ -1,5 +1,7 @@
 #include "nanotron/nn/linear/fp8_checks.hpp"
 
+#include "nanotron/deck/config.hpp"
+
 namespace nanotron::nn {
 
 void check_fp8(const deck::Config& c, deck::Findings& f) {

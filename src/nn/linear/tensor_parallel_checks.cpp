@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/phrases.hpp"
 
 namespace nanotron::nn {

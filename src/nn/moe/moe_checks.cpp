@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/deck/phrases.hpp"
 #include "nanotron/tensor/layout_checks.hpp"

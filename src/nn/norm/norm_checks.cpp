@@ -1,5 +1,6 @@
 #include "nanotron/nn/norm/norm_checks.hpp"
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/unused_keys.hpp"
 
 namespace nanotron::nn {

@@ -1,5 +1,6 @@
 #include "nanotron/nn/vocab/position_checks.hpp"
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/phrases.hpp"
 #include "nanotron/deck/unused_keys.hpp"
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/layer_counts.hpp"
 
 namespace nanotron::parallel {

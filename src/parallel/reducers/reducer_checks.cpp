@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/phrases.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 

@@ -1,5 +1,6 @@
 // ranks: 1
 #include "nanotron/deck/changes.hpp"
+#include "nanotron/deck/config.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/parameters.hpp"
 #include "nanotron/io/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint_writer.hpp"

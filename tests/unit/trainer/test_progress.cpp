@@ -1,4 +1,5 @@
 // ranks: 1
+#include "nanotron/deck/config.hpp"
 #include "nanotron/trainer/progress.hpp"
 
 #include <fmt/format.h>

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/trainer/run_memory.hpp"
 #include "support/world.hpp"
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "nanotron/deck/choices.hpp"
+#include "nanotron/deck/run_config.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/nn/moe/moe_memory.hpp"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "nanotron/deck/choices.hpp"
+#include "nanotron/deck/run_config.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/shard.hpp"
 

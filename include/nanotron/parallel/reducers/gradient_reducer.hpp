@@ -6,13 +6,13 @@
 // "PyTorch Distributed", VLDB 2020). The result is stored as nn::ParameterLayouts::reduced says.
 //
 // The base class counts contributions, sums partial gradients over the tensor-parallel group, and passes complete units
-// to the strategy. A strategy owns its buffers and its state between steps. Each has a folder and a row in
-// strategies.cpp.
+// to the strategy. A strategy owns its buffers and its state between steps, with a folder and a row in strategies.cpp.
 
 #include <string>
 #include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/model/partial_gradients.hpp"
 
 namespace nanotron::parallel {

@@ -1,5 +1,6 @@
 #include "nanotron/parallel/reducers/zero/zero_checks.hpp"
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/phrases.hpp"
 
 namespace nanotron::parallel {

@@ -1,3 +1,4 @@
+#include "nanotron/deck/config.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 #include <gtest/gtest.h>

@@ -1,0 +1,20 @@
+#pragma once
+// &optimizer of the deck.
+
+#include <cstdint>
+
+namespace nanotron::deck {
+
+enum class OptimizerName { adamw, muon };
+
+struct OptimizerConfig {
+  OptimizerName name = OptimizerName::adamw;
+  double learning_rate = 3e-4;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double momentum = 0.95;                // with muon
+  std::int64_t newton_schulz_steps = 5;  // with muon
+  double weight_decay = 0.1;
+  double clip_grad_norm = 1.0;
+};
+
+}  // namespace nanotron::deck
