@@ -19,17 +19,17 @@ hdf5::Group create_group(hid_t file, const char* name) {
                                  fmt::format("creating the group {}", name)));
 }
 
-void write_deck(hid_t file, const std::string& text) {
+void write_text(hid_t file, const char* name, const std::string& text) {
   const hdf5::Datatype type = hdf5::string_type(text.size());
   const hdf5::Dataspace scalar(H5Screate(H5S_SCALAR));
   const hdf5::PropertyList creation(H5Pcreate(H5P_DATASET_CREATE));
   H5Pset_obj_track_times(creation.id(), false);
-  hdf5::Dataset deck(
-      hdf5::check(H5Dcreate2(file, "deck", type.id(), scalar.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-                  ExitCode::system_error, "creating /deck"));
+  hdf5::Dataset dataset(
+      hdf5::check(H5Dcreate2(file, name, type.id(), scalar.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+                  ExitCode::system_error, fmt::format("creating /{}", name)));
   if (!text.empty())
-    hdf5::check(H5Dwrite(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), ExitCode::system_error,
-                "writing /deck");
+    hdf5::check(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), ExitCode::system_error,
+                fmt::format("writing /{}", name));
 }
 
 void write_provenance(hid_t file, const Provenance& provenance) {
@@ -118,7 +118,8 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
   write_state(create_group(file.id(), "state").id(), contents.state);
   write_tokenizer(file.id(), contents.tokenizer);
   write_data(file.id(), contents.data);
-  write_deck(file.id(), contents.deck);
+  write_text(file.id(), "deck", contents.deck);
+  if (!contents.hugging_face.empty()) write_text(file.id(), "hugging_face", contents.hugging_face);
   write_provenance(file.id(), contents.provenance);
   if (!contents.moments.empty())
     hdf5::write_string(create_group(file.id(), "optimizer").id(), "name", contents.optimizer);

@@ -23,19 +23,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr index_t deck_limit = 16 << 20;
+constexpr index_t text_limit = 16 << 20;  // of /deck and /hugging_face, bytes
 constexpr std::size_t most_data_files = 65536;
 constexpr std::size_t longest_text = data::longest_digest;  // of /data, bytes: names and digits
 
-std::string read_deck(hid_t file, const std::string& name) {
-  const hdf5::Dataset deck = hdf5::open_dataset(file, "deck", name);
-  const hdf5::Datatype type(H5Dget_type(deck.id()));
-  if (!hdf5::checked_shape(deck, "/deck", name).empty() || H5Tget_class(type.id()) != H5T_STRING ||
-      H5Tis_variable_str(type.id()) > 0 || H5Tget_size(type.id()) > static_cast<std::size_t>(deck_limit))
-    damaged("/deck is refused", "one string of fixed length", "something else", name);
+std::string read_text(hid_t file, const std::string& path, const std::string& name) {
+  const hdf5::Dataset dataset = hdf5::open_dataset(file, path, name);
+  const hdf5::Datatype type(H5Dget_type(dataset.id()));
+  if (!hdf5::checked_shape(dataset, "/" + path, name).empty() || H5Tget_class(type.id()) != H5T_STRING ||
+      H5Tis_variable_str(type.id()) > 0 || H5Tget_size(type.id()) > static_cast<std::size_t>(text_limit))
+    damaged(fmt::format("/{} is refused", path), "one string of fixed length", "something else", name);
   std::string text(H5Tget_size(type.id()), '\0');
-  hdf5::check(H5Dread(deck.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), ExitCode::data_error,
-              fmt::format("{}: reading /deck", name));
+  hdf5::check(H5Dread(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), ExitCode::data_error,
+              fmt::format("{}: reading /{}", name, path));
   text.resize(text.find_last_not_of('\0') + 1);
   return text;
 }
@@ -265,7 +265,9 @@ void CheckpointReader::read_info() {
   info_.state = read_state(state.id(), file_name_);
   info_.tokenizer = read_tokenizer(file_.id(), file_name_);
   info_.data = read_data(file_.id(), file_name_);
-  info_.deck = read_deck(file_.id(), file_name_);
+  info_.deck = read_text(file_.id(), "deck", file_name_);
+  if (hdf5::exists(file_.id(), "hugging_face"))
+    info_.hugging_face = read_text(file_.id(), "hugging_face", file_name_);
   info_.has_optimizer = hdf5::exists(file_.id(), "optimizer");
   if (info_.has_optimizer) {
     const hdf5::Group optimizer = hdf5::open_group(file_.id(), "optimizer", file_name_);

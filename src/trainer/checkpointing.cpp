@@ -124,6 +124,7 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
     log_.warn("optimizer%name is '{}' here and was '{}': all moments start at zero, and the count of updates too",
               state_.optimizer->name(), info.optimizer);
   }
+  hugging_face_ = info.hugging_face;
   io::CheckpointState counters = info.state;
   counters.seed = config_.run.seed;
   return counters;
@@ -212,6 +213,7 @@ void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& 
          .tokenizer = tokenizer_,
          .data = data_,
          .deck = deck::canonical_deck(deck::whole_run(config_)),
+         .hugging_face = hugging_face_,
          .provenance = provenance_});
 }
 

@@ -6,6 +6,7 @@ hashes what xxh3.py needs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -133,7 +134,7 @@ class CheckpointWriter:
 
     def __init__(self, folder: Path, sizes: ModelSizes, *, dtype: str = "<f4", step: int = 0, seed: int = 0,
                  deck: str = "", provenance: dict[str, str] | None = None,
-                 tokenizer: dict[str, str] | None = None):
+                 tokenizer: dict[str, str] | None = None, hugging_face: str = ""):
         self.folder, self.step = Path(folder), step
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
@@ -154,6 +155,8 @@ class CheckpointWriter:
             for key, text in tokenizer.items():
                 hdf5.set_text(group, key, text, attribute=True)
         hdf5.set_text(self.file, "deck", deck, attribute=False)
+        if hugging_face:
+            hdf5.set_text(self.file, "hugging_face", hugging_face, attribute=False)
         group = self.file.create_group("provenance")
         for key, text in (provenance or {}).items():
             hdf5.set_text(group, key, text, attribute=True)
@@ -172,6 +175,10 @@ class CheckpointWriter:
                  trace: TracebackType | None) -> None:
         if self.file:
             self.file.close()
+        if value is not None and not (self.folder / MANIFEST_FILE).exists():
+            (self.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty
+                self.folder.rmdir()
 
 
 def open_checkpoint(folder: Path, *, verify: bool = True) -> h5py.File:

@@ -99,6 +99,7 @@ struct CheckpointContents {
   data::TokenizerId tokenizer{};  // of the training file
   std::span<const DataFile> data{};
   std::string deck;         // canonical text
+  std::string hugging_face{};  // what the converter kept of an imported model, JSON; empty: nothing
   Provenance provenance;
 };
 
@@ -112,6 +113,7 @@ struct CheckpointInfo {
   data::TokenizerId tokenizer;  // empty parts: not in the file
   std::vector<DataFile> data;   // empty: not in the file
   std::string deck;
+  std::string hugging_face;        // as CheckpointContents has it
   std::string compression_layout;  // empty: no such state
 };
 

@@ -43,8 +43,8 @@ class Checkpointing {
  public:
   using M = master_t<T>;
 
-  // Every checkpoint contains provenance, the tokenizer of the training file and what is known of all files. copies:
-  // null where the run has none.
+  // Every checkpoint contains provenance, the tokenizer of the training file, what is known of all files and, as it was
+  // read, what the converter kept of an imported model. copies: null where the run has none.
   Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
                 const std::vector<io::DataFile>& data, comm::ProcessGrid& grid, TrainingState<T>& state,
                 io::NeighbourCopies* copies, Log& log);
@@ -92,6 +92,7 @@ class Checkpointing {
   Provenance provenance_;
   data::TokenizerId tokenizer_;
   std::vector<io::DataFile> data_;
+  std::string hugging_face_;  // of the checkpoint that the run went on from, handed on
   comm::ProcessGrid& grid_;
   TrainingState<T>& state_;
   io::NeighbourCopies* copies_;

@@ -172,6 +172,7 @@ struct FakeState {
     c.state = {step, step * 100, step * 8, 1234, step};
     c.model = fake_config();
     c.deck = "&run\n/\n";
+    c.hugging_face = "{\"config\": {}}";
     c.provenance = {{"program", "test"}, {"note", "\xc3\xa4 and \"quotes\""}};
     return c;
   }

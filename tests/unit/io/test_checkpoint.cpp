@@ -45,6 +45,7 @@ TEST_F(Checkpoint, KeepsTheCountersModelAndTexts) {
   EXPECT_EQ(info.master, ScalarType::fp32);
   EXPECT_TRUE(info.has_optimizer);
   EXPECT_EQ(info.deck, "&run\n/\n");
+  EXPECT_EQ(info.hugging_face, "{\"config\": {}}");
   EXPECT_NO_THROW(reader->require_model(test::fake_config()));
   auto other = test::fake_config();
   other.hidden_size = 9;
