@@ -20,6 +20,17 @@ import transformers
 
 import make_configs
 
+BIASES = {"attention_bias": True, "mlp_bias": True}
+SIZES = make_configs.SIZES
+# Families without a fixture of their own: class, what differs from make_configs.SIZES.
+MORE = {
+    "llama_biases": ("Llama", BIASES), "qwen3_bias": ("Qwen3", {"attention_bias": True, "head_dim": 12}),
+    "seed_oss": ("SeedOss", BIASES | {"attention_out_bias": True, "head_dim": 12}),
+    "starcoder2": ("Starcoder2", {"sliding_window": 16}), "ernie4_5": ("Ernie4_5", {"use_bias": True, "head_dim": 12}),
+    "helium": ("Helium", BIASES | {"head_dim": 8}),
+    "gpt_neox": ("GPTNeoX", {"use_parallel_residual": False, "rotary_pct": 1.0}),
+    "gpt_bigcode": ("GPTBigCode", make_configs.GPT2), "gpt_bigcode_heads": ("GPTBigCode", make_configs.GPT2 | {"multi_query": False}),
+}
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "nanotron_convert.py"
 MAJOR = int(transformers.__version__.split(".")[0])
 
@@ -44,8 +55,20 @@ def there_and_back(python: str, source: Path, work: Path) -> torch.Tensor:
     return logits_of(work / "exported")
 
 
+def config_of(kind: str):
+    if kind not in MORE:
+        return make_configs.config_of(kind)
+    name, changes = MORE[kind]
+    values = changes if name == "GPTBigCode" else SIZES | {"pad_token_id": None} | changes
+    if name == "GPTNeoX":
+        values = {key: value for key, value in values.items() if key not in ("num_key_value_heads", "rms_norm_eps")}
+    config = getattr(transformers, name + "Config")(**values)
+    config.architectures = [name + "ForCausalLM"]
+    return config
+
+
 def check(kind: str, python: str, root: Path) -> None:
-    config = make_configs.config_of(kind)
+    config = config_of(kind)
     torch.manual_seed(7)
     config.dtype = "float32"
     model = transformers.AutoModelForCausalLM.from_config(config)
@@ -75,7 +98,7 @@ def check(kind: str, python: str, root: Path) -> None:
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for kind in make_configs.ALL:
+        for kind in (*make_configs.ALL, *MORE):
             check(kind, sys.argv[1], Path(folder))
 
 

@@ -44,6 +44,17 @@ CASES = {
                                      "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 99),
     "mistral": ("Mistral", SIZES | {"sliding_window": 5, "rope_theta": 10000.0, "max_position_embeddings": 128,
                                     "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 110),
+    "starcoder2": ("Starcoder2", SIZES | {"sliding_window": 5, "rope_theta": 10000.0, "max_position_embeddings": 128,
+                                          "norm_epsilon": 1e-5, "use_bias": True, "tie_word_embeddings": True}, 121),
+    "gpt_bigcode": ("GPTBigCode", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 90, "n_positions": 32,
+                                   "vocab_size": 131, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+                                   "multi_query": True, "tie_word_embeddings": True}, 209),
+    "gpt_neox": ("GPTNeoX", {**{key: value for key, value in SIZES.items() if "key_value" not in key},
+                             "use_parallel_residual": False, "rotary_pct": 1.0, "rotary_emb_base": 10000.0,
+                             "max_position_embeddings": 128, "layer_norm_eps": 1e-5, "hidden_act": "gelu",
+                             "tie_word_embeddings": False}, 143),
+    "ernie4_5": ("Ernie4_5", SIZES | {"use_bias": True, "rope_theta": 10000.0, "max_position_embeddings": 128,
+                                      "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 154),
 }
 MAJOR = int(transformers.__version__.split(".")[0])
 
@@ -63,7 +74,7 @@ def config_json(case) -> dict:
     """As a folder of the Hub has it."""
     name, values, _ = CASES[case]
     return {"architectures": [name + ("LMHeadModel" if name == "GPT2" else "ForCausalLM")],
-            "model_type": name.lower(), **values}
+            "model_type": getattr(transformers, name + "Config").model_type, **values}
 
 
 def config_of(case):
@@ -77,9 +88,7 @@ def config_of(case):
 
 
 def to_theirs(stored, weights):
-    parts = [weights[name][index] for name, index, _ in stored.parts]
-    whole = np.concatenate(parts)
-    return torch.from_numpy(np.ascontiguousarray(whole.T if stored.transposed else whole))
+    return torch.from_numpy(stored.pack(weights.__getitem__, 0, stored.shape[0]))
 
 
 def build(case, sizes, weights, dtype):
@@ -100,10 +109,7 @@ def stacked(case, sizes, named):
     """Stacked name -> float64 array, of a dict of their names."""
     result = {name: np.zeros(shape) for name, shape in sizes.parameter_shapes().items()}
     for full, stored in tensors_of(case, sizes).items():
-        value = named[full].detach().double().numpy()
-        value = value.T if stored.transposed else value
-        for name, index, first, last in stored.rows():
-            result[name][index] = value[first:last]
+        stored.unpack(named[full].detach().double().numpy(), 0, result.__getitem__)
     return result
 
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from nanotron_tools import convert as nc
 from nanotron_tools import checkpoint as checkpoint_file
-from nanotron_tools import hf_config
+from nanotron_tools import hf_config, layouts
 from nanotron_tools import safetensors as st
 from nanotron_tools import tokenizers
 
@@ -105,7 +105,7 @@ def test_experts_of_no_architecture(golden, tmp_path, tool):
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"sliding_window": 4096}))
     assert "sliding" in tool("convert", "from-hf", tmp_path / "hf", tmp_path / "out", rc=65).stderr
     sizes = checkpoint_file.ModelSizes(**json.loads((golden / "mixtral" / "golden.json").read_text())["model"])
-    with pytest.raises(Exception, match="no Hugging Face architecture has these experts"):
+    with pytest.raises(Exception, match="nearest: MixtralForCausalLM with norm_topk_prob = True"):
         hf_config.kind_of(replace(sizes, norm_topk_prob=False), "here")
 
 
@@ -165,12 +165,114 @@ def test_phi3_and_back(golden, hf, tmp_path, tool):
     assert json.loads((tmp_path / "again" / "config.json").read_text())["model_type"] == "phi3"
 
 
-def test_gpt2_as_published(golden, hf, tmp_path, tool):
+def rename(data, *pairs):
+    for name in list(data):
+        new = name
+        for ours, theirs in pairs:
+            new = new.replace(ours, theirs)
+        data[new] = data.pop(name)
+
+
+def per_key_value_head(data):
+    """InternLM 2's wqkv: 'b q (h gs d) -> b q h gs d', of which the last two of gs are the key and the value."""
+    for layer in range(2):
+        prefix = f"model.layers.{layer}.self_attn."
+        q, k, v = (data.pop(f"{prefix}{part}_proj.weight") for part in "qkv")
+        parts = [q.reshape(2, 2, 8, 32), k.reshape(2, 1, 8, 32), v.reshape(2, 1, 8, 32)]
+        data[f"{prefix}wqkv.weight"] = np.concatenate(parts, axis=1).reshape(-1, 32)
+    rename(data, ("self_attn.o_proj", "self_attn.wo"), ("self_attn", "attention"), ("mlp.gate_proj", "feed_forward.w1"),
+           ("mlp.up_proj", "feed_forward.w3"), ("mlp.down_proj", "feed_forward.w2"), ("input_layernorm", "attention_norm"),
+           ("post_attention_layernorm", "ffn_norm"), ("embed_tokens", "tok_embeddings"), ("lm_head", "output"))
+
+
+def of_exaone(data):
+    rename(data, ("model.layers", "transformer.h"), ("model.embed_tokens", "transformer.wte"),
+           ("model.norm", "transformer.ln_f"), ("self_attn.o_proj", "self_attn.out_proj"),
+           ("self_attn", "attn.attention"), ("gate_proj", "c_fc_0"), ("up_proj", "c_fc_1"), ("down_proj", "c_proj"),
+           ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"))
+
+
+def in_pairs(data):
+    """ERNIE's and Helium's rotary embedding turns rows 2i and 2i + 1 of a head."""
+    for name in data:
+        if "q_proj" in name or "k_proj" in name:
+            data[name] = data[name].reshape(-1, 2, 4, 32).transpose(0, 2, 1, 3).reshape(-1, 32).copy()
+
+
+@pytest.mark.parametrize("kind, name, change, keys", [
+    ("internlm2", "InternLM2", per_key_value_head, {"bias": False}), ("helium", "Helium", in_pairs, {}),
+    ("internlm3", "InternLM3", None, {"bias": False, "qkv_bias": False}), ("ernie4_5", "Ernie4_5", in_pairs, {}),
+    ("exaone", "Exaone", of_exaone, {"num_layers": 2, "layer_norm_epsilon": 1e-5, "activation_function": "silu"})])
+def test_llamas_in_other_layouts(kind, name, change, keys, golden, hf, tmp_path, tool, monkeypatch):
+    """Llama's golden weights, whose numbers are PyTorch's, as each architecture has them."""
+    monkeypatch.setattr(st, "PIECE_BYTES", 1000)
+    folder = hf("llama", change, architectures=[name + "ForCausalLM"], model_type=kind, **keys)
+    code = {"AutoConfig": f"configuration_{kind}.{name}Config", "AutoTokenizer": "tokenization.Other"}
+    config = json.loads((folder / "config.json").read_text()) | {"auto_map": code}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "(auto_map) is not read" in tool("convert", "from-hf", folder, tmp_path / "out").stderr
+    assert_same(parameters(golden / "llama" / STEP), parameters(tmp_path / "out" / STEP))
+    tool("convert", *TO_HF, tmp_path / "out", tmp_path / "again")
+    exported = json.loads((tmp_path / "again" / "config.json").read_text())["model_type"]
+    assert exported == (kind if kind in ("helium", "ernie4_5") else "llama")
+    tool("convert", "from-hf", tmp_path / "again", tmp_path / "back")
+    assert_same(parameters(golden / "llama" / STEP), parameters(tmp_path / "back" / STEP))
+
+
+def test_head_of_gpt_neox_as_transformers_5_has_it(golden):
+    """save_original_format=False names it as all heads."""
+    sizes = checkpoint_file.ModelSizes(**json.loads((golden / "gpt_neox" / "golden.json").read_text())["model"])
+    tensors = {name: st.StoredTensor("", "F32", stored.shape, 0)
+               for name, stored in layouts.stored_tensors(sizes, "gpt_neox").items()}
+    tensors["lm_head.weight"] = tensors.pop("embed_out.weight")
+    assert "embed_out.weight" in layouts.match(layouts.with_full_names(tensors, "gpt_neox"), sizes, "gpt_neox", "")
+
+
+def test_orion_has_layer_norms(hf, tmp_path, tool):
+    def add_biases(data):
+        for name in [name for name in data if "norm.weight" in name]:
+            data[name.replace("weight", "bias")] = data[name] / 8
+
+    folder = hf("llama", add_biases, architectures=["OrionForCausalLM"], model_type="orion")
+    printed = tool("convert", "from-hf", folder, tmp_path / "out").stdout
+    assert "normalization        = 'layer_norm'" in printed
+    told = tool("convert", *TO_HF, tmp_path / "out", tmp_path / "again").stderr
+    assert "transformers has no OrionForCausalLM" in told
+    assert_same(load_file(folder / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors"))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_granites_multipliers_are_folded(tied, golden, hf, tmp_path, tool):
+    """Logits of 12 embedding, 0.22 of each block, scores times 1/4 in place of 8^-0.5, divided by 8."""
+    def tie(data):
+        if tied:
+            del data["lm_head.weight"]
+
+    folder = hf("llama", tie, architectures=["GraniteForCausalLM"], model_type="granite", tie_word_embeddings=tied,
+                embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.25, logits_scaling=8.0)
+    told = tool("convert", "from-hf", folder, tmp_path / "out").stderr
+    assert "residual_multiplier = 0.22 is folded into down_proj, times 0.22, rounded once" in told
+    start, found = parameters(golden / "llama" / STEP), parameters(tmp_path / "out" / STEP)
+    if tied:
+        start["lm_head/weight"] = start["model/embed_tokens/weight"]
+    factors = {"embed_tokens": 12.0, "lm_head": 1 / 8, "o_proj": 0.22, "down_proj": 0.22, "q_proj": 0.25 * 8**0.5}
+    assert found.keys() == start.keys()
+    for name, values in start.items():
+        factor = next((value for part, value in factors.items() if part in name), 1.0)
+        assert np.array_equal(found[name], (values.astype(np.float64) * factor).astype(np.float32)), name
+    tool("convert", *TO_HF, tmp_path / "out", tmp_path / "again")
+    config = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert config["model_type"] == "llama" and not config["tie_word_embeddings"]
+
+
+@pytest.mark.parametrize("mask", [np.float32, np.uint8, np.bool_])
+def test_gpt2_as_published(mask, golden, hf, tmp_path, tool):
     """The backbone alone, with the masks that old versions saved, and dropout that is told and left out."""
     def as_published(data):
         for name in list(data):
             data[name.removeprefix("transformer.")] = data.pop(name)
-        data["h.0.attn.bias"] = np.ones((1, 1, 32, 32), np.float32)
+        data["h.0.attn.bias"] = np.ones((1, 1, 32, 32), mask)
+        data["h.0.attn.masked_bias"] = np.array(-10000.0, np.float32)
 
     folder = hf("gpt2", as_published, resid_pdrop=0.1, n_ctx=32, task_specific_params={"text-generation": {}})
     told = tool("convert", "from-hf", folder, tmp_path / "out").stderr
@@ -262,8 +364,8 @@ def hf(golden, tmp_path, tool):
     ({"rope_parameters": {"rope_type": "yarn"}}, "rope scaling of type 'yarn'"),
     ({"use_sliding_window": True}, "sliding-window"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window"),
-    ({"attention_bias": True}, "o_proj (attention_bias)"),
-    ({"mlp_bias": True}, "mlp_bias"),
+    ({"attention_bias": True}, "self_attn.k_proj.bias is missing"),
+    ({"mlp_bias": True}, "mlp.down_proj.bias is missing"),
     ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
     ({"quantization_config": {"bits": 4}}, "quantized"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
@@ -278,9 +380,9 @@ def test_refuses_what_the_program_has_not(config, word, hf, tmp_path, tool):
 
 
 def test_several_problems_are_told_at_once(hf, tmp_path, tool):
-    folder = hf(mlp_bias=True, attention_bias=True, hidden_act="relu")
+    folder = hf(attention_dropout=0.1, qk_layernorm=True, hidden_act="relu")
     error = tool("convert", "from-hf", folder, tmp_path / "out", rc=65).stderr
-    assert "mlp_bias" in error and "o_proj" in error and "relu" in error
+    assert "attention_dropout" in error and "qk_layernorm" in error and "relu" in error
 
 
 def test_accepts_default_rope(hf, tmp_path, tool):
@@ -329,6 +431,27 @@ def test_fp16_is_widened(hf, tmp_path, tool):
     tool("convert", "from-hf", folder, tmp_path / "out")
     stored = load_file(folder / "model.safetensors")["model.norm.weight"].astype(np.float32)
     assert np.array_equal(parameters(tmp_path / "out" / STEP)["model/norm/weight"], stored)
+
+
+@pytest.mark.parametrize("case, name, index, value", [
+    ("llama", "model.layers.1.mlp.up_proj.weight", (3, 5), np.nan), ("gpt2", "transformer.h.1.attn.c_attn.bias", (40,), np.inf),
+    ("gpt2", "transformer.h.0.mlp.c_fc.weight", (31, 7), -np.inf)])
+def test_what_is_not_finite_is_refused(case, name, index, value, hf, tmp_path, tool, monkeypatch):
+    monkeypatch.setattr(st, "PIECE_BYTES", 1000)
+
+    def break_it(data):
+        data[name][index] = value
+
+    error = tool("convert", "from-hf", hf(case, break_it), tmp_path / "out", rc=65).stderr
+    assert f"{name}[{', '.join(map(str, index))}]: expected a finite number, found {value}" in error
+    assert not (tmp_path / "out" / STEP).exists()
+
+
+def test_integers_are_no_weights(hf, tmp_path, tool):
+    def round_it(data):
+        data["model.norm.weight"] = np.ones(32, np.int8)
+
+    assert "model.norm.weight: type I8" in tool("convert", "from-hf", hf(tensors=round_it), tmp_path / "out", rc=65).stderr
 
 
 def test_existing_results_are_kept(golden, hf, tmp_path, tool):

@@ -18,7 +18,7 @@ from nanotron_tools import hf_config as hf
 
 KINDS = ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe")
 VERSIONS = ("4", "5")
-EXPORT = {"dtype": "float32", "max_positions": 128, "aux_loss_coef": 0.02, "initializer_range": 0.02,
+EXPORT = {"dtype": "float32", "max_positions": 128, "aux_loss_coef": 0.02, "initializer_range": 0.02, "imported": {},
           "special": {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}}
 
 
@@ -77,14 +77,14 @@ def test_unsaved_keys_are_classified(version):
 
 
 @pytest.mark.parametrize("key, value", [
-    ("attention_bias", True), ("mlp_bias", True), ("attention_dropout", 0.1), ("router_jitter_noise", 0.01),
+    ("attention_dropout", 0.1), ("router_jitter_noise", 0.01),
     ("use_sliding_window", True), ("quantization_config", {"bits": 4}), ("mlp_only_layers", [1]),
     ("decoder_sparse_step", 2), ("is_causal", False), ("pruned_heads", {"0": [1]}), ("attention_chunk_size", 64),
     ("per_layer_config", {"0": {"hidden_size": 8}}), ("auto_map", {"AutoModel": "x.Y"}), ("is_encoder_decoder", True),
     ("add_cross_attention", True), ("partial_rotary_factor", 0.5),
     ("layer_types", ["full_attention", "linear_attention"]),
     ("hidden_act", "gelu"), ("logits_scaling", 8.0), ("final_logit_softcapping", 30.0), ("hidden_dropout", 0.1),
-    ("use_qk_norm", True), ("routed_scaling_factor", 2.5), ("model_type", "mistral")])
+    ("qk_layernorm", True), ("routed_scaling_factor", 2.5), ("model_type", "mistral")])
 def test_refused_by_name(key, value):
     for kind in KINDS:
         for version in VERSIONS:
@@ -100,6 +100,44 @@ def test_code_of_the_same_name_is_read_as_transformers_class():
     assert "auto_map" in hf.notes(config)[0] and hf.notes(config_of("phi3")) == []
     with pytest.raises(common.ToolError, match="Phi3Config.*auto_map"):
         sizes_of(config_of("llama") | code)
+
+
+def test_code_of_a_tokenizer_is_no_code_of_a_model():
+    code = {"auto_map": {"AutoTokenizer": ["tokenization_x.XTokenizer", None], "AutoProcessor": "x.XProcessor"}}
+    config = config_of("llama") | code
+    assert sizes_of(config) == sizes_of(config_of("llama")) and hf.notes(config) == [] and hf.unknown_keys(config) == []
+    with pytest.raises(common.ToolError, match="Y \\(auto_map\\)"):
+        sizes_of(config_of("llama", auto_map=code["auto_map"] | {"AutoModelForSequenceClassification": "x.Y"}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_qk_norm_of_those_that_have_it(kind):
+    """Qwen3-Coder's config.json says it; the others would be another model."""
+    config = config_of(kind, use_qk_norm=True)
+    if kind.startswith("qwen3"):
+        assert sizes_of(config) == sizes_of(config_of(kind)) and hf.unknown_keys(config) == []
+        return
+    with pytest.raises(common.ToolError, match="use_qk_norm"):
+        sizes_of(config)
+
+
+@pytest.mark.parametrize("kind, keys, biases", [
+    ("llama", {"attention_bias": True}, ("qkv_bias", "o_proj_bias")), ("llama", {"mlp_bias": True}, ("mlp_bias",)),
+    ("llama", {"attention_bias": True, "mlp_bias": True}, ("qkv_bias", "o_proj_bias", "mlp_bias")),
+    ("qwen3", {"attention_bias": True}, ("qkv_bias", "o_proj_bias")),
+    ("qwen3_moe", {"attention_bias": True}, ("qkv_bias", "o_proj_bias"))])
+def test_biases(kind, keys, biases):
+    sizes = sizes_of(config_of(kind, **keys))
+    assert sizes == replace(sizes_of(config_of(kind)), **dict.fromkeys(biases, True))
+    ours = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert ours["model_type"] == kind and keys.items() <= ours.items() and sizes_of(ours) == sizes
+
+
+@pytest.mark.parametrize("kind, key", [("qwen2", "attention_bias"), ("mistral", "attention_bias"), ("qwen3", "mlp_bias"),
+                                       ("mixtral", "mlp_bias")])
+def test_biases_that_a_class_does_not_have(kind, key):
+    with pytest.raises(common.ToolError, match=key):
+        sizes_of(config_of(kind, **{key: True}))
 
 
 @pytest.mark.parametrize("changed, words", [
@@ -230,12 +268,132 @@ def test_phi3(version):
     sizes = sizes_of(config)
     assert sizes == sizes_of(config_of("mistral", version)) and hf.unknown_keys(config) == []
     assert hf.config_from_sizes(sizes, "", **EXPORT)["model_type"] == "mistral"
-    ours = hf.config_from_sizes(sizes, "", imported="phi3", **EXPORT)
+    ours = hf.config_from_sizes(sizes, "", **EXPORT | {"imported": {"model_type": "phi3"}})
     assert ours["architectures"] == ["Phi3ForCausalLM"] and sizes_of(ours) == sizes
     with pytest.raises(common.ToolError, match="'longrope'"):
         sizes_of(config | {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}})
     assert hf.kind_of(replace(sizes, sliding_window=0), "", imported="phi3") == "phi3"
     assert hf.kind_of(replace(sizes, sliding_window=0, qk_norm=True), "", imported="phi3") == "qwen3"
+
+
+PUBLISHED = {"hidden_size": 32, "intermediate_size": 88, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
+ALL_BIASES = dict.fromkeys(("qkv_bias", "o_proj_bias", "mlp_bias"), True)
+LAYER_NORM = {"normalization": "layer_norm"}
+# Family -> what its config.json says beside PUBLISHED, the keys of &model that follow where they are not Llama's, what
+# another architecture is written in its place.
+OTHER_FAMILIES = {
+    "seed_oss": ("SeedOss", {"head_dim": 12, "attention_bias": True, "attention_out_bias": False, "mlp_bias": False},
+                 {"qkv_bias": True, "head_dim": 12, "num_key_value_heads": 8 // 2}, "qwen2"),
+    "starcoder2": ("Starcoder2", {"norm_epsilon": 1e-6, "sliding_window": 16, "num_key_value_heads": 2},
+                   ALL_BIASES | LAYER_NORM | {"layer_norm_epsilon": 1e-6, "hidden_act": "gelu_new", "sliding_window": 16,
+                                              "num_key_value_heads": 2, "tie_word_embeddings": True}, None),
+    "gpt_neox": ("GPTNeoX", {"use_parallel_residual": False, "rotary_pct": 1.0, "rotary_emb_base": 5e4,
+                             "layer_norm_eps": 1e-6},
+                 ALL_BIASES | LAYER_NORM | {"layer_norm_epsilon": 1e-6, "hidden_act": "gelu", "rope_theta": 5e4}, "starcoder2"),
+    "ernie4_5": ("Ernie4_5", {"use_bias": True, "head_dim": 12, "num_key_value_heads": 2},
+                 ALL_BIASES | {"head_dim": 12, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+                               "tie_word_embeddings": True}, "llama"),
+    "helium": ("Helium", {"head_dim": 8}, {"rms_norm_eps": 1e-8, "rope_theta": 1e5}, "llama"),
+    "granite": ("Granite", {"embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.22,
+                            "attention_multiplier": 0.25, "tie_word_embeddings": True}, {}, "llama"),
+    "internlm2": ("InternLM2", {"bias": False, "num_key_value_heads": 2}, {"num_key_value_heads": 2}, "llama"),
+    "internlm3": ("InternLM3", {"bias": False, "qkv_bias": False, "head_dim": 12}, {"head_dim": 12}, "llama"),
+    "exaone": ("Exaone", {"num_layers": 2, "layer_norm_epsilon": 1e-4, "activation_function": "silu",
+                          "num_hidden_layers": None}, {"rms_norm_eps": 1e-4}, "llama"),
+    "orion": ("Orion", {"rms_norm_eps": 1e-4}, LAYER_NORM | {"layer_norm_epsilon": 1e-4}, None),
+}
+
+
+def published(kind, **changes):
+    name, keys, _, _ = OTHER_FAMILIES[kind]
+    heads = {"num_key_value_heads": 4} if kind == "seed_oss" else {}
+    config = {"architectures": [name + "ForCausalLM"], "model_type": kind} | PUBLISHED | heads | keys | changes
+    return {key: value for key, value in config.items() if value is not None}
+
+
+@pytest.mark.parametrize("kind", OTHER_FAMILIES)
+def test_other_families(kind):
+    config, (_, _, keys, written) = published(kind), OTHER_FAMILIES[kind]
+    sizes = sizes_of(config)
+    ours = {"num_key_value_heads": 4, "head_dim": 8}
+    sizes_of_llama = {key: PUBLISHED[key] for key in PUBLISHED}
+    eps = {} if "normalization" in keys else {"rms_norm_eps": 1e-6}
+    assert sizes == checkpoint_file.ModelSizes(**sizes_of_llama | ours | eps | keys) and hf.unknown_keys(config) == []
+    exported = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert exported["model_type"] == (written or kind) and sizes_of(exported) == sizes
+    again = hf.config_from_sizes(sizes, "", **EXPORT | {"imported": config})
+    own = hf.FAMILIES[kind].is_of_transformers and kind != "granite"
+    assert again["model_type"] == (kind if own or not written else written) and sizes_of(again) == sizes
+    if own:
+        assert {key: again[key] for key in config} == config
+
+
+@pytest.mark.parametrize("kind, changes, words", [
+    ("gpt_neox", {"use_parallel_residual": None}, "use_parallel_residual"),
+    ("gpt_neox", {"use_parallel_residual": True}, "side by side"), ("gpt_neox", {"rotary_pct": 0.25}, "rotary_pct"),
+    ("gpt_neox", {"rotary_pct": None}, "rotary_pct"), ("starcoder2", {"hidden_act": "relu"}, "hidden_act 'relu'"),
+    ("orion", {"attention_bias": True}, "attention_bias"), ("exaone", {"num_hidden_layers": 3}, "num_layers and"),
+    ("internlm2", {"rope_scaling": {"type": "dynamic"}}, "'dynamic' without factor"),
+    ("granite", {"final_logit_softcapping": 30.0}, "final_logit_softcapping")])
+def test_refused_of_other_families(kind, changes, words):
+    with pytest.raises(common.ToolError, match=words):
+        sizes_of(published(kind, **changes))
+
+
+def test_rotated_part_as_transformers_5_writes_it():
+    rope = {"rope_type": "default", "rope_theta": 5e4, "partial_rotary_factor": 1.0}
+    config = published("gpt_neox", rotary_pct=None, rotary_emb_base=None, rope_parameters=rope)
+    assert sizes_of(config) == sizes_of(published("gpt_neox"))
+    exported = hf.config_from_sizes(sizes_of(config), "", **EXPORT | {"imported": config})
+    assert exported["rope_parameters"] == rope and exported["rotary_pct"] == 1.0
+
+
+def test_scaling_of_longer_sequences_is_told_and_kept():
+    """InternLM's: without effect within max_position_embeddings."""
+    scaling = {"type": "dynamic", "factor": 2.0}
+    config = published("internlm2", rope_scaling=scaling, max_position_embeddings=4096)
+    assert sizes_of(config) == sizes_of(published("internlm2"))
+    assert "data%sequence_length at most" in hf.notes(config)[0] and "4096" in hf.notes(config)[0]
+    exported = hf.config_from_sizes(sizes_of(config), "", **EXPORT | {"imported": config})
+    assert scaling.items() <= exported["rope_scaling"].items() and hf.notes(exported) == hf.notes(
+        exported | {"max_position_embeddings": 128}) != []
+
+
+def test_dropout_of_a_published_config_is_told():
+    config = published("seed_oss", attention_dropout=0.1, residual_dropout=0.1)
+    assert sizes_of(config) == sizes_of(published("seed_oss"))
+    assert hf.notes(config) == ["dropout in training (attention_dropout, residual_dropout) is left out"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_starcoder_1(version):
+    config = {"architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode", "n_embd": 32, "n_layer": 2,
+              "n_head": 4, "n_inner": 88, "n_positions": 128, "vocab_size": 64, "multi_query": True, "attn_pdrop": 0.1,
+              "activation_function": "gelu_pytorch_tanh", "attention_softmax_in_fp32": True}
+    sizes = sizes_of(config)
+    assert sizes == replace(sizes_of(config_of("gpt2", version)), num_key_value_heads=1, layer_norm_epsilon=1e-5)
+    assert hf.unknown_keys(config) == [] and "attn_pdrop" in hf.notes(config)[0]
+    exported = hf.config_from_sizes(sizes, "", **EXPORT)
+    assert {key: exported[key] for key in config if key in exported and key != "attn_pdrop"}.items() <= config.items()
+    assert exported["model_type"] == "gpt_bigcode" and exported["n_ctx"] == 128 and sizes_of(exported) == sizes
+    assert sizes_of(config | {"multi_query": False}).num_key_value_heads == 4
+
+
+def test_what_llama_cpp_reads():
+    yarn = hf.config_from_sizes(sizes_of(config_of("llama_yarn")), "", **EXPORT)["rope_scaling"]
+    assert yarn["type"] == yarn["rope_type"] == "yarn" and yarn["original_max_position_embeddings"] == 32
+    assert hf.config_from_sizes(sizes_of(config_of("gpt2")), "", **EXPORT)["n_ctx"] == 128
+    phi = config_of("phi3", original_max_position_embeddings=64)
+    exported = hf.config_from_sizes(sizes_of(phi), "", **EXPORT | {"imported": phi})
+    assert exported["original_max_position_embeddings"] == 64
+
+
+def test_mistral_is_exported_as_such():
+    config = config_of("mistral", sliding_window=None)
+    exported = hf.config_from_sizes(sizes_of(config), "", **EXPORT | {"imported": config})
+    assert exported["architectures"] == ["MistralForCausalLM"] and exported["sliding_window"] is None
+    odd = replace(sizes_of(config), num_attention_heads=3, num_key_value_heads=3)  # no Llama of transformers 5
+    assert hf.kind_of(odd, "") == "mistral"
 
 
 def test_windows_of_no_architecture():
@@ -244,10 +402,24 @@ def test_windows_of_no_architecture():
             hf.kind_of(replace(sizes_of(config_of("mistral")), **keys), "here")
 
 
-@pytest.mark.parametrize("keys", [{"normalization": "layer_norm"}, {"mlp_bias": True}, {"hidden_act": "gelu"}])
-def test_mixtures_of_families_have_no_architecture(keys):
-    with pytest.raises(common.ToolError, match=next(iter(keys))):
+@pytest.mark.parametrize("keys, nearest", [
+    ({"normalization": "layer_norm", "qk_norm": True}, "OrionForCausalLM with qk_norm = False"),
+    ({"qk_norm": True, "mlp_bias": True}, "Qwen3ForCausalLM with mlp_bias = False"),
+    ({"hidden_act": "gelu"}, "LlamaForCausalLM with hidden_act 'gelu'")])
+def test_mixtures_of_families_have_no_architecture(keys, nearest):
+    with pytest.raises(common.ToolError, match=nearest):
         hf.kind_of(replace(sizes_of(config_of("llama")), **keys), "here")
+
+
+def test_the_nearest_of_an_architecture_that_is_not_known():
+    config = config_of("llama", architectures=["GemmaForCausalLM"], model_type="gemma", hidden_act="gelu",
+                       query_pre_attn_scalar=256)
+    with pytest.raises(common.ToolError) as error:
+        sizes_of(config)
+    for words in ("['GemmaForCausalLM'] is not supported", "Nearest by its keys is", "query_pre_attn_scalar"):
+        assert words in str(error.value)
+    with pytest.raises(common.ToolError, match="Nearest by its keys is GPT2LMHeadModel.*key relative_attention"):
+        sizes_of(config_of("gpt2", architectures=["OtherLMHeadModel"], model_type="other", relative_attention=3))
 
 
 def test_number_of_experts():

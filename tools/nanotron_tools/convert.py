@@ -1,21 +1,22 @@
-"""Converts between Hugging Face folders (Llama, Mistral, Phi-3, Qwen2, Qwen3, Mixtral, Qwen2-MoE, Qwen3-MoE, GPT-2) and
-nanotron_hpc checkpoints.
+"""Converts between Hugging Face folders (Llama, Mistral, Qwen, Mixtral, GPT-2 and others; doc/hugging_face.md has all)
+and nanotron_hpc checkpoints.
 
     nanotron-convert from-hf  meta-llama/  run/checkpoints      -> run/checkpoints/step_00000000
     nanotron-convert to-hf    run/  exported/  --dtype bf16
 
 from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json) as
 transformers 4 and 5 write them, writes step_00000000 with its manifest, prints the &model group (and
-&moe) of a deck for the model and leaves it beside the step folder as model.nml; hugging_face.json there
-keeps config.json and generation_config.json for to-hf. bf16 and fp16 weights are widened to fp32
-without loss. There is no optimizer state in the result: a run from it starts with zero moments. A folder
-with later checkpoints is refused, since a run there would go on from the newest.
+&moe) of a deck for the model and leaves it beside the step folder as model.nml. config.json and
+generation_config.json are kept in the checkpoint, and a run hands them on to its own, for to-hf. bf16 and
+fp16 weights are widened to fp32 without loss; infinite or NaN ones are refused. There is no optimizer state in
+the result: a run from it starts with zero moments. A folder with later checkpoints is refused, since a run
+there would go on from the newest.
 
 to-hf takes a step folder, or the newest valid one of a run or checkpoints folder, and writes
 config.json, generation_config.json and safetensors. --dtype fp32 is exact for a run in fp32 or bf16
 (master weights); bf16 rounds to nearest even. The tokenizer's own files are not part of a checkpoint.
-What is not in the weights comes from the options; else from hugging_face.json, where the run began with
-an imported model; else from the checkpoint's deck (max_position_embeddings is its sequence_length) and the
+What is not in the weights comes from the options; else from what from-hf kept, where the run began with an
+imported model; else from the checkpoint's deck (max_position_embeddings is its sequence_length) and the
 deck's token file (bos and eos).
 
 Everything moves in pieces of 64 MiB, so the size of the model does not matter.
@@ -92,29 +93,29 @@ def from_hugging_face(options: argparse.Namespace) -> int:
     config = st.read_json(config_path)
     sizes = hf.sizes_from_config(config, config_path)
     for note in hf.notes(config, config_path):
-        print(f"warning: {config_path}: {note} is left out", file=sys.stderr)
+        print(f"warning: {config_path}: {note}", file=sys.stderr)
     for key in hf.unknown_keys(config, config_path):
         print(f"warning: {config_path}: {key} = {config[key]!r} is unknown here and to transformers in this "
               "architecture; it is left out", file=sys.stderr)
     folder = Path(options.target) / "step_00000000"
     check_target(folder, options)
-    kind = hf.kind_of(sizes, source, imported=hf.kind_of_config(config, config_path))
-    tensors = layouts.split_experts(layouts.with_prefix(st.read_tensors(source), kind), sizes, kind, source)
+    kind, factors = hf.kind_of_config(config, config_path), hf.factors(config, sizes, config_path)
+    tensors = layouts.split_experts(layouts.with_full_names(st.read_tensors(source), kind), sizes, kind, source)
+    tensors = layouts.with_own_head(tensors, sizes, kind, config)
     expected = layouts.match(tensors, sizes, kind, source)
     wide = any(tensors[name].dtype == "F64" for name in expected)
     with checkpoint_file.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
-                             tokenizer=tokenizer_of(source),
+                             tokenizer=tokenizer_of(source), hugging_face=json.dumps(read_origin(source, config)),
                              provenance=hdf5.tool_provenance("nanotron_convert")
                              | {"source": str(source)}) as writer:
         for name, stored in expected.items():
-            layouts.load(stored, tensors[name], writer.dataset)
+            factor = next((value for part, (_, value) in factors.items() if part in stored.parts[0].dataset), 1.0)
+            layouts.load(name, stored, tensors[name], writer.dataset, factor)
         writer.commit()
     coefficient = config.get("router_aux_loss_coef")
     group = sizes.deck_group({"router_aux_loss_coef": float(hf.AUX_LOSS_COEF if coefficient is None else coefficient),
                               "router_aux_loss_scale": "hugging_face"})
     checkpoint_file.write_atomically(folder.parent / "model.nml", group)
-    checkpoint_file.write_atomically(folder.parent / ORIGIN_FILE,
-                                     json.dumps(read_origin(source, config), indent=1) + "\n")
     parameters = sum(math.prod(shape) for shape in sizes.parameter_shapes().values())
     print(f"! {folder}: {parameters:,} parameters as fp{64 if wide else 32}")
     print(group, end="")
@@ -125,13 +126,17 @@ def from_hugging_face(options: argparse.Namespace) -> int:
 # To Hugging Face: what is not in the weights
 
 
-def origin_of(folder: Path, sizes: ModelSizes) -> dict[str, Any]:
-    """What from-hf kept of the model that this run began with; empty dicts where there is none."""
+def origin_of(file: h5py.File, folder: Path, sizes: ModelSizes) -> dict[str, Any]:
+    """What from-hf kept of the model that this run began with; empty dicts where there is none. Older checkpoints have
+    it in a file beside them."""
     path = folder.resolve().parent / ORIGIN_FILE
-    found = st.read_json(path) if path.is_file() else {}
+    if "hugging_face" in file:
+        found = st.json_object(hdf5.as_text(file["hugging_face"][()]), f"{file.filename}: /hugging_face")
+    else:
+        found = st.read_json(path) if path.is_file() else {}
     config, generation = found.get("config") or {}, found.get("generation_config") or {}
-    fits = config.get("vocab_size") == sizes.vocab_size and sizes.hidden_size in (config.get("hidden_size"),
-                                                                                  config.get("n_embd"))
+    fits = config.get("vocab_size") in (None, sizes.vocab_size) and \
+        sizes.hidden_size in (config.get("hidden_size"), config.get("n_embd"))
     return {"config": config, "generation": generation} if fits else {"config": {}, "generation": {}}
 
 
@@ -147,7 +152,7 @@ def max_positions_of(options: argparse.Namespace, origin: dict[str, Any], deck: 
     known = [int(float(value)) for value in (origin["config"].get("max_position_embeddings"),
                                              deck.get("data.sequence_length"), *stages) if value]
     if not known:
-        raise common.ToolError(f"{folder}: expected the checkpoint's deck or {ORIGIN_FILE} to say "
+        raise common.ToolError(f"{folder}: expected the checkpoint's deck or /hugging_face to say "
                                "max_position_embeddings, found neither: give --max-positions N", common.EXIT_USAGE)
     return max(known)
 
@@ -222,13 +227,11 @@ def configs_of(file: h5py.File, sizes: ModelSizes, dtype: str, folder: Path,
                options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.json and generation_config.json."""
     deck = checkpoint_file.deck_values(hdf5.as_text(file["deck"][()])) if "deck" in file else {}
-    origin = origin_of(folder, sizes)
+    origin = origin_of(file, folder, sizes)
     special = special_ids(options, origin, deck, sizes)
     config = hf.config_from_sizes(
         sizes, folder, dtype=TORCH_NAMES[dtype], max_positions=max_positions_of(options, origin, deck, sizes, folder),
-        special=special, aux_loss_coef=aux_loss_coef_of(origin, deck, sizes),
-        output_router_logits=bool(origin["config"].get("output_router_logits")),
-        imported=origin["config"].get("model_type") or "",
+        special=special, aux_loss_coef=aux_loss_coef_of(origin, deck, sizes), imported=origin["config"],
         initializer_range=float(origin["config"].get("initializer_range") or deck.get("model.initializer_range", 0.02)))
     given = {key: value for key, value in special.items() if key not in origin["generation"] or
              getattr(options, key[:4] + "id", None) is not None or options.token_file}

@@ -1,14 +1,15 @@
-"""GPT-2's config.json: to model sizes, and from them."""
+"""config.json of GPT-2 and of StarCoder 1 (gpt_bigcode), whose queries share a key and a value: to sizes, and back."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import common, model_sizes
+from . import model_sizes
 
-ARCHITECTURE = "GPT2LMHeadModel"
+ARCHITECTURES = {"gpt2": "GPT2LMHeadModel", "gpt_bigcode": "GPTBigCodeForCausalLM"}
 # transformers' activation functions -> ours; its other names of the same are read, and written as the first.
 ACTIVATIONS = {"gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "gelu": "gelu"}
+WRITTEN: dict[str, dict[str, str]] = {"gpt2": {}, "gpt_bigcode": {"gelu_new": "gelu_pytorch_tanh"}}
 # transformers reads these for those.
 ALIASES = {"n_embd": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers",
            "n_positions": "max_position_embeddings"}
@@ -20,15 +21,17 @@ NEUTRAL: dict[str, tuple[Any, str]] = {"scale_attn_weights": (True, "attention w
            "pruned_heads": ({}, "heads left out"), "is_encoder_decoder": (False, "an encoder and a decoder")}
 # Read, or of the precision alone (reorder_and_upcast_attn), or of heads of other tasks.
 KNOWN = frozenset(("n_embd", "n_layer", "n_head", "n_inner", "n_positions", "n_ctx", "layer_norm_epsilon",
-                   "activation_function", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
-                   "summary_proj_to_labels", "summary_type", "summary_use_proj", *DROPOUTS, *NEUTRAL,
-                   *ALIASES.values()))
+                   "activation_function", "reorder_and_upcast_attn", "multi_query", "num_key_value_heads",
+                   "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner",
+                   "pre_allocate_kv_cache", "max_sequence_length", "max_batch_size", "validate_runner_input",
+                   "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+                   "summary_use_proj", *DROPOUTS, *NEUTRAL, *ALIASES.values()))
 
 
 def notes(config: dict[str, Any]) -> list[str]:
     """What is left out and does not change what the model computes."""
     given = [key for key in DROPOUTS if config.get(key)]
-    return [f"dropout in training ({', '.join(given)})"] if given else []
+    return [f"dropout in training ({', '.join(given)}) is left out"] if given else []
 
 
 def refusals(config: dict[str, Any]) -> list[str]:
@@ -48,40 +51,29 @@ def size_of(config: dict[str, Any], name: str, default: int) -> int:
     return given.pop() if given else default
 
 
-def sizes_from_config(config: dict[str, Any], where: object, found: list[str]) -> model_sizes.ModelSizes:
-    """Model sizes of a config.json; ToolError for whatever cannot be represented, and for what was `found` already."""
-    if problems := found + refusals(config):
-        raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: " + "; ".join(problems))
-    try:
-        hidden, heads = size_of(config, "n_embd", 768), size_of(config, "n_head", 12)
-        if hidden % heads:
-            raise ValueError(f"n_embd {hidden} is no multiple of n_head {heads}")
-        return model_sizes.ModelSizes(
-            hidden_size=hidden, num_hidden_layers=size_of(config, "n_layer", 12), num_attention_heads=heads,
-            num_key_value_heads=heads, head_dim=hidden // heads,
-            intermediate_size=int(config.get("n_inner") or 4 * hidden), vocab_size=int(config.get("vocab_size", 50257)),
-            tie_word_embeddings=bool(config.get("tie_word_embeddings", True)), qkv_bias=True,
-            normalization="layer_norm", layer_norm_epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
-            position_embedding_type="learned_absolute", max_position_embeddings=size_of(config, "n_positions", 1024),
-            o_proj_bias=True, hidden_act=ACTIVATIONS[config.get("activation_function") or "gelu_new"], mlp_bias=True)
-    except (TypeError, ValueError, ZeroDivisionError) as error:
-        raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
+def sizes_from_config(kind: str, config: dict[str, Any]) -> model_sizes.ModelSizes:
+    """Model sizes of a config.json of which nothing is refused."""
+    hidden, heads = size_of(config, "n_embd", 768), size_of(config, "n_head", 12)
+    if hidden % heads:
+        raise ValueError(f"n_embd {hidden} is no multiple of n_head {heads}")
+    shared = kind == "gpt_bigcode" and config.get("multi_query") is not False
+    return model_sizes.ModelSizes(
+        hidden_size=hidden, num_hidden_layers=size_of(config, "n_layer", 12), num_attention_heads=heads,
+        num_key_value_heads=1 if shared else heads, head_dim=hidden // heads,
+        intermediate_size=int(config.get("n_inner") or 4 * hidden), vocab_size=int(config.get("vocab_size", 50257)),
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", True)), qkv_bias=True,
+        normalization="layer_norm", layer_norm_epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
+        position_embedding_type="learned_absolute", max_position_embeddings=size_of(config, "n_positions", 1024),
+        o_proj_bias=True, hidden_act=ACTIVATIONS[config.get("activation_function") or "gelu_new"], mlp_bias=True)
 
 
-def fits(sizes: model_sizes.ModelSizes) -> bool:
-    return (sizes.normalization, sizes.position_embedding_type) == ("layer_norm", "learned_absolute") and \
-        sizes.hidden_act in ACTIVATIONS.values() and sizes.qkv_bias and sizes.o_proj_bias and sizes.mlp_bias and \
-        not (sizes.qk_norm or sizes.num_experts or sizes.sliding_window) and \
-        sizes.num_key_value_heads == sizes.num_attention_heads and \
-        sizes.num_attention_heads * sizes.head_dim == sizes.hidden_size
-
-
-def config_from_sizes(sizes: model_sizes.ModelSizes) -> dict[str, Any]:
-    """What of a config.json is GPT-2's own."""
+def config_from_sizes(kind: str, sizes: model_sizes.ModelSizes) -> dict[str, Any]:
+    """What of a config.json is this architecture's own."""
+    attention: dict[str, Any] = {"multi_query": sizes.num_key_value_heads == 1} if kind == "gpt_bigcode" else \
+        {"scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": False}
     return {"n_embd": sizes.hidden_size, "n_layer": sizes.num_hidden_layers, "n_head": sizes.num_attention_heads,
             "n_inner": sizes.intermediate_size, "n_positions": sizes.max_position_embeddings,
-            "vocab_size": sizes.vocab_size, "activation_function": sizes.hidden_act,
+            "n_ctx": sizes.max_position_embeddings, "vocab_size": sizes.vocab_size,
+            "activation_function": WRITTEN[kind].get(sizes.hidden_act, sizes.hidden_act),
             "layer_norm_epsilon": sizes.layer_norm_epsilon, "tie_word_embeddings": sizes.tie_word_embeddings,
-            **dict.fromkeys(DROPOUTS, 0.0),
-            "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": False,
-            "add_cross_attention": False}
+            **dict.fromkeys(DROPOUTS, 0.0), "scale_attn_weights": True, "add_cross_attention": False, **attention}

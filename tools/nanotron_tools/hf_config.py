@@ -8,26 +8,20 @@ that is in none of them is ignored by transformers in these architectures; the c
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 from . import common, gpt2
 from . import rope as ropes
+from .families import FAMILIES, ROTATED_PART, factors_of
 from .model_sizes import ModelSizes
 
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
-                 "Phi3ForCausalLM": "phi3",
-                 "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "mixtral",
-                 "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3MoeForCausalLM": "qwen3_moe"}
-# Families whose config.json has keys of its own: modules with sizes_from_config, config_from_sizes, fits, notes, KNOWN.
-OTHERS = {"gpt2": gpt2}
-ARCHITECTURES |= {module.ARCHITECTURE: kind for kind, module in OTHERS.items()}
-# Architectures of the same sizes as another, which tell themselves apart by their files alone.
-ALIKE = {"phi3": ("llama", "mistral")}
-# What an architecture has where config.json is silent.
-RMS_NORM_EPS = {"mixtral": 1e-5, "phi3": 1e-5}  # others: 1e-6
-ROPE_THETA = {"mixtral": 1e6}  # others: 1e4
-WINDOWS = {"mistral": 4096, "phi3": None}  # others: none, and none is read
-KEY_VALUE_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32, "mixtral": 8, "qwen2_moe": 16, "qwen3_moe": 4}  # llama: all
+OTHERS = gpt2.ARCHITECTURES  # whose config.json has keys of its own
+ARCHITECTURES = {family.architecture: kind for kind, family in FAMILIES.items()} | \
+    {architecture: kind for kind, architecture in OTHERS.items()}
+# What is written for a model that no folder was imported for: of equal ones the first.
+WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2", "gpt_neox",
+           "seed_oss", "gpt_bigcode", "orion")
 AUX_LOSS_COEF = 0.001
 # Experts, of a token, their width, the shared one's, normed.
 EXPERTS = {"mixtral": (8, 2, 14336, 0, True), "qwen2_moe": (60, 4, 1408, 5632, False),
@@ -96,59 +90,84 @@ def neutral(value: Any, nothing: Any = None) -> bool:
     return value is None or value == nothing or (nothing is None and value in (False, 0, "", [], {}))
 
 
-def own_code(kind: str, config: dict[str, Any]) -> list[str]:
-    """Classes of auto_map that are not called as transformers' own of this architecture."""
-    family = next(name for name, value in ARCHITECTURES.items() if value == kind).removesuffix("ForCausalLM") \
-        .removesuffix("LMHeadModel")
-    classes = [str(name).rsplit(".", 1)[-1] for name in (config.get("auto_map") or {}).values()]
-    return [name for name in classes if not name.startswith(family)]
+def own_classes(config: dict[str, Any]) -> list[str]:
+    """Of auto_map, those of a model; a tokenizer's code is none."""
+    return [str(name).rsplit(".", 1)[-1] for key, name in (config.get("auto_map") or {}).items()
+            if key == "AutoConfig" or key.startswith("AutoModel")]
 
 
 def mismatches(kind: str, config: dict[str, Any]) -> list[str]:
     """What is refused in every architecture."""
+    stem = FAMILIES[kind].stem if kind in FAMILIES else OTHERS[kind].removesuffix("LMHeadModel")
+    stem = stem.removesuffix("ForCausalLM")
     found = []
     if config.get("model_type") not in (None, kind):
         found.append(f"model_type '{config['model_type']}' with the architecture of '{kind}'")
-    if foreign := own_code(kind, config):
+    if foreign := [name for name in own_classes(config) if not name.startswith(stem)]:
         found.append(f"a model of its own code, {', '.join(foreign)} (auto_map)")
     return found
 
 
 def refusals(kind: str, config: dict[str, Any]) -> list[str]:
     """What config.json asks for and nanotron_hpc does not have, each with its key."""
-    found = ropes.refusals(config) + mismatches(kind, config)
-    found += [f"{text} ({key})" for key, text in NEUTRAL.items() if not neutral(config.get(key))]
+    if kind in OTHERS:
+        return mismatches(kind, config) + gpt2.refusals(config)
+    family = FAMILIES[kind]
+    plain, own = family.in_llamas_keys(config), family.keys()
+    found = ropes.refusals(plain) + mismatches(kind, config)
+    found += [f"{text} ({key})" for key, text in NEUTRAL.items() if key not in own and not neutral(config.get(key))]
     found += [f"{text} ({key})" for key, (nothing, text) in NEUTRAL_VALUES.items()
               if not neutral(config.get(key), nothing)]
-    found += [f"{key}, which belongs to another architecture" for key in sorted(FOREIGN & config.keys())
-              if not neutral(config[key])]
+    found += [f"{key}, which belongs to another architecture" for key in sorted((FOREIGN - own) & config.keys())
+              if not neutral(config[key]) and (key, family.fixed.get("qk_norm")) != ("use_qk_norm", True)]
+    found += [f"{text} ({key})" for key, (value, silent, text) in family.only.items()
+              if config.get(key, silent) != value]
     if set(config.get("layer_types") or []) - {"full_attention"}:
         found.append("sliding-window or other attention in some layers (layer_types)")
-    window = None if kind in WINDOWS else config.get("sliding_window")
-    if kind in WINDOWS and (config.get("sliding_window") or 0) < 0:
+    window = None if family.has_window else config.get("sliding_window")
+    if family.has_window and (config.get("sliding_window") or 0) < 0:
         found.append("a negative window of attention (sliding_window)")
     if (kind == "llama" and window) or (kind == "mixtral" and window is not None):  # Mixtral has one of 0 tokens too
         found.append("sliding-window attention (sliding_window)")
-    act = config.get("hidden_act") or "silu"
-    if act not in ("silu", "swish"):
-        found.append(f"hidden_act '{act}' (only SwiGLU, 'silu')")
+    act = plain.get("hidden_act") or "silu"
+    if act not in family.activations:
+        found.append(f"hidden_act '{act}' (only {', '.join(family.activations)})")
     if kind == "qwen2" and config.get("qkv_bias") not in (None, True):
         found.append("Qwen2 without biases on q, k and v (qkv_bias)")
     return found
 
 
 def notes(config: dict[str, Any], where: object = "") -> list[str]:
-    """What is left out and does not change what the model computes."""
+    """What is left out and does not change what the model computes, and what is computed in another way."""
     kind = kind_of_config(config, where)
-    code = ["the model's own code (auto_map), in place of which transformers' class of the same name is read,"]
-    return (code if config.get("auto_map") else []) + (OTHERS[kind].notes(config) if kind in OTHERS else [])
+    code = ["the model's own code (auto_map) is not read, it is taken for the published one of this architecture"]
+    found = code if own_classes(config) else []
+    if kind in OTHERS:
+        return found + gpt2.notes(config)
+    family = FAMILIES[kind]
+    given = [key for key in family.dropouts if config.get(key)]
+    found += [f"dropout in training ({', '.join(given)}) is left out"] if given else []
+    folded = factors(config, sizes_from_config(config, where), where)
+    found += [f"{key} = {config[key]} is folded into {part}, times {factor!r}, rounded once"
+              for part, (key, factor) in folded.items()]
+    return found + ropes.notes(config)
+
+
+def factors(config: dict[str, Any], sizes: ModelSizes, where: object) -> dict[str, tuple[str, float]]:
+    """What the weights are multiplied by: part of a dataset's name -> key of config.json, factor."""
+    family = FAMILIES.get(kind_of_config(config, where))
+    return factors_of(config, sizes.head_dim) if family and family.multipliers else {}
 
 
 def unknown_keys(config: dict[str, Any], where: object = "") -> list[str]:
     """Keys that say something and are in no list."""
-    kind = kind_of_config(config, where)
+    return _unknown_to(kind_of_config(config, where), config)
+
+
+def _unknown_to(kind: str, config: dict[str, Any]) -> list[str]:
     known = HARMLESS | {"auto_map"} | (
-        SHARED | OTHERS[kind].KNOWN if kind in OTHERS else KNOWN | FOREIGN | NEUTRAL.keys() | NEUTRAL_VALUES.keys())
+        SHARED | gpt2.KNOWN if kind in OTHERS else
+        KNOWN | FOREIGN | NEUTRAL.keys() | NEUTRAL_VALUES.keys() | FAMILIES[kind].keys())
     return sorted(key for key in config.keys() - known if config[key] is not None and config[key] is not False)
 
 
@@ -189,40 +208,37 @@ def kind_of_config(config: dict[str, Any], where: object) -> str:
         [kind for kind in ARCHITECTURES.values() if kind == config.get("model_type")]
     if len(kinds) != 1 or len(names) > 1:
         raise common.ToolError(f"{where}: architecture {names or config.get('model_type')} is not "
-                               f"supported (supported: {', '.join(ARCHITECTURES)})")
+                               f"supported (supported: {', '.join(ARCHITECTURES)}). {nearest_of_config(config)}")
     return kinds[0]
+
+
+def nearest_of_config(config: dict[str, Any]) -> str:
+    """Of an architecture that is not known: the one that asks for least beyond what the program has."""
+    asked = {key: value for key, value in config.items() if key not in ("architectures", "model_type", "auto_map")}
+
+    def lacking(kind: str) -> list[str]:
+        try:
+            found = refusals(kind, asked)
+            found += [f"the key {key}" for key in _unknown_to(kind, asked)]
+            _read(kind, asked)
+            return found
+        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+            return [*found, f"an entry that is missing or malformed ({error!r})", *[""] * len(asked)]
+
+    kind, found = min(((kind, lacking(kind)) for kind in ARCHITECTURES.values()), key=lambda item: len(item[1]))
+    name = next(name for name, value in ARCHITECTURES.items() if value == kind)
+    return f"Nearest by its keys is {name}, which does not have: " + \
+        ("; ".join(filter(None, found)) or "anything that config.json says; its code may differ, so it is not read")
 
 
 def sizes_from_config(config: dict[str, Any], where: object) -> ModelSizes:
     """Model sizes of a config.json; ToolError for whatever cannot be represented."""
     kind = kind_of_config(config, where)
-    if kind in OTHERS:
-        sizes: ModelSizes = OTHERS[kind].sizes_from_config(config, where, mismatches(kind, config))
-        return sizes
     try:
         if problems := refusals(kind, config):
             raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
                                    + "; ".join(problems))
-        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        default_kv = KEY_VALUE_HEADS.get(kind, heads) if "num_key_value_heads" not in config else heads
-        default_dim = 128 if kind == "qwen3" else hidden // heads
-        sizes = ModelSizes(
-            hidden_size=hidden,
-            num_hidden_layers=int(config["num_hidden_layers"]),
-            num_attention_heads=heads,
-            num_key_value_heads=int(config.get("num_key_value_heads") or default_kv),
-            head_dim=int(config.get("head_dim") or default_dim),
-            intermediate_size=int(config["intermediate_size"]),
-            vocab_size=int(config["vocab_size"]),
-            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-            qkv_bias=bool(config.get("qkv_bias", True)) if kind == "qwen2_moe" else kind == "qwen2",
-            qk_norm=kind in ("qwen3", "qwen3_moe"),
-            rms_norm_eps=float(config.get("rms_norm_eps", RMS_NORM_EPS.get(kind, 1e-6))),
-            rope_theta=ropes.theta_of(config, ROPE_THETA.get(kind, 1e4)),
-            **expert_sizes(kind, config),
-            **ropes.scaling_of(config),
-            sliding_window=int(config.get("sliding_window", WINDOWS[kind]) or 0) if kind in WINDOWS else 0,
-        )
+        sizes = _read(kind, config)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
     if sizes.num_attention_heads % sizes.num_key_value_heads:
@@ -231,44 +247,71 @@ def sizes_from_config(config: dict[str, Any], where: object) -> ModelSizes:
     return sizes
 
 
+def _read(kind: str, config: dict[str, Any]) -> ModelSizes:
+    if kind in OTHERS:
+        return gpt2.sizes_from_config(kind, config)
+    family = FAMILIES[kind]
+    plain = family.in_llamas_keys(config)
+    heads, hidden = int(plain["num_attention_heads"]), int(plain["hidden_size"])
+    head_dim = int(plain.get("head_dim") or family.defaults.get("head_dim") or hidden // heads)
+    tied = bool(plain.get("tie_word_embeddings", False))
+    if family.multipliers:
+        factor = {part: value for part, (_, value) in factors_of(config, head_dim).items()}
+        tied = tied and factor.get("embed_tokens", 1.0) == factor.get("lm_head", 1.0)
+    norm = {"layer_norm_epsilon": float(plain.get("layer_norm_epsilon", 1e-5))} if "normalization" in family.fixed \
+        else {"rms_norm_eps": float(plain.get("rms_norm_eps", 1e-6))}
+    chosen: dict[str, Any] = {name: family.bias(name, config) for name in family.biases} | family.fixed | norm
+    return ModelSizes(
+        hidden_size=hidden,
+        num_hidden_layers=int(plain["num_hidden_layers"]),
+        num_attention_heads=heads,
+        num_key_value_heads=int(plain.get("num_key_value_heads") or heads),
+        head_dim=head_dim,
+        intermediate_size=int(plain["intermediate_size"]),
+        vocab_size=int(plain["vocab_size"]),
+        tie_word_embeddings=tied,
+        rope_theta=ropes.theta_of(plain, family.rope_theta),
+        hidden_act=family.activations[plain.get("hidden_act") or "silu"],
+        sliding_window=int(plain.get("sliding_window") or 0) if family.has_window else 0,
+        **chosen,
+        **expert_sizes(kind, config),
+        **ropes.scaling_of(plain),
+    )
+
+
 # ---------------------------------------------------------------------------------------------
 # Writing
 
 
+def _differences(kind: str, sizes: ModelSizes) -> dict[str, Any]:
+    """What this architecture's config.json would say otherwise: key of &model -> its value there."""
+    unused = "rms_norm_eps" if sizes.normalization == "layer_norm" else "layer_norm_epsilon"
+    ours = replace(sizes, **{unused: 1e-5})
+    config = _own_entries(kind, ours, {})
+    if problems := refusals(kind, config):
+        return dict.fromkeys(problems)
+    theirs = _read(kind, config)
+    if kind == "qwen2_moe" and not sizes.shared_expert_intermediate_size:  # whose class always has a shared expert
+        return {"shared_expert_intermediate_size": "more than 0"}
+    return {item.name: getattr(theirs, item.name) for item in fields(ModelSizes)
+            if getattr(theirs, item.name) != getattr(ours, item.name)}
+
+
 def kind_of(sizes: ModelSizes, where: object, imported: str = "") -> str:
-    """The architecture of these sizes: that of the model imported, if it has such; ToolError when there is none."""
-    kind = first_kind_of(sizes, where)
-    return imported if kind in ALIKE.get(imported, ()) else kind
-
-
-def first_kind_of(sizes: ModelSizes, where: object) -> str:
-    for kind, module in OTHERS.items():
-        if module.fits(sizes):
-            return kind
-    if left := [key for key in sizes.chosen_values() if not key.startswith("rope_") and
-                key not in ("original_max_position_embeddings", "sliding_window")]:
-        raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has these keys of &model in "
-                               f"this combination: {', '.join(left)}")
-    if sizes.qkv_bias and sizes.qk_norm:
-        raise common.ToolError(f"{where}: no Hugging Face architecture of this family has both "
-                               "qkv_bias and qk_norm")
-    shared = sizes.shared_expert_intermediate_size > 0
-    plain = not (sizes.qkv_bias or sizes.qk_norm or sizes.num_experts)
-    if sizes.sliding_window and not plain:
-        raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has a sliding_window with "
-                               "qkv_bias, qk_norm or experts")
-    if plain:
-        return "mistral" if sizes.sliding_window else "llama"
-    if sizes.num_experts == 0:
-        return "qwen2" if sizes.qkv_bias else "qwen3"
-    kind = "qwen2_moe" if shared else "qwen3_moe" if sizes.qk_norm else "mixtral"
-    fits = not (shared and sizes.qk_norm) and (kind != "mixtral" or (
-        not sizes.qkv_bias and sizes.norm_topk_prob and sizes.moe_intermediate_size == sizes.intermediate_size))
-    if not fits:
-        raise common.ToolError(f"{where}: no Hugging Face architecture has these experts: Mixtral has neither qkv_bias "
-                               "nor qk_norm nor a shared expert, normed weights, and experts of intermediate_size; "
-                               "Qwen2-MoE has a shared expert and no qk_norm, Qwen3-MoE qk_norm and none")
-    return kind
+    """The architecture whose config.json says these sizes: that of the model imported, where transformers has it and it
+    does, else the first of WRITTEN; ToolError when there is none."""
+    family = FAMILIES.get(imported)
+    own = (imported,) if imported in OTHERS or (family and family.is_of_transformers and not family.multipliers) else ()
+    differences = {kind: _differences(kind, sizes) for kind in (*own, *WRITTEN)}
+    fitting: list[str] = [kind for kind, found in differences.items() if not found]
+    if fitting:
+        return next((kind for kind in fitting if not loading_limits(sizes, kind)), fitting[0])
+    least = min(len(found) for found in differences.values())
+    names = {kind: name for name, kind in ARCHITECTURES.items()}
+    nearest = [f"{names[kind]} with {', '.join(f'{key} = {value!r}' for key, value in found.items())}"
+               for kind, found in differences.items() if len(found) == least]
+    raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has these keys of &model and "
+                           f"&moe in this combination; nearest: {'; '.join(nearest)}")
 
 
 def loading_limits(sizes: ModelSizes, kind: str) -> list[str]:
@@ -279,39 +322,55 @@ def loading_limits(sizes: ModelSizes, kind: str) -> list[str]:
         found.append("transformers 4 refuses a Qwen2-MoE whose num_attention_heads * head_dim is not hidden_size")
     if kind == "llama" and sizes.hidden_size % heads:
         found.append("transformers 5 refuses a Llama whose hidden_size is no multiple of num_attention_heads")
+    if kind in FAMILIES and not FAMILIES[kind].is_of_transformers:
+        found.append(f"transformers has no {FAMILIES[kind].architecture}: it needs the code of a published model of "
+                     "that name, and auto_map in config.json")
     return found
 
 
-def config_from_sizes(sizes: ModelSizes, where: object, *, dtype: str, max_positions: int,
-                      special: dict[str, Any], aux_loss_coef: float, initializer_range: float,
-                      output_router_logits: bool = False, imported: str = "") -> dict[str, Any]:
-    """A config.json that transformers 4 and 5 read alike; `dtype` is torch's name."""
-    kind = kind_of(sizes, where, imported)
-    architecture = next(name for name, value in ARCHITECTURES.items() if value == kind)
-    shared = special | {"initializer_range": initializer_range, "use_cache": True, "torch_dtype": dtype, "dtype": dtype}
+def _own_entries(kind: str, sizes: ModelSizes, imported: dict[str, Any]) -> dict[str, Any]:
+    """What of a config.json says the sizes."""
     if kind in OTHERS:
-        own: dict[str, Any] = OTHERS[kind].config_from_sizes(sizes)
-        return {"architectures": [architecture], "model_type": kind} | own | shared
-    config: dict[str, Any] = {"architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
-    for key, value in sizes.first_values().items():
-        if key not in ("qkv_bias", "qk_norm"):
-            config[key] = value
+        return gpt2.config_from_sizes(kind, sizes)
+    family = FAMILIES[kind]
+    activations = {ours: theirs for theirs, ours in reversed(family.activations.items())}
+    config: dict[str, Any] = {"hidden_act": activations.get(sizes.hidden_act, sizes.hidden_act)}
+    config |= {key: value for key, value in sizes.first_values().items() if key not in ("qkv_bias", "qk_norm")}
+    if sizes.normalization == "layer_norm":
+        del config["rms_norm_eps"]
+        config["layer_norm_epsilon"] = sizes.layer_norm_epsilon
+    config |= {key: getattr(sizes, name) for name, (key, _) in family.biases.items()}
+    config |= {key: value for key, (value, _, _) in family.only.items()} | dict.fromkeys(family.dropouts, 0.0)
     if kind == "mixtral":
         config |= {"num_local_experts": sizes.num_experts, "num_experts_per_tok": sizes.num_experts_per_tok,
                    "sliding_window": None, "router_jitter_noise": 0.0}
     elif kind in EXPERTS:
         config |= sizes.moe_values() | {"decoder_sparse_step": 1, "mlp_only_layers": []}
-    if kind in EXPERTS:
-        config |= {"router_aux_loss_coef": aux_loss_coef, "output_router_logits": output_router_logits}
-    if kind == "llama":
-        config |= {"attention_bias": False, "mlp_bias": False}
-    elif kind in WINDOWS:
+    if family.has_window:
         config["sliding_window"] = sizes.sliding_window or None
-    elif kind in ("qwen3", "qwen3_moe"):
-        config["attention_bias"] = False
-    elif kind == "qwen2_moe":
-        config["qkv_bias"] = sizes.qkv_bias
     if kind.startswith("qwen"):
         config["use_sliding_window"] = False
-    config |= ropes.entries_of(sizes) | {"attention_dropout": 0.0, "max_position_embeddings": max_positions}
-    return config | shared
+    config |= ropes.entries_of(sizes, imported) | {"attention_dropout": 0.0}
+    if ROTATED_PART in family.defaults:
+        config[ROTATED_PART] = config["rope_parameters"][ROTATED_PART] = 1.0
+    return {family.aliases.get(key, key): value for key, value in config.items()}
+
+
+def config_from_sizes(sizes: ModelSizes, where: object, *, dtype: str, max_positions: int,
+                      special: dict[str, Any], aux_loss_coef: float, initializer_range: float,
+                      imported: dict[str, Any]) -> dict[str, Any]:
+    """A config.json that transformers 4 and 5 read alike; `dtype` is torch's name, `imported` the config.json of the
+    model that the run began with, or empty."""
+    kind = kind_of(sizes, where, imported.get("model_type") or "")
+    config = {"architectures": [next(name for name, value in ARCHITECTURES.items() if value == kind)],
+              "model_type": kind} | _own_entries(kind, sizes, imported)
+    if kind in EXPERTS:
+        config |= {"router_aux_loss_coef": aux_loss_coef,
+                   "output_router_logits": bool(imported.get("output_router_logits"))}
+    if kind not in OTHERS:
+        config["max_position_embeddings"] = max_positions
+    if kind == "phi3":  # llama.cpp does not read a Phi-3 without it
+        config["original_max_position_embeddings"] = sizes.original_max_position_embeddings or \
+            imported.get("original_max_position_embeddings") or max_positions
+    return config | special | {"initializer_range": initializer_range, "use_cache": True, "torch_dtype": dtype,
+                               "dtype": dtype}

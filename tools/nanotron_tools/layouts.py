@@ -1,14 +1,15 @@
 """How the tensors of a checkpoint lie in a Hugging Face model's files: under other names, several in one, transposed.
 
-A family with names or a layout of its own is a row of NAMES and FUSED. Everything moves in pieces.
+A family with names or a layout of its own is a row of the tables. Everything moves in pieces.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,42 +18,100 @@ from . import common, model_sizes
 from . import safetensors as st
 
 # What of our dotted names is written otherwise, in this order.
+OF_GPT2 = (("model.layers.", "transformer.h."), ("model.embed_tokens.", "transformer.wte."),
+           ("model.embed_positions.", "transformer.wpe."), ("model.norm.", "transformer.ln_f."),
+           (".input_layernorm.", ".ln_1."), (".post_attention_layernorm.", ".ln_2."))
 NAMES = {
     "mixtral": ((".mlp.", ".block_sparse_moe."), ("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")),
-    "gpt2": (("model.layers.", "transformer.h."), ("model.embed_tokens.", "transformer.wte."),
-             ("model.embed_positions.", "transformer.wpe."), ("model.norm.", "transformer.ln_f."),
-             (".input_layernorm.", ".ln_1."), (".post_attention_layernorm.", ".ln_2."),
-             (".self_attn.o_proj.", ".attn.c_proj."), (".self_attn.", ".attn."), (".mlp.up_proj.", ".mlp.c_fc."),
-             (".mlp.down_proj.", ".mlp.c_proj.")),
+    "gpt2": (*OF_GPT2, (".self_attn.o_proj.", ".attn.c_proj."), (".self_attn.", ".attn."),
+             (".mlp.up_proj.", ".mlp.c_fc."), (".mlp.down_proj.", ".mlp.c_proj.")),
+    "starcoder2": ((".mlp.up_proj.", ".mlp.c_fc."), (".mlp.down_proj.", ".mlp.c_proj.")),
+    "gpt_neox": (("model.layers.", "gpt_neox.layers."), ("model.embed_tokens.", "gpt_neox.embed_in."),
+                 ("model.norm.", "gpt_neox.final_layer_norm."), ("lm_head.", "embed_out."),
+                 (".self_attn.o_proj.", ".attention.dense."), (".self_attn.", ".attention."),
+                 (".mlp.up_proj.", ".mlp.dense_h_to_4h."), (".mlp.down_proj.", ".mlp.dense_4h_to_h.")),
+    "internlm2": (("model.embed_tokens.", "model.tok_embeddings."), ("lm_head.", "output."),
+                  (".self_attn.o_proj.", ".attention.wo."), (".self_attn.", ".attention."),
+                  (".mlp.gate_proj.", ".feed_forward.w1."), (".mlp.up_proj.", ".feed_forward.w3."),
+                  (".mlp.down_proj.", ".feed_forward.w2."), (".input_layernorm.", ".attention_norm."),
+                  (".post_attention_layernorm.", ".ffn_norm.")),
+    "exaone": (*OF_GPT2, (".self_attn.o_proj.", ".attn.attention.out_proj."), (".self_attn.", ".attn.attention."),
+               (".mlp.gate_proj.", ".mlp.c_fc_0."), (".mlp.up_proj.", ".mlp.c_fc_1."),
+               (".mlp.down_proj.", ".mlp.c_proj.")),
 }
-# Projections that are one tensor there, one above the other: the last part of their names, in order, and of its own.
+NAMES["gpt_bigcode"] = NAMES["gpt2"]
+# Projections that are one tensor there: the last part of their names, in order, and of its own.
+QKV = ("q_proj", "k_proj", "v_proj")
 FUSED: dict[str, dict[tuple[str, ...], str]] = {
-    "gpt2": {("q_proj", "k_proj", "v_proj"): "c_attn"},
-    "phi3": {("q_proj", "k_proj", "v_proj"): "qkv_proj", ("gate_proj", "up_proj"): "gate_up_proj"},
+    "gpt2": {QKV: "c_attn"}, "gpt_bigcode": {QKV: "c_attn"}, "gpt_neox": {QKV: "query_key_value"},
+    "internlm2": {QKV: "wqkv"}, "phi3": {QKV: "qkv_proj", ("gate_proj", "up_proj"): "gate_up_proj"},
 }
+# Families whose fused q, k and v alternate: the queries of a KV head, its key, its value, then those of the next.
+GROUPED = frozenset(("gpt_bigcode", "gpt_neox", "internlm2"))
+# Families that rotate rows 2i and 2i+1 of a head as a pair, where ours are i and i + head_dim / 2.
+INTERLEAVED = frozenset(("ernie4_5", "helium"))
 # Families whose projections are stored as (in, out): transformers' Conv1D.
 TRANSPOSED = frozenset(("gpt2",))
+# What a backbone's tensors lack in front of their names when it is saved alone.
+PREFIX = {"gpt2": "transformer.", "gpt_bigcode": "transformer."}
+# Causal masks that old versions saved.
+BUFFERS = {"gpt2": (".attn.bias", ".attn.masked_bias"), "gpt_bigcode": (".attn.bias", ".attn.masked_bias"),
+           "gpt_neox": (".attention.bias", ".attention.masked_bias")}
+
+Source = tuple[str, tuple[int, ...], tuple[int, ...]]  # dataset, index in it, shape of what is there
 
 
-@dataclass
+@dataclass(frozen=True)
+class Rows:
+    """Rows [first, first + count) of a tensor of the checkpoint, which are at, at + step, ... in what is stored."""
+
+    dataset: str
+    index: tuple[int, ...]
+    first: int
+    count: int
+    at: int
+    step: int = 1
+
+    def within(self, start: int, stop: int) -> tuple[slice, slice]:
+        """Of the stored rows [start, stop): those of this part, counted from `start`, and its own."""
+        begin, end = (min(self.count, max(0, -(-(edge - self.at) // self.step))) for edge in (start, stop))
+        first = self.at + begin * self.step - start
+        return slice(first, first + (end - begin - 1) * self.step + 1 if end > begin else first, self.step), \
+            slice(self.first + begin, self.first + end)
+
+
+@dataclass(frozen=True)
 class Stored:
-    """A tensor of a model's files, and those of the checkpoint that it is made of: (dataset, index in it, shape)."""
+    """A tensor of a model's files, and the rows of the checkpoint's tensors that it is made of."""
 
-    shape: tuple[int, ...] = ()
-    parts: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    shape: tuple[int, ...]
+    parts: list[Rows]
     transposed: bool = False
 
-    def add(self, dataset: str, index: tuple[int, ...], shape: tuple[int, ...]) -> None:
-        self.parts.append((dataset, index, shape))
-        above = (sum(part[2][0] for part in self.parts), *shape[1:])
-        self.shape = above[::-1] if self.transposed else above
+    def pack(self, source: Callable[[str], Any], start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop) of it, out of the checkpoint's."""
+        block = np.empty((stop - start, *self.shape[1:]), source(self.parts[0].dataset).dtype)
+        for part in self.parts:
+            if self.transposed:
+                theirs, ours = part.within(0, self.shape[1])
+                block[:, theirs] = source(part.dataset)[(*part.index, ours, slice(start, stop))].T
+                continue
+            theirs, ours = part.within(start, stop)
+            if ours.stop > ours.start:
+                block[theirs] = source(part.dataset)[(*part.index, ours)]
+        return block
 
-    def rows(self) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
-        """(dataset, index, first row, last row) of each part, rows counted in what is stored, turned back."""
-        first = 0
-        for dataset, index, shape in self.parts:
-            yield dataset, index, first, first + shape[0]
-            first += shape[0]
+    def unpack(self, block: np.ndarray, start: int, target: Callable[[str], Any]) -> None:
+        """Writes its rows from `start` on into the checkpoint's tensors."""
+        stop = start + block.shape[0]
+        for part in self.parts:
+            if self.transposed:
+                theirs, ours = part.within(0, self.shape[1])
+                target(part.dataset)[(*part.index, ours, slice(start, stop))] = block[:, theirs].T
+                continue
+            theirs, ours = part.within(start, stop)
+            if ours.stop > ours.start:
+                target(part.dataset)[(*part.index, ours)] = block[theirs]
 
 
 def published_name(name: str, kind: str) -> str:
@@ -65,54 +124,60 @@ def published_name(name: str, kind: str) -> str:
     return name
 
 
-def stored_tensors(sizes: model_sizes.ModelSizes, kind: str) -> dict[str, Stored]:
-    """Name in a model's files -> what it is made of, in file order."""
-    result: dict[str, Stored] = {}
-    for name, shape in sizes.parameter_shapes().items():
-        for full, index in model_sizes.hugging_face_tensors(name, shape):
-            transposed = kind in TRANSPOSED and "_proj/weight" in name
-            stored = result.setdefault(published_name(full, kind), Stored(transposed=transposed))
-            stored.add(name, index, shape[len(index):])
+def _rows_of(sources: list[Source], sizes: model_sizes.ModelSizes, kind: str) -> list[Rows]:
+    """Each with (first row, rows) and its place, by the order of the family."""
+    heads = sizes.num_key_value_heads if kind in GROUPED and len(sources) == len(QKV) else 1
+    result, at = [], 0
+    for head in range(heads):
+        for dataset, index, shape in sources:
+            count = shape[0] // heads
+            if kind in INTERLEAVED and any(f"/{name}/" in dataset for name in QKV[:2]):
+                half = sizes.head_dim // 2
+                result += [Rows(dataset, index, first, half, first // half // 2 * 2 * half + first // half % 2, 2)
+                           for first in range(0, count, half)]
+            else:
+                result.append(Rows(dataset, index, head * count, count, at))
+            at += count
     return result
 
 
-def load(stored: Stored, tensor: st.StoredTensor, dataset_of: Callable[[str], h5py.Dataset]) -> None:
-    """Reads a tensor of a model's files into the datasets of its parts."""
+def stored_tensors(sizes: model_sizes.ModelSizes, kind: str) -> dict[str, Stored]:
+    """Name in a model's files -> what it is made of, in file order."""
+    sources: dict[str, list[Source]] = {}
+    for name, shape in sizes.parameter_shapes().items():
+        for full, index in model_sizes.hugging_face_tensors(name, shape):
+            sources.setdefault(published_name(full, kind), []).append((name, index, shape[len(index):]))
+    result = {}
+    for full, parts in sources.items():
+        shape = (sum(part[2][0] for part in parts), *parts[0][2][1:])
+        transposed = kind in TRANSPOSED and "_proj/weight" in parts[0][0]
+        result[full] = Stored(shape[::-1] if transposed else shape, _rows_of(parts, sizes, kind), transposed)
+    return result
+
+
+def _require_finite(block: np.ndarray, start: int, name: str, where: object) -> None:
+    if (wrong := np.argwhere(~np.isfinite(block))).size:
+        first = wrong[0]
+        index = ", ".join(map(str, (start + first[0], *first[1:])))
+        raise common.ToolError(f"{where}: {name}[{index}]: expected a finite number, found {block[tuple(first)]}: "
+                               "these weights are broken, take another copy of the model or an earlier one")
+
+
+def load(name: str, stored: Stored, tensor: st.StoredTensor, dataset_of: Callable[[str], h5py.Dataset],
+         factor: float = 1.0) -> None:
+    """Reads a tensor of a model's files into the datasets of its parts, times `factor`, which is rounded once."""
     for start, block in tensor.pieces():
-        stop = start + block.shape[0]
-        for name, index, first, last in stored.rows():
-            dataset = dataset_of(name)
-            if stored.transposed:
-                dataset[(*index, slice(None), slice(start, stop))] = block[:, first:last].T
-                continue
-            begin, end = max(start, first), min(stop, last)
-            if begin >= end:
-                continue
-            rows = slice(begin - first, end - first)
-            dataset[(*index, rows)] = block[begin - start:end - start]
+        _require_finite(block, start, name, tensor.path)
+        if factor != 1.0:
+            block = block.astype(np.float64) * factor
+        stored.unpack(block, start, dataset_of)
 
 
 def save(stored: Stored, dtype: str, dataset_of: Callable[[str], h5py.Dataset], writer: st.SafetensorsWriter) -> None:
     """Writes it from them."""
-    if stored.transposed:
-        return _save_transposed(stored, dtype, dataset_of, writer)
-    for name, index, shape in stored.parts:
-        dataset = dataset_of(name)
-        row = max(1, math.prod(shape[1:])) * dataset.dtype.itemsize
-        step = max(1, st.PIECE_BYTES // row)
-        for start in range(0, shape[0], step):
-            rows = slice(start, min(start + step, shape[0]))
-            writer.write(dataset[(*index, rows)], dtype)
-
-
-def _save_transposed(stored: Stored, dtype: str, dataset_of: Callable[[str], h5py.Dataset],
-                     writer: st.SafetensorsWriter) -> None:
-    inputs, outputs = stored.shape
-    step = max(1, st.PIECE_BYTES // (outputs * 8))
-    for start in range(0, inputs, step):
-        columns = slice(start, min(start + step, inputs))
-        blocks = [dataset_of(name)[(*index, slice(None), columns)].T for name, index, _ in stored.parts]
-        writer.write(np.concatenate(blocks, axis=1), dtype)
+    step = max(1, st.PIECE_BYTES // (8 * math.prod(stored.shape[1:])))
+    for start in range(0, stored.shape[0], step):
+        writer.write(stored.pack(dataset_of, start, min(start + step, stored.shape[0])), dtype)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -153,23 +218,35 @@ def split_experts(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, wh
     return result
 
 
-def with_prefix(tensors: Tensors, kind: str) -> Tensors:
-    """The tensors of a backbone saved alone (as openai-community/gpt2 is), under their names in the model."""
-    if kind != "gpt2" or any(name.startswith("transformer.") for name in tensors):
+def with_full_names(tensors: Tensors, kind: str) -> Tensors:
+    """The tensors of a backbone saved alone (as openai-community/gpt2 is), under their names in the model, and a head
+    that transformers 5 names as all heads."""
+    head = published_name("lm_head.weight", kind)
+    if "lm_head.weight" in tensors and head not in tensors:
+        tensors = {head if name == "lm_head.weight" else name: tensor for name, tensor in tensors.items()}
+    prefix = PREFIX.get(kind)
+    if prefix is None or any(name.startswith(prefix) for name in tensors):
         return tensors
-    return {name if name.startswith("lm_head.") else "transformer." + name: tensor for name, tensor in tensors.items()}
+    return {name if name.startswith("lm_head.") else prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def with_own_head(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, config: dict[str, Any]) -> Tensors:
+    """Where a tied head is one of its own here, since Granite's multipliers of the two differ: the embedding again."""
+    head, embedding = (published_name(name, kind) for name in ("lm_head.weight", "model.embed_tokens.weight"))
+    if sizes.tie_word_embeddings or not config.get("tie_word_embeddings") or embedding not in tensors:
+        return tensors
+    return {head: tensors[embedding]} | tensors
 
 
 def is_no_parameter(name: str, kind: str) -> bool:
     """Buffers that old versions saved: rotary frequencies, causal masks."""
-    masks = (".attn.bias", ".attn.masked_bias") if kind == "gpt2" else ()
-    return name.endswith(("rotary_emb.inv_freq", *masks))
+    return name.endswith(("rotary_emb.inv_freq", *BUFFERS.get(kind, ())))
 
 
 def match(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: object) -> dict[str, Stored]:
     """Checks names and shapes; returns what each tensor is made of."""
     expected = stored_tensors(sizes, kind)
-    head, embedding = "lm_head.weight", published_name("model.embed_tokens.weight", kind)
+    head, embedding = (published_name(name, kind) for name in ("lm_head.weight", "model.embed_tokens.weight"))
     if sizes.tie_word_embeddings and head in tensors and embedding in tensors and \
             not same_tensor(tensors[head], tensors[embedding]):
         raise common.ToolError(f"{where}: tie_word_embeddings is set, yet {head} differs from "
@@ -181,6 +258,9 @@ def match(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: obj
             if is_no_parameter(name, kind) or name == head:
                 continue
             raise common.ToolError(f"{where}: {name} {tensors[name].shape} has no place in this model")
+        if tensors[name].dtype not in st.FLOATS:
+            raise common.ToolError(f"{where}: {name}: type {tensors[name].dtype} is not supported (supported: "
+                                   f"{', '.join(st.FLOATS)})")
         if tensors[name].shape != expected[name].shape:
             raise common.ToolError(f"{where}: {name}: expected shape {expected[name].shape}, found "
                                    f"{tensors[name].shape}")

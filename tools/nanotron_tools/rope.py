@@ -12,6 +12,7 @@ from typing import Any
 from .model_sizes import ModelSizes
 
 SCALED = ("llama3", "yarn")
+DYNAMIC = "dynamic"  # acts on longer sequences than max_position_embeddings alone
 
 
 def _given(config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -29,15 +30,15 @@ def refusals(config: dict[str, Any]) -> list[str]:
     if not isinstance(rope, dict):
         return [f"rope scaling ({name} is {rope!r})"]
     found, kind = [], _type_of(rope)
-    if kind not in ("default", *SCALED):
+    if kind not in ("default", DYNAMIC, *SCALED):
         found.append(f"rope scaling of type '{kind}' ({name})")
     if kind == "yarn" and not rope.get("truncate", True):
         found.append(f"YaRN between whole pairs (truncate in {name})")
     needed = {"llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-              "yarn": ("factor",)}.get(kind, ())
+              "yarn": ("factor",), DYNAMIC: ("factor",)}.get(kind, ())
     found += [f"rope scaling of type '{kind}' without {key} ({name})" for key in needed if rope.get(key) is None]
     if any(part.get("partial_rotary_factor") not in (None, 1) for part in (config, rope)):
-        found.append("rotary embedding on a part of a head (partial_rotary_factor)")
+        found.append("rotary embedding on a part of a head (partial_rotary_factor, rotary_pct)")
     if rope.get("mrope_section") or any(isinstance(value, dict) for value in rope.values()):
         found.append(f"rotary embeddings that differ by layer or axis ({name})")
     outer = config.get("original_max_position_embeddings")
@@ -50,6 +51,14 @@ def refusals(config: dict[str, Any]) -> list[str]:
         found.append(f"two values of rope_theta, {outer} and {inner} in {name}, of which transformers 4 reads the "
                      "first and transformers 5 the second: remove one")
     return found
+
+
+def notes(config: dict[str, Any]) -> list[str]:
+    """What is left out and does not change what the model computes within max_position_embeddings."""
+    if _type_of(_given(config)[1]) != DYNAMIC:
+        return []
+    return [f"rope scaling of type 'dynamic' is left out: it acts on more than {config.get('max_position_embeddings')} "
+            "tokens (max_position_embeddings), so keep data%sequence_length at most there"]
 
 
 def original_length(config: dict[str, Any], rope: dict[str, Any]) -> int:
@@ -89,15 +98,21 @@ def scaling_of(config: dict[str, Any]) -> dict[str, Any]:
                     "rope_beta_slow": float(rope.get("beta_slow") or 1), "rope_attention_factor": _yarn_magnitude(rope)}
 
 
-def entries_of(sizes: ModelSizes) -> dict[str, Any]:
-    """rope_scaling and rope_parameters of a config.json."""
+def entries_of(sizes: ModelSizes, imported: dict[str, Any]) -> dict[str, Any]:
+    """rope_scaling and rope_parameters of a config.json. `imported`: that of the model that the run began with, whose
+    scaling of longer sequences is kept."""
+    theta = {"rope_theta": sizes.rope_theta}
     if sizes.rope_type == "default":
-        return {"rope_scaling": None, "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_theta}}
-    rope = {"rope_type": sizes.rope_type, "factor": sizes.rope_factor,
+        rope = _given(imported)[1]
+        if _type_of(rope) == DYNAMIC and theta_of(imported, sizes.rope_theta) == sizes.rope_theta:
+            rope = {"rope_type": DYNAMIC, "type": DYNAMIC, "factor": rope["factor"]}
+            return {"rope_scaling": rope, "rope_parameters": rope | theta}
+        return {"rope_scaling": None, "rope_parameters": {"rope_type": "default"} | theta}
+    rope = {"rope_type": sizes.rope_type, "type": sizes.rope_type, "factor": sizes.rope_factor,
             "original_max_position_embeddings": sizes.original_max_position_embeddings}
     if sizes.rope_type == "llama3":
         rope |= {"low_freq_factor": sizes.rope_low_freq_factor, "high_freq_factor": sizes.rope_high_freq_factor}
     else:
         rope |= {"beta_fast": sizes.rope_beta_fast, "beta_slow": sizes.rope_beta_slow}
         rope |= {"attention_factor": sizes.rope_attention_factor} if sizes.rope_attention_factor else {}
-    return {"rope_scaling": rope, "rope_parameters": rope | {"rope_theta": sizes.rope_theta}}
+    return {"rope_scaling": rope, "rope_parameters": rope | theta}

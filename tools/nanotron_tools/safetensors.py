@@ -20,7 +20,9 @@ from . import common
 
 PIECE_BYTES = 64 << 20
 MAX_HEADER_BYTES = 100 << 20  # the limit of the safetensors library
-BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+BYTES_OF = FLOATS | {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8,
+                     "F8_E4M3": 1, "F8_E5M2": 1}  # the others are of buffers, which are not read
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -144,13 +146,20 @@ class SafetensorsWriter:
         os.replace(self.temporary, self.path)
 
 
+def json_object(text: str, where: object) -> dict[str, Any]:
+    try:
+        content = common.from_json(text)
+    except ValueError as error:
+        raise common.ToolError(f"{where}: not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise common.ToolError(f"{where}: expected a JSON object")
+    return content
+
+
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        content = common.from_json(path.read_text(encoding="utf-8"))
+        return json_object(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise common.ToolError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except UnicodeDecodeError as error:
         raise common.ToolError(f"{path}: not JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise common.ToolError(f"{path}: expected a JSON object")
-    return content

@@ -1,0 +1,129 @@
+"""The architectures whose config.json has Llama's keys, or others for the same: a row for each.
+
+Keys of experts are in hf_config.py, names and layout of the tensors in layouts.py, and GPT-2's kind in gpt2.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SWIGLU = {"silu": "silu", "swish": "silu"}
+# transformers' activation functions -> ours; its other names of the same are read, and written as the first.
+GELU = {"gelu_pytorch_tanh": "gelu_new", "gelu_new": "gelu_new", "gelu": "gelu"}
+ROTATED_PART = "partial_rotary_factor"
+LAYER_NORM = {"normalization": "layer_norm"}
+Biases = dict[str, tuple[str, bool]]
+
+
+def bias_of(key: str, default: bool, *projections: str) -> Biases:
+    return dict.fromkeys(projections, (key, default))
+
+
+OF_LLAMA = bias_of("attention_bias", False, "qkv_bias", "o_proj_bias")
+OF_MLP = bias_of("mlp_bias", False, "mlp_bias")
+
+
+@dataclass(frozen=True)
+class Family:
+    architecture: str
+    aliases: dict[str, str] = field(default_factory=dict)  # Llama's key -> this one's
+    defaults: dict[str, Any] = field(default_factory=dict)  # Llama's keys, where config.json is silent
+    biases: Biases = field(default_factory=dict)  # key of &model -> key of config.json, and what silence means
+    fixed: dict[str, Any] = field(default_factory=dict)  # keys of &model that all its models have
+    rope_theta: float = 1e4  # where config.json is silent
+    activations: dict[str, str] = field(default_factory=lambda: SWIGLU)
+    dropouts: tuple[str, ...] = ()  # told and left out
+    # Key -> the one value that is read, the value where config.json is silent, what another one means.
+    only: dict[str, tuple[Any, Any, str]] = field(default_factory=dict)
+    has_window: bool = False  # sliding_window alone says it
+    multipliers: bool = False  # Granite's
+    is_of_transformers: bool = True
+
+    @property
+    def stem(self) -> str:
+        """What the names of its classes begin with."""
+        return self.architecture.removesuffix("ForCausalLM")
+
+    def keys(self) -> frozenset[str]:
+        """Of config.json, beside Llama's."""
+        biases = (key for key, _ in self.biases.values())
+        return frozenset((*self.aliases.values(), *self.dropouts, *self.only, *biases,
+                          *(MULTIPLIERS if self.multipliers else ())))
+
+    def in_llamas_keys(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Its config.json with Llama's names, and what silence means there."""
+        named = {ours: config[theirs] for ours, theirs in self.aliases.items() if config.get(theirs) is not None}
+        for ours, value in named.items():
+            if config.get(ours) not in (None, value):
+                raise ValueError(f"{self.aliases[ours]} and {ours} differ")
+        part = {key: value for key, value in (config.get("rope_parameters") or {}).items() if key == ROTATED_PART}
+        return self.defaults | part | config | named
+
+    def bias(self, name: str, config: dict[str, Any]) -> bool:
+        key, default = self.biases.get(name, ("", False))
+        value = config.get(key)
+        return bool(default if value is None else value)
+
+
+MULTIPLIERS = ("embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier")
+
+FAMILIES = {
+    "llama": Family("LlamaForCausalLM", biases=OF_LLAMA | OF_MLP),
+    "mistral": Family("MistralForCausalLM", defaults={"num_key_value_heads": 8, "sliding_window": 4096},
+                      has_window=True),
+    "phi3": Family("Phi3ForCausalLM", defaults={"rms_norm_eps": 1e-5}, has_window=True),
+    "qwen2": Family("Qwen2ForCausalLM", defaults={"num_key_value_heads": 32}, fixed={"qkv_bias": True}),
+    "qwen3": Family("Qwen3ForCausalLM", defaults={"num_key_value_heads": 32, "head_dim": 128}, biases=OF_LLAMA,
+                    fixed={"qk_norm": True}),
+    "mixtral": Family("MixtralForCausalLM",
+                      defaults={"num_key_value_heads": 8, "rms_norm_eps": 1e-5}, rope_theta=1e6),
+    "qwen2_moe": Family("Qwen2MoeForCausalLM", defaults={"num_key_value_heads": 16},
+                        biases=bias_of("qkv_bias", True, "qkv_bias")),
+    "qwen3_moe": Family("Qwen3MoeForCausalLM", defaults={"num_key_value_heads": 4}, biases=OF_LLAMA,
+                        fixed={"qk_norm": True}),
+    "starcoder2": Family(
+        "Starcoder2ForCausalLM", aliases={"layer_norm_epsilon": "norm_epsilon"},
+        defaults={"num_key_value_heads": 2, "tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"},
+        biases=bias_of("use_bias", True, "qkv_bias", "o_proj_bias", "mlp_bias"), fixed=LAYER_NORM, activations=GELU,
+        dropouts=("attention_dropout", "residual_dropout", "embedding_dropout"), has_window=True),
+    "gpt_neox": Family(
+        "GPTNeoXForCausalLM", aliases={"layer_norm_epsilon": "layer_norm_eps", "rope_theta": "rotary_emb_base",
+                                       ROTATED_PART: "rotary_pct"},
+        defaults={"hidden_act": "gelu", ROTATED_PART: 0.25},
+        biases=bias_of("attention_bias", True, "qkv_bias", "o_proj_bias"), fixed=LAYER_NORM | {"mlp_bias": True},
+        activations=GELU, dropouts=("attention_dropout", "hidden_dropout"),
+        only={"use_parallel_residual": (False, True, "attention and feed-forward network side by side")}),
+    "seed_oss": Family(
+        "SeedOssForCausalLM", defaults={"num_key_value_heads": 8, "head_dim": 128},
+        biases=bias_of("attention_bias", True, "qkv_bias") | bias_of("attention_out_bias", False, "o_proj_bias")
+        | OF_MLP, dropouts=("attention_dropout", "residual_dropout")),
+    "orion": Family("OrionForCausalLM", aliases={"layer_norm_epsilon": "rms_norm_eps"}, fixed=LAYER_NORM,
+                    is_of_transformers=False),
+    "ernie4_5": Family(
+        "Ernie4_5ForCausalLM",
+        defaults={"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5,
+                  "tie_word_embeddings": True},
+        rope_theta=5e5, biases=bias_of("use_bias", False, "qkv_bias", "o_proj_bias", "mlp_bias")),
+    "helium": Family("HeliumForCausalLM", defaults={"head_dim": 128, "rms_norm_eps": 1e-8}, rope_theta=1e5,
+                     biases=bias_of("attention_bias", False, "qkv_bias") | OF_MLP),
+    "granite": Family("GraniteForCausalLM", biases=OF_LLAMA | OF_MLP, multipliers=True),
+    "internlm2": Family("InternLM2ForCausalLM", biases=bias_of("bias", True, "qkv_bias", "o_proj_bias"),
+                        is_of_transformers=False),
+    "internlm3": Family("InternLM3ForCausalLM", biases=bias_of("qkv_bias", False, "qkv_bias")
+                        | bias_of("bias", False, "o_proj_bias", "mlp_bias"), is_of_transformers=False),
+    "exaone": Family(
+        "ExaoneForCausalLM", aliases={"num_hidden_layers": "num_layers", "rms_norm_eps": "layer_norm_epsilon",
+                                      "hidden_act": "activation_function"},
+        defaults={"rms_norm_eps": 1e-5}, dropouts=("attention_dropout", "embed_dropout"), is_of_transformers=False),
+}
+
+
+def factors_of(config: dict[str, Any], head_dim: int) -> dict[str, tuple[str, float]]:
+    """Granite's multipliers that are not 1, as factors of weights: part of a dataset's name -> key, factor."""
+    embedding, logits, residual, attention = (
+        float(1.0 if config.get(key) is None else config[key]) for key in MULTIPLIERS)
+    found = {"embed_tokens": (MULTIPLIERS[0], embedding), "lm_head": (MULTIPLIERS[1], 1.0 / logits),
+             "o_proj": (MULTIPLIERS[2], residual), "down_proj": (MULTIPLIERS[2], residual),
+             "q_proj": (MULTIPLIERS[3], attention * head_dim**0.5)}
+    return {part: (key, factor) for part, (key, factor) in found.items() if factor != 1.0}
