@@ -262,7 +262,8 @@ if [ "$lost" = yes ]; then
   verdict="$(judge "a lost node or job script")"
   if [[ "$verdict" != again* ]]; then echo "$verdict: not started" >&2 && exit 71; fi
 fi
-if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
+sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"
+grep -q '^state = ' "$STATUS_FILE" || { [ $? -eq 1 ] || exit 71; echo "state = launching" >>"$STATUS_FILE"; }  # 2: it cannot be read
 
 # follow: the next job into the queue, once. Held until this one has ended, so that two never write into one run directory.
 next=""

@@ -326,7 +326,8 @@ if [ "$lost" = yes ]; then
   if [[ "$verdict" != again* ]]; then echo "$verdict: not started" >&2 && exit 71; fi
   if [ "$starts" -gt "$max_restarts" ]; then echo "$starts restarts: not started (MAX_RESTARTS)" >&2 && exit 71; fi
 fi
-if [ -s "$STATUS_FILE" ]; then sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"; else echo "state = launching" >"$STATUS_FILE"; fi
+sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"
+grep -q '^state = ' "$STATUS_FILE" || { [ $? -eq 1 ] || exit 71; echo "state = launching" >>"$STATUS_FILE"; }  # 2: it cannot be read
 
 # Signals to this shell (scancel --batch, or a grace time before preemption) ask the program to stop; then the job is
 # judged as ever. Of scancel --full --signal=TERM srun learns too, and kills the ranks: that start is lost.

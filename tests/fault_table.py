@@ -18,10 +18,10 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent / "integration"
 # Test, its variable, its share of all faults, what one counts as.
-SHARES = [("test_damage.py", "NANOTRON_FAULTS", 0.50), ("test_read_faults.py", "NANOTRON_FAULTS", 0.11),
-          ("test_write_faults.py", "NANOTRON_FAULTS", 0.11), ("test_kills.py", "NANOTRON_KILLS", 0.05),
-          ("test_phase_kills.py", "NANOTRON_KILLS", 0.10), ("test_memory_flips.py", "NANOTRON_FAULTS", 0.05),
-          ("test_data_faults.py", "NANOTRON_FAULTS", 0.04)]  # the last plants two for each
+SHARES = [("test_damage.py", "NANOTRON_FAULTS", 0.40), ("test_read_faults.py", "NANOTRON_FAULTS", 0.11),
+          ("test_write_faults.py", "NANOTRON_FAULTS", 0.11), ("test_metadata_faults.py", "NANOTRON_FAULTS", 0.10),
+          ("test_kills.py", "NANOTRON_KILLS", 0.05), ("test_phase_kills.py", "NANOTRON_KILLS", 0.10),
+          ("test_memory_flips.py", "NANOTRON_FAULTS", 0.05), ("test_data_faults.py", "NANOTRON_FAULTS", 0.04)]  # the last plants two for each
 MOST = 100  # of one run of a test
 OUTCOMES = ["same bits", "refused", "ended with 71", "not met"]
 

@@ -1,7 +1,6 @@
 #include "nanotron/base/log.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,20 +8,16 @@
 #include <string>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 
 namespace nanotron {
 namespace {
 
-// Opened without waiting: a pipe that nobody reads would hold the run up for ever. Null, with errno, for one.
+// Null, with errno, where it cannot be opened, or is no plain file.
 std::FILE* open_to_append(const std::filesystem::path& file) {
-  const int descriptor = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-  struct stat status {};
+  const int descriptor = files::open_plain(file, O_WRONLY | O_APPEND | O_CREAT);
   if (descriptor < 0) return nullptr;
-  if (::fstat(descriptor, &status) == 0 && !S_ISFIFO(status.st_mode) && ::fcntl(descriptor, F_SETFL, O_APPEND) == 0) {
-    if (std::FILE* const stream = ::fdopen(descriptor, "a")) return stream;
-  } else {
-    errno = S_ISFIFO(status.st_mode) ? ENXIO : errno;
-  }
+  if (std::FILE* const stream = ::fdopen(descriptor, "a")) return stream;
   const int cause = errno;
   ::close(descriptor);
   errno = cause;
@@ -37,8 +32,8 @@ void Log::open(const std::filesystem::path& file) {
   file_.reset(open_to_append(file));
   if (!file_) {
     fail(ExitCode::system_error, {.what = "the log file cannot be opened",
-                                  .expected = "a file that can be written",
-                                  .found = std::strerror(errno),
+                                  .expected = "a plain file that can be written, no link",
+                                  .found = files::why_not_plain(errno),
                                   .where = file.string(),
                                   .change = "check run%output_dir and its permissions"});
   }

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/whole_path.hpp"
 #include "nanotron/data/read_only_file.hpp"
 
@@ -103,7 +104,7 @@ ForeignFile foreign_file(const fs::path& path) {
       "from texts: " +
       retokenize;
   fs::path index = path;
-  if (fs::exists(index.replace_extension(".idx"), error)) return {"the data (.bin) of a Megatron-LM data set", others};
+  if (files::exists(index.replace_extension(".idx"))) return {"the data (.bin) of a Megatron-LM data set", others};
   if (path.extension() == ".bin") return {"bare numbers (.bin), as nanoGPT and Megatron-LM write token ids", others};
   return {"a binary file of another format", "correct the path, or make the file: " + retokenize};
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "nanotron/data/file_status.hpp"
+#include "nanotron/data/file_store.hpp"
 
 namespace nanotron::hdf5 {
 namespace {
@@ -172,13 +173,7 @@ void fail(ExitCode code, const std::string& doing) {
 }
 
 File open_read_only(const std::filesystem::path& path) {
-  silence();
-  const PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
-#if H5_VERSION_GE(1, 10, 7)
-  H5Pset_file_locking(access.id(), false, true);
-#endif
-  return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), ExitCode::data_error,
-                    fmt::format("opening {}", path.string())));
+  return open_through(std::make_shared<FileStore>(path, Access::read), Access::read);
 }
 
 Dataset open_dataset(hid_t parent, const std::string& path, const std::string& file) {

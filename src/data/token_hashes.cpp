@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/data/file_store.hpp"
 #include "nanotron/data/token_file.hpp"
 #include "stored_dataset.hpp"
 
@@ -168,8 +169,8 @@ void add_hashes(const std::filesystem::path& path, index_t block) {
     metadata = tokens.metadata();
   }
   const std::uint64_t content = hash_of(content_text(hashes));
-  hdf5::File file(hdf5::check(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), ExitCode::system_error,
-                              fmt::format("opening {} to write", path.string())));
+  const auto store = std::make_shared<hdf5::FileStore>(std::filesystem::canonical(path), hdf5::Access::update);
+  hdf5::File file = hdf5::open_through(store, hdf5::Access::update);
   if (hdf5::exists(file.id(), "hashes")) H5Ldelete(file.id(), "hashes", H5P_DEFAULT);
   {
     const hdf5::Group group(hdf5::check(H5Gcreate2(file.id(), "hashes", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
@@ -181,6 +182,7 @@ void add_hashes(const std::filesystem::path& path, index_t block) {
     for (const auto& [name, of] : blocks) write_array(group, name, of);
   }
   file.close(ExitCode::system_error, fmt::format("closing {}", path.string()));
+  store->close();
 }
 
 }  // namespace nanotron::data

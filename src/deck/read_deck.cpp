@@ -11,6 +11,7 @@
 #include "foreign_deck.hpp"
 #include "nearest_grids.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/whole_path.hpp"
 #include "nanotron/deck/parameters.hpp"
 
@@ -204,14 +205,15 @@ std::string read_deck_file(const std::string& path) {
   if (!file.eof()) {
     const bool large = text.size() > largest_deck;
     const int error = errno;
-    std::error_code ignored;
-    fail(ExitCode::deck_error, {large ? "the namelist file is too large" : "the namelist file cannot be read",
-                                large ? "at most 1 MiB of text" : "a namelist file",
-                                large                                          ? ""
-                                : std::filesystem::is_directory(path, ignored) ? "a directory"
-                                                                               : std::strerror(error),
-                                whole_path(path),
-                                large ? "is this the token file?" : "check the path and its permissions"});
+    const bool is_folder = !large && files::kind_of(path) == files::Kind::folder;
+    const bool is_of_system = !large && !is_folder && error != ENOENT && error != ENOTDIR && error != EACCES;
+    fail(is_of_system ? ExitCode::system_error : ExitCode::deck_error,
+         {large ? "the namelist file is too large" : "the namelist file cannot be read",
+          large ? "at most 1 MiB of text" : "a namelist file",
+          large       ? ""
+          : is_folder ? "a directory"
+                      : std::strerror(error),
+          whole_path(path), large ? "is this the token file?" : "check the path and its permissions"});
   }
   return text;
 }

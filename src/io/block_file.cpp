@@ -29,8 +29,8 @@ std::size_t whole_pages(std::span<const std::byte> bytes, std::int64_t position)
 }  // namespace
 
 BlockFile::BlockFile(const std::filesystem::path& path, std::int64_t block_bytes)
-    : descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)),
-      direct_(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT)),
+    : descriptor_(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC)),
+      direct_(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_DIRECT)),
       name_(path.string()),
       block_bytes_(block_bytes) {
   if (descriptor_ < 0)

@@ -8,6 +8,7 @@
 
 #include "durable_files.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/io/shared_file.hpp"
@@ -22,12 +23,10 @@ using comm::collectively;
 
 // The name may lead to another file than the one that was written.
 void require_size(const fs::path& path, std::int64_t bytes) {
-  std::error_code error;
-  const std::uintmax_t found = fs::file_size(path, error);
-  if (error) fail(ExitCode::system_error, {.what = fmt::format("{}: {}", path.string(), error.message())});
-  if (found != static_cast<std::uintmax_t>(bytes))
+  const std::optional<std::int64_t> found = files::bytes_of(path);
+  if (found != bytes)
     fail(ExitCode::system_error,
-         {.what = fmt::format("{} has {} bytes, {} were written", path.string(), found, bytes)});
+         {.what = fmt::format("{} has {} bytes, {} were written", path.string(), found.value_or(0), bytes)});
 }
 
 // Writes the manifest and gives the folder its name; a link for users, which the program does not read, follows.
@@ -38,13 +37,13 @@ void give_name(const fs::path& directory, const fs::path& folder, const Manifest
   write_durably(temporary, to_json(manifest));
   rename_or_fail(temporary, folder / manifest_file_name);
   sync_to_disk(folder);
-  if (fs::exists(final))
+  if (files::kind_of_name(final) != files::Kind::nothing)
     replace_folder(folder, final);
   else
     rename_or_fail(folder, final);
   sync_to_disk(directory);
   std::error_code ignored;
-  const fs::path link = directory / "latest", beside = directory / "latest.tmp";
+  const fs::path link = directory / latest_name, beside = link.string() + ".tmp";
   fs::remove(beside, ignored);
   fs::create_directory_symlink(final.filename(), beside, ignored);
   if (!ignored) fs::rename(beside, link, ignored);

@@ -111,7 +111,7 @@ ImageLayout lay_out(MPI_Comm world, FileImage& image, const CheckpointContents& 
 }
 
 std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointContents& contents) {
-  hdf5::File file = create_through(image);
+  hdf5::File file = hdf5::create_through(image);
   hdf5::write_string(file.id(), "format", checkpoint_format);
   hdf5::write_integer(file.id(), "version", checkpoint_version);
   write_model(create_group(file.id(), "parameters").id(), contents.model);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nanotron/io/block_exchange.hpp"
-#include "nanotron/io/byte_store.hpp"
+#include "nanotron/io/file_image.hpp"
 #include "nanotron/io/checkpoint.hpp"
 
 namespace nanotron::io {

@@ -11,6 +11,7 @@
 #include "checkpoint_attributes.hpp"
 #include "distributed_image.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/whole_path.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
@@ -127,15 +128,15 @@ StepFolders broadcast_folders(MPI_Comm world, const fs::path& directory) {
   return result;
 }
 
+bool is_folder(const fs::path& path) { return files::kind_of(path) == files::Kind::folder; }
+
 // The folder of checkpoints that a path names, on all ranks; empty when it names one step folder.
 fs::path collection_at(MPI_Comm world, const fs::path& path) {
   return comm::text_of_root(world, [&]() -> std::string {
-    std::error_code error;
     const auto absence = absence_of(path);
     if (!absence) return "";
-    if (fs::is_directory(path / "checkpoints", error)) return (path / "checkpoints").string();
-    if (fs::is_directory(path, error) && !fs::exists(path / checkpoint_file_name, error) && !error &&
-        !list_step_folders(path).steps.empty())
+    if (is_folder(path / "checkpoints")) return (path / "checkpoints").string();
+    if (is_folder(path) && !files::exists(path / checkpoint_file_name) && !list_step_folders(path).steps.empty())
       return path.string();
     fail(ExitCode::data_error, {.what = fmt::format("checkpoint {} is refused: {}", path.string(), absence->reason),
                                 .change = absence->change});
@@ -225,7 +226,7 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
     require_same_file(world, reader.file_name_, ExitCode::system_error);
     collectively(world, [&] {
       reader.store_ = std::make_unique<VerifiedFile>(reader.file_name_, manifest);
-      reader.file_ = open_through(*reader.store_);
+      reader.file_ = hdf5::open_through(*reader.store_);
       reader.read_info();
     });
     if (reader.info_.state.step != manifest.step)
@@ -238,14 +239,15 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
   return reader;
 }
 
-CheckpointReader CheckpointReader::over(MPI_Comm world, const fs::path& folder, std::unique_ptr<ByteStore> metadata,
+CheckpointReader CheckpointReader::over(MPI_Comm world, const fs::path& folder,
+                                        std::unique_ptr<hdf5::ByteStore> metadata,
                                         std::unique_ptr<DistributedImage> image) {
   CheckpointReader reader(world, folder);
   collectively(world, [&] {
     reader.store_ = std::move(metadata);
     reader.image_ = std::move(image);
     reader.file_name_ = reader.store_->name();
-    reader.file_ = open_through(*reader.store_);
+    reader.file_ = hdf5::open_through(*reader.store_);
     reader.read_info();
   });
   return reader;

@@ -10,6 +10,7 @@
 #include "durable_files.hpp"
 #include "known_good.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/mpi_session.hpp"
 #include "nanotron/io/manifest.hpp"
@@ -26,12 +27,9 @@ constexpr auto room = static_cast<std::size_t>(blocks_in_memory * manifest_block
 
 // The newest checkpoint with a manifest before `step`, in the parent of `folder`; empty if there is none.
 fs::path whole_one_before(const fs::path& folder, std::int64_t step) {
-  try {
-    const fs::path directory = folder.has_parent_path() ? folder.parent_path() : ".";
-    for (const auto& [older, candidate] : list_step_folders(directory).steps)
-      if (older < step && !absence_of(candidate)) return candidate;
-  } catch (const Error&) {  // ignored: the result is only a hint for users
-  }
+  const fs::path directory = folder.has_parent_path() ? folder.parent_path() : ".";
+  for (const auto& [older, candidate] : list_step_folders(directory).steps)
+    if (older < step && !absence_of(candidate)) return candidate;
   return {};
 }
 
@@ -142,16 +140,26 @@ void CheckpointWriter::record(std::int64_t step) {
 
 void CheckpointWriter::begin_anew() {
   collectively(world_, [&] {
-    if (rank_ == 0) set_aside_newer(-1);
+    if (rank_ != 0) return;
+    set_aside_newer(-1);
+    forget_published();
   });
+}
+
+// Else the next 'auto' misses what was moved aside on purpose.
+void CheckpointWriter::forget_published() {
+  for (const char* name : {latest_name, known_good_name}) {
+    std::error_code error;
+    fs::remove(directory_ / name, error);
+    if (error) log_.warn("{} cannot be removed: {}", (directory_ / name).string(), error.message());
+  }
 }
 
 void CheckpointWriter::continue_from(const fs::path& folder, std::int64_t step) {
   bool here = false;
   newest_ = folder;
   newest_known_good_ = comm::text_of_root(world_, [&] {
-    std::error_code ignored;
-    here = fs::equivalent(folder, step_folder(directory_, step), ignored);
+    here = files::is_same(folder, step_folder(directory_, step));
     set_aside_newer(here ? step : -1);
     const auto is_listed = [&] { return here && std::ranges::find(known_good_, step) != known_good_.end(); };
     bool is_known = folder == newest_known_good_ || is_listed();
@@ -223,7 +231,7 @@ void CheckpointWriter::keep_known_good() {
   if (known_good_.size() > most)
     known_good_.erase(known_good_.begin(), known_good_.end() - static_cast<std::ptrdiff_t>(most));
   if (const int cause = write_known_good(directory_, known_good_); cause != 0)
-    log_.warn("{}: {}: the next start counts known good checkpoints from zero", (directory_ / "known_good").string(),
+    log_.warn("{}: {}: the next start counts known good checkpoints from zero", (directory_ / known_good_name).string(),
               std::generic_category().message(cause));
 }
 
@@ -241,7 +249,7 @@ void CheckpointWriter::remove_old() try {
   if (keep_last_ <= 0 || known_good_.size() < keep) return;
   const std::int64_t oldest_kept = known_good_[known_good_.size() - keep];
   for (const auto& [step, folder] : list_step_folders(directory_).steps) {
-    if (step >= oldest_kept) continue;
+    if (step >= oldest_kept || files::kind_of_name(folder) != files::Kind::folder) continue;  // a link is the user's
     // The manifest first: a half-removed folder is then no checkpoint.
     std::error_code error;
     fs::remove(folder / manifest_file_name, error);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/host.hpp"
 #include "system_calls.hpp"
 
@@ -76,14 +77,11 @@ void CopyFolder::create() const {
 
 std::vector<PieceName> CopyFolder::list() const {
   std::vector<PieceName> found;
-  if (!is_ours()) return found;
-  std::error_code error;
-  for (auto entry = fs::directory_iterator(path_, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    if (entry->path().extension() != ".table" || entry->is_symlink()) continue;
-    const auto name = PieceName::parse(entry->path().stem().string());
-    if (name && fs::is_regular_file(fs::symlink_status(blocks_of(*name), error))) found.push_back(*name);
-    error.clear();
+  if (!files::exists(path_) || !is_ours()) return found;
+  for (const fs::path& entry : files::entries_of(path_)) {
+    if (entry.extension() != ".table" || files::kind_of_name(entry) != files::Kind::file) continue;
+    const auto name = PieceName::parse(entry.stem().string());
+    if (name && files::kind_of_name(blocks_of(*name)) == files::Kind::file) found.push_back(*name);
   }
   return found;
 }

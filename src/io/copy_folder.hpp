@@ -32,7 +32,8 @@ class CopyFolder {
 
   /// Makes the folders, mode 0700. Error(system_error) where one is a link, another user's, or open to others.
   void create() const;
-  /// The pieces that have a table; none where there is no such folder of this user's.
+  /// The pieces that have a table; none where there is no such folder of this user's. Error(system_error)
+  /// where the host does not say.
   std::vector<PieceName> list() const;
   /// Removes the files of this generation, or all but those, or all; then folders that are empty. Errors are ignored.
   void remove(std::uint64_t generation) const;

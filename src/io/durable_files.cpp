@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "step_folders.hpp"
 #include "system_calls.hpp"
 
@@ -35,7 +36,7 @@ void sync_to_disk(const fs::path& path) {
 }
 
 void write_durably(const fs::path& path, const std::string& text) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int descriptor = files::open_plain(path, O_WRONLY | O_CREAT | O_TRUNC);
   if (descriptor < 0) system_failure(path.string());
   const char* from = text.data();
   std::size_t left = text.size();

@@ -1,7 +1,7 @@
+#include "nanotron/io/file_image.hpp"
+
 #include <algorithm>
 #include <cstring>
-
-#include "nanotron/io/byte_store.hpp"
 
 namespace nanotron::io {
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/data/read_only_file.hpp"
 #include "nanotron/io/checkpoint.hpp"
@@ -20,7 +21,7 @@ namespace {
 using comm::collectively;
 using nlohmann::json;
 
-constexpr std::uintmax_t manifest_limit = std::uintmax_t{256} << 20;
+constexpr std::int64_t manifest_limit = std::int64_t{256} << 20;
 constexpr std::int64_t smallest_block = 4096, largest_block = std::int64_t{1} << 30;
 constexpr std::size_t most_blocks = std::size_t{1} << 24;  // 64 TiB of the blocks that are written here
 constexpr int most_depth = 16;
@@ -115,24 +116,26 @@ std::int64_t blocks_of(std::int64_t bytes, std::int64_t block_bytes) {
 }
 
 // Bytes that the manifest of this file may have: a line of 22 for each of its blocks, and some.
-std::uintmax_t largest_manifest(const std::filesystem::path& file) {
-  std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
-  return error ? manifest_limit : std::min(manifest_limit, 65536 + 32 * (bytes / smallest_block + 1));
+std::int64_t largest_manifest(const std::filesystem::path& file) {
+  const std::optional<std::int64_t> bytes = files::bytes_of(file);
+  return bytes ? std::min(manifest_limit, 65536 + 32 * (*bytes / smallest_block + 1)) : manifest_limit;
+}
+
+// Of a file that a checkpoint has to have.
+std::int64_t bytes_in(const std::filesystem::path& file) {
+  const std::optional<std::int64_t> bytes = files::bytes_of(file);
+  if (!bytes) damaged(fmt::format("{} cannot be read: there is no such file", file.filename().string()));
+  return *bytes;
 }
 
 // The text of the manifest as rank 0 reads it, on all ranks.
 std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path) {
   return comm::text_of_root(world, [&] {
     if (const auto absence = absence_of(path.parent_path())) damaged(absence->reason);
-    std::error_code error;
-    const auto bytes = std::filesystem::file_size(path, error);
-    if (error) damaged(fmt::format("{} cannot be read: {}", manifest_file_name, error.message()));
-    const std::uintmax_t limit = largest_manifest(path.parent_path() / checkpoint_file_name);
-    if (bytes > limit) damaged(fmt::format("{} has {} bytes, expected at most {}", manifest_file_name, bytes, limit));
+    const std::int64_t count = bytes_in(path), limit = largest_manifest(path.parent_path() / checkpoint_file_name);
+    if (count > limit) damaged(fmt::format("{} has {} bytes, expected at most {}", manifest_file_name, count, limit));
     const data::ReadOnlyFile input(path);
-    std::string text(bytes, '\0'), again = text;
-    const auto count = static_cast<std::int64_t>(bytes);
+    std::string text(static_cast<std::size_t>(count), '\0'), again = text;
     input.read(text.data(), count, 0);
     input.forget(count, 0);
     input.read(again.data(), count, 0);
@@ -221,9 +224,7 @@ Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder) {
   check_step_of_folder(manifest, folder);
   const std::filesystem::path file = folder / checkpoint_file_name;
   collectively(world, [&] {
-    std::error_code error;
-    const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(file, error));
-    if (error) damaged(fmt::format("{} cannot be read: {}", checkpoint_file_name, error.message()));
+    const std::int64_t bytes = bytes_in(file);
     if (bytes != manifest.bytes)
       damaged(fmt::format("{} has {} bytes, the manifest says {}", checkpoint_file_name, bytes,
                           manifest.bytes));

@@ -107,6 +107,8 @@ inline constexpr std::array start_checkpoint_columns{
     Column{"training_seconds", Kind::real, "s", offsetof(StartCheckpointRow, training_seconds),
            "Of the start before the checkpoint, without those left out."}};
 
+inline constexpr std::size_t checkpoint_step_column = 1;
+
 inline constexpr hsize_t chunk = 1024;
 
 inline hid_t type_of(Kind kind) {
@@ -121,9 +123,10 @@ inline hid_t type_of(Kind kind) {
   return H5T_NATIVE_DOUBLE;
 }
 
+/// What HDF5 refuses is damage: the system's failures are those of the FileStore.
 template <class T>
 T checked(T status, const std::filesystem::path& path) {
-  return hdf5::check(status, ExitCode::system_error, fmt::format("writing {}", path.string()));
+  return hdf5::check(status, ExitCode::data_error, fmt::format("{}", path.string()));
 }
 
 /// Rows of a column. Error(data_error) for what hdf5::checked_shape refuses, other than one dimension, values that are

@@ -11,6 +11,7 @@
 
 #include "metrics_table.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/timer.hpp"
 #include "row_hashes.hpp"
 #include "step_folders.hpp"
@@ -26,15 +27,6 @@ const std::string named_loss = "validation_loss_";
 constexpr std::size_t attribute_limit = 32 << 10;  // HDF5 keeps an attribute below 64 KiB
 constexpr std::size_t pending_limit = 4096;
 constexpr std::int64_t metadata_room = 64 << 10, starting_room = 1 << 20;  // bytes
-
-hdf5::PropertyList unlocked_access() {
-  hdf5::silence();
-  hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
-#if H5_VERSION_GE(1, 10, 7)
-  H5Pset_file_locking(access.id(), false, true);
-#endif
-  return access;
-}
 
 std::vector<std::string> names_in_root(hid_t file) {
   std::vector<std::string> names;
@@ -74,6 +66,20 @@ index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last, 
 
 }  // namespace
 
+std::int64_t newest_recorded_checkpoint(const fs::path& path) {
+  if (files::kind_of_name(path) != files::Kind::file) return -1;
+  try {
+    const hdf5::File file = hdf5::open_read_only(path);
+    if (!hdf5::exists(file.id(), start_checkpoints)) return -1;
+    const MetricsTable table(file.id(), start_checkpoints, start_checkpoint_columns, path);
+    const std::vector<std::int64_t> steps = table.integers(checkpoint_step_column);
+    return steps.empty() ? -1 : std::ranges::max(steps);
+  } catch (const Error& error) {
+    if (error.exit_code() == ExitCode::system_error) throw;
+    return -1;  // damaged: it says nothing
+  }
+}
+
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log)
     : path_(path),
       row_columns_(start.what == MetricsOf::experts ? row_columns.size() : dense_columns),
@@ -82,7 +88,7 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
   pending_.reserve(pending_limit);
   pending_validation_.reserve(pending_limit);
   gathered_.reserve(pending_limit);
-  const bool exists = fs::symlink_status(path_).type() != fs::file_type::not_found;
+  const bool exists = files::kind_of_name(path_) != files::Kind::nothing;
   std::string damage;
   if (exists && resumed_step > 0) damage = try_continue(resumed_step, start, log);
   if (exists && (resumed_step == 0 || !damage.empty())) {
@@ -101,8 +107,8 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const 
 
 MetricsFile::~MetricsFile() {
   try {
-    flush();
-  } catch (const std::exception&) {  // a run that ends well calls flush() itself, which reports errors
+    if (file_) close();
+  } catch (const std::exception&) {  // a run that ends well calls close() itself, which reports errors
   }
 }
 
@@ -113,6 +119,7 @@ void MetricsFile::move_aside() {
   validation_hashes_.reset();
   forget_named_losses();
   file_ = hdf5::File();
+  store_.reset();
   set_aside_ = first_free(path_, ".previous-");
   std::error_code error;
   fs::rename(path_, set_aside_, error);
@@ -125,12 +132,10 @@ void MetricsFile::move_aside() {
 }
 
 std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsStart& start, Log& log) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path_, ignored)) return "no plain file";
+  if (files::kind_of_name(path_) != files::Kind::file) return "no plain file";
   make_room(starting_room);  // else the file is good, and waits for a start that finds room
   try {
-    const hdf5::PropertyList access = unlocked_access();
-    file_ = hdf5::File(checked(H5Fopen(path_.c_str(), H5F_ACC_RDWR, access.id()), path_));
+    open(hdf5::Access::update);
     open_columns();
     index_t rows = INT64_MAX, validation_rows = INT64_MAX;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -146,6 +151,7 @@ std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsSt
     begin_start(resumed_step, start, log);
     return "";
   } catch (const Error& error) {
+    if (error.exit_code() == ExitCode::system_error) throw;  // the file may be good
     return reason(error);
   } catch (const std::bad_alloc&) {
     return "it says sizes for which there is no memory";
@@ -193,8 +199,7 @@ void MetricsFile::forget_bad_steps(index_t sample_cursor) {
 void MetricsFile::open_starts(const MetricsStart& start, Log& log) {
   starts_ = std::make_unique<MetricsTable>(file_.id(), starts_group, start_columns, path_);
   MetricsTable checkpoints(file_.id(), start_checkpoints, start_checkpoint_columns, path_);
-  std::error_code ignored;
-  if (start.keeps_starts && !set_aside_.empty() && fs::is_regular_file(set_aside_, ignored)) {
+  if (start.keeps_starts && !set_aside_.empty() && files::kind_of_name(set_aside_) == files::Kind::file) {
     try {
       const hdf5::File before = hdf5::open_read_only(set_aside_);
       if (hdf5::exists(before.id(), starts_group)) {
@@ -249,8 +254,7 @@ void MetricsFile::create() {
     fs::remove(path_, ignored);  // else the next run would take it for an old metrics file
     throw;
   }
-  const hdf5::PropertyList access = unlocked_access();
-  file_ = hdf5::File(checked(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), path_));
+  open(hdf5::Access::create);
   hdf5::write_string(file_.id(), "format", "nanotron_hpc metrics");
   hdf5::write_integer(file_.id(), "version", 1);
   for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
@@ -261,6 +265,11 @@ void MetricsFile::create() {
   open_columns();
   open_named_losses();
   open_hashes();
+}
+
+void MetricsFile::open(hdf5::Access access) {
+  store_ = std::make_shared<hdf5::FileStore>(path_, access);
+  file_ = hdf5::open_through(store_, access);
 }
 
 void MetricsFile::open_columns() {
@@ -351,12 +360,9 @@ void MetricsFile::flush_if_due() {
 
 // Reserves `bytes` (an upper bound of the growth) after the end of the file: HDF5 itself must not find a full disk.
 void MetricsFile::make_room(std::int64_t bytes) const {
-  std::error_code error;
-  const auto size = static_cast<std::int64_t>(fs::file_size(path_, error));
-  if (error)
-    fail(ExitCode::system_error,
-         {.what = "the metrics file is gone", .found = error.message(), .where = path_.string()});
-  reserve_space(path_, size, size + bytes);
+  const std::optional<std::int64_t> size = files::bytes_of(path_);
+  if (!size) fail(ExitCode::system_error, {.what = "the metrics file is gone", .where = path_.string()});
+  reserve_space(path_, *size, *size + bytes);
 }
 
 void MetricsFile::flush() {
@@ -381,7 +387,17 @@ void MetricsFile::flush() {
   append_named_losses();
   if (starts_) starts_->replace_last(&start_);
   checked(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), path_);
+  store_->require_written();
   last_flush_ = wall_seconds();
+}
+
+void MetricsFile::close() {
+  flush();
+  columns_.clear();
+  named_losses_.clear();
+  starts_.reset();
+  file_.close(ExitCode::system_error, "closing " + path_.string());
+  store_->close();
 }
 
 }  // namespace nanotron::io

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -58,9 +59,7 @@ index_t rows_of(const hdf5::Dataset& dataset, const std::string& name, const std
   const H5T_class_t kind = H5Tget_class(type.id());
   if ((kind != H5T_INTEGER && kind != H5T_FLOAT) || H5Tget_size(type.id()) != 8 || !hdf5::is_plain_number(type))
     refuse("numbers of 8 bytes", "others");
-  std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  const index_t most = error ? 0 : static_cast<index_t>(bytes / 8) * most_packed;
+  const index_t most = files::bytes_of(path).value_or(0) / 8 * most_packed;
   if (shape[0] < 0 || shape[0] > most) refuse(fmt::format("at most {} rows", most), fmt::format("{}", shape[0]));
   return shape[0];
 }

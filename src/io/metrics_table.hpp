@@ -13,7 +13,7 @@ namespace nanotron::io {
 
 class MetricsTable {
  public:
-  /// Opens the group, or makes it. Columns that a file of an earlier release lacks are an Error(system_error).
+  /// Opens the group, or makes it. Columns that a file of an earlier release lacks are an Error(data_error).
   MetricsTable(hid_t file, const std::string& group, std::span<const Column> columns,
                const std::filesystem::path& path);
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <iomanip>
 #include <iterator>
 #include <random>
@@ -16,6 +15,7 @@
 #include "checkpoint_image.hpp"
 #include "copy_folder.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/io/text_file.hpp"
 #include "piece_exchange.hpp"
@@ -40,10 +40,7 @@ bool is_identity(const std::string& text) {
 // The lines of run.id that are identities.
 std::vector<std::string> identities_in(const fs::path& directory) {
   std::vector<std::string> found;
-  const fs::path file = directory / "run.id";
-  std::error_code error;
-  if (fs::symlink_status(file, error).type() != fs::file_type::regular) return found;
-  std::ifstream in(file);
+  std::istringstream in(files::text_of(directory / "run.id").value_or(""));
   std::string text;
   for (std::size_t i = 0; i < most_identities && in >> std::setw(17) >> text; ++i)
     if (is_identity(text)) found.push_back(text);
@@ -119,9 +116,15 @@ void NeighbourCopies::require_own_folders() {
   }
   std::exception_ptr shared;
   collectively(world_, [] {});
+  const auto is_there = [](const fs::path& mark) {
+    try {
+      return files::exists(mark);
+    } catch (const Error&) {  // of a host whose folder fails; write() and newest() will say so
+      return false;
+    }
+  };
   for (int other = 0; leads && other < hosts_.hosts(); ++other) {
-    std::error_code error;
-    if (other == host || !fs::exists(mark_of(other), error) || shared) continue;
+    if (other == host || shared || !is_there(mark_of(other))) continue;
     shared = std::make_exception_ptr(
         Error(ExitCode::deck_error,
               format({.what = "hosts share the folder of their copies",

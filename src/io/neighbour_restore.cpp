@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <map>
 
@@ -58,10 +59,26 @@ void broadcast(MPI_Comm world, std::string& text, int root) {
 
 }  // namespace
 
+// Of the lowest rank that could not look. Collective.
+void NeighbourCopies::note_unseen(bool here) {
+  int lowest = here ? rank_ : INT_MAX;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, world_));
+  if (lowest == INT_MAX) return;
+  unseen_host_ = hosts_.name(hosts_.host_of(lowest));
+  log_.warn("the copies on host {} cannot be looked at, those on others are taken: {}", unseen_host_,
+            folder_->path().string());
+}
+
 // The newest first.
 std::vector<NeighbourCopies::Candidate> NeighbourCopies::candidates(std::int64_t from) {
   std::vector<PieceName> mine;
-  if (hosts_.leads(rank_)) mine = folder_->list();
+  bool is_unseen = false;
+  try {
+    if (hosts_.leads(rank_)) mine = folder_->list();
+  } catch (const Error&) {
+    is_unseen = true;
+  }
+  note_unseen(is_unseen);
   std::erase_if(mine, [&](const PieceName& name) { return name.step < from || name.ranks > most_pieces; });
   std::vector<int> counts;
   const std::vector<PieceName> all = gather_names(world_, mine, counts);
@@ -97,6 +114,7 @@ bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<PieceTable>
   std::vector<std::uint8_t> asked(pieces, 1);
   while (std::ranges::count(asked, 1) > 0) {
     std::vector<std::uint8_t> is_bad(pieces, 0);
+    bool is_unseen = false;
     for (std::size_t piece = 0; piece < pieces; ++piece) {
       const std::vector<int>& readers = hosts_.ranks_of(candidate.hosts[piece].front());
       if (asked[piece] == 0 || readers[piece % readers.size()] != rank_) continue;
@@ -106,10 +124,12 @@ bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<PieceTable>
         PieceTable table = read_piece_table(*folder_, name, place_.run);
         verify_piece(folder_->blocks_of(name), table);
         mine.push_back(std::move(table));
-      } catch (const Error&) {
+      } catch (const Error& error) {
         is_bad[piece] = 1;
+        is_unseen = is_unseen || error.exit_code() == ExitCode::system_error;
       }
     }
+    note_unseen(is_unseen);
     NANOTRON_CHECK_MPI(
         MPI_Allreduce(MPI_IN_PLACE, is_bad.data(), static_cast<int>(pieces), MPI_UINT8_T, MPI_MAX, world_));
     for (std::size_t piece = 0; piece < pieces; ++piece) {

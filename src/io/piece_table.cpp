@@ -14,7 +14,7 @@ namespace nanotron::io {
 namespace {
 
 constexpr std::int64_t format_number = 0x31636f6e6e;  // changes with the layout of the table
-constexpr std::uintmax_t largest_table = std::uintmax_t{1} << 30;
+constexpr std::int64_t largest_table = std::int64_t{1} << 30;
 constexpr std::int64_t largest_image = INT64_MAX / 2;
 
 [[noreturn]] void damaged(const std::string& what) { throw Error(ExitCode::data_error, what); }
@@ -116,10 +116,9 @@ PieceTable parse_piece_table(const std::string& bytes) {
 
 PieceTable read_piece_table(const CopyFolder& folder, const PieceName& name, const std::string& run) {
   const data::ReadOnlyFile file(folder.table_of(name));
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(folder.table_of(name), error);
-  if (error || size > largest_table) damaged("the table of a copy has an impossible size");
-  std::string bytes(size, '\0');
+  const std::int64_t size = file.status().bytes;
+  if (size > largest_table) damaged("the table of a copy has an impossible size");
+  std::string bytes(static_cast<std::size_t>(size), '\0');
   file.read(bytes.data(), std::ssize(bytes), 0);
   PieceTable table = parse_piece_table(bytes);
   if (table.name != name || table.run != run) damaged("the copy is of another run");
@@ -128,9 +127,7 @@ PieceTable read_piece_table(const CopyFolder& folder, const PieceName& name, con
 
 void verify_piece(const std::filesystem::path& blocks, const PieceTable& table) {
   const data::ReadOnlyFile file(blocks);
-  std::error_code error;
-  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(blocks, error));
-  if (error || bytes != table.file.bytes) damaged(fmt::format("{} has another size", blocks.string()));
+  if (file.status().bytes != table.file.bytes) damaged(fmt::format("{} has another size", blocks.string()));
   std::vector<char> block;
   for (const auto& [number, expected] : table.blocks) {
     if (number < 0 || number >= table.file.blocks()) damaged("the table of a copy has a block that the file has not");

@@ -10,7 +10,7 @@
 
 #include "copy_folder.hpp"
 #include "nanotron/io/block_exchange.hpp"
-#include "nanotron/io/byte_store.hpp"
+#include "nanotron/io/file_image.hpp"
 
 namespace nanotron::io {
 

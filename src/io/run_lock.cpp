@@ -4,7 +4,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/host.hpp"
 #include "nanotron/base/timer.hpp"
 
@@ -55,11 +55,9 @@ RunLock::RunLock(const std::filesystem::path& directory, Log& log, double patien
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) cannot_write(directory, error.message());
-  descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-  if (descriptor_ < 0) cannot_write(file_, errno == ELOOP ? "a symbolic link" : std::strerror(errno));
+  descriptor_ = files::open_plain(file_, O_RDWR | O_CREAT);
+  if (descriptor_ < 0) cannot_write(file_, files::why_not_plain(errno));
   try {
-    struct stat status {};
-    if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) cannot_write(file_, "no plain file");
     take(patience, log);
   } catch (...) {
     ::close(descriptor_);

@@ -6,10 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <string_view>
+#include <sstream>
 
+#include "nanotron/base/files.hpp"
 #include "nanotron/io/text_file.hpp"
 
 namespace nanotron::io {
@@ -35,9 +36,7 @@ const char* name_of(RunState state) {
 // By key; empty where there is no plain file.
 std::map<std::string, std::string> read(const std::filesystem::path& file) {
   std::map<std::string, std::string> lines;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) return lines;
-  std::ifstream in(file);
+  std::istringstream in(files::text_of(file).value_or(""));
   for (std::string line; std::getline(in, line);) {
     const std::size_t end = line.find(" = ");
     if (end != std::string::npos) lines.emplace(line.substr(0, end), line.substr(end + 3));

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/io/checkpoint.hpp"
 
 namespace nanotron::io {
@@ -32,25 +33,34 @@ std::int64_t step_of(std::string_view name) {
   return error == std::errc() && stop == name.data() + name.size() ? step : -1;
 }
 
+std::filesystem::path newest_published(const std::filesystem::path& directory) {
+  const std::filesystem::path link = directory / latest_name;
+  if (files::kind_of_name(link) != files::Kind::link) return {};
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(link, error).filename();
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail(ExitCode::system_error, {.what = fmt::format("{} cannot be read", link.string()), .found = error.message()});
+  return step_of(target.string()) < 0 ? std::filesystem::path() : directory / target;
+}
+
 StepFolders list_step_folders(const std::filesystem::path& directory) {
   StepFolders found;
-  std::error_code error;
-  if (!std::filesystem::exists(directory, error)) return found;
-  auto entry = std::filesystem::directory_iterator(directory, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  const std::filesystem::path published = newest_published(directory);
+  for (const std::filesystem::path& entry : files::entries_of(directory)) {
+    const std::string name = entry.filename().string();
     if (step_of_partial(name) >= 0)
-      found.partial.push_back(entry->path());
+      found.partial.push_back(entry);
     else if (const std::int64_t step = step_of(name); step >= 0)
-      found.steps.emplace_back(step, entry->path());
+      found.steps.emplace_back(step, entry);
   }
-  if (error)
+  const auto is_published = [&](const auto& listed) { return listed.second.filename() == published.filename(); };
+  if (!published.empty() && std::ranges::none_of(found.steps, is_published) && files::exists(published))
     fail(ExitCode::system_error,
-         {.what = "the checkpoint directory cannot be listed",
-          .expected = "a folder that can be read",
-          .found = error.message(),
+         {.what = "the listing of the checkpoint directory is not whole",
+          .expected = published.filename().string() + ", which is there",
+          .found = fmt::format("{} other step folders", found.steps.size()),
           .where = directory.string(),
-          .change = "correct checkpoint%directory or checkpoint%resume, or the folder's permissions"});
+          .change = "look at the file system of the directory, then start again: nothing was moved"});
   std::sort(found.steps.rbegin(), found.steps.rend());
   return found;
 }
@@ -60,24 +70,16 @@ std::optional<Absence> absence_of(const std::filesystem::path& folder) {
   constexpr const char* name_one =
       "name a folder step_XXXXXXXX, a run or a folder of checkpoints with checkpoint%resume, or say 'auto'";
   std::error_code error;
-  const fs::file_status status = fs::status(folder, error);
-  if (status.type() == fs::file_type::not_found) return Absence{"there is no such folder", name_one};
+  static_cast<void>(fs::status(folder, error));
   if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long)
     return Absence{"there is no such folder: " + error.message(), name_one};
-  const auto require_readable = [&] {
-    if (!error) return;
-    fail(ExitCode::system_error, {.what = fmt::format("checkpoint {} cannot be read", folder.string()),
-                                  .found = error.message(),
-                                  .change = "correct the permissions of the folder and of those above it"});
-  };
-  require_readable();
-  if (!fs::is_directory(status)) return Absence{"it is a file, not a folder", name_one};
-  if (fs::exists(folder / manifest_file_name, error)) return std::nullopt;
-  require_readable();
-  if (fs::exists(folder / checkpoint_file_name, error))
+  const files::Kind kind = files::kind_of(folder);
+  if (kind == files::Kind::nothing) return Absence{"there is no such folder", name_one};
+  if (kind != files::Kind::folder) return Absence{"it is a file, not a folder", name_one};
+  if (files::exists(folder / manifest_file_name)) return std::nullopt;
+  if (files::exists(folder / checkpoint_file_name))
     return Absence{fmt::format("half-written: {} without {}", checkpoint_file_name, manifest_file_name),
                    "take an older checkpoint, or checkpoint%resume = 'auto', which does so"};
-  require_readable();
   return Absence{fmt::format("there is no checkpoint in it: neither {} nor {}", checkpoint_file_name,
                              manifest_file_name),
                  name_one};
@@ -86,7 +88,7 @@ std::optional<Absence> absence_of(const std::filesystem::path& folder) {
 std::filesystem::path first_free(const std::filesystem::path& path, const std::string& word) {
   for (int n = 1;; ++n) {
     std::filesystem::path candidate = fmt::format("{}{}{}", path.string(), word, n);
-    if (!std::filesystem::exists(std::filesystem::symlink_status(candidate))) return candidate;
+    if (files::kind_of_name(candidate) == files::Kind::nothing) return candidate;
   }
 }
 

@@ -14,6 +14,7 @@ namespace nanotron::io {
 
 inline constexpr const char* partial_suffix = ".partial";
 inline constexpr const char* replaced_suffix = ".replaced";
+inline constexpr const char* latest_name = "latest";  // a link to the checkpoint that was published last
 
 /// The number in "step_00000100"; -1 for other names.
 std::int64_t step_of(std::string_view name);
@@ -23,7 +24,11 @@ struct StepFolders {
   std::vector<std::filesystem::path> partial;                         // half-written
 };
 
-/// Empty when there is no such directory. Throws Error(system_error) when it cannot be listed.
+/// What the link `latest` of a checkpoint directory names; empty where there is none.
+std::filesystem::path newest_published(const std::filesystem::path& directory);
+
+/// Empty when there is no such directory. Throws Error(system_error) when it cannot be listed, or when the listing
+/// lacks a step folder that is there and that `latest` names.
 StepFolders list_step_folders(const std::filesystem::path& directory);
 
 /// Why a folder holds no checkpoint, and what the user can do.

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -30,7 +31,7 @@ int try_reserve(int descriptor, std::int64_t begin, std::int64_t bytes) {
 }  // namespace
 
 void reserve_space(const std::filesystem::path& path, std::int64_t begin, std::int64_t end) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  const int descriptor = files::open_plain(path, O_WRONLY | O_CREAT);
   const int cause = descriptor < 0 ? errno : try_reserve(descriptor, begin, end - begin);
   if (descriptor >= 0) ::close(descriptor);
   if (cause != 0)

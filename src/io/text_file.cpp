@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "nanotron/base/files.hpp"
+
 namespace nanotron::io {
 namespace {
 
@@ -31,6 +33,13 @@ int replace_text(const std::filesystem::path& path, const std::string& text) {
   if (cause == 0 && std::rename(beside.c_str(), path.c_str()) != 0) cause = errno;
   if (cause != 0) ::unlink(beside.c_str());
   return cause;
+}
+
+int append_text(const std::filesystem::path& path, const std::string& text) {
+  const int descriptor = files::open_plain(path, O_WRONLY | O_APPEND | O_CREAT);
+  if (descriptor < 0) return errno;
+  const int cause = write_all(descriptor, text) ? 0 : errno;
+  return ::close(descriptor) != 0 && cause == 0 ? errno : cause;
 }
 
 }  // namespace nanotron::io

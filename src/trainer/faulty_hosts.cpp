@@ -6,11 +6,13 @@
 
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/io/text_file.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -21,12 +23,21 @@ std::filesystem::path file_of(const deck::Config& config) {
 
 std::string without_domain(const std::string& host) { return host.substr(0, host.find('.')); }
 
+std::string excluded_hosts_text(const deck::Config& config, Log& log) {
+  try {
+    return files::text_of(file_of(config)).value_or("");
+  } catch (const Error& error) {
+    log.warn("excluded hosts are not known: {}", reason(error));
+    return "";
+  }
+}
+
 }  // namespace
 
 void warn_of_excluded_hosts(const deck::Config& config, const comm::ProcessGrid& grid, Log& log) {
   if (!log.speaks()) return;
   std::set<std::string> excluded, here;
-  std::ifstream file(file_of(config));
+  std::istringstream file(excluded_hosts_text(config, log));
   for (std::string line; std::getline(file, line);) excluded.insert(without_domain(line.substr(0, line.find(' '))));
   for (const std::string& host : grid.hosts())
     if (excluded.contains(without_domain(host))) here.insert(host);
@@ -46,13 +57,12 @@ std::string exclude_hosts(const HardwareFault& fault, const deck::Config& config
     return "none is excluded, since so many hosts do not fail at once: test them before the next start";
   std::int64_t written = 1;
   if (grid.world().rank() == 0) {
-    std::ofstream file(file_of(config), std::ios::app);
+    std::string lines;
     for (const std::string& host : hosts) {
-      file << fmt::format("{} {:%Y-%m-%dT%H:%M:%SZ} step {}: {}\n", host, fmt::gmtime(std::time(nullptr)), fault.step,
-                          fault.what);
+      lines += fmt::format("{} {:%Y-%m-%dT%H:%M:%SZ} step {}: {}\n", host, fmt::gmtime(std::time(nullptr)), fault.step,
+                           fault.what);
     }
-    file.close();
-    written = file.fail() ? 0 : 1;
+    written = io::append_text(file_of(config), lines) == 0 ? 1 : 0;
   }
   NANOTRON_CHECK_MPI(MPI_Bcast(&written, 1, MPI_INT64_T, 0, grid.world().mpi()));
   const std::string path = file_of(config).string();

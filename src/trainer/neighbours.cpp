@@ -1,8 +1,12 @@
 #include "neighbours.hpp"
 
+#include <fmt/format.h>
+
 #include <exception>
 
+#include "lost_checkpoints.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::trainer {
@@ -30,6 +34,20 @@ std::optional<io::CheckpointReader> newest_of_run(MPI_Comm world, const deck::Co
   return file;
 }
 
+void require_nothing_lost(MPI_Comm world, const deck::Config& config, const io::NeighbourCopies* copies) {
+  int rank = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  comm::collectively(world, [&] {
+    if (rank == 0) require_none_recorded(config);
+  });
+  if (copies == nullptr || copies->unseen_host().empty()) return;
+  fail(ExitCode::system_error,
+       {.what = "the copies of this run cannot be read on all hosts, and there is no checkpoint",
+        .where = fmt::format("host {}, {}", copies->unseen_host(), config.checkpoint.neighbour_directory),
+        .change = "look at the disk of that host and start again, or exclude the host; to begin anew: --set "
+                  "checkpoint.resume=none"});
+}
+
 }  // namespace
 
 std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, const comm::ProcessGrid& grid,
@@ -54,7 +72,9 @@ std::optional<io::CheckpointReader> newest_state(MPI_Comm world, const deck::Con
                                                  io::NeighbourCopies* copies, Log& log) {
   auto found = newest_of_run(world, config, copies, log);
   const std::string& first = config.checkpoint.first_resume;
-  if (found || first.empty()) return found;
+  if (found) return found;
+  if (config.checkpoint.resume == "auto") require_nothing_lost(world, config, copies);
+  if (first.empty()) return found;
   log.warn("nothing is left of what earlier starts of this job wrote: checkpoint%resume = '{}' again", first);
   return io::CheckpointReader::find(world, deck::checkpoint_directory(config), first, log);
 }

@@ -10,8 +10,10 @@
 
 #include "block_times.hpp"
 #include "data_summary.hpp"
+#include "lost_checkpoints.hpp"
 #include "model_summary.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/resident.hpp"
@@ -160,14 +162,15 @@ ExitCode conclude(const deck::Config& config, std::int64_t step, StopReason reas
   if (reason == StopReason::none) {
     log.summary("finished: {} steps, {:.1f} s; {}", step, wall_seconds() - start, progress.summary());
     status.write(io::RunState::finished, step);
-    if (log.speaks()) stop.remove_file(log);
+    if (log.speaks() && stop.file_was_found()) stop.remove_file(log);
     progress.end(io::StartEnd::finished);
     return ExitCode::ok;
   }
   log.summary("stopped after step {} of {}: {}; {}; {}", step, config.run.steps, describe(reason),
               how_to_go_on(config.checkpoint), progress.summary());
-  status.write(log.speaks() && stop.file_was_found() ? io::RunState::held : io::RunState::stopped, step);
-  if (log.speaks()) stop.remove_file(log);
+  const bool is_held = log.speaks() && stop.file_was_found();
+  status.write(is_held ? io::RunState::held : io::RunState::stopped, step);
+  if (is_held) stop.remove_file(log);
   progress.end(io::StartEnd::stopped);
   return ExitCode::stopped_early;
 }
@@ -269,8 +272,7 @@ std::vector<io::RunLock> prepare_run_directory(const deck::Config& config, comm:
       log.warn("{}", reason(error));
     }
     remove_old_hang_reports(run);
-    std::error_code ignored;
-    if (!std::filesystem::equivalent(run, checkpoints, ignored)) locks.emplace_back(checkpoints, log);
+    if (!files::is_same(run, checkpoints)) locks.emplace_back(checkpoints, log);
   });
   for (const auto& directory : {run, checkpoints}) {
     io::require_same_file(world.mpi(), directory / "run.lock", ExitCode::system_error);
@@ -339,14 +341,17 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   const std::vector<io::RunLock> locks = prepare_run_directory(config, grid.world(), log);
   last_words.belong_to(config.run.output_dir, status_file);
   const std::unique_ptr<Watchdog> watchdog = watch(config, grid, status_file);
-  io::RunStatus status(status_file, config.run.output_dir, deck::checkpoint_directory(config), config.run.steps, log);
+  std::optional<io::RunStatus> job;
+  comm::collectively(world, [&] {
+    job.emplace(status_file, config.run.output_dir, deck::checkpoint_directory(config), config.run.steps, log);
+    require_listed(config, job->checkpoint(), status_file);
+  });
+  io::RunStatus& status = *job;
   status.write(io::RunState::starting, 0);
-  if (comm::text_of_root(world, [&] { return std::string(status.goes_on() ? "goes on" : ""); }) != "") {
-    if (config.checkpoint.resume != "auto") {
-      log.info("an earlier start of this job wrote checkpoints or copies: checkpoint%resume = 'auto' in place of '{}'",
-               config.checkpoint.resume);
-      config.checkpoint.first_resume = std::exchange(config.checkpoint.resume, "auto");
-    }
+  if (!comm::text_of_root(world, [&] { return status.checkpoint(); }).empty() && config.checkpoint.resume != "auto") {
+    log.info("an earlier start of this job wrote checkpoints or copies: checkpoint%resume = 'auto' in place of '{}'",
+             config.checkpoint.resume);
+    config.checkpoint.first_resume = std::exchange(config.checkpoint.resume, "auto");
   }
   Provenance provenance = build_provenance();
   for (auto& item : run_provenance(world)) provenance.push_back(std::move(item));

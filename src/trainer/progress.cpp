@@ -138,7 +138,9 @@ void Progress::write_start(std::int64_t step) {
 void Progress::end(io::StartEnd how) {
   start_.end = static_cast<std::int64_t>(how);
   write_start(start_.last_step);
-  flush();
+  const NotedRegion region("output");
+  with_metrics([](io::MetricsFile& metrics) { metrics.close(); });
+  metrics_.reset();
 }
 
 void Progress::record_bad_step(const io::CheckpointState& now, const StepResult& r) {

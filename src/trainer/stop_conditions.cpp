@@ -8,6 +8,8 @@
 #include <ctime>
 #include <optional>
 
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/stop_signals.hpp"
 #include "nanotron/base/timer.hpp"
 
@@ -74,8 +76,10 @@ StopReason StopConditions::seen_here(bool looks_at_files, std::int64_t steps_don
 }
 
 bool StopConditions::file_was_found() {
-  std::error_code ignored;
-  file_was_found_ = std::filesystem::exists(stop_file_, ignored) || file_was_found_;
+  try {
+    file_was_found_ = files::kind_of_name(stop_file_) != files::Kind::nothing || file_was_found_;
+  } catch (const Error&) {  // looked for again after the next step, and by the next start
+  }
   return file_was_found_;
 }
 

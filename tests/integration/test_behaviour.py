@@ -420,6 +420,45 @@ def nodes_with_disks_of_their_own():
         check("rank 1 on host" in done.stdout and "all nodes share" in done.stdout, "and is explained", done.stdout)
 
 
+def links_are_not_followed():
+    """But for the one of the whole folder."""
+    with Case("links", steps=12) as case:
+        (case.folder / "scratch").mkdir()
+        case.out.symlink_to(case.folder / "scratch")
+        code, text = case.run("--set", "run.stop_after_steps=5")
+        check(code == 75 and (case.folder / "scratch/metrics.h5").is_file(), "a folder that is a link serves", text)
+        precious = {}
+        for name in ("run.log", "deck.nml", "metrics.h5"):
+            target = precious[name] = case.folder / f"precious_{name}"
+            shutil.move(case.out / name, target)
+            (case.out / name).symlink_to(target)
+        before = {name: target.read_bytes() for name, target in precious.items()}
+        code, text = case.run()
+        check(code == 0 and "resumed from" in text and "symbolic link" in text, "the run goes on beside links", text)
+        for name, target in precious.items():
+            check(target.read_bytes() == before[name], f"what {name} leads to is not written", text)
+        check(not (case.out / "metrics.h5").is_symlink(), "metrics begin in a file of their own")
+
+
+def checkpoints_that_are_gone():
+    with Case("gone", steps=12) as case:
+        status = ["--status", str(case.folder / "status")]
+        code, text = case.run(*status, "--set", "run.stop_after_steps=7")
+        checkpoints, away = case.out / "checkpoints", case.folder / "away"
+        checkpoints.rename(away)
+        for arguments, record in ((status, "status names"), ([], "metrics.h5 records")):
+            code, text = case.run(*arguments)
+            check(code == 71 and record in text and "resume=none" in text, f"no start from step 0: {arguments}", text)
+        check([p.name for p in checkpoints.iterdir()] == ["run.lock"], "and nothing is written")
+        (checkpoints / "latest").symlink_to("step_00000007")
+        (case.out / "metrics.h5").unlink()
+        code, text = case.run()
+        check(code == 71 and "latest names" in text, "nor where only the link is left", text)
+        code, text = case.run("--set", "checkpoint.resume=none", "--set", "run.stop_after_steps=2", "--set",
+                              "checkpoint.every_steps=0")
+        check(code == 75 and "step       1/12" in text, "on purpose it does", text)
+
+
 def auxiliary_files_lock_nobody_out():
     with Case("aside", steps=12) as case:
         case.run("--set", "run.stop_after_steps=5")
@@ -503,7 +542,8 @@ def what_is_told_before_it_happens():
 for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,
              damaged_checkpoints, stops_after_steps, early_stops, validation_beside_an_early_end, killed_rank,
              bad_numbers, what_ended_a_run, two_runs_in_one_directory, refused_runs_touch_nothing, benchmarks, branches,
-             nodes_with_disks_of_their_own, auxiliary_files_lock_nobody_out, streams_that_are_closed,
+             nodes_with_disks_of_their_own, links_are_not_followed, checkpoints_that_are_gone,
+             auxiliary_files_lock_nobody_out, streams_that_are_closed,
              what_is_told_before_it_happens):
     begin = time.time()
     part()

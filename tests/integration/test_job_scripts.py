@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+import faults
 import schedulers
 from runs import Case, check, program, root, state_at, wait_for
 
@@ -120,6 +121,29 @@ def a_killed_rank_costs_no_checkpoint(scheduler):
         text = job.start(code=0, says="finished")
         check(f"step_{step:08d} (step {step}," in text, "the job goes on from it", text)
         check(state_at(whole, steps) == state_at(killed, steps), "to the same bits")
+
+
+# The deck begins anew; the status file, which says that the job goes on, is there.
+def a_status_file_that_cannot_be_looked_at(scheduler):
+    with Case("looks", steps=6, checkpoint="resume = 'none'") as case:
+        job = Job(case, scheduler)
+        job.start("--set", "run.stop_after_steps=2", code=75, says="exit code 75")
+        library = faults.build(case.folder, r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+int stat(const char *restrict path, struct stat *restrict status) {
+  static int (*real)(const char *, struct stat *);
+  if (!real) real = (int (*)(const char *, struct stat *))dlsym(RTLD_NEXT, "stat");
+  if (strcmp(program_invocation_short_name, "bash") != 0 || !strstr(path, ".status")) return real(path, status);
+  errno = ESTALE;
+  return -1;
+}
+""")
+        text = job.start(code=0, says="finished", LD_PRELOAD=str(library))
+        check("resumed from" in text and "step       1/" not in text, "the job goes on from its checkpoint", text)
 
 
 # A start that was lost with its node or batch script is judged by the next one.
@@ -417,6 +441,7 @@ assert Path(program).exists()
 for name in ("slurm", "pbs"):
     finished_is_what_the_program_says(name)
     a_killed_rank_costs_no_checkpoint(name)
+    a_status_file_that_cannot_be_looked_at(name)
     a_stop_file_ends_the_chain(name)
     only_later_steps_are_progress(name)
 outside_of_a_job_they_say_how()

@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "nanotron/io/byte_store.hpp"
 #include "nanotron/io/checkpoint.hpp"
+#include "nanotron/io/file_image.hpp"
 
 namespace nanotron::io {
 

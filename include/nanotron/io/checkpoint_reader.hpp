@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "nanotron/base/log.hpp"
-#include "nanotron/data/hdf5.hpp"
-#include "nanotron/io/byte_store.hpp"
+#include "nanotron/data/byte_store.hpp"
 #include "nanotron/io/checkpoint.hpp"
 #include "nanotron/io/parallel_hdf5.hpp"
 
@@ -43,7 +42,8 @@ class CheckpointReader {
 
   /// Over copies that were verified. metadata: what HDF5 wrote into them; folder: for messages. Types are not
   /// converted: where they differ, read() gives Error(data_error) before it overwrites anything.
-  static CheckpointReader over(MPI_Comm world, const std::filesystem::path& folder, std::unique_ptr<ByteStore> metadata,
+  static CheckpointReader over(MPI_Comm world, const std::filesystem::path& folder,
+                               std::unique_ptr<hdf5::ByteStore> metadata,
                                std::unique_ptr<DistributedImage> image);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -77,7 +77,7 @@ class CheckpointReader {
   MPI_Comm world_;
   std::filesystem::path folder_;
   std::string file_name_;
-  std::unique_ptr<ByteStore> store_;
+  std::unique_ptr<hdf5::ByteStore> store_;
   hdf5::File file_;                          // reads through store_
   std::unique_ptr<DistributedImage> image_;  // null: a file, which the datasets are read from
   CheckpointInfo info_;

@@ -60,9 +60,9 @@ class CheckpointWriter {
 
   /// Call after a step from the newest checkpoint had a finite loss and gradient norm: it is then known
   /// good; one that is still being written, once it is published. So which one is newest_known_good() after finish()
-  /// does not depend on the disk. Deletes checkpoints older than the newest keep_last known good ones; these are of
-  /// this run and its earlier starts (the file known_good of the directory), or the one it resumed from. All ranks
-  /// call; rank 0 deletes, and a failure is a warning. Cheap when nothing was written since.
+  /// does not depend on the disk. Deletes checkpoints older than the newest keep_last known good ones, but no symbolic
+  /// links; these are of this run and its earlier starts (the file known_good of the directory), or the one it resumed
+  /// from. All ranks call; rank 0 deletes, and a failure is a warning. Cheap when nothing was written since.
   void mark_known_good();
 
   /// The newest known good checkpoint. Until this run has one: the newest complete checkpoint before the
@@ -78,6 +78,7 @@ class CheckpointWriter {
   void record(std::int64_t step);
   void forget_from(std::int64_t step);
   void set_aside_newer(std::int64_t step);  // rank 0
+  void forget_published();                  // rank 0
   void remove_partial();                    // rank 0
   void remove_old();                        // rank 0
   void keep_known_good();                   // rank 0

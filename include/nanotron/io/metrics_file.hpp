@@ -12,7 +12,7 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
-#include "nanotron/data/hdf5.hpp"
+#include "nanotron/data/file_store.hpp"
 #include "nanotron/io/metrics_rows.hpp"
 
 namespace nanotron::io {
@@ -36,15 +36,20 @@ struct MetricsStart {
   Provenance lineage{};       // attributes of /lineage/start_<number>
 };
 
-/// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill.
-/// Errors are Error(system_error).
+/// The last step of the checkpoints that the starts of a file record; -1 where there are none, or no whole file. Error
+/// (system_error) where it cannot be read.
+std::int64_t newest_recorded_checkpoint(const std::filesystem::path& path);
+
+/// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill. What cannot be written
+/// is an Error(system_error) of the next flush, and nothing more is written then.
 class MetricsFile {
  public:
   /// Continues an existing file: rows of steps after `resumed_step` are dropped, so that each curve has
   /// one value per step, and bad steps of samples from start.sample_cursor on; of rows that are not what was written,
   /// by the hashes that row_hash and validation_hash have of them, the log warns. With resumed_step 0 an existing file
   /// is moved to <name>.previous-<n>, n being the first free number; so is what cannot be gone on with, with a warning.
-  /// Then a new file is created. Error where there is no room, or no permission to write; an old file is then left. The
+  /// Then a new file is created. Error where there is no room, or where the file cannot be looked at, read or written;
+  /// an old file is then left. The
   /// first start writes /provenance and /deck, a start that resumes at step n writes /provenance_step_<n> and
   /// /deck_step_<n>. The attribute title is that of the latest start. A named validation set is NaN in rows written
   /// while the deck did not have it.
@@ -64,6 +69,8 @@ class MetricsFile {
   void drop_after(std::int64_t step);
   /// Writes all kept rows to the file now.
   void flush();
+  /// The same, and closes the file: nothing but the destructor may follow.
+  void close();
   /// Where an old file was moved to, else empty.
   const std::filesystem::path& set_aside() const { return set_aside_; }
 
@@ -78,6 +85,7 @@ class MetricsFile {
   void move_aside();
   void make_room(std::int64_t bytes) const;
   void create();
+  void open(hdf5::Access access);
   void open_columns();
   void write_start(const std::string& suffix, const MetricsStart& start);
   void write_provenance(const std::string& group, const Provenance& provenance);
@@ -96,6 +104,7 @@ class MetricsFile {
   std::filesystem::path path_, set_aside_;
   std::size_t row_columns_;  // columns of MetricsRow in the file; those of validation come after
   std::size_t sets_;         // named validation sets of the deck
+  std::shared_ptr<hdf5::FileStore> store_;
   hdf5::File file_;
   std::vector<hdf5::Dataset> columns_;
   index_t rows_ = 0, validation_rows_ = 0;  // in the file

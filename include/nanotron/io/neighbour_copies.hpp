@@ -62,6 +62,9 @@ class NeighbourCopies {
   /// nothing where there is none. Damaged copies are logged and the partner's are taken.
   std::optional<CheckpointReader> newest(std::int64_t from);
 
+  /// A host where newest() could not look, or could not read a piece; empty: none. What it has is not known.
+  const std::string& unseen_host() const { return unseen_host_; }
+
   /// After a restart from `reader` (null: from nothing). Where it is what newest() found last, those copies stay; all
   /// others are removed. Where it is a checkpoint, or nothing, the run has another identity from the next copy on:
   /// hosts that are not of this job may have copies of the steps that are left behind.
@@ -88,6 +91,7 @@ class NeighbourCopies {
   void require_own_folders();
   void write_draft(const CheckpointContents& contents, Draft& draft);
   void exchange(Draft& draft);
+  void note_unseen(bool here);
   std::vector<Candidate> candidates(std::int64_t from);
   std::optional<CheckpointReader> open(Candidate& candidate);
   bool choose_whole(Candidate& candidate, std::vector<PieceTable>& mine);
@@ -101,6 +105,7 @@ class NeighbourCopies {
   std::unique_ptr<PageBuffers> memory_;
   std::vector<std::uint64_t> generations_;  // whole ones, the newest last
   std::uint64_t found_ = 0;                 // by newest()
+  std::string unseen_host_;
   std::int64_t bytes_held_ = 0;
   bool has_failed_ = false;
   bool begins_branch_ = false;  // the next copy has another identity

@@ -35,8 +35,8 @@ class RunStatus {
   /// file that cannot be written is a warning, once, and tried again with the next write.
   RunStatus(std::filesystem::path file, std::string output_dir, std::string directory, std::int64_t steps, Log& log);
 
-  /// Whether an earlier start of this job wrote a checkpoint.
-  bool goes_on() const { return !checkpoint_.empty(); }
+  /// The newest checkpoint or copy of this start, or of an earlier one of this job; empty: none.
+  const std::string& checkpoint() const { return checkpoint_; }
   /// What a checkpoint took, of this start or an earlier one of the job; 0: not known.
   double checkpoint_seconds() const { return checkpoint_seconds_; }
   void write(RunState state, std::int64_t step);

@@ -11,4 +11,8 @@ namespace nanotron::io {
 /// (a link, a pipe) is removed, never followed or waited for. 0, or the errno.
 int replace_text(const std::filesystem::path& path, const std::string& text);
 
+/// Adds `text` to the end of a plain file, which is made where nothing has the name; no link is followed. 0, or the
+/// errno.
+int append_text(const std::filesystem::path& path, const std::string& text);
+
 }  // namespace nanotron::io

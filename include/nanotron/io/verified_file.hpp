@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/io/byte_store.hpp"
+#include "nanotron/data/byte_store.hpp"
 #include "nanotron/io/manifest.hpp"
 
 namespace nanotron::data {
@@ -16,7 +16,7 @@ namespace nanotron::io {
 
 /// A file whose bytes are compared with the hashes of its manifest as this process reads them, one block after
 /// another: what a disk, the network or this host's cache does to a read is found.
-class VerifiedFile final : public ByteStore {
+class VerifiedFile final : public hdf5::ByteStore {
  public:
   /// Error(data_error) where there is no such file, Error(system_error) where it cannot be opened.
   VerifiedFile(const std::filesystem::path& path, Manifest manifest);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/data/file_store.hpp"
 #include "nanotron/data/token_file.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/deck_features.hpp"
@@ -23,9 +25,8 @@ struct FileSize {
 // model%vocab_size; if the deck leaves it open, the vocab_size of the deck's token file.
 std::int64_t vocabulary_of(const deck::Config& config) {
   if (config.model.vocab_size > 0) return config.model.vocab_size;
-  std::error_code ignored;
   for (const deck::NamedFile& file : deck::named_files(config.data.path)) {
-    if (!std::filesystem::exists(file.path, ignored)) continue;
+    if (!files::exists(file.path)) continue;
     const std::int64_t vocabulary = data::TokenFile(file.path).vocab_size();
     if (vocabulary > 0) return vocabulary;
   }
@@ -44,9 +45,8 @@ void write_tokens(const std::filesystem::path& path, const FileSize& size) {
   }
   constexpr ExitCode code = ExitCode::system_error;
   const std::string doing = "writing " + path.string();
-  hdf5::silence();
-  hdf5::File file(
-      hdf5::check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), code, doing));
+  const auto store = std::make_shared<hdf5::FileStore>(path, hdf5::Access::create);
+  hdf5::File file = hdf5::open_through(store, hdf5::Access::create);
   const hsize_t extent = tokens.size();
   {
     const hdf5::Dataspace space(hdf5::check(H5Screate_simple(1, &extent, nullptr), code, doing));
@@ -60,6 +60,7 @@ void write_tokens(const std::filesystem::path& path, const FileSize& size) {
     hdf5::write_integer(file.id(), "vocab_size", size.vocabulary);
   }
   file.close(code, doing);
+  store->close();
   data::add_hashes(path);  // as the tools write
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/named_files.hpp"
@@ -42,7 +43,7 @@ std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options,
     }
     return file;
   }
-  if (trained.tokens_file.empty() || !std::filesystem::exists(trained.tokens_file)) return nullptr;
+  if (trained.tokens_file.empty() || !files::exists(trained.tokens_file)) return nullptr;
   auto file = std::make_unique<data::TokenFile>(trained.tokens_file);
   if (file->vocab_size() <= trained.vocab_size) return file;
   warn("the token file of the training, {}, has {} tokens now, the model {}: it is not used", trained.tokens_file,

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/rank_ranges.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/mpi_session.hpp"
@@ -205,7 +206,7 @@ void HangCase::announce(const HangVerdict& verdict) {
                                     folder_.path().string())}) +
       "\n";
   append(STDERR_FILENO, text);
-  const int log = ::open((setup_.output_dir / "run.log").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  const int log = files::open_plain(setup_.output_dir / "run.log", O_WRONLY | O_APPEND);
   if (log >= 0) append(log, fmt::format("{}ended with exit code {}\n", text, static_cast<int>(ExitCode::system_error)));
   sleep_for(0.3);  // some launchers drop what is still in the pipe when the first rank ends
   folder_.publish(text);

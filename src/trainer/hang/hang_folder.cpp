@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/io/text_file.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -27,14 +28,12 @@ std::string text_of(const fs::path& file) {
 }
 
 // Whole or not at all: then false.
-bool write_file(const fs::path& file, const std::string& text) {
-  const fs::path beside = file.parent_path() / ("." + file.filename().string());
-  std::ofstream out(beside);
-  out << text;
-  out.close();
+bool write_file(const fs::path& file, const std::string& text) { return io::replace_text(file, text) == 0; }
+
+// No link: what it leads to may be anybody's.
+bool is_own_folder(const fs::path& folder) {
   std::error_code error;
-  if (out) fs::rename(beside, file, error);
-  return out && !error;
+  return fs::symlink_status(folder, error).type() == fs::file_type::directory;
 }
 
 std::optional<RankReport> read_report(const fs::path& file, Read what) {
@@ -112,7 +111,7 @@ std::string file_call_of(int thread) {
 
 void put_aside_hang_folder(const fs::path& output_dir) {
   std::error_code ignored;
-  if (!fs::exists(output_dir / "hang", ignored)) return;
+  if (!fs::exists(fs::symlink_status(output_dir / "hang", ignored))) return;
   fs::remove_all(output_dir / "hang.old", ignored);
   fs::rename(output_dir / "hang", output_dir / "hang.old", ignored);
 }
@@ -124,7 +123,7 @@ fs::path HangFolder::report_file(int rank) const { return path_ / fmt::format("r
 bool HangFolder::write(const RankReport& report) const {
   std::error_code ignored;
   fs::create_directory(path_, ignored);
-  return write_file(report_file(report.rank), to_text(report));
+  return is_own_folder(path_) && write_file(report_file(report.rank), to_text(report));
 }
 
 void HangFolder::remove(int rank) const {

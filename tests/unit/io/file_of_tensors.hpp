@@ -14,7 +14,7 @@ namespace nanotron::test {
 inline std::vector<std::int64_t> lay_out(io::FileImage& image, const std::vector<io::StateTensor>& tensors,
                                          ScalarType type) {
   std::vector<std::int64_t> begins;
-  hdf5::File file = io::create_through(image);
+  hdf5::File file = hdf5::create_through(image);
   for (const io::StateTensor& t : tensors) {
     const std::vector<hsize_t> shape(t.global_shape.begin(), t.global_shape.end());
     const hdf5::Dataspace space(H5Screate_simple(int(shape.size()), shape.data(), nullptr));

@@ -8,11 +8,11 @@
 #include "nanotron/io/checkpoint_writer.hpp"
 #include "nanotron/io/manifest.hpp"
 #include "nanotron/tensor/tensor.hpp"
+#include "support/file_size_limit.hpp"
 #include "support/test_folder.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/checkpoint_fixture.hpp"
-#include "unit/io/file_size_limit.hpp"
 
 namespace nanotron::io {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "unit/io/checkpoint_fixture.hpp"
-#include "unit/io/file_size_limit.hpp"
+#include "support/file_size_limit.hpp"
 
 namespace nanotron::io {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
-#include "unit/io/file_size_limit.hpp"
+#include "support/file_size_limit.hpp"
 
 namespace nanotron::io {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
-#include "unit/io/file_size_limit.hpp"
+#include "support/file_size_limit.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/io/byte_store.hpp"
+#include "nanotron/io/file_image.hpp"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ TEST(FileImage, IsAFileThatHdf5Reads) {
   const std::filesystem::path path = scratch / "made.h5";
   FileImage image(path.string());
   {
-    hdf5::File file = create_through(image);
+    hdf5::File file = hdf5::create_through(image);
     hdf5::write_string(file.id(), "format", "a text");
     hdf5::write_integer(file.id(), "number", 42);
     const hsize_t n = hsize_t{1} << 20;

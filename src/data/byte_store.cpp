@@ -5,22 +5,23 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <memory>
 #include <new>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/io/byte_store.hpp"
+#include "nanotron/data/byte_store.hpp"
 
-namespace nanotron::io {
+namespace nanotron::hdf5 {
 namespace {
 
 // What the file access property list carries to open().
 struct Settings {
-  ByteStore* store;
+  const std::shared_ptr<ByteStore>* store;
 };
 
 struct Driver {
   H5FD_t base;  // first: HDF5 knows no more of it
-  ByteStore* store;
+  std::shared_ptr<ByteStore> store;
   haddr_t end_of_addresses;
 };
 
@@ -29,7 +30,7 @@ const Driver& driver(const H5FD_t* file) { return *reinterpret_cast<const Driver
 
 H5FD_t* open(const char*, unsigned, hid_t access, haddr_t) {
   const auto* const settings = static_cast<const Settings*>(H5Pget_driver_info(access));
-  Driver* const made = settings == nullptr ? nullptr : new (std::nothrow) Driver{{}, settings->store, 0};
+  Driver* const made = settings == nullptr ? nullptr : new (std::nothrow) Driver{{}, *settings->store, 0};
   return made == nullptr ? nullptr : &made->base;
 }
 
@@ -40,7 +41,8 @@ herr_t close(H5FD_t* file) {
 
 int compare(const H5FD_t* a, const H5FD_t* b) {
   const std::less<const ByteStore*> before;
-  return before(driver(a).store, driver(b).store) ? -1 : before(driver(b).store, driver(a).store) ? 1 : 0;
+  const ByteStore *const first = driver(a).store.get(), *const second = driver(b).store.get();
+  return before(first, second) ? -1 : before(second, first) ? 1 : 0;
 }
 
 herr_t query(const H5FD_t*, unsigned long* features) {
@@ -62,7 +64,7 @@ herr_t guarded(const F& work) {
     work();
     return 0;
   } catch (...) {
-    hdf5::driver_failed(std::current_exception());
+    driver_failed(std::current_exception());
     return -1;
   }
 }
@@ -72,7 +74,7 @@ herr_t read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t position, std::size_t bytes
   return guarded([&] {
     const auto end = static_cast<haddr_t>(store.bytes());
     if (position > end || bytes > end - position)
-      fail(ExitCode::data_error, {.what = fmt::format("{} refers to bytes behind its end", store.name())});
+      nanotron::fail(ExitCode::data_error, {.what = fmt::format("{} refers to bytes behind its end", store.name())});
     store.read(target, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(position));
   });
 }
@@ -110,25 +112,38 @@ hid_t register_driver() {
   driver_class.read = read;
   driver_class.write = write;
   driver_class.truncate = truncate;
-  return hdf5::check(H5FDregister(&driver_class), ExitCode::system_error, "registering a file driver");
+  return check(H5FDregister(&driver_class), ExitCode::system_error, "registering a file driver");
 }
 
-// Access to `store`, which HDF5 keeps a reference to. Clears what an earlier failure left.
-hdf5::PropertyList access_to(ByteStore& store) {
+// Access to `store`, which has to be there until the file is opened. Clears what an earlier failure left.
+PropertyList access_to(const std::shared_ptr<ByteStore>& store) {
   static const hid_t driver_id = register_driver();
-  hdf5::silence();
-  hdf5::driver_failed(nullptr);
-  hdf5::PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
+  silence();
+  driver_failed(nullptr);
+  PropertyList access(H5Pcreate(H5P_FILE_ACCESS));
   const Settings settings{&store};
-  hdf5::check(H5Pset_driver(access.id(), driver_id, &settings), ExitCode::system_error, "choosing a file driver");
+  check(H5Pset_driver(access.id(), driver_id, &settings), ExitCode::system_error, "choosing a file driver");
   return access;
+}
+
+std::shared_ptr<ByteStore> borrowed(ByteStore& store) { return {std::shared_ptr<void>(), &store}; }
+
+File opened(const std::shared_ptr<ByteStore>& store, unsigned flags) {
+  const PropertyList access = access_to(store);
+  return File(check(H5Fopen(store->name().c_str(), flags, access.id()), ExitCode::data_error,
+                    fmt::format("opening {}", store->name())));
+}
+
+File created(const ByteStore& store, const PropertyList& access) {
+  return File(check(H5Fcreate(store.name().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), ExitCode::system_error,
+                    fmt::format("creating {}", store.name())));
 }
 
 constexpr hsize_t alignment_threshold = hsize_t{64} << 10;
 constexpr hsize_t alignment = hsize_t{1} << 20;  // the usual size of a Lustre stripe
 
 [[noreturn]] void refuse_to_write(const ByteStore& store) {
-  fail(ExitCode::system_error, {.what = fmt::format("{} is open for reading only", store.name())});
+  nanotron::fail(ExitCode::system_error, {.what = fmt::format("{} is open for reading only", store.name())});
 }
 
 }  // namespace
@@ -136,18 +151,19 @@ constexpr hsize_t alignment = hsize_t{1} << 20;  // the usual size of a Lustre s
 void ByteStore::write(const void*, std::int64_t, std::int64_t) { refuse_to_write(*this); }
 void ByteStore::resize(std::int64_t) { refuse_to_write(*this); }
 
-hdf5::File open_through(ByteStore& store) {
-  const hdf5::PropertyList access = access_to(store);
-  return hdf5::File(hdf5::check(H5Fopen(store.name().c_str(), H5F_ACC_RDONLY, access.id()), ExitCode::data_error,
-                                fmt::format("opening {}", store.name())));
-}
+File open_through(ByteStore& store) { return opened(borrowed(store), H5F_ACC_RDONLY); }
 
-hdf5::File create_through(ByteStore& store) {
-  const hdf5::PropertyList access = access_to(store);
+File create_through(ByteStore& store) {
+  const std::shared_ptr<ByteStore> kept = borrowed(store);
+  const PropertyList access = access_to(kept);
   H5Pset_alignment(access.id(), alignment_threshold, alignment);
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
-  return hdf5::File(hdf5::check(H5Fcreate(store.name().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()),
-                                ExitCode::system_error, fmt::format("creating {}", store.name())));
+  return created(store, access);
 }
 
-}  // namespace nanotron::io
+File open_through(const std::shared_ptr<ByteStore>& store, Access access) {
+  if (access == Access::create) return created(*store, access_to(store));
+  return opened(store, access == Access::read ? H5F_ACC_RDONLY : H5F_ACC_RDWR);
+}
+
+}  // namespace nanotron::hdf5
