@@ -1,6 +1,7 @@
 #include "nanotron/base/log.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,11 +14,18 @@
 namespace nanotron {
 namespace {
 
-// Null, with errno, where it cannot be opened, or is no plain file.
+// Opened without waiting: a pipe that nobody reads would hold the run up for ever. Null, with errno, for one and for a
+// symbolic link.
 std::FILE* open_to_append(const std::filesystem::path& file) {
-  const int descriptor = files::open_plain(file, O_WRONLY | O_APPEND | O_CREAT);
+  const int descriptor =
+      ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  struct stat status {};
   if (descriptor < 0) return nullptr;
-  if (std::FILE* const stream = ::fdopen(descriptor, "a")) return stream;
+  if (::fstat(descriptor, &status) == 0 && !S_ISFIFO(status.st_mode) && ::fcntl(descriptor, F_SETFL, O_APPEND) == 0) {
+    if (std::FILE* const stream = ::fdopen(descriptor, "a")) return stream;
+  } else {
+    errno = S_ISFIFO(status.st_mode) ? ENXIO : errno;
+  }
   const int cause = errno;
   ::close(descriptor);
   errno = cause;
@@ -32,7 +40,7 @@ void Log::open(const std::filesystem::path& file) {
   file_.reset(open_to_append(file));
   if (!file_) {
     fail(ExitCode::system_error, {.what = "the log file cannot be opened",
-                                  .expected = "a plain file that can be written, no link",
+                                  .expected = "a file that can be written, no link",
                                   .found = files::why_not_plain(errno),
                                   .where = file.string(),
                                   .change = "check run%output_dir and its permissions"});

@@ -26,7 +26,7 @@ int open_for(Access access, const std::filesystem::path& path) {
 FileStore::FileStore(const std::filesystem::path& path, Access access)
     : name_(path.string()), descriptor_(open_for(access, path)) {
   if (descriptor_ < 0)
-    nanotron::fail(data::exit_code_of(errno),
+    nanotron::fail(access == Access::read ? data::exit_code_of(errno) : ExitCode::system_error,
                    {.what = fmt::format("{} cannot be opened: {}", name_, std::strerror(errno))});
   try {
     bytes_ = data::status_of(descriptor_, path).bytes;

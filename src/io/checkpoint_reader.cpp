@@ -128,7 +128,13 @@ StepFolders broadcast_folders(MPI_Comm world, const fs::path& directory) {
   return result;
 }
 
-bool is_folder(const fs::path& path) { return files::kind_of(path) == files::Kind::folder; }
+// False too for a path that cannot be one.
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  static_cast<void>(fs::status(path, error));
+  if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long) return false;
+  return files::kind_of(path) == files::Kind::folder;
+}
 
 // The folder of checkpoints that a path names, on all ranks; empty when it names one step folder.
 fs::path collection_at(MPI_Comm world, const fs::path& path) {

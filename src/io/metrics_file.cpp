@@ -66,20 +66,6 @@ index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last, 
 
 }  // namespace
 
-std::int64_t newest_recorded_checkpoint(const fs::path& path) {
-  if (files::kind_of_name(path) != files::Kind::file) return -1;
-  try {
-    const hdf5::File file = hdf5::open_read_only(path);
-    if (!hdf5::exists(file.id(), start_checkpoints)) return -1;
-    const MetricsTable table(file.id(), start_checkpoints, start_checkpoint_columns, path);
-    const std::vector<std::int64_t> steps = table.integers(checkpoint_step_column);
-    return steps.empty() ? -1 : std::ranges::max(steps);
-  } catch (const Error& error) {
-    if (error.exit_code() == ExitCode::system_error) throw;
-    return -1;  // damaged: it says nothing
-  }
-}
-
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log)
     : path_(path),
       row_columns_(start.what == MetricsOf::experts ? row_columns.size() : dense_columns),

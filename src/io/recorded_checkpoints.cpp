@@ -5,6 +5,9 @@
 #include <algorithm>
 
 #include "known_good.hpp"
+#include "metrics_table.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "step_folders.hpp"
 
 namespace nanotron::io {
@@ -19,5 +22,19 @@ std::string recorded_checkpoint(const std::filesystem::path& directory) {
 }
 
 bool has_step_folders(const std::filesystem::path& directory) { return !list_step_folders(directory).steps.empty(); }
+
+std::int64_t newest_recorded_checkpoint(const std::filesystem::path& path) {
+  if (files::kind_of_name(path) != files::Kind::file) return -1;
+  try {
+    const hdf5::File file = hdf5::open_read_only(path);
+    if (!hdf5::exists(file.id(), start_checkpoints)) return -1;
+    const MetricsTable table(file.id(), start_checkpoints, start_checkpoint_columns, path);
+    const std::vector<std::int64_t> steps = table.integers(checkpoint_step_column);
+    return steps.empty() ? -1 : std::ranges::max(steps);
+  } catch (const Error& error) {
+    if (error.exit_code() == ExitCode::system_error) throw;
+    return -1;  // damaged: it says nothing
+  }
+}
 
 }  // namespace nanotron::io

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/io/metrics_file.hpp"
 #include "nanotron/io/recorded_checkpoints.hpp"
 
 namespace nanotron::trainer {

@@ -12,7 +12,7 @@ namespace nanotron::hdf5 {
 class FileStore final : public ByteStore {
  public:
   /// Access::read follows links and opens whatever there is; the others open a plain file of this name and no link, and
-  /// `create` empties it. Error(data_error) where there is none, Error(system_error) where it cannot be opened.
+  /// `create` empties it. To read one that is not there is an Error(data_error), all else an Error(system_error).
   FileStore(const std::filesystem::path& path, Access access);
   ~FileStore() override;
   FileStore(const FileStore&) = delete;

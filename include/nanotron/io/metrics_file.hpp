@@ -36,10 +36,6 @@ struct MetricsStart {
   Provenance lineage{};       // attributes of /lineage/start_<number>
 };
 
-/// The last step of the checkpoints that the starts of a file record; -1 where there are none, or no whole file. Error
-/// (system_error) where it cannot be read.
-std::int64_t newest_recorded_checkpoint(const std::filesystem::path& path);
-
 /// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill. What cannot be written
 /// is an Error(system_error) of the next flush, and nothing more is written then.
 class MetricsFile {

@@ -1,8 +1,9 @@
 #pragma once
 
-// What a checkpoint directory says of its checkpoints without a listing. One rank calls; Error(system_error) where the
+// What a run says of its checkpoints without a listing. One rank calls; Error(system_error) where the
 // file system does not answer.
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -13,5 +14,9 @@ std::string recorded_checkpoint(const std::filesystem::path& directory);
 
 /// Whether a step folder is listed, whole or not.
 bool has_step_folders(const std::filesystem::path& directory);
+
+/// The last step of the checkpoints that the starts of a metrics file record; -1 where there are none, or no whole
+/// file.
+std::int64_t newest_recorded_checkpoint(const std::filesystem::path& path);
 
 }  // namespace nanotron::io
