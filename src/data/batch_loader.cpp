@@ -145,7 +145,6 @@ BatchLoader::Source BatchLoader::source_of(index_t sample) const {
     const File& file = files_[place.file];
     return {file.sequences.get(), file.order.sequence_of(place.index)};
   }
-  if (!counts(sample) && padding_ != nullptr) return {padding_, (sample - samples_) % padding_->count()};
   const Sequences* const own = files_.front().sequences.get();
   return {own, spread(sample % samples_, samples_, own->count())};
 }
@@ -159,6 +158,11 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
   std::uint64_t hash = 0;
   for (index_t j = 0; j < micro_batch_size_; ++j) {
     const index_t sample = sample_of(first_sample, micro_batch * micro_batch_size_ + j);
+    if (!counts(sample)) {
+      std::fill_n(inputs + j * tokens, tokens, no_token);
+      std::fill_n(targets + j * tokens, tokens, no_target);
+      continue;
+    }
     const auto [sequences, sequence] = source_of(sample);
     if (hashes) {
       sequences->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
@@ -174,7 +178,8 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
       } else {
         sequences->read(sequence, positions, in, out);
       }
-      if (!counts(sample)) std::fill_n(out, positions.size(), no_target);
+      const index_t filled = std::clamp(sequences->tokens(sequence), positions.begin, positions.end);
+      std::fill_n(in + filled - positions.begin, positions.end - filled, no_token);
     }
   }
   return hash;
@@ -187,6 +192,24 @@ void BatchLoader::load_documents(index_t first_sample, std::span<std::int32_t> s
     const auto [sequences, sequence] = source_of(sample_of(first_sample, j));
     sequences->document_starts(sequence, starts.subspan(static_cast<std::size_t>(j) * length, length));
   }
+}
+
+index_t BatchLoader::tokens_of(index_t sample) const {
+  if (!counts(sample)) return 0;
+  const auto [sequences, sequence] = source_of(sample);
+  return sequences->tokens(sequence);
+}
+
+void BatchLoader::load_tokens(index_t first_sample, std::span<std::int32_t> tokens) const {
+  if (tokens.empty()) return;
+  for (index_t j = 0; j < per_rank(first_sample); ++j)
+    tokens[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(tokens_of(sample_of(first_sample, j)));
+}
+
+index_t BatchLoader::tokens(index_t first_sample) const {
+  index_t sum = 0;
+  for (index_t i = 0; i < batch_size(first_sample); ++i) sum += tokens_of(first_sample + i);
+  return sum;
 }
 
 }  // namespace nanotron::data

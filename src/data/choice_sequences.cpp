@@ -56,22 +56,23 @@ std::span<const ChoiceSequences::Piece> ChoiceSequences::pieces(index_t sequence
 
 void ChoiceSequences::read(index_t sequence, const Range& positions, std::int32_t* inputs,
                            std::int32_t* targets) const {
+  std::fill_n(inputs, positions.size(), 0);
   std::fill_n(targets, positions.size(), no_target);
-  const Piece& last = pieces(sequence).back();
-  const index_t used = last.position + last.length;
-  // Positions left over repeat the sequence: a mixture of experts sends them to as many experts as the others.
-  for (index_t begin = 0; begin < positions.end; begin += used) {
-    for (const Piece& piece : pieces(sequence)) {
-      const Range at{begin + piece.position, begin + piece.position + piece.length};
-      const Range here{std::max(at.begin, positions.begin), std::min(at.end, positions.end)};
-      if (here.size() <= 0) continue;
-      file_.tokens().read(piece.token + here.begin - at.begin, here.size(), inputs + here.begin - positions.begin);
-      const index_t first = std::max(here.begin, at.end - piece.scored);
-      if (begin == 0 && first < here.end) {
-        file_.tokens().read(piece.token + first - at.begin + 1, here.end - first, targets + first - positions.begin);
-      }
+  for (const Piece& piece : pieces(sequence)) {
+    const Range at{piece.position, piece.position + piece.length};
+    const Range here{std::max(at.begin, positions.begin), std::min(at.end, positions.end)};
+    if (here.size() <= 0) continue;
+    file_.tokens().read(piece.token + here.begin - at.begin, here.size(), inputs + here.begin - positions.begin);
+    const index_t first = std::max(here.begin, at.end - piece.scored);
+    if (first < here.end) {
+      file_.tokens().read(piece.token + first - at.begin + 1, here.end - first, targets + first - positions.begin);
     }
   }
+}
+
+index_t ChoiceSequences::tokens(index_t sequence) const {
+  const Piece& last = pieces(sequence).back();
+  return last.position + last.length;
 }
 
 void ChoiceSequences::document_starts(index_t sequence, std::span<std::int32_t> out) const {

@@ -90,6 +90,12 @@ void PackedDocuments::document_starts(index_t sequence, std::span<std::int32_t> 
   for (; at < out.size(); ++at) out[at] = static_cast<std::int32_t>(at);
 }
 
+index_t PackedDocuments::tokens(index_t sequence) const {
+  index_t sum = 0;
+  for (const Piece& piece : pieces_of(sequence)) sum += piece.length;
+  return sum;
+}
+
 double PackedDocuments::filled() const {
   index_t sum = 0;
   for (const Piece& piece : pieces_) sum += piece.length;

@@ -33,6 +33,7 @@ class Stream final : public Sequences {
   void document_starts(index_t sequence, std::span<std::int32_t> out) const override {
     documents_->starts(token(sequence), out);
   }
+  index_t tokens(index_t) const override { return length_; }
   double filled() const override { return 1.0; }
 
  private:

@@ -26,19 +26,17 @@ double balance_factor(const deck::ModelConfig& model) {
          (static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(model.num_hidden_layers));
 }
 
-// Scales of the gradients of the router's losses, which are means over the global batch:
-//   balance = factor x mean of E sum_e f_e P_e over loss_tokens / s sequences
-//   f_e = n_e / (top_k s), P_e = sum_t p_te / s
-//   d balance / d p_te = factor E n_e / (top_k s loss_tokens)
+// Scales of the gradients of the router's losses, which are means over the T tokens of the global batch:
+//   balance = factor x sum over sequences of S tokens of (S / T) E sum_e f_e P_e
+//   f_e = n_e / (top_k S), P_e = sum_t p_te / S
+//   d balance / d p_te = factor E n_e / (top_k S T)
 // Zero except on rank 0 of the tensor-parallel group, whose partial gradients are all-reduced; with 'layout' every rank
 // has the whole gradient.
 kernels::RouterScales scales_of(const TransformerSetup& setup) {
   const deck::MoeConfig& moe = setup.model.moe;
   if (setup.tp->rank() != 0 && !keeps_order(setup)) return {};
-  const auto tokens = static_cast<double>(setup.loss_tokens);
-  return {.balance = balance_factor(setup.model) * static_cast<double>(moe.num_experts) /
-                     (static_cast<double>(moe.num_experts_per_tok * setup.length) * tokens),
-          .zeta = moe.router_z_loss_coef / tokens};
+  return {.balance = balance_factor(setup.model) * static_cast<double>(moe.num_experts),
+          .zeta = moe.router_z_loss_coef};
 }
 
 // Max number of context-parallel groups that have members among ep neighbouring data-parallel ranks.
@@ -63,7 +61,7 @@ index_t most_rows(const TransformerSetup& setup, const kernels::Routing& routing
   index_t rows = setup.ep->size() * setup.sequences * longest * std::min(routing.top_k, here);
   const deck::MoeConfig& moe = setup.model.moe;
   if (moe.capacity_factor > 0.0) {
-    const index_t capacity = nn::expert_capacity(moe.capacity_factor, routing, setup.length);
+    const index_t capacity = kernels::expert_capacity(moe.capacity_factor, routing, setup.length);
     rows = std::min(rows, here * setup.ep->size() * setup.sequences * std::min(capacity, longest));
     rows = std::min(rows, here * sequence_groups(setup) * setup.sequences * capacity);
   }

@@ -14,7 +14,11 @@ MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequ
     if (mask == deck::DocumentMask::block_diagonal) {
       p.document_starts = arena.take<std::int32_t>(MemoryKind::workspace, sequences * length);
     }
-    p.batch = {sequences, tokens, p.positions, p.document_starts};
+    p.batch = {.sequences = sequences,
+               .length = tokens,
+               .positions = p.positions,
+               .document_starts = p.document_starts,
+               .filled = {.shard = context.tokens(), .length = length}};
     return p;
   };
   const Places whole = take();
@@ -28,10 +32,12 @@ MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequ
   }
 }
 
-void MicroBatchTokens::set_documents(Device& device, index_t stage, index_t slot, Vector<const std::int32_t> starts) {
+void MicroBatchTokens::set_packing(Device& device, index_t stage, index_t slot, const nn::Packing& packing) {
+  Places& p = places_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(slot)];
+  p.batch.filled.tokens = packing.tokens.extent(0) > 0 ? packing.tokens.data() : nullptr;
+  p.batch.step_tokens = packing.step_tokens;
   if (mask_ == deck::DocumentMask::none) return;
-  const Places& p = at(stage, slot);
-  kernels::copy<std::int32_t>(device, starts, p.document_starts);
+  kernels::copy<std::int32_t>(device, packing.document_starts, p.document_starts);
   nn::place_tokens(device, context_.tokens(), context_.layout.length(), p.document_starts, p.positions);
 }
 

@@ -38,7 +38,7 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
 
  private:
   void forward(index_t micro_batch) {
-    model_.set_documents({}, state_.documents_of(micro_batch));
+    model_.set_packing({}, state_.packing_of(micro_batch));
     model_.embed({}, state_.inputs_of(micro_batch));
     model_.forward({});
   }

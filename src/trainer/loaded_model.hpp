@@ -28,7 +28,7 @@ void with_loaded_model(const deck::Config& config, comm::ProcessGrid& grid, io::
   RunMemory memory(config, grid, plan_step(config, grid.coordinate()).memory);
   TrainingState<T> state(config, grid, device, memory.arena());
   const auto schedule = make_forward_backward<T>(config, grid, device, state);
-  TokenStage tokens(state.inputs, state.targets, state.document_starts);
+  TokenStage tokens(state.inputs, state.targets, state.document_starts, state.sequence_tokens);
   read_parameters(reader, state.model);
   state.model.refresh_compute_weights();
   use(LoadedModel<T>{device, state, *schedule, tokens});

@@ -13,7 +13,7 @@ MeanLoss mean_loss(Device& device, comm::ProcessGrid& grid, TrainingState<T>& st
   index_t targets = 0;
   for (index_t b = 0; b < loader.number_of_batches(); ++b) {
     const LoadedBatch batch = tokens.load(device, loader, b * global_batch_size);
-    state.set_micro_batches(batch.micro_batches);
+    state.set_loaded(batch);
     targets += batch.targets;
     schedule.forward();
     sum += state.decision.loss_sum(device, state.loaded_loss_rows());

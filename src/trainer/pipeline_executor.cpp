@@ -31,7 +31,7 @@ class RankStages final : public parallel::PipelineStages<T> {
 
   void forward(const Action& a, index_t slot) override {
     const model::Slot at{a.virtual_stage, slot};
-    model_.set_documents(at, state_.documents_of(a.micro_batch));
+    model_.set_packing(at, state_.packing_of(a.micro_batch));
     if (model_.has_embedding(a.virtual_stage)) model_.embed(at, state_.inputs_of(a.micro_batch));
     model_.forward(at);
     if (!is_training_ && model_.has_head(a.virtual_stage)) {

@@ -192,7 +192,6 @@ Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const 
   validate_on(validation_key, config.data.validation_path, files.validation);
   if (config.data.validation_fraction > 0.0) validate_on(path_key, config.data.path, files.training);
   loaders.watch = DataWatch(files.training, files.validation, files.contents);
-  for (data::BatchLoader& validation : loaders.validation) validation.pad_with(loaders.training);
   return loaders;
 }
 

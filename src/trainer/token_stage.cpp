@@ -14,11 +14,14 @@ void queue_copy(Device& device, const PinnedArray<std::int32_t>& from, const Vec
 
 }  // namespace
 
-TokenStage::TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts)
+TokenStage::TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts,
+                       Vector<std::int32_t> sequence_tokens)
     : inputs_(inputs),
       targets_(targets),
       document_starts_(document_starts),
-      batches_{Batch(inputs.size(), document_starts.size()), Batch(inputs.size(), document_starts.size())} {}
+      sequence_tokens_(sequence_tokens),
+      batches_{Batch(inputs.size(), document_starts.size(), sequence_tokens.size()),
+               Batch(inputs.size(), document_starts.size(), sequence_tokens.size())} {}
 
 void TokenStage::read(Batch& batch, data::BatchLoader& loader, index_t first_sample) {
   batch.error = nullptr;
@@ -31,6 +34,8 @@ void TokenStage::read(Batch& batch, data::BatchLoader& loader, index_t first_sam
       batch.about.targets += tokens - std::count(targets, targets + tokens, data::no_target);
     }
     loader.load_documents(first_sample, batch.document_starts.span());
+    loader.load_tokens(first_sample, batch.sequence_tokens.span());
+    batch.about.tokens = loader.tokens(first_sample);
   } catch (...) {
     batch.error = std::current_exception();
   }
@@ -53,6 +58,7 @@ LoadedBatch TokenStage::load(Device& device, data::BatchLoader& loader, index_t 
   queue_copy(device, batch.inputs, inputs_);
   queue_copy(device, batch.targets, targets_);
   queue_copy(device, batch.document_starts, document_starts_);
+  queue_copy(device, batch.sequence_tokens, sequence_tokens_);
   return batch.about;
 }
 

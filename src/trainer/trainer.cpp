@@ -50,7 +50,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       checkpointing_(config, provenance, loaders.tokenizer, loaders.data, grid, state_, copies, log),
       counters_{.seed = config.run.seed},
       end_(config.run.steps),
-      tokens_(state_.inputs, state_.targets, state_.document_starts) {
+      tokens_(state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.layouts.master);
   state_.model.refresh_compute_weights();
@@ -145,7 +145,7 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
   loaded_ = tokens_.load(device_, loader, first_sample);
   loaded_.targets = comm::sum(grid_.data_parallel(), loaded_.targets);
   require_targets(loaded_, first_sample);
-  state_.set_micro_batches(loaded_.micro_batches);
+  state_.set_loaded(loaded_);
   return loaded_.token_hash;
 }
 

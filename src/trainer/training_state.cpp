@@ -26,6 +26,11 @@ int unit_shards(const deck::Config& config) {
   return static_cast<int>(is_layout_invariant(config) ? p.dp * p.cp : deck::shard_group_size(p));
 }
 
+// Routers read how many tokens a sequence has.
+index_t routed_sequences_of_rank(const deck::Config& config) {
+  return config.model.moe.num_experts == 0 ? 0 : config.data.global_batch_size / config.parallel.dp;
+}
+
 index_t documents_of_rank(const deck::Config& config) {
   if (config.data.document_mask == deck::DocumentMask::none) return 0;
   return config.data.global_batch_size / config.parallel.dp * config.data.sequence_length;
@@ -89,8 +94,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
           .norm_shards = keeps_order ? static_cast<int>(shards.norm) : 0,
-          .context_shards = keeps_order ? static_cast<int>(shards.context) : 0,
-          .loss_tokens = tokens_per_step(config)};
+          .context_shards = keeps_order ? static_cast<int>(shards.context) : 0};
 }
 
 template <class T>
@@ -106,6 +110,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))),
+      sequence_tokens(arena.take<std::int32_t>(MemoryKind::workspace, routed_sequences_of_rank(config))),
       decision({.norm = norm_parts(model, sharding, grid),
                 .model = {&grid.tp(), &grid.pp()},
                 .loss = {&grid.data_parallel(), &grid.pp()},

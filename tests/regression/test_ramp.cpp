@@ -63,16 +63,22 @@ TEST_F(Ramp, IsTheSameTrainingOnEveryGrid) {
   }
 }
 
-// The loss of a step is the mean over its own targets: that of a run whose batch has this size.
+// The loss of a step is the mean over its own targets, and those of its routers are means over its tokens: those of a
+// run whose batch has this size.
 TEST_F(Ramp, AStepIsThatOfItsBatch) {
-  deck::Config constant = config_;
-  constant.data.rampup_batch_size = constant.data.rampup_increment = constant.data.rampup_samples = 0;
-  constant.data.global_batch_size = 4;
-  const test::Numbers ramp = test::serial(config_, 3), small = test::serial(constant, 3);
-  EXPECT_EQ(ramp.hashes, small.hashes);
-  EXPECT_EQ(ramp.losses, small.losses);
-  EXPECT_EQ(ramp.grad_norms, small.grad_norms);
-  EXPECT_EQ(ramp.parameters, small.parameters);
+  for (const char* golden : {"llama", "mixtral"}) {
+    config_.model = test::golden_config(golden).model;
+    deck::Config constant = config_;
+    constant.data.rampup_batch_size = constant.data.rampup_increment = constant.data.rampup_samples = 0;
+    constant.data.global_batch_size = 4;
+    const test::Numbers ramp = test::serial(config_, 3), small = test::serial(constant, 3);
+    EXPECT_EQ(ramp.hashes, small.hashes);
+    EXPECT_EQ(ramp.losses, small.losses);
+    EXPECT_EQ(ramp.grad_norms, small.grad_norms);
+    EXPECT_EQ(ramp.parameters, small.parameters);
+    for (std::size_t i = 0; i < ramp.routers.size(); ++i)
+      EXPECT_EQ(ramp.routers[i].load_balance, small.routers[i].load_balance);
+  }
 }
 
 TEST_F(Ramp, RestartsInItsMiddleAreExact) {

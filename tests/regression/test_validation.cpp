@@ -67,7 +67,6 @@ class Validation : public testing::Test {
       trainer::Loaders loaders{loader(0, data::Split::training), {}};
       if (files.size() == 1) loaders.validation.push_back(loader(0, data::Split::validation));
       for (std::size_t i = 1; i < files.size(); ++i) loaders.validation.push_back(loader(i, data::Split::validation));
-      for (data::BatchLoader& set : loaders.validation) set.pad_with(loaders.training);
       Arena arena(trainer::plan_step(config, grid.coordinate()).memory);
       trainer::Trainer<T> run(config, {}, grid, device, arena, loaders, log);
       run.resume();

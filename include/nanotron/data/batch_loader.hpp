@@ -41,11 +41,6 @@ class BatchLoader {
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split, int dp_rank,
               int dp_size);
 
-  /// For validation: fills the last global batch with sequences of the first training file, which must outlive this
-  /// loader, not with its own samples again. With few samples many ranks would otherwise compute the same sequence and
-  /// send its tokens to the same experts.
-  void pad_with(const BatchLoader& training) { padding_ = training.files_.front().sequences.get(); }
-
   index_t number_of_sequences() const;  // of all files
   /// Fraction of positions that have a target.
   double filled() const;
@@ -71,17 +66,21 @@ class BatchLoader {
   }
 
   /// Overwrites inputs and targets, each (micro_batch_size, tokens of the shard) row-major, with micro-batch
-  /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`. Training samples past the
-  /// end of the data are of the next epoch; validation samples past the last have inputs (pad_with) but no targets
-  /// (no_target). Returns the sum of its samples' token hashes if the shard has position 0, else 0; the sum mod 2^64
-  /// over micro-batches, dp and cp ranks is the hash of the step. Only ranks whose shard has position 0 read more than
-  /// their tokens.
+  /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`; no_token and no_target
+  /// where a position is empty (data/sequences.hpp), or the target is ignored. Training samples past the end of the
+  /// data are of the next epoch; validation samples past the last are empty. Returns the sum of its samples' token
+  /// hashes if the shard has position 0, else 0; the sum mod 2^64 over micro-batches, dp and cp ranks is the hash of
+  /// the step. Only ranks whose shard has position 0 read more than their tokens.
   std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
                      std::int32_t* targets);
 
   /// starts (sequences of this rank per step, sequence_length) <- the position at which the document of each position
   /// begins in its sequence. Does nothing without a document mask.
   void load_documents(index_t first_sample, std::span<std::int32_t> starts) const;
+  /// tokens (sequences of this rank per step) <- how many each whole sequence has. Does nothing if it is empty.
+  void load_tokens(index_t first_sample, std::span<std::int32_t> tokens) const;
+  /// Positions of the global batch that have a token.
+  index_t tokens(index_t first_sample) const;
 
  private:
   struct Source {
@@ -90,6 +89,7 @@ class BatchLoader {
   };
   Source source_of(index_t sample) const;
   bool counts(index_t sample) const { return samples_ == 0 || sample < samples_; }
+  index_t tokens_of(index_t sample) const;
 
   struct File {
     std::unique_ptr<Sequences> sequences;
@@ -104,7 +104,6 @@ class BatchLoader {
   std::vector<File> files_;
   Blend blend_;
   BatchRamp ramp_;
-  const Sequences* padding_ = nullptr;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t dp_rank_, dp_size_, neighbours_;
   index_t samples_ = 0;       // of validation; 0: training, without end

@@ -44,6 +44,7 @@ class ChoiceSequences final : public Sequences {
   index_t count() const override { return static_cast<index_t>(begins_.size()) - 1; }
   void read(index_t sequence, const Range& positions, std::int32_t* inputs, std::int32_t* targets) const override;
   void document_starts(index_t sequence, std::span<std::int32_t> out) const override;
+  index_t tokens(index_t sequence) const override;
   double filled() const override;
 
  private:

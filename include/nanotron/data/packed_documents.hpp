@@ -4,7 +4,7 @@
 // Language Modeling", section 3). A document of n + 1 tokens takes n positions: every token but the last is an input,
 // and the token after it is its target. Documents of more than s positions are split into pieces of s positions and a
 // rest. Pieces are placed longest first, each in the fullest sequence in which it fits. Unused positions at the end of
-// a sequence have no target, and each is a document of its own.
+// a sequence are empty, and each is a document of its own.
 
 #include "nanotron/data/sequences.hpp"
 
@@ -21,6 +21,7 @@ class PackedDocuments final : public Sequences {
   index_t count() const override { return static_cast<index_t>(begins_.size()) - 1; }
   void read(index_t sequence, const Range& positions, std::int32_t* inputs, std::int32_t* targets) const override;
   void document_starts(index_t sequence, std::span<std::int32_t> out) const override;
+  index_t tokens(index_t sequence) const override;
   double filled() const override;
 
  private:

@@ -1,7 +1,8 @@
 #pragma once
 
 // The sequences of a token file, of s = data%sequence_length positions each; a position has an input and a target, the
-// next token, unless the file has a loss mask that ignores it. By data%sequences:
+// next token, unless the file has a loss mask that ignores it. The last positions may be empty, see
+// tensor/filled_positions.hpp. By data%sequences:
 //
 //   'stream'      sequence k has inputs tokens[ks .. ks+s-1] and targets tokens[ks+1 .. ks+s]
 //   'documents'   whole documents, packed with few unused positions; only documents longer than a sequence are split
@@ -17,6 +18,9 @@
 
 namespace nanotron::data {
 
+/// Input of an empty position: the embedding has no row of it, and its hidden state is zero.
+inline constexpr std::int32_t no_token = -1;
+
 /// The training or the validation part of a file.
 enum class Split {
   training,    // all but validation_fraction
@@ -30,11 +34,13 @@ class Sequences {
 
   virtual index_t count() const = 0;
   /// inputs, targets (positions.size()) <- those of these positions of a sequence; no_target where there is none, or
-  /// the file's loss mask says that it does not count.
+  /// the file's loss mask says that it does not count. Inputs of empty positions <- 0, as the token hash has them.
   virtual void read(index_t sequence, const Range& positions, std::int32_t* inputs, std::int32_t* targets) const = 0;
   /// out (sequence_length) <- the position in the sequence at which each position's document begins. Only with a
   /// document mask.
   virtual void document_starts(index_t sequence, std::span<std::int32_t> out) const = 0;
+  /// Positions of a sequence that have a token, from the first on; the others are empty.
+  virtual index_t tokens(index_t sequence) const = 0;
   /// Fraction of the positions of all sequences that have a target, whether it counts or not.
   virtual double filled() const = 0;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// Positions and document starts of the micro-batches in flight, one set per slot.
+// Positions, document starts and filled positions of the micro-batches in flight, one set per slot.
 
 #include <vector>
 
@@ -18,8 +18,8 @@ class MicroBatchTokens {
 
   const nn::TokenBatch& of(index_t stage, index_t slot) const { return at(stage, slot).batch; }
 
-  /// starts (sequences, s): for each token where its document begins; copied. No-op without a document mask.
-  void set_documents(Device& device, index_t stage, index_t slot, Vector<const std::int32_t> starts);
+  /// packing.document_starts are copied, with a document mask; packing.tokens are read until the next call.
+  void set_packing(Device& device, index_t stage, index_t slot, const nn::Packing& packing);
 
  private:
   struct Places {
@@ -32,7 +32,7 @@ class MicroBatchTokens {
 
   nn::ContextShard context_;
   deck::DocumentMask mask_;
-  std::vector<std::vector<Places>> places_;  // by virtual stage and slot; all the same without a document mask
+  std::vector<std::vector<Places>> places_;  // by virtual stage and slot; of one memory without a document mask
 };
 
 }  // namespace nanotron::model

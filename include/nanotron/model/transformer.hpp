@@ -78,10 +78,10 @@ class Transformer {
   Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
   Matrix<T> hidden_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
 
-  /// starts (b, s): for each token the position where its document begins. With a document mask, call it before
-  /// anything else with the slot's micro-batch.
-  void set_documents(const Slot& slot, Vector<const std::int32_t> starts) {
-    micro_batches_.set_documents(*device_, slot.stage, slot.index, starts);
+  /// Of the slot's micro-batch, before anything else with it. Without a call each sequence is one document, with a
+  /// token at every position.
+  void set_packing(const Slot& slot, const nn::Packing& packing) {
+    micro_batches_.set_packing(*device_, slot.stage, slot.index, packing);
   }
   /// For the virtual stage with the embedding: inputs (tokens) -> input(slot).
   void embed(const Slot& slot, Vector<const std::int32_t> inputs);

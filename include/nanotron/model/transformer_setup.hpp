@@ -40,7 +40,6 @@ struct TransformerSetup {
   int norm_shards = 0;  // of gradients of norm weights, summed over the tokens of a sequence (deck::SumShards::norm)
   int context_shards = 0;   // of all other sums over the tokens of a sequence. With more shards than ranks a
                             // micro-batch is one sequence, and GEMMs sum in that order
-  index_t loss_tokens = 1;  // tokens of the global batch, over which the router's losses are means
 
   nn::ContextShard context() const { return {cp_mode, {cp_mode, length, cp->size()}, cp->rank()}; }
 };

@@ -17,14 +17,16 @@ struct LoadedBatch {
   std::uint64_t token_hash = 0;  // this rank's share of the sum
   index_t samples = 0;           // over all ranks
   index_t targets = 0;           // on this rank: positions whose target is not no_target
+  index_t tokens = 0;            // over all ranks: positions that have a token
   index_t micro_batches = 0;     // of this rank
 };
 
 class TokenStage {
  public:
-  /// Where batches go on the device: inputs and targets (most micro-batches, tokens of one), document_starts as
-  /// BatchLoader::load_documents says. A smaller batch takes the first micro-batches.
-  TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts);
+  /// Where batches go on the device: inputs and targets (most micro-batches, tokens of one), document_starts and
+  /// sequence_tokens as BatchLoader::load_documents and load_tokens say. A smaller batch takes the first micro-batches.
+  TokenStage(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts,
+             Vector<std::int32_t> sequence_tokens);
 
   /// Reads the global batch that begins at `first_sample`; if it is the next to be loaded, load will not read it again.
   /// Errors are thrown by that load. The device has finished with the batch before the one it holds.
@@ -36,8 +38,9 @@ class TokenStage {
  private:
   // On the host. One is read while the other one is copied.
   struct Batch {
-    Batch(std::size_t tokens, std::size_t positions) : inputs(tokens), targets(tokens), document_starts(positions) {}
-    PinnedArray<std::int32_t> inputs, targets, document_starts;
+    Batch(std::size_t tokens, std::size_t positions, std::size_t sequences)
+        : inputs(tokens), targets(tokens), document_starts(positions), sequence_tokens(sequences) {}
+    PinnedArray<std::int32_t> inputs, targets, document_starts, sequence_tokens;
     const data::BatchLoader* loader = nullptr;  // null: none was read
     index_t first_sample = 0;
     LoadedBatch about;
@@ -45,7 +48,7 @@ class TokenStage {
   };
   static void read(Batch& batch, data::BatchLoader& loader, index_t first_sample);
 
-  Vector<std::int32_t> inputs_, targets_, document_starts_;
+  Vector<std::int32_t> inputs_, targets_, document_starts_, sequence_tokens_;
   std::array<Batch, 2> batches_;
   std::size_t next_ = 0;
 };

@@ -9,6 +9,7 @@
 #include "nanotron/optim/optimizer.hpp"
 #include "nanotron/optim/update_decision.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
+#include "nanotron/trainer/token_stage.hpp"
 
 namespace nanotron::trainer {
 
@@ -28,10 +29,15 @@ struct TrainingState {
   /// Of the global batch that is loaded, and of the largest.
   index_t micro_batches() const { return micro_batches_; }
   index_t most_micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
-  void set_micro_batches(index_t loaded) { micro_batches_ = loaded; }
+  void set_loaded(const LoadedBatch& batch) {
+    micro_batches_ = batch.micro_batches;
+    step_tokens_ = batch.tokens;
+  }
   Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
   Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
-  Vector<const std::int32_t> documents_of(index_t micro_batch) const { return part(document_starts, micro_batch); }
+  nn::Packing packing_of(index_t micro_batch) const {
+    return {part(document_starts, micro_batch), part(sequence_tokens, micro_batch), step_tokens_};
+  }
   Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
   /// Of all micro-batches that are loaded.
   Vector<double> loaded_loss_rows() const { return Vector<double>(loss_rows.data(), micro_batches_ * model.tokens()); }
@@ -46,6 +52,7 @@ struct TrainingState {
   Vector<std::int32_t> targets;
   Vector<double> loss_rows;
   Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
+  Vector<std::int32_t> sequence_tokens;  // of each whole sequence; empty without experts
   optim::UpdateDecision<M> decision;     // last: the size of its last vector may differ between ranks of a group
 
  private:
@@ -55,6 +62,7 @@ struct TrainingState {
     return Vector<U>(of_step.data() + micro_batch * size, size);
   }
   index_t micro_batches_ = most_micro_batches();
+  index_t step_tokens_ = 1;
 };
 
 /// How each sequence is sharded over the context-parallel group.

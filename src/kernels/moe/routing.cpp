@@ -9,8 +9,8 @@
 namespace nanotron::kernels {
 
 template <class M>
-void route_forward(Device& device, const Routing& routing, MatrixRef<const M> logits, Matrix<M> probabilities,
-                   Vector<std::int64_t> choices, Vector<M> weights, Vector<M> z) {
+void route_forward(Device& device, const Routing& routing, const FilledPositions& filled, MatrixRef<const M> logits,
+                   Matrix<M> probabilities, Vector<std::int64_t> choices, Vector<M> weights, Vector<M> z) {
   const KernelRegion kernel(device, "route_forward", reads(logits), writes(probabilities, choices, weights, z));
   const index_t experts = routing.experts, k = routing.top_k;
   const TopKWeights kind = routing.weights;
@@ -21,6 +21,12 @@ void route_forward(Device& device, const Routing& routing, MatrixRef<const M> lo
     M* const p = probabilities.data() + t * experts;
     std::int64_t* const chosen = choices.data() + t * k;
     M* const w = weights.data() + t * k;
+    if (!filled.has_token(t)) {
+      for (index_t e = 0; e < experts; ++e) p[e] = M(0);
+      for (index_t j = 0; j < k; ++j) chosen[j] = no_expert, w[j] = M(0);
+      z.data()[t] = M(0);
+      return;
+    }
     M largest = l[0], sum = 0;
     for (index_t e = 1; e < experts; ++e) largest = largest < l[e] ? l[e] : largest;
     for (index_t e = 0; e < experts; ++e) sum += p[e] = exponential(l[e] - largest);
@@ -46,8 +52,9 @@ void route_forward(Device& device, const Routing& routing, MatrixRef<const M> lo
 }
 
 template <class T>
-void route_backward(Device& device, const Routing& routing, Matrix<const master_t<T>> probabilities,
-                    Vector<const std::int64_t> choices, Vector<const master_t<T>> weights, Vector<const master_t<T>> z,
+void route_backward(Device& device, const Routing& routing, const FilledPositions& filled,
+                    Matrix<const master_t<T>> probabilities, Vector<const std::int64_t> choices,
+                    Vector<const master_t<T>> weights, Vector<const master_t<T>> z,
                     Vector<const master_t<T>> dweights, Matrix<const std::int64_t> counts, const RouterScales& scales,
                     MatrixRef<T> dlogits) {
   const KernelRegion kernel(device, "route_backward", reads(probabilities, choices, weights, z, dweights, counts),
@@ -56,13 +63,21 @@ void route_backward(Device& device, const Routing& routing, Matrix<const master_
   const index_t experts = routing.experts, k = routing.top_k;
   const TopKWeights kind = routing.weights;
   const index_t length = dlogits.rows / static_cast<index_t>(counts.extent(0));
-  const M balance = static_cast<M>(scales.balance), zeta = static_cast<M>(2.0 * scales.zeta);
+  const double all_tokens = scales.tokens, balance_scale = scales.balance;
+  const M zeta = static_cast<M>(2.0 * (scales.zeta / scales.tokens));
   for_each_element(device, "route_backward", dlogits.rows, KOKKOS_LAMBDA(const index_t t) {
     const M* const p = probabilities.data() + t * experts;
     const std::int64_t* const n = counts.data() + t / length * experts;
     const std::int64_t* const chosen = choices.data() + t * k;
     const M* const w = weights.data() + t * k;
     const M* const dw = dweights.data() + t * k;
+    T* const dl = dlogits.data + t * dlogits.leading;
+    if (!filled.has_token(t)) {
+      for (index_t e = 0; e < experts; ++e) dl[e] = T(0);
+      return;
+    }
+    const auto choices_of_sequence = static_cast<double>(k * filled.tokens_of(t / length));
+    const M balance = static_cast<M>(balance_scale / (choices_of_sequence * all_tokens));
     M shift = 0, size = 1;
     if (kind == TopKWeights::renormalised) {
       size = 0;
@@ -74,7 +89,6 @@ void route_backward(Device& device, const Routing& routing, Matrix<const master_
     M inner = 0;
     for (index_t e = 0; e < experts; ++e) inner += p[e] * (balance * static_cast<M>(n[e]));
     for (index_t j = 0; j < k; ++j) inner += p[chosen[j]] * ((dw[j] - shift) / size);
-    T* const dl = dlogits.data + t * dlogits.leading;
     for (index_t e = 0; e < experts; ++e) {
       M dp = balance * static_cast<M>(n[e]);
       for (index_t j = 0; j < k; ++j) dp += chosen[j] == e ? (dw[j] - shift) / size : M(0);
@@ -85,13 +99,15 @@ void route_backward(Device& device, const Routing& routing, Matrix<const master_
 
 namespace {
 
-// n(e) <- number of i < length with chosen[i] = e and counted(i).
+// n(e) <- number of i < length with chosen[i] = e and counted(i), which is false where no expert is chosen.
 template <class F>
 NANOTRON_FUNCTION void count_stretch(const Row& row, index_t experts, const std::int64_t* chosen, index_t length,
                                      std::int64_t* n, const F& counted) {
   if constexpr (on_host) {
     row.for_each(experts, [=](const index_t e) { n[e] = 0; });
-    for (index_t i = 0; i < length; ++i) n[chosen[i]] += counted(i) ? 1 : 0;
+    for (index_t i = 0; i < length; ++i) {
+      if (counted(i)) ++n[chosen[i]];
+    }
   } else {
     row.for_each(experts, [=](const index_t e) {
       std::int64_t count = 0;
@@ -109,8 +125,18 @@ void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> cho
   const index_t length = static_cast<index_t>(choices.extent(0)) / sequences;
   NANOTRON_REQUIRE(length % top_k == 0, "{} choices of a sequence, {} per token", length, top_k);
   for_each_row(device, "count_choices", sequences, KOKKOS_LAMBDA(const Row& row, const index_t s) {
-    count_stretch(row, experts, choices.data() + s * length, length, counts.data() + s * experts,
-                  [](const index_t) { return true; });
+    const std::int64_t* const chosen = choices.data() + s * length;
+    count_stretch(row, experts, chosen, length, counts.data() + s * experts,
+                  [=](const index_t i) { return chosen[i] != no_expert; });
+  });
+}
+
+void mark_routed(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+                 Vector<std::int64_t> sources) {
+  const KernelRegion kernel(device, "mark_routed", reads(choices), writes(rows, sources));
+  for_each_element(device, "mark_routed", static_cast<index_t>(rows.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+    rows.data()[i] = choices.data()[i] == no_expert ? -1 : 0;
+    sources.data()[i] = 0;
   });
 }
 
@@ -289,9 +315,9 @@ void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<con
 }
 
 template <class M>
-void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const std::int64_t> choices,
-                     Vector<const std::int64_t> row_of_choice, Vector<const M> z, Matrix<const std::int64_t> counts,
-                     Vector<double> sums) {
+void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const M> probabilities,
+                     Vector<const std::int64_t> choices, Vector<const std::int64_t> row_of_choice, Vector<const M> z,
+                     Matrix<const std::int64_t> counts, Vector<double> sums) {
   const KernelRegion kernel(device, "add_router_sums", reads(probabilities, choices, row_of_choice, z), writes(sums));
   const auto tokens = static_cast<index_t>(probabilities.extent(0)),
              experts = static_cast<index_t>(probabilities.extent(1));
@@ -299,8 +325,11 @@ void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const
   const index_t length = tokens / static_cast<index_t>(counts.extent(0));
   for_each_row(device, "expert_sums", experts, KOKKOS_LAMBDA(const Row& row, const index_t e) {
     const double balance = row.template sum<double>(tokens, [=](const index_t t) {
-      return static_cast<double>(counts.data()[t / length * experts + e]) *
-             static_cast<double>(probabilities.data()[t * experts + e]);
+      if (!filled.has_token(t)) return 0.0;
+      const index_t s = t / length;
+      const double share = static_cast<double>(filled.length) / static_cast<double>(filled.tokens_of(s));
+      return static_cast<double>(counts.data()[s * experts + e]) *
+             (static_cast<double>(probabilities.data()[t * experts + e]) * share);
     });
     const double chosen =
         row.template sum<double>(n, [=](const index_t i) { return choices.data()[i] == e ? 1.0 : 0.0; });
@@ -314,8 +343,9 @@ void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const
       const auto value = static_cast<double>(z.data()[t]);
       return value * value;
     });
-    const double without =
-        row.template sum<double>(n, [=](const index_t i) { return row_of_choice.data()[i] < 0 ? 1.0 : 0.0; });
+    const double without = row.template sum<double>(n, [=](const index_t i) {
+      return choices.data()[i] != no_expert && row_of_choice.data()[i] < 0 ? 1.0 : 0.0;
+    });
     row.for_each(1, [=](const index_t) {
       sums.data()[2 * experts] += squares;
       sums.data()[2 * experts + 1] += without;
@@ -323,13 +353,14 @@ void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const
   });
 }
 
-void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, index_t capacity,
-                   Vector<const std::int64_t> choices, Vector<std::int64_t> rows) {
+void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, const FilledPositions& filled,
+                   double factor, Vector<const std::int64_t> choices, Vector<std::int64_t> rows) {
   const KernelRegion kernel(device, "mark_overflow", reads(choices, rows), writes(rows));
   const index_t experts = routing.experts, k = routing.top_k;
   const auto positions = static_cast<index_t>(places.base.extent(0));
   for_each_element(device, "mark_overflow", places.sequences * experts, KOKKOS_LAMBDA(const index_t i) {
     const index_t s = i / experts, e = i % experts;
+    const index_t capacity = expert_capacity(factor, routing, filled.tokens_of(s));
     index_t taken = 0;
     for (index_t p = 0; p < positions; ++p) {
       const index_t at = places.base.data()[p] + s * places.step.data()[p];
@@ -344,19 +375,21 @@ void mark_overflow(Device& device, const Routing& routing, const SequencePlaces&
 }
 
 #define NANOTRON_INSTANTIATE(M)                                                                                        \
-  template void route_forward<M>(Device&, const Routing&, MatrixRef<const M>, Matrix<M>, Vector<std::int64_t>,         \
-                                 Vector<M>, Vector<M>);                                                                \
+  template void route_forward<M>(Device&, const Routing&, const FilledPositions&, MatrixRef<const M>, Matrix<M>,       \
+                                 Vector<std::int64_t>, Vector<M>, Vector<M>);                                          \
   template void gather_values<M>(Device&, Vector<const M>, Vector<const std::int64_t>, Vector<M>);                     \
   template void scatter_values<M>(Device&, Vector<const M>, Vector<const std::int64_t>, Vector<M>);                    \
   template void sigmoid_forward<M>(Device&, MatrixRef<const M>, Vector<M>);                                            \
-  template void add_router_sums<M>(Device&, Matrix<const M>, Vector<const std::int64_t>, Vector<const std::int64_t>,   \
-                                   Vector<const M>, Matrix<const std::int64_t>, Vector<double>);
+  template void add_router_sums<M>(Device&, const FilledPositions&, Matrix<const M>, Vector<const std::int64_t>,       \
+                                   Vector<const std::int64_t>, Vector<const M>, Matrix<const std::int64_t>,            \
+                                   Vector<double>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 #define NANOTRON_INSTANTIATE(T)                                                                                        \
-  template void route_backward<T>(Device&, const Routing&, Matrix<const master_t<T>>, Vector<const std::int64_t>,      \
-                                  Vector<const master_t<T>>, Vector<const master_t<T>>, Vector<const master_t<T>>,     \
-                                  Matrix<const std::int64_t>, const RouterScales&, MatrixRef<T>);                      \
+  template void route_backward<T>(Device&, const Routing&, const FilledPositions&, Matrix<const master_t<T>>,          \
+                                  Vector<const std::int64_t>, Vector<const master_t<T>>, Vector<const master_t<T>>,    \
+                                  Vector<const master_t<T>>, Matrix<const std::int64_t>, const RouterScales&,          \
+                                  MatrixRef<T>);                                                                       \
   template void gather_rows<T>(Device&, index_t, Matrix<const T>, Vector<const std::int64_t>, Matrix<T>);              \
   template void add_rows<T>(Device&, Matrix<const T>, Vector<const std::int64_t>, Matrix<T>);                          \
   template void sigmoid_backward<T>(Device&, Vector<const master_t<T>>, Vector<const master_t<T>>, MatrixRef<T>);

@@ -1,10 +1,6 @@
 #include "nanotron/nn/moe/expert_capacity.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
-#include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -12,18 +8,18 @@ namespace {
 class Dropless final : public ExpertCapacity {
  public:
   comm::StepTraffic traffic() const override { return {}; }
-  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t>, Vector<std::int64_t> rows,
-             Vector<std::int64_t>) override {
-    kernels::fill<std::int64_t>(device, rows, 0.0);
+  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+             Vector<std::int64_t> sources) override {
+    kernels::mark_routed(device, choices, rows, sources);
   }
 };
 
 // All-gathers the choices over the context-parallel group; each rank's are padded to those of the longest shard.
 class PerSequence final : public ExpertCapacity {
  public:
-  PerSequence(index_t capacity, const kernels::Routing& routing, const ContextShard& context, index_t sequences,
+  PerSequence(double factor, const kernels::Routing& routing, const ContextShard& context, index_t sequences,
               comm::Group& cp, Device& device, Arena& arena)
-      : capacity_(capacity),
+      : factor_(factor),
         routing_(routing),
         cp_(&cp),
         ranks_(context.layout.ranks()),
@@ -42,7 +38,7 @@ class PerSequence final : public ExpertCapacity {
 
   void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
              Vector<std::int64_t> sources) override {
-    kernels::fill<std::int64_t>(device, sources, 0.0);
+    kernels::mark_routed(device, choices, rows, sources);
     std::int64_t* const mine = all_.data() + rank_ * stride_;
     kernels::copy<std::int64_t>(device, choices, Vector<std::int64_t>(mine, choices.extent(0)));
     if (ranks_ > 1) {
@@ -50,8 +46,8 @@ class PerSequence final : public ExpertCapacity {
     }
     kernels::mark_overflow(
         device, routing_,
-        {.base = base_, .step = step_, .own = own_, .sequences = batch.sequences, .length = batch.length}, capacity_,
-        all_, rows);
+        {.base = base_, .step = step_, .own = own_, .sequences = batch.sequences, .length = batch.length},
+        batch.filled, factor_, all_, rows);
   }
 
  private:
@@ -73,7 +69,7 @@ class PerSequence final : public ExpertCapacity {
     device.fence();
   }
 
-  index_t capacity_;
+  double factor_;
   kernels::Routing routing_;
   comm::Group* cp_;
   int ranks_, rank_;
@@ -83,18 +79,11 @@ class PerSequence final : public ExpertCapacity {
 
 }  // namespace
 
-index_t expert_capacity(double factor, const kernels::Routing& routing, index_t length) {
-  const double share = factor * static_cast<double>(routing.top_k * length) / static_cast<double>(routing.experts);
-  constexpr double whole = 1.0 - 1e-12;  // a share that is whole up to rounding of the factor is not rounded up
-  return static_cast<index_t>(std::min(std::ceil(share * whole), static_cast<double>(length)));
-}
-
 std::unique_ptr<ExpertCapacity> make_expert_capacity(double factor, const kernels::Routing& routing,
                                                      const ContextShard& context, index_t sequences, comm::Group& cp,
                                                      Device& device, Arena& arena) {
   if (factor == 0.0) return std::make_unique<Dropless>();
-  return std::make_unique<PerSequence>(expert_capacity(factor, routing, context.layout.length()), routing, context,
-                                       sequences, cp, device, arena);
+  return std::make_unique<PerSequence>(factor, routing, context, sequences, cp, device, arena);
 }
 
 }  // namespace nanotron::nn

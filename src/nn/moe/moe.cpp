@@ -31,7 +31,7 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   const Vector<std::int64_t> choices = first(act.choices, all), rows = first(act.row_of_choice, all);
   const MatrixRef<M> logits(first(work.logits, tokens));
   kernels::gemm<T, M>(device, kernels::Op::none, kernels::Op::transpose, 1.0, n, w_.router.weight, 0.0, logits);
-  kernels::route_forward<M>(device, routing, logits, first(act.probabilities, tokens), choices,
+  kernels::route_forward<M>(device, routing, batch.filled, logits, first(act.probabilities, tokens), choices,
                             first(act.weights, all), first(act.z, tokens));
   if (w_.shared) {
     kernels::sigmoid_forward<M>(device, logits.column_block(routing.experts, 1), first(act.gate, tokens));
@@ -173,13 +173,15 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
     comm::all_reduce(*parts_->cp, work.sequence_counts.data(), work.sequence_counts.size(), comm::ReduceOp::sum,
                      device.stream());
   }
-  kernels::route_backward<T>(device, routing, act.probabilities, act.choices, act.weights, act.z, work.dweights,
-                             work.sequence_counts, parts_->scales, dlogits);
+  kernels::RouterScales scales = parts_->scales;
+  scales.tokens = static_cast<double>(batch.step_tokens);
+  kernels::route_backward<T>(device, routing, batch.filled, act.probabilities, act.choices, act.weights, act.z,
+                             work.dweights, work.sequence_counts, scales, dlogits);
   if (w_.shared) {
     kernels::sigmoid_backward<T>(device, act.gate, work.dgate, dlogits.column_block(routing.experts, 1));
   }
-  kernels::add_router_sums<M>(device, act.probabilities, act.choices, act.row_of_choice, act.z, work.sequence_counts,
-                              sums_);
+  kernels::add_router_sums<M>(device, batch.filled, act.probabilities, act.choices, act.row_of_choice, act.z,
+                              work.sequence_counts, sums_);
 }
 
 //   dWd += dy^T h

@@ -136,7 +136,8 @@ TEST(BatchLoader, ValidationIsSpreadOverTheFile) {
     for (index_t j = 0; j < 2; ++j) {
       const index_t sequence = 4 * ((i + j) % 10) + 3;
       for (index_t p = 0; p < 8; ++p) {
-        ASSERT_EQ(inputs[std::size_t(j * 8 + p)], int(tokens[std::size_t(sequence * 8 + p)])) << i + j;
+        const int input = i + j < 10 ? int(tokens[std::size_t(sequence * 8 + p)]) : no_token;
+        ASSERT_EQ(inputs[std::size_t(j * 8 + p)], input) << i + j;
         const int target = i + j < 10 ? int(tokens[std::size_t(sequence * 8 + p + 1)]) : no_target;
         ASSERT_EQ(targets[std::size_t(j * 8 + p)], target) << i + j;
       }
@@ -147,27 +148,22 @@ TEST(BatchLoader, ValidationIsSpreadOverTheFile) {
   EXPECT_EQ(BatchLoader(data, 1, file, Split::training, 0, 1).number_of_sequences(), 40);
 }
 
-// Of 3 held-out sequences and a batch of 8 the last 5 are the first of training.
-TEST(BatchLoader, AValidationIsPaddedWithTraining) {
+// Of 3 held-out sequences and a batch of 8 the last 5 samples are empty.
+TEST(BatchLoader, TheLastBatchOfAValidationHasEmptySamples) {
   const Scratch scratch(test::world());
   test::make_token_file(scratch / "tokens.h5", 8 * 30 + 1, vocab_size);
   const TokenFile file(scratch / "tokens.h5");
   auto data = data_config(8, 8, 8, deck::Shuffle::none);
   data.validation_fraction = 0.1;
-  BatchLoader training(data, 1, file, Split::training, 0, 1), validation(data, 1, file, Split::validation, 0, 1);
-  const auto loaded = [](BatchLoader& loader) {
-    std::vector<std::int32_t> inputs(64), targets(64);
-    loader.load(0, 0, inputs.data(), targets.data());
-    return std::pair(inputs, targets);
-  };
-  const auto [first, next] = loaded(training);
-  const auto [inputs, targets] = loaded(validation);
-  validation.pad_with(training);
-  const auto [padded, padded_targets] = loaded(validation);
-  EXPECT_EQ(padded_targets, targets);
+  BatchLoader validation(data, 1, file, Split::validation, 0, 1);
+  std::vector<std::int32_t> inputs(64, 7), targets(64, 7), tokens(8);
+  validation.load(0, 0, inputs.data(), targets.data());
+  validation.load_tokens(0, tokens);
   EXPECT_EQ(std::ranges::count(targets, no_target), 40);
-  EXPECT_TRUE(std::equal(padded.begin(), padded.begin() + 24, inputs.begin()));
-  EXPECT_TRUE(std::equal(padded.begin() + 24, padded.end(), first.begin()));
+  EXPECT_TRUE(std::all_of(inputs.begin() + 24, inputs.end(), [](std::int32_t t) { return t == no_token; }));
+  EXPECT_EQ(tokens, (std::vector<std::int32_t>{8, 8, 8, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(validation.tokens(0), 24);
+  EXPECT_EQ(BatchLoader(data, 1, file, Split::training, 0, 1).tokens(0), 64);
 }
 
 // One batch of 4 samples of 10 sequences: the middle of each quarter.

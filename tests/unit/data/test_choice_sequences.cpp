@@ -93,6 +93,9 @@ TEST_P(ChoicesOf, HaveEveryTargetOnceBehindItsContext) {
       filled += piece.length;
     }
     EXPECT_EQ(sequences.targets(s), here);
+    const index_t tokens = sequences.tokens(s), last = sequences.pieces(s).back().position;
+    EXPECT_EQ(tokens, last + sequences.pieces(s).back().length);
+    EXPECT_TRUE(std::all_of(inputs.begin() + tokens, inputs.end(), [](std::int32_t t) { return t == 0; })) << "empty";
     EXPECT_EQ(std::ranges::count_if(next, [](std::int32_t t) { return t != no_target; }), here);
     for (index_t begin = 0; begin < length; begin += 5) {
       const Range range{begin, std::min(begin + 7, length)};

@@ -51,6 +51,8 @@ TEST(PackedDocuments, HaveEveryPredictionOnce) {
       for (std::size_t i = 0; i < length; ++i) {
         if (next[i] == no_target) {
           EXPECT_EQ(begins[i], static_cast<int>(i));
+          EXPECT_EQ(inputs[i], 0);
+          EXPECT_GE(static_cast<index_t>(i), sequences->tokens(s));
           continue;
         }
         ++here;
@@ -62,6 +64,7 @@ TEST(PackedDocuments, HaveEveryPredictionOnce) {
           EXPECT_EQ(inputs[i], inputs[i - 1] + 1);
         }
       }
+      EXPECT_EQ(sequences->tokens(s), here);
       targets += here;
       sequences->read(s, {5, 12}, part.data(), part_next.data());
       EXPECT_TRUE(std::equal(part.begin(), part.begin() + 7, inputs.begin() + 5));

@@ -22,8 +22,10 @@ deck::ModelConfig tiny() {
   return m;
 }
 
+constexpr index_t experts = 3;
+
 struct Outcome {
-  std::vector<double> losses, gradient;
+  std::vector<double> losses, gradient, routers{};
 };
 
 class PackedDocuments : public testing::Test {
@@ -48,7 +50,7 @@ class PackedDocuments : public testing::Test {
     test::set_values(targets, target_ids);
     test::set_values(documents, starts);
     Kokkos::deep_copy(model.parameters().gradient, 0.0);
-    model.set_documents({}, documents);
+    model.set_packing({}, {.document_starts = documents});
     model.embed({}, inputs);
     model.forward({});
     model.loss_backward({}, targets, 1.0, losses, model.hidden_gradient(0));
@@ -57,10 +59,77 @@ class PackedDocuments : public testing::Test {
     return {test::values_of(losses), test::values_of(model.parameters().gradient)};
   }
 
+  // Sequences of so many positions and these tokens, of which position p of any has the same one; means are over 20.
+  Outcome run_experts(const std::vector<index_t>& tokens, index_t length, double capacity) {
+    TransformerSetup setup{.model = tiny(), .sequences = std::ssize(tokens), .length = length, .key_length = length};
+    setup.model.moe = {.num_experts = experts,
+                       .num_experts_per_tok = 2,
+                       .moe_intermediate_size = 7,
+                       .shared_expert_intermediate_size = 5,
+                       .router_aux_loss_coef = 3.0,
+                       .router_z_loss_coef = 0.5,
+                       .capacity_factor = capacity};
+    Arena planning = Arena::planning();
+    const Transformer<double> plan(setup, device_, planning);
+    Arena arena(planning.plan());
+    Transformer<double> model(setup, device_, arena);
+    initialise<double>(model.table(), 5, model.parameters().master, model.parameters().layouts.master);
+    std::vector<std::int32_t> input_ids, target_ids, filled;
+    for (const index_t n : tokens) {
+      filled.push_back(static_cast<std::int32_t>(n));
+      for (index_t p = 0; p < length; ++p) {
+        input_ids.push_back(p < n ? static_cast<std::int32_t>((p + n) * 7 % 23) : -1);
+        target_ids.push_back(p < n ? static_cast<std::int32_t>((p + n) * 5 % 23) : -1);
+      }
+    }
+    Kokkos::View<std::int32_t*, MemorySpace> inputs("i", input_ids.size()), targets("t", input_ids.size()),
+        counts("f", filled.size());
+    Kokkos::View<double*, MemorySpace> losses("l", input_ids.size());
+    test::set_values(inputs, input_ids);
+    test::set_values(targets, target_ids);
+    test::set_values(counts, filled);
+    Kokkos::deep_copy(model.parameters().gradient, 0.0);
+    Kokkos::deep_copy(model.router_sums(), 0.0);
+    model.set_packing({}, {.tokens = counts, .step_tokens = 20});
+    model.embed({}, inputs);
+    model.forward({});
+    model.loss_backward({}, targets, 1.0, losses, model.hidden_gradient(0));
+    for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.hidden_gradient(0));
+    model.backward_embedding({}, inputs, model.hidden_gradient(0));
+    return {test::values_of(losses), test::values_of(model.parameters().gradient),
+            test::values_of(model.router_sums())};
+  }
+
   comm::Group tp_{comm::Communicator::duplicate(test::world()), test::device_transport()};
   Timers timers_;
   Device device_{timers_};
 };
+
+// Sequences of nine positions with 9, 4, 0 and 7 tokens: gradients, router losses included, and statistics are sums of
+// those of the sequences by themselves, without the empty positions.
+TEST_F(PackedDocuments, OfExpertsAreTheirTokens) {
+  const std::vector<index_t> tokens{9, 4, 0, 7};
+  for (const double capacity : {0.0, 0.8}) {
+    const Outcome packed = run_experts(tokens, 9, capacity);
+    Outcome apart;
+    apart.gradient.resize(packed.gradient.size());
+    apart.routers.resize(packed.routers.size());
+    for (const index_t n : tokens) {
+      if (n == 0) continue;
+      const Outcome one = run_experts({n}, n, capacity);
+      for (std::size_t i = 0; i < one.gradient.size(); ++i) apart.gradient[i] += one.gradient[i];
+      // Load balance is stored times the positions of a sequence.
+      for (std::size_t i = 0; i < one.routers.size(); ++i) {
+        const bool balance = i % (2 * experts + 2) < experts;
+        apart.routers[i] += one.routers[i] * (balance ? 9.0 / static_cast<double>(n) : 1.0);
+      }
+    }
+    for (std::size_t i = 0; i < packed.gradient.size(); ++i)
+      EXPECT_NEAR(packed.gradient[i], apart.gradient[i], 1e-12) << i;
+    for (std::size_t i = 0; i < packed.routers.size(); ++i)
+      EXPECT_NEAR(packed.routers[i], apart.routers[i], 1e-12 * (1.0 + std::abs(apart.routers[i]))) << i;
+  }
+}
 
 TEST_F(PackedDocuments, AreTheSameAsOneByOne) {
   const std::vector<index_t> begins{0, 1, 8, 21}, ends{1, 8, 21, 26};

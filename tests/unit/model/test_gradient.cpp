@@ -108,8 +108,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .backward = Backward::two_parts,
                .tp_mode = GetParam().mode,
                .overlap = {.chunks = 3},
-               .tp = &grid_.tp(),
-               .loss_tokens = tokens},
+               .tp = &grid_.tp()},
         arena_(plan()),
         model_(setup_, device_, arena_),
         inputs_("inputs", tokens),
@@ -117,6 +116,7 @@ class Gradient : public testing::TestWithParam<Variant> {
         losses_("losses", tokens) {
     initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
     perturb_1d();
+    for (const index_t m : {0, 1}) model_.set_packing({.index = m}, {.step_tokens = tokens});
     std::vector<std::int32_t> inputs, targets;
     for (index_t i = 0; i < tokens; ++i) {
       inputs.push_back(static_cast<std::int32_t>(i * 7 % 23));

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <numeric>
 
 #include "support/device_values.hpp"
 #include "support/world.hpp"
@@ -46,6 +47,8 @@ class TokenStages : public testing::Test {
     EXPECT_EQ(inputs, expected);
     EXPECT_EQ(targets, expected_targets);
     EXPECT_EQ(batch.token_hash, hash);
+    const std::vector<std::int32_t> tokens = values_of(sequence_tokens_);
+    EXPECT_EQ(batch.tokens, std::accumulate(tokens.begin(), tokens.end(), 0));
     EXPECT_EQ(batch.targets, std::ssize(targets) - std::ranges::count(targets, data::no_target));
   }
 
@@ -55,8 +58,9 @@ class TokenStages : public testing::Test {
   const data::TokenFile file_{path_};
   Timers timers_;
   Device device_{timers_};
-  Kokkos::View<std::int32_t*, MemorySpace> inputs_{"inputs", 32}, targets_{"targets", 32}, starts_{"starts", 0};
-  TokenStage stage_{inputs_, targets_, starts_};
+  Kokkos::View<std::int32_t*, MemorySpace> inputs_{"inputs", 32}, targets_{"targets", 32}, starts_{"starts", 0},
+      sequence_tokens_{"sequence tokens", 4};
+  TokenStage stage_{inputs_, targets_, starts_, sequence_tokens_};
 };
 
 TEST_F(TokenStages, WhatIsReadAheadIsWhatIsLoaded) {

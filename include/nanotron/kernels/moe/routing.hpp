@@ -7,14 +7,18 @@
 //
 // Backward, from the gradient dw and with the terms of the router's auxiliary losses (nn/moe/moe.hpp):
 //
-//   dp_e = [e = c_j] dw_j, or [e = c_j] (dw_j - sum_i dw_i w_i) / sum_i p_(c_i)        + balance n_e
-//   dl_e = p_e (dp_e - sum_i p_i dp_i) + 2 zeta z p_e
+//   dp_e = [e = c_j] dw_j, or [e = c_j] (dw_j - sum_i dw_i w_i) / sum_i p_(c_i)        + balance n_e / (k S T)
+//   dl_e = p_e (dp_e - sum_i p_i dp_i) + (2 zeta / T) z p_e
 //
-// where n_e counts the choices of e in the token's sequence. Choices and rows are int64: they are also sent.
+// where n_e counts the choices of e in the token's sequence, S are the sequence's tokens and T those of the global
+// batch. At empty positions (tensor/filled_positions.hpp) p, w, z and dl are 0, and no expert is chosen. Choices and
+// rows are int64: they are also sent.
 
+#include <cmath>
 #include <cstdint>
 
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/filled_positions.hpp"
 #include "nanotron/tensor/sum_order.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -28,27 +32,35 @@ struct Routing {
   TopKWeights weights = TopKWeights::softmax;
 };
 
+/// The choices of an empty position.
+inline constexpr std::int64_t no_expert = -1;
+
 /// logits (tokens, experts and more columns). All outputs are overwritten: probabilities (tokens, experts), choices
 /// and weights (tokens x top_k), z (tokens). M is double or float, as below.
 template <class M>
-void route_forward(Device& device, const Routing& routing, MatrixRef<const M> logits, Matrix<M> probabilities,
-                   Vector<std::int64_t> choices, Vector<M> weights, Vector<M> z);
+void route_forward(Device& device, const Routing& routing, const FilledPositions& filled, MatrixRef<const M> logits,
+                   Matrix<M> probabilities, Vector<std::int64_t> choices, Vector<M> weights, Vector<M> z);
 
-/// Factors of the auxiliary losses in the gradient: balance and zeta of the formulas above.
+/// balance, zeta and T of the formulas above.
 struct RouterScales {
-  double balance = 0.0, zeta = 0.0;
+  double balance = 0.0, zeta = 0.0, tokens = 1.0;
 };
 
 /// dweights (tokens x top_k); counts (sequences, experts); tokens = sequences x (tokens per sequence), in this order.
 /// dlogits (tokens, experts and more columns): the first `experts` columns are overwritten.
 template <class T>
-void route_backward(Device& device, const Routing& routing, Matrix<const master_t<T>> probabilities,
-                    Vector<const std::int64_t> choices, Vector<const master_t<T>> weights, Vector<const master_t<T>> z,
+void route_backward(Device& device, const Routing& routing, const FilledPositions& filled,
+                    Matrix<const master_t<T>> probabilities, Vector<const std::int64_t> choices,
+                    Vector<const master_t<T>> weights, Vector<const master_t<T>> z,
                     Vector<const master_t<T>> dweights, Matrix<const std::int64_t> counts, const RouterScales& scales,
                     MatrixRef<T> dlogits);
 
 /// counts (sequences, experts) <- how often each expert is chosen.
 void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> choices, Matrix<std::int64_t> counts);
+
+/// rows(choice) <- -1 for those of no expert, else 0; sources <- 0: rows that no choice has are then read from a token.
+void mark_routed(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+                 Vector<std::int64_t> sources);
 
 /// Choices per stretch, which is counted serially, and the number of stretches of n choices.
 inline constexpr index_t choices_of_stretch = 256;
@@ -98,12 +110,13 @@ void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<con
                       MatrixRef<T> dlogits);
 
 /// Adds to sums (2 experts + 2), fp64, per layer, over the tokens of this rank. Arguments as above.
-///   sums(e) += sum over tokens t of counts(sequence of t, e) p_te      sums(experts + e) += choices of e
-///   sums(2 experts) += sum of z^2                                      sums(2 experts + 1) += choices without a row
+///   sums(e) += sum over tokens t of counts(sequence of t, e) p_te s / S    s: positions of a sequence, S: its tokens
+///   sums(experts + e) += choices of e
+///   sums(2 experts) += sum of z^2                  sums(2 experts + 1) += choices of an expert without a row
 template <class M>
-void add_router_sums(Device& device, Matrix<const M> probabilities, Vector<const std::int64_t> choices,
-                     Vector<const std::int64_t> row_of_choice, Vector<const M> z, Matrix<const std::int64_t> counts,
-                     Vector<double> sums);
+void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const M> probabilities,
+                     Vector<const std::int64_t> choices, Vector<const std::int64_t> row_of_choice, Vector<const M> z,
+                     Matrix<const std::int64_t> counts, Vector<double> sums);
 
 /// Offsets in `choices` of the tokens of whole sequences. The choices of position p of sequence s begin at
 /// base(p) + s step(p). If own(p) >= 0, that token is on this rank, with index s length + own(p).
@@ -113,9 +126,17 @@ struct SequencePlaces {
   index_t length = 0;  // tokens per sequence on this rank
 };
 
-/// For the tokens of this rank: rows(choice) <- -1 if `capacity` or more earlier tokens of the sequence chose the same
-/// expert, else 0.
-void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, index_t capacity,
-                   Vector<const std::int64_t> choices, Vector<std::int64_t> rows);
+/// Max tokens that an expert takes of a sequence with so many: ceil(factor top_k tokens / experts).
+NANOTRON_FUNCTION inline index_t expert_capacity(double factor, const Routing& routing, index_t tokens) {
+  constexpr double whole = 1.0 - 1e-12;  // a share that is whole up to rounding of the factor is not rounded up
+  const double share = factor * static_cast<double>(routing.top_k * tokens) / static_cast<double>(routing.experts);
+  const double capacity = std::ceil(share * whole);
+  return capacity < static_cast<double>(tokens) ? static_cast<index_t>(capacity) : tokens;
+}
+
+/// For the tokens of this rank: rows(choice) <- -1 if as many earlier tokens of the sequence as its expert_capacity, or
+/// more, chose the same expert, else 0. Empty positions are passed over.
+void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, const FilledPositions& filled,
+                   double factor, Vector<const std::int64_t> choices, Vector<std::int64_t> rows);
 
 }  // namespace nanotron::kernels

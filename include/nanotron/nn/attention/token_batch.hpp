@@ -1,21 +1,30 @@
 #pragma once
 
-// The tokens of a micro-batch, as attention and position embeddings see them.
+// The tokens of a micro-batch, as attention, position embeddings and routers see them.
 
 #include <cstdint>
 
 #include "nanotron/kernels/attention/attention.hpp"
-#include "nanotron/tensor/sequence_layout.hpp"
+#include "nanotron/tensor/filled_positions.hpp"
 
 namespace nanotron::nn {
+
+/// How a loader has packed the sequences of a micro-batch.
+struct Packing {
+  Vector<const std::int32_t> document_starts{};  // as TokenBatch has them
+  Vector<const std::int32_t> tokens{};           // (sequences): of each whole sequence; empty: no position is
+  index_t step_tokens = 1;                       // of the global batch
+};
 
 /// Sequences of equal length, or this rank's tokens of them, and the position of each token.
 struct TokenBatch {
   index_t sequences = 0;
-  index_t length = 0;  // tokens per sequence on this rank
+  index_t length = 0;  // positions per sequence on this rank
   Vector<const std::int32_t> positions;
   /// (sequences, whole length): where the document of each position begins; empty: each sequence is one document.
   Vector<const std::int32_t> document_starts{};
+  FilledPositions filled{};
+  index_t step_tokens = 1;  // positions of the global batch that have a token
 
   index_t tokens() const { return sequences * length; }
   void add_documents(kernels::AttentionShape& shape) const {

@@ -1,7 +1,7 @@
 #pragma once
 
-// How many tokens of a sequence an expert takes: all (dropless, Gale et al. 2023), or only the first
-// ceil(factor top_k s / experts) that choose it (Lepikhin et al. 2021). This depends neither on the micro-batch nor on
+// How many of the S tokens of a sequence an expert takes: all (dropless, Gale et al. 2023), or only the first
+// ceil(factor top_k S / experts) that choose it (Lepikhin et al. 2021). This depends neither on the micro-batch nor on
 // how the sequence is sharded. A dropped choice adds nothing; the weights of the token's other choices do not change.
 
 #include <memory>
@@ -19,15 +19,12 @@ class ExpertCapacity {
   /// Per forward.
   virtual comm::StepTraffic traffic() const = 0;
 
-  /// rows (tokens x top_k) <- -1 for the choices (tokens x top_k) that are dropped, 0 for the others. Where there may
-  /// be any, sources (tokens x top_k) <- 0: rows that no choice has are then read from a token too. Collective over the
+  /// rows (tokens x top_k) <- -1 for the choices (tokens x top_k) that are dropped or of no expert, 0 for the others.
+  /// sources (tokens x top_k) <- 0: rows that no choice has are then read from a token too. Collective over the
   /// context-parallel group.
   virtual void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
                      Vector<std::int64_t> rows, Vector<std::int64_t> sources) = 0;
 };
-
-/// Max tokens of a sequence of `length` that an expert takes.
-index_t expert_capacity(double factor, const kernels::Routing& routing, index_t length);
 
 /// Takes what it needs from the arena (planning or real). factor 0: all tokens are taken. cp must outlive it.
 std::unique_ptr<ExpertCapacity> make_expert_capacity(double factor, const kernels::Routing& routing,

@@ -15,10 +15,12 @@
 // The router's own losses, added to the training loss per layer. Their gradients enter dl on one tensor-parallel rank
 // where dl is a partial sum, on every rank where each has the whole dl:
 //
-//   balance   alpha mean over sequences of E sum_e f_e P_e      f_e: share of the sequence's choices, P_e: mean p_e
+//   balance   alpha sum over sequences of (S / T) E sum_e f_e P_e   f_e: share of the sequence's choices, P_e: mean p_e
 //             (Fedus et al. 2022, eq. 4; per sequence as DeepSeek-AI 2024, section 2.1.2)
 //   z         zeta mean over tokens of z^2 (Zoph et al. 2022, eq. 5)
 //
+// S: tokens of the sequence, T: of the global batch. Empty positions (tensor/filled_positions.hpp) are no tokens: they
+// are not routed, counted, averaged or dropped, and no expert computes them.
 // alpha: router_aux_loss_coef, scaled as router_aux_loss_scale says; zeta: router_z_loss_coef.
 
 #include <optional>
@@ -43,7 +45,7 @@ template <class T>
 struct MoeParts {
   MoeSizes sizes{};
   kernels::Routing routing{};
-  kernels::RouterScales scales{};
+  kernels::RouterScales scales{};  // but the tokens, of TokenBatch
   MoeOrders orders{};
   index_t gradient_stride = 0;  // elements between the gradients of two sequences
   int ep_size = 1;

@@ -62,7 +62,7 @@ struct MoeActivations {
   Vector<M> z;                          // (tokens)
   Vector<std::int64_t> choices;         // (tokens x top_k)
   Vector<M> weights;                    // (tokens x top_k)
-  Vector<std::int64_t> row_of_choice;   // (tokens x top_k); -1: dropped
+  Vector<std::int64_t> row_of_choice;   // (tokens x top_k); -1: dropped, or of an empty position
   Vector<std::int64_t> source;          // (tokens x top_k): which choice each sent row is
   Vector<M> gate;                       // (tokens), of the shared expert
   Matrix<T> dlogits;                    // (tokens, columns): from backward_input to backward_input_weight

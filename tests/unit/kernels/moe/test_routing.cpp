@@ -38,7 +38,7 @@ TYPED_TEST(RoutingKernels, FollowTheTwin) {
     logits.push();
     Array<M> p(tokens * routing.experts), w(tokens * k), z(tokens);
     Array<std::int64_t> choices(tokens * k);
-    kernels::route_forward<M>(this->device_, routing, MatrixRef<const M>(logits.data(), tokens, columns),
+    kernels::route_forward<M>(this->device_, routing, {}, MatrixRef<const M>(logits.data(), tokens, columns),
                               p.matrix(tokens, routing.experts), choices.vector(), w.vector(), z.vector());
     this->device_.fence();
     p.pull(), w.pull(), z.pull(), choices.pull();
@@ -61,12 +61,12 @@ TYPED_TEST(RoutingKernels, FollowTheTwin) {
   }
 }
 
-// loss = sum of r w + balance n p + zeta z^2 with the choices kept: they are steps.
+// loss = sum of r w + balance n p / (k S T) + zeta z^2 / T with the choices kept: they are steps.
 TEST(RoutingGradient, MeetsFiniteDifferences) {
   Timers timers;
   Device device(timers);
-  const index_t sequences = 2, tokens = 6, experts = 5, k = 2, columns = 6;
-  const kernels::RouterScales scales{.balance = 0.3, .zeta = 0.2};
+  const index_t sequences = 2, length = 3, tokens = 6, experts = 5, k = 2, columns = 6;
+  const kernels::RouterScales scales{.balance = 12.0, .zeta = 1.4, .tokens = 7.0};
   for (const auto kind : {TopKWeights::softmax, TopKWeights::renormalised}) {
     const Routing routing{experts, k, kind};
     const auto logits = Array<double>::random(tokens * columns, 3, 1.5);
@@ -74,11 +74,12 @@ TEST(RoutingGradient, MeetsFiniteDifferences) {
     Array<double> p(tokens * experts), w(tokens * k), z(tokens), dl(tokens * columns, 7.0);
     Array<std::int64_t> choices(tokens * k), counts(sequences * experts);
     const Matrix<std::int64_t> n(counts.data(), sequences, experts);
-    kernels::route_forward<double>(device, routing, MatrixRef<const double>(logits.data(), tokens, columns),
+    kernels::route_forward<double>(device, routing, {}, MatrixRef<const double>(logits.data(), tokens, columns),
                                    p.matrix(tokens, experts), choices.vector(), w.vector(), z.vector());
     kernels::count_choices(device, k, choices.read(), n);
-    kernels::route_backward<double>(device, routing, p.read(tokens, experts), choices.read(), w.read(), z.read(),
-                                    dw.read(), n, scales, MatrixRef<double>(dl.data(), tokens, columns));
+    kernels::route_backward<double>(device, routing, {.length = length}, p.read(tokens, experts), choices.read(),
+                                    w.read(), z.read(), dw.read(), n, scales,
+                                    MatrixRef<double>(dl.data(), tokens, columns));
     device.fence();
     counts.pull(), dl.pull();
     const auto loss = [&](const std::vector<double>& l) {
@@ -90,10 +91,11 @@ TEST(RoutingGradient, MeetsFiniteDifferences) {
           sum += dw.host[static_cast<std::size_t>(t * k + j)] * r.weights[static_cast<std::size_t>(j)];
         }
         for (index_t e = 0; e < experts; ++e) {
-          sum += scales.balance * static_cast<double>(counts.host[static_cast<std::size_t>(t / 3 * experts + e)]) *
+          sum += scales.balance / (k * length * scales.tokens) *
+                 static_cast<double>(counts.host[static_cast<std::size_t>(t / length * experts + e)]) *
                  r.probabilities[static_cast<std::size_t>(e)];
         }
-        sum += scales.zeta * r.z * r.z;
+        sum += scales.zeta / scales.tokens * r.z * r.z;
       }
       return sum;
     };
@@ -185,7 +187,7 @@ TEST(Rows, OfTokensThatAreNotFiniteAreDealtOut) {
   logits.host[0] = 1.0;
   logits.push();
   Array<std::int64_t> choices(tokens * k);
-  kernels::route_forward<double>(device, {experts, k, TopKWeights::softmax},
+  kernels::route_forward<double>(device, {experts, k, TopKWeights::softmax}, {},
                                  MatrixRef<const double>(logits.data(), tokens, experts), p.matrix(tokens, experts),
                                  choices.vector(), w.vector(), z.vector());
   device.fence();
@@ -227,7 +229,8 @@ TEST(Rows, CutsOfRanksAreJoined) {
   EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 5, /**/ 0, 0, 0, 4, 4}));
 }
 
-// Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's choices lie in front.
+// Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's choices lie in front. Of 2
+// experts one takes ceil(0.8 * 5 / 2) tokens.
 TEST(Rows, OverflowIsCountedAlongTheSequence) {
   Timers timers;
   Device device(timers);
@@ -237,11 +240,85 @@ TEST(Rows, OverflowIsCountedAlongTheSequence) {
   all.host = {0, 0, 1, 1, /* here */ 0, 0, 0, 1, 0, 1};
   base.push(), step.push(), own.push(), all.push();
   kernels::mark_overflow(device, {2, k, TopKWeights::softmax},
-                         {base.read(), step.read(), own.read(), 2, length}, 2, all.read(), rows.vector());
+                         {base.read(), step.read(), own.read(), 2, length}, {.length = 5}, 0.8, all.read(),
+                         rows.vector());
   device.fence();
   rows.pull();
   // The first sequence: 0 | 0 0 | 0 | 0, the second: 1 | 1 0 | 1 | 1.
   EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, -1, -1, 0, 0, -1}));
+}
+
+// Sequences of four positions with 3, 0 and 1 tokens, of which this rank has positions 0, 2 and 3: as if the tokens
+// were alone, and whatever the logits of the other positions are.
+TEST(Rows, EmptyPositionsAreNobodys) {
+  Timers timers;
+  Device device(timers);
+  const index_t sequences = 3, length = 3, rows_here = 9, experts = 2, k = 1;
+  const std::vector<std::size_t> filled{0, 1, 6};
+  Array<std::int32_t> tokens(sequences);
+  tokens.host = {3, 0, 1};
+  tokens.push();
+  const FilledPositions positions{.shard = {{0, 1}, {2, 4}}, .length = 4, .tokens = tokens.data()};
+  auto logits = Array<double>::random(rows_here * experts, 3, 2.0);
+  for (std::size_t t = 0; t < 9; ++t) {
+    if (std::ranges::find(filled, t) == filled.end()) logits.host[2 * t] = std::numeric_limits<double>::infinity();
+  }
+  logits.host[0] = logits.host[2] = logits.host[12] = 5.0;  // all tokens choose expert 0
+  logits.push();
+  Array<double> p(rows_here * experts, 9.0), w(rows_here, 9.0), z(rows_here, 9.0), dl(rows_here * experts, 9.0);
+  Array<std::int64_t> choices(rows_here, 9), rows(rows_here, 9), source(rows_here, 9), counts(experts),
+      stretches(experts), of_sequence(sequences * experts);
+  const Matrix<std::int64_t> n(of_sequence.data(), sequences, experts);
+  const auto dw = Array<double>::random(rows_here, 4);
+  Array<double> sums(2 * experts + 2, 0.0);
+  const Routing routing{experts, k, TopKWeights::softmax};
+  kernels::route_forward<double>(device, routing, positions,
+                                 MatrixRef<const double>(logits.data(), rows_here, experts),
+                                 p.matrix(rows_here, experts), choices.vector(), w.vector(), z.vector());
+  kernels::mark_routed(device, choices.read(), rows.vector(), source.vector());
+  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(),
+                       stretches.matrix(1, experts));
+  kernels::count_choices(device, k, choices.read(), n);
+  kernels::route_backward<double>(device, routing, positions, p.read(rows_here, experts), choices.read(), w.read(),
+                                  z.read(), dw.read(), n, {.balance = 1.0, .zeta = 1.0, .tokens = 4.0},
+                                  MatrixRef<double>(dl.data(), rows_here, experts));
+  kernels::add_router_sums<double>(device, positions, p.read(rows_here, experts), choices.read(), rows.read(),
+                                   z.read(), n, sums.vector());
+  device.fence();
+  for (auto* values : {&p, &z, &dl, &sums}) values->pull();
+  for (auto* values : {&choices, &rows, &source, &counts, &of_sequence}) values->pull();
+  EXPECT_EQ(choices.host, (std::vector<std::int64_t>{0, 0, -1, -1, -1, -1, 0, -1, -1}));
+  EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, 1, -1, -1, -1, -1, 2, -1, -1}));
+  EXPECT_EQ(source.host, (std::vector<std::int64_t>{0, 1, 6, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(counts.host, (std::vector<std::int64_t>{3, 0}));
+  EXPECT_EQ(of_sequence.host, (std::vector<std::int64_t>{2, 0, 0, 0, 1, 0}));
+  for (std::size_t t = 0; t < 9; ++t) {
+    const bool has_token = std::ranges::find(filled, t) != filled.end();
+    EXPECT_EQ(p.host[2 * t] != 0.0, has_token) << t;
+    EXPECT_EQ(dl.host[2 * t] != 0.0, has_token) << t;
+    EXPECT_EQ(z.host[t] != 0.0, has_token) << t;
+  }
+  EXPECT_DOUBLE_EQ(sums.host[0], 2 * (p.host[0] + p.host[2]) * 4 / 3 + p.host[12] * 4);
+  EXPECT_EQ(sums.host[2], 3.0);
+  EXPECT_DOUBLE_EQ(sums.host[4], z.host[0] * z.host[0] + z.host[1] * z.host[1] + z.host[6] * z.host[6]);
+  EXPECT_EQ(sums.host[5], 0.0) << "nothing is dropped";
+}
+
+// Capacities are of the tokens: of 5 positions 2 are filled, of which an expert takes ceil(0.8 * 2 / 2).
+TEST(Rows, OverflowIsThatOfTheTokens) {
+  Timers timers;
+  Device device(timers);
+  Array<std::int64_t> base(5), step(5), own(5), rows(5, 0), choices(5, kernels::no_expert);
+  base.host = own.host = {0, 1, 2, 3, 4};
+  choices.host[0] = choices.host[1] = 1;
+  Array<std::int32_t> tokens(1, 2);
+  base.push(), step.push(), own.push(), choices.push(), tokens.push();
+  kernels::mark_overflow(device, {2, 1, TopKWeights::softmax}, {base.read(), step.read(), own.read(), 1, 5},
+                         {.shard = {{0, 5}, {5, 5}}, .length = 5, .tokens = tokens.data()}, 0.8, choices.read(),
+                         rows.vector());
+  device.fence();
+  rows.pull();
+  EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, -1, 0, 0, 0}));
 }
 
 template <class T>
