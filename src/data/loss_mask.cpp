@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "nanotron/base/error.hpp"
 
@@ -14,6 +16,20 @@ LossMask::LossMask(StoredArray values, const std::string& path, index_t tokens)
   fail(ExitCode::data_error,
        {"/loss_mask does not fit to /tokens", fmt::format("{} values of uint8, one for each token", tokens),
         fmt::format("{} values", values_.size()), path_, "write it with the tokens, 1 where the loss counts"});
+}
+
+void LossMask::require_targets() const {
+  if (!exists()) return;
+  constexpr index_t block = 1 << 20;
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(std::min(block, values_.size())));
+  for (index_t at = 0; at < values_.size(); at += block) {
+    const std::span<std::uint8_t> here(values.data(), static_cast<std::size_t>(std::min(block, values_.size() - at)));
+    read(at, here);
+    if (std::ranges::any_of(here, [](std::uint8_t counts) { return counts != 0; })) return;
+  }
+  fail(ExitCode::data_error,
+       {"/loss_mask is 0 everywhere: nothing counts in the loss", "1 for the tokens whose prediction is learned",
+        fmt::format("{} zeros", values_.size()), path_, "write 1 where the loss counts, or no /loss_mask"});
 }
 
 void LossMask::read(index_t first, std::span<std::uint8_t> out) const {

@@ -22,6 +22,12 @@ std::string where_to_resume(const std::filesystem::path& newest_known_good) {
 template <class T>
 void Trainer<T>::answer_bad_step(StepResult& r) {
   comm::max_of_alike(grid_.world(), 0);  // else a mismatch of operations would be reported as a bad step
+  if (loaded_.targets == 0) {  // nothing to compute again, or to go back for
+    state_.reducers.reset();
+    log_.warn("step {}: no target of global samples {} to {} counts in the loss: update skipped", r.step,
+              r.first_sample, r.first_sample + r.samples - 1);
+    return;
+  }
   if (guard_.is_on()) compute_again(r);
   state_.reducers.reset();
   if (config_.run.on_bad_step == deck::OnBadStep::roll_back && roll_back(r)) return;

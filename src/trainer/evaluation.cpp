@@ -31,8 +31,13 @@ void evaluate_as(const deck::Config& config, comm::ProcessGrid& grid, Loaders& l
   names.resize(loaders.validation.size());  // one set may have none
   with_loaded_model<T>(config, grid, reader, log, [&](const LoadedModel<T>& m) {
     for (std::size_t i = 0; i < names.size(); ++i) {
-      log.summary("{}", text_of(names[i], mean_loss(m.device, grid, m.state, m.schedule, m.tokens,
-                                                    loaders.validation[i], config.data.global_batch_size)));
+      const MeanLoss mean = mean_loss(m.device, grid, m.state, m.schedule, m.tokens, loaders.validation[i],
+                                      config.data.global_batch_size);
+      if (mean.targets == 0)
+        fail(ExitCode::data_error, {.what = "no target of the validation data counts in the loss",
+                                    .expected = "a 1 in /loss_mask for a target of them",
+                                    .where = names[i]});
+      log.summary("{}", text_of(names[i], mean));
     }
   });
 }

@@ -31,6 +31,7 @@ std::vector<data::TokenFile> opened(const char* key, const std::string& files, c
     found.push_back(of_file(key, file, [&] {
       data::TokenFile tokens(file.path);
       tokens.require_vocab_size(config.model.vocab_size);
+      tokens.loss_mask().require_targets();
       return tokens;
     }));
   }

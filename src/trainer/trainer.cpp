@@ -12,17 +12,6 @@
 namespace nanotron::trainer {
 namespace {
 
-// On every rank, since the count is that of the global batch.
-void require_targets(const LoadedBatch& batch, index_t first_sample) {
-  if (batch.targets > 0) return;
-  fail(ExitCode::data_error,
-       {.what = "no target of a global batch counts in the loss",
-        .expected = "a 1 in /loss_mask for a target of it",
-        .found = "0 or no target everywhere",
-        .where = fmt::format("global samples {} to {}", first_sample, first_sample + batch.samples - 1),
-        .change = "a larger data%global_batch_size, or text of which more counts"});
-}
-
 int nodes_of(const comm::ProcessGrid& grid) {
   return std::max(1, static_cast<int>(std::set(grid.hosts().begin(), grid.hosts().end()).size()));
 }
@@ -144,7 +133,6 @@ std::uint64_t Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) 
   const Region region(device_.timers(), "load tokens");
   loaded_ = tokens_.load(device_, loader, first_sample);
   loaded_.targets = comm::sum(grid_.data_parallel(), loaded_.targets);
-  require_targets(loaded_, first_sample);
   state_.set_loaded(loaded_);
   return loaded_.token_hash;
 }
@@ -163,7 +151,7 @@ void Trainer<T>::compute(double largest_norm) {
   state_.model.forget_gathered_weights();
   guard_.begin();
   state_.reducers.begin_step(state_.micro_batches());
-  schedule_->forward_backward(1.0 / static_cast<double>(loaded_.targets));
+  schedule_->forward_backward(loaded_.loss_scale());
   read_ahead();
   state_.reducers.finish();
   schedule_->all_reduce_tied_gradients();
@@ -243,8 +231,11 @@ std::vector<double> Trainer<T>::validate() {
   const Region region(device_.timers(), "validation");
   std::vector<double> losses;
   for (data::BatchLoader& loader : loaders_.validation) {
-    losses.push_back(
-        mean_loss(device_, grid_, state_, *schedule_, tokens_, loader, config_.data.global_batch_size).loss);
+    const MeanLoss mean =
+        mean_loss(device_, grid_, state_, *schedule_, tokens_, loader, config_.data.global_batch_size);
+    if (mean.targets == 0)
+      log_.warn("validation set {}: no target of its samples counts in the loss", losses.size() + 1);
+    losses.push_back(mean.loss);
   }
   return losses;
 }

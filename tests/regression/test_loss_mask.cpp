@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "nanotron/base/error.hpp"
+#include "nanotron/data/token_file.hpp"
 #include "support/comparison.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
@@ -83,14 +86,55 @@ TEST_F(LossMask, SequencesThatDoNotCountAreNotThere) {
   test::expect_same_state(masked.parameters, half.parameters);
 }
 
-TEST_F(LossMask, ABatchWithoutATargetIsAnError) {
-  set_mask([](std::size_t i) { return i <= batch * length; });
+// The second of three: skipped on every grid and with whatever follows bad steps, and the third goes on from the first,
+// as if nothing had been between them.
+TEST_F(LossMask, ABatchWithoutATargetIsSkipped) {
+  constexpr std::size_t tokens_of_batch = batch * length;
+  set_mask([](std::size_t i) { return i <= tokens_of_batch || i > 2 * tokens_of_batch; });
+  config_.schedule.warmup_steps = 0;
+  config_.schedule.kind = deck::ScheduleKind::constant;
+  const auto run = [&](auto axis, bool guarded) {
+    deck::Config config = config_;
+    config.parallel.*axis = ranks_;
+    config.run.max_nonfinite_steps = guarded ? 1 : 0;
+    if (guarded) config.run.on_bad_step = deck::OnBadStep::roll_back;
+    return test::run_training(config, test::world(), 3);
+  };
+  const test::Numbers first = test::serial(config_, 1);
+  for (const auto axis : {&deck::ParallelConfig::dp, &deck::ParallelConfig::pp, &deck::ParallelConfig::cp}) {
+    for (const bool guarded : {false, true}) {
+      const test::Numbers all = run(axis, guarded);
+      ASSERT_EQ(all.losses.size(), 3u);
+      EXPECT_NEAR(all.losses[0], first.losses[0], 1e-12);
+      EXPECT_TRUE(std::isnan(all.losses[1]));
+      EXPECT_EQ(all.grad_norms[1], 0.0);
+      EXPECT_TRUE(std::isfinite(all.losses[2]));
+      EXPECT_EQ(all.adam_steps, 2);
+    }
+  }
+}
+
+// Differently many targets on the ranks, of which one has none in each step.
+TEST_F(LossMask, ARankWithoutATargetIsNoBadStep) {
+  constexpr std::size_t part = batch / 2 * length;
+  set_mask([](std::size_t i) { return i > 0 && (i - 1) / part % 2 == 0; });
+  deck::Config config = config_;
+  config.parallel.dp = ranks_;
+  const test::Numbers ours = test::run_training(config, test::world(), steps), theirs = test::serial(config_, steps);
+  EXPECT_LT(test::worst_loss_difference(ours, theirs), 1e-11);
+  EXPECT_EQ(ours.adam_steps, steps);
+}
+
+TEST_F(LossMask, OfZerosIsRefusedAtTheStart) {
+  set_mask([](std::size_t i) { return i == size - 1; });
+  data::TokenFile(path()).loss_mask().require_targets();
+  set_mask([](std::size_t) { return false; });
   try {
-    test::serial(config_, 2);
-    FAIL() << "the second batch has no target";
+    data::TokenFile(path()).loss_mask().require_targets();
+    FAIL() << "nothing counts";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::data_error);
-    EXPECT_NE(std::string(error.what()).find("global samples 8 to 15"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("0 everywhere"), std::string::npos) << error.what();
   }
 }
 

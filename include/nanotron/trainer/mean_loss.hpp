@@ -11,7 +11,7 @@
 namespace nanotron::trainer {
 
 struct MeanLoss {
-  double loss = 0.0;  // nats per token
+  double loss = 0.0;  // nats per token; NaN without a target
   index_t targets = 0;
 };
 

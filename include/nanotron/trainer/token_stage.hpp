@@ -19,6 +19,9 @@ struct LoadedBatch {
   index_t targets = 0;           // on this rank: positions whose target is not no_target
   index_t tokens = 0;            // over all ranks: positions that have a token
   index_t micro_batches = 0;     // of this rank
+
+  /// Of the sum of losses in their mean, where targets counts those of all ranks; 0 without any.
+  double loss_scale() const { return targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0; }
 };
 
 class TokenStage {
