@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/trainer/first_nonfinite.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
 namespace nanotron::trainer {
@@ -14,6 +15,13 @@ std::string where_to_resume(const std::filesystem::path& newest_known_good) {
   if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none starts again";
   return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
                      newest_known_good.string());
+}
+
+bool is_finite(const StepResult& r) { return std::isfinite(r.loss) && std::isfinite(r.grad_norm); }
+
+std::string numbers_of(const StepResult& r) {
+  return fmt::format("loss {}, gradient norm {}{}", r.loss, r.grad_norm,
+                     is_finite(r) ? "" : ", first non-finite: " + r.first_nonfinite);
 }
 
 }  // namespace
@@ -29,10 +37,14 @@ void Trainer<T>::answer_bad_step(StepResult& r) {
     return;
   }
   if (guard_.is_on()) compute_again(r);
+  if (!is_finite(r)) {
+    r.first_nonfinite = first_nonfinite(device_, grid_, state_, sequence_layout(config_)[grid_.cp_rank()],
+                                        loaders_.training, r.first_sample);
+  }
   state_.reducers.reset();
   if (config_.run.on_bad_step == deck::OnBadStep::roll_back && roll_back(r)) return;
   count_bad_step(r, ++skipped_in_a_row_, "in a row");
-  log_.warn("step {}: loss {}, gradient norm {}: update skipped", r.step, r.loss, r.grad_norm);
+  log_.warn("step {}: {}: update skipped", r.step, numbers_of(r));
 }
 
 // The second computation never updates: no norm is below zero.
@@ -54,14 +66,13 @@ template <class T>
 void Trainer<T>::count_bad_step(const StepResult& r, std::int64_t bad, const std::string& since) {
   if (bad <= config_.run.max_nonfinite_steps) return;
   checkpointing_.finish();
-  const bool is_finite = std::isfinite(r.loss) && std::isfinite(r.grad_norm);
   fail(ExitCode::numerics_error,
        {.what = fmt::format("step {}: {}", r.step,
-                            is_finite ? "the gradient norm is a spike" : "the numbers are not finite"),
-        .expected = is_finite
+                            is_finite(r) ? "the gradient norm is a spike" : "the numbers are not finite"),
+        .expected = is_finite(r)
                         ? fmt::format("a gradient norm of at most {:.4g} (run%spike_factor)", spikes_.largest_norm())
                         : "a finite loss and gradient norm",
-        .found = fmt::format("loss {}, gradient norm {}, {} {}", r.loss, r.grad_norm, bad, since),
+        .found = fmt::format("{}, {} {}", numbers_of(r), bad, since),
         .where = fmt::format("global samples {} to {}", r.first_sample, r.first_sample + r.samples - 1),
         .change = fmt::format("a lower optimizer%learning_rate, a longer schedule%warmup_steps, or "
                               "run%max_nonfinite_steps > 0 to skip such updates; {}",
@@ -98,8 +109,8 @@ bool Trainer<T>::roll_back(StepResult& r) {
   count_bad_step(r, rolled_back_, fmt::format("after the checkpoint of step {}", to));
   const index_t next = r.first_sample + r.samples;
   resume(std::move(checkpoint));
-  log_.warn("step {}: loss {}, gradient norm {}: back to step {}, and on without global samples {} to {}", r.step,
-            r.loss, r.grad_norm, counters_.step, counters_.sample_cursor, next - 1);
+  log_.warn("step {}: {}: back to step {}, and on without global samples {} to {}", r.step, numbers_of(r),
+            counters_.step, counters_.sample_cursor, next - 1);
   r.left_out_from = std::exchange(counters_.sample_cursor, next);
   r.rolled_back = true;
   return true;

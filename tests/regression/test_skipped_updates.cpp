@@ -3,11 +3,13 @@
 // The update of a step that is not finite is queued before anyone knows, and skipped: it changes no bit of weights,
 // their copies and moments, and does not count. The next finite step goes on.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
+#include "nanotron/trainer/first_nonfinite.hpp"
 #include "support/device_values.hpp"
 #include "support/drawn_decks.hpp"
 #include "support/trainer_run.hpp"
@@ -54,6 +56,47 @@ std::vector<std::byte> bits_of(trainer::TrainingState<T>& state) {
   return all;
 }
 
+// Of the flat buffers.
+std::string first_parameter(const model::ParameterTable& table) {
+  for (const nn::ParameterSpec& spec : table.specs) {
+    if (spec.local_layers() > 0 && spec.offset == 0) return spec.name + (spec.is_stacked ? ", layer 0" : "");
+  }
+  return "none";
+}
+
+// Sets the first element that this rank owns of a layer's gradient, if it has one.
+template <class T>
+void spoil_gradient(trainer::TrainingState<T>& state, const std::string& name, index_t layer) {
+  const model::ParameterTable& table = state.model.table();
+  const nn::ParameterSpec& spec = table[name];
+  for (index_t l = 0; l < spec.local_layers(); ++l) {
+    if (spec.layer_numbers[static_cast<std::size_t>(l)] != layer) continue;
+    const Range flat{spec.offset_of(l), spec.offset_of(l) + spec.local_size()};
+    for (const Range& owned :
+         optim::owned_gradient_ranges(table, state.model.parameters().layouts, state.sharding, flat)) {
+      test::set_value(state.model.parameters().gradient, owned.begin, std::numeric_limits<master_t<T>>::quiet_NaN());
+    }
+  }
+}
+
+// Backward goes from the last layer to the first, and what a layer spoils is spoiled in all before it.
+template <class T>
+void expect_the_first_gradient(const deck::Config& config) {
+  test::TrainerRun<T> run(config, test::world());
+  run->train_step();
+  trainer::TrainingState<T>& state = run->state();
+  const auto found = [&] {
+    return trainer::first_nonfinite(run.device(), run.grid(), state,
+                                    trainer::sequence_layout(config)[run.grid().cp_rank()], run.training(), 0);
+  };
+  EXPECT_EQ(found(), "none");
+  const std::string name = "model/layers/self_attn/o_proj/weight";
+  for (const index_t layer : {0, 1}) {
+    spoil_gradient(state, name, layer);
+    EXPECT_TRUE(found().starts_with(fmt::format("gradient of {}, layer {}, rank ", name, layer))) << found();
+  }
+}
+
 template <class T>
 void expect_a_skipped_update(const deck::Config& config) {
   test::TrainerRun<T> run(config, test::world());
@@ -71,6 +114,7 @@ void expect_a_skipped_update(const deck::Config& config) {
   const trainer::StepResult bad = run->train_step();
   EXPECT_FALSE(bad.updated);
   EXPECT_FALSE(std::isfinite(bad.loss) && std::isfinite(bad.grad_norm));
+  EXPECT_EQ(bad.first_nonfinite, "parameter " + first_parameter(state.model.table()) + ", rank 0");
   EXPECT_TRUE(bits_of(run->state()) == before);
   EXPECT_EQ(state.optimizer->steps(), 2);
   EXPECT_EQ(run->step(), 3);
@@ -95,7 +139,10 @@ TEST(SkippedUpdates, ChangeNoBitAndDoNotCount) {
     if (!config) continue;
     SCOPED_TRACE(std::string(c.golden) + " " + testing::PrintToString(c.set));
     with_scalar_type(config->precision.compute,
-                     [&]<class T>(std::type_identity<T>) { expect_a_skipped_update<T>(*config); });
+                     [&]<class T>(std::type_identity<T>) {
+                       expect_a_skipped_update<T>(*config);
+                       expect_the_first_gradient<T>(*config);
+                     });
     ++tried;
   }
   EXPECT_GE(tried, 1);

@@ -29,6 +29,8 @@ class TrainerRun {
   trainer::Trainer<T>& operator*() { return trainer_; }
   trainer::Trainer<T>* operator->() { return &trainer_; }
   Device& device() { return device_; }
+  comm::ProcessGrid& grid() { return grid_; }
+  const data::BatchLoader& training() const { return loaders_.training; }
 
  private:
   comm::ProcessGrid grid_;

@@ -33,6 +33,7 @@ struct StepResult {
   std::int64_t step = 0;
   index_t first_sample = 0;   // of the global batch
   index_t left_out_from = 0;  // the first sample that training leaves out with this step; else first_sample
+  std::string first_nonfinite{};  // of a bad step whose numbers are not finite (first_nonfinite.hpp)
 };
 
 /// Cost of a step of global_batch_size, and what its speed is compared with: FLOP/s of all ranks together.
