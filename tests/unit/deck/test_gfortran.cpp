@@ -341,7 +341,8 @@ void expect_alike(const std::vector<DeckGenerator::Deck>& decks) {
                   << "\n" << deck::format_all(SourceText("deck", texts[k]), read.diagnostics);
   }
   EXPECT_EQ(wrong, 0U);
-  EXPECT_LE(20 * tally["gfortran crashed"], static_cast<int>(texts.size())) << "so often only where its program does not run";
+  EXPECT_LE(20 * tally["gfortran crashed"], static_cast<int>(texts.size()))
+      << "so often only where its program does not run";
   for (const auto& [kind, n] : tally) std::printf("%7d  %s\n", n, kind.c_str());
 }
 
