@@ -87,12 +87,6 @@ void check_ramp(const deck::Config& c, deck::Findings& f) {
     f.error({"data.rampup_samples", "data.rampup_batch_size"}, "rampup_samples is 0",
             "samples of the run over which the batch grows");
   }
-  if (c.model.moe.num_experts > 0) {
-    f.error({"data.rampup_batch_size"},
-            "a mixture of experts has no batch-size ramp: the scale of the router's losses is "
-            "that of one size of the global batch",
-            "rampup_batch_size = 0");
-  }
 }
 
 }  // namespace
