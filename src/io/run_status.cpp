@@ -10,6 +10,7 @@
 #include <string_view>
 #include <sstream>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/io/text_file.hpp"
 
@@ -90,7 +91,7 @@ void RunStatus::add_copy(std::int64_t step, const std::filesystem::path& folder)
   write(RunState::running, step);
 }
 
-void mark_failed(const std::filesystem::path& file, int exit_code, const std::string& message) {
+void mark_failed(const std::filesystem::path& file, int exit_code, const std::string& message) try {
   if (file.empty()) return;
   std::map<std::string, std::string> lines = read(file);
   const std::string& state = lines["state"];
@@ -103,6 +104,7 @@ void mark_failed(const std::filesystem::path& file, int exit_code, const std::st
   std::string text;
   for (const auto& [key, value] : lines) text += fmt::format("{} = {}\n", key, value);
   replace_text(file, text);
+} catch (const Error&) {  // the run ends for another reason, which is told
 }
 
 }  // namespace nanotron::io
