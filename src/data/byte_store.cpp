@@ -4,6 +4,7 @@
 #endif
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <new>
@@ -23,14 +24,16 @@ struct Driver {
   H5FD_t base;  // first: HDF5 knows no more of it
   std::shared_ptr<ByteStore> store;
   haddr_t end_of_addresses;
+  bool is_written;
 };
 
 Driver& driver(H5FD_t* file) { return *reinterpret_cast<Driver*>(file); }
 const Driver& driver(const H5FD_t* file) { return *reinterpret_cast<const Driver*>(file); }
 
-H5FD_t* open(const char*, unsigned, hid_t access, haddr_t) {
+H5FD_t* open(const char*, unsigned flags, hid_t access, haddr_t) {
   const auto* const settings = static_cast<const Settings*>(H5Pget_driver_info(access));
-  Driver* const made = settings == nullptr ? nullptr : new (std::nothrow) Driver{{}, *settings->store, 0};
+  Driver* const made =
+      settings == nullptr ? nullptr : new (std::nothrow) Driver{{}, *settings->store, 0, (flags & H5F_ACC_RDWR) != 0};
   return made == nullptr ? nullptr : &made->base;
 }
 
@@ -71,8 +74,10 @@ herr_t guarded(const F& work) {
 
 herr_t read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t position, std::size_t bytes, void* target) {
   ByteStore& store = *driver(file).store;
+  // HDF5 also reads what it gave addresses to and has not written yet.
+  const haddr_t unwritten = driver(file).is_written ? driver(file).end_of_addresses : 0;
   return guarded([&] {
-    const auto end = static_cast<haddr_t>(store.bytes());
+    const haddr_t end = std::max<haddr_t>(static_cast<haddr_t>(store.bytes()), unwritten);
     if (position > end || bytes > end - position)
       nanotron::fail(ExitCode::data_error, {.what = fmt::format("{} refers to bytes behind its end", store.name())});
     store.read(target, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(position));

@@ -381,6 +381,8 @@ void MetricsFile::close() {
   flush();
   columns_.clear();
   named_losses_.clear();
+  hashes_.reset();
+  validation_hashes_.reset();
   starts_.reset();
   file_.close(ExitCode::system_error, "closing " + path_.string());
   store_->close();
