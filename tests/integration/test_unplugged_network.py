@@ -191,7 +191,8 @@ def unplugged(hosts, kind, host, where, undisturbed):
         check(took < limit + 10 and ended < limit + 15, f"{what}: {took:.1f} s and {ended:.1f} s of {limit:.1f} + 10", text)
         codes = [f.read_text().strip() for f in case.folder.glob("code.*")]  # without those of ranks that the launcher killed
         check(codes and set(codes) == {"71"}, f"{what}: exit codes {codes}", output)
-        check("state = running" in (case.folder / "status").read_text(), f"{what}: the status is that of another end")
+        status = (case.folder / "status").read_text()
+        check("state = failed" in status and "exit_code = 71" in status, f"{what}: the status is that of another end", status)
         hosts.plug(host, "up", where)
         hosts.wait_for_links()
         text = finish(hosts.start(kind, case), f"{what}, and again")

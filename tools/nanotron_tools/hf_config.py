@@ -286,7 +286,8 @@ def _read(kind: str, config: dict[str, Any]) -> ModelSizes:
 def _differences(kind: str, sizes: ModelSizes) -> dict[str, Any]:
     """What this architecture's config.json would say otherwise: key of &model -> its value there."""
     unused = "rms_norm_eps" if sizes.normalization == "layer_norm" else "layer_norm_epsilon"
-    ours = replace(sizes, **{unused: 1e-5})
+    changed: dict[str, Any] = {unused: 1e-5}
+    ours = replace(sizes, **changed)
     config = _own_entries(kind, ours, {})
     if problems := refusals(kind, config):
         return dict.fromkeys(problems)
