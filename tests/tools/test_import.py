@@ -289,6 +289,9 @@ def test_headers_are_known_by_their_numbers(tmp_path, tool):
         (tmp_path / "llmc.bin").write_bytes(data[:-4])
         assert "1000 tokens, as its header says" in tool("import", tmp_path / "llmc.bin", "-o", tmp_path / "x.h5",
                                                          rc=65).stderr
+    for data in ((tmp_path / "ids.npy").read_bytes() + b"more", (tmp_path / "ids.npy").read_bytes()[:-4]):
+        (tmp_path / "size.npy").write_bytes(data)
+        assert "size.npy: expected " in tool("import", tmp_path / "size.npy", "-o", tmp_path / "x.h5", rc=65).stderr
     np.save(tmp_path / "bad.npy", ids / 2)
     assert "float64" in tool("import", tmp_path / "bad.npy", "-o", tmp_path / "x.h5", rc=65).stderr
     (tmp_path / "x.bin").write_bytes(b"\x89HDF\r\n\x1a\n")

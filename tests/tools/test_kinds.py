@@ -84,6 +84,9 @@ REFUSED = {
     "more.json": (b'[{"text": "a"}] [', "record 0 (counted from 0)"), "gap.json": (b'[{"text": "a"} {}]', "record 0"),
     "other.json": (b'[{"text": "a"}, {"content": "b"}]', "row 1 (counted from 0): expected an object with a text"),
     "nul.jsonl": (b'{"text": "sec\0ond"}\n{"text": "good"}\n', "nul.jsonl, line 1, byte 0: expected a line of JSON"),
+    "more.csv": (b"id,text\n1,a\n2,b, c\n", "line 3: expected 2 fields, as the first line names\n  found:  3"),
+    "fewer.csv": (b"text,id\na,1\nb\n", "line 3: expected 2 fields, as the first line names\n  found:  1"),
+    "bom.csv": (b"\xef\xbb\xbf", "an empty file"),
     "latin.csv": ("text\nGr\xfc\xdfe\n".encode("latin-1"), "text in UTF-8"),
     "latin.json": ('[{"text": "Gr\xfc\xdfe"}]'.encode("latin-1"), "text in UTF-8"),
 }
@@ -97,6 +100,12 @@ def test_a_named_file_is_read_or_refused(name, tmp_path, tool):
     told = tool("tokenize", tmp_path / name, tmp_path / "good.txt", "-o", tmp_path / "t.h5", rc=65).stderr
     assert name in told and found in told and "change: " in told, told
     assert not (tmp_path / "t.h5").exists()
+
+
+def test_rows_of_other_lengths_may_be_left_out(tmp_path, tool):
+    (tmp_path / "t.csv").write_text("id,text\n1,a\n2,b, c\n\n3\n4,d\n")
+    told = tool("tokenize", tmp_path / "t.csv", "-o", tmp_path / "t.h5", "--skip-bad", 2).stderr
+    assert documents_of(tmp_path / "t.h5") == ["a", "d"] and "line 3" in told and "line 5" in told
 
 
 def test_the_snapshot_of_a_dataset_is_its_records(tmp_path, tool):

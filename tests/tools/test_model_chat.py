@@ -36,18 +36,21 @@ TEMPLATES = {
                "{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}"
                "{% elif message['role'] == 'assistant' %}{% generation %}{{ message['content'] + eos_token}}{% endgeneration %}"
                "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}",
+    "llama2": "{% for message in messages %}{% if message['role'] == 'user' %}"
+              "{{ bos_token + '[INST] ' + message['content'].strip() + ' [/INST]' }}"
+              "{% else %}{{ ' '  + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}",
     "qwen3": "{%- for message in messages %}{%- if loop.last and message.role == 'assistant' %}"
              "{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' + message.content.lstrip('\n') + '<|im_end|>\n' }}"
              "{%- else %}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{%- endif %}{%- endfor %}",
 }
-ENDS = {"zephyr": "</s>", "phi3": "<|end|>", "llama3": "<|eot_id|>", "mistral": "</s>", "qwen3": "<|im_end|>"}
-BEGINS = {"llama3": "<|begin_of_text|>", "mistral": "<s>"}
+ENDS = {"zephyr": "</s>", "phi3": "<|end|>", "llama3": "<|eot_id|>", "mistral": "</s>", "llama2": "</s>", "qwen3": "<|im_end|>"}
+BEGINS = {"llama3": "<|begin_of_text|>", "mistral": "<s>", "llama2": "<s>"}
 SPECIAL = {"zephyr": ["<s>", "</s>"], "phi3": ["<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"],
            "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
-           "mistral": ["<s>", "</s>"], "qwen3": ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]}
+           "mistral": ["<s>", "</s>"], "llama2": ["<s>", "</s>"], "qwen3": ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]}
 TALK = [{"role": "user", "content": " What is 2 + 2? "}, {"role": "assistant", "content": "4, user."},
         {"role": "user", "content": "user"}, {"role": "assistant", "content": " \nHello </s> 🙂"}]
-COUNTED = {"llama3": "|4, user.{0}|Hello </s> 🙂{0}", "qwen3": "|4, user.{0}| \nHello </s> 🙂{0}"}
+COUNTED = {"llama2": "|4, user. {0}|Hello </s> 🙂 {0}", "llama3": "|4, user.{0}|Hello </s> 🙂{0}", "qwen3": "|4, user.{0}| \nHello </s> 🙂{0}"}
 
 
 def save(name, folder, source="tokenizer_config.json"):
@@ -90,10 +93,11 @@ def counted(made, tokens, mask):
 
 def expected_text(name):
     def turn(role, content):
-        end = ENDS[name]
+        end, begin = ENDS[name], BEGINS.get(name, "")
         return {"zephyr": f"<|{role}|>\n{content}</s>\n", "phi3": f"<|{role}|>\n{content}<|end|>\n",
                 "llama3": f"<|start_header_id|>{role}<|end_header_id|>\n\n{content.strip()}{end}",
                 "mistral": f"[INST] {content} [/INST]" if role == "user" else content + end,
+                "llama2": f"{begin}[INST] {content.strip()} [/INST]" if role == "user" else f" {content.strip()} {end}",
                 "qwen3": f"<|im_start|>{role}\n{content}<|im_end|>\n"}[name]
 
     talk = "".join(turn(each["role"], each["content"]) for each in TALK)
@@ -102,7 +106,7 @@ def expected_text(name):
         talk = talk[:place] + "<think>\n\n</think>\n\n" + talk[place:]
     day = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
     system = f"<|start_header_id|>system<|end_header_id|>\n\n{day}<|eot_id|>" if name == "llama3" else ""
-    return BEGINS.get(name, "") + system + talk + ("<|endoftext|>" if name == "phi3" else "")
+    return (BEGINS.get(name, "") if name != "llama2" else "") + system + talk + ("<|endoftext|>" if name == "phi3" else "")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -114,7 +118,7 @@ def test_the_models_template_is_that_of_its_folder(name, tmp_path, tool):
     first = tokens[:starts[1]]
     assert made.decode(first.tolist(), skip_special_tokens=False) == expected_text(name)
     end = made.token_to_id(ENDS[name])
-    assert (first == end).sum() == {"llama3": 5, "mistral": 2}.get(name, 4)
+    assert (first == end).sum() == {"llama3": 5, "mistral": 2, "llama2": 2}.get(name, 4)
     assert counted(made, first, mask[:starts[1]]) == COUNTED.get(name, "|4, user.{0}| \nHello </s> 🙂{0}").format(ENDS[name])
     assert attributes["eos_token_id"] == end and attributes["chat_template"].decode() == TEMPLATES[name]
     assert ("has a date: it is 2024-07-26" in said) == (name == "llama3")

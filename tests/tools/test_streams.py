@@ -1,8 +1,10 @@
 # timeout: 900
 """nanotron_tokenize on .jsonl.gz, .jsonl.zst and .parquet: the tokens of plain text, bounded blocks, damage."""
 
+import bz2
 import gzip
 import json
+import lzma
 import subprocess
 import sys
 
@@ -119,6 +121,27 @@ def test_damage_is_told_and_leaves_nothing(name, damage, tmp_path, tool):
     assert f"{path}: expected a " in told or f"{path}, " in told, told
     assert "found: " in told and "change: " in told
     assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name, compress", [("t.jsonl.bz2", bz2.compress), ("t.jsonl.xz", lzma.compress)])
+def test_streams_one_after_another(name, compress, tmp_path, tool):
+    """With padding between and behind them; damage at the beginning of a later one is told, not taken for the end."""
+    parts, path = [compress(lines_of([text])) for text in TEXTS[:5]], tmp_path / name
+    path.write_bytes(bytes(8).join(parts) + bytes(200_000))
+    tool("tokenize", path, "-o", tmp_path / "t.h5", "--chunk-mb", "0.001")
+    assert len(tokens_of(tmp_path / "t.h5")[1]) == 5
+    for damaged in (parts[:2] + [b"\1" + parts[2][1:]] + parts[3:], [*parts, b"rest"], [*parts[:4], parts[4][:-5]]):
+        path.write_bytes(b"".join(damaged))
+        assert f"{path}: expected a whole" in tool("tokenize", path, "-o", tmp_path / "x.h5", rc=65).stderr
+
+
+def test_an_arrow_stream_that_is_cut_between_batches(tmp_path, tool):
+    path, table = tmp_path / "t.arrow", pyarrow.table({"text": TEXTS})
+    with pyarrow.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=7)
+    path.write_bytes(path.read_bytes()[:-8])
+    told = tool("tokenize", path, "-o", tmp_path / "t.h5", rc=65).stderr
+    assert "a mark at its end" in told and f"after {len(TEXTS)} rows" in told
 
 
 def test_a_window_that_is_too_large_is_told(tmp_path, tool):

@@ -72,9 +72,11 @@ class Template(Protocol):
     def parts(self, messages: list[Message], record: dict[str, Any]) -> list[Part]: ...
 
 
-def name_at(text: str, names: Collection[str]) -> str | None:
-    """The longest of the names that the text begins with."""
-    return max((name for name in names if text.startswith(name)), key=len, default=None)
+def end_of(text: str, names: Collection[str]) -> tuple[str | None, int]:
+    """The longest of the names that the text begins with, white space before it or not; and where it ends."""
+    begin = len(text) - len(text.lstrip())
+    found = [(name, at + len(name)) for at in (0, begin) for name in names if text.startswith(name, at)]
+    return max(found, key=lambda each: len(each[0]), default=(None, 0))
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Turns:
 
     def resolved(self, special: Collection[str]) -> Turns:
         """With the end, a special token of the tokenizer, or one that it has to have."""
-        return replace(self, end=name_at(self.turn.split("{content}")[1], {*special, *self.required}))
+        return replace(self, end=end_of(self.turn.split("{content}")[1], {*special, *self.required})[0])
 
     @property
     def required(self) -> list[str]:
@@ -109,7 +111,7 @@ class Turns:
         for message in messages:
             content = message.content.strip() if self.strip else message.content
             result += [Part(before.replace("{role}", message.role), False, False), Part(content, message.counts, True)]
-            size = len(self.end or after)
+            size = end_of(after, (self.end,))[1] if self.end else len(after)
             result += [Part(after[:size], message.counts, False), Part(after[size:], False, False)]
         return result
 

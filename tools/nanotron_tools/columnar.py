@@ -12,6 +12,7 @@ from typing import Any, Union
 
 from . import common
 
+STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 MOST_ROWS = 256  # read at a time: what a row needs, packed, says little of its size
 
 
@@ -58,17 +59,30 @@ class Arrow:
         ipc = importlib.import_module("pyarrow.ipc")
         with open(path, "rb") as file:
             opener = ipc.open_file if file.read(6) == b"ARROW1" else ipc.open_stream
-        self.reader = guarded(path, "an Arrow file", lambda: opener(package.memory_map(str(path))))
+        self.source = package.memory_map(str(path))
+        self.reader = guarded(path, "an Arrow file", lambda: opener(self.source))
         self.is_file = opener is ipc.open_file
         self.names: list[str] = self.reader.schema.names
 
     def batches(self, columns: list[str], rows: int, group: int | None = None) -> Iterator[Any]:
         whole = (self.reader.get_batch(i) for i in range(self.reader.num_record_batches)) if self.is_file else \
             iter(self.reader)
+        count = 0
         for batch in whole:
             batch.validate(full=True)
+            count += batch.num_rows
             for first in range(0, batch.num_rows, rows):
                 yield batch.select(columns).slice(first, rows)
+        if not self.is_file:
+            self._check_end(count)
+
+    def _check_end(self, rows: int) -> None:
+        """pyarrow takes the end of the file for that of the stream."""
+        with open(self.path, "rb") as file:
+            file.seek(max(0, self.source.tell() - len(STREAM_END)))
+            if file.read(len(STREAM_END)) != STREAM_END:
+                raise common.wrong(self.path, "an Arrow stream with a mark at its end", f"none after {rows} rows: it is "
+                                   "cut", "fetch or write it again")
 
     def rows_in(self, chunk_bytes: int) -> int:
         return MOST_ROWS

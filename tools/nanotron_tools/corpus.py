@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # these read files, as blocks
 
 BOUNDARY_SCAN = 1 << 20  # bytes searched for a line end after a chunk's nominal end
 COUNT_BLOCK = 1 << 24
+SKIP_BAD = "--skip-bad N leaves out up to N"
 CHATS = "messages"  # the field of records that are conversations, of any form
 
 
@@ -45,6 +46,15 @@ class Block:
     lines: bytes
     rows: list[Any] | None
     bytes: int
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """In the place of a row that cannot be used."""
+
+    place: str
+    expected: str
+    found: str
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,9 @@ def items_of(block: Block) -> Iterator[tuple[int, Any]]:
 
 
 def record_of(block: Block, position: int, item: Any) -> Any:
+    if isinstance(item, BadRow):
+        raise common.BadRecord(str(common.wrong(f"{block.path}, {item.place}", item.expected, item.found,
+                                                f"mend or delete it; {SKIP_BAD}")))
     if block.rows is not None:
         return item
     try:
@@ -173,7 +186,7 @@ def show(value: Any) -> str:
 
 
 def wrong_record(block: Block, position: int, expected: str, found: str, change: str) -> common.BadRecord:
-    told = common.wrong(place(block, position), expected, found, f"{change}; --skip-bad N leaves out up to N")
+    told = common.wrong(place(block, position), expected, found, f"{change}; {SKIP_BAD}")
     return common.BadRecord(str(told))
 
 

@@ -151,6 +151,9 @@ def numpy_header(path: Path) -> tuple[np.dtype, int]:
     if array.dtype.kind not in "iu" or array.dtype.byteorder == ">" or not array.flags.c_contiguous:
         raise wrong(path, "an array of little-endian integers, row after row", f"{array.dtype}, {array.shape}",
                     "write the ids as numpy.uint16 or uint32")
+    if path.stat().st_size != array.offset + array.nbytes:
+        raise wrong(path, f"{array.offset + array.nbytes} bytes, as its header says with the shape {array.shape}",
+                    f"{path.stat().st_size}", "fetch or write it again")
     return array.dtype, array.offset
 
 

@@ -44,7 +44,7 @@ class ModelTemplate:
         except WrongChat as error:
             raise common.wrong("--chat model", f"a template that renders a question and an answer: {error.args[0]}",
                                str(error.args[1]), "give another --chat") from None
-        return replace(self, end=chat.name_at(after, special))
+        return replace(self, end=chat.end_of(after, special)[0])
 
     def begins_with(self, token: str) -> bool:
         return self._literals([Message("user", "a", False), Message(chat.ANSWERS, "b", True)], {})[0].startswith(token)
@@ -83,8 +83,7 @@ class ModelTemplate:
                 raise self._rewritten(number, message)
             result.append(Part(content, message.counts, True))
             at += len(content) + len(after)
-            end = chat.name_at(after, (self.end,)) if self.end else None
-            size = len(end) if end else len(after) if self.end is None else 0
+            size = chat.end_of(after, (self.end,))[1] if self.end else len(after)
             result += [Part(after[:size], message.counts, False), Part(after[size:], False, False)]
         if at != len(text):
             raise self._rewritten(len(messages) - 1, messages[-1])

@@ -17,17 +17,19 @@ import lzma
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from . import columnar, common
-from .corpus import CHATS, Block, Span, show
+from .corpus import CHATS, BadRow, Block, Span, show
 
 CHAT_COLUMNS = (CHATS, "conversations", "prompt", "completion", "instruction", "input", "output", "system",
                 "history", "tools")
 CSV_FIELD = 1 << 30  # characters at most
 IDS = "input_ids"
+PACKED = 1 << 16  # bytes read at a time
 LONGEST_LITERAL = len("-Infinity") + 1
 WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -85,8 +87,47 @@ def opener_of(packing: str) -> tuple[Any, tuple[type[Exception], ...]]:
     if packing == "gzip":
         return gzip.open, (EOFError, gzip.BadGzipFile, zlib.error)
     if packing == "bzip2":
-        return bz2.open, (EOFError, OSError, ValueError)
-    return (lzma.open, (EOFError, lzma.LZMAError)) if packing == "xz" else (open, ())
+        return partial(open_streams, decompressor=bz2.BZ2Decompressor), (EOFError, OSError, ValueError)
+    return (partial(open_streams, decompressor=lzma.LZMADecompressor), (EOFError, lzma.LZMAError)) \
+        if packing == "xz" else (open, ())
+
+
+class Streams(io.RawIOBase):
+    """Unpacked, stream after stream, with zeros between them: bz2.open and lzma.open take a later stream whose beginning
+    is damaged, and all behind it, for the end of the file."""
+
+    def __init__(self, path: Path, decompressor: Callable[[], Any]):
+        self.file, self.decompressor = open(path, "rb"), decompressor
+        self.stream, self.packed = decompressor(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            if self.stream.eof:
+                self.packed = self.packed.lstrip(b"\0")
+            if not self.packed and (self.stream.eof or self.stream.needs_input):
+                self.packed = self.file.read(PACKED)
+                if not self.packed and not self.stream.eof:
+                    raise EOFError("the file ends inside a stream")
+                if not self.packed:
+                    return 0
+            else:
+                self.stream = self.decompressor() if self.stream.eof else self.stream
+                data = self.stream.decompress(self.packed, len(buffer))
+                self.packed = self.stream.unused_data
+        buffer[:len(data)] = data
+        return len(data)
+
+
+def open_streams(path: Path, mode: str, decompressor: Callable[[], Any]) -> io.BufferedReader:
+    return io.BufferedReader(Streams(path, decompressor), PACKED)
 
 
 def unpacked(path: Path, packing: str, chunk_bytes: int) -> Iterator[bytes]:
@@ -164,12 +205,18 @@ def white_space_to(text: str, at: int) -> int:
 
 def csv_records(path: Path, data: Iterator[bytes], field: str) -> Iterator[tuple[Any, int]]:
     """The texts of a column, or rows with the columns of chats."""
-    lines = (line for part in whole_lines(data) for line in io.StringIO(next(decoded(path, iter([part]))), newline=""))
+    lines = (line for part in whole_lines(data) for line in io.StringIO(next(decoded(path, iter([part])), ""), newline=""))
     csv.field_size_limit(CSV_FIELD)
     reader = csv.DictReader(lines, dialect="excel-tab" if ".tsv" in path.name.lower() else "excel", strict=True)
     try:
         columns = columns_of(list(reader.fieldnames or []), path, field)
         for row in reader:
+            if None in row or None in row.values():
+                extra, missing = len(row.get(None) or ()), sum(value is None for value in row.values())
+                names = len(reader.fieldnames or ())
+                yield BadRow(f"line {reader.line_num}", f"{names} fields, as the first line names",
+                             f"{names + extra - missing}"), 0
+                continue
             found = {name: row[name] for name in columns}
             yield found if field == CHATS else found[field], sum(len(text or "") for text in found.values())
     except csv.Error as error:
@@ -189,7 +236,7 @@ def columns_of(names: list[str], path: Path, field: str) -> list[str]:
             change += "; of its token ids nanotron-import makes a token file"
         elif not is_chat:
             change += ", or take tables of CSV as plain text with --as-text"
-        raise common.wrong(path, expected, f"the columns {', '.join(names)}", change)
+        raise common.wrong(path, expected, f"the columns {', '.join(names)}" if names else "an empty file", change)
     return wanted
 
 
