@@ -206,6 +206,18 @@ def test_sharegpt_is_the_same_conversation(tokenizer_json, tmp_path, tool):
     assert found.count(found[0]) == 4
 
 
+def test_system_messages_beside_and_either_form():
+    template = chat.TEMPLATES["chatml"]
+    ours, theirs = TALK[1:3], [{"from": "human", "value": " What is 2 + 2? "}, {"from": "gpt", "value": "\n4\n\n"}]
+    for name in ("messages", "conversations"):
+        for items in (ours, theirs, [TALK[0], *ours], [{"from": "system", "value": "Be short.\n"}, *theirs]):
+            found = chat.messages_of({name: items, "system": "Be short.\n"}, template)
+            assert [(each.role, each.content, each.counts) for each in found] == \
+                [(each["role"], each["content"], each["role"] == "assistant") for each in TALK[:3]]
+    with pytest.raises(chat.WrongChat, match="one system message"):
+        chat.messages_of({"messages": TALK, "system": "another"}, template)
+
+
 def test_alpaca_and_arrays_are_conversations(package, tokenizer_json, tmp_path, tool):
     records = [{"instruction": "add", "input": "1 2", "output": "3"}, {"instruction": "say", "input": "", "output": "hi"},
                {"instruction": "x", "output": "y", "system": "s"}]

@@ -195,6 +195,17 @@ def test_elements_of_an_array_wherever_it_is_cut(tmp_path):
     assert [(block.first, len(block.rows)) for block in blocks] == [(0, 1), (1, 1), (2, 2), (4, 1)]
 
 
+def test_links_to_folders_and_names_like_those_of_cards(tmp_path, tool):
+    folder = tmp_path / "in"
+    for name in ("in/a.jsonl", "in/copying_machines.txt", "in/licenses_corpus.txt", "in/LICENSE", "in/Readme.zh.md", "other/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"text": "a"}\n' if name.endswith("l") else name)
+    (folder / "link").symlink_to(tmp_path / "other")
+    told = tool("tokenize", folder, "-o", tmp_path / "t.h5").stderr
+    assert documents_of(tmp_path / "t.h5") == ["a", "in/copying_machines.txt", "in/licenses_corpus.txt"]
+    assert f"passed over: {folder / 'link'} (a link to a folder" in told and "LICENSE" in told and "Readme.zh.md" in told
+
+
 def test_a_pipe_is_refused(tmp_path, tool):
     os.mkfifo(tmp_path / "pipe")
     told = tool("tokenize", tmp_path / "pipe", "-o", tmp_path / "t.h5", rc=65).stderr

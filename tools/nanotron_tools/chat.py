@@ -1,7 +1,8 @@
 """Conversations as documents with a loss mask: the forms of records, and which tokens count.
 
 A record is {"messages": [{"role": ..., "content": ...}, ...]}, {"conversations": [{"from": ..., "value": ...}, ...]}
-(ShareGPT's, from human, gpt or system), {"prompt": ..., "completion": ...}, where both are texts or both lists of
+(ShareGPT's, from human, gpt or system; either name may have either form),
+{"prompt": ..., "completion": ...}, where both are texts or both lists of
 messages, or Alpaca's {"instruction": ..., "input": ..., "output": ...}. What counts in the loss are the answers: of
 `messages` those of the role assistant (unless they have "weight": 0), of a pair the completion. An answer's tokens are
 those of its content and the special token of the template right after it; where there is none, the rest of the turn,
@@ -159,26 +160,41 @@ def messages_in(items: Any, what: str, answers: bool) -> list[Message]:
     return found
 
 
-def messages_of_sharegpt(items: Any) -> list[dict[str, Any]]:
+def messages_of_sharegpt(items: list[Any], what: str) -> list[dict[str, Any]]:
     """{"from", "value"} as {"role", "content"}."""
-    if not isinstance(items, list) or not items:
-        raise WrongChat("conversations, a list of objects with from and value", repr(items)[:80])
     for number, item in enumerate(items):
         if not isinstance(item, dict) or not isinstance(item.get("from"), str) or item["from"] not in SHAREGPT:
-            raise WrongChat(f"conversations[{number}] from one of {', '.join(SHAREGPT)}", repr(item)[:80])
-        content_of(item.get("value"), f"conversations[{number}] with a value")
+            raise WrongChat(f"{what}[{number}] from one of {', '.join(SHAREGPT)}", repr(item)[:80])
+        content_of(item.get("value"), f"{what}[{number}] with a value")
     return [{"role": SHAREGPT[item["from"]], "content": item["value"], "weight": item.get("weight")} for item in items]
 
 
-def pair_of_alpaca(record: dict[str, Any]) -> tuple[list[Message], Any, Any]:
-    """(messages before, prompt, completion); the input, if there is one, on the lines after the instruction."""
+def by_role(items: Any, what: str) -> Any:
+    """Of one of the two forms, told by the first message."""
+    is_sharegpt = isinstance(items, list) and items and isinstance(items[0], dict) and "from" in items[0]
+    return messages_of_sharegpt(items, what) if is_sharegpt else items
+
+
+def with_system(record: dict[str, Any], messages: list[Message]) -> list[Message]:
+    """With the record's own system message first, unless the messages begin with it."""
+    if not record.get("system"):
+        return messages
+    system = Message("system", content_of(record["system"], "a system"), False)
+    if messages[0].role != "system":
+        return [system, *messages]
+    if messages[0].content != system.content:
+        raise WrongChat("one system message, in the field system or as the first message", "two that differ")
+    return messages
+
+
+def pair_of_alpaca(record: dict[str, Any]) -> tuple[Any, Any]:
+    """(prompt, completion); the input, if there is one, on the lines after the instruction."""
     if record.get("history"):
         raise WrongChat("a record of Alpaca without a history", repr(record["history"])[:80])
-    before = [Message("system", content_of(record["system"], "a system"), False)] if record.get("system") else []
     prompt = content_of(record["instruction"], "an instruction")
     if record.get("input"):
         prompt = f"{prompt}\n{content_of(record['input'], 'an input')}"
-    return before, prompt, record["output"]
+    return prompt, record["output"]
 
 
 def messages_of(record: Any, template: Template) -> list[Message]:
@@ -189,19 +205,18 @@ def messages_of(record: Any, template: Template) -> list[Message]:
             continue
         if template.name == CONCATENATE:
             raise WrongChat("prompt and completion (--chat concatenate has no roles)", name)
-        items = record[name] if name == "messages" else messages_of_sharegpt(record[name])
-        return messages_in(items, name, True)
-    before: list[Message] = []
+        return with_system(record, messages_in(by_role(record[name], name), name, True))
     if "prompt" in record and "completion" in record:
         prompt, completion = record["prompt"], record["completion"]
     elif "instruction" in record and "output" in record:
-        before, prompt, completion = pair_of_alpaca(record)
+        prompt, completion = pair_of_alpaca(record)
     else:
         raise WrongChat(FORMS, "the fields " + ", ".join(map(str, record))[:200])
     if isinstance(prompt, list) and isinstance(completion, list) and template.name != CONCATENATE:
-        return messages_in(prompt, "prompt", False) + messages_in(completion, "completion", True)
-    return [*before, Message("user", content_of(prompt, "a prompt"), False),
+        return with_system(record, messages_in(prompt, "prompt", False) + messages_in(completion, "completion", True))
+    pair = [Message("user", content_of(prompt, "a prompt"), False),
             Message(ANSWERS, content_of(completion, "a completion"), True)]
+    return with_system(record, pair)
 
 
 def texts_of(record: Any, template: Template) -> list[bytes]:

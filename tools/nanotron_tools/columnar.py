@@ -81,8 +81,8 @@ class Arrow:
         with open(self.path, "rb") as file:
             file.seek(max(0, self.source.tell() - len(STREAM_END)))
             if file.read(len(STREAM_END)) != STREAM_END:
-                raise common.wrong(self.path, "an Arrow stream with a mark at its end", f"none after {rows} rows: it is "
-                                   "cut", "fetch or write it again")
+                raise common.wrong(self.path, "an Arrow stream with a mark at its end", f"none after {rows} rows: it "
+                                   "is cut", "fetch or write it again")
 
     def rows_in(self, chunk_bytes: int) -> int:
         return MOST_ROWS

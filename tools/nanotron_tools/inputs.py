@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 from collections import Counter
@@ -19,7 +18,7 @@ if TYPE_CHECKING:  # it reads the files
 
 EVERYTHING = "*"
 EMPTY = "empty"
-CARDS = ("readme*", "license*", "licence*", "notice*", "copying*", "citation*")
+CARDS = ("readme", "license", "licence", "notice", "copying", "citation")  # without what follows a dot
 SHOWN = 5  # names of files passed over for one reason
 
 
@@ -101,6 +100,8 @@ def files_below(root: Path, globs: list[str], passed: list[Passed]) -> Iterator[
         for name in [each for each in (*folders, *names) if each.startswith(".")]:
             passed.append(Passed(below / name, "hidden", 0))
         folders[:] = [each for each in folders if not each.startswith(".")]
+        for name in [each for each in folders if (below / each).is_symlink()]:
+            passed.append(Passed(below / name, "a link to a folder: name the folder", 0))
         for name in names:
             path = below / name
             relative = PurePath(path.relative_to(root))
@@ -117,8 +118,8 @@ def without_cards(files: list[tuple[int, bool, InputFile]], passed: list[Passed]
     with_records = {position for position, _, file in files if file.kind != kinds.TEXT}
     kept = []
     for position, is_named, file in files:
-        name = file.path.name.lower()
-        if not is_named and file.kind == kinds.TEXT and any(fnmatch.fnmatch(name, card) for card in CARDS) and \
+        stem = file.path.name.lower().partition(".")[0]
+        if not is_named and file.kind == kinds.TEXT and stem in CARDS and \
                 (position in with_records or has_front_matter(file.path)):
             passed.append(Passed(file.path, "a card of the dataset: --glob takes it", file.bytes))
         else:

@@ -93,11 +93,13 @@ def opener_of(packing: str) -> tuple[Any, tuple[type[Exception], ...]]:
 
 
 class Streams(io.RawIOBase):
-    """Unpacked, stream after stream, with zeros between them: bz2.open and lzma.open take a later stream whose beginning
-    is damaged, and all behind it, for the end of the file."""
+    """Unpacked, stream after stream, with zeros between them.
+
+    bz2.open and lzma.open take a later stream whose beginning is damaged for the end of the file.
+    """
 
     def __init__(self, path: Path, decompressor: Callable[[], Any]):
-        self.file, self.decompressor = open(path, "rb"), decompressor
+        self.file, self.decompressor = path.open("rb"), decompressor
         self.stream, self.packed = decompressor(), b""
 
     def readable(self) -> bool:
@@ -205,7 +207,8 @@ def white_space_to(text: str, at: int) -> int:
 
 def csv_records(path: Path, data: Iterator[bytes], field: str) -> Iterator[tuple[Any, int]]:
     """The texts of a column, or rows with the columns of chats."""
-    lines = (line for part in whole_lines(data) for line in io.StringIO(next(decoded(path, iter([part])), ""), newline=""))
+    texts = (next(decoded(path, iter([part])), "") for part in whole_lines(data))
+    lines = (line for text in texts for line in io.StringIO(text, newline=""))
     csv.field_size_limit(CSV_FIELD)
     reader = csv.DictReader(lines, dialect="excel-tab" if ".tsv" in path.name.lower() else "excel", strict=True)
     try:
