@@ -355,7 +355,7 @@ ExitCode train(const deck::Config& of_deck, MPI_Comm world, const std::string& s
   }
   Provenance provenance = build_provenance();
   for (auto& item : run_provenance(world)) provenance.push_back(std::move(item));
-  log.info("{}", to_text(provenance));
+  log.info("{}", nanotron::to_text(provenance));
   log.info("{}", model_summary(config));
   log.info("{}", grid.placement());
   check_binding(grid, log);
