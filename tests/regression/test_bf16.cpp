@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/differences.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 
@@ -40,10 +41,7 @@ TEST(Bf16, FollowsFp32) {
   c.precision.compute = ScalarType::bf16;
   const test::Numbers narrow = test::run_training(c, test::world(), c.run.steps);
 
-  double worst = 0.0;
-  for (std::size_t i = 0; i < wide.losses.size(); ++i) {
-    worst = std::max(worst, std::abs(narrow.losses[i] / wide.losses[i] - 1.0));
-  }
+  const double worst = test::largest_relative_difference(narrow.losses, wide.losses);
   if (rank == 0) {
     std::printf("worst difference of a loss %.3f %%; fp32 from %.3f to %.3f\n", 100 * worst,
                 wide.losses.front(), wide.losses.back());

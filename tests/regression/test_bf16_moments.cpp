@@ -58,11 +58,7 @@ TEST_F(Bf16Moments, FollowFp32) {
   const test::Numbers ours = trained(config_, config_.run.steps);
   config_.precision.moments = deck::MomentType::master;
   const test::Numbers theirs = trained(config_, config_.run.steps);
-  double worst = 0.0;
-  for (std::size_t i = 0; i < theirs.losses.size(); ++i) {
-    worst = std::max(worst, std::abs(ours.losses[i] / theirs.losses[i] - 1.0));
-  }
-  EXPECT_LT(worst, 0.005);
+  EXPECT_LT(test::largest_relative_difference(ours.losses, theirs.losses), 0.005);
   EXPECT_LT(theirs.losses.back(), 0.6 * theirs.losses.front()) << "a run that learns nothing proves nothing";
   EXPECT_FALSE(ours.parameters == theirs.parameters) << "nothing was rounded";
   for (const auto& [name, tensor] : theirs.exp_avg_sq) {

@@ -125,9 +125,7 @@ TEST_F(Compression, ByPowerSgdStaysNear) {
   for (const std::int64_t rank : {1, 4}) {
     config_.parallel.powersgd_rank = rank;
     const test::Numbers ours = run();
-    double worst = 0.0;
-    for (std::size_t i = 0; i < plain.losses.size(); ++i)
-      worst = std::max(worst, std::abs(ours.losses[i] / plain.losses[i] - 1.0));
+    const double worst = test::largest_relative_difference(ours.losses, plain.losses);
     EXPECT_LT(worst, 0.1) << rank;
     EXPECT_LT(ours.losses.back(), ours.losses.front()) << rank;
     EXPECT_LT(ours.predicted.data_parallel, plain.predicted.data_parallel);

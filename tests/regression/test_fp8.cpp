@@ -94,10 +94,7 @@ TEST_F(Fp8Training, FollowsBf16) {
     const test::Numbers fp8 = trained(config, config.run.steps);
     config.precision.compute = ScalarType::bf16;
     const test::Numbers bf16 = trained(config, config.run.steps);
-    double worst = 0.0;
-    for (std::size_t i = 0; i < bf16.losses.size(); ++i) {
-      worst = std::max(worst, std::abs(fp8.losses[i] / bf16.losses[i] - 1.0));
-    }
+    const double worst = test::largest_relative_difference(fp8.losses, bf16.losses);
     if (rank_ == 0) {
       std::printf("%s: worst difference of a loss %.3f %%; bf16 from %.3f to %.3f\n", grid.name, 100 * worst,
                   bf16.losses.front(), bf16.losses.back());

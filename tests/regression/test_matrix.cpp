@@ -165,7 +165,7 @@ TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
       EXPECT_EQ(over_experts, 0U);  // mod 2^64: what comes back is other ranks'
       test::expect_same_state(ours.parameters, reference.parameters);
       test::expect_same_state(ours.exp_avg, reference.exp_avg);
-      worst = std::max(worst, test::worst_loss_difference(ours, reference));
+      worst = test::larger(worst, test::worst_loss_difference(ours, reference));
     });
     if (testing::Test::HasFailure()) break;
   }

@@ -85,7 +85,7 @@ class Moe : public testing::TestWithParam<const char*> {
   void expect_follows(const deck::Config& config, const test::Numbers& ours, const test::Numbers& reference) {
     const double worst = test::worst_loss_difference(ours, reference);
     EXPECT_LT(worst, tolerance);
-    worst_ = std::max(worst_, worst);
+    worst_ = test::larger(worst_, worst);
     ++runs_;
     EXPECT_EQ(ours.hashes, reference.hashes);
     for (std::size_t i = 0; i < reference.routers.size(); ++i) {

@@ -83,7 +83,7 @@ TEST_P(Pipelines, FollowTheSerialRun) {
     double worst = 0.0;
     test::in_legal_orders([&] {
       const test::Numbers ours = test::run_training(on(grid, config), test::world(), steps);
-      worst = std::max(worst, test::worst_loss_difference(ours, reference));
+      worst = test::larger(worst, test::worst_loss_difference(ours, reference));
       EXPECT_LT(worst, tolerance);
       EXPECT_EQ(ours.hashes, reference.hashes);
       EXPECT_EQ(ours.counted.pipeline, ours.predicted.pipeline);

@@ -65,7 +65,7 @@ TEST_P(Zero, FollowsTheSerialRun) {
         SCOPED_TRACE(fmt::format("tp {} dp {} zero_size {} tp_mode {}", tp, dp, size, static_cast<int>(mode)));
         config_.parallel.zero_size = size;
         const test::Numbers ours = run();
-        worst = std::max(worst, test::worst_loss_difference(ours, reference));
+        worst = test::larger(worst, test::worst_loss_difference(ours, reference));
         expect_follows(ours, reference);
       }
     }

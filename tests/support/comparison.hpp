@@ -4,11 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <set>
 #include <string>
 
+#include "support/differences.hpp"
 #include "support/training.hpp"
 
 namespace nanotron::test {
@@ -30,18 +29,15 @@ inline Numbers serial(const deck::Config& config, std::int64_t steps) {
 }
 
 inline double worst_loss_difference(const Numbers& ours, const Numbers& theirs) {
-  double worst = 0.0;
-  for (std::size_t i = 0; i < theirs.losses.size(); ++i) {
-    worst = std::max(worst, std::abs(ours.losses[i] - theirs.losses[i]) / theirs.losses[i]);
-    worst = std::max(worst, std::abs(ours.grad_norms[i] - theirs.grad_norms[i]) / theirs.grad_norms[i]);
-  }
-  return worst;
+  return larger(largest_relative_difference(ours.losses, theirs.losses),
+                largest_relative_difference(ours.grad_norms, theirs.grad_norms));
 }
 
 // Adam divides by sqrt(v): rounding in a near-zero gradient moves a parameter by up to a learning rate times
 // its relative error, so the end state is held to a looser bound than the losses.
 inline void expect_same_state(const Tensors& ours, const Tensors& theirs, const std::set<std::string>& but = {}) {
   ASSERT_EQ(ours.size(), theirs.size());
+  ASSERT_FALSE(theirs.empty());
   for (const auto& [name, tensor] : theirs) {
     if (but.contains(name)) continue;
     EXPECT_LT(relative_difference(ours.at(name), tensor), 1e-9) << name;

@@ -9,6 +9,7 @@
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/run_memory.hpp"
 #include "nanotron/trainer/trainer.hpp"
+#include "support/differences.hpp"
 #include "support/test_folder.hpp"
 
 namespace nanotron::test {
@@ -191,12 +192,7 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
 }
 
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0.0, size = 1e-300;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference = std::max(difference, std::abs(a.at(i) - b[i]));
-    size = std::max(size, std::abs(b[i]));
-  }
-  return difference / size;
+  return largest_difference(a, b) / larger(1e-300, largest_of(b.size(), [&](std::size_t i) { return std::abs(b[i]); }));
 }
 
 }  // namespace nanotron::test

@@ -86,7 +86,7 @@ deck::Config golden_config(const std::string& name);
 // there. Collective over world, which has as many ranks as the grid.
 Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bool save = false);
 
-// max |a - b| / max |b| of a tensor.
+// max |a - b| / max |b| of a tensor. A number that is none is no small difference.
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace nanotron::test

@@ -13,6 +13,7 @@
 
 #include "nanotron/tensor/device.hpp"
 #include "support/device_values.hpp"
+#include "support/differences.hpp"
 
 namespace nanotron::test {
 
@@ -83,7 +84,9 @@ void expect_close(const std::vector<T>& actual, const std::vector<double>& expec
   for (std::size_t i = 0; i < actual.size(); ++i) {
     const double error =
         std::abs(static_cast<double>(actual[i]) - expected[i]) / (std::abs(expected[i]) + floor);
-    if (!(error <= worst)) worst = error, at = i;
+    if (error <= worst) continue;
+    worst = error, at = i;
+    if (std::isnan(error)) break;  // which no other one is larger than
   }
   EXPECT_LE(worst, tolerance) << "at " << at << ": " << static_cast<double>(actual[at]) << ", twin "
                               << expected[at];

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nanotron/base/error.hpp"
+#include "support/differences.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::model {
@@ -106,12 +107,6 @@ std::vector<std::int32_t> tokens_of(index_t sequences, index_t begin, index_t co
   return tokens;
 }
 
-double largest_difference(std::span<const double> a, std::span<const double> b) {
-  double largest = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
-  return a.size() == b.size() ? largest : 1e300;
-}
-
 using Types = testing::Types<double, float, bf16>;
 TYPED_TEST_SUITE(Cached, Types);
 
@@ -127,7 +122,7 @@ TYPED_TEST(Cached, LogitsAreThoseOfTheWholePrefix) {
       whole->generator.reset();
       const auto all = whole->generator.extend(tokens_of(sequences, 0, n));
       ASSERT_EQ(step.size(), static_cast<std::size_t>(sequences * c.model.vocab_size));
-      EXPECT_LT(largest_difference(step, all), tolerance<TypeParam>()) << "length " << n;
+      EXPECT_LT(test::largest_difference(step, all), tolerance<TypeParam>()) << "length " << n;
     }
   }
 }
@@ -180,7 +175,7 @@ TYPED_TEST(Cached, SequencesDoNotSeeEachOther) {
   for (index_t i = 0; i < 9; ++i) {
     const auto pair = both->generator.extend(tokens_of(2, i, 1));
     const auto one = alone->generator.extend(std::vector<std::int32_t>{token_at(0, i)});
-    EXPECT_LT(largest_difference(pair.first(vocabulary), one), tolerance<TypeParam>());
+    EXPECT_LT(test::largest_difference(pair.first(vocabulary), one), tolerance<TypeParam>());
   }
 }
 

@@ -55,7 +55,7 @@ void check_bias(Device& device, index_t rows, index_t columns, index_t leading) 
   for (index_t r = 0; r < rows; ++r) {
     double largest = 0.0;
     for (index_t c = 0; c < columns; ++c) {
-      largest = std::max(largest, std::abs(static_cast<double>(dy.host[r * leading + c])));
+      largest = larger(largest, std::abs(static_cast<double>(dy.host[r * leading + c])));
       y2[r * leading + c] += static_cast<double>(bias.host[c]);
       dbias2[c] += static_cast<double>(dy.host[r * leading + c]);
     }

@@ -25,7 +25,7 @@ struct Codes {
       if (!std::isfinite(static_cast<float>(code))) code = E(1.0f);
       codes[static_cast<std::size_t>(i / columns * fp8_padded(columns) + i % columns)] = code;
       values[static_cast<std::size_t>(i)] = static_cast<float>(code) * scale_;
-      largest = std::max(largest, std::abs(values[static_cast<std::size_t>(i)]));
+      largest = larger(largest, std::abs(values[static_cast<std::size_t>(i)]));
     }
     set_values(view, codes);
   }

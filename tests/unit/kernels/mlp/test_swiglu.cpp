@@ -57,7 +57,7 @@ TEST(Exponential, IsWithinTwoUnitsInTheLastPlace) {
     const double exact = std::exp(static_cast<double>(at));
     const float nearest = static_cast<float>(exact);
     const double unit = static_cast<double>(std::nextafter(nearest, INFINITY)) - nearest;
-    worst = std::max(worst, std::abs(kernels::exponential(at) - exact) / unit);
+    worst = larger(worst, std::abs(kernels::exponential(at) - exact) / unit);
   }
   EXPECT_LE(worst, 2.0);
 }

@@ -17,7 +17,7 @@ class Orthogonalise : public KernelTest<M> {
         double dot = 0.0;
         for (index_t i = 0; i < m; ++i)
           dot += static_cast<double>(p.host[i * r + a]) * static_cast<double>(p.host[i * r + b]);
-        worst = std::max(worst, std::abs(dot - (a == b && a < zero_from ? 1.0 : 0.0)));
+        worst = larger(worst, std::abs(dot - (a == b && a < zero_from ? 1.0 : 0.0)));
       }
     }
     return worst;

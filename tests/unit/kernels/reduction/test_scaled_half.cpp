@@ -8,6 +8,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/reduction/scaled_half.hpp"
+#include "support/differences.hpp"
 
 namespace nanotron::kernels {
 namespace {
@@ -71,7 +72,7 @@ TYPED_TEST(ScaledHalf, KeepsElevenBitsOfWhatIsNotFarBelowTheLargest) {
                         end = n - (half_blocks(n) - 1 - block) * half_block;
           double most = 0.0;
           for (index_t j = std::max<index_t>(0, end - half_block); j < end; ++j)
-            most = std::max(most, std::abs(static_cast<double>(static_cast<TypeParam>(x[j]))));
+            most = test::larger(most, std::abs(static_cast<double>(static_cast<TypeParam>(x[j]))));
           ASSERT_EQ(largest[block], most) << n << " " << i;
           ASSERT_LT(ranks * std::abs(half[i]), 32768.0) << "all ranks with this number overflow";
           const double bits = std::max(std::abs(x[i]) * 0x1p-11, most * ranks * 0x1p-38);

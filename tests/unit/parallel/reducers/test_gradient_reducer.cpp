@@ -7,6 +7,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/parallel/reducers/power_sgd/low_rank.hpp"
+#include "support/differences.hpp"
 #include "unit/parallel/reducers/reducer_subject.hpp"
 
 namespace nanotron::parallel {
@@ -38,12 +39,6 @@ class Reduced : public testing::Test {
 
   // Of a sum in a narrow type: NCCL rounds each partial one.
   int roundings() const { return replicas_.transport() == comm::Transport::nccl ? replicas_.size() - 1 : 1; }
-
-  static double worst(const Values& a, const Values& b) {
-    double difference = 0.0;
-    for (std::size_t i = 0; i < b.size(); ++i) difference = std::max(difference, std::abs(a.at(i) - b[i]));
-    return difference;
-  }
 
   // The errors at the places of their gradients.
   Values errors_of(Subject& s) const {
@@ -88,7 +83,7 @@ TEST_F(Reduced, OfFp16AreScaled) {
     for (double& g : mine) g *= scale;
     const Values exact = over_ranks(mine), sum = s->through(mine);
     double most = 0.0;
-    for (const double x : exact) most = std::max(most, std::abs(x));
+    for (const double x : exact) most = test::larger(most, std::abs(x));
     for (std::size_t i = 0; i < exact.size(); ++i) {
       double parts = std::abs(exact[i]);
       for (int r = 0; r < replicas_.size(); ++r)
@@ -115,12 +110,12 @@ TEST_F(Reduced, OfPowerSgdLoseNothing) {
       const Values mine = random_gradient(s->table().size, replicas_.rank(), step);
       const Values exact = over_ranks(mine), sum = s->through(mine);
       for (std::size_t i = 0; i < sent.size(); ++i) sent[i] += sum[i], wanted[i] += exact[i];
-      left_out = worst(sum, exact);
+      left_out = test::largest_difference(sum, exact);
     }
     EXPECT_EQ(left_out > 1e-4, replicas_.size() > 1) << "a random matrix has no rank of 2";
     const Values late = over_ranks(errors_of(*s));
     for (std::size_t i = 0; i < sent.size(); ++i) sent[i] += late[i];
-    EXPECT_LT(worst(sent, wanted), 1e-15);
+    EXPECT_LT(test::largest_difference(sent, wanted), 1e-15);
   }
 }
 
@@ -140,8 +135,8 @@ TEST_F(Reduced, OfPowerSgdAreExactForMatricesOfThatRank) {
     }
   }
   const Values exact = over_ranks(mine);
-  EXPECT_LT(worst(s->through(mine), exact), 1e-12);
-  EXPECT_LT(worst(s->through(mine), exact), 1e-12) << "from a warm start";
+  EXPECT_LT(test::largest_difference(s->through(mine), exact), 1e-12);
+  EXPECT_LT(test::largest_difference(s->through(mine), exact), 1e-12) << "from a warm start";
 }
 
 // Where two thin matrices are no smaller than the one it travels as it is.

@@ -9,6 +9,7 @@
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/reduction/gram.hpp"
 #include "nanotron/parallel/reducers/adasum/adasum_plan.hpp"
+#include "support/differences.hpp"
 #include "unit/parallel/reducers/reducer_subject.hpp"
 
 namespace nanotron::parallel {
@@ -49,12 +50,6 @@ Values combined(const std::vector<Values>& g) {
   return sum;
 }
 
-double worst(const Values& a, const Values& b) {
-  double difference = 0.0;
-  for (std::size_t i = 0; i < b.size(); ++i) difference = std::max(difference, std::abs(a.at(i) - b[i]));
-  return difference;
-}
-
 std::vector<Values> random_vectors(int count, std::size_t size) {
   std::vector<Values> g(static_cast<std::size_t>(count), Values(size));
   for (int r = 0; r < count; ++r) {  // something in common, so that products matter
@@ -66,14 +61,14 @@ std::vector<Values> random_vectors(int count, std::size_t size) {
 TEST(Coefficients, AreThoseOfTheDefinition) {
   for (int replicas = 1; replicas <= 9; ++replicas) {
     const std::vector<Values> g = random_vectors(replicas, 50);
-    EXPECT_LT(worst(combined(g), adasum(g)), 1e-12) << replicas;
+    EXPECT_LT(test::largest_difference(combined(g), adasum(g)), 1e-12) << replicas;
   }
 }
 
 TEST(Coefficients, OfEqualGradientsGiveOneOfThem) {
   for (int replicas = 1; replicas <= 9; ++replicas) {
     const std::vector<Values> g(static_cast<std::size_t>(replicas), random_vectors(1, 20)[0]);
-    EXPECT_LT(worst(combined(g), g[0]), 1e-13) << replicas;
+    EXPECT_LT(test::largest_difference(combined(g), g[0]), 1e-13) << replicas;
   }
 }
 
@@ -91,11 +86,11 @@ TEST(Coefficients, OfGradientsWithoutADirection) {
   std::vector<Values> g = random_vectors(4, 30);
   const Values zero(30, 0.0);
   g[2] = zero;
-  EXPECT_LT(worst(combined(g), adasum(g)), 1e-12);
+  EXPECT_LT(test::largest_difference(combined(g), adasum(g)), 1e-12);
   EXPECT_EQ(combined({zero, zero, zero}), zero);
   g = random_vectors(3, 30);
   for (std::size_t i = 0; i < 30; ++i) g[1][i] = -g[0][i];
-  EXPECT_LT(worst(combined(g), g[2]), 1e-12) << "what cancels takes no part";
+  EXPECT_LT(test::largest_difference(combined(g), g[2]), 1e-12) << "what cancels takes no part";
   g[0][7] = std::nan("");
   EXPECT_TRUE(std::isnan(combined(g)[3]));
 }
@@ -159,7 +154,7 @@ TEST_F(AdasumSums, AreTakenTensorByTensor) {
     for (std::size_t i = 0; i < sum.size(); ++i)
       expected[static_cast<std::size_t>(t.local.begin) + i] = replicas_.size() * sum[i];
   }
-  EXPECT_LT(worst(ours, expected), 1e-15 * replicas_.size());
+  EXPECT_LT(test::largest_difference(ours, expected), 1e-15 * replicas_.size());
   Values of_others = ours;
   MPI_Bcast(of_others.data(), static_cast<int>(of_others.size()), MPI_DOUBLE, 0, test::world());
   EXPECT_EQ(ours, of_others) << "replicas keep the same bits";
