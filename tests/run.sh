@@ -82,6 +82,11 @@ needed_targets() {
   printf '%s\n' "$@" | sed -n -e 's/^\([a-z_]*\)\.\([a-z0-9_]*\)\..*np[0-9]*$/test_\1_\2/p' -e t -e 's/.*/nanotron_script_programs/p' | sort -u
 }
 
+# say_what_was_left_out <log of ctest>: of tests that passed too, whose output nobody sees (tests/support/skips.py, pytest)
+say_what_was_left_out() {
+  sed -n -E 's/^(skipped: |left out: |SKIPPED \[[0-9]+\] )/    &/p' "$1" | sort | uniq -c | sort -rn
+}
+
 # run_suite <preset>: configure, build, test
 run_suite() {
   local name="$1" status=0 began=$SECONDS built tests targets
@@ -98,6 +103,7 @@ run_suite() {
   # slots, two for each core: a test takes two for each rank, a script, which mostly waits, one
   ctest --preset "$name" --no-tests=error -j "$((2 * CMAKE_BUILD_PARALLEL_LEVEL))" \
     -R "^($(IFS='|'; echo "${tests[*]//./\\.}"))\$" || status=$?
+  say_what_was_left_out "build/$name/Testing/Temporary/LastTest.log"
   printf '=== %s: %s; built in %d s, tested in %d s\n' "$name" "$([ "$status" = 0 ] && echo passed || echo FAILED)" \
     "$((built - began))" "$((SECONDS - built))"
   return "$status"

@@ -109,13 +109,15 @@ def fuzz(target, options, seed):
     log = folder / "log"
     with open(log, "w") as output:
         subprocess.run([*command, found, CORPUS / target], env=env, stdout=output, stderr=subprocess.STDOUT)
-    progress = [line for line in log.read_text(errors="replace").splitlines() if re.match(r"#\d+: cov:", line)]
+    told = log.read_text(errors="replace").splitlines()
+    progress = [line for line in told if re.match(r"#\d+: cov:", line)]
+    ended = any(line.startswith("INFO: exiting: ") for line in told)  # with the code of its last process, whatever that met
     for file in sorted(artifacts.iterdir()):
         judge(file, file.name)
     shutil.rmtree(temporary, ignore_errors=True)
     print(f"{target}: {time.monotonic() - began:.0f} s, {len(list(artifacts.iterdir()))} ended, {failed} failed; "
-          f"{progress[-1] if progress else 'nothing was run, see ' + str(log)}", flush=True)
-    return failed + (not progress)
+          f"{progress[-1] if progress else 'nothing was run'}{'' if ended else ', not to the end, see ' + str(log)}", flush=True)
+    return failed + (not progress or not ended)
 
 
 def main():
@@ -129,7 +131,7 @@ def main():
     if unknown:
         parser.error(f"no target {', '.join(sorted(unknown))}: {', '.join(TARGETS)}")
     if not has_clang():
-        print("clang++ with libFuzzer is not here (Debian: clang libclang-rt-dev)")
+        print("skipped: clang++ with libFuzzer is not here (Debian: clang libclang-rt-dev)")
         return 77
     seed = int(os.environ.get("NANOTRON_SEED", time.time())) % 2**31
     print(f"NANOTRON_SEED={seed}, {options.seconds} s for each target, in {options.keep}", flush=True)

@@ -1,18 +1,17 @@
 """Runs in which a preloaded library makes system calls of one rank fail, for the scripts beside this one."""
 import os
 import subprocess
-import sys
 
 import h5py
 import numpy
 
 from runs import check, mpiexec, program
+from skips import skip
 
 
 def skip_under_sanitizers():
     if os.environ.get("NANOTRON_SANITIZE") == "ON":
-        print("skipped: a sanitizer wants to be loaded first")
-        sys.exit(77)
+        skip("a sanitizer wants to be loaded first")
 
 
 # Of cblas_dgemm, for libraries that stand in its place.

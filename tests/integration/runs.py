@@ -11,6 +11,7 @@ from pathlib import Path
 import h5py
 
 root = Path(__file__).resolve().parents[2]
+sys.path.append(str(root / "tests/support"))
 program = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
 mpiexec = os.environ.get("NANOTRON_MPIEXEC", "mpiexec")
 
@@ -87,6 +88,13 @@ def check(condition, what, output=""):
     if not condition:
         print(f"FAILED: {what}\n{output}")
         sys.exit(1)
+
+
+def chosen(cases, names, name_of):
+    """Those of these names, all without a name. A name that none of them has ends the test: nothing is no pass."""
+    unknown = set(names) - {name_of(case) for case in cases}
+    check(not unknown, f"there is no {', '.join(sorted(unknown))}: {', '.join(sorted(map(name_of, cases)))}")
+    return [case for case in cases if not names or name_of(case) in names]
 
 
 def state_at(case, step):

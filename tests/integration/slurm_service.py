@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from runs import check, root
+from skips import need_tools, skip
 
 # Each task learns the name of its node: all nodes have the host name of this machine.
 PROLOG = '#!/bin/sh\necho "export NANOTRON_HOST_NAME=$SLURMD_NODENAME"\n'
@@ -51,18 +52,15 @@ PartitionName=test Nodes=n[1-{nodes}] Default=YES State=UP
 
 def skip_where_it_cannot_run():
     search = os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin"
-    missing = [name for name in ("munged", "slurmctld", "slurmd", "srun", "sbatch") if not shutil.which(name, path=search)]
     reasons = ["needs root, whom the daemons of nodes are of"] if os.geteuid() != 0 else []
-    if missing:
-        reasons.append(f"needs {', '.join(missing)}: jobscripts/install_dependencies.sh --tests")
     if os.environ.get("NANOTRON_MPI_FLAVOUR", "openmpi") != "openmpi":
         reasons.append("srun --mpi=pmix starts Open MPI, not MPICH")
     if os.environ.get("NANOTRON_SANITIZE") == "ON":
         reasons.append("launches take too long under a sanitizer")
     if reasons:
-        print("skipped: " + "; ".join(reasons))
-        sys.exit(77)
+        skip("; ".join(reasons))
     os.environ["PATH"] = search
+    need_tools("munged", "slurmctld", "slurmd", "srun", "sbatch")
 
 
 def keys_of(case, copies_every, **others):

@@ -25,9 +25,10 @@ from pathlib import Path
 
 import schedulers
 from runs import check, program, root
+from skips import lacking, left_out, skip
 
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
-    sys.exit(77)
+    skip("it runs once, with the default MPI and without sanitizers")
 
 DOCUMENTS = ("README.md", "doc/tutorial.md", "doc/user_guide.md", "doc/troubleshooting.md", "doc/tools.md",
              "doc/token_files.md", "doc/hugging_face.md", "doc/chats.md", "doc/evaluation.md", "doc/checkpoint_format.md")
@@ -204,6 +205,7 @@ BEFORE = {
 AFTER = {"build/release/bin/nanotron_hpc --print-defaults > input.deck": small_defaults}
 NEEDS = {"tokenizers": r"--train-bpe|--tokenizer|talks\.h5|--merge|runs/chats/", "matplotlib": r"nanotron[_-]plot", "tensorboard": r"tensorboard",
          "pyarrow": r"parquet", "wandb": r"wandb", "xarray": r"xarray", "h5netcdf": r"h5netcdf", "lm_eval": r"lm_eval"}
+NOT_BROUGHT = ("wandb", "lm_eval")  # by install_dependencies.sh: large
 
 # ---------------------------------------------------------------------------------------------------------------------
 
@@ -239,12 +241,16 @@ def run(text, where, scratch, environment):
     print(f"{where}: {time.time() - begin:5.1f} s  {text.splitlines()[0]}", flush=True)
 
 
+def leave_out(package, what):
+    (left_out if package in NOT_BROUGHT else lacking)(f"Python has no {package}: {what}")
+
+
 def run_document(document, scratch, environment, missing, used):
     for number, language, lines in blocks_of(document):
         where = f"{document}:{number}"
-        lacking = [name for name in missing if re.search(NEEDS[name], "\n".join(lines))]
-        if language == "python" and lacking:
-            print(f"{where}: left out, Python has no {lacking[0]}")
+        absent = [name for name in missing if re.search(NEEDS[name], "\n".join(lines))]
+        if language == "python" and absent:
+            leave_out(absent[0], where)
             continue
         if language == "python":
             (scratch / "block.py").write_text("\n".join(lines))
@@ -264,12 +270,12 @@ def run_document(document, scratch, environment, missing, used):
             if key in ELSEWHERE:
                 used.add(key)
                 continue
-            lacking = [name for name in missing if re.search(NEEDS[name], key)]
+            absent = [name for name in missing if re.search(NEEDS[name], key)]
             if key in BEFORE:
                 used.add(key)
                 BEFORE[key](scratch)
-            if lacking:
-                print(f"{where}: left out, Python has no {lacking[0]}: {key}")
+            if absent:
+                leave_out(absent[0], f"{where}: {key}")
                 continue
             run(command, where, scratch, environment)
             if key in AFTER:

@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from faults import skip_under_sanitizers
 from runs import Case, check, mpiexec, program, ranks_of, wait_for
 
 TIMEOUT = 2.0
@@ -265,9 +266,7 @@ def sample(chance, everything):
 
 
 def main(seed, everything):
-    if os.environ.get("NANOTRON_SANITIZE") == "ON":
-        print("skipped: a sanitizer wants to be loaded first")
-        sys.exit(77)
+    skip_under_sanitizers()
     print(f"NANOTRON_SEED={seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="nanotron_hangs_") as scratch:
         folder = Path(scratch)
@@ -277,6 +276,7 @@ def main(seed, everything):
         put = {"library": folder / "faults.so", "folder": folder}
         only = os.environ.get("NANOTRON_ONLY", "")
         cases = [c for c in sample(random.Random(seed), everything) if only in " ".join(map(str, c))]
+        check(cases, f"NANOTRON_ONLY={only} is of no case")
         with ThreadPoolExecutor(int(os.environ.get("NANOTRON_AT_ONCE", "2"))) as pool:  # they mostly wait
             waiting = [pool.submit(case[0], *(put.get(a, a) if isinstance(a, str) else a for a in case[1:])) for case in cases]
             failed = False

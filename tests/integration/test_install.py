@@ -16,9 +16,10 @@ from pathlib import Path
 
 import schedulers
 from runs import check, mpiexec, program
+from skips import has_tool, lacking, skip
 
 if os.environ.get("NANOTRON_SANITIZE") == "ON":
-    sys.exit(77)  # nothing here is instrumented that is not elsewhere
+    skip("nothing here is instrumented that is not elsewhere")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 build = Path(program).parents[1]
 PROGRAMS = ("nanotron_hpc", "nanotron_generate", "nanotron_bench", "nanotron_plan")
@@ -75,7 +76,7 @@ def trains_and_looks(prefix, work):
         run(python, tools / "nanotron_plot.py", "runs/quickstart", "-o", "loss.png", of=work)
         check((work / "loss.png").stat().st_size > 1000, "a plot is drawn")
     else:
-        print("no matplotlib: nanotron_plot.py is left out")
+        lacking("no matplotlib: nanotron_plot.py")
     run(*ranks, programs / "nanotron_bench", "--set", "parallel.tp=3", of=work, code=78,
         says=["does not divide the 2 ranks"])  # of the installed default deck
 
@@ -105,8 +106,8 @@ def job_scripts_find_the_program(prefix, work):
 
 def checked_by(tool, *options, file, mistake, work):
     """The tool finds a planted mistake, and nothing in the file, if this machine has it."""
-    if not shutil.which(tool):
-        return print(f"no {tool}: {file.name} is not checked by it")
+    if not has_tool(tool, file.name):
+        return
     planted = work / f"planted{file.suffix}"
     planted.write_text(mistake)
     for path, is_good in ((planted, False), (file, True)):
@@ -153,8 +154,8 @@ def shells_complete(prefix, work):
 
 
 def module_loads(prefix, work):
-    if not shutil.which("modulecmd"):
-        return print("no modulecmd: the modulefile is left out")
+    if not has_tool("modulecmd", "the modulefile"):
+        return
     environment = dict(os.environ, MODULEPATH=str(prefix / "share/modulefiles"), LOADEDMODULES="", _LMFILES_="")
     run("modulecmd", "sh", "load", "nanotron_hpc", of=work, environment=environment,
         says=[f"{prefix}/bin", f"NANOTRON_HPC_SHARE={prefix}/share/nanotron_hpc"])

@@ -15,7 +15,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-from runs import Case, check, ranks_of, state_at
+from runs import Case, check, chosen, ranks_of, state_at
 from slurm_service import Slurm, copies, end, keys_of, log_of, resumes, skip_where_it_cannot_run
 
 STEPS, EVERY = 600, 20
@@ -70,7 +70,8 @@ def batch_signalled(slurm, case):
     the program to stop."""
     job = slurm.submit(case, *keys_of(case, EVERY))
     for count, options in enumerate((["--signal=TERM", "--batch"], ["--full", "--signal=USR1"], ["--full", "--signal=TERM"]), 1):
-        slurm.wait(case, "the job runs", lambda known=copies(case): copies(case) > known, job)
+        known = copies(case)
+        slurm.wait(case, "the job runs", lambda known=known: copies(case) > known, job)
         slurm.run("scancel", *options, str(job))
         slurm.wait(case, f"{options}: back into the queue", lambda count=count: requeued(case) == count, job)
     slurm.finish(case, job)
@@ -177,12 +178,11 @@ CASES = [array, wall_time, limit_signal, cancelled, batch_signalled, rank_killed
 
 
 def main(names):
+    cases = chosen(CASES, names, lambda work: work.__name__)
     with Slurm() as slurm, Case("slurm_whole", steps=STEPS) as whole:
         slurm.finish(whole, slurm.submit(whole, *keys_of(whole, 0)))
         expected = state_at(whole, STEPS)
-        for work in CASES:
-            if names and work.__name__ not in names:
-                continue
+        for work in cases:
             begin = time.time()
             with Case(work.__name__, steps=STEPS) as case:
                 work(slurm, case)

@@ -15,11 +15,10 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 from runs import Case, check, mpiexec, program, ranks_of, state_at, wait_for
+from skips import need_tools, skip
 
 os.environ.setdefault("NANOTRON_WAIT", "sleep")
 TIMEOUT = 3.0
@@ -227,7 +226,9 @@ def main(seed, everything):
     print(f"NANOTRON_SEED={seed}", flush=True)
     chance = random.Random(seed)
     only = os.environ.get("NANOTRON_ONLY", "")
-    for number, kind, what in [c for c in sample(chance, everything) if only in f"{c[1]} on {c[0]}"]:
+    cases = [c for c in sample(chance, everything) if only in f"{c[1]} on {c[0]}"]
+    check(cases, f"NANOTRON_ONLY={only} is of no case")
+    for number, kind, what in cases:
         with case_of("undisturbed", timeout=30.0) as undisturbed, Hosts(number, undisturbed.folder) as hosts:
             finish(hosts.start(kind, undisturbed), "undisturbed")
             for run in what:
@@ -237,18 +238,16 @@ def main(seed, everything):
 def why_not():
     if os.environ.get("NANOTRON_MPI_FLAVOUR", "openmpi") != "openmpi":
         return "hosts are started as Open MPI does it"
+    need_tools("ip")
     try:
         ip("netns", "add", f"nanotron{os.getpid()}-try")
         ip("-n", f"nanotron{os.getpid()}-try", "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
         ip("netns", "delete", f"nanotron{os.getpid()}-try")
-    except FileNotFoundError:
-        return "there is no ip (package iproute2)"
     except subprocess.CalledProcessError as error:
         return f"no network namespaces here, which need root: {error.stderr.strip()}"
     return ""
 
 
 if reason := why_not():
-    print(f"skipped: {reason}")
-    sys.exit(77)
+    skip(reason)
 main(int(os.environ.get("NANOTRON_SEED", str(int(time.time())))), bool(os.environ.get("NANOTRON_FULL")))

@@ -8,10 +8,10 @@ named folders only.
 A compiler may refuse a precompiled header made with other flags, and says nothing but a warning: the build is slow. An
 empty folder in a RUNPATH is the one that a program is started in, where anybody's library may lie.
 """
+import itertools
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +25,7 @@ def unusable_headers(commands):
     users = {}
     for entry in commands:
         words = shlex.split(entry["command"])
-        for word, header in zip(words, words[1:]):
+        for word, header in itertools.pairwise(words):
             if word == "-include" and "cmake_pch" in header:
                 flags = " ".join(word for word in words if FLAG.match(word))
                 users.setdefault(header, {}).setdefault(flags, []).append(entry["file"])
@@ -34,8 +34,8 @@ def unusable_headers(commands):
 
 
 def searched_folders(program):
-    """Of its RPATH and RUNPATH; none of what is no program."""
-    done = subprocess.run(["readelf", "-d", program], text=True, capture_output=True, check=False)
+    """Of its RPATH and RUNPATH."""
+    done = subprocess.run(["readelf", "-d", program], text=True, capture_output=True, check=True)
     return [folder for path in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", done.stdout) for folder in path.split(":")]
 
 
@@ -71,9 +71,9 @@ def self_test(compiler):
 
 def main():
     build = Path(sys.argv[1]).resolve().parent
-    if shutil.which("readelf") is None or shutil.which("g++") is None:
-        return 77
     programs = list(programs_of(build))
+    if not programs:
+        return f"FAILED: there are no programs in {build}"
     problems = self_test("g++") + unusable_headers(json.loads((build / "compile_commands.json").read_text()))
     for program in programs:
         problems += searches_elsewhere(program)

@@ -6,7 +6,6 @@
 
 find_package() stops at such a package; libkokkos-dev of some distributions is one.
 """
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,8 +68,6 @@ def found(folder, libraries):
 
 
 def main():
-    if shutil.which("cmake") is None:
-        return 77
     with tempfile.TemporaryDirectory(prefix="nanotron_kokkos_") as scratch:
         for libraries, words in ((("core", "simd"), ["5.2.2 OPENMP", "Kokkos::kokkos"]),
                                  (("core",), ["5.2.2 OPENMP", "lib/libkokkoscore.so", "OpenMP::OpenMP_CXX"])):

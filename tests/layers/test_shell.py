@@ -5,13 +5,15 @@ a mistake and insists on finding it.
 
     test_shell.py
 """
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 root = Path(__file__).resolve().parents[2]
+sys.path.append(str(root / "tests/support"))
+from skips import need_tools  # noqa: E402
+
 FOLDERS = (".ci", "jobscripts", "tests", "tools", "doc")
 FIRST_LINES = (b"#!/usr/bin/env bash", b"#!/bin/bash", b"#!/bin/sh", b"# shellcheck shell=bash")
 
@@ -25,9 +27,7 @@ def checked(files):
     return done.returncode, done.stdout
 
 
-if not shutil.which("shellcheck"):
-    print("skipped: needs shellcheck: jobscripts/install_dependencies.sh --tests")
-    sys.exit(77)
+need_tools("shellcheck")
 with tempfile.NamedTemporaryFile("w", suffix=".sh") as planted:
     planted.write("#!/usr/bin/env bash\nrm -r $1\n")
     planted.flush()

@@ -60,7 +60,9 @@ def main():
     mistakes = []
     cmake, listed = cmake_text(), specs()
     names = {name for name, _ in listed}
-    for wanted in sorted(set(re.findall(r"find_package\((\w+)", cmake))):
+    asked = set(re.findall(r"find_package\((\w+)", cmake))
+    mistakes += [f"test_spack.py: no find_package({name})" for name in sorted(set(PACKAGES) - asked)]
+    for wanted in sorted(asked):
         if wanted not in PACKAGES:
             mistakes.append(f"find_package({wanted}): test_spack.py knows no Spack package for it")
         elif PACKAGES[wanted] and PACKAGES[wanted] not in names:

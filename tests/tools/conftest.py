@@ -1,6 +1,7 @@
 """Shared by the tests of tools/: the tools on the path, and a way to call them like a user."""
 
 import contextlib
+import importlib
 import io
 import json
 import runpy
@@ -14,10 +15,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/support")]
+import skips  # noqa: E402
+
 # Golden cases whose numbers are those of transformers' own classes (make_family_golden.py).
 FAMILIES = tuple(sorted(path.parent.name for path in GOLDEN.glob("*/golden.json")
                         if "transformers" in json.loads(path.read_text())))
+
+
+def needs(module):
+    """The module, of a package that install_dependencies.sh --tests brings; without it the test is skipped, and fails in CI."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        (pytest.fail if skips.tools_are_required() else pytest.skip)(f"no {module} in {sys.executable}: {skips.BROUGHT}")
 
 
 def write_run(folder, steps, offset=0.0, validation=True, only=None):

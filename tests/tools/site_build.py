@@ -3,11 +3,10 @@ import subprocess
 import sys
 
 import conftest
-import pytest
 
 
 def build(folder, checkout=conftest.ROOT):
     """Strictly, as doc/README.md says it: warnings end it with a code (not with --quiet, which keeps them from the counter)."""
-    pytest.importorskip("mkdocs", reason=f"{sys.executable} has no mkdocs: jobscripts/install_dependencies.sh --tests")
+    conftest.needs("mkdocs")
     return subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "-f", checkout / "doc/site/mkdocs.yml", "-d",
                            folder], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)

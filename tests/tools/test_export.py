@@ -4,11 +4,10 @@
 import csv
 import struct
 
-import conftest  # noqa: F401, puts tools/ on the path
 import h5py
 import numpy as np
 import pytest
-from conftest import write_run
+from conftest import needs, write_run
 
 from nanotron_tools import metrics
 
@@ -65,7 +64,7 @@ def test_times_are_those_of_the_starts(run):
 
 
 def test_parquet(run, tmp_path, tool):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="this Python has no pyarrow that loads")
+    parquet = needs("pyarrow.parquet")
     tool("export", run, "--format", "parquet", "-o", tmp_path / "out")
     found = parquet.read_table(tmp_path / "out" / "training.parquet")
     with h5py.File(run / "metrics.h5") as file:
@@ -77,8 +76,7 @@ def test_parquet(run, tmp_path, tool):
 
 
 def test_tensorboard(run, tmp_path, tool):
-    module = "tensorboard.backend.event_processing.event_accumulator"
-    accumulator = pytest.importorskip(module, reason="this Python has no tensorboard")
+    accumulator = needs("tensorboard.backend.event_processing.event_accumulator")
     tool("export", run, "--format", "tensorboard", "-o", tmp_path / "out")
     found = accumulator.EventAccumulator(str(tmp_path / "out"), size_guidance={"scalars": 0})
     found.Reload()

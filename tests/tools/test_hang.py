@@ -1,7 +1,7 @@
 # timeout: 120
 """nanotron_report --hang: the reports of ranks, merged and drawn."""
 
-import conftest  # noqa: F401  (puts the tools on the path)
+from conftest import needs
 import pytest
 
 from nanotron_tools import hang
@@ -60,7 +60,7 @@ def test_ranks():
 
 
 def test_figure(reports, tool, tmp_path):
-    pytest.importorskip("matplotlib")
+    needs("matplotlib")
     for name in ("hang.png", "hang.svg"):
         assert "written" in tool("report", "--hang", reports, "--figure", tmp_path / name).stdout
         assert (tmp_path / name).stat().st_size > 5000

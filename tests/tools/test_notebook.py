@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs
 
 NOTEBOOKS = sorted((ROOT / "doc/notebooks").glob("*.ipynb"))
 NEEDED = ("nbformat", "nbclient", "ipykernel", "xarray", "h5netcdf", "matplotlib", "h5py")
@@ -57,7 +57,7 @@ def execute(notebook, folder):
 def runs(tmp_path_factory, programs):
     """Two runs of real steps on one rank, named as in the documents, on the tokens of the first."""
     for package in NEEDED:
-        pytest.importorskip(package)
+        needs(package)
     folder = tmp_path_factory.mktemp("notebooks")
     (folder / "text.txt").write_text("".join(f"line {i} of {i * i % 97} words\n" for i in range(400)))
     tokens = folder / "runs/bpe/tokens.h5"

@@ -1,31 +1,30 @@
 # timeout: 240
-"""The Python of tools/: ruff and mypy (strict) have nothing to say, Python 3.9 reads it, and older ones what tells them."""
+"""The Python of tools/: ruff and mypy (strict) have nothing to say, Python 3.9 reads it, and older ones what tells them; that of
+tests/: ruff finds no assertion that cannot fail."""
 import ast
 import builtins
-import importlib.util
 import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs
 
-TOOLS = ROOT / "tools"
+TOOLS, TESTS = ROOT / "tools", ROOT / "tests"
 CHECKERS = {"ruff": ("check", "--no-cache", "."), "mypy": ("--cache-dir=/dev/null",)}
 OLDEST = (3, 9)
 TOLD = [TOOLS / "nanotron_tools/__init__.py", *TOOLS.glob("nanotron_*.py")]
 
 
 def checked(checker, folder):
-    if importlib.util.find_spec(checker) is None:
-        pytest.skip(f"{sys.executable} has no {checker}: jobscripts/install_dependencies.sh --tests")
+    needs(checker)
     return subprocess.run([sys.executable, "-m", checker, *CHECKERS[checker]], cwd=folder, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=200)
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
-def test_nothing_is_said(checker):
-    done = checked(checker, TOOLS)
+@pytest.mark.parametrize("checker, folder", [("ruff", TOOLS), ("mypy", TOOLS), ("ruff", TESTS)])
+def test_nothing_is_said(checker, folder):
+    done = checked(checker, folder)
     assert done.returncode == 0, done.stdout
 
 
@@ -39,6 +38,17 @@ def test_what_is_planted_is_said(checker, planted, words, tmp_path):
     (package / "planted.py").write_text(planted)
     shutil.copy(TOOLS / "pyproject.toml", tmp_path)
     done = checked(checker, tmp_path)
+    assert done.returncode != 0 and words in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("planted, words", [
+    ("def test(a):\n    assert (a, 'words')\n", "F631"), ("def test(a):\n    assert a or True\n", "SIM222"),
+    ("def test(a, b):\n    assert all(x == y for x, y in zip(a, b))\n", "B905"), ("def test(a):\n    a == 1\n", "B015"),
+    ("def test(a):\n    assert f'{a} is wrong'\n", "PLW0129"), ("def test(a):\n    assert a == a\n", "PLR0124")])
+def test_an_assertion_that_cannot_fail_is_said(planted, words, tmp_path):
+    (tmp_path / "test_planted.py").write_text(planted)
+    shutil.copy(TESTS / "ruff.toml", tmp_path)
+    done = checked("ruff", tmp_path)
     assert done.returncode != 0 and words in done.stdout, done.stdout
 
 
