@@ -22,6 +22,7 @@ SHARES = [("test_damage.py", "NANOTRON_FAULTS", 0.40), ("test_read_faults.py", "
           ("test_write_faults.py", "NANOTRON_FAULTS", 0.11), ("test_metadata_faults.py", "NANOTRON_FAULTS", 0.10),
           ("test_kills.py", "NANOTRON_KILLS", 0.05), ("test_phase_kills.py", "NANOTRON_KILLS", 0.10),
           ("test_memory_flips.py", "NANOTRON_FAULTS", 0.05), ("test_data_faults.py", "NANOTRON_FAULTS", 0.04)]  # the last plants two for each
+PYTHON = os.environ.get("NANOTRON_PYTHON", sys.executable)
 MOST = 100  # of one run of a test
 OUTCOMES = ["same bits", "refused", "ended with 71", "not met"]
 
@@ -29,12 +30,12 @@ OUTCOMES = ["same bits", "refused", "ended with 71", "not met"]
 def run(test, variable, count, seed, programs):
     environment = dict(os.environ, **{variable: str(count), "NANOTRON_SEED": str(seed)})
     parts = ["flipped_bytes"] if test == "test_data_faults.py" else []
-    done = subprocess.run([sys.executable, TESTS / test, programs, *parts], text=True, env=environment,
+    done = subprocess.run([PYTHON, TESTS / test, programs, *parts], text=True, env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     rows = {}
     for kind, counts in re.findall(r"^faults: (.*): (.*)$", done.stdout, re.MULTILINE):
         rows[kind] = {outcome: int(number) for number, outcome in re.findall(r"(\d+) ([^,]+)", counts)}
-    if done.returncode != 0:
+    if done.returncode != 0 or not rows:
         failed = re.search(r"^FAILED: (.*)$", done.stdout, re.MULTILINE)
         rows[f"{test}, {variable}={count}, seed {seed}"] = {"FAILED: " + (failed[1] if failed else f"exit code {done.returncode}"): 1}
         print(done.stdout[-4000:], file=sys.stderr)
@@ -63,6 +64,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="tests at a time")
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
+    if subprocess.run([PYTHON, "-c", "import h5py"], capture_output=True, check=False).returncode != 0:
+        sys.exit(f"fault_table.py: {PYTHON} has no h5py, which the tests read files with: NANOTRON_PYTHON=build/venv/bin/python "
+                 "tests/fault_table.py ..., after jobscripts/install_dependencies.sh --tests")
     print(f"seed {arguments.seed}", flush=True)
     begin, seeds, runs, rows = time.time(), itertools.count(arguments.seed), [], {}
     with ThreadPoolExecutor(arguments.jobs) as pool:

@@ -48,7 +48,7 @@ def run(arguments, folder, *settings):
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}")
     with h5py.File(folder / "metrics.h5") as file:
         steps = file["seconds"][EVERY:]
-    return [statistics.fmean(column) for column in zip(*found)], float(sum(steps)) / (STEPS / EVERY - 1)
+    return [statistics.fmean(column) for column in zip(*found, strict=True)], float(sum(steps)) / (STEPS / EVERY - 1)
 
 
 def disk(path, size):
@@ -85,7 +85,7 @@ def main():
             print("{:14}{:8.2f}{:8.2f}{:9.2f}{:8.2f}{:8.2f}".format(*rows[-1]), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    median = [statistics.median(column) for column in zip(*rows)]
+    median = [statistics.median(column) for column in zip(*rows, strict=True)]
     print("{:14.0f}{:8.2f}{:8.2f}{:9.2f}{:8.2f}{:8.2f}  median".format(*median))
 
 

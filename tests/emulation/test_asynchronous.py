@@ -25,5 +25,5 @@ for asynchronous in ("false", "true"):
         check(status == 0, f"asynchronous = {asynchronous}", text)
         check(asynchronous == "false" or "of which training waited" in text, "no checkpoint was asynchronous", text)
         found.append([state_at(case, step) for step in (3, 6, STEPS)])
-for step, waited_for, beside in zip((3, 6, STEPS), *found):
+for step, waited_for, beside in zip((3, 6, STEPS), *found, strict=True):
     check(waited_for == beside, f"step {step}: other bytes where training does not wait")

@@ -199,7 +199,7 @@ class CausalLM(nn.Module):
     def router_losses(self):
         """(load balance, z), summed over the layers; zeros for a dense model."""
         of_layers = [layer.mlp.losses for layer in self.model.layers if isinstance(layer.mlp, MoE)]
-        return tuple(sum(values) for values in zip(*of_layers)) if of_layers else (torch.zeros(()), torch.zeros(()))
+        return tuple(sum(values) for values in zip(*of_layers, strict=True)) if of_layers else (torch.zeros(()), torch.zeros(()))
 
 
 def initial_weights(sizes, seed):

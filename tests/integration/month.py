@@ -14,6 +14,7 @@ so that restart : time between interruptions is what it is on the machine, if on
 restarts take there for each second here. Its goodput is measured.
 """
 import atexit
+import itertools
 import json
 import os
 import re
@@ -411,7 +412,7 @@ def account(month, steps):
     check(all(s["seconds"][name] > -1e-3 for s in ledger["starts"] for name in s["seconds"]), "no negative time", told)
     check(sum(s["steps_kept"] for s in ledger["starts"]) == steps, "every step is kept once", told)
     kept = [s for s in ledger["starts"] if s["steps_kept"]]
-    for one, following in zip(kept, kept[1:]):
+    for one, following in itertools.pairwise(kept):
         check(one["from_step"] + one["steps_kept"] == following["from_step"], "each goes on where another was kept", told)
     check(all(s["seconds"]["useful"] > 0 for s in kept), "steps that are kept took time", told)
     ends = [s["end"] for s in ledger["starts"]]

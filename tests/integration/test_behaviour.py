@@ -482,17 +482,24 @@ def auxiliary_files_lock_nobody_out():
 
 def streams_that_are_closed():
     with Case("closed", steps=6) as case:
-        one = f"{program} --set parallel.tp=1 {case.deck}"
-        done = subprocess.run(f"{one} >&- 2>&- <&-", shell=True, timeout=100)
+        def run(streams, *keys):
+            return subprocess.run(["bash", "-c", f'"$@" {streams}', "bash", program, "--set", "parallel.tp=1", *keys, case.deck],
+                                  timeout=100, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+        done = run(">&- 2>&- <&-")
         check(done.returncode == 0, f"closed streams are no reason to fail: {done.returncode}")
         log = (case.out / "run.log").read_text()
         check("finished: 6 steps" in log, "the log has it all", log)
-        for file in case.out.rglob("*"):
-            check(file.name == "run.log" or not file.is_file() or b"loss 4." not in file.read_bytes(),
-                  f"nothing is printed into {file}")
-        done = subprocess.run(f"{one.replace('tp=1', 'tp=1 --set run.steps=200')} | head -1", shell=True, timeout=100,
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        check("step_00000200" in os.listdir(case.out / "checkpoints"), "a console that goes away ends no run", done.stdout)
+        printed = re.findall(r"^(?:step +\d|finished: |grid: |where the time went).*$", log, re.MULTILINE)
+        check(len(printed) >= 9, f"lines that the console shows: {printed}", log)
+        files = [file for file in case.out.rglob("*") if file.is_file() and file.name != "run.log"]
+        check({"deck.nml", "metrics.h5", "checkpoint.h5"} <= {file.name for file in files}, "the other files", files)
+        for file in files:
+            check(not any(line.encode() in file.read_bytes() for line in printed), f"nothing is printed into {file}")
+        done = run("| head -1; exit ${PIPESTATUS[0]}", "--set", "run.steps=200")
+        check(done.returncode == 71 and "standard output could not be written" in done.stdout,
+              f"a console that goes away is told: {done.returncode}", done.stdout)
+        check("step_00000200" in os.listdir(case.out / "checkpoints"), "and ends no run", done.stdout)
 
 
 def what_is_told_before_it_happens():

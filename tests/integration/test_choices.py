@@ -128,8 +128,10 @@ def evaluate(case, questions, *values, ranks):
 
 
 def expect(found, wanted, tolerance, what):
-    worst = max(abs(a - b) for row, scores in zip(found, wanted) for a, b in zip(row["log_likelihoods"], scores))
-    check(len(found) == len(wanted) and worst < tolerance, f"{what}: differs by {worst:.1e}, at most {tolerance:.0e}")
+    differences = [abs(a - b) for row, scores in zip(found, wanted, strict=True)
+                   for a, b in zip(row["log_likelihoods"], scores, strict=True)]
+    worst = np.max(differences)  # NaN where there is one, which max() passes over
+    check(worst < tolerance, f"{what}: differs by {worst:.1e}, at most {tolerance:.0e}")
     return worst
 
 
@@ -138,8 +140,8 @@ def expect_accuracy(rows, figures):
     lengths = {"best": lambda c: 1, "best_norm": len, "best_bytes": lambda c: len(c.encode())}
     for i, (name, length) in enumerate(lengths.items()):
         right = []
-        for row, (_, choices, answer) in zip(rows, QUESTIONS):
-            best = int(np.argmax([score / length(choice) for score, choice in zip(row["log_likelihoods"], choices)]))
+        for row, (_, choices, answer) in zip(rows, QUESTIONS, strict=True):
+            best = int(np.argmax([score / length(choice) for score, choice in zip(row["log_likelihoods"], choices, strict=True)]))
             check(row[name] == best and row["answer"] == answer, f"{name} of {row}")
             right.append(float(best == answer))
         check(abs(figures[2 * i] - np.mean(right)) < 6e-5, f"{name}: {figures} and {np.mean(right)}")

@@ -82,7 +82,7 @@ def main(faults, seed):
             good = path.read_bytes()
             bad = bytes(damage(chance, good, other.read_bytes()))
             path.write_bytes(bad)
-            what = f"{name}, {kind}, {sum(a != b for a, b in zip(good, bad))} of {len(good)} bytes differ"
+            what = f"{name}, {kind}, {sum(a != b for a, b in zip(good, bad, strict=False))} of {len(good)} bytes differ"
             code, text = alone(case, *arguments)
             allowed = (0, 65, 71) if name in ("checkpoint.h5", "manifest.json") else (0,)  # nothing depends on the others
             check(code in allowed, f"{what}: exit code {code}", text)

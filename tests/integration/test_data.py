@@ -110,7 +110,7 @@ def tokenizers():
         code, text = run("run.steps=9")
         check(code == 0, "which the next run need not accept again", text)
         listed = subprocess.run([sys.executable, root / "tools/nanotron_ls.py", newest], text=True, capture_output=True)
-        check("\ntokenizer\n" in listed.stdout and b in listed.stdout, "nanotron_ls shows it", listed.stdout + listed.stderr)
+        check(listed.returncode == 0 and "\ntokenizer\n" in listed.stdout and b in listed.stdout, "nanotron_ls shows it", listed.stdout + listed.stderr)
 
         write_tokens(case.folder / "train.h5")
         code, text = run("run.steps=11")

@@ -24,7 +24,7 @@ import numpy as np
 
 from faults import build, run_with_faults, skip_under_sanitizers
 import runs
-from runs import Case, Tally, check, outcome_of, program, root, wait_for
+from runs import Case, Tally, check, chosen, outcome_of, root, wait_for
 
 sys.path.insert(0, str(root / "tools"))
 from nanotron_tools import token_file, token_hashes  # noqa: E402
@@ -220,7 +220,7 @@ def a_disk_that_fails(seed):
             code, text = run(FAULT_KIND="none", FAULT_FIRST=0)
             check(code == 0, f"{layout}: the run trains", text)
             counts = re.search(r"token file reads: (\d+), stats: (\d+)", text)
-            for kind, count in zip(("read", "stat"), map(int, counts.groups())):
+            for kind, count in zip(("read", "stat"), map(int, counts.groups()), strict=True):
                 early = range(0, count - 1, 8) if FULL else [chance.choice((0, chance.randrange(count - 1)))]
                 for first in (*early, count - 1):
                     number = chance.choice((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES))
@@ -371,10 +371,9 @@ def verified_by_the_tool():
 skip_under_sanitizers()
 seed, faults = int(os.environ.get("NANOTRON_SEED", str(int(time.time())))), int(os.environ.get("NANOTRON_FAULTS", "6"))
 print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
-for part in (flipped_bytes, cut_short_and_never_written, a_read_that_fails_once, a_disk_that_fails,
-             rewritten_during_the_run, resumed_with_other_data, blends_that_go_on, verified_by_the_tool):
-    if sys.argv[2:] and part.__name__ not in sys.argv[2:]:
-        continue
+PARTS = (flipped_bytes, cut_short_and_never_written, a_read_that_fails_once, a_disk_that_fails,
+         rewritten_during_the_run, resumed_with_other_data, blends_that_go_on, verified_by_the_tool)
+for part in chosen(PARTS, sys.argv[2:], lambda part: part.__name__):
     begin = time.time()
     part(*{flipped_bytes: (seed, faults), a_disk_that_fails: (seed,)}.get(part, ()))
     print(f"{part.__name__}: passed, {time.time() - begin:.1f} s", flush=True)

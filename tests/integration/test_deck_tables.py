@@ -61,7 +61,7 @@ def compare(machine):
         found = figures(plan(deck, [base] + cells[0].strip("`").split() * (cells[0] != "as it is"), machine))
         words = [f"{found[0]:.1f}", f"{found[1]:.1f}", f"{found[2]:.1f}", f"{found[3]:.1f} %" if found[3] else ""]
         shown.append("| " + " | ".join([cells[0], *words, cells[5]]) + " |")
-        for said, true, room in zip(cells[1:5], found, (0.1, 0.1, 0.1, 0.1)):
+        for said, true, room in zip(cells[1:5], found, (0.1, 0.1, 0.1, 0.1), strict=True):
             if abs(float(said.strip(" %") or 0) - true) > room:
                 mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: {said} is said, {true:.1f} is true")
         comment = re.search(r"(\d+) GiB of 74\.5", (ROOT / deck).read_text())

@@ -16,7 +16,7 @@ LINE = re.compile(r"validation: loss (\S+) nats per token, perplexity (\S+), (\S
 
 def losses(case):
     with h5py.File(case.out / "metrics.h5") as file:
-        return dict(zip(file["validation_step"][:].tolist(), file["validation_loss"][:].tolist()))
+        return dict(zip(file["validation_step"][:].tolist(), file["validation_loss"][:].tolist(), strict=True))
 
 
 def contents(folder):

@@ -7,7 +7,6 @@
 """
 import os
 import random
-import subprocess
 import time
 
 from runs import Case, Tally, check, kill_all, killed_end, ranks_of, state_at, wait_for

@@ -8,7 +8,6 @@ machine can be planned for, and what is said of files that say too little.
 """
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def written_decks_are_good(folder):
     decks = sorted((folder / "grids").glob("grid_*.deck"))
     table = re.findall(r"^ +\d+ +(\d+) +(\d+) +(\d+) +(\d+) +\d+ .*$", text, re.MULTILINE)
     check(len(decks) == 10 and len(table) == 10, "ten decks and ten rows", text)
-    for path, (dp, tp, pp, cp) in zip(decks, table):
+    for path, (dp, tp, pp, cp) in zip(decks, table, strict=True):
         run(program, "--check", path,
             says=[f"grid: dp {dp} x pp {pp} x cp {cp} x tp {tp} = 16 ranks", "the deck is good"])
 

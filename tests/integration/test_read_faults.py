@@ -95,7 +95,7 @@ def main(faults, seed):
         code, text = outcome(0, "none", 10**9, 1)
         check(code == 0, "the run resumes", text)
         expected = state_at(case, STEPS)
-        for number in range(faults):
+        for _ in range(faults):
             rank, kind, first = chance.randrange(2), chance.choice(["eio", "flip"]), chance.randrange(12)
             count = chance.choice([1, 1, 2, 10**6])
             what = f"{kind} of {count} reads from number {first} on, on rank {rank}"

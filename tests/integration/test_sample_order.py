@@ -83,12 +83,12 @@ def blend_counts(weights, samples, first=0):
 def place(stages, sample):
     """File and index in the file of a sample; stages: pairs of the first sample and the weights."""
     counts = [0] * len(stages[0][1])
-    for (first, weights), (end, _) in zip(stages, stages[1:] + [(sample + 1, None)]):
+    for (first, weights), (end, _) in zip(stages, stages[1:] + [(sample + 1, None)], strict=True):
         if sample < end:
             before, after = (blend_counts(weights, n - first) for n in (sample, sample + 1))
             file = next(i for i in range(len(counts)) if after[i] > before[i])
             return file, counts[file] + before[file]
-        counts = [a + b for a, b in zip(counts, blend_counts(weights, end - first))]
+        counts = [a + b for a, b in zip(counts, blend_counts(weights, end - first), strict=True)]
 
 
 def hashes(files, stages, length, batch, steps, seed, shuffle, fraction):

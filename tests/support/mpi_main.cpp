@@ -58,6 +58,10 @@ int run_all_tests(int argc, char** argv) {
     Kokkos::ScopeGuard kokkos(argc, argv);
     failed = RUN_ALL_TESTS() != 0 ? 1 : 0;
   }
+  if (::testing::UnitTest::GetInstance()->test_to_run_count() == 0) {  // of a filter that no name matches
+    if (rank == 0) std::fprintf(stderr, "expected tests, found none to run\n");
+    failed = 1;
+  }
   int any_failed = 0;
   MPI_Allreduce(&failed, &any_failed, 1, MPI_INT, MPI_MAX, world_communicator);
   return any_failed;

@@ -2,7 +2,6 @@
 """nanotron_tokenize --chat: tokens as of the rendered text, and which of them count in the loss."""
 
 import json
-import sys
 
 import conftest  # noqa: F401, puts tools/ on the path
 import h5py
@@ -61,7 +60,7 @@ def llama3(messages):
 def text_that_counts(package, tokens, mask):
     """The tokens that count, with a bar where some between do not."""
     runs = [[]]
-    for token, counts in zip(tokens, mask):
+    for token, counts in zip(tokens, mask, strict=True):
         if counts:
             runs[-1].append(int(token))
         elif runs[-1]:
@@ -131,7 +130,7 @@ def test_names_of_special_tokens_in_a_content_stay_text(package, tokenizer_json,
     for name in ("<|im_start|>", "<|im_end|>"):
         assert (first == package.token_to_id(name)).sum() == 2
     assert package.decode(first.tolist(), skip_special_tokens=False) == chatml(talk)
-    counted = [int(token) for token, counts in zip(first, mask) if counts]
+    counted = [int(token) for token, counts in zip(first, mask[:starts[1]], strict=True) if counts]
     assert package.decode(counted, skip_special_tokens=False) == "<|im_end|> it is<|im_end|>"
     assert counted[-1] == package.token_to_id("<|im_end|>") not in counted[:-1]
     assert tokens[starts[1]:].tolist() == package.encode(chatml(TALK)).ids  # the next one is as ever
@@ -156,8 +155,8 @@ def test_prompt_and_completion_concatenated(package, tokenizer_json, tmp_path, t
     eos = package.token_to_id("<|endoftext|>")
     expected = [[*package.encode(text).ids, eos] for text in ("What is short", "", "x\n\ny")]
     assert tokens.tolist() == sum(expected, []) and attributes["eos_token_id"] == eos
-    counted = [[int(token) for token, counts in zip(tokens[a:b], mask[a:b]) if counts]
-               for a, b in zip(starts, [*starts[1:], tokens.size])]
+    counted = [[int(token) for token, counts in zip(tokens[a:b], mask[a:b], strict=True) if counts]
+               for a, b in zip(starts, [*starts[1:], tokens.size], strict=True)]
     assert [package.decode(each, skip_special_tokens=False).strip() for each in counted] == \
         ["short<|endoftext|>", "<|endoftext|>", "y<|endoftext|>"]
     tool("tokenize", path, "--chat", "concatenate", "-o", tmp_path / "t.h5")  # bytes
@@ -327,7 +326,3 @@ def test_a_lone_surrogate_is_refused_by_its_line(record, options, tmp_path, tool
     path = lines(tmp_path / "t.jsonl", [good, record])
     told = tool("tokenize", path, *options, "-o", tmp_path / "t.h5", rc=65).stderr
     assert f"{path}, line 2, byte" in told and "a lone surrogate, \\ud" in told and "at character " in told
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

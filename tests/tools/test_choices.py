@@ -3,7 +3,6 @@
 
 import json
 import re
-import sys
 
 import h5py
 import numpy as np
@@ -33,7 +32,7 @@ def read(path):
 def requests(columns):
     """(context, choice) of every choice, as lists of ids."""
     ends = [*columns["documents"][1:], columns["tokens"].size]
-    for begin, end, scored in zip(columns["documents"], ends, columns["choices/tokens"]):
+    for begin, end, scored in zip(columns["documents"], ends, columns["choices/tokens"], strict=True):
         yield columns["tokens"][begin:end - scored].tolist(), columns["tokens"][end - scored:end].tolist()
 
 
@@ -83,7 +82,7 @@ def test_bpe_with_and_without_bos(questions, tmp_path, tool):
         assert file.attrs["tokenizer_sha256"] == attributes["tokenizer_sha256"]
     tool("choices", questions, "-o", tmp_path / "q.h5", "--tokenizer", path, "--bos", "<s>", "--delimiter", "\n")
     bos = package.token_to_id("<s>")
-    for (context, choice), pair in zip(requests(read(tmp_path / "q.h5")[0]), pairs("\n")):
+    for (context, choice), pair in zip(requests(read(tmp_path / "q.h5")[0]), pairs("\n"), strict=True):
         before, wanted = harness(encode, bos, *pair)
         assert (context, choice) == (before if before == [bos] else [bos, *before], wanted)
 
@@ -176,7 +175,3 @@ def test_other_mistakes(questions, tmp_path, tool):
     questions.write_bytes(b'{"context": "\xff"}\n')
     assert "text in UTF-8" in tool("choices", questions, "-o", out, rc=65).stderr
     assert not out.exists()
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -2,7 +2,6 @@
 """A document's tokens do not depend on how it is cut into chunks, for every kind of tokenizer."""
 
 import random
-import sys
 
 import conftest  # puts tools/ on the path
 import pytest
@@ -204,7 +203,3 @@ def test_characters_are_found():
     starts = [0, 1, 1, 3, 3, 3, 6, 6, 6, 6]
     assert [corpus.character_start(data, i) for i in range(len(data))] == starts
     assert corpus.character_start(b"\x80" * 8, 6) == 6
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -2,7 +2,6 @@
 """nanotron_convert: round trips bit for bit, bf16, shards, tied heads, and what is refused."""
 
 import json
-import sys
 from dataclasses import replace
 
 import conftest
@@ -511,7 +510,3 @@ def test_damaged_checkpoint_is_not_exported(golden, tmp_path, tool):
     assert "differ from what was written" in error
     assert "no valid checkpoint" in tool("convert", *TO_HF, tmp_path / "back",
                                          tmp_path / "again", rc=65).stderr
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -57,7 +57,7 @@ def test_first_loss_of_llama_with_numpy_alone(golden):
     with h5py.File(golden / "llama" / "tokens.h5", "r") as file:
         tokens = file["tokens"][:129].astype(np.int64)
     losses = []
-    for inputs, targets in zip(tokens[:-1].reshape(8, 16), tokens[1:].reshape(8, 16)):
+    for inputs, targets in zip(tokens[:-1].reshape(8, 16), tokens[1:].reshape(8, 16), strict=True):
         logits = forward(sizes, weights, inputs)
         top = logits.max(-1)
         log_sum = top + np.log(np.exp(logits - top[:, None]).sum(-1))

@@ -3,7 +3,6 @@
 harmless or refused by name, both ways."""
 
 import json
-import sys
 from dataclasses import replace
 
 import conftest
@@ -621,7 +620,3 @@ def test_unknown_keys_are_told(folder, tmp_path, tool):
     source = folder("llama", brand_new_key=3, another=False, third=None)
     error = tool("convert", "from-hf", source, tmp_path / "out").stderr
     assert "brand_new_key = 3 is unknown" in error and "another" not in error and "third" not in error
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -1,8 +1,8 @@
 # timeout: 300
 """nanotron_import: files of Megatron-LM, datatrove and nanoGPT, written here from their formats, and token files."""
 
+import itertools
 import struct
-import sys
 
 import conftest  # noqa: F401, puts tools/ on the path
 import h5py
@@ -59,7 +59,7 @@ def check(path, documents, vocab_size=None):
         assert file["tokens"].chunks is None
         assert np.array_equal(file["tokens"][:], np.concatenate([np.zeros(0, int), *documents]))
         ends = np.cumsum([0] + [len(document) for document in documents])
-        assert file["documents"][:].tolist() == [int(a) for a, b in zip(ends, ends[1:]) if b > a]
+        assert file["documents"][:].tolist() == [int(a) for a, b in itertools.pairwise(ends) if b > a]
         assert file["documents"].dtype == np.uint64
         attributes = dict(file.attrs)
     assert vocab_size is None or attributes["vocab_size"] == vocab_size
@@ -157,7 +157,7 @@ def test_ds_folder_and_documents_without_an_index(tmp_path, tool):
     folder, eos = tmp_path / "data", 9
     (folder / "sub").mkdir(parents=True)
     parts = [[np.array([*RANDOM.integers(10, 99, n), eos]) for n in lengths] for lengths in ([3, 0, 8], [1, 1], [40])]
-    for name, documents in zip(("a.ds", "b.ds", "sub/c.ds"), parts):
+    for name, documents in zip(("a.ds", "b.ds", "sub/c.ds"), parts, strict=True):
         write_ds(folder / name, documents, index=False)
     told = tool("import", folder, "-o", tmp_path / "t.h5", rc=65).stderr
     assert "neither a.ds.index nor a.ds.metadata" in told and "--token-type" in told
@@ -370,7 +370,3 @@ def test_command_lines(tmp_path, tool):
     (tmp_path / "bad.h5").write_bytes(b"no HDF5")
     assert "an HDF5 file" in tool("import", tmp_path / "bad.h5", "-o", tmp_path / "t.h5", rc=65).stderr
     assert not (tmp_path / "t.h5").exists()
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

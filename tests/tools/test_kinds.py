@@ -8,7 +8,6 @@ import json
 import lzma
 import os
 import re
-import sys
 
 import conftest  # noqa: F401, puts tools/ on the path
 import h5py
@@ -27,7 +26,7 @@ ARRAY = json.dumps([{"text": text} for text in TEXTS], indent=1)
 def documents_of(path):
     with h5py.File(path, "r") as file:
         tokens, starts = file["tokens"][:], file["documents"][:].astype(int)
-    return [bytes(tokens[a:b - 1].astype(np.uint8)).decode() for a, b in zip(starts, [*starts[1:], tokens.size])]
+    return [bytes(tokens[a:b - 1].astype(np.uint8)).decode() for a, b in zip(starts, [*starts[1:], tokens.size], strict=True)]
 
 
 def write_csv(path):
@@ -231,7 +230,3 @@ def test_what_cannot_be_looked_at_is_an_error(tmp_path, monkeypatch):
                         if str(path).endswith("b") else scandir(path))
     with pytest.raises(PermissionError):
         inputs.find_files([str(tmp_path / "a")])
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -2,7 +2,6 @@
 """nanotron_tokenize --chat model: chat templates of models, rendered as transformers does, and what counts in the loss."""
 
 import json
-import sys
 
 import conftest  # noqa: F401, puts tools/ on the path
 import h5py
@@ -194,7 +193,3 @@ def test_fields_of_messages_reach_the_template():
     messages = chat.messages_of({"messages": [{"role": "user", "name": "Zoë", "content": "x"}]}, made)
     for tools in ([{"a": "ü"}], '[{"a": "ü"}]'):
         assert "".join(part.text for part in made.parts(messages, {"tools": tools})) == 'Zoë: x[{"a": "ü"}]'
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

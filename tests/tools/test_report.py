@@ -133,7 +133,7 @@ def test_checkpoints_elsewhere(run, tool, tmp_path):
 def test_an_earlier_run_of_the_folder_does_not_count():
     starts = [run_log.LoggedStart() for _ in range(3)]
     lines = (FIRST.splitlines(), FIRST.splitlines(), RESUMED.splitlines())
-    for start, texts in zip(starts, lines):
+    for start, texts in zip(starts, lines, strict=True):
         for line in texts:
             run_log.read_line(line, start)
     assert run_log.of_this_run(starts) == starts[1:]

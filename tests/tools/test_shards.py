@@ -2,6 +2,7 @@
 """nanotron_tokenize --shards and --merge: the bytes of one process, restarts, proofs; and --count."""
 
 import gzip
+import itertools
 import json
 import os
 import signal
@@ -68,7 +69,7 @@ def test_shards_follow_from_the_texts_alone(texts):
     spans = conftest.spans_of(texts)
     planned = shards.cut(spans, 20_000)
     assert [span for part in shards.cut(spans, 1 << 40) for span in part] == spans
-    for before, after in zip(sum(planned, []), sum(planned, [])[1:]):
+    for before, after in itertools.pairwise(sum(planned, [])):
         assert (before.path == after.path and before.end == after.start) or (
             after.start == 0 and before.end == before.path.stat().st_size)
         if before.path == after.path:
@@ -340,7 +341,3 @@ def test_memory_does_not_grow_with_the_input(tmp_path):
                                 tmp_path / "t.h5", "--quiet", "--chunk-mb", "0.5"], capture_output=True, text=True, check=True)
         used.append(int(found.stdout) / 1024)
     assert used[1] - used[0] < 12, used
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

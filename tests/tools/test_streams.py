@@ -206,7 +206,7 @@ def test_bad_records_are_counted_and_listed(name, tmp_path, tool):
 @pytest.mark.parametrize("name, package", [("t.jsonl.zst", "backports.zstd"), ("t.parquet", "pyarrow")])
 def test_a_missing_package_is_named(name, package, tmp_path):
     if package == "backports.zstd" and sys.version_info >= (3, 14):
-        return  # Python has its own
+        pytest.skip("Python has its own")
     write(tmp_path / name, ["a"])
     script = (f"import sys; sys.path.insert(0, {str(conftest.ROOT / 'tools')!r}); import importlib.util as u\n"
               f"find = u.find_spec; u.find_spec = lambda name: None if name == {package!r} else find(name)\n"
@@ -215,7 +215,3 @@ def test_a_missing_package_is_named(name, package, tmp_path):
                            text=True, timeout=60)
     assert found.returncode == 71 and f"expected the Python package {package}" in found.stderr, found.stderr
     assert "pip install" in found.stderr and [each.name for each in tmp_path.iterdir()] == [name]
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

@@ -1,6 +1,7 @@
 # timeout: 600
 """nanotron_tokenize: content, order, parallel runs, tokenizers, limits."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -35,13 +36,13 @@ def read(path):
     with h5py.File(path, "r") as file:
         vocabulary = file["vocabulary/bytes"][:].tobytes()
         offsets = file["vocabulary/offsets"][:].astype(int)
-        words = [vocabulary[a:b] for a, b in zip(offsets[:-1], offsets[1:])]
+        words = [vocabulary[a:b] for a, b in itertools.pairwise(offsets)]
         return file["tokens"][:], file["documents"][:], words, dict(file.attrs)
 
 
 def documents(tokens, starts, words):
     ends = [*starts[1:], len(tokens)]
-    return [b"".join(words[i] for i in tokens[int(a):int(b)]) for a, b in zip(starts, ends)]
+    return [b"".join(words[i] for i in tokens[int(a):int(b)]) for a, b in zip(starts, ends, strict=True)]
 
 
 def test_bytes_follow_the_contract(corpus, tmp_path, tool):
@@ -149,7 +150,7 @@ def test_eos_and_bos(corpus, tmp_path, tool):
     eos, bos = (package.token_to_id(name) for name in names)
     assert (attributes["eos_token_id"], attributes["bos_token_id"]) == (eos, bos)
     ends = [*starts[1:].astype(int), len(tokens)]
-    assert all(tokens[int(a)] == bos and tokens[b - 1] == eos for a, b in zip(starts, ends))
+    assert all(tokens[int(a)] == bos and tokens[b - 1] == eos for a, b in zip(starts, ends, strict=True))
     assert (tokens == bos).sum() == (tokens == eos).sum() == len(TEXTS) == starts.size
     assert documents(tokens, starts, words) == [TEXTS[n].encode() for n in sorted(TEXTS)]
     again = tmp_path / "again.h5"
@@ -322,10 +323,6 @@ def test_mistakes_are_told(corpus, tmp_path, tool):
     assert "not a tokenizer.json" in tool("tokenize", corpus, "-o", out, "--tokenizer",
                                           tmp_path / "bad.json", rc=65).stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.json", "corpus"]
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
 
 
 def test_a_bad_line_ends_all_workers(tmp_path, tool):
