@@ -5,6 +5,7 @@
 
     test_job_scripts.py <folder of the programs>
 """
+import datetime
 import os
 import re
 import shutil
@@ -330,6 +331,30 @@ if [ "$1 $2" = "show job" ]; then printf '   Command=%s %s --set run.seed=3\\n  
         check(f"--time=1:00:00 {job.script} {case.deck} --set run.seed=3\n" in noted, "a path with a blank", noted)
 
 
+# The time that is left and the times for the ledger; the next job asks for what this one has.
+def what_a_job_has():
+    with Case("has", steps=6) as case:
+        job = Job(case)
+        job.before("squeue", 'if [ "${*: -1}" = %L ]; then echo "$STAND_IN_LEFT" && exit; fi')
+        job.before("scontrol", """
+if [ "$1 $2" = "show job" ]; then printf '   SubmitTime=2026-01-02T03:04:05 x=y\\n   StartTime=2026-01-02T04:00:00 x=y\\n'; fi""")
+        job.before("srun", 'echo "times $NANOTRON_SUBMIT_TIME $NANOTRON_JOB_START_TIME" >> "$STAND_IN_LOG"')
+        own = dict(code=71, STAND_IN_LAUNCH="71", MAX_FAILURES="99")
+        for left, seconds in (("2-03:04:05", 183815), ("1:00:00", 3570), ("10:00", 570), ("45", 15), ("29", 1)):
+            job.log.write_text("")
+            job.start(says=f"restart 0: {seconds} seconds left", STAND_IN_LEFT=left, **own)
+            check(f"--set run.wall_time_limit={seconds}" in job.log.read_text(), f"{left} is a limit of {seconds} s", job.log.read_text())
+        times = [int(datetime.datetime(2026, 1, 2, *clock).timestamp()) for clock in ((3, 4, 5), (4, 0, 0))]
+        check(f"times {times[0]} {times[1]}\n" in job.log.read_text(), "the ledger's times", job.log.read_text())
+        job.log.write_text("")
+        job.start(says="no limit of seconds left", STAND_IN_LEFT="UNLIMITED", **own)
+        check("srun" in job.log.read_text() and "wall_time_limit" not in job.log.read_text(), "no limit", job.log.read_text())
+        job.start(says="a job that follows", STAND_IN_LEFT="45", REQUEUE="no", SLURM_NTASKS_PER_NODE="4", SLURM_CPUS_PER_TASK="8",
+                  SLURM_GPUS_PER_NODE="2", SLURM_JOB_PARTITION="gpu", SLURM_JOB_ACCOUNT="physics", SLURM_JOB_QOS="long", **own)
+        check("--nodes=1 --ntasks-per-node=4 --cpus-per-task=8 --gpus-per-node=2 --partition=gpu --account=physics --qos=long "
+              "--time=1:00:00" in job.log.read_text(), "the next job", job.log.read_text())
+
+
 # qsig asks for a checkpoint and a job that follows; SIGTERM before the time is up, as of qdel, for a checkpoint alone.
 def signals_to_the_script_of_pbs():
     for name, says in (("USR1", "submitting the next job"), ("USR2", "submitting the next job"),
@@ -346,6 +371,7 @@ def signals_to_the_script_of_pbs():
 
 # A launcher whose program ends when it is asked to, or not at all, and a PBS whose first answers fail.
 PROGRAM_OF_PBS = """
+echo "mpiexec $*" >> "$STAND_IN_LOG"
 if [ -n "${STAND_IN_STATE:-}" ]; then
   trap '[ "$STAND_IN_STATE" = deaf ] || { echo "state = $STAND_IN_STATE" > "$STATUS_FILE"; exit 75; }' USR1
   touch runs
@@ -369,7 +395,10 @@ def a_pbs_that_does_not_answer():
         def left(says="seconds left", **environment):
             job.log.write_text("")
             text = job.start("--set", "run.stop_after_steps=1", code=75, says=says, QSTAT_SECONDS="0", **environment)
-            return int((re.search(r"(\d+) seconds left", text) or [0, -1])[1])
+            seconds = int((re.search(r"(\d+) seconds left", text) or [0, -1])[1])
+            noted = job.log.read_text()
+            check("mpiexec" in noted and (f"--set run.wall_time_limit={seconds} " in noted) == (seconds >= 0), "which the program is told", noted)
+            return seconds
 
         def terminated(state, code, says, **environment):
             job.log.write_text("")
@@ -453,6 +482,7 @@ faulty_hosts_are_left_out()
 other_nodes_after_two_failures()
 the_users_exclusion_stays()
 what_the_next_job_is_given()
+what_a_job_has()
 signals_to_the_script_of_pbs()
 a_pbs_that_does_not_answer()
 a_launcher_does_not_wait_for_ever()
